@@ -1,0 +1,48 @@
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+WORKERS ?= auto
+
+.PHONY: help run test lint types format check bench torture lock clean
+
+help: ## say what the targets do
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(READY): pyproject.toml requirements/dev.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+run: $(READY) ## start a gateway on the demo config and watch it work (Ctrl-C ends it)
+	@$(BIN)/ductile system demo
+
+test: $(READY) ## run the whole test suite
+	@$(BIN)/python -m pytest -n $(WORKERS) -m 'not torture'
+
+lint: $(READY) ## check style
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: $(READY) ## check types
+	@$(BIN)/mypy
+
+format: $(READY) ## mend style
+	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+check: lint types test ## everything that CI checks
+
+bench: $(READY) ## measure; writes bench/out/*.json
+	@$(BIN)/python -m bench
+
+torture: $(READY) ## the long crash loops
+	@$(BIN)/python -m pytest -n $(WORKERS) -m torture
+
+lock: $(READY) ## pin the dependencies anew
+	@$(BIN)/pip-compile --quiet --allow-unsafe --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --no-header --extra postgres -o requirements/runtime.txt pyproject.toml
+	@$(BIN)/pip-compile --quiet --allow-unsafe --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --no-header -o requirements/dev.txt requirements/dev.in
+
+clean: ## remove what make made
+	@rm -rf $(VENV) .mypy_cache .ruff_cache build dist demo

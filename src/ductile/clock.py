@@ -1,0 +1,68 @@
+"""Time and chance, injected wherever they matter so that tests can hold them still.
+
+`Clock` and `Entropy` are the only doors: nothing else in the package asks the system for
+the time, for an id or for a random number.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+import uuid_utils
+
+
+class Clock(Protocol):
+    """Where a loop takes its time from."""
+
+    def now(self) -> datetime:
+        """Wall time, aware, in UTC."""
+
+    def monotonic(self) -> float:
+        """Seconds that never run backwards; deadlines are kept in these."""
+
+    def wait(self, wake: threading.Event, timeout: float) -> bool:
+        """Block until `wake` is set or `timeout` seconds have passed; say whether it was set."""
+
+
+class Entropy(Protocol):
+    """Where ids and jitter come from."""
+
+    def uuid(self) -> str:
+        """A fresh UUID; later ones sort after earlier ones."""
+
+    def uniform(self) -> float:
+        """A float in [0, 1)."""
+
+
+class SystemClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wait(self, wake: threading.Event, timeout: float) -> bool:
+        return wake.wait(timeout)
+
+
+class SystemEntropy:
+    def uuid(self) -> str:
+        return str(uuid_utils.uuid7())
+
+    def uniform(self) -> float:
+        return random.random()
+
+
+def to_text(moment: datetime) -> str:
+    """The ledger's form of a time: UTC and fixed width, so that text order is time order."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")[:26] + "Z"
+
+
+def from_text(text: str) -> datetime:
+    """Read any ISO 8601 form, also SQLite's `YYYY-MM-DD HH:MM:SS`; without a zone it is UTC."""
+    moment = datetime.fromisoformat(text.strip())
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

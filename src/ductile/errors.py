@@ -1,0 +1,142 @@
+"""Every refusal that reaches a user.
+
+    DuctileError                 code, exit_code, http_status
+    ├── UsageError               2    400  the call is malformed
+    ├── NotFound                 1    404  no such job, plugin, pipeline, ...
+    ├── Refused                  1    409  understood, but not in this state
+    ├── ConfigError              78   409  carries every Problem found
+    ├── Locked                   1    409  another gateway owns the state directory
+    ├── NotRunning               1    503  no gateway answers
+    └── LedgerError              1    503  the ledger cannot take a write now
+        ├── LedgerFull           1    507  no space: definite, nothing was written
+        ├── LedgerBusy           1    503  somebody else holds the write lock
+        └── LedgerBroken         1    500  a commit whose fate is unknown: stop
+
+Expected failures of a plugin are values (`model.Outcome`), never exceptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+Path = tuple[str | int, ...]
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a configuration, said so that it can be mended at once.
+
+    `path` is the key's path in the merged configuration (`("plugins", "echo", "retry")`);
+    `file`, `line` and `column` (both from 1) say where it was written, once located.
+    """
+
+    message: str
+    path: Path = ()
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    found: str | None = None
+    allowed: str | None = None
+    nearest: str | None = None
+    severity: Severity = Severity.ERROR
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+        key = dotted(self.path)
+        parts = [f"{place}: " if place else "", f"{key}: " if key else "", self.message]
+        if self.found is not None:
+            parts.append(f"; found {self.found}")
+        if self.allowed is not None:
+            parts.append(f"; allowed: {self.allowed}")
+        if self.nearest is not None:
+            parts.append(f"; did you mean {self.nearest!r}?")
+        return "".join(parts)
+
+
+def dotted(path: Path) -> str:
+    """`("plugins", "a", "schedules", 0)` as `plugins.a.schedules[0]`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+class DuctileError(Exception):
+    """A refusal with a text for people, a slug for programs, an exit code and a status."""
+
+    code = "error"
+    exit_code = 1
+    http_status = 500
+
+    def __init__(self, message: str, **details: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+
+class UsageError(DuctileError):
+    code = "usage"
+    exit_code = 2
+    http_status = 400
+
+
+class NotFound(DuctileError):
+    code = "not_found"
+    http_status = 404
+
+
+class Refused(DuctileError):
+    code = "refused"
+    http_status = 409
+
+
+class ConfigError(DuctileError):
+    code = "config_invalid"
+    exit_code = 78
+    http_status = 409
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        count = len(self.problems)
+        super().__init__(
+            "\n".join(str(problem) for problem in self.problems)
+            or "the configuration is not valid",
+            problems=[str(problem) for problem in self.problems],
+            count=count,
+        )
+
+
+class Locked(DuctileError):
+    code = "locked"
+    http_status = 409
+
+
+class NotRunning(DuctileError):
+    code = "not_running"
+    http_status = 503
+
+
+class LedgerError(DuctileError):
+    code = "ledger"
+    http_status = 503
+
+
+class LedgerFull(LedgerError):
+    code = "ledger_full"
+    http_status = 507
+
+
+class LedgerBusy(LedgerError):
+    code = "ledger_busy"
+
+
+class LedgerBroken(LedgerError):
+    code = "ledger_broken"
+    http_status = 500

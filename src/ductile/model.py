@@ -1,0 +1,145 @@
+"""The nouns: frozen values that travel through the rooms. No I/O, no clock, no policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+Json = Any
+"""A value that came from or goes to JSON: None, bool, int, float, str, list, dict."""
+
+MIB = 1024 * 1024
+STDOUT_CAP = 10 * MIB
+STDERR_CAP = 64 * 1024
+
+
+class JobStatus(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    DEAD = "dead"
+    SKIPPED = "skipped"
+
+
+class SubmittedBy(StrEnum):
+    SCHEDULER = "scheduler"
+    WEBHOOK = "webhook"
+    ROUTE = "route"
+    CLI = "cli"
+    API = "api"
+    HOOK = "hook"
+    RELAY = "relay"
+    AGENT = "agent"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """All that a slot needs to run one plugin process."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    request: bytes
+    timeout: float
+    grace: float = 5.0
+    stdout_cap: int = STDOUT_CAP
+    stderr_cap: int = STDERR_CAP
+
+
+class Ending(StrEnum):
+    """How a plugin process came to its end, as the slot saw it."""
+
+    EXITED = "exited"
+    """By itself, or by a signal that was not ours: `exit_code` is its own."""
+    LINGERED = "lingered"
+    """It closed stdout and lived on past the grace; we killed it. What it wrote counts."""
+    TIMED_OUT = "timed_out"
+    """Its deadline passed before its output was complete."""
+    CANCELLED = "cancelled"
+    """We were asked to end it: an operator's cancel, a newer schedule slot, a stop."""
+    NOT_SPAWNED = "not_spawned"
+    """It never started; `errno` says why."""
+    LOST = "lost"
+    """Slot, runner or gateway died under it: nothing is known of its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a slot observed of one process. A fact, not a judgement."""
+
+    ending: Ending
+    exit_code: int | None = None
+    """As `subprocess` gives it: negative for a signal. None where it says nothing."""
+    stdout: bytes = b""
+    """At most the cap; only a prefix of `STDERR_CAP` bytes where it overflowed."""
+    stdout_overflowed: bool = False
+    stderr: bytes = b""
+    stderr_truncated: bool = False
+    errno: int | None = None
+    reason: str | None = None
+    """For people: the interpreter that is missing, who was lost."""
+    duration: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What a plugin or a webhook emits, with what the core adds."""
+
+    type: str
+    payload: Json
+    dedupe_key: str | None
+    source: str
+    timestamp: datetime
+    event_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job that a producer wants. The ledger may answer with an existing one (dedupe)."""
+
+    plugin: str
+    command: str
+    submitted_by: SubmittedBy
+    payload: Json = field(default_factory=dict)
+    max_attempts: int = 4
+    dedupe_key: str | None = None
+    dedupe_ttl: float | None = None
+    """Seconds; set, it also guards against a queued or running duplicate (002 §3.6)."""
+    parent_job_id: str | None = None
+    source_event_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A row of `job_queue` as the core reads it."""
+
+    id: str
+    plugin: str
+    command: str
+    payload: Json
+    status: JobStatus
+    attempt: int
+    max_attempts: int
+    submitted_by: str
+    dedupe_key: str | None
+    created_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    next_retry_at: datetime | None
+    last_error: str | None
+    parent_job_id: str | None
+    source_event_id: str | None
+    owner: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A line of the operator's stream."""
+
+    topic: str
+    type: str
+    payload: Json
