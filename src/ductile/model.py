@@ -143,3 +143,54 @@ class Notice:
     topic: str
     type: str
     payload: Json
+
+
+class Cancellation(StrEnum):
+    """Who ended a running process, and so what becomes of its job."""
+
+    OPERATOR = "cancelled"
+    SUPERSEDED = "superseded by a newer schedule slot"
+    STOP = "the gateway stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What `judge` decided about one attempt; `settle` commits all of it or nothing.
+
+    The guard is (`job_id`, `attempt`, `owner`) of a running row: a settlement that finds it
+    changed is dropped, because somebody else has ended the attempt.
+    """
+
+    job_id: str
+    plugin: str
+    command: str
+    attempt: int
+    owner: str | None
+    path: tuple[JobStatus, ...]
+    """The states gone through; the job stays in the last."""
+    at: datetime
+    error: str | None = None
+    retry_at: datetime | None = None
+    """When a job that goes back to the queue is due; None is at once."""
+    counted: bool = True
+    """False where the attempt was none of the plugin's: it may have another."""
+    result: str | None = None
+    """The response, as JSON text, redacted."""
+    stdout: str | None = None
+    """What stood on stdout where that was no response."""
+    stderr: str | None = None
+    logs: str | None = None
+    duration: float = 0.0
+    state_updates: Mapping[str, Json] | None = None
+    fact_type: str | None = None
+    """Set, the updates are recorded as a fact of this type."""
+    mirror_fact: bool = False
+    """Whether that fact becomes the plugin's state."""
+    init_key: str | None = None
+    """Set on an `init` job: the (version, config) pair that it was run for."""
+    otherwise: Settlement | None = None
+    """What to settle instead where the ledger must refuse the state update."""
+
+    @property
+    def status(self) -> JobStatus:
+        return self.path[-1]

@@ -1,0 +1,54 @@
+"""The job state machine, as a table. The schema's CHECK and every guarded update repeat it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ductile.model import JobStatus
+
+_Q, _R, _S, _F, _T, _D, _K = (
+    JobStatus.QUEUED,
+    JobStatus.RUNNING,
+    JobStatus.SUCCEEDED,
+    JobStatus.FAILED,
+    JobStatus.TIMED_OUT,
+    JobStatus.DEAD,
+    JobStatus.SKIPPED,
+)
+
+EDGES: dict[tuple[JobStatus, JobStatus], str] = {
+    (_Q, _R): "claimed",
+    (_Q, _D): "cancelled, or its plugin is gone",
+    (_Q, _K): "the core decided not to run it after all",
+    (_R, _S): "the plugin said ok and exited 0",
+    (_R, _F): "the plugin failed, could not be spawned, or was lost",
+    (_R, _T): "its deadline passed",
+    (_R, _D): "cancelled while it ran",
+    (_R, _K): "the core decided not to run it after all",
+    (_R, _Q): "released: the attempt does not count",
+    (_F, _Q): "to be tried again",
+    (_F, _D): "its attempts are used up",
+    (_T, _Q): "to be tried again",
+    (_T, _D): "its attempts are used up",
+    (_D, _Q): "an operator tries again",
+}
+
+ENDED = frozenset({_S, _F, _D, _K})
+"""A job in one of these stays there, unless an operator retries it."""
+
+ENDED_WELL = frozenset({_S, _K})
+
+RETRIABLE_BY_OPERATOR = frozenset({_F, _D})
+
+
+class IllegalEdge(ValueError):
+    """A change of state that the table does not have: a bug, never an expected failure."""
+
+
+def edges(start: JobStatus, path: Sequence[JobStatus]) -> list[tuple[JobStatus, JobStatus]]:
+    """The edges of a walk from `start` through `path`, each of them legal."""
+    walk = list(zip((start, *path), path, strict=False))
+    for edge in walk:
+        if edge not in EDGES:
+            raise IllegalEdge(f"a job cannot go from {edge[0]} to {edge[1]}")
+    return walk

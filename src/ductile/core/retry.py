@@ -1,0 +1,39 @@
+"""Whether and when a failed attempt is tried again (002 §5.7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+EX_CONFIG = 78
+LONGEST_DELAY = 30 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    max_attempts: int = 4
+    backoff_base: float = 30.0
+
+
+def backoff(failures: int, base: float, chance: float) -> float:
+    """Seconds to wait after the `failures`-th failure in a row; `chance` is in [0, 1)."""
+    return min(base * 2.0 ** min(failures - 1, 60) + chance * base, LONGEST_DELAY)
+
+
+def failures_so_far(attempt: int, max_attempts: int, policy: RetryPolicy) -> int:
+    """How many of the attempts up to this one were failures that count.
+
+    A stop of the gateway and an operator's retry raise `attempt` and `max_attempts` alike;
+    the backoff must not grow for those.
+    """
+    return max(1, attempt - max(0, max_attempts - policy.max_attempts))
+
+
+def next_retry_at(
+    attempt: int, max_attempts: int, policy: RetryPolicy, now: datetime, chance: float
+) -> datetime | None:
+    """When the attempt after this failed one is due; None where the attempts are used up."""
+    if attempt >= max_attempts:
+        return None
+    failures = failures_so_far(attempt, max_attempts, policy)
+    return now + timedelta(seconds=backoff(failures, policy.backoff_base, chance))

@@ -1,0 +1,21 @@
+"""Starts of gateways, and which of them still own running jobs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from ductile.clock import to_text
+from ductile.store.ledger import Tx
+
+
+def begin(tx: Tx, *, id: str, pid: int, version: str, now: datetime) -> None:
+    tx.run("insert_boot", id=id, pid=pid, version=version, now=to_text(now))
+
+
+def end(tx: Tx, id: str, now: datetime) -> None:
+    tx.run("end_boot", id=id, now=to_text(now))
+
+
+def owners(tx: Tx) -> list[str | None]:
+    """The boots that running jobs name; None for a row that names none."""
+    return [row[0] for row in tx.all("running_owners")]

@@ -1,0 +1,112 @@
+"""Taking the next job: FIFO among what may run now, on both engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from ductile.clock import from_text, to_text
+from ductile.model import Job, Notice
+from ductile.store import jobs, notices
+from ductile.store.ledger import Tx
+
+RETRIES_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPolicy:
+    """What may be claimed, by whom."""
+
+    owner: str
+    snapshot_id: str | None = None
+    caps: Mapping[str, int] = field(default_factory=dict)
+    """How many jobs of a plugin may run at once, over all nodes; absent is uncapped."""
+    init_only: frozenset[str] = frozenset()
+    """Plugins whose `init` has yet to succeed: only that may run."""
+    held: frozenset[str] = frozenset()
+    """Plugins that are refused: their jobs wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    job: Job
+    state: str
+    """The plugin's state, as JSON text."""
+
+
+def claim(tx: Tx, policy: ClaimPolicy, now: datetime) -> Claimed | None:
+    """Start the oldest job that may run. Once this commits, its attempt counts."""
+    candidates: list[tuple[int, str]] = []
+    for plugin, running in tx.all("ready_plugins"):
+        if plugin in policy.held:
+            continue
+        cap = policy.caps.get(plugin)
+        if cap is not None and not _below_cap(tx, plugin, running, cap):
+            continue
+        query = "first_ready_init" if plugin in policy.init_only else "first_ready"
+        row = tx.one(query, plugin=plugin)
+        if row is not None:
+            candidates.append((row[0], row[1]))
+    return start(tx, policy, min(candidates)[1], now) if candidates else None
+
+
+def start(tx: Tx, policy: ClaimPolicy, job_id: str, now: datetime) -> Claimed | None:
+    """Start this one job, whatever waits before it; None where it no longer waits."""
+    row = tx.one(
+        "start_job",
+        id=job_id,
+        owner=policy.owner,
+        snapshot_id=policy.snapshot_id,
+        now=to_text(now),
+    )
+    if row is None:
+        return None
+    job = jobs.from_row(row)
+    _record_start(tx, job, now)
+    state = tx.one("state_of", plugin=job.plugin)
+    return Claimed(job, state[0] if state else "{}")
+
+
+def _below_cap(tx: Tx, plugin: str, running: int, cap: int) -> bool:
+    if running >= cap or not tx.hold("plugin", plugin, wait=False):
+        return False
+    # A new statement, so that its snapshot is younger than the lock.
+    row = tx.one("running_of_plugin", plugin=plugin)
+    return row is not None and row[0] < cap
+
+
+def _record_start(tx: Tx, job: Job, now: datetime) -> None:
+    tx.run(
+        "insert_transition",
+        job_id=job.id,
+        from_status="queued",
+        to_status="running",
+        attempt=job.attempt,
+        reason=None,
+        now=to_text(now),
+    )
+    told = {
+        "job_id": job.id,
+        "plugin": job.plugin,
+        "command": job.command,
+        "attempt": job.attempt,
+        "status": "running",
+    }
+    notices.post(tx, Notice("jobs", "job.started", told), now, job_id=job.id, plugin=job.plugin)
+
+
+def promote_due(tx: Tx, now: datetime) -> int:
+    """Make ready what has waited long enough; say how many, at most `RETRIES_AT_ONCE`."""
+    count = tx.run("due_retries", now=to_text(now), limit=RETRIES_AT_ONCE)
+    tx.effects.ready += count
+    return count
+
+
+def next_retry(tx: Tx) -> datetime | None:
+    row = tx.one("next_retry")
+    return from_text(row[0]) if row and row[0] else None
+
+
+def has_ready(tx: Tx) -> bool:
+    return tx.one("has_ready") is not None

@@ -1,0 +1,137 @@
+"""Jobs as producers make them and operators read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import orjson
+
+from ductile.clock import from_text, to_text
+from ductile.core.protocol import without_nul
+from ductile.model import Job, JobStatus, NewJob, Notice
+from ductile.store import notices
+from ductile.store.ledger import Row, Tx
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """The answer to a producer: the new job, or the one that made it needless."""
+
+    job_id: str
+    status: JobStatus
+    deduplicated: bool = False
+
+
+def enqueue(
+    tx: Tx, new: NewJob, *, id: str, now: datetime, dedupe_ttl: float, snapshot_id: str | None
+) -> Enqueued:
+    """Add a job to the queue, unless its dedupe key says that it is needless (002 §3.6)."""
+    if new.dedupe_key is not None:
+        new = replace(new, dedupe_key=without_nul(new.dedupe_key))
+        existing = _duplicate(tx, new, now, dedupe_ttl)
+        if existing is not None:
+            return existing
+    tx.run(
+        "insert_job",
+        id=id,
+        plugin=new.plugin,
+        command=new.command,
+        payload=orjson.dumps(without_nul(new.payload)).decode(),
+        max_attempts=new.max_attempts,
+        submitted_by=new.submitted_by.value,
+        dedupe_key=new.dedupe_key,
+        dedupe_ttl=new.dedupe_ttl,
+        now=to_text(now),
+        parent_job_id=new.parent_job_id,
+        source_event_id=new.source_event_id,
+        snapshot_id=snapshot_id,
+    )
+    tx.effects.ready += 1
+    told = {"job_id": id, "plugin": new.plugin, "command": new.command, "status": "queued"}
+    notices.post(tx, Notice("jobs", "job.queued", told), now, job_id=id, plugin=new.plugin)
+    return Enqueued(id, JobStatus.QUEUED)
+
+
+def _duplicate(tx: Tx, new: NewJob, now: datetime, service_ttl: float) -> Enqueued | None:
+    # Two producers with one key decide one after the other, on any engine.
+    tx.hold("dedupe", f"{new.plugin}\x1f{new.command}\x1f{new.dedupe_key}", wait=True)
+    ttl = service_ttl if new.dedupe_ttl is None else new.dedupe_ttl
+    target = {"dedupe_key": new.dedupe_key, "plugin": new.plugin, "command": new.command}
+    row = None
+    if new.dedupe_ttl is not None:
+        row = tx.one("outstanding_duplicate", **target)
+    if row is None:
+        since = to_text(now - timedelta(seconds=ttl))
+        row = tx.one("succeeded_duplicate", since=since, **target)
+    if row is None:
+        return None
+    tx.run(
+        "insert_dedupe_drop",
+        existing_job_id=row[0],
+        submitted_by=new.submitted_by.value,
+        now=to_text(now),
+        **target,
+    )
+    told = {**target, "existing_job_id": row[0]}
+    notices.post(tx, Notice("jobs", "job.deduplicated", told), now, job_id=row[0])
+    return Enqueued(row[0], JobStatus(row[1]), deduplicated=True)
+
+
+def from_row(row: Row) -> Job:
+    """A `Job` from the columns that the claim returns, in their order."""
+    return Job(
+        id=row[0],
+        plugin=row[1],
+        command=row[2],
+        payload=orjson.loads(row[3]) if row[3] else {},
+        status=JobStatus(row[4]),
+        attempt=row[5],
+        max_attempts=row[6],
+        submitted_by=row[7],
+        dedupe_key=row[8],
+        created_at=from_text(row[9]),
+        started_at=_moment(row[10]),
+        completed_at=_moment(row[11]),
+        next_retry_at=_moment(row[12]),
+        last_error=row[13],
+        parent_job_id=row[14],
+        source_event_id=row[15],
+        owner=row[16],
+    )
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else from_text(text)
+
+
+def get(tx: Tx, job_id: str) -> dict[str, Any] | None:
+    """A job with its attempts and changes of state; from the log once the queue forgot it."""
+    attempts = tx.dicts("job_attempts", id=job_id)
+    rows = tx.dicts("job", id=job_id)
+    if not rows and not attempts:
+        return None
+    job = rows[0] if rows else _from_log(attempts[-1])
+    job["payload"] = _document(job.get("payload"))
+    job["result"] = _document(attempts[-1]["result"]) if attempts else None
+    for attempt in attempts:
+        attempt["result"] = _document(attempt["result"])
+        attempt["logs"] = _document(attempt["logs"])
+    job["attempts"] = attempts
+    job["transitions"] = tx.dicts("job_transitions", id=job_id)
+    return job
+
+
+def _from_log(attempt: dict[str, Any]) -> dict[str, Any]:
+    job = {key: value for key, value in attempt.items() if key not in ("result", "logs", "stdout")}
+    return {**job, "id": attempt["job_id"], "pruned": True}
+
+
+def _document(text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text

@@ -1,0 +1,107 @@
+"""The contract that both engines keep, and what travels out of a transaction.
+
+A transaction is a function of a `Tx`. It must be re-runnable: ids, times and chance come in
+as arguments, and it touches nothing but its `Tx`, because an engine may have to run it again
+(a batch that was lost to a full disk, a deadlock). What must happen after the commit is
+recorded in `tx.effects` and handed to the listeners once, after the commit is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredNotice:
+    id: int
+    topic: str
+    type: str
+    job_id: str | None
+    payload: str
+    created_at: str
+
+
+@dataclass(slots=True)
+class Effects:
+    """What committed transactions ask of the loops around the ledger."""
+
+    ready: int = 0
+    """How many jobs became ready: as many workers are worth waking."""
+    retry_at: datetime | None = None
+    """The earliest retry that was scheduled."""
+    notices: list[StoredNotice] = field(default_factory=list)
+
+    def merge(self, other: Effects) -> None:
+        self.ready += other.ready
+        if other.retry_at is not None:
+            self.retry_later(other.retry_at)
+        self.notices += other.notices
+
+    def retry_later(self, moment: datetime) -> None:
+        if self.retry_at is None or moment < self.retry_at:
+            self.retry_at = moment
+
+
+class Tx(Protocol):
+    """One transaction. Queries are named; see `sql/`."""
+
+    effects: Effects
+
+    def all(self, query: str, /, **values: object) -> list[Row]:
+        """Every row."""
+
+    def one(self, query: str, /, **values: object) -> Row | None:
+        """The first row."""
+
+    def run(self, query: str, /, **values: object) -> int:
+        """How many rows were changed."""
+
+    def dicts(self, query: str, /, **values: object) -> list[dict[str, Any]]:
+        """Every row, by column name."""
+
+    def hold(self, kind: str, name: str, *, wait: bool) -> bool:
+        """Serialise transactions that hold the same (kind, name), until this one ends.
+
+        Says whether it is held; with `wait` it always is. An engine with one writer holds
+        everything already.
+        """
+
+
+Work = Callable[[Tx], T]
+Listener = Callable[[Effects], None]
+
+
+class Ledger(Protocol):
+    engine: str
+
+    def start(self) -> None:
+        """Bring the schema forward, then take transactions."""
+
+    def write(self, work: Work[T]) -> T:
+        """Run `work` in a transaction and return once it is durable."""
+
+    def submit(self, work: Work[T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """As `write`, without waiting: `done` is called in a thread of the ledger's."""
+
+    def read(self, work: Work[T]) -> T:
+        """Run `work` on one snapshot; it must not change anything."""
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener` after each commit that had effects, in the order of the commits."""
+
+    def claim_boot(self, boot: str) -> None:
+        """Hold this boot id for as long as the ledger is open."""
+
+    def boot_is_dead(self, boot: str) -> bool:
+        """Whether no living gateway holds this boot id."""
+
+    def health(self) -> Mapping[str, object]:
+        """Facts for `status` and metrics."""
+
+    def close(self) -> None: ...

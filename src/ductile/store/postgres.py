@@ -1,0 +1,216 @@
+"""The ledger on PostgreSQL: the same queries, READ COMMITTED, a connection a transaction.
+
+Where one writer holds everything on SQLite, advisory locks hold a plugin or a dedupe key
+here. A boot id is held by a session lock on a connection of its own.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors
+from psycopg.rows import dict_row
+from psycopg_pool import ConnectionPool
+
+from ductile.errors import LedgerBusy, LedgerError, LedgerFull
+from ductile.failpoint import failpoint
+from ductile.store import queries
+from ductile.store.ledger import Effects, Listener, Row, Work
+from ductile.store.migrate import Migration, migrate
+
+T = TypeVar("T")
+TRIES = 20
+"""A deadlock or a lost race is tried again so often before the caller hears of it."""
+
+
+class PostgresTx:
+    __slots__ = ("_connection", "_queries", "effects")
+
+    def __init__(self, connection: psycopg.Connection[Row]) -> None:
+        self._connection = connection
+        self._queries = queries.load("postgres")
+        self.effects = Effects()
+
+    def all(self, query: str, /, **values: Any) -> list[Row]:
+        return self._connection.execute(self._sql(query), values).fetchall()
+
+    def one(self, query: str, /, **values: Any) -> Row | None:
+        return self._connection.execute(self._sql(query), values).fetchone()
+
+    def run(self, query: str, /, **values: Any) -> int:
+        return self._connection.execute(self._sql(query), values).rowcount
+
+    def dicts(self, query: str, /, **values: Any) -> list[dict[str, Any]]:
+        with self._connection.cursor(row_factory=dict_row) as cursor:
+            return cursor.execute(self._sql(query), values).fetchall()
+
+    def hold(self, kind: str, name: str, *, wait: bool) -> bool:
+        key = {"key": f"ductile:{kind}:{name}"}
+        if wait:
+            self._connection.execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))", key
+            )
+            return True
+        row = self._connection.execute(
+            "SELECT pg_try_advisory_xact_lock(hashtextextended(%(key)s, 0))", key
+        ).fetchone()
+        return bool(row and row[0])
+
+    def _sql(self, query: str) -> Any:
+        return self._queries[query]
+
+
+class PostgresLedger:
+    engine = "postgres"
+
+    def __init__(self, url: str, *, connections: int = 8, read_only: bool = False) -> None:
+        self.url = url
+        self._read_only = read_only
+        self._pool: ConnectionPool[psycopg.Connection[Row]] = ConnectionPool(
+            url, min_size=1, max_size=connections, open=False, timeout=10.0
+        )
+        self._submitters = concurrent.futures.ThreadPoolExecutor(
+            connections, thread_name_prefix="ledger"
+        )
+        self._listeners: list[Listener] = []
+        self._announcing = threading.Lock()
+        self._boots: psycopg.Connection[Row] | None = None
+        self._boot_lock = threading.Lock()
+        self._commits = 0
+        self._closed = False
+
+    def start(self) -> None:
+        """Connect and bring the schema forward, then take transactions."""
+        try:
+            self._pool.open(wait=True, timeout=10.0)
+        except psycopg.Error as error:
+            raise LedgerError(f"the database cannot be reached: {error}") from error
+        if not self._read_only:
+            with self._pool.connection() as connection:
+                migrate(PostgresSchema(connection))
+
+    def write(self, work: Work[T]) -> T:
+        if self._closed:
+            raise LedgerError("the ledger is closed")
+        for left in reversed(range(TRIES)):
+            try:
+                return self._commit(work)
+            except (errors.DeadlockDetected, errors.UniqueViolation, errors.SerializationFailure):
+                if left == 0:
+                    raise
+            except errors.DiskFull as error:
+                raise LedgerFull("the disk is full; nothing was written") from error
+            except (psycopg.OperationalError, psycopg.errors.InterfaceError) as error:
+                raise LedgerBusy(f"the database does not answer: {error}") from error
+        raise AssertionError("unreachable")
+
+    def _commit(self, work: Work[T]) -> T:
+        with self._pool.connection() as connection:
+            tx = PostgresTx(connection)
+            with connection.transaction():
+                result = work(tx)
+                failpoint("commit.before")
+            failpoint("commit.after")
+        self._commits += 1
+        self._announce(tx.effects)
+        return result
+
+    def _announce(self, effects: Effects) -> None:
+        if effects.ready or effects.notices or effects.retry_at:
+            with self._announcing:
+                for listener in self._listeners:
+                    listener(effects)
+
+    def submit(self, work: Work[T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        def finish(future: concurrent.futures.Future[T]) -> None:
+            error = future.exception()
+            done(None if error else future.result(), error)
+
+        self._submitters.submit(self.write, work).add_done_callback(finish)
+
+    def read(self, work: Work[T]) -> T:
+        with self._pool.connection() as connection:
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            result = work(PostgresTx(connection))
+            connection.rollback()
+            return result
+
+    def listen(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def claim_boot(self, boot: str) -> None:
+        with self._boot_lock:
+            if self._boots is None:
+                self._boots = psycopg.connect(self.url, autocommit=True)
+            self._boots.execute(
+                "SELECT pg_advisory_lock(hashtextextended(%(key)s, 0))", {"key": _boot_key(boot)}
+            )
+
+    def boot_is_dead(self, boot: str) -> bool:
+        with self._pool.connection() as connection:
+            row = connection.execute(
+                "SELECT pg_try_advisory_xact_lock(hashtextextended(%(key)s, 0))",
+                {"key": _boot_key(boot)},
+            ).fetchone()
+            connection.rollback()
+            return bool(row and row[0])
+
+    def health(self) -> dict[str, object]:
+        return {"engine": self.engine, "commits": self._commits, **self._pool.get_stats()}
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._submitters.shutdown(wait=True)
+        if self._boots is not None:
+            self._boots.close()
+        self._pool.close()
+
+
+def _boot_key(boot: str) -> str:
+    return f"ductile:boot:{boot}"
+
+
+class PostgresSchema:
+    """The migrations' view of a PostgreSQL database."""
+
+    engine = "postgres"
+
+    def __init__(self, connection: psycopg.Connection[Row]) -> None:
+        self._connection = connection
+
+    def applied(self) -> dict[int, str]:
+        with self._connection.transaction():
+            # Two nodes may start at once; CREATE IF NOT EXISTS alone can still collide.
+            self._connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('ductile', 0))")
+            self._connection.execute(
+                "CREATE TABLE IF NOT EXISTS schema_migrations "
+                "(number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)"
+            )
+        rows = self._connection.execute("SELECT number, checksum FROM schema_migrations")
+        found: dict[int, str] = dict(rows.fetchall())
+        self._connection.rollback()
+        return found
+
+    def before(self, migration: Migration) -> None:
+        """A database server has backups of its own; each migration is one transaction."""
+
+    def apply(self, migration: Migration) -> None:
+        with self._connection.transaction():
+            self._connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('ductile', 0))")
+            row = self._connection.execute(
+                "SELECT 1 FROM schema_migrations WHERE number = %s", (migration.number,)
+            ).fetchone()
+            if row is not None:
+                return
+            for statement in migration.statements:
+                self._connection.execute(statement)
+            self._connection.execute(
+                "INSERT INTO schema_migrations VALUES (%s, %s, %s)",
+                (migration.number, migration.name, migration.checksum),
+            )

@@ -1,0 +1,121 @@
+"""One settlement, one transaction: all that an attempt's end changes, or nothing."""
+
+from __future__ import annotations
+
+from ductile.clock import to_text
+from ductile.core.lifecycle import edges
+from ductile.model import JobStatus, Notice, Settlement
+from ductile.store import notices, state
+from ductile.store.ledger import Tx
+
+
+def settle(tx: Tx, settlement: Settlement) -> Settlement | None:
+    """Commit the settlement, or the one it names for a refused state update.
+
+    Answers with what was settled; None where somebody else has ended the attempt.
+    """
+    new_state = None
+    if settlement.state_updates is not None and settlement.otherwise is not None:
+        new_state = state.updated(tx, settlement)
+        if new_state is None:
+            settlement = settlement.otherwise
+    row = tx.one("attempts_of", id=settlement.job_id)
+    if row is None or not _move(tx, settlement, row[1]):
+        return None
+    now = to_text(settlement.at)
+    for start, end in edges(JobStatus.RUNNING, settlement.path):
+        tx.run(
+            "insert_transition",
+            job_id=settlement.job_id,
+            from_status=start.value,
+            to_status=end.value,
+            attempt=settlement.attempt,
+            reason=settlement.error,
+            now=now,
+        )
+    _log(tx, settlement, row)
+    if new_state is not None:
+        state.write(tx, settlement, new_state)
+    if settlement.init_key is not None:
+        tx.run(
+            "record_init",
+            plugin=settlement.plugin,
+            init_key=settlement.init_key,
+            job_id=settlement.job_id,
+            now=now,
+        )
+    _tell(tx, settlement)
+    return settlement
+
+
+def logged_status(settlement: Settlement) -> JobStatus:
+    """An attempt's own state; the last attempt's is the job's."""
+    again = settlement.status is JobStatus.QUEUED and len(settlement.path) > 1
+    return settlement.path[0] if again else settlement.status
+
+
+def _move(tx: Tx, settlement: Settlement, max_attempts: int) -> bool:
+    queued = settlement.status is JobStatus.QUEUED
+    changed = tx.run(
+        "settle_job",
+        id=settlement.job_id,
+        attempt=settlement.attempt,
+        owner=settlement.owner,
+        status=settlement.status.value,
+        next_attempt=settlement.attempt + queued,
+        max_attempts=max_attempts + (not settlement.counted),
+        completed_at=None if queued else to_text(settlement.at),
+        retry_at=None if settlement.retry_at is None else to_text(settlement.retry_at),
+        error=settlement.error,
+    )
+    if changed and queued:
+        if settlement.retry_at is None:
+            tx.effects.ready += 1
+        else:
+            tx.effects.retry_later(settlement.retry_at)
+    return changed == 1
+
+
+def _log(tx: Tx, settlement: Settlement, row: tuple[object, ...]) -> None:
+    tx.run(
+        "insert_log",
+        id=f"{settlement.job_id}-{settlement.attempt}",
+        job_id=settlement.job_id,
+        plugin=settlement.plugin,
+        command=settlement.command,
+        status=logged_status(settlement).value,
+        result=settlement.result,
+        attempt=settlement.attempt,
+        submitted_by=row[2],
+        created_at=row[3],
+        started_at=row[4],
+        now=to_text(settlement.at),
+        duration_ms=round(settlement.duration * 1000, 3),
+        error=settlement.error,
+        stdout=settlement.stdout,
+        stderr=settlement.stderr,
+        logs=settlement.logs,
+        parent_job_id=row[5],
+        source_event_id=row[6],
+    )
+
+
+def _tell(tx: Tx, settlement: Settlement) -> None:
+    told = {
+        "job_id": settlement.job_id,
+        "plugin": settlement.plugin,
+        "command": settlement.command,
+        "attempt": settlement.attempt,
+        "status": settlement.status.value,
+        "error": settlement.error,
+        "duration_ms": round(settlement.duration * 1000, 3),
+        "next_retry_at": None if settlement.retry_at is None else to_text(settlement.retry_at),
+    }
+    kind = "job.retrying" if settlement.status is JobStatus.QUEUED else f"job.{settlement.status}"
+    notices.post(
+        tx,
+        Notice("jobs", kind, told),
+        settlement.at,
+        job_id=settlement.job_id,
+        plugin=settlement.plugin,
+    )

@@ -1,0 +1,29 @@
+"""Each configuration that ran, redacted; jobs name the ones they were made and started under."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import orjson
+
+from ductile.clock import to_text
+from ductile.model import Json
+from ductile.store.ledger import Tx
+
+
+def record(
+    tx: Tx, *, id: str, config_hash: str, config: Json, fingerprints: Json, now: datetime
+) -> str:
+    """The id of the snapshot with this hash; a new row where the ledger has none."""
+    tx.run(
+        "insert_snapshot",
+        id=id,
+        config_hash=config_hash,
+        config=orjson.dumps(config).decode(),
+        secret_fingerprints=orjson.dumps(fingerprints).decode(),
+        now=to_text(now),
+    )
+    row = tx.one("snapshot_by_hash", config_hash=config_hash)
+    assert row is not None
+    found: str = row[0]
+    return found

@@ -1,0 +1,56 @@
+-- name: ready_plugins
+-- Plugins that have a ready job, with how many run now. A loose index scan: its cost grows
+-- with the plugins that wait, not with the jobs.
+WITH RECURSIVE ready(plugin) AS (
+  SELECT (SELECT min(plugin) FROM job_queue WHERE status = 'queued' AND next_retry_at IS NULL)
+  UNION ALL
+  SELECT (SELECT min(plugin) FROM job_queue
+          WHERE status = 'queued' AND next_retry_at IS NULL AND plugin > ready.plugin)
+  FROM ready WHERE ready.plugin IS NOT NULL
+)
+SELECT ready.plugin,
+       (SELECT count(*) FROM job_queue running
+        WHERE running.status = 'running' AND running.plugin = ready.plugin)
+FROM ready WHERE ready.plugin IS NOT NULL;
+
+-- name: running_of_plugin
+SELECT count(*) FROM job_queue WHERE status = 'running' AND plugin = :plugin;
+
+-- name: first_ready
+-- A plugin's oldest ready job whose dedupe key does not run now.
+SELECT j.seq, j.id FROM job_queue j
+WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
+  AND (j.dedupe_key IS NULL OR NOT EXISTS (
+    SELECT 1 FROM job_queue r WHERE r.status = 'running' AND r.plugin = j.plugin
+      AND r.command = j.command AND r.dedupe_key = j.dedupe_key))
+ORDER BY j.seq LIMIT 1 @skip_locked@;
+
+-- name: first_ready_init
+-- The same for a plugin whose other jobs must wait for its `init`.
+SELECT j.seq, j.id FROM job_queue j
+WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
+  AND j.command = 'init'
+ORDER BY j.seq LIMIT 1 @skip_locked@;
+
+-- name: start_job
+-- The claim is the start: once this is committed the attempt counts.
+UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
+                     started_snapshot_id = :snapshot_id
+WHERE id = :id AND status = 'queued'
+RETURNING id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,
+          created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
+          source_event_id, owner;
+
+-- name: due_retries
+-- Clear the waiting mark of what is due; small batches keep the writer free.
+UPDATE job_queue SET next_retry_at = NULL
+WHERE id IN (SELECT id FROM job_queue
+             WHERE status = 'queued' AND next_retry_at IS NOT NULL AND next_retry_at <= :now
+             ORDER BY next_retry_at LIMIT :limit @skip_locked@);
+
+-- name: next_retry
+SELECT min(next_retry_at) FROM job_queue
+WHERE status = 'queued' AND next_retry_at IS NOT NULL;
+
+-- name: has_ready
+SELECT 1 FROM job_queue WHERE status = 'queued' AND next_retry_at IS NULL LIMIT 1;

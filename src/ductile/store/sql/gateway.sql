@@ -1,0 +1,60 @@
+-- name: insert_notice
+INSERT INTO notices (topic, type, job_id, plugin, payload, created_at)
+VALUES (:topic, :type, :job_id, :plugin, :payload, :now)
+RETURNING id;
+
+-- name: notices_after
+SELECT id, topic, type, job_id, payload, created_at FROM notices WHERE id > :after ORDER BY id LIMIT :limit;
+
+-- name: insert_boot
+INSERT INTO boots (id, pid, version, started_at) VALUES (:id, :pid, :version, :now);
+
+-- name: end_boot
+UPDATE boots SET ended_at = :now WHERE id = :id AND ended_at IS NULL;
+
+-- name: running_owners
+SELECT DISTINCT owner FROM job_queue WHERE status = 'running';
+
+-- name: orphans
+-- Running jobs of a boot that is no more, the oldest first.
+SELECT id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,
+       created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
+       source_event_id, owner
+FROM job_queue
+WHERE status = 'running' AND (owner = :owner OR (owner IS NULL AND CAST(:owner AS TEXT) IS NULL))
+ORDER BY seq LIMIT :limit;
+
+-- name: unstart_job
+-- A claim that was never started goes back as it was: its attempt does not count.
+UPDATE job_queue SET status = 'queued', owner = NULL
+WHERE id = :id AND status = 'running' AND started_at IS NULL;
+
+-- name: end_queued_job
+-- A job that ends without having run.
+UPDATE job_queue SET status = :status, completed_at = :now, next_retry_at = NULL,
+                     last_error = :error
+WHERE id = :id AND status = 'queued' AND attempt = :attempt;
+
+-- name: queued_plugins
+SELECT DISTINCT plugin FROM job_queue WHERE status = 'queued';
+
+-- name: queued_of_plugin
+SELECT id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,
+       created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
+       source_event_id, owner
+FROM job_queue WHERE status = 'queued' AND plugin = :plugin ORDER BY seq LIMIT :limit;
+
+-- name: requeue_job
+-- An operator's retry: the same job, one attempt later, with the plugin's attempts again.
+UPDATE job_queue SET status = 'queued', attempt = attempt + 1,
+                     max_attempts = attempt + :attempts, started_at = NULL,
+                     completed_at = NULL, next_retry_at = NULL, last_error = NULL
+WHERE id = :id AND status = :status AND attempt = :attempt;
+
+-- name: snapshot_by_hash
+SELECT id FROM config_snapshots WHERE config_hash = :config_hash;
+
+-- name: insert_snapshot
+INSERT INTO config_snapshots (id, config_hash, config, secret_fingerprints, created_at)
+VALUES (:id, :config_hash, :config, :secret_fingerprints, :now)
+ON CONFLICT (config_hash) DO NOTHING;

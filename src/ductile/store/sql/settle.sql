@@ -1,0 +1,64 @@
+-- name: settle_job
+-- Guarded by the attempt it belongs to: no row means that somebody else ended it.
+UPDATE job_queue
+SET status = :status, attempt = :next_attempt, max_attempts = :max_attempts,
+    started_at = CASE WHEN :status = 'queued' THEN NULL ELSE started_at END,
+    completed_at = :completed_at, next_retry_at = :retry_at, last_error = :error, owner = NULL
+WHERE id = :id AND status = 'running' AND attempt = :attempt
+  AND (owner = :owner OR (owner IS NULL AND CAST(:owner AS TEXT) IS NULL));
+
+-- name: attempts_of
+SELECT attempt, max_attempts, submitted_by, created_at, started_at, parent_job_id,
+       source_event_id
+FROM job_queue WHERE id = :id;
+
+-- name: insert_transition
+INSERT INTO job_transitions (job_id, from_status, to_status, attempt, reason, created_at)
+VALUES (:job_id, :from_status, :to_status, :attempt, :reason, :now);
+
+-- name: insert_log
+-- What the row shares with its job is copied from the job, in this transaction.
+INSERT INTO job_log (id, job_id, plugin, command, status, result, attempt, submitted_by,
+                     created_at, started_at, completed_at, duration_ms, last_error, stdout,
+                     stderr, logs, parent_job_id, source_event_id)
+VALUES (:id, :job_id, :plugin, :command, :status, :result, :attempt, :submitted_by,
+        :created_at, :started_at, :now, :duration_ms, :error, :stdout, :stderr, :logs,
+        :parent_job_id, :source_event_id);
+
+-- name: state_of
+SELECT state FROM plugin_state WHERE plugin_name = :plugin;
+
+-- name: state_for_update
+SELECT state FROM plugin_state WHERE plugin_name = :plugin @for_update@;
+
+-- name: ensure_state
+INSERT INTO plugin_state (plugin_name, state, updated_at) VALUES (:plugin, '{}', :now)
+ON CONFLICT (plugin_name) DO NOTHING;
+
+-- name: set_state
+UPDATE plugin_state SET state = :state, updated_at = :now WHERE plugin_name = :plugin;
+
+-- name: insert_fact
+INSERT INTO plugin_facts (seq, plugin_name, fact_type, job_id, command, fact_json, created_at)
+SELECT coalesce(max(seq), 0) + 1, :plugin, :fact_type, :job_id, :command, :fact, :now
+FROM plugin_facts WHERE plugin_name = :plugin;
+
+-- name: facts_of
+SELECT id, seq, plugin_name, fact_type, job_id, command, fact_json, created_at
+FROM plugin_facts WHERE plugin_name = :plugin ORDER BY seq DESC LIMIT :limit;
+
+-- name: record_init
+INSERT INTO plugin_inits (plugin, init_key, job_id, created_at)
+VALUES (:plugin, :init_key, :job_id, :now)
+ON CONFLICT (plugin, init_key) DO NOTHING;
+
+-- name: init_done
+SELECT 1 FROM plugin_inits WHERE plugin = :plugin AND init_key = :init_key;
+
+-- name: init_outstanding
+SELECT id FROM job_queue
+WHERE plugin = :plugin AND command = 'init' AND status IN ('queued', 'running') LIMIT 1;
+
+-- name: end_last_attempt
+-- A job that ends while it waits for a retry: its last attempt's row carries the final state.
+UPDATE job_log SET status = :status, last_error = :error WHERE id = :id;

@@ -1,0 +1,57 @@
+"""What the whole suite shares: a clock that stands still, entropy that repeats."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+
+class FakeClock:
+    """A clock that moves only when it is told to."""
+
+    def __init__(self, start: datetime | None = None) -> None:
+        self.moment = start or datetime(2026, 2, 8, 10, 0, tzinfo=UTC)
+        self.elapsed = 0.0
+
+    def now(self) -> datetime:
+        return self.moment
+
+    def monotonic(self) -> float:
+        return self.elapsed
+
+    def wait(self, wake: threading.Event, timeout: float) -> bool:
+        if wake.is_set():
+            return True
+        self.advance(timeout)
+        return False
+
+    def advance(self, seconds: float) -> None:
+        self.moment += timedelta(seconds=seconds)
+        self.elapsed += seconds
+
+
+class CountingEntropy:
+    """Ids that count up, and chance that is always in the middle."""
+
+    def __init__(self, chance: float = 0.5) -> None:
+        self.count = 0
+        self.chance = chance
+
+    def uuid(self) -> str:
+        self.count += 1
+        return f"00000000-0000-7000-8000-{self.count:012}"
+
+    def uniform(self) -> float:
+        return self.chance
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def entropy() -> CountingEntropy:
+    return CountingEntropy()

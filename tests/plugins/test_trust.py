@@ -1,0 +1,202 @@
+"""Every rule that a plugin's files have to keep, broken one at a time."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ductile.plugins import registry as registry_module
+from tests.plugins.finding import MakePlugin, found, loaded, reason
+
+
+class TestTrust:
+    """Each plugin is good but for one thing."""
+
+    def test_an_entrypoint_that_is_missing(self, root: Path, make_plugin: MakePlugin) -> None:
+        make_plugin(entrypoint=None)
+        assert "run.py does not exist" in reason(found(root))
+
+    def test_an_entrypoint_that_is_not_executable(
+        self, root: Path, make_plugin: MakePlugin
+    ) -> None:
+        (make_plugin() / "run.py").chmod(0o644)
+        assert "is not executable; run: chmod +x" in reason(found(root))
+
+    @pytest.mark.parametrize("kind", ["directory", "fifo"])
+    def test_an_entrypoint_that_is_no_regular_file(
+        self, root: Path, make_plugin: MakePlugin, kind: str
+    ) -> None:
+        entrypoint = make_plugin(entrypoint=None) / "run.py"
+        if kind == "directory":
+            entrypoint.mkdir(mode=0o755)
+        else:
+            os.mkfifo(entrypoint, 0o755)
+        assert "is not a regular file" in reason(found(root))
+
+    def test_an_entrypoint_that_is_a_socket(
+        self, root: Path, make_plugin: MakePlugin, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(make_plugin(entrypoint=None))
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind("run.py")
+            assert "cannot be read" in reason(found(root))
+
+    def test_an_entrypoint_with_two_dots(self, root: Path, make_plugin: MakePlugin) -> None:
+        directory = make_plugin()
+        text = (directory / "manifest.yaml").read_text()
+        (directory / "manifest.yaml").write_text(text.replace("run.py", "../echo/run.py"))
+        assert "'..' is refused" in reason(found(root))
+
+    @pytest.mark.parametrize("victim", [".", "run.py", "manifest.yaml"])
+    def test_anything_that_is_world_writable(
+        self, root: Path, make_plugin: MakePlugin, victim: str
+    ) -> None:
+        path = make_plugin() / victim
+        path.chmod(path.stat().st_mode | 0o002)
+        assert f"{path} is world-writable; run: chmod o-w {path}" in reason(found(root))
+
+    def test_a_world_writable_directory_above_the_entrypoint(
+        self, root: Path, make_plugin: MakePlugin
+    ) -> None:
+        directory = make_plugin(entrypoint=None)
+        (directory / "bin").mkdir()
+        (directory / "bin").chmod(0o777)
+        (directory / "bin" / "run").touch(mode=0o755)
+        text = (directory / "manifest.yaml").read_text()
+        (directory / "manifest.yaml").write_text(text.replace("run.py", "bin/run"))
+        assert "bin is world-writable" in reason(found(root))
+
+    def test_a_world_writable_root(self, root: Path, make_plugin: MakePlugin) -> None:
+        make_plugin()
+        root.chmod(0o1777)
+        assert "is world-writable" in reason(found(root), str(root))
+
+    def test_a_root_that_is_no_directory(self, tmp_path: Path) -> None:
+        path = tmp_path / "file"
+        path.touch()
+        assert "is not a directory" in reason(found(path), str(path))
+
+    def test_a_root_with_too_many_entries(
+        self, root: Path, make_plugin: MakePlugin, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        make_plugin("a"), make_plugin("b")
+        monkeypatch.setattr(registry_module, "MAX_ENTRIES", 1)
+        assert "more than 1 entries" in reason(found(root), str(root))
+
+    def test_a_manifest_that_cannot_be_used(self, root: Path, make_plugin: MakePlugin) -> None:
+        make_plugin(manifest="a: [")
+        assert "manifest.yaml cannot be used" in reason(found(root))
+
+    def test_a_manifest_that_is_a_directory(self, root: Path, make_plugin: MakePlugin) -> None:
+        path = make_plugin() / "manifest.yaml"
+        path.unlink()
+        path.mkdir()
+        assert "is not a regular file" in reason(found(root))
+
+    def test_a_manifest_larger_than_a_mebibyte(self, root: Path, make_plugin: MakePlugin) -> None:
+        make_plugin(extra="#" * 1024**2)
+        assert "larger than 1024 KiB" in reason(found(root))
+
+    @pytest.mark.parametrize("victim", [".", "run.py", "manifest.yaml"])
+    def test_anything_that_cannot_be_read(
+        self, root: Path, make_plugin: MakePlugin, victim: str
+    ) -> None:
+        path = make_plugin() / victim
+        path.chmod(0o111 if victim == "run.py" else 0)
+        if os.access(path, os.R_OK):
+            pytest.skip("this user may read everything")
+        text = reason(found(root))
+        path.chmod(0o755)
+        assert "Permission denied" in text
+
+    @pytest.mark.parametrize(
+        ("old", "new", "word"),
+        [
+            ("protocol: 2", "protocol: 3", "protocol is 3"),
+            ("ductile.plugin", "other", "manifest_spec is 'other'"),
+            ("manifest_version: 1", "manifest_version: 2", "manifest_version is 2"),
+            ("type: read", "type: run", "commands.poll.type is 'run'"),
+        ],
+    )
+    def test_a_manifest_that_says_something_else(
+        self, root: Path, make_plugin: MakePlugin, old: str, new: str, word: str
+    ) -> None:
+        path = make_plugin() / "manifest.yaml"
+        path.write_text(path.read_text().replace(old, new))
+        assert word in reason(found(root))
+
+
+class TestSymlinks:
+    @pytest.fixture(params=["directory", "run.py", "manifest.yaml"])
+    def linked(
+        self, request: pytest.FixtureRequest, make_plugin: MakePlugin
+    ) -> Callable[..., None]:
+        """Move one part of the plugin elsewhere, and leave a symlink in its place."""
+
+        def link(to: Path) -> None:
+            part = make_plugin()
+            part = part if request.param == "directory" else part / request.param
+            target = to / "moved"
+            part.rename(target)
+            part.symlink_to(target)
+
+        return link
+
+    def test_one_out_of_the_root_is_refused_even_where_links_are_allowed(
+        self, root: Path, tmp_path: Path, linked: Callable[..., None]
+    ) -> None:
+        linked(tmp_path)
+        assert "outside the root" in reason(found(root, allow_symlinks=True))
+
+    def test_one_inside_the_root_is_refused_unless_allowed(
+        self, root: Path, linked: Callable[..., None]
+    ) -> None:
+        (root / ".store").mkdir(mode=0o755)
+        linked(root / ".store")
+        assert "or set service.allow_symlinks: true" in reason(found(root))
+
+    def test_one_inside_the_root_is_allowed_with_a_warning(
+        self, root: Path, linked: Callable[..., None]
+    ) -> None:
+        (root / ".store").mkdir(mode=0o755)
+        linked(root / ".store")
+        registry = found(root, allow_symlinks=True)
+        assert "is a symlink to" in registry.warnings[0]
+        assert loaded(registry).entrypoint.resolve() == loaded(registry).entrypoint
+
+    def test_one_into_a_world_writable_directory_is_refused(
+        self, root: Path, linked: Callable[..., None]
+    ) -> None:
+        (root / ".store").mkdir()
+        (root / ".store").chmod(0o777)
+        linked(root / ".store")
+        assert "is world-writable" in reason(found(root, allow_symlinks=True))
+
+    def test_an_entrypoint_that_points_nowhere(self, root: Path, make_plugin: MakePlugin) -> None:
+        (make_plugin(entrypoint=None) / "run.py").symlink_to("gone")
+        assert "does not exist" in reason(found(root, allow_symlinks=True))
+
+    def test_an_entrypoint_that_points_at_itself(self, root: Path, make_plugin: MakePlugin) -> None:
+        (make_plugin(entrypoint=None) / "run.py").symlink_to("run.py")
+        assert "cannot be followed" in reason(found(root, allow_symlinks=True))
+
+    def test_a_root_behind_a_symlink_is_refused_unless_allowed(
+        self, root: Path, tmp_path: Path, make_plugin: MakePlugin
+    ) -> None:
+        make_plugin()
+        link = tmp_path / "link"
+        link.symlink_to(root)
+        assert "service.allow_symlinks" in reason(found(link), str(link))
+
+    def test_a_root_behind_a_symlink_is_allowed_with_a_warning(
+        self, root: Path, tmp_path: Path, make_plugin: MakePlugin
+    ) -> None:
+        make_plugin()
+        (tmp_path / "link").symlink_to(root)
+        registry = found(tmp_path / "link", allow_symlinks=True)
+        assert loaded(registry).root == root
+        assert "is a symlink to" in registry.warnings[0]

