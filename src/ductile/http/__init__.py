@@ -1,1 +1,1 @@
-
+"""The HTTP edge: thin handlers that parse, call and render. `async` lives here alone."""

@@ -135,3 +135,12 @@ def _document(text: str | None) -> Any:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
         return text
+
+
+def logs(tx: Tx, **filters: Any) -> list[dict[str, Any]]:
+    """Attempts, the newest first, their documents decoded."""
+    rows = tx.dicts("job_logs", **filters)
+    for row in rows:
+        row["result"] = _document(row["result"])
+        row["logs"] = _document(row["logs"])
+    return rows

@@ -48,5 +48,11 @@ def write(tx: Tx, settlement: Settlement, new_state: str) -> None:
 
 
 def of(tx: Tx, plugin: str) -> dict[str, Any]:
+    found: dict[str, Any] = orjson.loads(text(tx, plugin))
+    return found
+
+
+def text(tx: Tx, plugin: str) -> str:
+    """The plugin's state as JSON text."""
     row = tx.one("state_of", plugin=plugin)
-    return orjson.loads(row[0]) if row else {}
+    return row[0] if row else "{}"

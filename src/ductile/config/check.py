@@ -1,0 +1,129 @@
+"""What only the whole configuration can tell: names that meet, references that lead somewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+from ductile.config.http import ApiTokenSettings, EndpointSettings
+from ductile.config.locate import Places
+from ductile.config.problems import closest
+from ductile.config.relay import InstanceSettings, PeerSettings
+from ductile.config.settings import Settings
+from ductile.config.tokens import Scopes
+from ductile.errors import Path, Problem, Severity
+
+Signed = TypeVar("Signed", EndpointSettings, InstanceSettings, PeerSettings)
+
+
+def check(settings: Settings, scopes: Scopes, places: Places) -> tuple[Settings, list[Problem]]:
+    """`settings` with scopes and secrets in place, and all that does not fit together."""
+    checker = _Checker(places)
+    checker.api(settings)
+    checker.names(settings)
+    checker.schedules(settings)
+    resolved = checker.references(settings, scopes)
+    return resolved, [*checker.problems, *scopes.problems]
+
+
+class _Checker:
+    def __init__(self, places: Places) -> None:
+        self.problems: list[Problem] = []
+        self._places = places
+
+    def _say(self, path: Path, message: str, **more: Any) -> None:
+        self.problems.append(self._places.locate(path).problem(message, path=path, **more))
+
+    def api(self, settings: Settings) -> None:
+        if settings.api.enabled and not settings.all_tokens:
+            self._say(
+                ("api", "enabled"),
+                "the API is enabled without any token",
+                allowed="tokens in api.auth.tokens or in an included tokens.yaml",
+            )
+
+    def names(self, settings: Settings) -> None:
+        """Within one list a name says who is meant, so it may occur only once."""
+        for group, key, names in _names(settings):
+            first: dict[str, int] = {}
+            for index, name in enumerate(names):
+                if name in first:
+                    before = self._places.locate((*group, first[name], key))
+                    self._say(
+                        (*group, index, key),
+                        f"{name!r} is already taken in {before.file}:{before.line}",
+                    )
+                first.setdefault(name, index)
+
+    def schedules(self, settings: Settings) -> None:
+        for plugin, entry in settings.plugins.items():
+            for index, schedule in enumerate(entry.schedules):
+                if schedule.catch_up != "skip" and schedule.every is None:
+                    self._say(
+                        ("plugins", plugin, "schedules", index, "catch_up"),
+                        "catch_up is for `every` alone and has no effect here",
+                        severity=Severity.WARNING,
+                    )
+
+    def references(self, settings: Settings, scopes: Scopes) -> Settings:
+        tokens = tuple(
+            scopes.resolve(token, ("tokens", index)) for index, token in enumerate(settings.tokens)
+        )
+        keys = {token.name: token.key for token in tokens}
+        changes: dict[str, Any] = {"tokens": tokens} if tokens else {}
+        if inline := settings.api.auth.tokens:
+            auth = settings.api.auth.model_copy(update={"tokens": _known(inline, scopes)})
+            changes["api"] = settings.api.model_copy(update={"auth": auth})
+        if endpoints := settings.webhooks.endpoints:
+            group = self._signed(endpoints, ("webhooks", "endpoints"), keys)
+            changes["webhooks"] = settings.webhooks.model_copy(update={"endpoints": group})
+        if settings.instances:
+            changes["instances"] = self._signed(settings.instances, ("instances",), keys)
+        if peers := settings.remote_ingress.peers:
+            senders = self._signed(peers, ("remote_ingress", "peers"), keys)
+            changes["remote_ingress"] = settings.remote_ingress.model_copy(
+                update={"peers": senders}
+            )
+        return settings.model_copy(update=changes) if changes else settings
+
+    def _signed(
+        self, entries: Iterable[Signed], path: Path, keys: dict[str, str]
+    ) -> tuple[Signed, ...]:
+        """`entries`, each with its own `secret` or the one that its `secret_ref` names."""
+        resolved = []
+        for index, entry in enumerate(entries):
+            reference = entry.secret_ref
+            if entry.secret is None and reference is not None:
+                if reference in keys:
+                    entry = entry.model_copy(update={"secret": keys[reference]})
+                elif getattr(entry, "enabled", True):
+                    self._say(
+                        (*path, index, "secret_ref"),
+                        "no entry of tokens has this name",
+                        found=repr(reference),
+                        allowed=", ".join(sorted(keys)) or "an entry of an included tokens.yaml",
+                        nearest=closest(reference, keys),
+                    )
+            resolved.append(entry)
+        return tuple(resolved)
+
+
+def _known(tokens: Iterable[ApiTokenSettings], scopes: Scopes) -> tuple[ApiTokenSettings, ...]:
+    return tuple(
+        token.model_copy(
+            update={
+                "scopes": scopes.known(token.scopes, ("api", "auth", "tokens", index, "scopes"))
+            }
+        )
+        for index, token in enumerate(tokens)
+    )
+
+
+def _names(settings: Settings) -> Iterator[tuple[Path, str, list[str]]]:
+    yield ("pipelines",), "name", [item.name for item in settings.pipelines]
+    yield ("tokens",), "name", [item.name for item in settings.tokens]
+    yield ("instances",), "name", [item.name for item in settings.instances]
+    yield ("remote_ingress", "peers"), "name", [p.name for p in settings.remote_ingress.peers]
+    yield ("webhooks", "endpoints"), "path", [e.path for e in settings.webhooks.endpoints]
+    for name, plugin in settings.plugins.items():
+        yield ("plugins", name, "schedules"), "id", [item.id for item in plugin.schedules]

@@ -1,0 +1,123 @@
+"""The merged tree with its variables expanded: values for the schema, places, secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ductile.config.fields import Found
+from ductile.config.interpolate import Variables, lookalike
+from ductile.config.nodes import Listing, Node, Place, Scalar, Table
+from ductile.config.yaml12 import NotJson, type_of
+from ductile.core.redact import SHORTEST_SECRET, names_a_secret
+from ductile.errors import Path, Problem
+
+URL_PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):([^\s/@]+)(?=@)")
+_TEMPLATE = re.compile(r"\{(payload|context|config)\.")
+
+
+@dataclass(slots=True)
+class Expanded:
+    data: Any = None
+    """Dicts and lists of `Found`, and None where a file leaves a key empty."""
+    places: dict[Path, Place] = field(default_factory=dict)
+    keys: dict[Path, Place] = field(default_factory=dict)
+    secrets: set[str] = field(default_factory=set)
+    broken: set[Path] = field(default_factory=set)
+    """Scalars that already have a problem; what the schema thinks of them is noise."""
+    problems: list[Problem] = field(default_factory=list)
+
+
+def expand(tree: Table, variables: Variables, values: Mapping[str, str]) -> Expanded:
+    """Every scalar of `tree` by the variables in `values`; keys are never expanded."""
+    expander = _Expander(variables, values)
+    expander.out.places[()] = tree.place
+    expander.out.data = expander.walk(tree, ())
+    return expander.out
+
+
+class _Expander:
+    def __init__(self, variables: Variables, values: Mapping[str, str]) -> None:
+        self.out = Expanded()
+        self._variables = variables
+        self._values = values
+
+    def walk(self, node: Node, path: Path) -> Any:
+        match node:
+            case Table():
+                table = {}
+                for raw, entry in node.items.items():
+                    key = self._variables.restore(raw)
+                    here = (*path, key)
+                    self.out.places[here] = entry.place
+                    self.out.keys[here] = entry.key
+                    table[key] = self.walk(entry.value, here)
+                return table
+            case Listing():
+                for index, item in enumerate(node.items):
+                    self.out.places[(*path, index)] = item.place
+                return [self.walk(item, (*path, index)) for index, item in enumerate(node.items)]
+            case Scalar():
+                return self._scalar(node, path)
+
+    def _scalar(self, scalar: Scalar, path: Path) -> Found | None:
+        expansion = self._variables.expand(scalar, self._values)
+        text = expansion.text
+        if warning := lookalike(scalar.text, scalar.place):
+            self.out.problems.append(warning)
+        for name in dict.fromkeys(expansion.missing):
+            self._break(
+                scalar,
+                path,
+                f"the variable {name} is not set",
+                f"set it in the environment or an .env file, or write ${{{name}:-default}}",
+            )
+        for name, value in expansion.used:
+            if not _is_text(value):
+                self._break(scalar, path, f"the variable {name} is not UTF-8 text", "UTF-8")
+        secret = self._keep_secrets(path, text, expansion.used)
+        value: Any
+        try:
+            value = type_of(scalar, text)
+        except NotJson as reason:
+            value = reason
+        except ValueError as error:
+            self._break(scalar, path, str(error), None)
+            value = text
+        if value is None and path not in self.out.broken:
+            return None
+        return Found(text, value, scalar.place, secret)
+
+    def _break(self, scalar: Scalar, path: Path, message: str, allowed: str | None) -> None:
+        self.out.broken.add(path)
+        self.out.problems.append(scalar.place.problem(message, path=path, allowed=allowed))
+
+    def _keep_secrets(self, path: Path, text: str, used: tuple[tuple[str, str], ...]) -> bool:
+        secret = _is_secret(path) and not _TEMPLATE.search(text)
+        kept = {text} if secret else set()
+        kept |= {value for name, value in used if secret or names_a_secret(name)}
+        kept |= {password for _, password in URL_PASSWORD.findall(text)}
+        self.out.secrets |= {value for value in kept if len(value) >= SHORTEST_SECRET}
+        return bool(kept)
+
+
+def _is_secret(path: Path) -> bool:
+    """Whether the scalar at `path` stands under a secret-named key.
+
+    The keys below `on_events`, `baggage` and `timeouts` name events, claims and commands.
+    """
+    names = [part for part in path if isinstance(part, str)]
+    if not names or not names_a_secret(names[-1]):
+        return False
+    ours = names[0] in ("pipelines", "plugins") and "config" not in names
+    return not (ours and names[-2] in ("on_events", "baggage", "timeouts"))
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in value

@@ -1,0 +1,201 @@
+"""The types that settings are made of, and the section that holds them.
+
+A scalar of a file reaches the schema as `Found`: its text, and the value that YAML gives it.
+The field decides which it wants, so `name: 1.10` stays "1.10" and `max_workers: ${N}` is a
+number. Plain Python values are taken as they are, so tests can build settings by hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from ductile.config import quantities
+from ductile.config.files import absolute
+from ductile.config.nodes import Place
+from ductile.config.yaml12 import NotJson
+from ductile.model import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A scalar as a file has it: `value` by YAML's rules, `text` as it stands after expansion."""
+
+    text: str
+    value: Json
+    place: Place
+    secret: bool = False
+    """Never quoted in a problem."""
+
+
+class Section(BaseModel):
+    """A mapping of known keys. A key that is left empty is as good as absent."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", defer_build=True, populate_by_name=True, validate_default=False
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_empty(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            return {key: value for key, value in data.items() if value is not None}
+        return data
+
+
+def refuse(message: str, **details: object) -> NoReturn:
+    """Raise what becomes a Problem; `details` may be `allowed`, `nearest` and `place`."""
+    raise PydanticCustomError("refused", "{message}", {"message": message, **details})
+
+
+def plain(value: Any) -> Json:
+    """The values of a document that the schema does not look into."""
+    if isinstance(value, Found):
+        if isinstance(value.value, NotJson):
+            refuse(f"{value.value}, which JSON cannot carry; quote it", place=value.place)
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+def _text(value: Any) -> Any:
+    return value.text if isinstance(value, Found) else value
+
+
+def _typed(value: Any, kind: type, name: str) -> Any:
+    if isinstance(value, Found):
+        value = value.value
+    if type(value) is not kind:
+        refuse(f"must be {name}")
+    return value
+
+
+def _whole(value: Any) -> Any:
+    return _typed(value, int, "a whole number")
+
+
+def _flag(value: Any) -> Any:
+    if (isinstance(value, Found) and type(value.value) is not bool) or type(value) is str:
+        refuse("must be true or false", allowed="true, false")
+    return _typed(value, bool, "true or false")
+
+
+def _seconds(value: Any) -> Any:
+    if isinstance(value, Found):
+        if value.text == "0":
+            return 0.0
+        value = value.text
+    if not isinstance(value, str):
+        return value
+    try:
+        return quantities.duration(value)
+    except ValueError as error:
+        refuse(f"must be a duration ({error})", allowed=quantities.DURATION)
+
+
+def _bytes(value: Any) -> Any:
+    text = _text(value)
+    if not isinstance(text, str):
+        return value
+    try:
+        return quantities.size(text)
+    except ValueError as error:
+        refuse(f"must be a size ({error})", allowed=quantities.SIZE)
+
+
+def _path(value: Any, info: ValidationInfo) -> Any:
+    text = _text(value)
+    if not isinstance(text, str):
+        return text
+    if not text or "\0" in text:
+        refuse("must be a path")
+    context = info.context or {}
+    home = context.get("home")
+    if home and (text == "~" or text.startswith("~/")):
+        text = home + text[1:]
+    base = context.get("config_dir")
+    return absolute(Path(base), text) if base else Path(text)
+
+
+def _address(value: Any) -> Any:
+    text = _text(value)
+    if not isinstance(text, str):
+        return text
+    match = re.fullmatch(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]*):([0-9]{1,5})", text)
+    if match is None or int(match[2]) > 65_535:
+        refuse("must be an address", allowed="host:port, such as 127.0.0.1:8080 or [::1]:8080")
+    return text
+
+
+def _empty_is_default(value: Any) -> Any:
+    return {} if value is None else value
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+Name = Annotated[str, BeforeValidator(_text), Field(min_length=1)]
+Whole = Annotated[int, BeforeValidator(_whole)]
+Flag = Annotated[bool, BeforeValidator(_flag)]
+Word = BeforeValidator(_text)
+"""Annotates a Literal of words."""
+Seconds = Annotated[
+    float,
+    BeforeValidator(_seconds),
+    WithJsonSchema({"type": "string", "pattern": quantities.DURATION_PATTERN}),
+]
+Span = Annotated[Seconds, Field(gt=0)]
+Bytes = Annotated[
+    int,
+    BeforeValidator(_bytes),
+    Field(gt=0),
+    WithJsonSchema({"type": ["string", "integer"], "pattern": quantities.SIZE_PATTERN}),
+]
+FilePath = Annotated[Path, BeforeValidator(_path), WithJsonSchema({"type": "string"})]
+Address = Annotated[
+    str, BeforeValidator(_address), WithJsonSchema({"type": "string", "pattern": r":[0-9]+$"})
+]
+Opaque = Annotated[Any, BeforeValidator(plain)]
+OpaqueTable = Annotated[dict[str, Any], BeforeValidator(plain)]
+Defaulted = BeforeValidator(_empty_is_default)
+"""Annotates the entries of a map whose empty ones take their defaults."""
+
+
+def span(default: str, description: str, **more: Any) -> Any:
+    """A field of seconds whose default is told as people write it."""
+    return Field(
+        default=quantities.duration(default),
+        description=description,
+        json_schema_extra={"default": default},
+        **more,
+    )
+
+
+def volume(default: str, description: str) -> Any:
+    """A field of bytes whose default is told as people write it."""
+    return Field(
+        default=quantities.size(default),
+        description=description,
+        json_schema_extra={"default": default},
+    )
+
+
+def split_address(listen: str) -> tuple[str, int]:
+    """Host and port of an address; no host means all interfaces."""
+    host, _, port = listen.rpartition(":")
+    return host.strip("[]") or "0.0.0.0", int(port)

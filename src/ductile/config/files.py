@@ -1,0 +1,143 @@
+"""Reading the files of a configuration: each once, bounded, hashed as it is read."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from blake3 import blake3
+
+from ductile.config.nodes import Place
+from ductile.errors import Problem
+
+MAX_BYTES = 16 * 1024 * 1024
+MAX_FILES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The bytes of a file and their BLAKE3 hash, from one read."""
+
+    path: Path
+    data: bytes
+    digest: str
+
+    def text(self) -> str | Problem:
+        """The bytes as UTF-8 without a byte order mark."""
+        if self.data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
+            return Place(str(self.path), 1, 1).problem(
+                "the file begins with a byte order mark", allowed="UTF-8 without one"
+            )
+        try:
+            return self.data.decode()
+        except UnicodeDecodeError as error:
+            before = self.data[: error.start]
+            line = before.count(b"\n") + 1
+            column = len(before[before.rfind(b"\n") + 1 :].decode(errors="replace")) + 1
+            return Place(str(self.path), line, column).problem(
+                "the file is not UTF-8",
+                found=f"byte 0x{self.data[error.start]:02x}",
+                allowed="UTF-8",
+            )
+
+
+class Reader:
+    """Reads files below or beside one configuration directory.
+
+    `hashes` names every file that was read; `symlinks` every symlink met on the way, which is
+    for the caller to allow or refuse. A symlink that leads out of its root is never followed.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.hashes: dict[Path, str] = {}
+        self.symlinks: dict[Path, Place] = {}
+        self.problems: list[Problem] = []
+        if root.is_symlink():
+            self.symlinks[root] = Place(str(root), 1, 1)
+
+    def read(self, path: Path, asked: Place) -> Source | None:
+        """The file at `path`, which `asked` named; None, with a problem, where it cannot be."""
+        if len(self.hashes) >= MAX_FILES:
+            if not any(problem.allowed == f"{MAX_FILES} files" for problem in self.problems):
+                self._refuse(asked, "the configuration has too many files", f"{MAX_FILES} files")
+            return None
+        real = self._follow(path, asked)
+        if real is None:
+            return None
+        try:
+            data = self._bytes(real)
+        except OSError as error:
+            self._refuse(asked, f"cannot read {path}: {os.strerror(error.errno or errno.EIO)}")
+            return None
+        if data is None:
+            self._refuse(asked, f"{path} is not a regular file", "a regular file")
+            return None
+        if len(data) > MAX_BYTES:
+            self._refuse(asked, f"{path} is too large", f"{MAX_BYTES // 1024**2} MiB")
+            return None
+        digest = blake3(data).hexdigest()
+        self.hashes[path] = digest
+        return Source(path, data, digest)
+
+    def _bytes(self, real: Path) -> bytes | None:
+        # O_NONBLOCK: opening a FIFO must not wait for a writer that never comes.
+        # O_NOFOLLOW: what was resolved and judged is what is opened.
+        descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return None
+            return file.read(MAX_BYTES + 1)
+
+    def _follow(self, path: Path, asked: Place) -> Path | None:
+        root = self.root if path.is_relative_to(self.root) else path.parent
+        for step in _below(root, path):
+            if step.is_symlink():
+                self.symlinks.setdefault(step, asked)
+        try:
+            real = path.resolve(strict=True)
+        except FileNotFoundError:
+            self._refuse(asked, f"there is no file {path}")
+            return None
+        except (OSError, RuntimeError) as error:
+            self._refuse(asked, f"cannot follow {path}: {error}")
+            return None
+        if not real.is_relative_to(root.resolve()):
+            self._refuse(asked, f"{path} leads out of {root}, to {real}", "a target inside it")
+            return None
+        return real
+
+    def _refuse(self, place: Place, message: str, allowed: str | None = None) -> None:
+        self.problems.append(place.problem(message, allowed=allowed))
+
+
+def _below(root: Path, path: Path) -> Iterator[Path]:
+    """Every step below `root` on the way down to `path`."""
+    step = root
+    for part in path.relative_to(root).parts:
+        step = step / part
+        yield step
+
+
+def absolute(base: Path, path: Path | str) -> Path:
+    """`path` from `base`, without `..`; symlinks are left as they are, to be seen."""
+    return Path(os.path.normpath(base.absolute() / path))
+
+
+def listed(directory: Path) -> list[Path]:
+    """The `*.yaml` of a directory by name; hidden files are editors' business.
+
+    Ends soon after the number of files that will be refused anyway.
+    """
+    names = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name.endswith(".yaml") and not entry.name.startswith("."):
+                names.append(entry.name)
+                if len(names) > MAX_FILES:
+                    break
+    return [directory / name for name in sorted(names)]

@@ -1,0 +1,152 @@
+"""The seal: `.checksums` beside config.yaml, and what it says of the files that were read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ductile.clock import to_text
+from ductile.config.files import Reader, Source
+from ductile.config.nodes import Listing, Node, Place, Scalar, Table
+from ductile.config.yaml12 import compose, type_of
+from ductile.errors import Problem, Severity
+
+FILE = ".checksums"
+VERSION = 2
+"""The Go program's number for a seal whose hashes go by absolute path."""
+
+_HIGH_SECURITY = frozenset({"tokens.yaml", "webhooks.yaml"})
+_MEND = "run `ductile config lock` if the change is yours"
+
+
+def is_high_security(path: Path) -> bool:
+    """Whether a file decides who may do what, and so must be sealed to be used."""
+    scopes = path.parent.name == "scopes" and path.suffix == ".json"
+    return path.name in _HIGH_SECURITY or scopes
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """What was sealed: a BLAKE3 hash for each file, and the plugins as they were then."""
+
+    path: Path
+    hashes: Mapping[str, str] = field(default_factory=dict)
+    plugin_fingerprints: tuple[Mapping[str, Any], ...] = ()
+    exists: bool = True
+
+    def trusts(self, source: Source) -> bool:
+        """False only for a high-security file that is not as it was sealed."""
+        return not is_high_security(source.path) or self._holds(source.path, source.digest)
+
+    def _holds(self, path: Path, digest: str) -> bool:
+        return self.hashes.get(str(path)) == digest
+
+    def judge(
+        self, files: Mapping[Path, str], scope_files: Iterable[Path], *, strict: bool
+    ) -> list[Problem]:
+        """What differs from the seal: refusals for high-security files and, where `strict`,
+        for all; else warnings. Without a seal only high-security files are missed."""
+        guarded = set(scope_files)
+        problems = []
+        for path, digest in files.items():
+            high = is_high_security(path) or path in guarded
+            if self._holds(path, digest) or not (high or self.exists):
+                continue
+            why = "has changed since it was sealed" if str(path) in self.hashes else "is not sealed"
+            problems.append(self._problem(path, why, refuse=high or strict))
+        for name in self.hashes:
+            path = Path(name)
+            if path not in files and not os.path.lexists(path):
+                refuse = strict or is_high_security(path)
+                problems.append(self._problem(path, "was sealed and is gone", refuse=refuse))
+        return problems
+
+    def _problem(self, path: Path, why: str, *, refuse: bool) -> Problem:
+        seal = "" if self.exists else f" (there is no {self.path})"
+        return Problem(
+            f"the file {why}{seal}; {_MEND}",
+            file=str(path),
+            severity=Severity.ERROR if refuse else Severity.WARNING,
+        )
+
+    def write(self, moment: datetime) -> None:
+        """Put the seal in its place, whole or not at all, readable by its owner alone."""
+        document = {
+            "version": VERSION,
+            "generated_at": to_text(moment),
+            "hashes": dict(sorted(self.hashes.items())),
+            "plugin_fingerprints": [dict(plugin) for plugin in self.plugin_fingerprints],
+        }
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=4096)
+        draft = self.path.with_name(f"{FILE}.{os.getpid()}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(descriptor)
+            draft.replace(self.path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def read(root: Path) -> tuple[Seal, list[Problem]]:
+    """The seal of the configuration in `root`; one that does not exist seals nothing."""
+    path = root / FILE
+    if not os.path.lexists(path):
+        return Seal(path, exists=False), []
+    place = Place(str(path), 1, 1)
+    reader = Reader(root)
+    source = reader.read(path, place)
+    if source is None:
+        return Seal(path), reader.problems
+    text = source.text()
+    if isinstance(text, Problem):
+        return Seal(path), [text]
+    node, problems = compose(text, str(path))
+    if problems:
+        return Seal(path), problems
+    return _parse(path, node)
+
+
+def _parse(path: Path, node: Node | None) -> tuple[Seal, list[Problem]]:
+    place = node.place if node else Place(str(path), 1, 1)
+    document = _plain(node) if node else None
+    if not isinstance(document, dict) or document.get("version") != VERSION:
+        allowed = f"a mapping with version: {VERSION}"
+        return Seal(path), [place.problem("not a seal that can be read", allowed=allowed)]
+    hashes = document.get("hashes") or {}
+    plugins = document.get("plugin_fingerprints") or []
+    sound = isinstance(hashes, dict) and all(isinstance(h, str) for h in hashes.values())
+    if not sound or not isinstance(plugins, list) or not all(isinstance(p, dict) for p in plugins):
+        allowed = "hashes: {path: hex}, plugin_fingerprints: [{...}]"
+        return Seal(path), [place.problem("a seal of a wrong form", allowed=allowed)]
+    return Seal(path, {name: h.lower() for name, h in hashes.items()}, tuple(plugins)), []
+
+
+def _plain(node: Node) -> Any:
+    match node:
+        case Scalar():
+            # A hash that looks like a number is text all the same.
+            if len(node.text) == 64:
+                return node.text
+            try:
+                return type_of(node, node.text)
+            except ValueError:
+                return node.text
+        case Listing():
+            return [_plain(item) for item in node.items]
+        case Table():
+            return {key: _plain(entry.value) for key, entry in node.items.items()}

@@ -1,0 +1,192 @@
+"""The one way in: files to `Loaded`, or a `ConfigError` with every problem there is."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from blake3 import blake3
+from pydantic import ValidationError
+
+from ductile.config import environment, integrity
+from ductile.config.check import check
+from ductile.config.expand import Expanded, expand
+from ductile.config.fields import Found
+from ductile.config.files import Reader, absolute
+from ductile.config.include import Sources, gather
+from ductile.config.integrity import Seal
+from ductile.config.locate import Places
+from ductile.config.nodes import Scalar, Table
+from ductile.config.problems import translate
+from ductile.config.settings import Settings
+from ductile.config.tokens import Scopes
+from ductile.config.yaml12 import resolve
+from ductile.errors import ConfigError, Problem, Severity
+from ductile.errors import Path as KeyPath
+
+FILE = "config.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A configuration that may run, and what is worth saying about it."""
+
+    settings: Settings
+    warnings: tuple[Problem, ...]
+    files: Mapping[Path, str]
+    """Every file that was read, with the BLAKE3 hash of the bytes that were parsed."""
+    secrets: frozenset[str]
+    """Values of eight or more characters that must not leave the process."""
+    seal: Seal | None
+    """The `.checksums` it was held against, whose plugin fingerprints the registry judges."""
+    config_hash: str
+    """Of the effective settings; differs where only a secret differs."""
+    places: Places
+
+    def locate(self, path: KeyPath) -> tuple[str, int, int]:
+        """File, line and column of a path in the merged configuration, or of its next parent."""
+        return self.places.locate(path)
+
+
+def find(explicit: Path | None, environ: Mapping[str, str]) -> Path:
+    """The config.yaml that is meant: `explicit` (file or directory), `$DUCTILE_CONFIG_DIR`,
+    `~/.config/ductile`, `/etc/ductile`. One that is named must exist; others are looked for."""
+    named = explicit or (Path(text) if (text := environ.get("DUCTILE_CONFIG_DIR")) else None)
+    if named is not None:
+        path = absolute(Path(), named)
+        return path / FILE if path.is_dir() else path
+    home = environ.get("HOME")
+    places = [Path(home, ".config", "ductile")] if home else []
+    places.append(Path("/etc/ductile"))
+    for place in places:
+        if os.path.lexists(place / FILE):
+            return place / FILE
+    looked = ", ".join(["--config", "$DUCTILE_CONFIG_DIR", *map(str, places)])
+    raise ConfigError([Problem(f"there is no {FILE}; looked in {looked}")])
+
+
+def load(path: Path | None = None, *, environ: Mapping[str, str], seal: bool = True) -> Loaded:
+    """Read, verify, expand and judge a configuration.
+
+    Files are held against the seal as they are read; nothing is expanded once one that must
+    be sealed is not. `seal=False` leaves the seal aside, for a check before `config lock`.
+    """
+    config = find(path, environ)
+    stored, problems = integrity.read(config.parent) if seal else (None, [])
+    sources = gather(config, stored)
+    problems += sources.problems
+    verdict = _judge(stored, sources, strict=_literal_flag(sources, "strict_mode"))
+    if config not in sources.reader.hashes or _errors(verdict):
+        raise ConfigError(_ordered(_errors([*problems, *verdict]), sources.reader))
+    expanded = expand(sources.tree, sources.variables, _values(sources, environ, problems))
+    problems += expanded.problems
+    problems += _judge(stored, sources, strict=_flag(expanded, "strict_mode"))
+    problems += _symlinks(sources.reader, allowed=_flag(expanded, "allow_symlinks"))
+    places = Places(expanded.places, expanded.keys)
+    settings, found = _validate(expanded, sources, places, environ, whole=not _errors(problems))
+    problems += found
+    if settings is None or _errors(problems):
+        raise ConfigError(_ordered(_errors(problems), sources.reader))
+    return Loaded(
+        settings=settings,
+        warnings=tuple(_ordered(problems, sources.reader)),
+        files=sources.reader.hashes,
+        secrets=frozenset(expanded.secrets),
+        seal=stored,
+        config_hash=config_hash(settings),
+        places=places,
+    )
+
+
+def _validate(
+    expanded: Expanded,
+    sources: Sources,
+    places: Places,
+    environ: Mapping[str, str],
+    *,
+    whole: bool,
+) -> tuple[Settings | None, list[Problem]]:
+    """Judge by schema and, where every file could be read, as a whole."""
+    context = {"config_dir": sources.root, "home": environ.get("HOME")}
+    try:
+        settings = Settings.model_validate(expanded.data, context=context)
+    except ValidationError as error:
+        return None, translate(error, places, expanded.broken)
+    if not whole:
+        return settings, []
+    scopes = Scopes(
+        sources.scope_files,
+        sources.lost_scopes,
+        places,
+        strict=settings.service.strict_mode,
+    )
+    return check(settings, scopes, places)
+
+
+def config_hash(settings: Settings) -> str:
+    """BLAKE3 of the effective settings, secrets included."""
+    document = settings.model_dump(mode="json", by_alias=True)
+    return blake3(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _judge(stored: Seal | None, sources: Sources, *, strict: bool) -> list[Problem]:
+    if stored is None:
+        return []
+    scopes = [source.path for source in sources.scope_files.values()]
+    return stored.judge(sources.reader.hashes, scopes, strict=strict)
+
+
+def _values(
+    sources: Sources, environ: Mapping[str, str], problems: list[Problem]
+) -> dict[str, str]:
+    """The environment over the .env files, the first of which wins over the next."""
+    values: dict[str, str] = {}
+    for source in sources.env_files:
+        text = source.text()
+        if isinstance(text, Problem):
+            problems.append(text)
+            continue
+        more, found = environment.parse(text, str(source.path))
+        problems += found
+        values = {**more, **values}
+    return {**values, **environ}
+
+
+def _flag(expanded: Expanded, name: str) -> bool:
+    """A switch of `service` that counts even while the rest has problems."""
+    service = expanded.data.get("service")
+    found = service.get(name) if isinstance(service, dict) else None
+    return isinstance(found, Found) and found.value is True
+
+
+def _literal_flag(sources: Sources, name: str) -> bool:
+    """The same before anything is expanded: a variable does not count yet."""
+    service = sources.tree.get("service")
+    node = service.get(name) if isinstance(service, Table) else None
+    return isinstance(node, Scalar) and not node.style and resolve(node.text) is True
+
+
+def _symlinks(reader: Reader, *, allowed: bool) -> list[Problem]:
+    severity = Severity.WARNING if allowed else Severity.ERROR
+    hint = None if allowed else "service.allow_symlinks: true"
+    return [
+        place.problem(f"{path} is a symlink", severity=severity, allowed=hint)
+        for path, place in reader.symlinks.items()
+    ]
+
+
+def _errors(problems: Iterable[Problem]) -> list[Problem]:
+    return [problem for problem in problems if problem.severity is Severity.ERROR]
+
+
+def _ordered(problems: Iterable[Problem], reader: Reader) -> list[Problem]:
+    """As somebody mends them: file by file as they were read, from top to bottom, none twice."""
+    rank = {str(path): number for number, path in enumerate(reader.hashes)}
+    unique: Iterable[Problem] = dict.fromkeys(problems)
+    return sorted(
+        unique,
+        key=lambda p: (rank.get(p.file or "", len(rank)), p.line or 0, p.column or 0),
+    )

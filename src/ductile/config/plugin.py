@@ -1,0 +1,272 @@
+"""`plugins`: how each plugin is configured, scheduled, retried and bounded."""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime, time
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from ductile.config import quantities
+from ductile.config.fields import (
+    Flag,
+    Found,
+    Name,
+    OpaqueTable,
+    Seconds,
+    Section,
+    Span,
+    Whole,
+    Word,
+    refuse,
+    span,
+)
+
+COMMAND_TIMEOUTS = {"poll": 60.0, "handle": 120.0, "health": 10.0, "init": 30.0}
+OTHER_TIMEOUT = 60.0
+
+_WORDS = {"hourly": 3600.0, "daily": 86_400.0, "weekly": 604_800.0}
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_WEEKDAYS = {
+    "0": 7,
+    **{form: n for n, day in enumerate(_DAYS, 1) for form in (day, day[:3], str(n))},
+}
+_RFC3339 = re.compile(
+    r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})\Z", re.ASCII
+)
+
+
+def _text(value: Any) -> Any:
+    return value.text if isinstance(value, Found) else value
+
+
+def _every(value: Any) -> Any:
+    text = _text(value)
+    if not isinstance(text, str):
+        return value
+    if text == "monthly":
+        return text
+    if text in _WORDS:
+        return _WORDS[text]
+    try:
+        seconds = quantities.duration(text)
+    except ValueError as error:
+        refuse(
+            f"must be an interval ({error})",
+            allowed=f"{quantities.DURATION}, hourly, daily, weekly, monthly",
+        )
+    if seconds <= 0:
+        refuse("must be longer than nothing")
+    return seconds
+
+
+def _cron(value: Any) -> Any:
+    text = _text(value)
+    if not isinstance(text, str):
+        return value
+    from cronsim import CronSim, CronSimError
+
+    fields = text.split()
+    try:
+        if len(fields) != 5:
+            refuse("must have the five fields of cron", allowed="minute hour day month weekday")
+        CronSim(text, datetime(2024, 1, 1))  # noqa: DTZ001 - only the expression is judged
+    except CronSimError as error:
+        refuse(f"is no cron expression ({error})", allowed="minute hour day month weekday")
+    return " ".join(fields)
+
+
+def _moment(value: Any) -> Any:
+    text = _text(value)
+    if not isinstance(text, str):
+        return value
+    try:
+        if not _RFC3339.match(text):
+            raise ValueError
+        return datetime.fromisoformat(text.upper())
+    except ValueError:
+        refuse("must be a moment with its offset", allowed="RFC 3339, as in 2026-02-08T10:00:00Z")
+
+
+def _zone(value: Any) -> Any:
+    text = _text(value)
+    if isinstance(text, str):
+        from zoneinfo import ZoneInfo
+
+        try:
+            ZoneInfo(text)
+        except (ValueError, OSError, KeyError):
+            refuse("is no time zone", allowed="an IANA name, such as Europe/Vienna")
+    return text
+
+
+def _weekday(value: Any) -> Any:
+    text = str(_text(value)).lower()
+    if text not in _WEEKDAYS:
+        refuse("is no weekday", allowed="monday to sunday, mon to sun, or 0 to 7 (0 and 7: sunday)")
+    return _WEEKDAYS[text]
+
+
+def _clock(value: Any) -> Any:
+    text = _text(value)
+    if not isinstance(text, str):
+        return value
+    match = re.fullmatch(r"([01]?[0-9]|2[0-3]):([0-5][0-9])", text.strip())
+    if match is None:
+        refuse("must be a time of day", allowed="HH:MM")
+    return time(int(match[1]), int(match[2]))
+
+
+Clock = Annotated[
+    time, BeforeValidator(_clock), WithJsonSchema({"type": "string", "pattern": r"^\d\d?:\d\d$"})
+]
+
+
+class Window(Section):
+    """A time of day to another, the end left out; it may pass midnight."""
+
+    start: Clock = Field(description="When the window opens.", examples=["08:00"])
+    end: Clock = Field(description="When it closes.", examples=["22:00"])
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, data: Any) -> Any:
+        text = _text(data)
+        if not isinstance(text, str):
+            return data
+        start, dash, end = text.partition("-")
+        if not dash:
+            refuse("must be a window of the day", allowed="HH:MM-HH:MM")
+        return {"start": start, "end": end}
+
+    @model_validator(mode="after")
+    def _has_length(self) -> Self:
+        if self.start == self.end:
+            refuse("must not begin and end at the same time")
+        return self
+
+
+class ScheduleSettings(Section):
+    """When a command of a plugin runs by itself; exactly one of every, cron, at, after."""
+
+    id: Name = Field(default="default", description="The entry's name, unique in its plugin.")
+    every: (
+        Annotated[
+            float | Literal["monthly"],
+            BeforeValidator(_every),
+            WithJsonSchema(
+                {
+                    "anyOf": [
+                        {"type": "string", "pattern": quantities.DURATION_PATTERN},
+                        {"enum": ["hourly", "daily", "weekly", "monthly"]},
+                    ]
+                }
+            ),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="The interval; `monthly` is a calendar month, the rest is elapsed time.",
+        examples=["15m", "daily"],
+    )
+    cron: Annotated[str, BeforeValidator(_cron)] | None = Field(
+        default=None, description="Five fields of cron.", examples=["0 6 * * 1-5"]
+    )
+    at: Annotated[datetime, BeforeValidator(_moment)] | None = Field(
+        default=None, description="Once, at this moment.", examples=["2026-02-08T10:00:00Z"]
+    )
+    after: Span | None = Field(
+        default=None, description="Once a start, after this delay.", examples=["30s"]
+    )
+    command: Name = Field(default="poll", description="The command that runs.")
+    payload: OpaqueTable = Field(default_factory=dict, description="The payload of its jobs.")
+    jitter: Seconds = span("0s", "Spreads runs over this time, half before and half after.")
+    window: Window | None = Field(
+        default=None,
+        alias="only_between",
+        description="Runs only inside this window of the day.",
+        examples=["08:00-22:00"],
+    )
+    timezone: Annotated[str, BeforeValidator(_zone)] | None = Field(
+        default=None,
+        description="The IANA zone of cron, window and weekdays; unset, the gateway's own.",
+        examples=["Europe/Vienna"],
+    )
+    not_on: frozenset[
+        Annotated[int, BeforeValidator(_weekday), WithJsonSchema({"type": ["string", "integer"]})]
+    ] = Field(
+        default=frozenset(),
+        description="Weekdays without runs, as names or 0 to 7; here as ISO numbers, 7 is Sunday.",
+        examples=[["saturday", "sunday"]],
+    )
+    catch_up: Annotated[Literal["skip", "run_once", "run_all"], Word] = Field(
+        default="skip", description="What becomes of runs that a stopped gateway missed."
+    )
+    if_running: Annotated[Literal["skip", "queue", "cancel"], Word] = Field(
+        default="skip", description="What a run does that finds the one before still going."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_trigger(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            named = [k for k in ("every", "cron", "at", "after") if data.get(k) is not None]
+            if len(named) != 1:
+                found = f" ({' and '.join(named)} are set)" if named else ""
+                refuse(f"needs exactly one of every, cron, at, after{found}")
+        return data
+
+
+class RetrySettings(Section):
+    max_attempts: Annotated[Whole, Field(ge=1)] = Field(
+        default=4, description="Attempts in all, the first one counted."
+    )
+    backoff_base: Span = span("30s", "The first delay; it doubles with each attempt.")
+
+
+class BreakerSettings(Section):
+    threshold: Annotated[Whole, Field(ge=1)] = Field(
+        default=3, description="Failed scheduled jobs in a row that open the breaker."
+    )
+    reset_after: Span = span("30m", "How long it stays open before a probe.")
+
+
+class PluginSettings(Section):
+    enabled: Flag = Field(default=True, description="Whether the plugin is used at all.")
+    uses: Name | None = Field(
+        default=None, description="Makes this entry an alias: a second instance of that plugin."
+    )
+    config: OpaqueTable = Field(
+        default_factory=dict, description="Handed to the plugin with every request."
+    )
+    schedules: tuple[ScheduleSettings, ...] = Field(
+        default=(), description="When it runs by itself."
+    )
+    retry: RetrySettings = Field(
+        default_factory=RetrySettings.model_construct, description="What follows a failed attempt."
+    )
+    timeouts: Mapping[str, Span] = Field(
+        default_factory=dict,
+        description="How long a command may run: by default poll 60s, handle 120s, health 10s, "
+        "init 30s, any other 60s.",
+        examples=[{"poll": "5m"}],
+    )
+    circuit_breaker: BreakerSettings = Field(
+        default_factory=BreakerSettings.model_construct,
+        description="When the scheduler leaves a failing plugin alone.",
+    )
+    max_outstanding_polls: Annotated[Whole, Field(ge=1)] = Field(
+        default=1, description="Polls that may be queued or running before the scheduler waits."
+    )
+    parallelism: Annotated[Whole, Field(ge=1)] | None = Field(
+        default=None,
+        description="Jobs of this plugin at once, over all nodes; unset, as its manifest says.",
+    )
+    notify_on_complete: Flag = Field(
+        default=False, description="Whether the end of its root jobs fires `on-hook` pipelines."
+    )
+
+    def timeout(self, command: str) -> float:
+        """How long `command` may run, in seconds."""
+        default = COMMAND_TIMEOUTS.get(command, OTHER_TIMEOUT)
+        return self.timeouts.get(command, default)

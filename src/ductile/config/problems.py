@@ -1,0 +1,135 @@
+"""What the schema refuses, told with its place, what was found and what is allowed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from ductile.config import shapes
+from ductile.config.fields import Found
+from ductile.config.locate import Places
+from ductile.config.plugin import PluginSettings, ScheduleSettings
+from ductile.config.settings import Settings
+from ductile.core.redact import REDACTED, names_a_secret
+from ductile.errors import Path, Problem
+
+_ALSO: Mapping[type[BaseModel], Iterable[str]] = {
+    Settings: shapes.ROOT_ALSO,
+    PluginSettings: shapes.PLUGIN_ALSO,
+    ScheduleSettings: shapes.SCHEDULE_ALSO,
+}
+_KINDS = {
+    "model_type": "must be a mapping",
+    "dict_type": "must be a mapping",
+    "mapping_type": "must be a mapping",
+    "tuple_type": "must be a list",
+    "frozen_set_type": "must be a list",
+    "string_type": "must be text",
+    "string_too_short": "must not be empty",
+    "too_short": "must not be empty",
+}
+
+
+def translate(error: ValidationError, places: Places, broken: set[Path]) -> list[Problem]:
+    """A problem for each error, save those of scalars in `broken` that have theirs already."""
+    return [
+        _problem(detail, places)
+        for detail in error.errors(include_url=False)
+        if not any(detail["loc"][: len(path)] == path for path in broken)
+    ]
+
+
+def _problem(detail: ErrorDetails, places: Places) -> Problem:
+    path: Path = detail["loc"]
+    context = detail.get("ctx", {})
+    kind = detail["type"]
+    place = context.get("place") or places.locate(path)
+    message, allowed, nearest = _KINDS.get(kind), context.get("allowed"), context.get("nearest")
+    found: str | None = describe(detail["input"], path)
+    match kind:
+        case "extra_forbidden":
+            known = sorted(known_keys(path[:-1]))
+            key = str(path[-1])
+            return places.key(path).problem(
+                f"unknown key {key!r}",
+                path=path,
+                allowed=", ".join(known),
+                nearest=closest(key, known),
+            )
+        case "missing":
+            return place.problem(f"missing key {path[-1]!r}", path=path[:-1])
+        case "literal_error":
+            words = re.findall(r"'([^']*)'", str(context["expected"]))
+            message, allowed = "not one of the words it takes", ", ".join(words)
+            text = detail["input"]
+            text = text.text if isinstance(text, Found) else str(text)
+            nearest = closest(text, words)
+        case "string_pattern_mismatch":
+            message, allowed = "does not have the form it must have", str(context["pattern"])
+        case "greater_than" | "greater_than_equal":
+            bound = context.get("gt", context.get("ge"))
+            word = "more than" if kind == "greater_than" else "at least"
+            message, allowed = "is too small", f"{word} {bound:g}"
+        case "refused":
+            message = str(context["message"])
+    return place.problem(
+        message or detail["msg"], path=path, found=found, allowed=allowed, nearest=nearest
+    )
+
+
+def describe(value: Any, path: Path) -> str | None:
+    """What was found, as short text; never a secret, and nothing for what is long."""
+    if isinstance(value, Found):
+        if value.secret or any(isinstance(part, str) and names_a_secret(part) for part in path):
+            return REDACTED
+        text = value.text if len(value.text) <= 60 else value.text[:57] + "..."
+        return repr(text) if isinstance(value.value, str) else text
+    if value is None:
+        return "nothing"
+    if isinstance(value, Mapping):
+        return None
+    if isinstance(value, list | tuple):
+        return "a list"
+    return None
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    matches = get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
+    return matches[0] if matches else None
+
+
+def known_keys(path: Path) -> set[str]:
+    """The keys that the mapping at `path` takes."""
+    model: type[BaseModel] | None = Settings
+    skip = False
+    for part in path:
+        if isinstance(part, int) or skip:
+            skip = False
+        elif model is not None:
+            fields = {info.alias or name: info for name, info in model.model_fields.items()}
+            annotation = fields[part].annotation if part in fields else None
+            skip = get_origin(annotation) is not None and issubclass(_class_of(annotation), Mapping)
+            model = _model_in(annotation)
+    if model is None:
+        return set()
+    own = {info.alias or name for name, info in model.model_fields.items()}
+    return own | set(_ALSO.get(model, ()))
+
+
+def _class_of(annotation: Any) -> type:
+    origin = get_origin(annotation)
+    return origin if isinstance(origin, type) else object
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in get_args(annotation):
+        if (model := _model_in(argument)) is not None:
+            return model
+    return None

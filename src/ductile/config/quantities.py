@@ -1,0 +1,43 @@
+"""Durations and sizes as people write them."""
+
+from __future__ import annotations
+
+import re
+
+DURATION = "a duration such as 500ms, 30s, 5m, 2h, 30d, 1w or 1h30m"
+SIZE = "a size such as 64KB, 1MB or 10MiB (K is 1024)"
+DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d|w))+$"
+SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)?\s*([KMGTkmgt]?[iI]?[bB]?)$"
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)")
+_WHOLE = re.compile(rf"(?:{_PART.pattern})+\Z")
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:I?B)?\Z", re.IGNORECASE)
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_LONGEST = 100 * 366 * 86_400.0
+_LARGEST = 2**63
+
+
+def duration(text: str) -> float:
+    """Seconds; raises `ValueError` for anything else, or for more than a hundred years."""
+    text = text.strip()
+    if len(text) > 64 or not _WHOLE.match(text):
+        raise ValueError("not a duration")
+    # In milliseconds, so that 1h30m is the same number as 90m.
+    millis = sum(float(count) * (_UNITS[unit] * 1000) for count, unit in _PART.findall(text))
+    seconds = millis / 1000
+    if seconds > _LONGEST:
+        raise ValueError("longer than a hundred years")
+    return seconds
+
+
+def size(text: str) -> int:
+    """Bytes; a number alone is bytes. Raises `ValueError` for anything else."""
+    match = _SIZE.match(text.strip()) if len(text) <= 64 else None
+    if match is None:
+        raise ValueError("not a size")
+    scale = 1024 ** _POWERS[match[2].upper()]
+    count = int(match[1]) * scale if match[1].isdigit() else int(float(match[1]) * scale)
+    if count >= _LARGEST:
+        raise ValueError("larger than any file")
+    return count

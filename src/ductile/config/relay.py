@@ -1,0 +1,78 @@
+"""`instances` and `remote_ingress`: gateways that send each other events."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from ductile.config.fields import Bytes, Flag, Name, Section, Span, Text, refuse, span, volume
+
+UrlPath = Annotated[Text, Field(pattern=r"^/[^\s?#]*$")]
+
+
+class InstanceSettings(Section):
+    """A gateway that events are relayed to."""
+
+    name: Name = Field(description="What relay steps call it.", examples=["lab"])
+    enabled: Flag = Field(default=True, description="Whether anything is sent.")
+    base_url: Annotated[Text, Field(pattern=r"^https?://[^\s/?#]+")] = Field(
+        description="Where it is.", examples=["https://lab.example"]
+    )
+    ingress_path: UrlPath = Field(
+        description="Its path for us.", examples=["/ingest/peer/home-primary"]
+    )
+    secret_ref: Name | None = Field(default=None, description="The token entry whose `key` signs.")
+    secret: Name | None = Field(
+        default=None, description="The key itself, in place of `secret_ref`."
+    )
+    key_id: Name | None = Field(default=None, description="Which key that is, for the receiver.")
+    timeout: Span = span("10s", "How long a send may take.")
+    allow: tuple[Name, ...] = Field(
+        default=(), description="Event types that may leave; none named, all."
+    )
+
+    @model_validator(mode="after")
+    def _is_signed(self) -> Self:
+        if self.secret is None and self.secret_ref is None:
+            refuse("needs secret_ref or secret: every relay is signed")
+        return self
+
+
+class PeerBaggageSettings(Section):
+    allow: tuple[Name, ...] = Field(default=(), description="Baggage keys that are taken over.")
+
+
+class PeerSettings(Section):
+    """A gateway that may send us events."""
+
+    name: Name = Field(description="Its name, the last part of the path.")
+    enabled: Flag = Field(default=True, description="Whether anything is accepted.")
+    secret_ref: Name | None = Field(
+        default=None, description="The token entry whose `key` it signs with."
+    )
+    secret: Name | None = Field(
+        default=None, description="The key itself, in place of `secret_ref`."
+    )
+    key_id: Name | None = Field(default=None, description="The key id it must send.")
+    accept: tuple[Name, ...] = Field(
+        default=(), description="Event types it may send; none named, all."
+    )
+    baggage: PeerBaggageSettings = Field(
+        default_factory=PeerBaggageSettings.model_construct,
+        description="What of its baggage we keep.",
+    )
+
+    @model_validator(mode="after")
+    def _is_signed(self) -> Self:
+        if self.secret is None and self.secret_ref is None:
+            refuse("needs secret_ref or secret: every relay is signed")
+        return self
+
+
+class RemoteIngressSettings(Section):
+    listen_path: UrlPath = Field(
+        default="/ingest/peer", description="Its path on the API listener."
+    )
+    max_body_size: Bytes = volume("1MB", "A larger body is refused.")
+    allowed_clock_skew: Span = span("5m", "How far a peer's clock may be off.")
+    require_key_id: Flag = Field(default=False, description="Refuse peers that name no key.")
+    peers: tuple[PeerSettings, ...] = Field(default=(), description="Who may send.")

@@ -1,0 +1,94 @@
+"""The whole configuration as one frozen value."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, PrivateAttr, model_validator
+
+from ductile.config.fields import Defaulted, FilePath, Section
+from ductile.config.http import ApiSettings, TokenSettings, WebhooksSettings
+from ductile.config.pipeline import PipelineSettings, RouteSettings
+from ductile.config.plugin import PluginSettings
+from ductile.config.relay import InstanceSettings, RemoteIngressSettings
+from ductile.config.service import GatewaySettings, ServiceSettings, StateSettings
+
+DEFAULT_PLUGIN_ROOT = "./plugins"
+
+
+class Settings(Section):
+    """Attributes are named after the keys of the files, both shapes of a thing brought to one.
+
+    Durations are seconds, sizes bytes, paths absolute. An absent section has its defaults.
+    """
+
+    service: ServiceSettings = Field(
+        default_factory=ServiceSettings.model_construct, description="How the gateway runs."
+    )
+    state: StateSettings = Field(description="Where the ledger is.")
+    plugin_roots: tuple[FilePath, ...] = Field(
+        description="Directories of plugins; the first plugin of a name wins.",
+        examples=[["./plugins"]],
+    )
+    plugins: Mapping[str, Annotated[PluginSettings, Defaulted]] = Field(
+        default_factory=dict, description="Plugins by name."
+    )
+    routes: tuple[RouteSettings, ...] = Field(default=(), description="Events that become jobs.")
+    pipelines: tuple[PipelineSettings, ...] = Field(default=(), description="Chains of jobs.")
+    api: ApiSettings = Field(
+        default_factory=ApiSettings.model_construct, description="The HTTP API."
+    )
+    webhooks: WebhooksSettings = Field(
+        default_factory=WebhooksSettings.model_construct, description="Inbound webhooks."
+    )
+    tokens: tuple[TokenSettings, ...] = Field(default=(), description="Tokens and shared secrets.")
+    instances: tuple[InstanceSettings, ...] = Field(default=(), description="Gateways we relay to.")
+    remote_ingress: RemoteIngressSettings = Field(
+        default_factory=RemoteIngressSettings.model_construct,
+        description="Gateways that relay to us.",
+    )
+    gateway: GatewaySettings = Field(
+        default_factory=GatewaySettings.model_construct, description="The agents' endpoints."
+    )
+
+    _config_dir: Path = PrivateAttr(Path())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        # Written out, so that they are resolved against the configuration's directory too.
+        given = {key: value for key, value in data.items() if value is not None}
+        return {"state": {}, "plugin_roots": [DEFAULT_PLUGIN_ROOT], **given}
+
+    def model_post_init(self, context: Any) -> None:
+        self._config_dir = (context or {}).get("config_dir", Path())
+
+    @property
+    def config_dir(self) -> Path:
+        """The directory that holds config.yaml."""
+        return self._config_dir
+
+    @property
+    def state_dir(self) -> Path:
+        """Where lock, socket and workspaces live."""
+        return self.state.dir
+
+    @property
+    def webhooks_enabled(self) -> bool:
+        """Whether the webhook listener is wanted: the section is there."""
+        return "webhooks" in self.model_fields_set
+
+    @property
+    def all_tokens(self) -> tuple[TokenSettings, ...]:
+        """Everyone who may authenticate: `api.auth.tokens` first, then `tokens`."""
+        inline = tuple(
+            TokenSettings(
+                name=token.name or f"api.auth.tokens[{index}]",
+                key=token.token,
+                scopes=token.scopes,
+            )
+            for index, token in enumerate(self.api.auth.tokens)
+        )
+        return inline + self.tokens

@@ -1,0 +1,106 @@
+"""Where a file may say one thing in two ways, the one that the schema knows.
+
+Each file is brought into shape before files are merged, so that `webhooks: [...]` in one and
+`webhooks: {listen: ...}` in another meet as two tables. What has a wrong form is left for the
+schema to refuse.
+"""
+
+from __future__ import annotations
+
+from ductile.config.nodes import Entry, Listing, Node, Table
+from ductile.errors import Problem
+
+INCLUDE = "include"
+ENVIRONMENT = "environment_vars"
+
+ROOT_ALSO = {
+    INCLUDE: "Files, or directories whose *.yaml are meant, merged in this order after this file.",
+    ENVIRONMENT: "`include` lists .env files for ${VAR}; they never override the environment.",
+    "plugins_dir": "The same as `plugin_roots` with one entry.",
+    "database": "The same as `state`.",
+    "log_level": "The same as `service.log_level`.",
+    "tcc_paths": "Known to macOS users of the Go program; ignored.",
+}
+PLUGIN_ALSO = {"schedule": "The same as `schedules` with one entry."}
+SCHEDULE_ALSO = {"preferred_window": "The same as `only_between`, as a mapping of start and end."}
+
+
+def one_shape(root: Table) -> tuple[Table, list[Problem]]:
+    """`root`, of one file, with every synonym replaced; what it includes is left in place."""
+    problems: list[Problem] = []
+    root = _prepend(root, "plugins_dir", "plugin_roots")
+    root = _database(root)
+    root = _log_level(root).without("tcc_paths")
+    webhooks = root.items.get("webhooks")
+    if webhooks and isinstance(webhooks.value, Listing):
+        endpoints = Table({"endpoints": webhooks}, webhooks.value.place)
+        root = root.replacing("webhooks", Entry(webhooks.key, endpoints))
+    plugins = root.items.get("plugins")
+    if plugins and isinstance(plugins.value, Table):
+        table = plugins.value
+        for name, entry in table.items.items():
+            if isinstance(entry.value, Table):
+                plugin = _plugin(entry.value, name, problems)
+                table = table.replacing(name, Entry(entry.key, plugin))
+        root = root.replacing("plugins", Entry(plugins.key, table))
+    return root, problems
+
+
+def _prepend(table: Table, single: str, plural: str) -> Table:
+    entry = table.items.get(single)
+    if entry is None:
+        return table
+    more = table.get(plural)
+    if more is not None and not isinstance(more, Listing):
+        return table.without(single)
+    items = (entry.value, *(more.items if more else ()))
+    listing = Listing(items, entry.value.place)
+    return table.without(single).replacing(plural, Entry(entry.key, listing))
+
+
+def _database(root: Table) -> Table:
+    database = root.items.get("database")
+    if database is None:
+        return root
+    state = root.items.get("state", database)
+    if isinstance(state.value, Table) and isinstance(database.value, Table):
+        both = Table({**database.value.items, **state.value.items}, state.value.place)
+        state = Entry(state.key, both)
+    return root.without("database").replacing("state", state)
+
+
+def _log_level(root: Table) -> Table:
+    level = root.items.get("log_level")
+    if level is None:
+        return root
+    service = root.items.get("service")
+    table = service.value if service and isinstance(service.value, Table) else None
+    if table is None:
+        table = Table({}, level.key)
+    if "log_level" not in table.items:
+        table = table.replacing("log_level", level)
+    key = service.key if service else level.key
+    return root.without("log_level").replacing("service", Entry(key, table))
+
+
+def _plugin(plugin: Table, name: str, problems: list[Problem]) -> Table:
+    plugin = _prepend(plugin, "schedule", "schedules")
+    schedules = plugin.items.get("schedules")
+    if schedules is None or not isinstance(schedules.value, Listing):
+        return plugin
+    items: list[Node] = []
+    for index, item in enumerate(schedules.value.items):
+        window = item.items.get("preferred_window") if isinstance(item, Table) else None
+        if isinstance(item, Table) and window is not None:
+            if "only_between" in item.items:
+                problems.append(
+                    window.key.problem(
+                        "preferred_window and only_between mean the same; keep one",
+                        path=("plugins", name, "schedules", index, "preferred_window"),
+                    )
+                )
+            item = item.without("preferred_window").replacing("only_between", window)
+        items.append(item)
+    return plugin.replacing(
+        "schedules", Entry(schedules.key, Listing(tuple(items), schedules.value.place))
+    )

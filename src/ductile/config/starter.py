@@ -1,0 +1,93 @@
+"""`config init`: a first configuration that runs, says what it does, and is the user's alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ductile.errors import Refused
+
+CONFIG = """\
+# Ductile. `ductile config check` judges this file, `ductile config schema` teaches an editor
+# its keys. ${VAR} and ${VAR:-default} are taken from the environment.
+
+service:
+  name: ductile
+  log_level: info            # debug | info | warn | error
+  # max_workers: 4           # jobs at once; by default one less than there are cores
+
+state:
+  path: ./data/state.db      # relative to the directory of this file
+
+plugin_roots:
+  - ./plugins
+
+include:
+  - pipelines.yaml
+
+plugins: {}
+#   echo:
+#     schedules:
+#       - every: 15m
+#         jitter: 1m
+#         only_between: "08:00-22:00"
+#     config:
+#       message: hello
+#     retry: {max_attempts: 4, backoff_base: 30s}
+#     timeouts: {poll: 60s}
+
+# The API wants at least one token.
+# api:
+#   enabled: true
+#   listen: 127.0.0.1:8080
+#   auth:
+#     tokens:
+#       - token: ${DUCTILE_API_TOKEN}
+#         scopes: ["*"]
+
+# Webhooks are signed. Put secrets into the environment, never in here.
+# webhooks:
+#   listen: 127.0.0.1:8081
+#   endpoints:
+#     - path: /hook/github
+#       plugin: github-handler
+#       provider: github
+#       secret: ${GITHUB_WEBHOOK_SECRET}
+"""
+
+PIPELINES = """\
+# What follows from an event. `ductile pipeline visualize NAME` draws one.
+
+pipelines: []
+#   - name: greet
+#     on: echo.done
+#     steps:
+#       - id: shout
+#         uses: echo
+#         with:
+#           message: "{payload.message}!"
+
+routes: []
+#   - from: echo
+#     event_type: echo.done
+#     to: notify
+"""
+
+
+def init(directory: Path) -> list[Path]:
+    """Write a first configuration; the paths that are new. Nothing is ever overwritten."""
+    files = {directory / "config.yaml": CONFIG, directory / "pipelines.yaml": PIPELINES}
+    for path in files:
+        if os.path.lexists(path):
+            raise Refused(f"{path} exists; nothing was written", path=str(path))
+    written = []
+    for folder in (directory, directory / "plugins"):
+        if not folder.is_dir():
+            folder.mkdir(mode=0o700, parents=True)
+            written.append(folder)
+    for path, text in files.items():
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        written.append(path)
+    return written

@@ -1,0 +1,51 @@
+"""The application: one table binds a method and path to a scope and a handler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+
+from ductile.errors import DuctileError
+from ductile.http import answers, jobs, system
+from ductile.http.answers import Handler
+from ductile.runtime.gateway import Gateway
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    method: str
+    path: str
+    scope: str | None
+    """What a token must be allowed; None is open to all, `any` to every good token."""
+    handler: Handler
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/", None, system.root),
+    Endpoint("GET", "/healthz", None, system.healthz),
+    Endpoint("GET", "/system/status", "system:ro", system.status),
+    Endpoint("GET", "/plugins", "any", system.plugins),
+    Endpoint("POST", "/plugin/{plugin}/{command}", "plugin", jobs.trigger),
+    Endpoint("GET", "/job/{job_id}", "jobs:ro", jobs.show),
+    Endpoint("GET", "/jobs", "jobs:ro", jobs.listing),
+    Endpoint("GET", "/queue", "jobs:ro", jobs.queue),
+    Endpoint("GET", "/job-logs", "jobs:ro", jobs.logs),
+)
+
+
+def local_app(gateway: Gateway) -> Starlette:
+    """The application for the local socket: its file mode is the authentication."""
+    app = Starlette(
+        routes=[Route(e.path, e.handler, methods=[e.method]) for e in ENDPOINTS],
+        exception_handlers={
+            DuctileError: answers.refused,
+            HTTPException: answers.http_error,
+            Exception: answers.crashed,
+        },
+    )
+    app.state.gateway = gateway
+    app.state.local = True
+    return app

@@ -1,0 +1,66 @@
+"""The gateway itself: what it is, how it is, what it has loaded."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+import ductile
+from ductile.http.answers import JsonResponse, gateway_of
+from ductile.runtime import health, report
+
+
+async def root(request: Request) -> Response:
+    gateway = gateway_of(request)
+    return JsonResponse(
+        {
+            "name": gateway.blueprint.settings.service.name,
+            "version": ductile.__version__,
+            "uptime_seconds": int((gateway.clock.now() - gateway.started_at).total_seconds()),
+            "links": {"health": "/healthz", "plugins": "/plugins", "jobs": "/jobs"},
+        }
+    )
+
+
+async def healthz(request: Request) -> Response:
+    """002 §10.3, and the version."""
+    gateway = gateway_of(request)
+    waiting, _ = await asyncio.to_thread(report.queue_counts, gateway.ledger)
+    return JsonResponse(
+        {
+            "status": "ok" if gateway.failure is None else "error",
+            "version": ductile.__version__,
+            "uptime_seconds": int((gateway.clock.now() - gateway.started_at).total_seconds()),
+            "queue_depth": waiting,
+            "plugins_loaded": len(gateway.blueprint.plans),
+            "plugins_circuit_open": 0,
+        }
+    )
+
+
+async def status(request: Request) -> Response:
+    """`GET /system/status`: runs `health` of every plugin that declares it."""
+    gateway = gateway_of(request)
+
+    def work() -> dict[str, object]:
+        blueprint = gateway.blueprint
+        checkups = health.check_up(blueprint, gateway.ledger, gateway.clock, gateway.entropy)
+        page = report.status(blueprint, gateway.unready, gateway.ledger, checkups)
+        return {
+            "running_gateway": True,
+            "version": ductile.__version__,
+            "boot": gateway.boot,
+            "uptime_seconds": int((gateway.clock.now() - gateway.started_at).total_seconds()),
+            "workers": gateway.workers,
+            "ledger": gateway.ledger.health(),
+            **page,
+        }
+
+    return JsonResponse(await asyncio.to_thread(work))
+
+
+async def plugins(request: Request) -> Response:
+    gateway = gateway_of(request)
+    return JsonResponse({"plugins": report.plugins(gateway.blueprint, gateway.unready)})

@@ -1,0 +1,93 @@
+"""Why a plugin could not be executed, in words for whoever has to mend it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+_LINE = 256
+_DEEPEST = 5
+
+
+def spawn_failure(entrypoint: str, code: int) -> str:
+    """A sentence that names the entrypoint and, where it is to blame, its interpreter."""
+    if code not in (errno.ENOENT, errno.EACCES, errno.ENOEXEC):
+        return f"{entrypoint}: {os.strerror(code)}"
+    blamed = entrypoint
+    what = "entrypoint"
+    for _ in range(_DEEPEST):
+        trouble = _trouble(blamed)
+        if trouble is not None:
+            return f"{what} {blamed!r} {trouble}" + _because(entrypoint, blamed)
+        line = first_line(blamed)
+        if line is None or not line.startswith(b"#!"):
+            return f"{what} {blamed!r} {_foreign(line, code)}" + _because(entrypoint, blamed)
+        interpreter = line[2:].lstrip(b" \t").replace(b"\t", b" ").partition(b" ")[0]
+        if not interpreter:
+            return f"{what} {blamed!r} has a shebang line that names no interpreter"
+        if interpreter.endswith(b"\r"):
+            return (
+                f"{what} {blamed!r} has CRLF line ends: its shebang line asks for the "
+                f"interpreter {os.fsdecode(interpreter)!r}; save it with LF line ends"
+            )
+        blamed, what = os.fsdecode(interpreter), "interpreter"
+    return f"{entrypoint}: {os.strerror(code)}"
+
+
+def carries_crlf(entrypoint: str) -> bool:
+    """Whether the first line is a shebang line that ends in CRLF."""
+    line = first_line(entrypoint)
+    return line is not None and line.startswith(b"#!") and line.endswith(b"\r")
+
+
+def first_line(path: str) -> bytes | None:
+    """As much of it as the kernel looks at, without its newline; none if unreadable."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        return os.read(fd, _LINE).partition(b"\n")[0]
+    finally:
+        os.close(fd)
+
+
+def _trouble(path: str) -> str | None:
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        dangling = os.path.islink(path)
+        return "is a symbolic link to nothing" if dangling else "does not exist"
+    except OSError as error:
+        return f"cannot be reached: {os.strerror(error.errno or 0)}"
+    if stat.S_ISDIR(mode):
+        return "is a directory"
+    if not stat.S_ISREG(mode):
+        return "is not a regular file"
+    if not os.access(path, os.X_OK):
+        return "is not executable (chmod +x)"
+    return None
+
+
+def _foreign(line: bytes | None, code: int) -> str:
+    """Of a file that is there, may be executed, and has no shebang line."""
+    if line is None:
+        return "cannot be executed: " + os.strerror(code)
+    if line.startswith(b"\x7fELF"):
+        if code == errno.ENOENT:
+            return "is a program whose dynamic loader does not exist"
+        if code == errno.ENOEXEC:
+            return "is a program for another kind of machine"
+        return "cannot be executed: " + os.strerror(code)
+    if code == errno.EACCES:
+        return "cannot be executed: its file system may be mounted noexec"
+    if line.startswith(b"\xef\xbb\xbf#!"):
+        return "has no shebang line: a byte order mark stands before it"
+    return "has no shebang line, and is no program"
+
+
+def _because(entrypoint: str, blamed: str) -> str:
+    return "" if blamed == entrypoint else f", which {entrypoint!r} asks for in its shebang line"

@@ -1,0 +1,369 @@
+"""A slot: a process that runs one plugin at a time and answers with what it saw.
+
+It is a subreaper, so that whatever is left below it when a job's leader has ended belongs
+to that job. It answers only when nothing is left.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import socket
+import time
+
+from ductile.runner import reaper, wire
+
+LINGER = 5.0
+"""How long a process may live on after it has closed its stdout."""
+SPAWN_PATIENCE = 2.0
+"""How long a spawn that met a passing shortage is tried again."""
+
+_SPAWN_PAUSE = 0.02
+_PASSING = frozenset({errno.ETXTBSY, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+# Python ignores these two, and what is ignored stays so through exec.
+_RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
+_CHUNK = 64 * 1024
+_DRAIN_ROUNDS = 64
+_HEAD_START = 5.0
+_NEVER = float("inf")
+_LONGEST_WAIT = 1_000_000.0
+
+
+class Gone(Exception):
+    """The gateway or the runner is no more."""
+
+
+class Line:
+    """What a slot listens to besides its job: the gateway's socket, and a pipe that hangs
+    up when the runner dies."""
+
+    __slots__ = ("inbox", "lifeline", "poller", "sock")
+
+    def __init__(self, sock: socket.socket, lifeline: int) -> None:
+        self.sock = sock
+        self.lifeline = lifeline
+        self.inbox = wire.Inbox(sock)
+        self.poller = select.poll()
+        self.attach(self.poller)
+
+    def attach(self, poller: select.poll) -> None:
+        poller.register(self.sock, select.POLLIN)
+        poller.register(self.lifeline, select.POLLIN)
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Until something arrives, or the time is up."""
+        events = dict(self.poller.poll(None if seconds is None else seconds * 1000))
+        if self.lifeline in events:
+            raise Gone
+        if events:
+            self.listen()
+
+    def listen(self) -> None:
+        try:
+            open_still = self.inbox.fill()
+        except ConnectionError:
+            open_still = False
+        if not open_still:
+            raise Gone
+
+
+class Stream:
+    """A pipe out of the plugin, kept up to a cap and read to its end."""
+
+    __slots__ = ("cap", "closed", "fd", "kept", "overflowed", "prefix")
+
+    def __init__(self, fd: int, cap: int, prefix: int) -> None:
+        self.fd = fd
+        self.cap = cap
+        self.prefix = min(prefix, cap)
+        self.kept = bytearray()
+        self.overflowed = False
+        self.closed = False
+
+    def read(self, keep: bool) -> bool:
+        """Take one chunk; false when that was all there is for now."""
+        try:
+            chunk = os.read(self.fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not chunk:
+            self.closed = True
+            return False
+        if keep and not self.overflowed:
+            self.kept += chunk
+            if len(self.kept) > self.cap:
+                self.overflowed = True
+                del self.kept[self.prefix :]
+        return len(chunk) == _CHUNK
+
+
+class Child:
+    """A plugin process that was spawned: its leader and our ends of its pipes."""
+
+    __slots__ = ("pid", "pidfd", "stderr", "stdin", "stdout", "unsent")
+
+    def __init__(self, order: wire.Order, env: dict[bytes, bytes]) -> None:
+        """Raises OSError or ValueError, having left nothing open, where it cannot start."""
+        pipes: list[int] = []
+        try:
+            for _ in range(3):
+                pipes += os.pipe2(os.O_CLOEXEC)
+            in_read, in_write, out_read, out_write, err_read, err_write = pipes
+            self.unsent: memoryview = order.request
+            if len(self.unsent) > select.PIPE_BUF:
+                os.set_blocking(in_write, False)
+            # Before the spawn: it fits as a rule, and then nobody has to wait for it.
+            sent = os.write(in_write, self.unsent) if self.unsent else 0
+            os.set_blocking(out_read, False)
+            os.set_blocking(err_read, False)
+            self.pid = os.posix_spawn(
+                order.argv[0],
+                order.argv,
+                env,
+                file_actions=(
+                    (os.POSIX_SPAWN_DUP2, in_read, 0),
+                    (os.POSIX_SPAWN_DUP2, out_write, 1),
+                    (os.POSIX_SPAWN_DUP2, err_write, 2),
+                ),
+                setpgroup=0,
+                setsigdef=_RESTORED,
+            )
+        except (OSError, ValueError):
+            for fd in pipes:
+                os.close(fd)
+            raise
+        os.close(in_read)
+        os.close(out_write)
+        os.close(err_write)
+        self.stdin = in_write
+        self.unsent = self.unsent[sent:]
+        if not self.unsent:
+            self.hang_up()
+        try:
+            self.pidfd = os.pidfd_open(self.pid)
+        except OSError as error:
+            # It runs already: to try again would run it twice. The runner clears it away.
+            raise RuntimeError("a plugin that cannot be watched") from error
+        self.stdout = Stream(out_read, order.stdout_cap, order.stdout_prefix)
+        self.stderr = Stream(err_read, order.stderr_cap, order.stderr_cap)
+
+    def feed(self) -> bool:
+        """Whether there is more to feed."""
+        try:
+            self.unsent = self.unsent[os.write(self.stdin, self.unsent) :]
+        except BlockingIOError:
+            return True
+        except BrokenPipeError:
+            self.unsent = self.unsent[:0]
+        if self.unsent:
+            return True
+        self.hang_up()
+        return False
+
+    def hang_up(self) -> None:
+        os.close(self.stdin)
+        self.stdin = -1
+
+    def signal(self, number: int) -> None:
+        """To the group, and to a leader that has left its group."""
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            reaper.send(self.pid, number)
+        except PermissionError:
+            pass
+
+    def kill(self) -> None:
+        reaper.send_group(self.pid, signal.SIGKILL)
+        reaper.send(self.pid, signal.SIGKILL)
+
+    def bury(self) -> int:
+        """The leader's exit code, once it and all that it left behind are gone.
+
+        The group goes before the leader is reaped: its number is free for others then.
+        """
+        self.kill()
+        status = os.waitpid(self.pid, 0)[1]
+        reaper.clear()
+        return os.waitstatus_to_exitcode(status)
+
+    def close(self) -> None:
+        os.close(self.pidfd)
+        os.close(self.stdout.fd)
+        os.close(self.stderr.fd)
+        if self.stdin >= 0:
+            self.hang_up()
+
+
+class Watch:
+    """One job's clock: what ends it, and when. The deadline runs from the spawn."""
+
+    __slots__ = ("_child", "_grace", "ending", "kill_at", "linger_at", "started", "term_at")
+
+    def __init__(self, child: Child, order: wire.Order) -> None:
+        self._child = child
+        self._grace = order.grace
+        self.started = time.monotonic()
+        self.ending = wire.EXITED
+        self.term_at = self.started + order.timeout
+        self.linger_at = _NEVER
+        self.kill_at = _NEVER
+
+    def wait(self) -> float:
+        """Milliseconds until `tick` has something to do."""
+        due: float = min(self.term_at, self.linger_at, self.kill_at)
+        return max(0.0, min(due - time.monotonic(), _LONGEST_WAIT)) * 1000
+
+    def output_complete(self) -> None:
+        if self.ending == wire.EXITED:
+            self.linger_at = time.monotonic() + LINGER
+
+    def tick(self) -> None:
+        now = time.monotonic()
+        if now >= self.kill_at:
+            self._child.kill()
+            self.kill_at = _NEVER
+        elif now >= self.linger_at:
+            self.end(wire.LINGERED, now, 0.0)
+        elif now >= self.term_at:
+            # Output that was complete before the deadline wins.
+            complete = self.linger_at < _NEVER
+            patience = min(self._grace, self.linger_at - now)
+            self.end(wire.LINGERED if complete else wire.TIMED_OUT, now, patience)
+
+    def cancel(self, grace: float) -> None:
+        now = time.monotonic()
+        if self.ending == wire.EXITED:
+            latest = min(self.linger_at, self.term_at + self._grace)
+            self.end(wire.CANCELLED, now, min(grace, latest - now))
+        elif now + grace < self.kill_at < _NEVER:
+            self.kill_at = now + grace
+
+    def end(self, ending: int, now: float, grace: float) -> None:
+        self.ending = ending
+        self.term_at = self.linger_at = _NEVER
+        if grace > 0:
+            self._child.signal(signal.SIGTERM)
+            self.kill_at = now + grace
+        else:
+            self._child.kill()
+
+
+def _follow(line: Line, order: wire.Order, child: Child, watch: Watch) -> None:
+    """Feed, read and time a job until its leader has ended."""
+    poller = select.poll()
+    line.attach(poller)
+    poller.register(child.pidfd, select.POLLIN)
+    if child.stdin >= 0:
+        poller.register(child.stdin, select.POLLOUT)
+    # A short job is over before its pipes are full: one turn instead of three.
+    wait = min(watch.wait(), _HEAD_START)
+    streams: dict[int, Stream] = {}
+    while True:
+        ended = False
+        for fd, events in poller.poll(wait):
+            if fd == child.pidfd:
+                ended = True
+            elif fd in streams:
+                stream = streams[fd]
+                if events & select.POLLIN:
+                    stream.read(watch.ending == wire.EXITED)
+                else:
+                    stream.closed = True
+                if stream.closed:
+                    poller.unregister(fd)
+                    if stream is child.stdout:
+                        watch.output_complete()
+            elif fd == child.stdin:
+                if not child.feed():
+                    poller.unregister(fd)
+            elif fd == line.lifeline:
+                raise Gone
+            else:
+                line.listen()
+        if ended:
+            return
+        _obey(line, order, watch)
+        watch.tick()
+        if not streams:
+            streams = {child.stdout.fd: child.stdout, child.stderr.fd: child.stderr}
+            for fd in streams:
+                poller.register(fd, select.POLLIN)
+        wait = watch.wait()
+
+
+def _obey(line: Line, order: wire.Order, watch: Watch) -> None:
+    while (frame := line.inbox.take()) is not None:
+        seq, grace = wire.cancelled(frame)
+        if seq == order.seq:
+            watch.cancel(grace)
+
+
+def _run(line: Line, order: wire.Order, child: Child) -> None:
+    watch = Watch(child, order)
+    try:
+        _follow(line, order, child, watch)
+    finally:
+        exit_code = child.bury()
+    duration = time.monotonic() - watch.started
+    for stream in (child.stdout, child.stderr):
+        for _ in range(_DRAIN_ROUNDS):
+            if stream.closed or not stream.read(watch.ending == wire.EXITED):
+                break
+    child.close()
+    stdout, stderr = child.stdout, child.stderr
+    flags = wire.OVERFLOWED if stdout.overflowed else 0
+    if stderr.overflowed:
+        flags |= wire.TRUNCATED
+    own = exit_code if watch.ending == wire.EXITED else None
+    wire.send_answer(
+        line.sock, order.seq, watch.ending, own, 0, flags, duration, stdout.kept, stderr.kept
+    )
+
+
+def _spawn(line: Line, order: wire.Order, env: dict[bytes, bytes]) -> Child | None:
+    """The child; or none, where it cannot start or was cancelled first, having said so."""
+    started = time.monotonic()
+    while True:
+        try:
+            return Child(order, env)
+        except ValueError:
+            ending, code = wire.NOT_SPAWNED, errno.EINVAL
+        except OSError as error:
+            ending, code = wire.NOT_SPAWNED, error.errno or errno.EINVAL
+            if code in _PASSING and time.monotonic() - started < SPAWN_PATIENCE:
+                line.wait(_SPAWN_PAUSE)
+                frame = line.inbox.take()
+                if frame is None or wire.cancelled(frame)[0] != order.seq:
+                    continue
+                ending, code = wire.CANCELLED, 0
+        duration = time.monotonic() - started
+        wire.send_answer(line.sock, order.seq, ending, None, code, 0, duration, b"", b"")
+        return None
+
+
+def serve(sock: socket.socket, lifeline: int) -> None:
+    """Run what the gateway sends, until it or the runner is gone."""
+    reaper.become_subreaper()
+    line = Line(sock, lifeline)
+    known = b""
+    env: dict[bytes, bytes] = {}
+    try:
+        while True:
+            frame = line.inbox.take()
+            if frame is None:
+                line.wait()
+            # A cancel that arrives here has found its job gone.
+            elif wire.kind(frame) == wire.RUN:
+                order = wire.Order(frame)
+                if order.env != known:
+                    env, known = wire.environment(order.env), order.env
+                child = _spawn(line, order, env)
+                if child is not None:
+                    _run(line, order, child)
+                # Nothing of a large job is kept while the slot is idle.
+                del frame, order, child
+    except (Gone, ConnectionError):
+        return

@@ -1,0 +1,126 @@
+"""One loaded configuration, worked out for the hot path. Built whole, swapped whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ductile.config import Loaded, Settings
+from ductile.config.plugin import PluginSettings
+from ductile.core.judge import Rules
+from ductile.core.prepare import PluginPlan
+from ductile.core.redact import Redactor
+from ductile.core.retry import RetryPolicy
+from ductile.plugins.registry import InstanceSpec, Plugin, Registry, discover
+from ductile.runtime.environment import plugin_environment
+
+CORE_PREFIX = "core."
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """What the rooms need to know of the configuration."""
+
+    loaded: Loaded
+    registry: Registry
+    redactor: Redactor
+    plans: Mapping[str, PluginPlan]
+    caps: Mapping[str, int]
+    snapshot_id: str | None = None
+
+    @property
+    def settings(self) -> Settings:
+        return self.loaded.settings
+
+    def plugin_settings(self, name: str) -> PluginSettings:
+        return self.settings.plugins.get(name) or _DEFAULTS
+
+    def retry_policy(self, plugin: str) -> RetryPolicy:
+        retry = self.plugin_settings(plugin).retry
+        return RetryPolicy(retry.max_attempts, retry.backoff_base)
+
+    def rules(self, plugin: str, command: str) -> Rules:
+        """How an attempt of this plugin and command is judged, whether or not it is loaded."""
+        known = self._rules.get((plugin, command))
+        if known is None:
+            known = self._rules[plugin, command] = self._make_rules(plugin, command)
+        return known
+
+    @cached_property
+    def _rules(self) -> dict[tuple[str, str], Rules]:
+        return {}
+
+    def _make_rules(self, plugin: str, command: str) -> Rules:
+        loaded = self.registry.plugins.get(plugin)
+        fact = loaded.fact_output(command) if loaded else None
+        return Rules(
+            retry=self.retry_policy(plugin),
+            redactor=self.redactor,
+            fact_type=fact.fact_type if fact else None,
+            mirror_fact=bool(fact and fact.compatibility_view == "mirror_object"),
+            init_key=loaded.init_key if loaded and command == "init" else None,
+        )
+
+    def needs_init(self) -> list[Plugin]:
+        return [plugin for plugin in self.registry.plugins.values() if plugin.command("init")]
+
+    def held(self) -> frozenset[str]:
+        """Plugins whose queued jobs wait because the plugin is refused."""
+        refused = {refusal.name for refusal in self.registry.refused}
+        return frozenset(refused - self.registry.plugins.keys())
+
+    def gone(self, plugin: str) -> str | None:
+        """Why queued jobs of this plugin will never run, if so."""
+        if plugin in self.plans or plugin in self.held() or plugin.startswith(CORE_PREFIX):
+            return None
+        return "plugin disabled" if plugin in self.registry.disabled else "plugin removed"
+
+
+_DEFAULTS = PluginSettings()
+
+
+def build(loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str]) -> Blueprint:
+    """Discover the plugins and work everything out. Refused plugins are no error."""
+    settings = loaded.settings
+    instances = {
+        name: InstanceSpec(enabled=plugin.enabled, uses=plugin.uses, config=plugin.config)
+        for name, plugin in settings.plugins.items()
+    }
+    registry = discover(
+        settings.plugin_roots, instances, allow_symlinks=settings.service.allow_symlinks
+    )
+    env = plugin_environment(environ, settings.service.plugin_env_passthrough, boot_marker)
+    plans = {name: _plan(plugin, settings, env) for name, plugin in registry.plugins.items()}
+    caps = {
+        name: cap
+        for name, plugin in registry.plugins.items()
+        if (cap := _cap(plugin, settings)) is not None
+    }
+    return Blueprint(
+        loaded=loaded,
+        registry=registry,
+        redactor=Redactor(loaded.secrets),
+        plans=plans,
+        caps=caps,
+    )
+
+
+def _plan(plugin: Plugin, settings: Settings, env: Mapping[str, str]) -> PluginPlan:
+    own = settings.plugins.get(plugin.name) or _DEFAULTS
+    return PluginPlan(
+        name=plugin.name,
+        protocol=plugin.manifest.protocol,
+        argv=(str(plugin.entrypoint),),
+        env={**env, "DUCTILE_PLUGIN": plugin.name},
+        commands=frozenset(command.name for command in plugin.manifest.commands),
+        config=plugin.config_json,
+        timeouts=own.timeouts,
+    )
+
+
+def _cap(plugin: Plugin, settings: Settings) -> int | None:
+    own = settings.plugins.get(plugin.name) or _DEFAULTS
+    if own.parallelism is not None:
+        return own.parallelism
+    return None if plugin.manifest.concurrency_safe else 1

@@ -1,0 +1,27 @@
+"""Keys that a gateway makes for itself."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+LENGTH = 32
+
+
+def fingerprint_key(state_dir: Path) -> bytes:
+    """The key of this state directory's secret fingerprints; made at first use, 0600."""
+    path = state_dir / "fingerprint.key"
+    try:
+        key = path.read_bytes()
+    except FileNotFoundError:
+        key = secrets.token_bytes(LENGTH)
+        fresh = path.with_suffix(".new")
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, key)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        fresh.rename(path)
+    return key.ljust(LENGTH, b"\0")[:LENGTH]

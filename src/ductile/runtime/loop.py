@@ -1,0 +1,57 @@
+"""A loop is a `tick(now)` that says how long it may sleep; this is the thread around it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime
+
+from ductile.clock import Clock
+from ductile.errors import LedgerBroken, LedgerError
+from ductile.runtime.log import logger
+
+AFTER_AN_ERROR = 1.0
+
+
+class Loop:
+    def __init__(
+        self,
+        name: str,
+        tick: Callable[[datetime], float],
+        clock: Clock,
+        broken: Callable[[LedgerBroken], None],
+    ) -> None:
+        self._name, self._tick, self._clock, self._broken = name, tick, clock, broken
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Tick again as soon as possible."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        log = logger(self._name)
+        while not self._stopping:
+            self._wake.clear()
+            try:
+                wait = self._tick(self._clock.now())
+            except LedgerBroken as error:
+                self._broken(error)
+                return
+            except LedgerError as error:
+                log.error("the ledger is not available", error=error.message)
+                wait = AFTER_AN_ERROR
+            except Exception:
+                log.exception("a tick failed")
+                wait = AFTER_AN_ERROR
+            self._clock.wait(self._wake, wait)

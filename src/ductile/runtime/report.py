@@ -1,0 +1,103 @@
+"""What a gateway, running or not, can say of itself: plugins, queue, last runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ductile.runtime.blueprint import Blueprint
+from ductile.runtime.health import Checkup
+from ductile.store.ledger import Ledger
+
+
+def plugins(blueprint: Blueprint, unready: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Every plugin that was found or configured, with its state and, where it has one, why."""
+    rows = []
+    for name, plugin in blueprint.registry.plugins.items():
+        reason = unready.get(name)
+        rows.append(
+            {
+                "name": name,
+                "state": "unhealthy" if reason else "ready",
+                "reason": reason,
+                "version": plugin.manifest.version,
+                "protocol": plugin.manifest.protocol,
+                "commands": {c.name: c.type for c in plugin.manifest.commands},
+                "uses": blueprint.plugin_settings(name).uses,
+                "parallelism": blueprint.caps.get(name),
+                "description": plugin.manifest.description,
+                "path": str(plugin.directory),
+            }
+        )
+    for refusal in blueprint.registry.refused:
+        rows.append(_absent(refusal.name, "refused", refusal.reason, refusal.path))
+    for shadowed in blueprint.registry.shadowed:
+        reason = f"shadowed by {shadowed.by}"
+        rows.append(_absent(shadowed.name, "shadowed", reason, shadowed.path))
+    for name in blueprint.registry.disabled:
+        rows.append(_absent(name, "disabled", "enabled: false", None))
+    return sorted(rows, key=lambda row: (str(row["name"]), str(row["state"])))
+
+
+def _absent(name: str, state: str, reason: str, path: object) -> dict[str, Any]:
+    return {
+        "name": name,
+        "state": state,
+        "reason": reason,
+        "path": str(path) if path else None,
+        "commands": {},
+    }
+
+
+def queue_counts(ledger: Ledger) -> tuple[int, int]:
+    """How many jobs wait, and how many run."""
+
+    def work(tx: Any) -> tuple[int, int]:
+        return tx.one("queue_depth")[0], tx.one("running_count")[0]
+
+    return ledger.read(work)
+
+
+def status(
+    blueprint: Blueprint,
+    unready: Mapping[str, str],
+    ledger: Ledger | None,
+    checkups: Mapping[str, Checkup],
+) -> dict[str, Any]:
+    """One page for an operator: plugin states, health, queue depth, last runs."""
+    last = {}
+    waiting = running = 0
+    if ledger is not None:
+        waiting, running = queue_counts(ledger)
+        last = {row["plugin"]: row for row in ledger.read(lambda tx: tx.dicts("last_runs"))}
+    rows = plugins(blueprint, unready)
+    for row in rows:
+        checkup = checkups.get(row["name"])
+        row["health"] = (
+            None
+            if checkup is None
+            else {
+                "healthy": checkup.healthy,
+                "detail": checkup.detail,
+                "duration_ms": checkup.duration_ms,
+            }
+        )
+        row["last_run"] = last.get(row["name"])
+    return {"queue_depth": waiting, "running": running, "plugins": rows}
+
+
+def waits_for(
+    row: Mapping[str, Any], blueprint: Blueprint, unready: Mapping[str, str]
+) -> str | None:
+    """Why a queued job does not run yet."""
+    if row["status"] != "queued":
+        return None
+    name = row["plugin"]
+    if row.get("next_retry_at"):
+        return f"waits for its retry at {row['next_retry_at']}"
+    if name in blueprint.held():
+        refusal = blueprint.registry.refusal(name)
+        return f"plugin {name} is refused: {refusal.reason if refusal else ''}"
+    if name in unready and row["command"] != "init":
+        return f"plugin {name} is unhealthy: {unready[name]}"
+    return "waits for a worker"
