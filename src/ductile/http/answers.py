@@ -105,7 +105,7 @@ async def http_error(_request: Request, error: Exception) -> Response:
 
 async def crashed(_request: Request, error: Exception) -> Response:
     """A bug: the log has the trace, the caller has none of it."""
-    logger("http").error("a request failed", exc_info=error)
+    logger("http").crash("a request failed", error)
     return JsonResponse({"error": "internal error", "code": "internal"}, status_code=500)
 
 

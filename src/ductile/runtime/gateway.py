@@ -267,16 +267,16 @@ class Gateway:
     def settled(self, settlement: Settlement) -> None:
         """After an attempt's end is durable."""
         level, message = describe(settlement)
-        fields = {
-            "plugin": settlement.plugin,
-            "job_id": settlement.job_id,
-            "command": settlement.command,
-            "attempt": settlement.attempt,
-            "duration_ms": round(settlement.duration * 1000, 1),
-        }
-        if settlement.error:
-            fields["error"] = settlement.error
-        getattr(self._log, level)(message, **fields)
+        self._log.log(
+            level,
+            message,
+            plugin=settlement.plugin,
+            job_id=settlement.job_id,
+            command=settlement.command,
+            attempt=settlement.attempt,
+            duration_ms=round(settlement.duration * 1000, 1),
+            error=settlement.error,
+        )
         if settlement.stderr:
             self._log.warning(
                 "stderr",

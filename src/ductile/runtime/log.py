@@ -1,62 +1,98 @@
-"""Structured logs (002 §11.4): JSON lines, or a readable form for a terminal."""
+"""Structured logs (002 §11.4): JSON lines on stdout, or a readable form for a terminal."""
 
 from __future__ import annotations
 
-import logging
 import sys
-from collections.abc import MutableMapping
-from typing import Any
+import threading
+import traceback
+from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import orjson
-import structlog
 
+from ductile.clock import to_text
 from ductile.core.redact import Redactor
 
-_LEVELS = {"debug": 10, "info": 20, "warn": 30, "warning": 30, "error": 40}
-_ORDER = ("timestamp", "level", "component", "plugin", "job_id", "message")
-_redactor = Redactor()
+LEVELS = {"debug": 10, "info": 20, "warn": 30, "error": 40}
+_COLOURS = {"debug": "2", "info": "32", "warn": "33", "error": "31"}
 
 
-def logger(component: str) -> Any:
-    return structlog.get_logger(component=component)
+class _Sink:
+    """Where lines go. One for the process: reload swaps its redactor and level."""
+
+    def __init__(self) -> None:
+        self.level = LEVELS["info"]
+        self.json = True
+        self.redactor = Redactor()
+        self._lock = threading.Lock()
+
+    def write(self, level: str, fields: Mapping[str, object]) -> None:
+        if self.json:
+            line = orjson.dumps(fields, default=str).decode()
+        else:
+            line = _readable(level, dict(fields))
+        encoded = (self.redactor.text(line) + "\n").encode("utf-8", "replace")
+        with self._lock:
+            sys.stdout.buffer.write(encoded)
+            sys.stdout.buffer.flush()
+
+
+_sink = _Sink()
 
 
 def configure(level: str, form: str, redactor: Redactor | None = None) -> None:
-    """Send logs to stdout, as `json` or `text`; secrets that the redactor knows never appear."""
-    global _redactor
+    """Set what is logged and how (`json` or `text`); known secrets never appear."""
+    _sink.level = LEVELS.get({"warning": "warn"}.get(level, level), LEVELS["info"])
+    _sink.json = form == "json"
     if redactor is not None:
-        _redactor = redactor
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%S.%fZ", utc=True),
-            structlog.processors.EventRenamer("message"),
-            structlog.processors.ExceptionRenderer(),
-            _as_json if form == "json" else _as_text,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS.get(level, 20)),
-        logger_factory=structlog.BytesLoggerFactory(sys.stdout.buffer),
-        cache_logger_on_first_use=False,
-    )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, force=True)
+        _sink.redactor = redactor
 
 
-def _as_json(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> bytes:
-    ordered = {name: fields.pop(name) for name in _ORDER if name in fields}
-    line = orjson.dumps({**ordered, **fields}, default=str).decode()
-    return _redactor.text(line).encode()
+class Logger:
+    def __init__(self, component: str) -> None:
+        self._component = component
+
+    def log(self, level: str, message: str, **fields: object) -> None:
+        if LEVELS[level] < _sink.level:
+            return
+        at = to_text(datetime.now(UTC))
+        kept = {name: value for name, value in fields.items() if value is not None}
+        head = {"timestamp": at, "level": level, "component": self._component}
+        first: dict[str, object] = {
+            name: kept.pop(name) for name in ("plugin", "job_id") if name in kept
+        }
+        _sink.write(level, {**head, **first, "message": message, **kept})
+
+    def debug(self, message: str, **fields: object) -> None:
+        self.log("debug", message, **fields)
+
+    def info(self, message: str, **fields: object) -> None:
+        self.log("info", message, **fields)
+
+    def warning(self, message: str, **fields: object) -> None:
+        self.log("warn", message, **fields)
+
+    def error(self, message: str, **fields: object) -> None:
+        self.log("error", message, **fields)
+
+    def crash(self, message: str, error: BaseException, **fields: object) -> None:
+        """An error that is a bug: with its trace."""
+        trace = "".join(traceback.format_exception(error))
+        self.log("error", message, trace=trace, **fields)
 
 
-_COLOURS = {"error": "31", "warning": "33", "info": "32", "debug": "2"}
+def logger(component: str) -> Logger:
+    return Logger(component)
 
 
-def _as_text(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> bytes:
-    at = fields.pop("timestamp")[11:23]
-    level = fields.pop("level")
-    component, message = fields.pop("component", ""), fields.pop("message")
-    rest = " ".join(f"{name}={value}" for name, value in fields.items() if value is not None)
+def _readable(level: str, fields: dict[str, object]) -> str:
+    at = str(fields.pop("timestamp"))[11:23]
+    fields.pop("level")
+    component, message = fields.pop("component"), fields.pop("message")
+    trace = fields.pop("trace", None)
+    rest = " ".join(f"{name}={value}" for name, value in fields.items())
+    shown = f"{level:<5}"
     if sys.stdout.isatty():
-        level = f"\x1b[{_COLOURS.get(level, '0')}m{level:<7}\x1b[0m"
-    else:
-        level = f"{level:<7}"
-    return _redactor.text(f"{at} {level} {component:<9} {message}  {rest}".rstrip()).encode()
+        shown = f"\x1b[{_COLOURS[level]}m{shown}\x1b[0m"
+    line = f"{at} {shown} {component:<9} {message}  {rest}".rstrip()
+    return f"{line}\n{trace}".rstrip() if trace else line

@@ -51,7 +51,7 @@ class Loop:
             except LedgerError as error:
                 log.error("the ledger is not available", error=error.message)
                 wait = AFTER_AN_ERROR
-            except Exception:
-                log.exception("a tick failed")
+            except Exception as error:
+                log.crash("a tick failed", error)
                 wait = AFTER_AN_ERROR
             self._clock.wait(self._wake, wait)

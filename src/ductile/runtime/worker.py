@@ -133,7 +133,7 @@ class Worker:
                 return self._stopped()
             return self._slot.run(launch)
         except Exception as error:  # noqa: BLE001 - a bug here must not leave the job running
-            self._log.exception("a slot failed", plugin=job.plugin, job_id=job.id)
+            self._log.crash("a slot failed", error, plugin=job.plugin, job_id=job.id)
             return Outcome(Ending.LOST, reason=f"internal error: {error}")
         finally:
             with self._guard:
@@ -196,5 +196,5 @@ def describe(settlement: Settlement) -> tuple[str, str]:
     if settlement.status is JobStatus.QUEUED and not settlement.counted:
         return "info", "job released"
     if settlement.status is JobStatus.QUEUED:
-        return "warning", f"attempt {settlement.path[0]}, to be retried"
+        return "warn", f"attempt {settlement.path[0]}, to be retried"
     return "error", f"job {settlement.status}"
