@@ -154,6 +154,17 @@ class Cancellation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class BreakerPolicy:
+    threshold: int = 3
+    """Failed jobs in a row that open the breaker."""
+    reset_after: float = 30 * 60.0
+    """Seconds until a probe is let through."""
+
+
+DEFAULT_BREAKER = BreakerPolicy()
+
+
+@dataclass(frozen=True, slots=True)
 class Settlement:
     """What `judge` decided about one attempt; `settle` commits all of it or nothing.
 
@@ -188,6 +199,9 @@ class Settlement:
     """Whether that fact becomes the plugin's state."""
     init_key: str | None = None
     """Set on an `init` job: the (version, config) pair that it was run for."""
+    cancelled: bool = False
+    """Somebody ended it: it says nothing of the plugin's health."""
+    breaker: BreakerPolicy = DEFAULT_BREAKER
     otherwise: Settlement | None = None
     """What to settle instead where the ledger must refuse the state update."""
 

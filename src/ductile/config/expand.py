@@ -74,8 +74,8 @@ class _Expander:
                 f"the variable {name} is not set",
                 f"set it in the environment or an .env file, or write ${{{name}:-default}}",
             )
-        for name, value in expansion.used:
-            if not _is_text(value):
+        for name, content in expansion.used:
+            if not _is_text(content):
                 self._break(scalar, path, f"the variable {name} is not UTF-8 text", "UTF-8")
         secret = self._keep_secrets(path, text, expansion.used)
         value: Any

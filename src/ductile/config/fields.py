@@ -8,21 +8,23 @@ number. Plain Python values are taken as they are, so tests can build settings b
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, Self
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
     ValidationInfo,
     WithJsonSchema,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from ductile.config import quantities
 from ductile.config.files import absolute
@@ -45,21 +47,58 @@ class Found:
 class Section(BaseModel):
     """A mapping of known keys. A key that is left empty is as good as absent."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", defer_build=True, populate_by_name=True, validate_default=False
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, populate_by_name=True)
 
-    @model_validator(mode="before")
     @classmethod
-    def _drop_empty(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            return {key: value for key, value in data.items() if value is not None}
+    def completed(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """`data` with what follows from other keys filled in."""
         return data
+
+    @classmethod
+    def complaints(cls, data: dict[str, Any]) -> Iterable[str]:  # noqa: ARG003 - for heirs
+        """What is wrong with the keys of `data`, as given, taken together."""
+        return ()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _judge(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Complaints come with the errors of the fields, not instead of them."""
+        if not isinstance(data, dict):
+            return handler(data)
+        given = {key: value for key, value in data.items() if value is not None}
+        complaints = [_refusal(message) for message in cls.complaints(given)]
+        data = cls.completed(given)
+        if not complaints:
+            return handler(data)
+        errors = [InitErrorDetails(type=error, input=data) for error in complaints]
+        try:
+            handler(data)
+        except ValidationError as error:
+            errors += map(_restated, error.errors(include_url=False))
+        raise ValidationError.from_exception_data(cls.__name__, errors)
 
 
 def refuse(message: str, **details: object) -> NoReturn:
-    """Raise what becomes a Problem; `details` may be `allowed`, `nearest` and `place`."""
-    raise PydanticCustomError("refused", "{message}", {"message": message, **details})
+    """Raise what becomes a Problem; `details` may be `allowed` and `place`."""
+    raise _refusal(message, **details)
+
+
+def refuse_as(error: ValueError) -> NoReturn:
+    """The same from an error whose message may end with `; allowed: ...`."""
+    message, _, allowed = str(error).partition("; allowed: ")
+    refuse(message, **({"allowed": allowed} if allowed else {}))
+
+
+def _refusal(message: str, **details: object) -> PydanticCustomError:
+    return PydanticCustomError("refused", "{message}", {"message": message, **details})
+
+
+def _restated(error: ErrorDetails) -> InitErrorDetails:
+    kind: Any = error["type"]
+    context = error.get("ctx", {})
+    if kind == "refused":
+        kind = PydanticCustomError(kind, "{message}", context)
+    return InitErrorDetails(type=kind, loc=error["loc"], input=error["input"], ctx=context)
 
 
 def plain(value: Any) -> Json:
@@ -107,7 +146,7 @@ def _seconds(value: Any) -> Any:
     try:
         return quantities.duration(value)
     except ValueError as error:
-        refuse(f"must be a duration ({error})", allowed=quantities.DURATION)
+        refuse(str(error), allowed=quantities.DURATION)
 
 
 def _bytes(value: Any) -> Any:
@@ -117,7 +156,7 @@ def _bytes(value: Any) -> Any:
     try:
         return quantities.size(text)
     except ValueError as error:
-        refuse(f"must be a size ({error})", allowed=quantities.SIZE)
+        refuse(str(error), allowed=quantities.SIZE)
 
 
 def _path(value: Any, info: ValidationInfo) -> Any:
@@ -141,6 +180,20 @@ def _address(value: Any) -> Any:
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]*):([0-9]{1,5})", text)
     if match is None or int(match[2]) > 65_535:
         refuse("must be an address", allowed="host:port, such as 127.0.0.1:8080 or [::1]:8080")
+    return text
+
+
+def _url_path(value: Any) -> Any:
+    text = _text(value)
+    if isinstance(text, str) and not re.fullmatch(r"/[^\s?#]*", text):
+        refuse("must be the path of a URL", allowed="/ and what follows, no ? or #")
+    return text
+
+
+def _url(value: Any) -> Any:
+    text = _text(value)
+    if isinstance(text, str) and not re.match(r"https?://[^\s/?#]+[^\s?#]*\Z", text):
+        refuse("must be an absolute URL", allowed="http:// or https:// with a host")
     return text
 
 
@@ -170,6 +223,8 @@ FilePath = Annotated[Path, BeforeValidator(_path), WithJsonSchema({"type": "stri
 Address = Annotated[
     str, BeforeValidator(_address), WithJsonSchema({"type": "string", "pattern": r":[0-9]+$"})
 ]
+UrlPath = Annotated[str, BeforeValidator(_url_path)]
+Url = Annotated[str, BeforeValidator(_url)]
 Opaque = Annotated[Any, BeforeValidator(plain)]
 OpaqueTable = Annotated[dict[str, Any], BeforeValidator(plain)]
 Defaulted = BeforeValidator(_empty_is_default)

@@ -88,17 +88,20 @@ class Reader:
         # O_NONBLOCK: opening a FIFO must not wait for a writer that never comes.
         # O_NOFOLLOW: what was resolved and judged is what is opened.
         descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
+        try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return None
-            return file.read(MAX_BYTES + 1)
+            with open(descriptor, "rb", closefd=False) as file:
+                return file.read(MAX_BYTES + 1)
+        finally:
+            os.close(descriptor)
 
     def _follow(self, path: Path, asked: Place) -> Path | None:
         root = self.root if path.is_relative_to(self.root) else path.parent
-        for step in _below(root, path):
-            if step.is_symlink():
-                self.symlinks.setdefault(step, asked)
         try:
+            for step in _below(root, path):
+                if step.is_symlink():
+                    self.symlinks.setdefault(step, asked)
             real = path.resolve(strict=True)
         except FileNotFoundError:
             self._refuse(asked, f"there is no file {path}")

@@ -1,8 +1,9 @@
 """`api`, `webhooks` and `tokens`: who may knock at which door."""
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ductile.config.fields import (
     Address,
@@ -12,9 +13,9 @@ from ductile.config.fields import (
     Section,
     Span,
     Text,
+    UrlPath,
     Whole,
     Word,
-    refuse,
     span,
     split_address,
     volume,
@@ -63,9 +64,7 @@ class ApiSettings(Section):
 class EndpointSettings(Section):
     """A door for one sender; `secret` or `secret_ref` is mandatory."""
 
-    path: Annotated[Text, Field(pattern=r"^/[^\s?#]*$")] = Field(
-        description="The URL's path.", examples=["/hook/github"]
-    )
+    path: UrlPath = Field(description="The URL's path.", examples=["/hook/github"])
     plugin: Name = Field(description="The plugin whose `handle` gets the event.")
     name: Name | None = Field(
         default=None, description="The event is `webhook.<name>`; unset, the path's last part."
@@ -84,18 +83,16 @@ class EndpointSettings(Section):
         Annotated[Literal["github", "stripe", "slack", "shopify", "standard"], Word] | None
     ) = Field(default=None, description="Whose conventions of signing hold.")
 
-    @model_validator(mode="before")
     @classmethod
-    def _default_header(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or data.get("provider") or data.get("signature_header"):
+    def completed(cls, data: dict[str, Any]) -> dict[str, Any]:
+        if "provider" in data:
             return data
-        return {**data, "signature_header": DEFAULT_SIGNATURE_HEADER}
+        return {"signature_header": DEFAULT_SIGNATURE_HEADER, **data}
 
-    @model_validator(mode="after")
-    def _is_signed(self) -> Self:
-        if self.secret is None and self.secret_ref is None:
-            refuse("needs secret or secret_ref: every webhook is signed")
-        return self
+    @classmethod
+    def complaints(cls, data: dict[str, Any]) -> Iterator[str]:
+        if "secret" not in data and "secret_ref" not in data:
+            yield "needs secret or secret_ref: every webhook is signed"
 
     @property
     def event_name(self) -> str:

@@ -122,7 +122,7 @@ class _Gatherer:
         tokens = self.sources.tree.get("tokens")
         for index, token in enumerate(tokens.items if isinstance(tokens, Listing) else ()):
             node = token.get("scopes_file") if isinstance(token, Table) else None
-            if not isinstance(node, Scalar) or is_null(node):
+            if not isinstance(node, Scalar) or is_null(node) or "\0" in node.text:
                 continue
             if not self._literal(node, ("tokens", index, "scopes_file")):
                 continue
@@ -183,7 +183,7 @@ class _Gatherer:
             return []
         found = []
         for index, item in enumerate(node.items):
-            if not isinstance(item, Scalar) or not item.text:
+            if not isinstance(item, Scalar) or not item.text or "\0" in item.text:
                 self._problem(item.place, "must be a path", path=(*path, index))
             elif self._literal(item, (*path, index)):
                 found.append(item)
@@ -213,10 +213,8 @@ class _Gatherer:
         return target
 
     def _files(self, target: Path, asked: Place) -> list[Path]:
-        if not target.is_dir():
-            return [target]
         try:
-            return listed(target)
+            return listed(target) if target.is_dir() else [target]
         except OSError as error:
             self._problem(asked, f"cannot list {target}: {error.strerror}")
             return []

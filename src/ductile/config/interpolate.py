@@ -60,7 +60,7 @@ class Variables:
             problems.append(
                 place.problem("a character of the last private-use plane is reserved here")
             )
-            text = _RESERVED.sub("?", text)
+            text = _RESERVED.sub("x", text)
         return _REFERENCE.sub(self._conceal, text), problems
 
     def _conceal(self, match: re.Match[str]) -> str:

@@ -114,7 +114,7 @@ def _validate(
     try:
         settings = Settings.model_validate(expanded.data, context=context)
     except ValidationError as error:
-        return None, translate(error, places, expanded.broken)
+        return None, translate(error, expanded.data, places, expanded.broken)
     if not whole:
         return settings, []
     scopes = Scopes(

@@ -3,10 +3,10 @@
 Conditions, templates and claims are carried as they stand; the compiler judges them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ductile.config.fields import (
     Flag,
@@ -18,7 +18,6 @@ from ductile.config.fields import (
     Text,
     Whole,
     Word,
-    refuse,
     span,
 )
 
@@ -90,20 +89,17 @@ class StepSettings(Section):
         default=None, description="On a split: go on even when a branch has failed."
     )
 
-    @model_validator(mode="before")
     @classmethod
-    def _one_kind(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            named = [kind for kind in KINDS if data.get(kind) is not None]
-            if len(named) != 1:
-                found = f" ({' and '.join(named)} are set)" if named else ""
-                refuse(f"a step needs exactly one of {', '.join(KINDS)}{found}")
-            if data.get("join") is not None and named != ["split"]:
-                refuse("join belongs to a split")
-            inner = data.get(named[0])
-            if isinstance(inner, list | tuple) and not inner:
-                refuse(f"{named[0]} must not be empty")
-        return data
+    def complaints(cls, data: dict[str, Any]) -> Iterator[str]:
+        named = [kind for kind in KINDS if kind in data]
+        if len(named) != 1:
+            found = f" ({' and '.join(named)} are set)" if named else ""
+            yield f"a step needs exactly one of {', '.join(KINDS)}{found}"
+        if "join" in data and "split" not in data:
+            yield "join belongs to a split"
+        for kind in ("steps", "split"):
+            if data.get(kind) in ([], ()):
+                yield f"{kind} must not be empty"
 
 
 class PipelineSettings(Section):
@@ -133,15 +129,11 @@ class PipelineSettings(Section):
         default=None,
         description="Whether its jobs get a workspace; unset, as service.workspaces says.",
     )
-    steps: Annotated[tuple[StepSettings, ...], Field(min_length=1)] = Field(
-        description="What runs, in order."
-    )
+    steps: tuple[StepSettings, ...] = Field(description="What runs, in order.")
 
-    @model_validator(mode="before")
     @classmethod
-    def _one_trigger(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            named = [k for k in ("on", "on-hook", "on_hook") if data.get(k) is not None]
-            if len(named) != 1:
-                refuse("a pipeline needs exactly one of on, on-hook")
-        return data
+    def complaints(cls, data: dict[str, Any]) -> Iterator[str]:
+        if ("on" in data) + ("on-hook" in data) + ("on_hook" in data) != 1:
+            yield "a pipeline needs exactly one of on, on-hook"
+        if data.get("steps") in ([], ()):
+            yield "steps must not be empty"

@@ -1,8 +1,8 @@
 """`plugins`: how each plugin is configured, scheduled, retried and bounded."""
 
 import re
-from collections.abc import Mapping
-from datetime import datetime, time
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
@@ -19,6 +19,7 @@ from ductile.config.fields import (
     Whole,
     Word,
     refuse,
+    refuse_as,
     span,
 )
 
@@ -26,11 +27,6 @@ COMMAND_TIMEOUTS = {"poll": 60.0, "handle": 120.0, "health": 10.0, "init": 30.0}
 OTHER_TIMEOUT = 60.0
 
 _WORDS = {"hourly": 3600.0, "daily": 86_400.0, "weekly": 604_800.0}
-_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_WEEKDAYS = {
-    "0": 7,
-    **{form: n for n, day in enumerate(_DAYS, 1) for form in (day, day[:3], str(n))},
-}
 _RFC3339 = re.compile(
     r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})\Z", re.ASCII
 )
@@ -42,44 +38,36 @@ def _text(value: Any) -> Any:
 
 def _every(value: Any) -> Any:
     text = _text(value)
-    if not isinstance(text, str):
-        return value
-    if text == "monthly":
+    if not isinstance(text, str) or text == "monthly":
         return text
     if text in _WORDS:
         return _WORDS[text]
+    allowed = f"{quantities.DURATION}, hourly, daily, weekly, monthly"
     try:
         seconds = quantities.duration(text)
-    except ValueError as error:
-        refuse(
-            f"must be an interval ({error})",
-            allowed=f"{quantities.DURATION}, hourly, daily, weekly, monthly",
-        )
+    except ValueError:
+        refuse("must be an interval", allowed=allowed)
     if seconds <= 0:
-        refuse("must be longer than nothing")
+        refuse("must be longer than nothing", allowed=allowed)
     return seconds
 
 
 def _cron(value: Any) -> Any:
     text = _text(value)
     if not isinstance(text, str):
-        return value
-    from cronsim import CronSim, CronSimError
+        return text
+    from ductile.core import cron
 
-    fields = text.split()
     try:
-        if len(fields) != 5:
-            refuse("must have the five fields of cron", allowed="minute hour day month weekday")
-        CronSim(text, datetime(2024, 1, 1))  # noqa: DTZ001 - only the expression is judged
-    except CronSimError as error:
-        refuse(f"is no cron expression ({error})", allowed="minute hour day month weekday")
-    return " ".join(fields)
+        return cron.parse(text)
+    except ValueError as error:
+        refuse_as(error)
 
 
 def _moment(value: Any) -> Any:
     text = _text(value)
     if not isinstance(text, str):
-        return value
+        return text
     try:
         if not _RFC3339.match(text):
             raise ValueError
@@ -101,70 +89,53 @@ def _zone(value: Any) -> Any:
 
 
 def _weekday(value: Any) -> Any:
-    text = str(_text(value)).lower()
-    if text not in _WEEKDAYS:
-        refuse("is no weekday", allowed="monday to sunday, mon to sun, or 0 to 7 (0 and 7: sunday)")
-    return _WEEKDAYS[text]
+    from ductile.core import window
+
+    try:
+        return window.weekday(_text(value)) + 1
+    except ValueError as error:
+        refuse_as(error)
 
 
-def _clock(value: Any) -> Any:
+def _window(value: Any) -> Any:
+    """`HH:MM-HH:MM`, also from the mapping of start and end."""
+    if isinstance(value, dict):
+        if set(value) != {"start", "end"} or not all(isinstance(v, Found) for v in value.values()):
+            refuse("must have start and end", allowed="{start: HH:MM, end: HH:MM}")
+        value = f"{value['start'].text}-{value['end'].text}"
     text = _text(value)
-    if not isinstance(text, str):
-        return value
-    match = re.fullmatch(r"([01]?[0-9]|2[0-3]):([0-5][0-9])", text.strip())
-    if match is None:
-        refuse("must be a time of day", allowed="HH:MM")
-    return time(int(match[1]), int(match[2]))
+    if isinstance(text, str):
+        from zoneinfo import ZoneInfo
+
+        from ductile.core.window import Window
+
+        try:
+            Window.parse(text, ZoneInfo("UTC"))
+        except ValueError as error:
+            refuse_as(error)
+    return text
 
 
-Clock = Annotated[
-    time, BeforeValidator(_clock), WithJsonSchema({"type": "string", "pattern": r"^\d\d?:\d\d$"})
+Weekday = Annotated[int, BeforeValidator(_weekday), WithJsonSchema({"type": ["string", "integer"]})]
+Interval = Annotated[
+    float | Literal["monthly"],
+    BeforeValidator(_every),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": quantities.DURATION_PATTERN},
+                {"enum": ["hourly", "daily", "weekly", "monthly"]},
+            ]
+        }
+    ),
 ]
-
-
-class Window(Section):
-    """A time of day to another, the end left out; it may pass midnight."""
-
-    start: Clock = Field(description="When the window opens.", examples=["08:00"])
-    end: Clock = Field(description="When it closes.", examples=["22:00"])
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text(cls, data: Any) -> Any:
-        text = _text(data)
-        if not isinstance(text, str):
-            return data
-        start, dash, end = text.partition("-")
-        if not dash:
-            refuse("must be a window of the day", allowed="HH:MM-HH:MM")
-        return {"start": start, "end": end}
-
-    @model_validator(mode="after")
-    def _has_length(self) -> Self:
-        if self.start == self.end:
-            refuse("must not begin and end at the same time")
-        return self
 
 
 class ScheduleSettings(Section):
     """When a command of a plugin runs by itself; exactly one of every, cron, at, after."""
 
     id: Name = Field(default="default", description="The entry's name, unique in its plugin.")
-    every: (
-        Annotated[
-            float | Literal["monthly"],
-            BeforeValidator(_every),
-            WithJsonSchema(
-                {
-                    "anyOf": [
-                        {"type": "string", "pattern": quantities.DURATION_PATTERN},
-                        {"enum": ["hourly", "daily", "weekly", "monthly"]},
-                    ]
-                }
-            ),
-        ]
-        | None
-    ) = Field(
+    every: Interval | None = Field(
         default=None,
         description="The interval; `monthly` is a calendar month, the rest is elapsed time.",
         examples=["15m", "daily"],
@@ -181,10 +152,10 @@ class ScheduleSettings(Section):
     command: Name = Field(default="poll", description="The command that runs.")
     payload: OpaqueTable = Field(default_factory=dict, description="The payload of its jobs.")
     jitter: Seconds = span("0s", "Spreads runs over this time, half before and half after.")
-    window: Window | None = Field(
+    window: Annotated[str, BeforeValidator(_window)] | None = Field(
         default=None,
         alias="only_between",
-        description="Runs only inside this window of the day.",
+        description="Runs only inside this window of the day, which may pass midnight.",
         examples=["08:00-22:00"],
     )
     timezone: Annotated[str, BeforeValidator(_zone)] | None = Field(
@@ -192,13 +163,12 @@ class ScheduleSettings(Section):
         description="The IANA zone of cron, window and weekdays; unset, the gateway's own.",
         examples=["Europe/Vienna"],
     )
-    not_on: frozenset[
-        Annotated[int, BeforeValidator(_weekday), WithJsonSchema({"type": ["string", "integer"]})]
-    ] = Field(
-        default=frozenset(),
-        description="Weekdays without runs, as names or 0 to 7; here as ISO numbers, 7 is Sunday.",
+    not_on: tuple[Weekday, ...] = Field(
+        default=(),
+        description="Weekdays without runs: names, or 0 to 7 where 0 and 7 are Sunday.",
         examples=[["saturday", "sunday"]],
     )
+    """As ISO numbers them: Monday is 1, Sunday 7."""
     catch_up: Annotated[Literal["skip", "run_once", "run_all"], Word] = Field(
         default="skip", description="What becomes of runs that a stopped gateway missed."
     )
@@ -206,15 +176,18 @@ class ScheduleSettings(Section):
         default="skip", description="What a run does that finds the one before still going."
     )
 
-    @model_validator(mode="before")
     @classmethod
-    def _one_trigger(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            named = [k for k in ("every", "cron", "at", "after") if data.get(k) is not None]
-            if len(named) != 1:
-                found = f" ({' and '.join(named)} are set)" if named else ""
-                refuse(f"needs exactly one of every, cron, at, after{found}")
-        return data
+    def complaints(cls, data: dict[str, Any]) -> Iterator[str]:
+        named = [key for key in ("every", "cron", "at", "after") if key in data]
+        if len(named) != 1:
+            found = f" ({' and '.join(named)} are set)" if named else ""
+            yield f"needs exactly one of every, cron, at, after{found}"
+
+    @model_validator(mode="after")
+    def _leaves_a_day(self) -> Self:
+        if len(set(self.not_on)) == 7:
+            refuse("not_on leaves no day of the week")
+        return self
 
 
 class RetrySettings(Section):

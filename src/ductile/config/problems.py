@@ -35,22 +35,24 @@ _KINDS = {
 }
 
 
-def translate(error: ValidationError, places: Places, broken: set[Path]) -> list[Problem]:
-    """A problem for each error, save those of scalars in `broken` that have theirs already."""
+def translate(
+    error: ValidationError, data: Any, places: Places, broken: set[Path]
+) -> list[Problem]:
+    """A problem for each error in `data`, save those of scalars in `broken`, which have theirs."""
     return [
-        _problem(detail, places)
+        _problem(detail, data, places)
         for detail in error.errors(include_url=False)
         if not any(detail["loc"][: len(path)] == path for path in broken)
     ]
 
 
-def _problem(detail: ErrorDetails, places: Places) -> Problem:
+def _problem(detail: ErrorDetails, data: Any, places: Places) -> Problem:
     path: Path = detail["loc"]
     context = detail.get("ctx", {})
     kind = detail["type"]
     place = context.get("place") or places.locate(path)
-    message, allowed, nearest = _KINDS.get(kind), context.get("allowed"), context.get("nearest")
-    found: str | None = describe(detail["input"], path)
+    message, allowed, nearest = _KINDS.get(kind), context.get("allowed"), None
+    value = _at(data, path)
     match kind:
         case "extra_forbidden":
             known = sorted(known_keys(path[:-1]))
@@ -66,20 +68,26 @@ def _problem(detail: ErrorDetails, places: Places) -> Problem:
         case "literal_error":
             words = re.findall(r"'([^']*)'", str(context["expected"]))
             message, allowed = "not one of the words it takes", ", ".join(words)
-            text = detail["input"]
-            text = text.text if isinstance(text, Found) else str(text)
-            nearest = closest(text, words)
-        case "string_pattern_mismatch":
-            message, allowed = "does not have the form it must have", str(context["pattern"])
+            nearest = closest(value.text, words) if isinstance(value, Found) else None
         case "greater_than" | "greater_than_equal":
             bound = context.get("gt", context.get("ge"))
             word = "more than" if kind == "greater_than" else "at least"
             message, allowed = "is too small", f"{word} {bound:g}"
         case "refused":
             message = str(context["message"])
+    found = describe(value, path)
     return place.problem(
         message or detail["msg"], path=path, found=found, allowed=allowed, nearest=nearest
     )
+
+
+def _at(data: Any, path: Path) -> Any:
+    for part in path:
+        try:
+            data = data[part]
+        except (LookupError, TypeError):
+            return None
+    return data
 
 
 def describe(value: Any, path: Path) -> str | None:
@@ -89,13 +97,7 @@ def describe(value: Any, path: Path) -> str | None:
             return REDACTED
         text = value.text if len(value.text) <= 60 else value.text[:57] + "..."
         return repr(text) if isinstance(value.value, str) else text
-    if value is None:
-        return "nothing"
-    if isinstance(value, Mapping):
-        return None
-    if isinstance(value, list | tuple):
-        return "a list"
-    return None
+    return None if isinstance(value, dict) else "a list" if isinstance(value, list) else "nothing"
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:

@@ -22,12 +22,12 @@ def duration(text: str) -> float:
     """Seconds; raises `ValueError` for anything else, or for more than a hundred years."""
     text = text.strip()
     if len(text) > 64 or not _WHOLE.match(text):
-        raise ValueError("not a duration")
+        raise ValueError("must be a duration")
     # In milliseconds, so that 1h30m is the same number as 90m.
     millis = sum(float(count) * (_UNITS[unit] * 1000) for count, unit in _PART.findall(text))
     seconds = millis / 1000
     if seconds > _LONGEST:
-        raise ValueError("longer than a hundred years")
+        raise ValueError("must not be longer than a hundred years")
     return seconds
 
 
@@ -35,9 +35,9 @@ def size(text: str) -> int:
     """Bytes; a number alone is bytes. Raises `ValueError` for anything else."""
     match = _SIZE.match(text.strip()) if len(text) <= 64 else None
     if match is None:
-        raise ValueError("not a size")
+        raise ValueError("must be a size")
     scale = 1024 ** _POWERS[match[2].upper()]
     count = int(match[1]) * scale if match[1].isdigit() else int(float(match[1]) * scale)
     if count >= _LARGEST:
-        raise ValueError("larger than any file")
+        raise ValueError("must be smaller than that")
     return count

@@ -1,12 +1,16 @@
 """`instances` and `remote_ingress`: gateways that send each other events."""
 
-from typing import Annotated, Self
+from collections.abc import Iterator
+from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from ductile.config.fields import Bytes, Flag, Name, Section, Span, Text, refuse, span, volume
+from ductile.config.fields import Bytes, Flag, Name, Section, Span, Url, UrlPath, span, volume
 
-UrlPath = Annotated[Text, Field(pattern=r"^/[^\s?#]*$")]
+
+def _unsigned(data: dict[str, Any]) -> Iterator[str]:
+    if "secret" not in data and "secret_ref" not in data:
+        yield "needs secret_ref or secret: every relay is signed"
 
 
 class InstanceSettings(Section):
@@ -14,9 +18,7 @@ class InstanceSettings(Section):
 
     name: Name = Field(description="What relay steps call it.", examples=["lab"])
     enabled: Flag = Field(default=True, description="Whether anything is sent.")
-    base_url: Annotated[Text, Field(pattern=r"^https?://[^\s/?#]+")] = Field(
-        description="Where it is.", examples=["https://lab.example"]
-    )
+    base_url: Url = Field(description="Where it is.", examples=["https://lab.example"])
     ingress_path: UrlPath = Field(
         description="Its path for us.", examples=["/ingest/peer/home-primary"]
     )
@@ -30,11 +32,9 @@ class InstanceSettings(Section):
         default=(), description="Event types that may leave; none named, all."
     )
 
-    @model_validator(mode="after")
-    def _is_signed(self) -> Self:
-        if self.secret is None and self.secret_ref is None:
-            refuse("needs secret_ref or secret: every relay is signed")
-        return self
+    @classmethod
+    def complaints(cls, data: dict[str, Any]) -> Iterator[str]:
+        return _unsigned(data)
 
 
 class PeerBaggageSettings(Section):
@@ -61,11 +61,9 @@ class PeerSettings(Section):
         description="What of its baggage we keep.",
     )
 
-    @model_validator(mode="after")
-    def _is_signed(self) -> Self:
-        if self.secret is None and self.secret_ref is None:
-            refuse("needs secret_ref or secret: every relay is signed")
-        return self
+    @classmethod
+    def complaints(cls, data: dict[str, Any]) -> Iterator[str]:
+        return _unsigned(data)
 
 
 class RemoteIngressSettings(Section):

@@ -16,16 +16,23 @@ from ductile.config.settings import Settings
 Schema = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_VARIABLE = {"type": "string", "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}"}
-_ROOTS = {
-    "plugins": ("plugins", "plugins_dir", "plugin_roots"),
-    "pipelines": ("pipelines",),
-    "routes": ("routes",),
-    "webhooks": ("webhooks",),
-    "tokens": ("tokens",),
-    "instances": ("instances",),
-    "remote_ingress": ("remote_ingress",),
+_VARIABLE = {
+    "type": "string",
+    "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}",
+    "description": "A variable of the environment: ${NAME} or ${NAME:-default}.",
 }
+_PARTS = (
+    "plugins",
+    "pipelines",
+    "routes",
+    "webhooks",
+    "tokens",
+    "instances",
+    "remote_ingress",
+)
+_FIXED = frozenset({"enum", "const", "pattern"})
+_TYPED = ("integer", "number", "boolean")
+_NOT_SCHEMAS = ("description", "default", "examples")
 _SCOPES: Schema = {"type": "array", "items": {"type": "string"}, "description": "What it may do."}
 
 
@@ -36,6 +43,7 @@ def json_schema(kind: str) -> Schema:
 
 def _config() -> Schema:
     schema: Schema = _writable(Settings.model_json_schema(by_alias=True))
+    schema["$defs"]["Variable"] = _VARIABLE
     schema["$schema"] = DIALECT
     schema["title"] = "Ductile configuration"
     schema.pop("required", None)
@@ -59,15 +67,18 @@ def _config() -> Schema:
         "$ref": "#/$defs/ScheduleSettings",
         "description": shapes.PLUGIN_ALSO["schedule"],
     }
-    schedule["properties"]["preferred_window"] = {
-        "$ref": "#/$defs/Window",
+    clock = {"type": "string", "pattern": r"^\d\d?:\d\d$"}
+    window = {
+        "type": "object",
+        "properties": {
+            "start": {**clock, "description": "When it opens."},
+            "end": {**clock, "description": "When it closes."},
+        },
+        "required": ["start", "end"],
+        "additionalProperties": False,
         "description": shapes.SCHEDULE_ALSO["preferred_window"],
     }
-    window = schedule["properties"]["only_between"]
-    window["anyOf"] = [
-        {"type": "string", "pattern": r"^\s*\d\d?:\d\d\s*-\s*\d\d?:\d\d\s*$"},
-        *window["anyOf"],
-    ]
+    schedule["properties"]["preferred_window"] = window
     webhooks = properties["webhooks"]
     endpoints = {"type": "array", "items": {"$ref": "#/$defs/EndpointSettings"}}
     properties["webhooks"] = {
@@ -81,7 +92,7 @@ def _part(kind: str) -> Schema:
     """The schema of a file that holds one part; as it may hold others, they stay known."""
     schema = _config()
     schema["title"] = f"Ductile {kind}"
-    schema["required"] = list(_ROOTS[kind][:1])
+    schema["required"] = [kind]
     return schema
 
 
@@ -121,7 +132,7 @@ def _checksums() -> Schema:
 
 KINDS: dict[str, Callable[[], Schema]] = {
     "config": _config,
-    **{kind: partial(_part, kind) for kind in _ROOTS},
+    **{kind: partial(_part, kind) for kind in _PARTS},
     "scopes": _scopes,
     "checksums": _checksums,
 }
@@ -132,24 +143,17 @@ def _paths() -> Schema:
 
 
 def _writable(schema: Any) -> Any:
-    """`schema` with empty keys and `${VAR}` allowed where they are."""
+    """`schema` with `${VAR}` allowed in place of a number, a word or text of a fixed form."""
     if isinstance(schema, list):
         return [_writable(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    schema = {
-        key: value if key in ("examples", "default") else _writable(value)
+    written = {
+        key: value if key in _NOT_SCHEMAS else _writable(value)
         for key, value in schema.items()
+        if not (key == "title" and isinstance(value, str))
     }
-    schema.pop("title", None)
-    if (
-        "enum" in schema
-        or "const" in schema
-        or schema.get("type") in ("integer", "boolean", "number")
-        or "pattern" in schema
-    ):
-        kept = {
-            key: schema.pop(key) for key in ("description", "default", "examples") if key in schema
-        }
-        return {"anyOf": [schema, _VARIABLE], **kept}
-    return schema
+    if not (_FIXED & written.keys() or written.get("type") in _TYPED):
+        return written
+    told = {key: written.pop(key) for key in _NOT_SCHEMAS if key in written}
+    return {"anyOf": [written, {"$ref": "#/$defs/Variable"}], **told}

@@ -1,10 +1,11 @@
 """`service`, `state` and `gateway`: how one gateway runs and where it keeps what it knows."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from ductile.config.fields import (
     FilePath,
@@ -14,7 +15,6 @@ from ductile.config.fields import (
     Seconds,
     Section,
     Span,
-    Text,
     Whole,
     Word,
     refuse,
@@ -83,65 +83,69 @@ class ServiceSettings(Section):
     workspace_retention: Span = span("24h", "When workspaces are removed.")
 
 
+def _plain_text(value: Any) -> str:
+    return value.text if isinstance(value, Found) else str(value)
+
+
+def _postgres(value: Any) -> str:
+    text = _plain_text(value)
+    if not text.startswith(("postgresql://", "postgres://")):
+        refuse("must be the URL of a PostgreSQL database", allowed="postgresql://...")
+    return text
+
+
 class StateSettings(Section):
     """Where the ledger is: a SQLite file, or a PostgreSQL database with a local directory."""
 
     path: FilePath | None = Field(
         default=None, description="The SQLite ledger.", examples=[DEFAULT_STATE]
     )
-    url: Text | None = Field(
+    url: Annotated[str, BeforeValidator(_postgres)] | None = Field(
         default=None,
         description="A PostgreSQL ledger, for several nodes.",
         examples=["postgresql://ductile:${DB_PASSWORD}@db/ductile"],
-        pattern=r"^postgres(ql)?://",
     )
     dir: FilePath = Field(
         default=Path(DEFAULT_STATE_DIR),
         description="With `url`: lock, socket and workspaces live here.",
     )
 
-    @model_validator(mode="before")
     @classmethod
-    def _complete(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        given = {key: value for key, value in data.items() if value is not None}
-        if "url" in given:
-            if "path" in given:
-                refuse("path and url exclude each other")
-            return {"dir": DEFAULT_STATE_DIR, **given}
-        if "path" in given:
-            if "dir" in given:
-                refuse("dir goes with url; with path it is the directory of path")
-        elif "dir" in given:
-            given["path"] = str(Path(_plain_text(given["dir"])) / "state.db")
-        else:
-            given["path"] = DEFAULT_STATE
-        return {**given, "dir": str(Path(_plain_text(given["path"])).parent)}
+    def completed(cls, data: dict[str, Any]) -> dict[str, Any]:
+        if "url" in data:
+            return {"dir": DEFAULT_STATE_DIR, **data}
+        if "dir" in data and "path" not in data:
+            return {**data, "path": str(Path(_plain_text(data["dir"])) / "state.db")}
+        path = data.get("path", DEFAULT_STATE)
+        return {**data, "path": path, "dir": str(Path(_plain_text(path)).parent)}
+
+    @classmethod
+    def complaints(cls, data: dict[str, Any]) -> Iterator[str]:
+        if "url" in data and "path" in data:
+            yield "path and url exclude each other"
+        elif "dir" in data and "path" in data:
+            yield "dir goes with url; with path it is the directory of path"
 
 
-def _plain_text(value: Any) -> str:
-    return value.text if isinstance(value, Found) else str(value)
+def _network(value: Any) -> str:
+    from ipaddress import ip_network
+
+    text = _plain_text(value)
+    try:
+        return str(ip_network(text))
+    except ValueError as error:
+        refuse(str(error), allowed="a network such as 10.0.0.0/8")
+
+
+Network = Annotated[str, BeforeValidator(_network)]
 
 
 class GatewaySettings(Section):
     """The agents' side of the API, under /gateway/."""
 
     open: Flag = Field(default=False, description="Take heartbeats and messages without a token.")
-    allowed_networks: tuple[Name, ...] = Field(
+    allowed_networks: tuple[Network, ...] = Field(
         default=(),
         description="Private networks that outbound deliveries may reach.",
         examples=[["10.0.0.0/8", "127.0.0.1/32"]],
     )
-
-    @model_validator(mode="after")
-    def _are_networks(self) -> Self:
-        if self.allowed_networks:
-            from ipaddress import ip_network
-
-            for network in self.allowed_networks:
-                try:
-                    ip_network(network)
-                except ValueError:
-                    refuse(f"{network!r} is no network", allowed="addresses such as 10.0.0.0/8")
-        return self

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, PrivateAttr
 
 from ductile.config.fields import Defaulted, FilePath, Section
 from ductile.config.http import ApiSettings, TokenSettings, WebhooksSettings
@@ -53,14 +53,10 @@ class Settings(Section):
 
     _config_dir: Path = PrivateAttr(Path())
 
-    @model_validator(mode="before")
     @classmethod
-    def _complete(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
+    def completed(cls, data: dict[str, Any]) -> dict[str, Any]:
         # Written out, so that they are resolved against the configuration's directory too.
-        given = {key: value for key, value in data.items() if value is not None}
-        return {"state": {}, "plugin_roots": [DEFAULT_PLUGIN_ROOT], **given}
+        return {"state": {}, "plugin_roots": [DEFAULT_PLUGIN_ROOT], **data}
 
     def model_post_init(self, context: Any) -> None:
         self._config_dir = (context or {}).get("config_dir", Path())

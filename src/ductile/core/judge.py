@@ -12,7 +12,17 @@ import orjson
 from ductile.core.protocol import ProtocolError, Response, read_response
 from ductile.core.redact import Redactor, hide_secret_keys
 from ductile.core.retry import EX_CONFIG, RetryPolicy, next_retry_at
-from ductile.model import Cancellation, Ending, Job, JobStatus, Json, Outcome, Settlement
+from ductile.model import (
+    DEFAULT_BREAKER,
+    BreakerPolicy,
+    Cancellation,
+    Ending,
+    Job,
+    JobStatus,
+    Json,
+    Outcome,
+    Settlement,
+)
 
 TRANSIENT_SPAWN_ERRORS = frozenset(
     {errno.ETXTBSY, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
@@ -30,6 +40,7 @@ class Rules:
     fact_type: str | None = None
     mirror_fact: bool = False
     init_key: str | None = None
+    breaker: BreakerPolicy = DEFAULT_BREAKER
 
 
 def judge(
@@ -43,7 +54,7 @@ def judge(
     """Decide what becomes of the job. Pure: the same arguments give the same settlement."""
     response = None
     if outcome.ending is Ending.CANCELLED and cancelled is not None:
-        verdict = _cancelled(job, cancelled, now)
+        verdict = replace(_cancelled(job, cancelled, now), cancelled=True)
     elif outcome.ending is Ending.TIMED_OUT:
         error = f"timed out after {outcome.duration:.1f} s"
         verdict = _failed(job, rules, JobStatus.TIMED_OUT, error, now, chance)
@@ -64,7 +75,11 @@ def judge(
 
 def prepare_failed(job: Job, error: str, rules: Rules, now: datetime) -> Settlement:
     """A job whose request could not be made ends `failed`: trying again would change nothing."""
-    return replace(_settlement(job, now, JobStatus.FAILED), error=rules.redactor.text(error))
+    return replace(
+        _settlement(job, now, JobStatus.FAILED),
+        error=rules.redactor.text(error),
+        breaker=rules.breaker,
+    )
 
 
 def _settlement(job: Job, now: datetime, *path: JobStatus) -> Settlement:
@@ -167,6 +182,7 @@ def _with_record(
     return replace(
         verdict,
         error=redactor.maybe(verdict.error),
+        breaker=rules.breaker,
         result=result,
         logs=logs,
         stdout=stdout,

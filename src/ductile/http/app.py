@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from ductile.errors import DuctileError
-from ductile.http import answers, jobs, system
+from ductile.http import answers, jobs, schedules, system
 from ductile.http.answers import Handler
 from ductile.runtime.gateway import Gateway
 
@@ -33,6 +33,12 @@ ENDPOINTS = (
     Endpoint("GET", "/jobs", "jobs:ro", jobs.listing),
     Endpoint("GET", "/queue", "jobs:ro", jobs.queue),
     Endpoint("GET", "/job-logs", "jobs:ro", jobs.logs),
+    Endpoint("GET", "/scheduler/jobs", "jobs:ro", schedules.listing),
+    Endpoint("POST", "/scheduler/{plugin}/{schedule}/pause", "system:rw", schedules.pause),
+    Endpoint("POST", "/scheduler/{plugin}/{schedule}/resume", "system:rw", schedules.resume),
+    Endpoint("GET", "/system/breaker/{plugin}", "jobs:ro", schedules.breaker),
+    Endpoint("POST", "/system/reset/{plugin}", "system:rw", schedules.reset),
+    Endpoint("POST", "/system/reload", "system:rw", system.reload),
 )
 
 

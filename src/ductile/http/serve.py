@@ -9,7 +9,7 @@ from types import FrameType
 from ductile.config import Loaded
 from ductile.http.app import local_app
 from ductile.http.server import HttpServer, bind_local
-from ductile.runtime.gateway import Gateway
+from ductile.runtime.gateway import Gateway, Request
 from ductile.runtime.log import configure, logger
 
 
@@ -24,11 +24,12 @@ def serve(
     configure(service.log_level, service.log_format)
     gateway = Gateway(loaded, environ=environ)
 
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        gateway.ask_to_stop()
+    def asking(request: Request) -> Callable[[int, FrameType | None], None]:
+        return lambda _signal, _frame: gateway.ask(request)
 
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, asking(Request.STOP))
+    signal.signal(signal.SIGINT, asking(Request.STOP))
+    signal.signal(signal.SIGHUP, asking(Request.RELOAD))
     log = logger("gateway")
     try:
         gateway.open()
@@ -43,7 +44,7 @@ def serve(
         )
         if ready is not None:
             ready(gateway)
-        gateway.wait()
+        gateway.run()
         log.info("stopping")
         gateway.stop()
         server.stop()

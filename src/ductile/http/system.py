@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import ductile
-from ductile.http.answers import JsonResponse, gateway_of
+from ductile.http.answers import JsonResponse, gateway_of, reading
 from ductile.runtime import health, report
 
 
@@ -28,6 +28,7 @@ async def healthz(request: Request) -> Response:
     """002 §10.3, and the version."""
     gateway = gateway_of(request)
     waiting, _ = await asyncio.to_thread(report.queue_counts, gateway.ledger)
+    broken = await reading(gateway, lambda tx: tx.all("open_breakers")[0][0])
     return JsonResponse(
         {
             "status": "ok" if gateway.failure is None else "error",
@@ -35,7 +36,7 @@ async def healthz(request: Request) -> Response:
             "uptime_seconds": int((gateway.clock.now() - gateway.started_at).total_seconds()),
             "queue_depth": waiting,
             "plugins_loaded": len(gateway.blueprint.plans),
-            "plugins_circuit_open": 0,
+            "plugins_circuit_open": broken,
         }
     )
 
@@ -59,6 +60,13 @@ async def status(request: Request) -> Response:
         }
 
     return JsonResponse(await asyncio.to_thread(work))
+
+
+async def reload(request: Request) -> Response:
+    """`POST /system/reload`: the new configuration whole, or 409 with its problems."""
+    gateway = gateway_of(request)
+    warnings = await asyncio.to_thread(gateway.reload)
+    return JsonResponse({"status": "ok", "warnings": [str(warning) for warning in warnings]})
 
 
 async def plugins(request: Request) -> Response:

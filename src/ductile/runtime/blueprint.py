@@ -12,8 +12,11 @@ from ductile.core.judge import Rules
 from ductile.core.prepare import PluginPlan
 from ductile.core.redact import Redactor
 from ductile.core.retry import RetryPolicy
+from ductile.core.schedule import Schedule
+from ductile.model import BreakerPolicy
 from ductile.plugins.registry import InstanceSpec, Plugin, Registry, discover
-from ductile.runtime.environment import plugin_environment
+from ductile.runtime.environment import local_zone, plugin_environment
+from ductile.runtime.timetable import schedules_of
 
 CORE_PREFIX = "core."
 
@@ -27,6 +30,7 @@ class Blueprint:
     redactor: Redactor
     plans: Mapping[str, PluginPlan]
     caps: Mapping[str, int]
+    schedules: tuple[Schedule, ...] = ()
     snapshot_id: str | None = None
 
     @property
@@ -39,6 +43,10 @@ class Blueprint:
     def retry_policy(self, plugin: str) -> RetryPolicy:
         retry = self.plugin_settings(plugin).retry
         return RetryPolicy(retry.max_attempts, retry.backoff_base)
+
+    def breaker_policy(self, plugin: str) -> BreakerPolicy:
+        breaker = self.plugin_settings(plugin).circuit_breaker
+        return BreakerPolicy(breaker.threshold, breaker.reset_after)
 
     def rules(self, plugin: str, command: str) -> Rules:
         """How an attempt of this plugin and command is judged, whether or not it is loaded."""
@@ -60,6 +68,7 @@ class Blueprint:
             fact_type=fact.fact_type if fact else None,
             mirror_fact=bool(fact and fact.compatibility_view == "mirror_object"),
             init_key=loaded.init_key if loaded and command == "init" else None,
+            breaker=self.breaker_policy(plugin),
         )
 
     def needs_init(self) -> list[Plugin]:
@@ -103,6 +112,7 @@ def build(loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str]) -> Bl
         redactor=Redactor(loaded.secrets),
         plans=plans,
         caps=caps,
+        schedules=schedules_of(settings, local_zone(environ)),
     )
 
 

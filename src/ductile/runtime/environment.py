@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
+from zoneinfo import ZoneInfo
 
 ALLOWED = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "SHELL"})
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -19,3 +22,18 @@ def plugin_environment(
     kept.setdefault("PATH", DEFAULT_PATH)
     kept["DUCTILE_BOOT"] = boot_marker
     return kept
+
+
+def local_zone(environ: Mapping[str, str]) -> ZoneInfo:
+    """The machine's own time zone, by its IANA name; UTC where it has none."""
+    names = [environ.get("TZ", "").lstrip(":")]
+    with contextlib.suppress(OSError):
+        names.append(Path("/etc/timezone").read_text(encoding="utf-8").strip())
+    with contextlib.suppress(OSError):
+        _, _, name = str(Path("/etc/localtime").resolve()).partition("/zoneinfo/")
+        names.append(name)
+    for name in names:
+        with contextlib.suppress(ValueError, OSError, KeyError):
+            if name:
+                return ZoneInfo(name)
+    return ZoneInfo("UTC")

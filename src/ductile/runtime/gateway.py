@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import queue
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from enum import Enum, auto
 from pathlib import Path
 
 import ductile
 from ductile.clock import Clock, Entropy, SystemClock, SystemEntropy
-from ductile.config import Loaded
+from ductile.config import Loaded, load
 from ductile.config.redact import fingerprints, show
-from ductile.errors import LedgerBroken, UsageError
+from ductile.errors import ConfigError, LedgerBroken, Problem, UsageError
 from ductile.failpoint import failpoint
 from ductile.model import Cancellation, JobStatus, NewJob, Settlement, SubmittedBy
 from ductile.runner.pool import RunnerPool
@@ -21,11 +23,14 @@ from ductile.runtime import recovery
 from ductile.runtime.bell import Bell
 from ductile.runtime.blueprint import Blueprint, build
 from ductile.runtime.bridge import Bridge
+from ductile.runtime.janitor import Janitor
 from ductile.runtime.keys import fingerprint_key
 from ductile.runtime.lock import InstanceLock, state_dir_id
 from ductile.runtime.log import configure, logger
 from ductile.runtime.loop import Loop
+from ductile.runtime.reload import unreloadable
 from ductile.runtime.retries import Retries
+from ductile.runtime.scheduler import Scheduler
 from ductile.runtime.worker import Worker, describe
 from ductile.store import boots, jobs, snapshots
 from ductile.store.claim import ClaimPolicy
@@ -35,11 +40,19 @@ from ductile.store.open import open_ledger
 INIT = "init"
 
 
+class Request(Enum):
+    """What a signal or an operator may ask of a running gateway."""
+
+    STOP = auto()
+    RELOAD = auto()
+
+
 class Gateway:
     """Owns its state directory from `open` to `close`; works between `start` and `stop`."""
 
     ledger: Ledger
     pool: RunnerPool
+    scheduler: Scheduler
 
     def __init__(
         self,
@@ -70,9 +83,10 @@ class Gateway:
         self._threads: list[threading.Thread] = []
         self._policy: ClaimPolicy | None = None
         self._blueprint: Blueprint | None = None
-        self._done = threading.Event()
+        self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._log = logger("gateway")
-        self.retries: Loop | None = None
+        self.loops: dict[str, Loop] = {}
+        self._reloading = threading.Lock()
 
     @property
     def blueprint(self) -> Blueprint:
@@ -101,6 +115,13 @@ class Gateway:
             lambda tx: boots.begin(
                 tx, id=self.boot, pid=os.getpid(), version=ductile.__version__, now=now
             )
+        )
+        self.scheduler = Scheduler(
+            self.ledger,
+            self.clock,
+            self.entropy,
+            unready=lambda: self.unready,
+            kill=lambda job_id: self.cancel_running(job_id, Cancellation.SUPERSEDED),
         )
         self._adopt(build(self._loaded, boot_marker=self._boot_marker, environ=self._environ))
         recovery.recover(self.ledger, self.blueprint, self.clock, self.entropy)
@@ -175,9 +196,15 @@ class Gateway:
 
     def start(self) -> None:
         """Set the workers and loops going."""
-        retries = Retries(self.ledger, self.bell)
-        self.retries = Loop("retries", retries.tick, self.clock, self.broken)
-        self.retries.start()
+        self.scheduler.adopt(self.blueprint)
+        ticks = {
+            "retries": Retries(self.ledger, self.bell).tick,
+            "scheduler": self.scheduler.tick,
+            "janitor": Janitor(self.ledger, lambda: self.blueprint.settings.service).tick,
+        }
+        for name, tick in ticks.items():
+            self.loops[name] = Loop(name, tick, self.clock, self.broken)
+            self.loops[name].start()
         for index in range(self._workers_wanted):
             worker = Worker(self, self.pool.slot(index))
             thread = threading.Thread(target=worker.loop, name=f"worker-{index}", daemon=True)
@@ -189,8 +216,8 @@ class Gateway:
         """No new claims; running jobs get their grace, then go back to the queue."""
         self.stopping.set()
         self.bell.ring(self._workers_wanted)
-        if self.retries is not None:
-            self.retries.stop()
+        for loop in self.loops.values():
+            loop.stop()
         deadline = self.clock.monotonic() + self.blueprint.settings.service.shutdown_grace
         for thread in self._threads:
             thread.join(max(0.0, deadline - self.clock.monotonic()))
@@ -199,6 +226,30 @@ class Gateway:
         for thread in self._threads:
             thread.join()
         self._workers, self._threads = [], []
+
+    def cancel_running(self, job_id: str, why: Cancellation) -> bool:
+        """End the process of a job that runs here; False where none does."""
+        return any(worker.cancel(why, job_id=job_id) for worker in self._workers)
+
+    def reload(self) -> tuple[Problem, ...]:
+        """Adopt the configuration as it stands on disk, whole; its warnings.
+
+        Raises `ConfigError` with every problem and changes nothing where it cannot.
+        """
+        with self._reloading:
+            fresh = load(self._loaded.settings.config_dir, environ=self._environ)
+            problems = unreloadable(self._loaded.settings, fresh.settings)
+            if problems:
+                raise ConfigError(problems)
+            built = build(fresh, boot_marker=self._boot_marker, environ=self._environ)
+            self._loaded = fresh
+            self._adopt(built)
+            recovery.end_jobs_of_gone_plugins(self.ledger, self.blueprint, self.clock)
+            self._prepare_inits()
+            self.scheduler.adopt(self.blueprint)
+            self.loops["scheduler"].wake()
+        self._log.info("reloaded", plugins=len(built.plans), schedules=len(built.schedules))
+        return fresh.warnings
 
     def close(self) -> None:
         """Give the state directory back. No process of a plugin remains."""
@@ -211,12 +262,18 @@ class Gateway:
             self.pool.stop()
         self._lock.release()
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Until somebody asks for the end; True then."""
-        return self._done.wait(timeout)
+    def run(self) -> None:
+        """Serve requests to reload, until one to stop comes."""
+        while self._requests.get() is not Request.STOP:
+            try:
+                self.reload()
+            except ConfigError as error:
+                for problem in error.problems:
+                    self._log.error("reload refused", problem=str(problem))
 
-    def ask_to_stop(self) -> None:
-        self._done.set()
+    def ask(self, request: Request) -> None:
+        """From any thread, or from a signal handler."""
+        self._requests.put(request)
 
     def broken(self, error: LedgerBroken) -> None:
         """The fate of a commit is unknown: stop at once, and let the next start look."""
@@ -224,7 +281,7 @@ class Gateway:
         self._log.error("the ledger is broken; stopping", error=error.message)
         self.stopping.set()
         self.bell.ring(self._workers_wanted)
-        self._done.set()
+        self.ask(Request.STOP)
 
     def check(self, plugin: str, command: str) -> None:
         """Refuse what no loaded plugin can do."""
@@ -298,8 +355,8 @@ class Gateway:
     def _committed(self, effects: Effects) -> None:
         if effects.ready:
             self.bell.ring(effects.ready)
-        if effects.retry_at is not None and self.retries is not None:
-            self.retries.wake()
+        if effects.retry_at is not None and "retries" in self.loops:
+            self.loops["retries"].wake()
         if effects.notices:
             self.bridge.publish(effects.notices)
 

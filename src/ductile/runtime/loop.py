@@ -51,7 +51,7 @@ class Loop:
             except LedgerError as error:
                 log.error("the ledger is not available", error=error.message)
                 wait = AFTER_AN_ERROR
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - one bad tick must not end the loop
                 log.crash("a tick failed", error)
                 wait = AFTER_AN_ERROR
             self._clock.wait(self._wake, wait)

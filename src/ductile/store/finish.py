@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from ductile.clock import to_text
+from ductile.core.breaker import Result
 from ductile.core.lifecycle import RETRIABLE_BY_OPERATOR, edges
-from ductile.model import Job, JobStatus, Notice
-from ductile.store import jobs, notices
+from ductile.model import DEFAULT_BREAKER, BreakerPolicy, Job, JobStatus, Notice
+from ductile.store import breakers, jobs, notices
 from ductile.store.ledger import Tx
 
 
@@ -23,8 +24,40 @@ def end_queued(tx: Tx, job: Job, status: JobStatus, reason: str, now: datetime) 
     last = f"{job.id}-{job.attempt - 1}"
     if not tx.run("end_last_attempt", id=last, status=status.value, error=reason):
         _log_without_attempt(tx, job, status, reason, at)
+    row = tx.one("attempts_of", id=job.id)
+    if row is not None and row[7] is not None:
+        # It never ran to an end: that frees a probe's place, and counts for nothing else.
+        scheduled_job_ended(
+            tx,
+            plugin=job.plugin,
+            command=job.command,
+            job_id=job.id,
+            schedule_id=row[7],
+            result=Result.NEITHER,
+            policy=DEFAULT_BREAKER,
+            now=now,
+        )
     _tell(tx, job, f"job.{status}", status, reason, now)
     return True
+
+
+def scheduled_job_ended(
+    tx: Tx,
+    *,
+    plugin: str,
+    command: str,
+    job_id: str,
+    schedule_id: str,
+    result: Result,
+    policy: BreakerPolicy,
+    now: datetime,
+) -> None:
+    """What a scheduled job's end means to its entry and its breaker."""
+    if result is Result.SUCCESS:
+        tx.run("entry_succeeded", plugin=plugin, schedule_id=schedule_id, now=to_text(now))
+    breakers.job_ended(
+        tx, plugin=plugin, command=command, job_id=job_id, result=result, policy=policy, now=now
+    )
 
 
 def unstart(tx: Tx, job: Job, now: datetime) -> bool:

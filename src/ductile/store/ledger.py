@@ -101,6 +101,9 @@ class Ledger(Protocol):
     def boot_is_dead(self, boot: str) -> bool:
         """Whether no living gateway holds this boot id."""
 
+    def tidy(self) -> bool:
+        """Give a little freed space back; whether there is more of it."""
+
     def health(self) -> Mapping[str, object]:
         """Facts for `status` and metrics."""
 

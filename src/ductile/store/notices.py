@@ -13,8 +13,8 @@ from ductile.store.ledger import StoredNotice, Tx
 
 def post(
     tx: Tx, notice: Notice, now: datetime, *, job_id: str | None = None, plugin: str | None = None
-) -> None:
-    """Record a notice, and have it announced once this transaction is durable."""
+) -> int:
+    """Record a notice, and have it announced once this transaction is durable; its id."""
     payload = orjson.dumps(notice.payload).decode()
     at = to_text(now)
     row = tx.one(
@@ -28,6 +28,8 @@ def post(
     )
     assert row is not None
     tx.effects.notices.append(StoredNotice(row[0], notice.topic, notice.type, job_id, payload, at))
+    id: int = row[0]
+    return id
 
 
 def after(tx: Tx, cursor: int, limit: int = 1000) -> list[StoredNotice]:

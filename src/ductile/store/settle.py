@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ductile.clock import to_text
-from ductile.core.lifecycle import edges
+from ductile.core.breaker import Result
+from ductile.core.lifecycle import ENDED, edges
 from ductile.model import JobStatus, Notice, Settlement
-from ductile.store import notices, state
+from ductile.store import finish, notices, state
 from ductile.store.ledger import Tx
 
 
@@ -43,6 +44,17 @@ def settle(tx: Tx, settlement: Settlement) -> Settlement | None:
             init_key=settlement.init_key,
             job_id=settlement.job_id,
             now=now,
+        )
+    if settlement.status in ENDED and row[7] is not None:
+        finish.scheduled_job_ended(
+            tx,
+            plugin=settlement.plugin,
+            command=settlement.command,
+            job_id=settlement.job_id,
+            schedule_id=row[7],
+            result=Result.of(settlement.status, cancelled=settlement.cancelled),
+            policy=settlement.breaker,
+            now=settlement.at,
         )
     _tell(tx, settlement)
     return settlement

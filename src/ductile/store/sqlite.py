@@ -18,13 +18,16 @@ import apsw
 from ductile.errors import LedgerBroken, LedgerBusy, LedgerError, LedgerFull
 from ductile.failpoint import failpoint
 from ductile.store import queries
-from ductile.store.ledger import Effects, Listener, Row, Work
+from ductile.store.ledger import Effects, Listener, Row, Tx, Work
 from ductile.store.migrate import Migration, migrate
 
 T = TypeVar("T")
 BUSY_TIMEOUT_MS = 5_000
 LARGEST_BATCH = 256
 WAL_BYTES_KEPT = 16 * 1024 * 1024
+PAGES_AT_ONCE = 200
+PAGES_KEPT = 1000
+"""Free pages that new rows will soon want again."""
 _STOP = object()
 
 
@@ -59,6 +62,14 @@ class SqliteTx:
     def hold(self, kind: str, name: str, *, wait: bool) -> bool:  # noqa: ARG002
         return True
 
+    def give_back(self, pages: int) -> bool:
+        """Return up to `pages` free pages to the file system; whether more are free."""
+        free = int(self._connection.pragma("freelist_count"))
+        if free > PAGES_KEPT:
+            for _ in self._connection.execute(f"PRAGMA incremental_vacuum({pages})"):
+                pass
+        return free - pages > PAGES_KEPT
+
 
 class _Pending:
     """A transaction on its way through the writer, and the latch its caller waits on."""
@@ -92,6 +103,8 @@ def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:
     connection.set_busy_timeout(BUSY_TIMEOUT_MS)
     connection.pragma("foreign_keys", True)
     if not read_only:
+        # Counts only before the first table is made.
+        connection.pragma("auto_vacuum", 2)
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "full")
         connection.pragma("journal_size_limit", WAL_BYTES_KEPT)
@@ -169,6 +182,9 @@ class SqliteLedger:
 
     def boot_is_dead(self, boot: str) -> bool:  # noqa: ARG002
         return True
+
+    def tidy(self) -> bool:
+        return self.write(_give_back)
 
     def health(self) -> dict[str, object]:
         return {
@@ -285,6 +301,11 @@ def _translated(error: BaseException) -> BaseException:
     if isinstance(error, apsw.BusyError):
         return LedgerBusy("another process holds the ledger's write lock")
     return error
+
+
+def _give_back(tx: Tx) -> bool:
+    assert isinstance(tx, SqliteTx)
+    return tx.give_back(PAGES_AT_ONCE)
 
 
 class SqliteSchema:

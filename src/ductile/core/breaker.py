@@ -1,0 +1,153 @@
+"""The breaker of one (plugin, command): it stops scheduled jobs after a run of failures.
+
+It counts finished jobs, not attempts, and only those that the scheduler submitted; jobs from
+elsewhere neither count nor are stopped.
+
+closed     all is well; `threshold` failed jobs in a row open it
+open       nothing is let through until `reset_after` has passed
+half_open  one job, the probe, is let through; its end decides
+
+Any scheduled job that succeeds closes the breaker, also one that was queued before it
+opened. In half_open only the probe's failure counts as the verdict. A probe that ends as
+neither (cancelled, skipped, its plugin removed) gives its place to the next slot's job; so
+does one that vanished from the ledger, for `allow` is told how many jobs are outstanding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from ductile.model import BreakerPolicy, JobStatus
+
+
+class State(StrEnum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class Cause(StrEnum):
+    FAILURE_THRESHOLD = "failure_threshold"
+    SUCCESS = "success"
+    COOLDOWN_ELAPSED = "cooldown_elapsed"
+    MANUAL_RESET = "manual_reset"
+
+
+class Result(StrEnum):
+    SUCCESS = "success"
+    FAILURE = "failure"
+    NEITHER = "neither"
+
+    @classmethod
+    def of(cls, status: JobStatus, *, cancelled: bool = False) -> Result:
+        """The verdict of a job's final status; a cancelled job ends `dead` but says nothing."""
+        if status is JobStatus.SUCCEEDED:
+            return cls.SUCCESS
+        if cancelled or status is JobStatus.SKIPPED:
+            return cls.NEITHER
+        return cls.FAILURE
+
+
+TRANSITIONS: dict[tuple[State, Cause], State] = {
+    (State.CLOSED, Cause.FAILURE_THRESHOLD): State.OPEN,
+    (State.OPEN, Cause.COOLDOWN_ELAPSED): State.HALF_OPEN,
+    (State.OPEN, Cause.SUCCESS): State.CLOSED,
+    (State.OPEN, Cause.MANUAL_RESET): State.CLOSED,
+    (State.HALF_OPEN, Cause.FAILURE_THRESHOLD): State.OPEN,
+    (State.HALF_OPEN, Cause.SUCCESS): State.CLOSED,
+    (State.HALF_OPEN, Cause.MANUAL_RESET): State.CLOSED,
+}
+"""Every legal edge; a cause that finds no edge leaves the state as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """A row of `circuit_breakers`; where there is none, `Breaker()`."""
+
+    state: State = State.CLOSED
+    failure_count: int = 0
+    opened_at: datetime | None = None
+    last_failure_at: datetime | None = None
+    last_job_id: str | None = None
+    """The newest finished job that counted."""
+    probe_job_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A row of `circuit_breaker_transitions`."""
+
+    from_state: State
+    to_state: State
+    reason: Cause
+    failure_count: int
+    job_id: str | None
+
+
+def record(
+    breaker: Breaker, result: Result, job_id: str, now: datetime, policy: BreakerPolicy
+) -> tuple[Breaker, Transition | None]:
+    """A scheduled job has finished."""
+    is_probe = job_id == breaker.probe_job_id
+    if is_probe:
+        breaker = replace(breaker, probe_job_id=None)
+    if result is Result.NEITHER:
+        return breaker, None
+    if result is Result.SUCCESS:
+        return _moved(Breaker(breaker.state, last_job_id=job_id), Cause.SUCCESS, job_id)
+    breaker = replace(
+        breaker,
+        failure_count=breaker.failure_count + 1,
+        last_failure_at=now,
+        last_job_id=job_id,
+    )
+    trips = is_probe or (
+        breaker.state is State.CLOSED and breaker.failure_count >= policy.threshold
+    )
+    if not trips:
+        return breaker, None
+    return _moved(replace(breaker, opened_at=now), Cause.FAILURE_THRESHOLD, job_id)
+
+
+def allow(
+    breaker: Breaker, now: datetime, policy: BreakerPolicy, *, job_id: str, outstanding: int
+) -> tuple[bool, Breaker, Transition | None]:
+    """Whether the job `job_id` may be enqueued. Store what comes back only if it then is.
+
+    `outstanding` counts the queued and running scheduled jobs of this (plugin, command).
+    """
+    if breaker.state is State.CLOSED:
+        return True, breaker, None
+    transition = None
+    if breaker.state is State.OPEN:
+        if not _cooled_down(breaker, now, policy):
+            return False, breaker, None
+        breaker, transition = _moved(breaker, Cause.COOLDOWN_ELAPSED, job_id)
+    elif breaker.probe_job_id is not None and outstanding:
+        return False, breaker, None
+    return True, replace(breaker, probe_job_id=job_id), transition
+
+
+def reset(breaker: Breaker) -> tuple[Breaker, Transition | None]:
+    """The operator's word: closed, with nothing counted."""
+    fresh = Breaker(breaker.state, last_job_id=breaker.last_job_id)
+    return _moved(fresh, Cause.MANUAL_RESET, None)
+
+
+def _cooled_down(breaker: Breaker, now: datetime, policy: BreakerPolicy) -> bool:
+    """An opening that lies ahead of a clock set back counts as long past: a probe too early
+    costs one job, a breaker that stays open costs the schedule.
+    """
+    if breaker.opened_at is None or breaker.opened_at > now:
+        return True
+    return now - breaker.opened_at >= timedelta(seconds=policy.reset_after)
+
+
+def _moved(breaker: Breaker, cause: Cause, job_id: str | None) -> tuple[Breaker, Transition | None]:
+    target = TRANSITIONS.get((breaker.state, cause))
+    if target is None:
+        return breaker, None
+    transition = Transition(breaker.state, target, cause, breaker.failure_count, job_id)
+    return replace(breaker, state=target), transition

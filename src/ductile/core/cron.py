@@ -1,0 +1,135 @@
+"""Five-field cron in IANA time zones, by the rules of Debian's cron.
+
+A rule whose minute and hour are both fixed belongs to the wall clock: a time that a spring
+gap leaves out fires once at the gap's end (together with all others that it left out), one
+that autumn repeats fires at its first occurrence only. A rule whose minute or hour begins
+with `*` belongs to elapsed time: it fires whenever the clock shows a matching time, so
+twice in a repeated hour and not at all in one that is left out.
+
+cronsim finds matching wall times; the way from wall times to instants is ours, for
+cronsim's own misses wall times around half-hour shifts and returns repeated ones that lie
+before the moment it was asked about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+_FIELDS = (
+    ("minute", "0-59"),
+    ("hour", "0-23"),
+    ("day-of-month", "1-31, L (last day), LW (last weekday)"),
+    ("month", "1-12 or JAN-DEC"),
+    ("day-of-week", "0-7 (0 and 7 are Sunday) or SUN-SAT, 5L (last Friday), 5#2 (second Friday)"),
+)
+_ANY_DAY = datetime(2000, 1, 1)  # noqa: DTZ001
+_SECOND = timedelta(seconds=1)
+_DAY = timedelta(days=1)
+_HORIZON_YEARS = 50
+
+
+def parse(expr: str) -> str:
+    """The rule with single spaces, or ValueError saying which field is wrong and what it may be.
+
+    A rule that can never match (`0 0 30 2 *`) is well formed: `next_after` answers None.
+    """
+    fields = expr.split()
+    if len(fields) != len(_FIELDS):
+        names = " ".join(name for name, _ in _FIELDS)
+        raise ValueError(f"cron {expr!r}: {len(fields)} fields, 5 wanted ({names})")
+    for place, ((name, allowed), field) in enumerate(zip(_FIELDS, fields, strict=True)):
+        alone = ["*"] * len(_FIELDS)
+        alone[place] = field
+        try:
+            CronSim(" ".join(alone), _ANY_DAY)
+        except (CronSimError, ValueError):
+            raise ValueError(
+                f"cron {expr!r}: {name} cannot be {field!r}; allowed: {allowed}, "
+                "*, lists (1,2), rising ranges (1-5), steps (*/5, 1-9/2)"
+            ) from None
+    return " ".join(fields)
+
+
+def next_after(expr: str, moment: datetime, zone: ZoneInfo) -> datetime | None:
+    """The rule's first instant strictly later than `moment`, in UTC.
+
+    None where there is none within 50 years. `expr` has passed `parse`.
+    """
+    minute, hour = expr.split()[:2]
+    follows_elapsed_time = minute.startswith("*") or hour.startswith("*")
+    search = _next_elapsed if follows_elapsed_time else _next_fixed
+    try:
+        return search(expr, moment, zone)
+    except OverflowError:
+        return None
+
+
+def instant(wall: datetime, zone: ZoneInfo) -> datetime:
+    """When clocks in `zone` show the naive `wall`: its first occurrence, or its gap's end."""
+    first = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
+    second = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
+    return first if first <= second else first_shift(zone, second, first)
+
+
+def first_shift(zone: ZoneInfo, after: datetime, until: datetime) -> datetime:
+    """The instant in (`after`, `until`] at which the zone's offset becomes another.
+
+    The two ends have different offsets, and only one shift lies between them.
+    """
+    before = offset(after, zone)
+    low, high = int(after.timestamp()), int(until.timestamp())
+    while high - low > 1:
+        middle = (low + high) // 2
+        if offset(datetime.fromtimestamp(middle, UTC), zone) == before:
+            low = middle
+        else:
+            high = middle
+    return datetime.fromtimestamp(high, UTC)
+
+
+def offset(moment: datetime, zone: ZoneInfo) -> timedelta:
+    return moment.astimezone(zone).utcoffset() or timedelta()
+
+
+def wall_time(moment: datetime, zone: ZoneInfo) -> datetime:
+    """What clocks in `zone` show at `moment`, naive."""
+    return moment.astimezone(zone).replace(tzinfo=None, fold=0)
+
+
+def _matches(expr: str, wall: datetime) -> Iterator[datetime]:
+    """Matching wall times later than `wall`, as if no clock were ever shifted."""
+    try:
+        yield from CronSim(expr, wall)
+    except CronSimError:
+        return  # cronsim's word for a date that no month has
+
+
+def _next_fixed(expr: str, moment: datetime, zone: ZoneInfo) -> datetime | None:
+    fires = (instant(wall, zone) for wall in _matches(expr, wall_time(moment, zone)))
+    return next((fire for fire in fires if fire > moment), None)
+
+
+def _next_elapsed(expr: str, moment: datetime, zone: ZoneInfo) -> datetime | None:
+    """Look ahead under the offset of `base`, at most a day at a time: a later shift cannot
+    bring back wall times of the day of `base`, so no match is passed over.
+    """
+    base, wall = moment, wall_time(moment, zone)
+    while (match := next(_matches(expr, wall), None)) is not None:
+        if match.year > moment.year + _HORIZON_YEARS:
+            return None  # every match lies in a gap
+        here = offset(base, zone)
+        candidate = match.replace(tzinfo=UTC) - here
+        reach = min(candidate, base + _DAY)
+        if offset(reach, zone) != here:
+            base = first_shift(zone, base, reach)
+            wall = wall_time(base, zone) - _SECOND
+        elif reach == candidate:
+            return candidate
+        else:
+            base = max(base + _DAY, candidate - 2 * _DAY)
+            wall = wall_time(base, zone)
+    return None

@@ -1,0 +1,282 @@
+"""What a schedule entry does now: pure decisions over what the ledger remembers of it.
+
+A due slot is **late** while its successor is not due, and fires; it is **missed** once its
+successor is due too. Of missed slots `every` makes up for none, one or all, as `catch_up`
+says; `cron` for none. So after downtime `skip` and cron fire the newest due slot alone, as
+an ordinary fire; `run_once` fires it as well, but as one that is owed: the poll guard does
+not hold it; `run_all` fires each, at most 100 of them, the newest.
+
+The scheduler's round for one entry:
+
+    decision = due(schedule, anchors, now)      # rows for decision.passed
+    anchors = decision.anchors
+    for run in decision.fires:                  # ask admit(), then enqueue or write a row
+        anchors = fired(schedule, anchors, run.slot, now)  # or held(...)
+    wake = next_due(schedule, anchors, now)     # for the heap
+
+`wake` holds until the anchors change, and a job's success, which changes them elsewhere, only
+moves it later: a heap of these times needs no look while nothing is due. The wall clock is
+the exception: when it was set back, ask `next_due` anew about every entry. Slots that a
+clock set back brings up again are refused by the ledger's uniqueness: treat them as held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from ductile.core.slots import (
+    CATCH_UP_MOST,
+    After,
+    Anchors,
+    At,
+    CatchUp,
+    Cron,
+    Every,
+    IfRunning,
+    Monthly,
+    Run,
+    Schedule,
+    overdue,
+    runs,
+)
+
+__all__ = [
+    "CATCH_UP_MOST",
+    "PASSED_LISTED",
+    "After",
+    "Anchors",
+    "At",
+    "CatchUp",
+    "Cron",
+    "Decision",
+    "Every",
+    "Fire",
+    "Hold",
+    "IfRunning",
+    "Monthly",
+    "Passed",
+    "Reason",
+    "Run",
+    "Schedule",
+    "admit",
+    "due",
+    "fired",
+    "held",
+    "next_due",
+    "preview",
+    "started",
+]
+
+PASSED_LISTED = 24
+"""How many passed slots of one round get a row of their own: an hourly entry's day."""
+
+_PREVIEW_PATIENCE = 1000
+
+
+class Reason(StrEnum):
+    """Why a slot was not fired."""
+
+    RUNNING = "running"
+    WINDOW = "window"
+    WEEKDAY = "weekday"
+    BREAKER_OPEN = "breaker_open"
+    UNHEALTHY = "unhealthy"
+    CATCH_UP_SKIPPED = "catch_up_skipped"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    slot: datetime
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    anchors: Anchors
+    """With `passed` accounted for; `fires` are for `fired` or `held` to add."""
+    fires: tuple[Run, ...] = ()
+    passed: tuple[Passed, ...] = ()
+    truncated: bool = False
+    """More slots were passed over than `passed` lists; it holds the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fire:
+    cancel_outstanding: bool = False
+    """First cancel what is queued, and kill what runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    reason: Reason
+
+
+def due(schedule: Schedule, anchors: Anchors, now: datetime) -> Decision:
+    """What to do about `schedule` at `now`."""
+    anchors = _steadied(schedule, anchors, now)
+    ripe, more = overdue(schedule, anchors, now)
+    if not ripe:
+        return Decision(anchors)
+    if anchors.paused:
+        fires, passed = list[Run](), [Passed(run.slot, Reason.PAUSED) for run in ripe]
+    elif isinstance(schedule.rule, Cron):
+        fires, passed = _newest(schedule, ripe, now)
+    elif _refusal(schedule, now):
+        return Decision(anchors)
+    else:
+        fires = _caught_up(schedule, anchors, ripe)
+        missed = ripe[: len(ripe) - len(fires)]
+        passed = [Passed(run.slot, Reason.CATCH_UP_SKIPPED) for run in missed]
+    if passed:
+        anchors = held(schedule, anchors, passed[-1].slot, now)
+    listed = tuple(passed[-PASSED_LISTED:])
+    return Decision(anchors, tuple(fires), listed, more or len(listed) < len(passed))
+
+
+def admit(
+    schedule: Schedule,
+    run: Run,
+    *,
+    queued: int,
+    running: int,
+    max_outstanding: int,
+    breaker_allows: bool,
+    healthy: bool,
+) -> Fire | Hold:
+    """Whether a due run may fire, given the entry's outstanding jobs and its plugin's state."""
+    if not healthy:
+        return Hold(Reason.UNHEALTHY)
+    if not breaker_allows:
+        return Hold(Reason.BREAKER_OPEN)
+    if run.catch_up:
+        return Fire()
+    if schedule.if_running is IfRunning.CANCEL:
+        return Fire(cancel_outstanding=queued + running > 0)
+    guarded = queued if schedule.if_running is IfRunning.QUEUE else queued + running
+    return Hold(Reason.RUNNING) if guarded >= max_outstanding else Fire()
+
+
+def fired(schedule: Schedule, anchors: Anchors, slot: datetime, now: datetime) -> Anchors:
+    return replace(anchors, last_fire=slot, last_fired_at=now, exhausted=schedule.one_shot)
+
+
+def held(schedule: Schedule, anchors: Anchors, slot: datetime, now: datetime) -> Anchors:
+    """`slot` was due but may not fire: `cron` goes on with the next one, `every` comes an
+    interval from now, a one-shot is tried again.
+    """
+    if schedule.one_shot:
+        return replace(anchors, last_passed=max(slot, now))
+    return replace(anchors, last_passed=slot if isinstance(schedule.rule, Cron) else now)
+
+
+def started(schedule: Schedule, anchors: Anchors, boot: datetime) -> Anchors:
+    """The anchors as a gateway that starts at `boot` has to read them."""
+    exhausted = anchors.exhausted and not isinstance(schedule.rule, After)
+    return replace(anchors, boot=boot, exhausted=exhausted)
+
+
+def next_due(schedule: Schedule, anchors: Anchors, now: datetime) -> datetime | None:
+    """When `due` will have something to decide; not after `now` where it has already.
+
+    None is never, unless the configuration, the operator or a restart changes something.
+    """
+    steady = _steadied(schedule, anchors, now)
+    if _kept(steady) != _kept(anchors):
+        return now
+    run = next(runs(schedule, steady), None)
+    if run is None:
+        return None
+    window = schedule.window
+    waits = not isinstance(schedule.rule, Cron) and not anchors.paused
+    if waits and run.due <= now and window is not None and not window.contains(now):
+        return window.next_start(now)
+    return run.due
+
+
+def preview(schedule: Schedule, anchors: Anchors, now: datetime, count: int) -> Iterator[Run]:
+    """The coming fires, `due` being when each would fire: provided that nothing holds it, and
+    that the jobs of an `every` entry end at once, for each later end moves what follows.
+    """
+    if anchors.paused:
+        return
+    barren = 0
+    while count > 0 and barren < _PREVIEW_PATIENCE:
+        decision = due(schedule, anchors, now)
+        anchors = decision.anchors
+        for run in decision.fires[:count]:
+            anchors = fired(schedule, anchors, run.slot, now)
+            yield replace(run, due=now)
+        count -= len(decision.fires)
+        barren = 0 if decision.fires else barren + 1
+        if schedule.window and decision.passed and _refusal(schedule, now):
+            now = schedule.window.next_start(now) - timedelta(microseconds=1)
+            anchors = replace(anchors, last_passed=now)
+        wake = next_due(schedule, anchors, now)
+        if wake is None:
+            return
+        now = max(now, wake)
+
+
+def _caught_up(schedule: Schedule, anchors: Anchors, ripe: list[Run]) -> list[Run]:
+    if schedule.catch_up is CatchUp.SKIP or schedule.one_shot:
+        return ripe[-1:]
+    owed = len(ripe) > 1 or ripe[-1].due < anchors.boot
+    most = CATCH_UP_MOST if schedule.catch_up is CatchUp.RUN_ALL else 1
+    return [replace(run, catch_up=owed) for run in ripe[-most:]]
+
+
+def _newest(schedule: Schedule, ripe: list[Run], now: datetime) -> tuple[list[Run], list[Passed]]:
+    """Of cron runs, the newest inside the window, if that is open now too; and the others."""
+    shut = _refusal(schedule, now)
+    newest = next((run for run in reversed(ripe) if not _refusal(schedule, run.slot)), None)
+    passed = []
+    for run in ripe:
+        late = run is newest
+        if shut or not late:
+            reason = _refusal(schedule, run.slot) or (late and shut) or Reason.CATCH_UP_SKIPPED
+            passed.append(Passed(run.slot, reason))
+    return [newest] if newest and not shut else [], passed
+
+
+def _refusal(schedule: Schedule, moment: datetime) -> Reason | None:
+    window = schedule.window
+    if window is None or window.contains(moment):
+        return None
+    return Reason.WEEKDAY if window.bars_day(moment) else Reason.WINDOW
+
+
+def _kept(anchors: Anchors) -> tuple[datetime | None, ...]:
+    """What a decision may change, so that the ledger has to keep it."""
+    return anchors.last_fire, anchors.last_fired_at, anchors.last_passed
+
+
+def _steadied(schedule: Schedule, anchors: Anchors, now: datetime) -> Anchors:
+    """The anchors without times ahead of a clock that was set back, so that nothing sleeps
+    until it has caught up. What a decision keeps becomes now; the rest, which would come
+    back with every look, is left out. A slot may be ahead by as much as jitter fires early.
+    """
+    early = now + timedelta(seconds=schedule.jitter / 2)
+
+    def bounded(moment: datetime | None, limit: datetime) -> datetime | None:
+        return now if moment is not None and moment > limit else moment
+
+    success, passed = anchors.last_success_at, anchors.last_passed
+    if anchors.first_seen > now and not any(_kept(anchors)):
+        passed = now
+    boot = anchors.boot
+    if boot > now and isinstance(schedule.rule, After):
+        boot = now - timedelta(seconds=schedule.rule.seconds + schedule.jitter)
+    return replace(
+        anchors,
+        boot=boot,
+        last_fire=anchors.last_fire
+        if isinstance(schedule.rule, At)
+        else bounded(anchors.last_fire, early),
+        last_fired_at=bounded(anchors.last_fired_at, now),
+        last_passed=bounded(passed, early),
+        last_success_at=None if success and success > now else success,
+    )

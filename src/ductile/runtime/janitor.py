@@ -1,0 +1,33 @@
+"""Retention: on its own loop, in batches so small that no worker waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from ductile.config.service import ServiceSettings
+from ductile.store import prune
+from ductile.store.ledger import Ledger
+
+PAUSE = 0.02
+"""Between batches, so that the writer serves others first."""
+
+
+class Janitor:
+    def __init__(self, ledger: Ledger, service: Callable[[], ServiceSettings]) -> None:
+        self._ledger, self._service = ledger, service
+
+    def tick(self, now: datetime) -> float:
+        """Delete one batch of each kind; soon again while there is more."""
+        service = self._service()
+        retention = prune.Retention(
+            jobs=service.job_queue_retention,
+            logs=service.job_log_retention,
+            transitions=service.job_transitions_retention,
+            breaker_transitions=service.breaker_transitions_retention,
+            facts=service.plugin_facts_retention,
+            dedupe_ttl=service.dedupe_ttl,
+        )
+        fullest = max(self._ledger.write(batch) for batch in prune.batches(retention, now))
+        freed = self._ledger.tidy()
+        return PAUSE if fullest == prune.BATCH or freed else service.tick_interval

@@ -1,0 +1,164 @@
+"""The scheduler: a heap of coming due times, and one transaction for each that has come."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+
+from ductile.clock import Clock, Entropy
+from ductile.core.schedule import CATCH_UP_MOST, CatchUp, Schedule, next_due
+from ductile.errors import LedgerError
+from ductile.runtime.blueprint import Blueprint
+from ductile.runtime.log import logger
+from ductile.runtime.timetable import rule_text
+from ductile.store import schedules
+from ductile.store.ledger import Ledger
+from ductile.store.schedules import Fired, FirePolicy
+
+SET_BACK = 1.0
+"""Seconds by which the wall clock may fall behind the monotonic one before it was set back."""
+
+Key = tuple[str, str]
+
+
+class Scheduler:
+    """`tick` fires what is due; only the loop's thread calls it, `adopt` may come from any."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: Clock,
+        entropy: Entropy,
+        *,
+        unready: Callable[[], Mapping[str, str]],
+        kill: Callable[[str], bool],
+    ) -> None:
+        self._ledger, self._clock, self._entropy = ledger, clock, entropy
+        self._unready, self._kill = unready, kill
+        self._boot = clock.now()
+        self._guard = threading.Lock()
+        self._blueprint: Blueprint | None = None
+        self._entries: dict[Key, Schedule] = {}
+        self._heap: list[tuple[datetime, Key]] = []
+        self._seen = (clock.now(), clock.monotonic())
+        self._log = logger("scheduler")
+
+    def adopt(self, blueprint: Blueprint) -> None:
+        """Take the entries of a configuration; those that stay keep their anchors."""
+        entries = {(entry.plugin, entry.id): entry for entry in blueprint.schedules}
+        now = self._clock.now()
+        heap: list[tuple[datetime, Key]] = []
+        for key, schedule in entries.items():
+            self._ensure(heap, key, schedule, now)
+        heapq.heapify(heap)
+        with self._guard:
+            self._blueprint, self._entries, self._heap = blueprint, entries, heap
+
+    def _ensure(
+        self, heap: list[tuple[datetime, Key]], key: Key, schedule: Schedule, now: datetime
+    ) -> None:
+        rule = rule_text(schedule)
+        known = self._entries.get(key)
+        # A reload is no start: an `after` that has fired stays fired.
+        restarted = known is None or rule_text(known) != rule
+        if restarted:
+            anchors = self._ledger.write(
+                lambda tx: schedules.ensure(tx, schedule, rule, self._boot, now)
+            )
+        else:
+            found = self._ledger.read(lambda tx: schedules.anchors_of(tx, schedule, self._boot))
+            if found is None:
+                return
+            anchors = found
+        due = next_due(schedule, anchors, now)
+        if due is not None:
+            heap.append((due, key))
+
+    def refresh(self) -> None:
+        """Work out every due time anew: an operator or the clock has changed something."""
+        with self._guard:
+            blueprint = self._blueprint
+        if blueprint is not None:
+            self.adopt(blueprint)
+
+    def tick(self, now: datetime) -> float:
+        """Fire what is due; the seconds until the next is, at most the tick interval."""
+        if self._was_set_back(now):
+            self._log.warning("the clock was set back; every schedule is worked out anew")
+            self.refresh()
+        while True:
+            with self._guard:
+                blueprint = self._blueprint
+                if blueprint is None or not self._heap or self._heap[0][0] > now:
+                    break
+                due, key = heapq.heappop(self._heap)
+                schedule = self._entries.get(key)
+            if schedule is not None:
+                self._round(blueprint, schedule, key, due, now)
+        return self._sleep(now)
+
+    def _round(
+        self, blueprint: Blueprint, schedule: Schedule, key: Key, due: datetime, now: datetime
+    ) -> None:
+        try:
+            fired = self._fire(blueprint, schedule, now)
+        except LedgerError:
+            self._push(due, key, schedule)
+            raise
+        if fired is None:
+            return
+        for job_id in fired.to_kill:
+            self._kill(job_id)
+        if fired.job_ids:
+            self._log.debug(
+                "fired", plugin=schedule.plugin, schedule=schedule.id, jobs=len(fired.job_ids)
+            )
+        for slot, reason in fired.passed:
+            self._log.debug(
+                "not fired",
+                plugin=schedule.plugin,
+                schedule=schedule.id,
+                slot=slot.isoformat(),
+                reason=reason.value,
+            )
+        upcoming = next_due(schedule, fired.anchors, now)
+        if upcoming is not None:
+            # Never again in this very tick: what is still due then waits for the next.
+            self._push(max(upcoming, now + timedelta(milliseconds=1)), key, schedule)
+
+    def _push(self, due: datetime, key: Key, schedule: Schedule) -> None:
+        with self._guard:
+            if self._entries.get(key) is schedule:
+                heapq.heappush(self._heap, (due, key))
+
+    def _fire(self, blueprint: Blueprint, schedule: Schedule, now: datetime) -> Fired | None:
+        plugin = schedule.plugin
+        policy = FirePolicy(
+            max_outstanding=blueprint.plugin_settings(plugin).max_outstanding_polls,
+            breaker=blueprint.breaker_policy(plugin),
+            max_attempts=blueprint.retry_policy(plugin).max_attempts,
+            healthy=plugin in blueprint.plans and plugin not in self._unready(),
+            snapshot_id=blueprint.snapshot_id,
+        )
+        most = CATCH_UP_MOST if schedule.catch_up is CatchUp.RUN_ALL else 1
+        ids = [self._entropy.uuid() for _ in range(most)]
+        return self._ledger.write(
+            lambda tx: schedules.fire_due(tx, schedule, policy, boot=self._boot, now=now, ids=ids)
+        )
+
+    def _was_set_back(self, now: datetime) -> bool:
+        monotonic = self._clock.monotonic()
+        wall, before = self._seen
+        self._seen = (now, monotonic)
+        return (now - wall).total_seconds() < (monotonic - before) - SET_BACK
+
+    def _sleep(self, now: datetime) -> float:
+        with self._guard:
+            if self._blueprint is None:
+                return 1.0
+            bound = self._blueprint.settings.service.tick_interval
+            if not self._heap:
+                return bound
+            return min(max((self._heap[0][0] - now).total_seconds(), 0.0), bound)

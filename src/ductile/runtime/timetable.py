@@ -1,0 +1,82 @@
+"""The schedule entries of a configuration, as the core decides on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from zoneinfo import ZoneInfo
+
+import orjson
+
+from ductile.config import Settings
+from ductile.config.plugin import ScheduleSettings
+from ductile.core.schedule import (
+    After,
+    At,
+    CatchUp,
+    Cron,
+    Every,
+    IfRunning,
+    Monthly,
+    Schedule,
+)
+from ductile.core.window import Window
+
+
+def schedules_of(settings: Settings, local: ZoneInfo) -> tuple[Schedule, ...]:
+    """Every entry of every enabled plugin; without a zone of its own, in `local`."""
+    return tuple(_all(settings, local))
+
+
+def _all(settings: Settings, local: ZoneInfo) -> Iterator[Schedule]:
+    for name, plugin in settings.plugins.items():
+        if plugin.enabled:
+            for entry in plugin.schedules:
+                yield _schedule(name, entry, local)
+
+
+def _schedule(plugin: str, entry: ScheduleSettings, local: ZoneInfo) -> Schedule:
+    zone = ZoneInfo(entry.timezone) if entry.timezone else local
+    bounded = entry.window is not None or entry.not_on
+    return Schedule(
+        plugin=plugin,
+        id=entry.id,
+        rule=_rule(entry),
+        zone=zone,
+        command=entry.command,
+        payload=dict(entry.payload),
+        jitter=entry.jitter,
+        window=Window.parse(entry.window, zone, entry.not_on) if bounded else None,
+        catch_up=CatchUp(entry.catch_up),
+        if_running=IfRunning(entry.if_running),
+    )
+
+
+def _rule(entry: ScheduleSettings) -> Every | Monthly | Cron | At | After:
+    if entry.every is not None:
+        return Monthly() if entry.every == "monthly" else Every(float(entry.every))
+    if entry.cron is not None:
+        return Cron(entry.cron)
+    if entry.at is not None:
+        return At(entry.at)
+    assert entry.after is not None
+    return After(entry.after)
+
+
+def rule_text(schedule: Schedule) -> str:
+    """What makes an entry another one when it is rewritten: its rule and its zone."""
+    return orjson.dumps([repr(schedule.rule), str(schedule.zone)]).decode()
+
+
+def described(schedule: Schedule) -> str:
+    """The rule in the words of the configuration."""
+    match schedule.rule:
+        case Every(seconds):
+            return f"every {seconds:g}s"
+        case Monthly():
+            return "monthly"
+        case Cron(expr):
+            return f"cron {expr}"
+        case At(moment):
+            return f"at {moment.isoformat()}"
+        case After(seconds):
+            return f"after {seconds:g}s"

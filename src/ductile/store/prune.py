@@ -1,0 +1,55 @@
+"""Forgetting what is past its retention, a small batch a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from ductile.clock import to_text
+from ductile.store.ledger import Tx
+
+BATCH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Seconds that each kind of row is kept; None is for ever."""
+
+    jobs: float
+    logs: float
+    transitions: float
+    breaker_transitions: float
+    facts: float | None
+    dedupe_ttl: float
+
+
+def batches(retention: Retention, now: datetime) -> list[Callable[[Tx], int]]:
+    """One transaction a kind of row; each says how many it deleted, at most `BATCH`."""
+
+    def before(seconds: float) -> str:
+        return to_text(now - timedelta(seconds=seconds))
+
+    def prune(query: str, seconds: float, **more: object) -> Callable[[Tx], int]:
+        cutoff = before(seconds)
+        return lambda tx: tx.run(query, before=cutoff, limit=BATCH, **more)
+
+    work = [
+        prune(
+            "prune_jobs",
+            retention.jobs,
+            dedupe_before=before(max(retention.dedupe_ttl, retention.jobs)),
+            now=to_text(now),
+        ),
+        prune("prune_logs", retention.logs),
+        prune("prune_transitions", retention.transitions),
+        prune("prune_breaker_transitions", retention.breaker_transitions),
+        prune("prune_notices", retention.logs),
+        prune("prune_slots", retention.jobs),
+        prune("prune_dedupe_drops", retention.jobs),
+        prune("prune_boots", retention.jobs),
+        prune("prune_snapshots", retention.jobs),
+    ]
+    if retention.facts is not None:
+        work.append(prune("prune_facts", retention.facts))
+    return work

@@ -1,0 +1,184 @@
+"""Schedule entries and their slots: a fire and its job are one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from ductile.clock import from_text, to_text
+from ductile.core import breaker as breakers_core
+from ductile.core import schedule as core
+from ductile.core.schedule import Anchors, Fire, Hold, Reason, Run, Schedule
+from ductile.model import BreakerPolicy, Job, JobStatus, NewJob, SubmittedBy
+from ductile.store import breakers, finish, jobs
+from ductile.store.ledger import Row, Tx
+
+SUPERSEDED = "superseded by a newer schedule slot"
+
+
+@dataclass(frozen=True, slots=True)
+class FirePolicy:
+    """What the configuration says of an entry's plugin."""
+
+    max_outstanding: int
+    breaker: BreakerPolicy
+    max_attempts: int
+    healthy: bool
+    snapshot_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """What one round of an entry came to."""
+
+    anchors: Anchors
+    job_ids: tuple[str, ...] = ()
+    passed: tuple[tuple[datetime, Reason], ...] = ()
+    to_kill: tuple[str, ...] = ()
+    """Running jobs that a newer slot replaces."""
+
+
+def ensure(tx: Tx, schedule: Schedule, rule: str, boot: datetime, now: datetime) -> Anchors:
+    """The entry's anchors; made at first sight, made anew where its rule was rewritten."""
+    key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
+    at = to_text(now)
+    tx.run("ensure_entry", rule=rule, now=at, **key)
+    tx.run("rearm_entry", rule=rule, now=at, **key)
+    anchors = core.started(schedule, _anchors(tx.one("entry", **key), boot), boot)
+    _store(tx, schedule, anchors)
+    return anchors
+
+
+def anchors_of(tx: Tx, schedule: Schedule, boot: datetime) -> Anchors | None:
+    row = tx.one("entry", plugin=schedule.plugin, schedule_id=schedule.id)
+    return None if row is None else _anchors(row, boot)
+
+
+def _anchors(row: Row | None, boot: datetime) -> Anchors:
+    assert row is not None
+    first_seen, last_fire, fired_at, passed, success, paused, exhausted = row
+    return Anchors(
+        first_seen=from_text(first_seen),
+        boot=boot,
+        last_fire=_moment(last_fire),
+        last_fired_at=_moment(fired_at),
+        last_passed=_moment(passed),
+        last_success_at=_moment(success),
+        paused=bool(paused),
+        exhausted=bool(exhausted),
+    )
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else from_text(text)
+
+
+def _text(moment: datetime | None) -> str | None:
+    return None if moment is None else to_text(moment)
+
+
+def _store(tx: Tx, schedule: Schedule, anchors: Anchors) -> None:
+    tx.run(
+        "move_entry",
+        plugin=schedule.plugin,
+        schedule_id=schedule.id,
+        last_fire=_text(anchors.last_fire),
+        last_fired_at=_text(anchors.last_fired_at),
+        last_passed=_text(anchors.last_passed),
+        exhausted=int(anchors.exhausted),
+    )
+
+
+def fire_due(
+    tx: Tx,
+    schedule: Schedule,
+    policy: FirePolicy,
+    *,
+    boot: datetime,
+    now: datetime,
+    ids: Sequence[str],
+) -> Fired | None:
+    """One round of an entry: its due slots fire, or leave a row that says why not."""
+    key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
+    row = tx.one("entry_for_update", **key)
+    if row is None:
+        return None
+    decision = core.due(schedule, _anchors(row, boot), now)
+    anchors = decision.anchors
+    passed = [(item.slot, item.reason) for item in decision.passed]
+    fired: list[str] = []
+    to_kill: list[str] = []
+    for run, job_id in zip(decision.fires, ids, strict=False):
+        verdict = _admit(tx, schedule, run, policy, job_id, now)
+        if isinstance(verdict, Hold):
+            passed.append((run.slot, verdict.reason))
+            anchors = core.held(schedule, anchors, run.slot, now)
+            continue
+        if not tx.run("slot_fired", slot=to_text(run.slot), job_id=job_id, now=to_text(now), **key):
+            anchors = core.held(schedule, anchors, run.slot, now)
+            continue
+        if verdict.cancel_outstanding:
+            to_kill += _cancel_outstanding(tx, schedule, now)
+        _enqueue(tx, schedule, run, policy, job_id, now)
+        fired.append(job_id)
+        anchors = core.fired(schedule, anchors, run.slot, now)
+    for slot, reason in passed:
+        tx.run("slot_passed", slot=to_text(slot), reason=reason.value, now=to_text(now), **key)
+    _store(tx, schedule, anchors)
+    return Fired(anchors, tuple(fired), tuple(passed), tuple(to_kill))
+
+
+def _admit(
+    tx: Tx, schedule: Schedule, run: Run, policy: FirePolicy, job_id: str, now: datetime
+) -> Fire | Hold:
+    key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
+    outstanding: dict[str, int] = dict(tx.all("entry_outstanding", **key))
+    target = {"plugin": schedule.plugin, "command": schedule.command}
+    before = breakers.get(tx, **target)
+    count = tx.one("scheduled_outstanding", **target)
+    allowed, after, transition = breakers_core.allow(
+        before, now, policy.breaker, job_id=job_id, outstanding=count[0] if count else 0
+    )
+    verdict = core.admit(
+        schedule,
+        run,
+        queued=outstanding.get("queued", 0),
+        running=outstanding.get("running", 0),
+        max_outstanding=policy.max_outstanding,
+        breaker_allows=allowed,
+        healthy=policy.healthy,
+    )
+    if isinstance(verdict, Fire) and after != before:
+        breakers.put(tx, schedule.plugin, schedule.command, after, transition, now)
+    return verdict
+
+
+def _enqueue(
+    tx: Tx, schedule: Schedule, run: Run, policy: FirePolicy, job_id: str, now: datetime
+) -> None:
+    new = NewJob(
+        schedule.plugin,
+        schedule.command,
+        SubmittedBy.SCHEDULER,
+        payload=schedule.payload,
+        max_attempts=policy.max_attempts,
+    )
+    jobs.enqueue(tx, new, id=job_id, now=now, dedupe_ttl=0.0, snapshot_id=policy.snapshot_id)
+    tx.run("schedule_job", id=job_id, schedule_id=schedule.id, slot=to_text(run.slot))
+
+
+def _cancel_outstanding(tx: Tx, schedule: Schedule, now: datetime) -> list[str]:
+    """End the entry's queued jobs here; its running ones have to be killed by who runs them."""
+    running = []
+    for row in tx.all("entry_jobs", plugin=schedule.plugin, schedule_id=schedule.id):
+        job: Job = jobs.from_row(row)
+        if job.status is JobStatus.RUNNING:
+            running.append(job.id)
+        else:
+            finish.end_queued(tx, job, JobStatus.DEAD, SUPERSEDED, now)
+    return running
+
+
+def pause(tx: Tx, plugin: str, schedule_id: str, *, paused: bool) -> bool:
+    return tx.run("pause_entry", plugin=plugin, schedule_id=schedule_id, paused=int(paused)) == 1

@@ -1,0 +1,62 @@
+-- name: prune_jobs
+-- Ended jobs past their retention, unless their dedupe key still guards.
+DELETE FROM job_queue WHERE id IN (
+  SELECT id FROM job_queue
+  WHERE completed_at IS NOT NULL AND completed_at < :before
+    AND status IN ('succeeded', 'failed', 'dead', 'skipped')
+    AND (dedupe_key IS NULL OR completed_at < :dedupe_before)
+    AND (dedupe_key IS NULL OR dedupe_ttl IS NULL
+         OR @seconds_since_completed@ > dedupe_ttl)
+  ORDER BY completed_at LIMIT :limit);
+
+-- name: prune_logs
+DELETE FROM job_log WHERE id IN (
+  SELECT id FROM job_log WHERE completed_at < :before ORDER BY completed_at LIMIT :limit);
+
+-- name: prune_transitions
+DELETE FROM job_transitions WHERE id IN (
+  SELECT id FROM job_transitions WHERE created_at < :before ORDER BY created_at LIMIT :limit);
+
+-- name: prune_breaker_transitions
+DELETE FROM circuit_breaker_transitions WHERE id IN (
+  SELECT id FROM circuit_breaker_transitions WHERE created_at < :before
+  ORDER BY created_at LIMIT :limit);
+
+-- name: prune_notices
+DELETE FROM notices WHERE id IN (
+  SELECT id FROM notices WHERE created_at < :before ORDER BY created_at LIMIT :limit);
+
+-- name: prune_slots
+-- An entry's newest decided slot stays: it is what the next one is counted from.
+DELETE FROM schedule_slots WHERE (plugin, schedule_id, slot) IN (
+  SELECT plugin, schedule_id, slot FROM schedule_slots WHERE created_at < :before
+  ORDER BY created_at LIMIT :limit);
+
+-- name: prune_dedupe_drops
+DELETE FROM dedupe_drops WHERE id IN (
+  SELECT id FROM dedupe_drops WHERE created_at < :before ORDER BY created_at LIMIT :limit);
+
+-- name: prune_facts
+-- The newest fact of a type always stays.
+DELETE FROM plugin_facts WHERE id IN (
+  SELECT f.id FROM plugin_facts f
+  WHERE f.created_at < :before AND EXISTS (
+    SELECT 1 FROM plugin_facts newer WHERE newer.plugin_name = f.plugin_name
+      AND newer.fact_type = f.fact_type AND newer.seq > f.seq)
+  ORDER BY f.id LIMIT :limit);
+
+-- name: prune_boots
+DELETE FROM boots WHERE id IN (
+  SELECT b.id FROM boots b WHERE b.started_at < :before AND b.ended_at IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM job_queue j WHERE j.status = 'running' AND j.owner = b.id)
+  LIMIT :limit);
+
+-- name: prune_snapshots
+-- Only those that no job names, and never the one in force.
+DELETE FROM config_snapshots WHERE id IN (
+  SELECT s.id FROM config_snapshots s
+  WHERE s.created_at < :before
+    AND s.id <> (SELECT id FROM config_snapshots ORDER BY created_at DESC, id DESC LIMIT 1)
+    AND NOT EXISTS (SELECT 1 FROM job_queue j WHERE j.enqueued_snapshot_id = s.id)
+    AND NOT EXISTS (SELECT 1 FROM job_queue j WHERE j.started_snapshot_id = s.id)
+  LIMIT :limit);

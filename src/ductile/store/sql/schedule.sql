@@ -1,0 +1,110 @@
+-- name: ensure_entry
+INSERT INTO schedule_entries (plugin, schedule_id, rule, first_seen)
+VALUES (:plugin, :schedule_id, :rule, :now)
+ON CONFLICT (plugin, schedule_id) DO NOTHING;
+
+-- name: rearm_entry
+-- An entry whose rule was rewritten starts afresh; an operator's pause stays.
+UPDATE schedule_entries
+SET rule = :rule, first_seen = :now, last_fire = NULL, last_fired_at = NULL,
+    last_passed = NULL, last_success_at = NULL, exhausted = 0
+WHERE plugin = :plugin AND schedule_id = :schedule_id AND rule <> :rule;
+
+-- name: entry
+SELECT first_seen, last_fire, last_fired_at, last_passed, last_success_at, paused, exhausted
+FROM schedule_entries WHERE plugin = :plugin AND schedule_id = :schedule_id;
+
+-- name: entry_for_update
+SELECT first_seen, last_fire, last_fired_at, last_passed, last_success_at, paused, exhausted
+FROM schedule_entries WHERE plugin = :plugin AND schedule_id = :schedule_id @for_update@;
+
+-- name: entries
+SELECT * FROM schedule_entries ORDER BY plugin, schedule_id;
+
+-- name: move_entry
+UPDATE schedule_entries
+SET last_fire = :last_fire, last_fired_at = :last_fired_at, last_passed = :last_passed,
+    exhausted = :exhausted
+WHERE plugin = :plugin AND schedule_id = :schedule_id;
+
+-- name: entry_succeeded
+UPDATE schedule_entries SET last_success_at = :now
+WHERE plugin = :plugin AND schedule_id = :schedule_id;
+
+-- name: pause_entry
+UPDATE schedule_entries SET paused = :paused
+WHERE plugin = :plugin AND schedule_id = :schedule_id;
+
+-- name: slot_fired
+-- No row changed means that this slot has fired already.
+INSERT INTO schedule_slots (plugin, schedule_id, slot, job_id, created_at)
+VALUES (:plugin, :schedule_id, :slot, :job_id, :now)
+ON CONFLICT (plugin, schedule_id, slot)
+DO UPDATE SET job_id = excluded.job_id, reason = NULL, created_at = excluded.created_at
+WHERE schedule_slots.job_id IS NULL;
+
+-- name: slot_passed
+INSERT INTO schedule_slots (plugin, schedule_id, slot, reason, created_at)
+VALUES (:plugin, :schedule_id, :slot, :reason, :now)
+ON CONFLICT (plugin, schedule_id, slot)
+DO UPDATE SET reason = excluded.reason, created_at = excluded.created_at
+WHERE schedule_slots.job_id IS NULL;
+
+-- name: slots_since
+SELECT s.slot, s.reason, s.job_id, s.created_at, j.status
+FROM schedule_slots s LEFT JOIN job_queue j ON j.id = s.job_id
+WHERE s.plugin = :plugin AND s.schedule_id = :schedule_id AND s.slot >= :since
+ORDER BY s.slot;
+
+-- name: entry_outstanding
+-- The entry's own queued and running jobs.
+SELECT status, count(*) FROM job_queue
+WHERE plugin = :plugin AND schedule_id = :schedule_id AND status IN ('queued', 'running')
+GROUP BY status;
+
+-- name: scheduled_outstanding
+-- Scheduled jobs of a plugin and command, whatever entry made them.
+SELECT count(*) FROM job_queue
+WHERE plugin = :plugin AND schedule_id IS NOT NULL AND status IN ('queued', 'running')
+  AND command = :command;
+
+-- name: entry_jobs
+SELECT id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,
+       created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
+       source_event_id, owner
+FROM job_queue
+WHERE plugin = :plugin AND schedule_id = :schedule_id AND status IN ('queued', 'running');
+
+-- name: schedule_job
+UPDATE job_queue SET schedule_id = :schedule_id, slot = :slot WHERE id = :id;
+
+-- name: breaker
+SELECT state, failure_count, opened_at, last_failure_at, last_job_id, probe_job_id
+FROM circuit_breakers WHERE plugin = :plugin AND command = :command @for_update@;
+
+-- name: breakers
+SELECT * FROM circuit_breakers
+WHERE (CAST(:plugin AS TEXT) IS NULL OR plugin = :plugin) ORDER BY plugin, command;
+
+-- name: put_breaker
+INSERT INTO circuit_breakers (plugin, command, state, failure_count, opened_at,
+                              last_failure_at, last_job_id, probe_job_id, updated_at)
+VALUES (:plugin, :command, :state, :failure_count, :opened_at, :last_failure_at,
+        :last_job_id, :probe_job_id, :now)
+ON CONFLICT (plugin, command) DO UPDATE
+SET state = excluded.state, failure_count = excluded.failure_count,
+    opened_at = excluded.opened_at, last_failure_at = excluded.last_failure_at,
+    last_job_id = excluded.last_job_id, probe_job_id = excluded.probe_job_id,
+    updated_at = excluded.updated_at;
+
+-- name: insert_breaker_transition
+INSERT INTO circuit_breaker_transitions (id, plugin, command, from_state, to_state,
+                                         failure_count, reason, job_id, created_at)
+VALUES (:id, :plugin, :command, :from_state, :to_state, :failure_count, :reason, :job_id, :now);
+
+-- name: breaker_transitions
+SELECT * FROM circuit_breaker_transitions WHERE plugin = :plugin
+ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: open_breakers
+SELECT count(DISTINCT plugin) FROM circuit_breakers WHERE state <> 'closed';

@@ -1,0 +1,438 @@
+"""What a schedule entry does: anchors, windows, jitter, one-shots, catch-up, admission."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from statistics import fmean
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from ductile.core.schedule import (
+    CATCH_UP_MOST,
+    PASSED_LISTED,
+    After,
+    Anchors,
+    At,
+    CatchUp,
+    Cron,
+    Every,
+    Fire,
+    Hold,
+    IfRunning,
+    Monthly,
+    Passed,
+    Reason,
+    Run,
+    Schedule,
+    admit,
+    due,
+    fired,
+    held,
+    next_due,
+    preview,
+    started,
+)
+from ductile.core.window import Window
+
+UTC_ZONE = ZoneInfo("UTC")
+BERLIN = ZoneInfo("Europe/Berlin")
+HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
+DAYTIME = Window.parse("08:00-22:00", UTC_ZONE)
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+NOON = at("2026-05-20T12:00")  # a Wednesday
+SEEN = Anchors(first_seen=NOON, boot=NOON)
+
+
+def entry(rule: Every | Monthly | Cron | At | After, **options: object) -> Schedule:
+    return Schedule("withings", "default", rule, UTC_ZONE, **options)  # type: ignore[arg-type]
+
+
+HOURLY = entry(Every(3600))
+
+
+def fires(schedule: Schedule, anchors: Anchors, now: datetime) -> list[datetime]:
+    return [run.slot for run in due(schedule, anchors, now).fires]
+
+
+def coming(schedule: Schedule, anchors: Anchors, now: datetime, count: int) -> list[datetime]:
+    return [run.due for run in preview(schedule, anchors, now, count)]
+
+
+class TestEvery:
+    def test_before_any_fire_it_comes_an_interval_after_first_sight(self) -> None:
+        assert next_due(HOURLY, SEEN, NOON) == NOON + HOUR
+        assert fires(HOURLY, SEEN, NOON + HOUR - MINUTE) == []
+        assert fires(HOURLY, SEEN, NOON + HOUR) == [NOON + HOUR]
+
+    def test_it_comes_an_interval_after_the_last_fire(self) -> None:
+        late = NOON + HOUR + MINUTE
+        anchors = fired(HOURLY, SEEN, NOON + HOUR, late)
+        assert next_due(HOURLY, anchors, late) == late + HOUR
+
+    def test_a_success_that_completes_later_moves_it_on(self) -> None:
+        anchors = fired(HOURLY, SEEN, NOON + HOUR, NOON + HOUR)
+        done = replace(anchors, last_success_at=NOON + HOUR + 20 * MINUTE)
+        assert next_due(HOURLY, done, NOON + 2 * HOUR) == NOON + 2 * HOUR + 20 * MINUTE
+        assert fires(HOURLY, done, NOON + 2 * HOUR) == []
+
+    def test_a_success_from_before_the_last_fire_does_not(self) -> None:
+        anchors = replace(fired(HOURLY, SEEN, NOON, NOON), last_success_at=NOON - MINUTE)
+        assert next_due(HOURLY, anchors, NOON) == NOON + HOUR
+
+    def test_a_slot_that_was_held_is_over(self) -> None:
+        slot = NOON + HOUR
+        anchors = held(HOURLY, SEEN, slot, slot)
+        assert fires(HOURLY, anchors, slot) == []
+        assert next_due(HOURLY, anchors, slot) == slot + HOUR
+
+    def test_a_day_is_24_hours_whatever_the_clocks_do(self) -> None:
+        daily = replace(entry(Every(86400)), zone=BERLIN)
+        before_shift = at("2026-03-28T12:00")
+        anchors = Anchors(before_shift, before_shift)
+        assert next_due(daily, anchors, before_shift) == before_shift + 24 * HOUR
+
+    def test_a_millisecond_is_an_interval_and_less_is_not(self) -> None:
+        assert next_due(entry(Every(0.001)), SEEN, NOON) == NOON + timedelta(milliseconds=1)
+        with pytest.raises(ValueError, match="at least 1ms"):
+            Every(0.0)
+
+    def test_an_interval_beyond_the_calendar_is_never(self) -> None:
+        assert next_due(entry(Every(86400 * 365 * 9000)), SEEN, NOON) is None
+
+
+class TestMonthly:
+    def test_a_month_that_lacks_the_day_takes_its_last_and_the_next_goes_back(self) -> None:
+        start = at("2027-01-31T10:00")
+        days = coming(entry(Monthly()), Anchors(start, start), start, 14)
+        assert [day.day for day in days] == [28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31, 31, 29, 31]
+        assert {day.hour for day in days} == {10}
+
+    def test_it_keeps_the_hour_of_its_zone_through_summer_time(self) -> None:
+        monthly = replace(entry(Monthly()), zone=BERLIN)
+        start = at("2026-03-15T09:00")
+        assert next_due(monthly, Anchors(start, start), start) == at("2026-04-15T08:00")
+
+    def test_years_of_missed_months_are_bounded(self) -> None:
+        start = at("2000-01-31T10:00")
+        monthly = entry(Monthly(), catch_up=CatchUp.RUN_ALL)
+        slots = fires(monthly, Anchors(start, start), at("2026-03-01T00:00"))
+        assert len(slots) == CATCH_UP_MOST
+        assert slots[-1] == at("2026-02-28T10:00")
+
+
+class TestWindows:
+    def test_every_moves_to_the_windows_next_start(self) -> None:
+        schedule = entry(Every(3600), window=DAYTIME)
+        anchors = replace(SEEN, last_fired_at=at("2026-05-20T21:30"))
+        morning = at("2026-05-21T08:00")
+        assert next_due(schedule, anchors, NOON) == morning
+        assert fires(schedule, anchors, morning - MINUTE) == []
+        assert fires(schedule, anchors, morning) == [morning]
+
+    def test_every_late_past_the_windows_end_waits_for_its_start(self) -> None:
+        schedule = entry(Every(3600), window=DAYTIME)
+        anchors = replace(SEEN, last_fired_at=at("2026-05-20T20:30"))
+        night = at("2026-05-20T23:00")
+        assert fires(schedule, anchors, night) == []
+        assert next_due(schedule, anchors, night) == at("2026-05-21T08:00")
+
+    def test_every_passes_over_barred_weekdays(self) -> None:
+        window = Window.parse("08:00-22:00", UTC_ZONE, ["sat", "sun"])
+        anchors = replace(SEEN, last_fired_at=at("2026-05-22T21:30"))
+        assert next_due(entry(Every(3600), window=window), anchors, NOON) == at("2026-05-25T08:00")
+
+    def test_a_cron_slot_outside_is_passed_over_with_the_reason(self) -> None:
+        schedule = entry(Cron("0 * * * *"), window=DAYTIME)
+        night = at("2026-05-20T22:00")
+        decision = due(schedule, replace(SEEN, last_fire=night - HOUR), night)
+        assert decision.fires == ()
+        assert decision.passed == (Passed(night, Reason.WINDOW),)
+        assert next_due(schedule, decision.anchors, night) == night + HOUR
+
+    def test_a_cron_slot_on_a_barred_day_is_passed_over_with_the_reason(self) -> None:
+        schedule = entry(Cron("0 12 * * *"), window=Window.parse(None, UTC_ZONE, [3]))
+        decision = due(schedule, replace(SEEN, last_fire=NOON - 24 * HOUR), NOON)
+        assert decision.passed == (Passed(NOON, Reason.WEEKDAY),)
+
+    def test_a_cron_slot_that_comes_too_late_for_its_window_is_passed_over(self) -> None:
+        schedule = entry(Cron("0 21 * * *"), window=DAYTIME)
+        evening = at("2026-05-20T21:00")
+        decision = due(schedule, SEEN, evening + 2 * HOUR)
+        assert decision.fires == ()
+        assert decision.passed == (Passed(evening, Reason.WINDOW),)
+
+    def test_a_one_shot_waits_for_its_window(self) -> None:
+        night = at("2026-05-20T23:00")
+        schedule = entry(At(night), window=DAYTIME)
+        assert next_due(schedule, SEEN, NOON) == at("2026-05-21T08:00")
+
+    def test_a_preview_shows_only_what_the_window_lets_through(self) -> None:
+        window = Window.parse("08:00-22:00", UTC_ZONE, range(1, 7))
+        schedule = entry(Cron("*/30 * * * *"), window=window)
+        shown = coming(schedule, SEEN, NOON, 29)
+        assert shown[0] == at("2026-05-24T08:00")
+        assert shown[27] == at("2026-05-24T21:30")
+        assert shown[28] == at("2026-05-31T08:00")
+
+    def test_a_preview_of_what_its_window_never_lets_through_is_empty(self) -> None:
+        assert coming(entry(Cron("0 3 * * *"), window=DAYTIME), SEEN, NOON, 5) == []
+
+
+class TestJitter:
+    def test_it_is_fixed_for_a_run_and_differs_between_entries(self) -> None:
+        schedule = entry(Every(3600), jitter=1800)
+        first = next_due(schedule, SEEN, NOON)
+        assert first == next_due(schedule, SEEN, NOON + 10 * MINUTE)
+        assert first != next_due(replace(schedule, id="other"), SEEN, NOON)
+        assert first != next_due(replace(schedule, plugin="other"), SEEN, NOON)
+
+    def test_it_is_symmetric_and_stays_within_half(self) -> None:
+        schedule = entry(Every(3600), jitter=1800)
+        offsets = []
+        for n in range(2000):
+            moment = NOON + n * MINUTE
+            run = next_due(schedule, replace(SEEN, last_fired_at=moment), moment)
+            assert run is not None
+            offsets.append((run - moment - HOUR).total_seconds())
+        assert max(map(abs, offsets)) <= 900
+        assert min(offsets) < -850
+        assert max(offsets) > 850
+        assert abs(fmean(offsets)) < 40
+
+    def test_a_cron_slot_keeps_its_identity(self) -> None:
+        schedule = entry(Cron("0 * * * *"), jitter=1200)
+        for run in preview(schedule, SEEN, NOON, 20):
+            assert run.slot.minute == 0
+            assert abs(run.due - run.slot) <= 10 * MINUTE
+
+    def test_more_jitter_than_interval_neither_storms_nor_reorders(self) -> None:
+        for rule in (Every(60), Cron("* * * * *")):
+            shown = list(preview(entry(rule, jitter=3600), SEEN, NOON, 200))
+            slots, dues = [run.slot for run in shown], [run.due for run in shown]
+            assert dues == sorted(dues)
+            assert len(set(slots)) == 200
+            assert dues[-1] - NOON >= 90 * MINUTE
+
+    def test_it_never_takes_a_run_out_of_its_window(self) -> None:
+        for rule in (Every(3600), Cron("*/20 * * * *")):
+            schedule = entry(rule, jitter=3000, window=DAYTIME)
+            assert all(DAYTIME.contains(run.due) for run in preview(schedule, SEEN, NOON, 200))
+
+    def test_a_slot_inside_stays_inside(self) -> None:
+        last_minute = at("2026-05-20T21:59")
+        for n in range(50):
+            schedule = replace(entry(Every(3600), jitter=3600, window=DAYTIME), id=str(n))
+            anchors = replace(SEEN, last_fired_at=last_minute - HOUR)
+            run = next_due(schedule, anchors, NOON)
+            assert run is not None
+            assert at("2026-05-20T21:29") <= run <= last_minute
+
+
+class TestOneShots:
+    def test_at_fires_once_ever(self) -> None:
+        schedule = entry(At(NOON + HOUR))
+        assert next_due(schedule, SEEN, NOON) == NOON + HOUR
+        anchors = fired(schedule, SEEN, NOON + HOUR, NOON + HOUR)
+        assert anchors.exhausted
+        assert next_due(schedule, anchors, NOON + HOUR) is None
+        assert fires(schedule, started(schedule, anchors, NOON + 5 * HOUR), NOON + 9 * HOUR) == []
+
+    def test_at_missed_while_down_fires_late(self) -> None:
+        assert fires(entry(At(NOON + HOUR)), SEEN, NOON + 90 * HOUR) == [NOON + HOUR]
+
+    def test_at_set_to_a_later_time_is_a_new_one_shot(self) -> None:
+        anchors = fired(entry(At(NOON)), SEEN, NOON, NOON)
+        assert next_due(entry(At(NOON + HOUR)), anchors, NOON) == NOON + HOUR
+        assert next_due(entry(At(NOON - HOUR)), anchors, NOON) is None
+
+    def test_after_fires_once_a_start(self) -> None:
+        schedule = entry(After(600))
+        due_at = NOON + 10 * MINUTE
+        assert next_due(schedule, SEEN, NOON) == due_at
+        anchors = fired(schedule, SEEN, due_at, due_at)
+        assert next_due(schedule, anchors, due_at) is None
+        again = started(schedule, anchors, NOON + HOUR)
+        assert next_due(schedule, again, NOON + HOUR) == NOON + HOUR + 10 * MINUTE
+
+    def test_held_back_it_comes_up_again_at_growing_distances(self) -> None:
+        schedule, anchors, tries = entry(At(NOON)), SEEN, []
+        moment: datetime | None = NOON + 2 * MINUTE
+        for _ in range(9):
+            assert moment is not None
+            (slot,) = fires(schedule, anchors, moment)
+            tries.append(int((moment - NOON) / MINUTE))
+            anchors = held(schedule, anchors, slot, moment)
+            moment = next_due(schedule, anchors, moment)
+        assert tries == [2, 4, 8, 16, 32, 64, 124, 184, 244]
+        assert not anchors.exhausted
+
+    def test_paused_it_waits(self) -> None:
+        schedule, paused = entry(At(NOON)), replace(SEEN, paused=True)
+        assert due(schedule, paused, NOON + HOUR).passed == ()
+        assert next_due(schedule, paused, NOON + HOUR) is None
+        assert fires(schedule, SEEN, NOON + HOUR) == [NOON]
+
+
+class TestCatchUp:
+    DOWN = replace(SEEN, last_fire=NOON, last_fired_at=NOON, boot=NOON + 5 * HOUR + MINUTE)
+    UP = NOON + 5 * HOUR + MINUTE
+    SLOTS = [NOON + n * HOUR for n in range(1, 6)]
+
+    def test_a_single_late_slot_fires_under_every_policy(self) -> None:
+        for policy in CatchUp:
+            decision = due(entry(Every(3600), catch_up=policy), SEEN, NOON + HOUR + 59 * MINUTE)
+            assert [run.slot for run in decision.fires] == [NOON + HOUR]
+            assert decision.passed == ()
+
+    def test_skip_fires_the_newest_as_an_ordinary_run(self) -> None:
+        decision = due(HOURLY, self.DOWN, self.UP)
+        assert decision.fires == (Run(self.SLOTS[-1], self.SLOTS[-1]),)
+        assert decision.passed == tuple(
+            Passed(slot, Reason.CATCH_UP_SKIPPED) for slot in self.SLOTS[:-1]
+        )
+
+    def test_run_once_fires_one_that_is_owed(self) -> None:
+        decision = due(entry(Every(3600), catch_up=CatchUp.RUN_ONCE), self.DOWN, self.UP)
+        assert decision.fires == (Run(self.SLOTS[-1], self.SLOTS[-1], catch_up=True),)
+
+    def test_run_all_fires_each(self) -> None:
+        decision = due(entry(Every(3600), catch_up=CatchUp.RUN_ALL), self.DOWN, self.UP)
+        assert [run.slot for run in decision.fires] == self.SLOTS
+        assert all(run.catch_up for run in decision.fires)
+        assert decision.passed == ()
+
+    def test_run_all_fires_the_newest_hundred_at_most(self) -> None:
+        schedule = entry(Every(60), catch_up=CatchUp.RUN_ALL)
+        decision = due(schedule, self.DOWN, self.UP)
+        assert len(decision.fires) == CATCH_UP_MOST
+        assert decision.fires[-1].slot == self.UP
+        assert decision.truncated
+
+    def test_a_slot_that_fell_due_before_the_start_is_owed(self) -> None:
+        schedule = entry(Every(3600), catch_up=CatchUp.RUN_ONCE)
+        anchors = replace(SEEN, boot=NOON + 90 * MINUTE)
+        assert due(schedule, anchors, NOON + 90 * MINUTE).fires[0].catch_up
+        assert not due(schedule, SEEN, NOON + 90 * MINUTE).fires[0].catch_up
+
+    def test_after_it_all_goes_on_from_now(self) -> None:
+        for policy in CatchUp:
+            schedule = entry(Every(3600), catch_up=policy)
+            decision = due(schedule, self.DOWN, self.UP)
+            anchors = decision.anchors
+            for run in decision.fires:
+                anchors = fired(schedule, anchors, run.slot, self.UP)
+            assert fires(schedule, anchors, self.UP) == []
+            assert next_due(schedule, anchors, self.UP) == self.UP + HOUR
+
+    def test_held_back_it_goes_on_from_now_too(self) -> None:
+        decision = due(HOURLY, self.DOWN, self.UP)
+        anchors = held(HOURLY, decision.anchors, decision.fires[0].slot, self.UP)
+        assert next_due(HOURLY, anchors, self.UP) == self.UP + HOUR
+
+    def test_rows_are_bounded(self) -> None:
+        decision = due(entry(Every(1)), self.DOWN, self.UP)
+        assert len(decision.passed) == PASSED_LISTED
+        assert decision.truncated
+        assert decision.passed[-1].slot < decision.fires[0].slot
+
+    def test_nights_outside_the_window_were_not_missed(self) -> None:
+        schedule = entry(Every(4 * 3600), window=DAYTIME, catch_up=CatchUp.RUN_ALL)
+        slots = fires(schedule, replace(SEEN, last_fired_at=NOON), NOON + 24 * HOUR)
+        assert [slot.hour for slot in slots] == [16, 20, 8, 12]
+
+    def test_cron_fires_its_newest_due_slot_alone(self) -> None:
+        for policy in CatchUp:
+            decision = due(entry(Cron("0 * * * *"), catch_up=policy), self.DOWN, self.UP)
+            assert decision.fires == (Run(self.SLOTS[-1], self.SLOTS[-1]),)
+            assert [passed.slot for passed in decision.passed] == self.SLOTS[:-1]
+
+    def test_cron_finds_its_newest_due_slot_years_later(self) -> None:
+        for expr, newest in (
+            ("* * * * *", "2036-05-20T12:34"),
+            ("30 * * * *", "2036-05-20T12:30"),
+            ("0 3 * * 1", "2036-05-19T03:00"),
+            ("* 0 1 * *", "2036-05-01T00:59"),
+        ):
+            decision = due(entry(Cron(expr)), SEEN, at("2036-05-20T12:34:56"))
+            assert [run.slot for run in decision.fires] == [at(newest)]
+            assert decision.truncated
+
+
+class TestPause:
+    def test_slots_pass_with_the_reason_and_are_not_caught_up(self) -> None:
+        for rule in (Every(3600), Cron("0 * * * *")):
+            schedule = entry(rule, catch_up=CatchUp.RUN_ALL)
+            decision = due(schedule, replace(SEEN, paused=True), NOON + 3 * HOUR)
+            assert decision.fires == ()
+            assert decision.passed == tuple(
+                Passed(NOON + n * HOUR, Reason.PAUSED) for n in (1, 2, 3)
+            )
+            resumed = replace(decision.anchors, paused=False)
+            assert fires(schedule, resumed, NOON + 3 * HOUR + MINUTE) == []
+            assert fires(schedule, resumed, NOON + 4 * HOUR) == [NOON + 4 * HOUR]
+
+    def test_a_preview_of_a_paused_entry_is_empty(self) -> None:
+        assert coming(HOURLY, replace(SEEN, paused=True), NOON, 3) == []
+
+
+RUN = Run(NOON, NOON)
+OWED = Run(NOON, NOON, catch_up=True)
+
+
+@pytest.mark.parametrize(
+    ("policy", "run", "queued", "running", "most", "verdict"),
+    [
+        (IfRunning.SKIP, RUN, 0, 0, 1, Fire()),
+        (IfRunning.SKIP, RUN, 1, 0, 1, Hold(Reason.RUNNING)),
+        (IfRunning.SKIP, RUN, 0, 1, 1, Hold(Reason.RUNNING)),
+        (IfRunning.SKIP, RUN, 1, 1, 3, Fire()),
+        (IfRunning.SKIP, RUN, 1, 2, 3, Hold(Reason.RUNNING)),
+        (IfRunning.SKIP, OWED, 7, 1, 1, Fire()),
+        (IfRunning.QUEUE, RUN, 0, 1, 1, Fire()),
+        (IfRunning.QUEUE, RUN, 1, 1, 1, Hold(Reason.RUNNING)),
+        (IfRunning.QUEUE, RUN, 1, 1, 2, Fire()),
+        (IfRunning.QUEUE, OWED, 7, 1, 1, Fire()),
+        (IfRunning.CANCEL, RUN, 0, 0, 1, Fire()),
+        (IfRunning.CANCEL, RUN, 0, 1, 1, Fire(cancel_outstanding=True)),
+        (IfRunning.CANCEL, RUN, 2, 0, 1, Fire(cancel_outstanding=True)),
+        (IfRunning.CANCEL, OWED, 2, 0, 1, Fire()),
+    ],
+)
+def test_the_guard_counts_what_the_policy_says(
+    policy: IfRunning, run: Run, queued: int, running: int, most: int, verdict: Fire | Hold
+) -> None:
+    assert verdict == admit(
+        entry(Every(60), if_running=policy),
+        run,
+        queued=queued,
+        running=running,
+        max_outstanding=most,
+        breaker_allows=True,
+        healthy=True,
+    )
+
+
+@pytest.mark.parametrize("run", [RUN, OWED])
+def test_breaker_and_health_hold_every_run(run: Run) -> None:
+    def verdict(breaker_allows: bool, healthy: bool) -> Fire | Hold:
+        return admit(
+            HOURLY,
+            run,
+            queued=0,
+            running=0,
+            max_outstanding=1,
+            breaker_allows=breaker_allows,
+            healthy=healthy,
+        )
+
+    assert verdict(False, True) == Hold(Reason.BREAKER_OPEN)
+    assert verdict(True, False) == Hold(Reason.UNHEALTHY)
+    assert verdict(False, False) == Hold(Reason.UNHEALTHY)
