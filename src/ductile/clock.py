@@ -6,6 +6,7 @@ the time, for an id or for a random number.
 
 from __future__ import annotations
 
+import hashlib
 import random
 import threading
 import time
@@ -55,6 +56,27 @@ class SystemEntropy:
 
     def uniform(self) -> float:
         return random.random()
+
+
+class Ids:
+    """Ids that follow from one: a transaction that is run again makes the same ones."""
+
+    def __init__(self, base: str) -> None:
+        self._base = base
+        self._count = 0
+        # Version, variant and the time stay those of the base, so that order stays time order.
+        self._high = (int(base.replace("-", ""), 16) >> _LOW_BITS) << _LOW_BITS
+
+    def next(self) -> str:
+        self._count += 1
+        seed = f"{self._base}:{self._count}".encode()
+        low = int.from_bytes(hashlib.blake2b(seed, digest_size=8).digest(), "big")
+        text = f"{self._high | (low & _LOW_MASK):032x}"
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+_LOW_BITS = 62
+_LOW_MASK = (1 << _LOW_BITS) - 1
 
 
 def to_text(moment: datetime) -> str:

@@ -134,6 +134,14 @@ class Job:
     parent_job_id: str | None
     source_event_id: str | None
     owner: str | None
+    hops: int = 0
+    pipeline: str = ""
+    step_path: str = ""
+    branch: str = ""
+    scope_id: str | None = None
+    entered_context_id: str | None = None
+    """The context that it came with; its own row, once it has one, bears its own id."""
+    join_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +207,13 @@ class Settlement:
     """Whether that fact becomes the plugin's state."""
     init_key: str | None = None
     """Set on an `init` job: the (version, config) pair that it was run for."""
+    context: str | None = None
+    """`accumulated_json` of the step's own context, as JSON text."""
+    intents: tuple[Any, ...] = ()
+    """What the attempt's events set going (`core.intent`)."""
+    unrouted: tuple[Any, ...] = ()
     cancelled: bool = False
     """Somebody ended it: it says nothing of the plugin's health."""
-    breaker: BreakerPolicy = DEFAULT_BREAKER
     otherwise: Settlement | None = None
     """What to settle instead where the ledger must refuse the state update."""
 

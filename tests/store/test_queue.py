@@ -9,18 +9,21 @@ from datetime import timedelta
 import orjson
 import pytest
 
+from ductile.clock import Ids
 from ductile.core.judge import Rules, judge
 from ductile.core.redact import Redactor
 from ductile.core.retry import RetryPolicy
 from ductile.model import Cancellation, Ending, JobStatus, NewJob, Outcome, SubmittedBy
 from ductile.store import claim as claims
-from ductile.store import finish, jobs, state
+from ductile.store import finish, jobs, requeue, state
+from ductile.store.chart import Chart
 from ductile.store.claim import Claimed, ClaimPolicy
 from ductile.store.ledger import Effects, Ledger
 from ductile.store.settle import settle
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
 
+BASE = "01930000-0000-7000-8000-000000000000"
 OK = Outcome(Ending.EXITED, exit_code=0, stdout=b'{"status": "ok", "result": "done"}')
 BAD = Outcome(Ending.EXITED, exit_code=1, stdout=b'{"status": "error", "error": "no"}')
 RULES = Rules(RetryPolicy(), Redactor())
@@ -52,7 +55,7 @@ class Queue:
 
     def end(self, claimed: Claimed, outcome: Outcome = OK, rules: Rules = RULES) -> bool:
         verdict = judge(claimed.job, outcome, rules, self.clock.now(), 0.5)
-        return self.ledger.write(lambda tx: settle(tx, verdict)) is not None
+        return self.ledger.write(lambda tx: settle(tx, verdict, Chart(), BASE)) is not None
 
     def job(self, job_id: str) -> dict[str, object]:
         found = self.ledger.read(lambda tx: jobs.get(tx, job_id))
@@ -144,7 +147,7 @@ def test_a_stop_gives_the_job_back_without_using_up_an_attempt(q: Queue) -> None
     verdict = judge(
         claimed.job, Outcome(Ending.CANCELLED), RULES, q.clock.now(), 0.5, Cancellation.STOP
     )
-    q.ledger.write(lambda tx: settle(tx, verdict))
+    q.ledger.write(lambda tx: settle(tx, verdict, Chart(), BASE))
     job = q.job(id)
     assert (job["status"], job["attempt"], job["max_attempts"]) == ("queued", 2, 5)
     assert q.must_take().job.id == id
@@ -249,9 +252,11 @@ def test_facts_are_appended_with_a_rising_seq_and_mirrored_into_the_state(q: Que
 
 def test_a_cancelled_waiting_job_is_dead_with_a_log_row_of_attempt_0(q: Queue) -> None:
     id = q.put().job_id
-    [job] = q.ledger.read(lambda tx: finish.queued_of(tx, "echo", 10))
+    [job] = q.ledger.read(lambda tx: requeue.queued_of(tx, "echo", 10))
     q.ledger.write(
-        lambda tx: finish.end_queued(tx, job, JobStatus.DEAD, "cancelled", q.clock.now())
+        lambda tx: finish.end_queued(
+            tx, job, JobStatus.DEAD, "cancelled", q.clock.now(), Chart(), Ids(BASE)
+        )
     )
     found = q.job(id)
     assert (found["status"], found["last_error"]) == ("dead", "cancelled")
@@ -261,9 +266,11 @@ def test_a_cancelled_waiting_job_is_dead_with_a_log_row_of_attempt_0(q: Queue) -
 def test_a_job_cancelled_between_attempts_ends_its_last_attempts_row(q: Queue) -> None:
     id = q.put().job_id
     q.end(q.must_take(), BAD)
-    [job] = q.ledger.read(lambda tx: finish.queued_of(tx, "echo", 10))
+    [job] = q.ledger.read(lambda tx: requeue.queued_of(tx, "echo", 10))
     q.ledger.write(
-        lambda tx: finish.end_queued(tx, job, JobStatus.DEAD, "cancelled", q.clock.now())
+        lambda tx: finish.end_queued(
+            tx, job, JobStatus.DEAD, "cancelled", q.clock.now(), Chart(), Ids(BASE)
+        )
     )
     attempts = q.job(id)["attempts"]
     assert [(a["attempt"], a["status"]) for a in attempts] == [(1, "dead")]  # type: ignore[attr-defined]
@@ -274,7 +281,7 @@ def test_an_operators_retry_keeps_the_id_and_gives_the_attempts_again(q: Queue) 
     claimed = q.must_take()
     q.end(claimed, BAD)
     dead = replace(claimed.job, status=JobStatus.DEAD)
-    assert q.ledger.write(lambda tx: finish.requeue(tx, dead, 4, q.clock.now()))
+    assert q.ledger.write(lambda tx: requeue.retry(tx, dead, 4, q.clock.now()))
     job = q.job(id)
     assert (job["status"], job["attempt"], job["max_attempts"]) == ("queued", 2, 5)
 
@@ -283,8 +290,8 @@ def test_a_claim_that_was_never_started_goes_back_uncounted(q: Queue) -> None:
     id = q.put().job_id
     q.must_take()
     execute(q.ledger, "UPDATE job_queue SET started_at = NULL")
-    [orphan] = q.ledger.read(lambda tx: finish.orphans(tx, "boot-1", 10))
-    assert q.ledger.write(lambda tx: finish.unstart(tx, orphan, q.clock.now()))
+    [orphan] = q.ledger.read(lambda tx: requeue.orphans(tx, "boot-1", 10))
+    assert q.ledger.write(lambda tx: requeue.unstart(tx, orphan, q.clock.now()))
     job = q.job(id)
     assert (job["status"], job["attempt"], job["max_attempts"]) == ("queued", 1, 4)
 

@@ -65,8 +65,6 @@ class _Expander:
     def _scalar(self, scalar: Scalar, path: Path) -> Found | None:
         expansion = self._variables.expand(scalar, self._values)
         text = expansion.text
-        if warning := lookalike(scalar.text, scalar.place):
-            self.out.problems.append(warning)
         for name in dict.fromkeys(expansion.missing):
             self._break(
                 scalar,
@@ -78,6 +76,8 @@ class _Expander:
             if not _is_text(content):
                 self._break(scalar, path, f"the variable {name} is not UTF-8 text", "UTF-8")
         secret = self._keep_secrets(path, text, expansion.used)
+        if warning := lookalike(scalar.text, scalar.place, quote=not secret):
+            self.out.problems.append(warning)
         value: Any
         try:
             value = type_of(scalar, text)

@@ -114,8 +114,15 @@ def plain(value: Any) -> Json:
     return value
 
 
-def _text(value: Any) -> Any:
+def text_of(value: Any, wanted: str = "text") -> Any:
+    """The text of a scalar; other Python values than collections are left to the field."""
+    if isinstance(value, dict | list):
+        refuse(f"must be {wanted}")
     return value.text if isinstance(value, Found) else value
+
+
+def _text(value: Any) -> Any:
+    return text_of(value)
 
 
 def _typed(value: Any, kind: type, name: str) -> Any:
@@ -131,28 +138,23 @@ def _whole(value: Any) -> Any:
 
 
 def _flag(value: Any) -> Any:
-    if (isinstance(value, Found) and type(value.value) is not bool) or type(value) is str:
-        refuse("must be true or false", allowed="true, false")
     return _typed(value, bool, "true or false")
 
 
 def _seconds(value: Any) -> Any:
-    if isinstance(value, Found):
-        if value.text == "0":
-            return 0.0
-        value = value.text
-    if not isinstance(value, str):
-        return value
+    text = text_of(value, "a duration")
+    if not isinstance(text, str):
+        return text
     try:
-        return quantities.duration(value)
+        return 0.0 if text == "0" else quantities.duration(text)
     except ValueError as error:
         refuse(str(error), allowed=quantities.DURATION)
 
 
 def _bytes(value: Any) -> Any:
-    text = _text(value)
+    text = text_of(value, "a size")
     if not isinstance(text, str):
-        return value
+        return text
     try:
         return quantities.size(text)
     except ValueError as error:
@@ -160,7 +162,7 @@ def _bytes(value: Any) -> Any:
 
 
 def _path(value: Any, info: ValidationInfo) -> Any:
-    text = _text(value)
+    text = text_of(value, "a path")
     if not isinstance(text, str):
         return text
     if not text or "\0" in text:
@@ -174,7 +176,7 @@ def _path(value: Any, info: ValidationInfo) -> Any:
 
 
 def _address(value: Any) -> Any:
-    text = _text(value)
+    text = text_of(value, "an address")
     if not isinstance(text, str):
         return text
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]*):([0-9]{1,5})", text)
@@ -184,14 +186,14 @@ def _address(value: Any) -> Any:
 
 
 def _url_path(value: Any) -> Any:
-    text = _text(value)
+    text = text_of(value, "the path of a URL")
     if isinstance(text, str) and not re.fullmatch(r"/[^\s?#]*", text):
         refuse("must be the path of a URL", allowed="/ and what follows, no ? or #")
     return text
 
 
 def _url(value: Any) -> Any:
-    text = _text(value)
+    text = text_of(value, "an absolute URL")
     if isinstance(text, str) and not re.match(r"https?://[^\s/?#]+[^\s?#]*\Z", text):
         refuse("must be an absolute URL", allowed="http:// or https:// with a host")
     return text

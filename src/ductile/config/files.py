@@ -57,14 +57,16 @@ class Reader:
         self.hashes: dict[Path, str] = {}
         self.symlinks: dict[Path, Place] = {}
         self.problems: list[Problem] = []
+        self._full = False
         if root.is_symlink():
             self.symlinks[root] = Place(str(root), 1, 1)
 
     def read(self, path: Path, asked: Place) -> Source | None:
         """The file at `path`, which `asked` named; None, with a problem, where it cannot be."""
         if len(self.hashes) >= MAX_FILES:
-            if not any(problem.allowed == f"{MAX_FILES} files" for problem in self.problems):
+            if not self._full:
                 self._refuse(asked, "the configuration has too many files", f"{MAX_FILES} files")
+            self._full = True
             return None
         real = self._follow(path, asked)
         if real is None:
@@ -129,6 +131,11 @@ def _below(root: Path, path: Path) -> Iterator[Path]:
 def absolute(base: Path, path: Path | str) -> Path:
     """`path` from `base`, without `..`; symlinks are left as they are, to be seen."""
     return Path(os.path.normpath(base.absolute() / path))
+
+
+def is_directory(path: Path) -> bool:
+    """Whether it is one, as far as can be seen: where even that is forbidden, it is none."""
+    return os.path.isdir(path)  # noqa: PTH112 - the method raises PermissionError
 
 
 def listed(directory: Path) -> list[Path]:

@@ -25,7 +25,9 @@ DEFAULT_SIGNATURE_HEADER = "X-Hub-Signature-256"
 
 
 class ApiTokenSettings(Section):
-    token: Name = Field(description="The bearer token.", examples=["${ADMIN_API_TOKEN}"])
+    token: Name = Field(
+        description="The bearer token.", examples=["${ADMIN_API_TOKEN}"], repr=False
+    )
     scopes: tuple[Name, ...] = Field(default=(), description="What it may do.", examples=[["*"]])
     name: Name | None = Field(default=None, description="How logs call it.")
 
@@ -70,7 +72,10 @@ class EndpointSettings(Section):
         default=None, description="The event is `webhook.<name>`; unset, the path's last part."
     )
     secret: Name | None = Field(
-        default=None, description="The key of the signature.", examples=["${GITHUB_WEBHOOK_SECRET}"]
+        default=None,
+        description="The key of the signature.",
+        examples=["${GITHUB_WEBHOOK_SECRET}"],
+        repr=False,
     )
     secret_ref: Name | None = Field(default=None, description="The token entry whose `key` it is.")
     signature_header: Name | None = Field(
@@ -116,7 +121,7 @@ class TokenSettings(Section):
     """An entry of tokens.yaml: a bearer token, a shared secret, or both."""
 
     name: Name = Field(description="The entry's name, for `secret_ref` and logs.")
-    key: Name = Field(description="The secret itself.", examples=["${ADMIN_API_KEY}"])
+    key: Name = Field(description="The secret itself.", examples=["${ADMIN_API_KEY}"], repr=False)
     scopes_file: Name | None = Field(
         default=None, description="A JSON file of scopes.", examples=["scopes/admin-cli.json"]
     )

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ductile.config import shapes
-from ductile.config.files import Reader, Source, absolute, listed
+from ductile.config.files import Reader, Source, absolute, is_directory, listed
 from ductile.config.integrity import Seal
 from ductile.config.interpolate import Variables
-from ductile.config.nodes import Entry, Listing, Node, Place, Scalar, Table
-from ductile.config.yaml12 import compose, resolve
+from ductile.config.nodes import Entry, Listing, Node, Place, Scalar, Table, is_null
+from ductile.config.yaml12 import compose
 from ductile.errors import Path as KeyPath
 from ductile.errors import Problem, Severity
 
@@ -33,21 +33,9 @@ def merge(base: Node, later: Node) -> Node:
         return Table(items, base.place)
     if isinstance(base, Listing) and isinstance(later, Listing):
         return Listing(base.items + later.items, base.place)
-    if not isinstance(base, Scalar) and isinstance(later, Scalar) and is_null(later):
+    if not isinstance(base, Scalar) and is_null(later):
         return base
     return later
-
-
-def is_null(node: Node) -> bool:
-    """Whether `node` is an empty plain scalar, `~` or `null`."""
-    return (
-        isinstance(node, Scalar)
-        and not node.style
-        and node.tag is None
-        and len(node.text) <= 4
-        and node.text.lower() in ("", "~", "null")
-        and resolve(node.text) is None
-    )
 
 
 @dataclass(slots=True)
@@ -214,7 +202,7 @@ class _Gatherer:
 
     def _files(self, target: Path, asked: Place) -> list[Path]:
         try:
-            return listed(target) if target.is_dir() else [target]
+            return listed(target) if is_directory(target) else [target]
         except OSError as error:
             self._problem(asked, f"cannot list {target}: {error.strerror}")
             return []

@@ -11,11 +11,10 @@ from typing import Any
 
 import yaml
 
-from ductile.clock import to_text
 from ductile.config.files import Reader, Source
 from ductile.config.nodes import Listing, Node, Place, Scalar, Table
 from ductile.config.yaml12 import compose, type_of
-from ductile.errors import Problem, Severity
+from ductile.errors import Problem, Refused, Severity
 
 FILE = ".checksums"
 VERSION = 2
@@ -77,6 +76,8 @@ class Seal:
 
     def write(self, moment: datetime) -> None:
         """Put the seal in its place, whole or not at all, readable by its owner alone."""
+        from ductile.clock import to_text
+
         document = {
             "version": VERSION,
             "generated_at": to_text(moment),
@@ -84,22 +85,31 @@ class Seal:
             "plugin_fingerprints": [dict(plugin) for plugin in self.plugin_fingerprints],
         }
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=4096)
-        draft = self.path.with_name(f"{FILE}.{os.getpid()}")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(descriptor)
-            draft.replace(self.path)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
-        directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+            _replace(self.path, text.encode())
+        except OSError as error:
+            raise Refused(f"cannot write {self.path}: {error.strerror}") from error
+
+
+def _replace(path: Path, data: bytes) -> None:
+    from tempfile import mkstemp
+
+    descriptor, name = mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    draft = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def read(root: Path) -> tuple[Seal, list[Problem]]:

@@ -120,12 +120,12 @@ def _unquoted(default: str, style: str) -> str:
     return default
 
 
-def lookalike(text: str, place: Place) -> Problem | None:
+def lookalike(text: str, place: Place, *, quote: bool) -> Problem | None:
     """A warning for `${...}` that is no reference and so stays as it stands."""
     if match := _LOOKALIKE.search(text):
         return place.problem(
             "this looks like a variable but is none, and is left as it stands",
-            found=match[0],
+            found=match[0] if quote else None,
             allowed="${NAME} or ${NAME:-default}",
             severity=Severity.WARNING,
         )

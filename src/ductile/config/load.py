@@ -15,7 +15,7 @@ from ductile.config import environment, integrity
 from ductile.config.check import check
 from ductile.config.expand import Expanded, expand
 from ductile.config.fields import Found
-from ductile.config.files import Reader, absolute
+from ductile.config.files import Reader, absolute, is_directory
 from ductile.config.include import Sources, gather
 from ductile.config.integrity import Seal
 from ductile.config.locate import Places
@@ -23,7 +23,6 @@ from ductile.config.nodes import Scalar, Table
 from ductile.config.problems import translate
 from ductile.config.settings import Settings
 from ductile.config.tokens import Scopes
-from ductile.config.yaml12 import resolve
 from ductile.errors import ConfigError, Problem, Severity
 from ductile.errors import Path as KeyPath
 
@@ -57,7 +56,7 @@ def find(explicit: Path | None, environ: Mapping[str, str]) -> Path:
     named = explicit or (Path(text) if (text := environ.get("DUCTILE_CONFIG_DIR")) else None)
     if named is not None:
         path = absolute(Path(), named)
-        return path / FILE if path.is_dir() else path
+        return path / FILE if is_directory(path) else path
     home = environ.get("HOME")
     places = [Path(home, ".config", "ductile")] if home else []
     places.append(Path("/etc/ductile"))
@@ -94,7 +93,7 @@ def load(path: Path | None = None, *, environ: Mapping[str, str], seal: bool = T
         settings=settings,
         warnings=tuple(_ordered(problems, sources.reader)),
         files=sources.reader.hashes,
-        secrets=frozenset(expanded.secrets),
+        secrets=settings.secrets,
         seal=stored,
         config_hash=config_hash(settings),
         places=places,
@@ -110,9 +109,15 @@ def _validate(
     whole: bool,
 ) -> tuple[Settings | None, list[Problem]]:
     """Judge by schema and, where every file could be read, as a whole."""
-    context = {"config_dir": sources.root, "home": environ.get("HOME")}
+    context = {
+        "config_dir": sources.root,
+        "home": environ.get("HOME"),
+        "secrets": expanded.secrets,
+    }
     try:
-        settings = Settings.model_validate(expanded.data, context=context)
+        settings = Settings.model_validate(
+            expanded.data, context=context, by_alias=True, by_name=False
+        )
     except ValidationError as error:
         return None, translate(error, expanded.data, places, expanded.broken)
     if not whole:
@@ -166,7 +171,7 @@ def _literal_flag(sources: Sources, name: str) -> bool:
     """The same before anything is expanded: a variable does not count yet."""
     service = sources.tree.get("service")
     node = service.get(name) if isinstance(service, Table) else None
-    return isinstance(node, Scalar) and not node.style and resolve(node.text) is True
+    return isinstance(node, Scalar) and not node.style and node.text.lower() == "true"
 
 
 def _symlinks(reader: Reader, *, allowed: bool) -> list[Problem]:

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from ductile.errors import Path, Problem, Severity
 
+NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+"""The plain scalars that are nothing by the core schema of YAML 1.2."""
+
 
 class Place(NamedTuple):
     """Where something was written; line and column count from 1."""
@@ -83,3 +86,10 @@ class Table:
 
 
 Node = Scalar | Listing | Table
+
+
+def is_null(node: Node) -> bool:
+    """Whether a key was left empty, or says `~` or `null`."""
+    if not isinstance(node, Scalar) or node.style or node.tag is not None:
+        return False
+    return node.text in NULLS

@@ -21,6 +21,7 @@ from ductile.config.fields import (
     refuse,
     refuse_as,
     span,
+    text_of,
 )
 
 COMMAND_TIMEOUTS = {"poll": 60.0, "handle": 120.0, "health": 10.0, "init": 30.0}
@@ -32,12 +33,8 @@ _RFC3339 = re.compile(
 )
 
 
-def _text(value: Any) -> Any:
-    return value.text if isinstance(value, Found) else value
-
-
 def _every(value: Any) -> Any:
-    text = _text(value)
+    text = text_of(value, "an interval")
     if not isinstance(text, str) or text == "monthly":
         return text
     if text in _WORDS:
@@ -53,7 +50,7 @@ def _every(value: Any) -> Any:
 
 
 def _cron(value: Any) -> Any:
-    text = _text(value)
+    text = text_of(value, "a cron expression")
     if not isinstance(text, str):
         return text
     from ductile.core import cron
@@ -65,7 +62,7 @@ def _cron(value: Any) -> Any:
 
 
 def _moment(value: Any) -> Any:
-    text = _text(value)
+    text = text_of(value, "a moment")
     if not isinstance(text, str):
         return text
     try:
@@ -77,7 +74,7 @@ def _moment(value: Any) -> Any:
 
 
 def _zone(value: Any) -> Any:
-    text = _text(value)
+    text = text_of(value, "a time zone")
     if isinstance(text, str):
         from zoneinfo import ZoneInfo
 
@@ -92,7 +89,7 @@ def _weekday(value: Any) -> Any:
     from ductile.core import window
 
     try:
-        return window.weekday(_text(value)) + 1
+        return window.weekday(text_of(value, "a weekday")) + 1
     except ValueError as error:
         refuse_as(error)
 
@@ -103,7 +100,7 @@ def _window(value: Any) -> Any:
         if set(value) != {"start", "end"} or not all(isinstance(v, Found) for v in value.values()):
             refuse("must have start and end", allowed="{start: HH:MM, end: HH:MM}")
         value = f"{value['start'].text}-{value['end'].text}"
-    text = _text(value)
+    text = text_of(value, "a window")
     if isinstance(text, str):
         from zoneinfo import ZoneInfo
 
@@ -210,7 +207,7 @@ class PluginSettings(Section):
         default=None, description="Makes this entry an alias: a second instance of that plugin."
     )
     config: OpaqueTable = Field(
-        default_factory=dict, description="Handed to the plugin with every request."
+        default_factory=dict, description="Handed to the plugin with every request.", repr=False
     )
     schedules: tuple[ScheduleSettings, ...] = Field(
         default=(), description="When it runs by itself."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -28,8 +27,8 @@ _KINDS = {
     "dict_type": "must be a mapping",
     "mapping_type": "must be a mapping",
     "tuple_type": "must be a list",
-    "frozen_set_type": "must be a list",
     "string_type": "must be text",
+    "float_type": "must be a duration",
     "string_too_short": "must not be empty",
     "too_short": "must not be empty",
 }
@@ -38,11 +37,12 @@ _KINDS = {
 def translate(
     error: ValidationError, data: Any, places: Places, broken: set[Path]
 ) -> list[Problem]:
-    """A problem for each error in `data`, save those of scalars in `broken`, which have theirs."""
+    """A problem for each error in `data`, save those of values in `broken`, which have theirs."""
     return [
         _problem(detail, data, places)
         for detail in error.errors(include_url=False)
-        if not any(detail["loc"][: len(path)] == path for path in broken)
+        if detail["type"] == "extra_forbidden"
+        or not any(detail["loc"][: len(path)] == path for path in broken)
     ]
 
 
@@ -101,6 +101,9 @@ def describe(value: Any, path: Path) -> str | None:
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
+    """The one of `known` that was probably meant."""
+    from difflib import get_close_matches
+
     matches = get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
     return matches[0] if matches else None
 

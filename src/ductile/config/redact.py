@@ -10,7 +10,7 @@ from blake3 import blake3
 from ductile.config.expand import URL_PASSWORD
 from ductile.config.settings import Settings
 from ductile.core.redact import REDACTED as REDACTED
-from ductile.core.redact import hide_secret_keys, names_a_secret
+from ductile.core.redact import Redactor, hide_secret_keys, names_a_secret
 from ductile.errors import Path, dotted
 from ductile.model import Json
 
@@ -18,19 +18,21 @@ from ductile.model import Json
 def show(settings: Settings) -> dict[str, Json]:
     """`settings` as JSON, by the keys of the files, with every secret replaced."""
     document = settings.model_dump(mode="json", by_alias=True)
-    shown = _hide_passwords(hide_secret_keys(document))
-    return {**shown, "config_dir": str(settings.config_dir)}
+    hidden = Redactor(settings.secrets).document(hide_secret_keys(document))
+    return {**_hide_passwords(hidden), "config_dir": str(settings.config_dir)}
 
 
 def fingerprints(settings: Settings, key: bytes) -> list[dict[str, str]]:
-    """Each secret as `{purpose: <config path>, fingerprint: <keyed BLAKE3>}`.
+    """Each scalar that `show` hides as `{purpose: <config path>, fingerprint: <keyed BLAKE3>}`.
 
     `key` has 32 bytes; without it a fingerprint tells nothing, not even a weak secret.
     """
     document = settings.model_dump(mode="json", by_alias=True)
+    redactor = Redactor(settings.secrets)
     return [
         {"purpose": dotted(path), "fingerprint": blake3(text.encode(), key=key).hexdigest()}
-        for path, text in _secrets(document, ())
+        for path, text in _scalars(document, ())
+        if names_a_secret(_name(path)) or redactor.text(text) != text or URL_PASSWORD.search(text)
     ]
 
 
@@ -44,16 +46,17 @@ def _hide_passwords(value: Json) -> Any:
     return value
 
 
-def _secrets(value: Json, path: Path) -> Iterator[tuple[Path, str]]:
+def _scalars(value: Json, path: Path) -> Iterator[tuple[Path, str]]:
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _secrets(item, (*path, key))
+            yield from _scalars(item, (*path, key))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _secrets(item, (*path, index))
+            yield from _scalars(item, (*path, index))
     elif value is not None:
-        name = next((part for part in reversed(path) if isinstance(part, str)), "")
-        if names_a_secret(name):
-            yield path, str(value)
-        elif isinstance(value, str) and (found := URL_PASSWORD.search(value)):
-            yield path, found[2]
+        yield path, str(value)
+
+
+def _name(path: Path) -> str:
+    """The key that a scalar stands under, itself or in a list."""
+    return next((part for part in reversed(path) if isinstance(part, str)), "")

@@ -24,7 +24,7 @@ class InstanceSettings(Section):
     )
     secret_ref: Name | None = Field(default=None, description="The token entry whose `key` signs.")
     secret: Name | None = Field(
-        default=None, description="The key itself, in place of `secret_ref`."
+        default=None, description="The key itself, in place of `secret_ref`.", repr=False
     )
     key_id: Name | None = Field(default=None, description="Which key that is, for the receiver.")
     timeout: Span = span("10s", "How long a send may take.")
@@ -50,7 +50,7 @@ class PeerSettings(Section):
         default=None, description="The token entry whose `key` it signs with."
     )
     secret: Name | None = Field(
-        default=None, description="The key itself, in place of `secret_ref`."
+        default=None, description="The key itself, in place of `secret_ref`.", repr=False
     )
     key_id: Name | None = Field(default=None, description="The key id it must send.")
     accept: tuple[Name, ...] = Field(

@@ -10,7 +10,6 @@ from pydantic import BeforeValidator, Field
 from ductile.config.fields import (
     FilePath,
     Flag,
-    Found,
     Name,
     Seconds,
     Section,
@@ -19,6 +18,7 @@ from ductile.config.fields import (
     Word,
     refuse,
     span,
+    text_of,
 )
 
 DEFAULT_STATE = "./data/state.db"
@@ -83,12 +83,8 @@ class ServiceSettings(Section):
     workspace_retention: Span = span("24h", "When workspaces are removed.")
 
 
-def _plain_text(value: Any) -> str:
-    return value.text if isinstance(value, Found) else str(value)
-
-
 def _postgres(value: Any) -> str:
-    text = _plain_text(value)
+    text = str(text_of(value, "a URL"))
     if not text.startswith(("postgresql://", "postgres://")):
         refuse("must be the URL of a PostgreSQL database", allowed="postgresql://...")
     return text
@@ -104,6 +100,7 @@ class StateSettings(Section):
         default=None,
         description="A PostgreSQL ledger, for several nodes.",
         examples=["postgresql://ductile:${DB_PASSWORD}@db/ductile"],
+        repr=False,
     )
     dir: FilePath = Field(
         default=Path(DEFAULT_STATE_DIR),
@@ -115,9 +112,9 @@ class StateSettings(Section):
         if "url" in data:
             return {"dir": DEFAULT_STATE_DIR, **data}
         if "dir" in data and "path" not in data:
-            return {**data, "path": str(Path(_plain_text(data["dir"])) / "state.db")}
+            return {**data, "path": str(Path(str(text_of(data["dir"], "a path"))) / "state.db")}
         path = data.get("path", DEFAULT_STATE)
-        return {**data, "path": path, "dir": str(Path(_plain_text(path)).parent)}
+        return {**data, "path": path, "dir": str(Path(str(text_of(path, "a path"))).parent)}
 
     @classmethod
     def complaints(cls, data: dict[str, Any]) -> Iterator[str]:
@@ -130,7 +127,7 @@ class StateSettings(Section):
 def _network(value: Any) -> str:
     from ipaddress import ip_network
 
-    text = _plain_text(value)
+    text = str(text_of(value, "a network"))
     try:
         return str(ip_network(text))
     except ValueError as error:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, PrivateAttr
+from pydantic import AfterValidator, Field, PrivateAttr
 
 from ductile.config.fields import Defaulted, FilePath, Section
 from ductile.config.http import ApiSettings, TokenSettings, WebhooksSettings
@@ -14,6 +14,10 @@ from ductile.config.relay import InstanceSettings, RemoteIngressSettings
 from ductile.config.service import GatewaySettings, ServiceSettings, StateSettings
 
 DEFAULT_PLUGIN_ROOT = "./plugins"
+
+
+def _once(roots: tuple[Path, ...]) -> tuple[Path, ...]:
+    return tuple(dict.fromkeys(roots))
 
 
 class Settings(Section):
@@ -26,7 +30,7 @@ class Settings(Section):
         default_factory=ServiceSettings.model_construct, description="How the gateway runs."
     )
     state: StateSettings = Field(description="Where the ledger is.")
-    plugin_roots: tuple[FilePath, ...] = Field(
+    plugin_roots: Annotated[tuple[FilePath, ...], AfterValidator(_once)] = Field(
         description="Directories of plugins; the first plugin of a name wins.",
         examples=[["./plugins"]],
     )
@@ -52,6 +56,7 @@ class Settings(Section):
     )
 
     _config_dir: Path = PrivateAttr(Path())
+    _secrets: frozenset[str] = PrivateAttr(frozenset())
 
     @classmethod
     def completed(cls, data: dict[str, Any]) -> dict[str, Any]:
@@ -59,12 +64,19 @@ class Settings(Section):
         return {"state": {}, "plugin_roots": [DEFAULT_PLUGIN_ROOT], **data}
 
     def model_post_init(self, context: Any) -> None:
-        self._config_dir = (context or {}).get("config_dir", Path())
+        context = context or {}
+        self._config_dir = context.get("config_dir", Path())
+        self._secrets = frozenset(context.get("secrets", ()))
 
     @property
     def config_dir(self) -> Path:
         """The directory that holds config.yaml."""
         return self._config_dir
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """Values that must not leave the process, wherever they stand."""
+        return self._secrets
 
     @property
     def state_dir(self) -> Path:
@@ -80,7 +92,7 @@ class Settings(Section):
     def all_tokens(self) -> tuple[TokenSettings, ...]:
         """Everyone who may authenticate: `api.auth.tokens` first, then `tokens`."""
         inline = tuple(
-            TokenSettings(
+            TokenSettings.model_construct(
                 name=token.name or f"api.auth.tokens[{index}]",
                 key=token.token,
                 scopes=token.scopes,

@@ -7,7 +7,7 @@ schema to refuse.
 
 from __future__ import annotations
 
-from ductile.config.nodes import Entry, Listing, Node, Table
+from ductile.config.nodes import Entry, Listing, Node, Table, is_null
 from ductile.errors import Problem
 
 INCLUDE = "include"
@@ -37,25 +37,27 @@ def one_shape(root: Table) -> tuple[Table, list[Problem]]:
         root = root.replacing("webhooks", Entry(webhooks.key, endpoints))
     plugins = root.items.get("plugins")
     if plugins and isinstance(plugins.value, Table):
-        table = plugins.value
-        for name, entry in table.items.items():
-            if isinstance(entry.value, Table):
-                plugin = _plugin(entry.value, name, problems)
-                table = table.replacing(name, Entry(entry.key, plugin))
-        root = root.replacing("plugins", Entry(plugins.key, table))
+        items = {
+            name: Entry(entry.key, _plugin(entry.value, name, problems))
+            for name, entry in plugins.value.items.items()
+        }
+        root = root.replacing("plugins", Entry(plugins.key, Table(items, plugins.value.place)))
     return root, problems
 
 
 def _prepend(table: Table, single: str, plural: str) -> Table:
     entry = table.items.get(single)
-    if entry is None:
-        return table
     more = table.get(plural)
-    if more is not None and not isinstance(more, Listing):
-        return table.without(single)
-    items = (entry.value, *(more.items if more else ()))
-    listing = Listing(items, entry.value.place)
-    return table.without(single).replacing(plural, Entry(entry.key, listing))
+    table = table.without(single)
+    if entry is None or is_null(entry.value):
+        return table
+    if more is None or is_null(more):
+        items: tuple[Node, ...] = (entry.value,)
+    elif isinstance(more, Listing):
+        items = (entry.value, *more.items)
+    else:
+        return table
+    return table.replacing(plural, Entry(entry.key, Listing(items, entry.value.place)))
 
 
 def _database(root: Table) -> Table:
@@ -73,17 +75,19 @@ def _log_level(root: Table) -> Table:
     level = root.items.get("log_level")
     if level is None:
         return root
+    root = root.without("log_level")
     service = root.items.get("service")
-    table = service.value if service and isinstance(service.value, Table) else None
-    if table is None:
-        table = Table({}, level.key)
-    if "log_level" not in table.items:
-        table = table.replacing("log_level", level)
-    key = service.key if service else level.key
-    return root.without("log_level").replacing("service", Entry(key, table))
+    if service is None or is_null(service.value):
+        service = Entry(level.key, Table({}, level.key))
+    if not isinstance(service.value, Table) or "log_level" in service.value.items:
+        return root
+    table = service.value.replacing("log_level", level)
+    return root.replacing("service", Entry(service.key, table))
 
 
-def _plugin(plugin: Table, name: str, problems: list[Problem]) -> Table:
+def _plugin(plugin: Node, name: str, problems: list[Problem]) -> Node:
+    if not isinstance(plugin, Table):
+        return plugin
     plugin = _prepend(plugin, "schedule", "schedules")
     schedules = plugin.items.get("schedules")
     if schedules is None or not isinstance(schedules.value, Listing):

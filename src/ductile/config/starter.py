@@ -81,13 +81,16 @@ def init(directory: Path) -> list[Path]:
         if os.path.lexists(path):
             raise Refused(f"{path} exists; nothing was written", path=str(path))
     written = []
-    for folder in (directory, directory / "plugins"):
-        if not folder.is_dir():
-            folder.mkdir(mode=0o700, parents=True)
-            written.append(folder)
-    for path, text in files.items():
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        written.append(path)
+    try:
+        for folder in (directory, directory / "plugins"):
+            if not folder.is_dir():
+                folder.mkdir(mode=0o700, parents=True)
+                written.append(folder)
+        for path, text in files.items():
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            written.append(path)
+    except OSError as error:
+        raise Refused(f"cannot write {error.filename}: {error.strerror}") from error
     return written

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import yaml
 from yaml._yaml import CParser, Mark
 
-from ductile.config.nodes import Entry, Listing, Node, Place, Scalar, Table
+from ductile.config.nodes import NULLS, Entry, Listing, Node, Place, Scalar, Table
 from ductile.errors import Problem
 from ductile.model import Json
 
@@ -22,7 +22,6 @@ MAX_NODES = 200_000
 """Counted after aliases are expanded, so ten lines of aliases cannot become gigabytes."""
 
 _CORE = "tag:yaml.org,2002:"
-_NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INT = re.compile(r"[-+]?[0-9]+\Z|0o[0-7]+\Z|0x[0-9a-fA-F]+\Z")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
@@ -39,7 +38,7 @@ def resolve(text: str) -> Json:
 
     Raises `NotJson` for infinities, NaN and integers beyond 64 bits.
     """
-    if text in _NULL:
+    if text in NULLS:
         return None
     if text in _BOOL:
         return _BOOL[text]
@@ -98,7 +97,9 @@ def compose(text: str, file: str) -> tuple[Node | None, list[Problem]]:
         builder.problems.append(_place(file, mark).problem(f"not valid YAML: {reason}"))
         return None, builder.problems
     except yaml.reader.ReaderError as error:
-        place = position(text, file, error.position)
+        # libyaml counts bytes here, while its marks count characters.
+        before = text.encode()[: error.position].decode(errors="ignore")
+        place = position(text, file, len(before))
         builder.problems.append(
             place.problem("a character that YAML does not allow", found=f"U+{error.character:04X}")
         )

@@ -9,12 +9,16 @@ from datetime import datetime, timedelta
 
 import orjson
 
+from ductile.clock import Ids
+from ductile.core.emit import emit, emit_switch, with_context
+from ductile.core.entering import Switched
+from ductile.core.prepare import Entered
 from ductile.core.protocol import ProtocolError, Response, read_response
 from ductile.core.redact import Redactor, hide_secret_keys
 from ductile.core.retry import EX_CONFIG, RetryPolicy, next_retry_at
+from ductile.core.router import Router
+from ductile.core.values import Failure
 from ductile.model import (
-    DEFAULT_BREAKER,
-    BreakerPolicy,
     Cancellation,
     Ending,
     Job,
@@ -37,10 +41,10 @@ class Rules:
 
     retry: RetryPolicy
     redactor: Redactor
+    router: Router | None = None
     fact_type: str | None = None
     mirror_fact: bool = False
     init_key: str | None = None
-    breaker: BreakerPolicy = DEFAULT_BREAKER
 
 
 def judge(
@@ -50,8 +54,13 @@ def judge(
     now: datetime,
     chance: float,
     cancelled: Cancellation | None = None,
+    entered: Entered | None = None,
+    base_id: str | None = None,
 ) -> Settlement:
-    """Decide what becomes of the job. Pure: the same arguments give the same settlement."""
+    """Decide what becomes of the job. Pure: the same arguments give the same settlement.
+
+    With what `entered` it and a `base_id` for its events, a success is routed as well.
+    """
     response = None
     if outcome.ending is Ending.CANCELLED and cancelled is not None:
         verdict = replace(_cancelled(job, cancelled, now), cancelled=True)
@@ -70,7 +79,33 @@ def judge(
     if settled.otherwise is not None:
         otherwise = _with_record(settled.otherwise, outcome, response, rules)
         settled = replace(settled, otherwise=otherwise)
-    return settled
+    if entered is None:
+        return settled
+    routed = settled.status is JobStatus.SUCCEEDED and rules.router is not None and base_id
+    if routed and isinstance(response, Response):
+        assert rules.router is not None
+        assert base_id is not None
+        return emit(settled, job, response, entered, rules.router, now, Ids(base_id))
+    return with_context(settled, entered)
+
+
+def switch(
+    job: Job,
+    judged: Switched | Failure,
+    entered: Entered,
+    rules: Rules,
+    now: datetime,
+    base_id: str,
+) -> Settlement:
+    """Settle a job of `core.switch`: its verdict is its result, and leads on."""
+    if isinstance(judged, Failure):
+        return prepare_failed(job, judged.reason, rules, now)
+    response = {"status": "ok", "result": judged.result}
+    done = replace(
+        _settlement(job, now, JobStatus.SUCCEEDED), result=orjson.dumps(response).decode()
+    )
+    assert rules.router is not None
+    return emit_switch(done, job, judged, entered, rules.router, now, Ids(base_id))
 
 
 def prepare_failed(job: Job, error: str, rules: Rules, now: datetime) -> Settlement:
@@ -78,7 +113,6 @@ def prepare_failed(job: Job, error: str, rules: Rules, now: datetime) -> Settlem
     return replace(
         _settlement(job, now, JobStatus.FAILED),
         error=rules.redactor.text(error),
-        breaker=rules.breaker,
     )
 
 
@@ -182,7 +216,6 @@ def _with_record(
     return replace(
         verdict,
         error=redactor.maybe(verdict.error),
-        breaker=rules.breaker,
         result=result,
         logs=logs,
         stdout=stdout,

@@ -9,8 +9,11 @@ from datetime import datetime, timedelta
 import orjson
 
 from ductile.clock import to_text
+from ductile.core.entering import entered_payload, prepare_step
+from ductile.core.node import COMMAND, Node
 from ductile.core.protocol import encode_request, event_of, request_context
-from ductile.model import Job, Launch
+from ductile.core.values import Failure
+from ductile.model import Job, Json, Launch
 
 DEFAULT_TIMEOUTS = {"poll": 60.0, "handle": 120.0, "health": 10.0, "init": 30.0}
 OTHER_TIMEOUT = 60.0
@@ -35,37 +38,83 @@ class PluginPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Entered:
+    """What came into a job: the event's payload, and the context that its step makes of it."""
+
+    payload: Json
+    accumulated: Mapping[str, Json] | None = None
+    """Of the step's own row; None outside pipelines."""
+    inherited: Mapping[str, Json] | None = None
+    """Of the row it entered with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    launch: Launch
+    entered: Entered
+
+
+@dataclass(frozen=True, slots=True)
 class Unrunnable:
     """Why a job cannot be launched at all."""
 
     reason: str
 
 
-def prepare(job: Job, state: str, plan: PluginPlan, now: datetime) -> Launch | Unrunnable:
-    """The launch of one attempt, its request encoded and its deadline set."""
+def prepare(
+    job: Job,
+    state: str,
+    context: Mapping[str, Json],
+    plan: PluginPlan,
+    node: Node | None,
+    now: datetime,
+    workspace_dir: str | None = None,
+) -> Ready | Unrunnable:
+    """The launch of one attempt, its request encoded and its deadline set.
+
+    `context` is what the job entered with, `node` its step where it stands in a pipeline.
+    """
     if job.command not in plan.commands:
         known = ", ".join(sorted(plan.commands))
         return Unrunnable(f"plugin {plan.name} has no command {job.command!r}; it has: {known}")
-    timeout = plan.timeout(job.command)
+    payload: Json = job.payload
+    entered = Entered(entered_payload(job.command, job.payload), inherited=context)
+    seen = request_context(context, plugin=plan.name)
+    if node is not None:
+        config = orjson.loads(plan.config)
+        step = prepare_step(node, entered.payload, context, config)
+        if isinstance(step, Failure):
+            return Unrunnable(step.reason)
+        payload, seen = step.payload, step.context
+        entered = Entered(entered.payload, step.accumulated, context)
     event = None
-    if job.command == "handle":
-        event = event_of(
-            job.payload,
-            type=f"{job.submitted_by}.trigger",
-            source=job.submitted_by,
-            timestamp=to_text(job.created_at),
-            event_id=job.source_event_id or job.id,
-            dedupe_key=job.dedupe_key,
-        )
+    if job.command == COMMAND:
+        event = _event(job)
+        if node is not None:
+            event = {**event, "payload": payload}
+    timeout = plan.timeout(job.command)
     request = encode_request(
         protocol=plan.protocol,
         job_id=job.id,
         command=job.command,
         config=orjson.Fragment(plan.config),
         state=orjson.Fragment(state),
-        context=request_context({}, plugin=plan.name),
+        context=seen,
         deadline_at=to_text(now + timedelta(seconds=timeout)),
-        payload=job.payload,
+        payload=payload,
         event=event,
+        workspace_dir=workspace_dir,
     )
-    return Launch(argv=plan.argv, env=plan.env, request=request, timeout=timeout)
+    launch = Launch(argv=plan.argv, env=plan.env, request=request, timeout=timeout)
+    return Ready(launch, entered)
+
+
+def _event(job: Job) -> dict[str, Json]:
+    return event_of(
+        job.payload,
+        type=f"{job.submitted_by}.trigger",
+        source=job.submitted_by,
+        timestamp=to_text(job.created_at),
+        event_id=job.source_event_id or job.id,
+        dedupe_key=job.dedupe_key,
+    )

@@ -73,7 +73,7 @@ __all__ = [
 PASSED_LISTED = 24
 """How many passed slots of one round get a row of their own: an hourly entry's day."""
 
-_PREVIEW_PATIENCE = 1000
+_PREVIEW_PATIENCE = 400
 
 
 class Reason(StrEnum):
@@ -260,23 +260,24 @@ def _steadied(schedule: Schedule, anchors: Anchors, now: datetime) -> Anchors:
     back with every look, is left out. A slot may be ahead by as much as jitter fires early.
     """
     early = now + timedelta(seconds=schedule.jitter / 2)
+    elapsed = isinstance(schedule.rule, Every | Monthly)
 
     def bounded(moment: datetime | None, limit: datetime) -> datetime | None:
         return now if moment is not None and moment > limit else moment
 
-    success, passed = anchors.last_success_at, anchors.last_passed
-    if anchors.first_seen > now and not any(_kept(anchors)):
-        passed = now
-    boot = anchors.boot
-    if boot > now and isinstance(schedule.rule, After):
+    boot, success = anchors.boot, anchors.last_success_at
+    fire, passed = anchors.last_fire, bounded(anchors.last_passed, now if elapsed else early)
+    if not isinstance(schedule.rule, At):
+        fire = bounded(fire, early)
+    if isinstance(schedule.rule, After) and boot > now:
         boot = now - timedelta(seconds=schedule.rule.seconds + schedule.jitter)
+    if not schedule.one_shot and anchors.first_seen > now and not any(_kept(anchors)):
+        passed = now
     return replace(
         anchors,
         boot=boot,
-        last_fire=anchors.last_fire
-        if isinstance(schedule.rule, At)
-        else bounded(anchors.last_fire, early),
+        last_fire=fire,
         last_fired_at=bounded(anchors.last_fired_at, now),
-        last_passed=bounded(passed, early),
+        last_passed=passed,
         last_success_at=None if success and success > now else success,
     )

@@ -59,7 +59,12 @@ class Window:
         return wall_time(moment, self.zone).weekday() in self.not_on
 
     def next_start(self, moment: datetime) -> datetime:
-        """The first instant later than `moment` at which the window opens."""
+        """The first instant later than `moment` at which the window opens.
+
+        `moment` itself where it never shuts.
+        """
+        if self.start == 0 and self.end == _DAY_MINUTES and not self.not_on:
+            return moment
         today = wall_time(moment, self.zone).date()
         for days in count():
             for opening in sorted(self._openings(today + timedelta(days))):

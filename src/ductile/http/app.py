@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from starlette.applications import Starlette
@@ -9,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from ductile.errors import DuctileError
-from ductile.http import answers, jobs, schedules, system
+from ductile.http import answers, jobs, pipelines, schedules, system
 from ductile.http.answers import Handler
 from ductile.runtime.gateway import Gateway
 
@@ -30,6 +31,12 @@ ENDPOINTS = (
     Endpoint("GET", "/plugins", "any", system.plugins),
     Endpoint("POST", "/plugin/{plugin}/{command}", "plugin", jobs.trigger),
     Endpoint("GET", "/job/{job_id}", "jobs:ro", jobs.show),
+    Endpoint("GET", "/job/{job_id}/tree", "jobs:ro", pipelines.tree),
+    Endpoint("GET", "/job/{job_id}/why", "jobs:ro", pipelines.why),
+    Endpoint("POST", "/job/{job_id}/cancel", "jobs:rw", pipelines.cancel),
+    Endpoint("POST", "/job/{job_id}/retry", "jobs:rw", pipelines.retry),
+    Endpoint("POST", "/job/{job_id}/replay", "jobs:rw", pipelines.replay),
+    Endpoint("POST", "/pipeline/{name}", "plugin:rw", pipelines.start),
     Endpoint("GET", "/jobs", "jobs:ro", jobs.listing),
     Endpoint("GET", "/queue", "jobs:ro", jobs.queue),
     Endpoint("GET", "/job-logs", "jobs:ro", jobs.logs),
@@ -54,4 +61,5 @@ def local_app(gateway: Gateway) -> Starlette:
     )
     app.state.gateway = gateway
     app.state.local = True
+    app.state.synchronous = asyncio.Semaphore(gateway.blueprint.settings.api.max_concurrent_sync)
     return app

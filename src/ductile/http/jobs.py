@@ -30,9 +30,9 @@ async def trigger(request: Request) -> Response:
     new = NewJob(
         plugin,
         command,
-        _producer(request),
+        producer(request),
         payload=body.get("payload") if body.get("payload") is not None else {},
-        dedupe_key=_text(body, "dedupe_key"),
+        dedupe_key=text_of(body, "dedupe_key"),
         dedupe_ttl=_seconds(body, "dedupe_ttl"),
     )
     answer = await writing(gateway, gateway.enqueueing(new))
@@ -49,13 +49,13 @@ async def trigger(request: Request) -> Response:
     )
 
 
-def _producer(request: Request) -> SubmittedBy:
+def producer(request: Request) -> SubmittedBy:
     # The command line names itself on the local socket; anybody else is the API.
     cli = request.app.state.local and request.headers.get("x-ductile-client") == "cli"
     return SubmittedBy.CLI if cli else SubmittedBy.API
 
 
-def _text(body: dict[str, Any], key: str) -> str | None:
+def text_of(body: dict[str, Any], key: str) -> str | None:
     value = body.get(key)
     if value is not None and (not isinstance(value, str) or not value):
         raise UsageError(f"{key} must be a non-empty string")

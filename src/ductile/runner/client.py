@@ -187,6 +187,10 @@ class Slot:
                 if time.monotonic() > self._answer_by:
                     late = "did not answer by the deadline and its grace"
                     raise Lost(self._says(link, late)) from None
+            except ConnectionResetError:
+                # It died with something unread. Short of a cancel, that is the launch.
+                unread = NotTaken if self._cancel is None else Lost
+                raise unread(self._says(link, "died")) from None
             except OSError:
                 raise Lost(self._says(link, "died")) from None
         answer = wire.answer(frame)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
@@ -85,7 +86,6 @@ class RunnerPool:
         ours.setsockopt(
             socket.SOL_SOCKET, socket.SO_RCVTIMEO, Struct("@ll").pack(_REPLY_PATIENCE, 0)
         )
-        self._control = ours
         with theirs:
             inherited = [theirs.fileno()]
             if self._lock_fd is not None:
@@ -101,6 +101,7 @@ class RunnerPool:
             except OSError:
                 ours.close()
                 raise
+        self._control = ours
         try:
             for slot in self._slots:
                 slot.retire(self._ask(slot.index))
@@ -126,6 +127,8 @@ class RunnerPool:
         if not message:
             raise ConnectionError("died")
         _, pid, code = runner.REPLY.unpack(message)
+        if not (fds or code):
+            code = errno.EMFILE
         if code:
             raise OSError(code, os.strerror(code))
         return Link(pid, fds[0])
@@ -207,7 +210,10 @@ class RunnerPool:
 
 
 def _ended(pid: int, seconds: float) -> bool:
-    handle = os.pidfd_open(pid)
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
     try:
         poller = select.poll()
         poller.register(handle, select.POLLIN)

@@ -78,6 +78,17 @@ def reap(pid: int) -> bool:
         return True
 
 
+def reap_orphans(leader: int) -> None:
+    """Every child that has ended, up to one that is still to be looked at."""
+    try:
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            if ended.si_pid == leader:
+                return
+            reap(ended.si_pid)
+    except ChildProcessError:
+        pass
+
+
 def childless() -> bool:
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -96,11 +107,9 @@ def clear(spare: Callable[[int], bool] | None = None, patience: float = float("i
     give_up = time.monotonic() + patience
     pause = _SHORTEST_PAUSE
     rounds = 0
-    usual = os.getpriority(os.PRIO_PROCESS, 0)
     while doomed := _doomed(spare):
         rounds += 1
         if rounds > _QUICK_ROUNDS:
-            _hurry(-20)
             for pid in _freeze(spare):
                 slay(pid)
         for pid in doomed:
@@ -111,8 +120,6 @@ def clear(spare: Callable[[int], bool] | None = None, patience: float = float("i
         if not reaped:
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
-    if rounds > _QUICK_ROUNDS:
-        _hurry(usual)
     return not doomed
 
 
@@ -123,14 +130,6 @@ def _doomed(spare: Callable[[int], bool] | None) -> list[int]:
             return [pid for pid in found if not spare(pid)]
         if found or childless():
             return found
-
-
-def _hurry(priority: int) -> None:
-    """A crowd that forks without end leaves little of the processor to those who end it."""
-    try:
-        os.setpriority(os.PRIO_PROCESS, 0, priority)
-    except PermissionError:
-        pass
 
 
 def slay(pid: int) -> None:

@@ -28,7 +28,7 @@ _CHUNK = 64 * 1024
 _DRAIN_ROUNDS = 64
 _HEAD_START = 5.0
 _NEVER = float("inf")
-_LONGEST_WAIT = 1_000_000.0
+_REAP_EVERY = 1.0
 
 
 class Gone(Exception):
@@ -189,6 +189,13 @@ class Child:
         reaper.clear()
         return os.waitstatus_to_exitcode(status)
 
+    def drain(self) -> None:
+        """Keep what the pipes hold now. A writer out of our reach may never let them rest."""
+        for stream in (self.stdout, self.stderr):
+            for _ in range(_DRAIN_ROUNDS):
+                if stream.closed or not stream.read(keep=True):
+                    break
+
     def close(self) -> None:
         os.close(self.pidfd)
         os.close(self.stdout.fd)
@@ -200,7 +207,16 @@ class Child:
 class Watch:
     """One job's clock: what ends it, and when. The deadline runs from the spawn."""
 
-    __slots__ = ("_child", "_grace", "ending", "kill_at", "linger_at", "started", "term_at")
+    __slots__ = (
+        "_child",
+        "_grace",
+        "ending",
+        "kill_at",
+        "linger_at",
+        "reap_at",
+        "started",
+        "term_at",
+    )
 
     def __init__(self, child: Child, order: wire.Order) -> None:
         self._child = child
@@ -210,11 +226,12 @@ class Watch:
         self.term_at = self.started + order.timeout
         self.linger_at = _NEVER
         self.kill_at = _NEVER
+        self.reap_at = self.started + _REAP_EVERY
 
     def wait(self) -> float:
         """Milliseconds until `tick` has something to do."""
-        due: float = min(self.term_at, self.linger_at, self.kill_at)
-        return max(0.0, min(due - time.monotonic(), _LONGEST_WAIT)) * 1000
+        due: float = min(self.reap_at, self.term_at, self.linger_at, self.kill_at)
+        return max(0.0, due - time.monotonic()) * 1000
 
     def output_complete(self) -> None:
         if self.ending == wire.EXITED:
@@ -222,26 +239,30 @@ class Watch:
 
     def tick(self) -> None:
         now = time.monotonic()
+        if now >= self.reap_at:
+            reaper.reap_orphans(self._child.pid)
+            self.reap_at = now + _REAP_EVERY
         if now >= self.kill_at:
             self._child.kill()
             self.kill_at = _NEVER
         elif now >= self.linger_at:
-            self.end(wire.LINGERED, now, 0.0)
+            self._end(wire.LINGERED, now, 0.0)
         elif now >= self.term_at:
+            self._child.drain()
             # Output that was complete before the deadline wins.
-            complete = self.linger_at < _NEVER
-            patience = min(self._grace, self.linger_at - now)
-            self.end(wire.LINGERED if complete else wire.TIMED_OUT, now, patience)
+            ending = wire.LINGERED if self._child.stdout.closed else wire.TIMED_OUT
+            self._end(ending, now, min(self._grace, self.linger_at - now))
 
     def cancel(self, grace: float) -> None:
         now = time.monotonic()
         if self.ending == wire.EXITED:
             latest = min(self.linger_at, self.term_at + self._grace)
-            self.end(wire.CANCELLED, now, min(grace, latest - now))
+            self._child.drain()
+            self._end(wire.CANCELLED, now, min(grace, latest - now))
         elif now + grace < self.kill_at < _NEVER:
             self.kill_at = now + grace
 
-    def end(self, ending: int, now: float, grace: float) -> None:
+    def _end(self, ending: int, now: float, grace: float) -> None:
         self.ending = ending
         self.term_at = self.linger_at = _NEVER
         if grace > 0:
@@ -306,12 +327,10 @@ def _run(line: Line, order: wire.Order, child: Child) -> None:
     try:
         _follow(line, order, child, watch)
     finally:
+        duration = time.monotonic() - watch.started
         exit_code = child.bury()
-    duration = time.monotonic() - watch.started
-    for stream in (child.stdout, child.stderr):
-        for _ in range(_DRAIN_ROUNDS):
-            if stream.closed or not stream.read(watch.ending == wire.EXITED):
-                break
+    if watch.ending == wire.EXITED:
+        child.drain()
     child.close()
     stdout, stderr = child.stdout, child.stderr
     flags = wire.OVERFLOWED if stdout.overflowed else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from ductile.config import Loaded, Settings
 from ductile.config.plugin import PluginSettings
@@ -12,11 +13,16 @@ from ductile.core.judge import Rules
 from ductile.core.prepare import PluginPlan
 from ductile.core.redact import Redactor
 from ductile.core.retry import RetryPolicy
+from ductile.core.router import Router
 from ductile.core.schedule import Schedule
+from ductile.errors import Problem
 from ductile.model import BreakerPolicy
 from ductile.plugins.registry import InstanceSpec, Plugin, Registry, discover
 from ductile.runtime.environment import local_zone, plugin_environment
+from ductile.runtime.routing import compile_router
 from ductile.runtime.timetable import schedules_of
+from ductile.runtime.workspace import Workspaces
+from ductile.store.chart import Chart
 
 CORE_PREFIX = "core."
 
@@ -30,7 +36,10 @@ class Blueprint:
     redactor: Redactor
     plans: Mapping[str, PluginPlan]
     caps: Mapping[str, int]
-    schedules: tuple[Schedule, ...] = ()
+    schedules: tuple[Schedule, ...]
+    chart: Chart
+    workspaces: Workspaces
+    warnings: tuple[Problem, ...] = ()
     snapshot_id: str | None = None
 
     @property
@@ -43,10 +52,6 @@ class Blueprint:
     def retry_policy(self, plugin: str) -> RetryPolicy:
         retry = self.plugin_settings(plugin).retry
         return RetryPolicy(retry.max_attempts, retry.backoff_base)
-
-    def breaker_policy(self, plugin: str) -> BreakerPolicy:
-        breaker = self.plugin_settings(plugin).circuit_breaker
-        return BreakerPolicy(breaker.threshold, breaker.reset_after)
 
     def rules(self, plugin: str, command: str) -> Rules:
         """How an attempt of this plugin and command is judged, whether or not it is loaded."""
@@ -65,10 +70,10 @@ class Blueprint:
         return Rules(
             retry=self.retry_policy(plugin),
             redactor=self.redactor,
+            router=self.chart.router,
             fact_type=fact.fact_type if fact else None,
             mirror_fact=bool(fact and fact.compatibility_view == "mirror_object"),
             init_key=loaded.init_key if loaded and command == "init" else None,
-            breaker=self.breaker_policy(plugin),
         )
 
     def needs_init(self) -> list[Plugin]:
@@ -89,8 +94,13 @@ class Blueprint:
 _DEFAULTS = PluginSettings()
 
 
-def build(loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str]) -> Blueprint:
-    """Discover the plugins and work everything out. Refused plugins are no error."""
+def build(
+    loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str], state_dir: Path | None = None
+) -> Blueprint:
+    """Discover the plugins and work everything out.
+
+    Refused plugins are no error; routes and pipelines that cannot run are: `ConfigError`.
+    """
     settings = loaded.settings
     instances = {
         name: InstanceSpec(enabled=plugin.enabled, uses=plugin.uses, config=plugin.config)
@@ -99,6 +109,7 @@ def build(loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str]) -> Bl
     registry = discover(
         settings.plugin_roots, instances, allow_symlinks=settings.service.allow_symlinks
     )
+    router, warnings = compile_router(loaded, registry)
     env = plugin_environment(environ, settings.service.plugin_env_passthrough, boot_marker)
     plans = {name: _plan(plugin, settings, env) for name, plugin in registry.plugins.items()}
     caps = {
@@ -113,7 +124,38 @@ def build(loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str]) -> Bl
         plans=plans,
         caps=caps,
         schedules=schedules_of(settings, local_zone(environ)),
+        chart=_chart(settings, router),
+        workspaces=_workspaces(settings, state_dir or settings.state_dir),
+        warnings=(*loaded.warnings, *warnings),
     )
+
+
+def _chart(settings: Settings, router: Router) -> Chart:
+    plugins = settings.plugins
+    return Chart(
+        router=router,
+        attempts={name: plugin.retry.max_attempts for name, plugin in plugins.items()},
+        breakers={
+            name: BreakerPolicy(
+                plugin.circuit_breaker.threshold, plugin.circuit_breaker.reset_after
+            )
+            for name, plugin in plugins.items()
+        },
+        notify=frozenset(name for name, plugin in plugins.items() if plugin.notify_on_complete),
+        dedupe_ttl=settings.service.dedupe_ttl,
+    )
+
+
+def _workspaces(settings: Settings, state_dir: Path) -> Workspaces:
+    service = settings.service
+    own = {pipeline.name: pipeline.workspace for pipeline in settings.pipelines}
+
+    def wanted(pipeline: str) -> bool:
+        chosen = own.get(pipeline)
+        return bool(pipeline) and (service.workspaces if chosen is None else chosen)
+
+    hardlink = service.workspace_clone == "hardlink"
+    return Workspaces(state_dir / "workspaces", wanted, hardlink=hardlink)
 
 
 def _plan(plugin: Plugin, settings: Settings, env: Mapping[str, str]) -> PluginPlan:

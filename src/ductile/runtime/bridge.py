@@ -1,4 +1,4 @@
-"""From commits to whoever waits: the notices' ring, and futures keyed by job id."""
+"""From commits to whoever waits: the notices' ring, and callbacks by job or instance id."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from ductile.core.lifecycle import ENDED
 from ductile.store.ledger import StoredNotice
 
 RING = 10_000
-_ENDS = frozenset(f"job.{status}" for status in ENDED)
+_ENDS = frozenset(f"job.{status}" for status in ENDED) | {
+    "pipeline.ended",
+    "pipeline.failed",
+    "pipeline.skipped",
+}
 
 
 class Bridge:

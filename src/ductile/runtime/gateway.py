@@ -14,9 +14,10 @@ import ductile
 from ductile.clock import Clock, Entropy, SystemClock, SystemEntropy
 from ductile.config import Loaded, load
 from ductile.config.redact import fingerprints, show
+from ductile.core.entering import payload_column
 from ductile.errors import ConfigError, LedgerBroken, Problem, UsageError
 from ductile.failpoint import failpoint
-from ductile.model import Cancellation, JobStatus, NewJob, Settlement, SubmittedBy
+from ductile.model import Cancellation, Event, JobStatus, NewJob, Settlement, SubmittedBy
 from ductile.runner.pool import RunnerPool
 from ductile.runner.sweep import sweep
 from ductile.runtime import recovery
@@ -38,6 +39,7 @@ from ductile.store.ledger import Effects, Ledger, Tx
 from ductile.store.open import open_ledger
 
 INIT = "init"
+HANDLE = "handle"
 
 
 class Request(Enum):
@@ -126,7 +128,9 @@ class Gateway:
         self._adopt(build(self._loaded, boot_marker=self._boot_marker, environ=self._environ))
         recovery.recover(self.ledger, self.blueprint, self.clock, self.entropy)
         failpoint("recovered")
-        gone = recovery.end_jobs_of_gone_plugins(self.ledger, self.blueprint, self.clock)
+        gone = recovery.end_jobs_of_gone_plugins(
+            self.ledger, self.blueprint, self.clock, self.entropy
+        )
         if gone:
             self._log.warning("ended queued jobs of plugins that are gone", count=gone)
         self._prepare_inits()
@@ -158,11 +162,12 @@ class Gateway:
                 now=now,
             )
         )
-        self._blueprint = replace(blueprint, snapshot_id=snapshot_id)
+        chart = replace(blueprint.chart, snapshot_id=snapshot_id)
+        self._blueprint = replace(blueprint, snapshot_id=snapshot_id, chart=chart)
         self._policy = None
         for refusal in blueprint.registry.refused:
             self._log.error("plugin refused", plugin=refusal.name, reason=refusal.reason)
-        for problem in blueprint.loaded.warnings:
+        for problem in blueprint.warnings:
             self._log.warning(str(problem))
 
     def _prepare_inits(self) -> None:
@@ -200,7 +205,7 @@ class Gateway:
         ticks = {
             "retries": Retries(self.ledger, self.bell).tick,
             "scheduler": self.scheduler.tick,
-            "janitor": Janitor(self.ledger, lambda: self.blueprint.settings.service).tick,
+            "janitor": Janitor(self.ledger, lambda: self.blueprint).tick,
         }
         for name, tick in ticks.items():
             self.loops[name] = Loop(name, tick, self.clock, self.broken)
@@ -244,7 +249,7 @@ class Gateway:
             built = build(fresh, boot_marker=self._boot_marker, environ=self._environ)
             self._loaded = fresh
             self._adopt(built)
-            recovery.end_jobs_of_gone_plugins(self.ledger, self.blueprint, self.clock)
+            recovery.end_jobs_of_gone_plugins(self.ledger, self.blueprint, self.clock, self.entropy)
             self._prepare_inits()
             self.scheduler.adopt(self.blueprint)
             self.loops["scheduler"].wake()
@@ -308,6 +313,10 @@ class Gateway:
         if new.command != INIT:
             attempts = self.blueprint.retry_policy(new.plugin).max_attempts
             new = replace(new, max_attempts=attempts)
+        if new.command == HANDLE:
+            source = new.submitted_by.value
+            event = Event(f"{source}.trigger", new.payload, new.dedupe_key, source, now, id)
+            new = replace(new, payload=payload_column(HANDLE, event))
         return lambda tx: jobs.enqueue(
             tx, new, id=id, now=now, dedupe_ttl=ttl, snapshot_id=snapshot_id
         )

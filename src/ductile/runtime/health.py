@@ -75,10 +75,10 @@ def _run(plan: PluginPlan, state_text: str, slot: Slot, clock: Clock, entropy: E
         source_event_id=None,
         owner=None,
     )
-    launch = prepare(job, state_text, plan, now)
-    if isinstance(launch, Unrunnable):
-        return Outcome(Ending.LOST, reason=launch.reason)
-    return slot.run(launch)
+    ready = prepare(job, state_text, {}, plan, None, now)
+    if isinstance(ready, Unrunnable):
+        return Outcome(Ending.LOST, reason=ready.reason)
+    return slot.run(ready.launch)
 
 
 def _read(outcome: Outcome, redactor: Redactor) -> Checkup:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from ductile.config.service import ServiceSettings
+from ductile.runtime.blueprint import Blueprint
 from ductile.store import prune
 from ductile.store.ledger import Ledger
 
@@ -14,12 +14,12 @@ PAUSE = 0.02
 
 
 class Janitor:
-    def __init__(self, ledger: Ledger, service: Callable[[], ServiceSettings]) -> None:
-        self._ledger, self._service = ledger, service
+    def __init__(self, ledger: Ledger, blueprint: Callable[[], Blueprint]) -> None:
+        self._ledger, self._blueprint = ledger, blueprint
 
     def tick(self, now: datetime) -> float:
         """Delete one batch of each kind; soon again while there is more."""
-        service = self._service()
+        service = self._blueprint().settings.service
         retention = prune.Retention(
             jobs=service.job_queue_retention,
             logs=service.job_log_retention,
@@ -30,4 +30,9 @@ class Janitor:
         )
         fullest = max(self._ledger.write(batch) for batch in prune.batches(retention, now))
         freed = self._ledger.tidy()
+        self._blueprint().workspaces.sweep(now, service.workspace_retention, self._in_use)
         return PAUSE if fullest == prune.BATCH or freed else service.tick_interval
+
+    def _in_use(self, job_id: str) -> bool:
+        """Whether the job, or one that is to clone its files, has yet to end."""
+        return self._ledger.read(lambda tx: tx.one("workspace_in_use", id=job_id)) is not None

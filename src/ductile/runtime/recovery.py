@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from ductile.clock import Clock, Entropy
+from ductile.clock import Clock, Entropy, Ids
 from ductile.core.judge import judge
 from ductile.model import Ending, Job, JobStatus, Outcome
 from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.log import logger
-from ductile.store import boots, finish
+from ductile.store import boots, finish, requeue
+from ductile.store.chart import Chart
 from ductile.store.ledger import Ledger, Tx
 from ductile.store.settle import settle
 
@@ -24,8 +25,8 @@ def recover(ledger: Ledger, blueprint: Blueprint, clock: Clock, entropy: Entropy
         if owner is not None and not ledger.boot_is_dead(owner):
             continue
         while True:
-            now, chance = clock.now(), [entropy.uniform() for _ in range(BATCH)]
-            batch = ledger.write(_recover_batch(owner, blueprint, now, chance))
+            luck = [(entropy.uniform(), entropy.uuid()) for _ in range(BATCH)]
+            batch = ledger.write(_recover_batch(owner, blueprint, clock.now(), luck))
             recovered += batch
             if len(batch) < BATCH:
                 break
@@ -41,42 +42,49 @@ def recover(ledger: Ledger, blueprint: Blueprint, clock: Clock, entropy: Entropy
 
 
 def _recover_batch(
-    owner: str | None, blueprint: Blueprint, now: datetime, chance: list[float]
+    owner: str | None, blueprint: Blueprint, now: datetime, luck: list[tuple[float, str]]
 ) -> Callable[[Tx], list[Job]]:
     lost = Outcome(Ending.LOST, reason="the gateway died while this job ran")
 
     def work(tx: Tx) -> list[Job]:
-        orphans = finish.orphans(tx, owner, BATCH)
-        for job, luck in zip(orphans, chance, strict=False):
+        orphans = requeue.orphans(tx, owner, BATCH)
+        for job, (chance, base_id) in zip(orphans, luck, strict=False):
             if job.started_at is None:
-                finish.unstart(tx, job, now)
+                requeue.unstart(tx, job, now)
             else:
                 rules = blueprint.rules(job.plugin, job.command)
-                settle(tx, judge(job, lost, rules, now, luck))
+                settle(tx, judge(job, lost, rules, now, chance), blueprint.chart, base_id)
         return orphans
 
     return work
 
 
-def end_jobs_of_gone_plugins(ledger: Ledger, blueprint: Blueprint, clock: Clock) -> int:
+def end_jobs_of_gone_plugins(
+    ledger: Ledger, blueprint: Blueprint, clock: Clock, entropy: Entropy
+) -> int:
     """Queued jobs of a plugin that was removed or disabled end `dead`, saying so."""
     count = 0
     plugins = ledger.read(lambda tx: [row[0] for row in tx.all("queued_plugins")])
     for plugin in plugins:
         reason = blueprint.gone(plugin)
         while reason is not None:
-            batch = ledger.write(_end_batch(plugin, reason, clock.now()))
+            batch = ledger.write(
+                _end_batch(plugin, reason, clock.now(), blueprint.chart, entropy.uuid())
+            )
             count += batch
             if batch < BATCH:
                 break
     return count
 
 
-def _end_batch(plugin: str, reason: str, now: datetime) -> Callable[[Tx], int]:
+def _end_batch(
+    plugin: str, reason: str, now: datetime, chart: Chart, base_id: str
+) -> Callable[[Tx], int]:
     def work(tx: Tx) -> int:
-        waiting = finish.queued_of(tx, plugin, BATCH)
+        ids = Ids(base_id)
+        waiting = requeue.queued_of(tx, plugin, BATCH)
         for job in waiting:
-            finish.end_queued(tx, job, JobStatus.DEAD, reason, now)
+            finish.end_queued(tx, job, JobStatus.DEAD, reason, now, chart, ids)
         return len(waiting)
 
     return work

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 from ductile.clock import Clock, Entropy
-from ductile.core.schedule import CATCH_UP_MOST, CatchUp, Schedule, next_due
+from ductile.core.schedule import Schedule, next_due
 from ductile.errors import LedgerError
 from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.log import logger
@@ -137,15 +137,13 @@ class Scheduler:
         plugin = schedule.plugin
         policy = FirePolicy(
             max_outstanding=blueprint.plugin_settings(plugin).max_outstanding_polls,
-            breaker=blueprint.breaker_policy(plugin),
-            max_attempts=blueprint.retry_policy(plugin).max_attempts,
             healthy=plugin in blueprint.plans and plugin not in self._unready(),
-            snapshot_id=blueprint.snapshot_id,
         )
-        most = CATCH_UP_MOST if schedule.catch_up is CatchUp.RUN_ALL else 1
-        ids = [self._entropy.uuid() for _ in range(most)]
+        chart, base_id = blueprint.chart, self._entropy.uuid()
         return self._ledger.write(
-            lambda tx: schedules.fire_due(tx, schedule, policy, boot=self._boot, now=now, ids=ids)
+            lambda tx: schedules.fire_due(
+                tx, schedule, policy, chart, boot=self._boot, now=now, base_id=base_id
+            )
         )
 
     def _was_set_back(self, now: datetime) -> bool:

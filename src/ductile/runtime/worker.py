@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Protocol
 
+import orjson
+
 from ductile.clock import Clock, Entropy
-from ductile.core.judge import judge, prepare_failed
-from ductile.core.prepare import Unrunnable, prepare
+from ductile.core.entering import Switched, entered_payload, judge_switch
+from ductile.core.judge import judge, prepare_failed, switch
+from ductile.core.node import Node, NodeKind
+from ductile.core.prepare import Entered, Unrunnable, prepare
 from ductile.errors import LedgerBroken, LedgerError
 from ductile.failpoint import failpoint
-from ductile.model import Cancellation, Ending, Job, JobStatus, Launch, Outcome, Settlement
+from ductile.model import Cancellation, Ending, Job, JobStatus, Json, Launch, Outcome, Settlement
 from ductile.runtime.bell import Bell
 from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.log import logger
+from ductile.store.chart import Chart
 from ductile.store.claim import Claimed, ClaimPolicy, claim
 from ductile.store.ledger import Ledger, Tx
 from ductile.store.settle import settle
@@ -104,15 +110,26 @@ class Worker:
         house, job = self._house, claimed.job
         blueprint = house.blueprint
         rules = blueprint.rules(job.plugin, job.command)
-        plan = blueprint.plans.get(job.plugin)
         now = house.clock.now()
+        node = blueprint.chart.router.node(job.pipeline, job.step_path) if job.pipeline else None
+        if job.pipeline and node is None:
+            reason = f"step {job.step_path} is gone from pipeline {job.pipeline}"
+            return prepare_failed(job, reason, rules, now)
+        context = orjson.loads(claimed.context)
+        if node is not None and node.kind is NodeKind.SWITCH:
+            return self._switch(claimed.job, node, context, blueprint)
+        plan = blueprint.plans.get(job.plugin)
         if plan is None:
             return prepare_failed(job, f"plugin {job.plugin} is not loaded", rules, now)
-        launch = prepare(job, claimed.state, plan, now)
-        if isinstance(launch, Unrunnable):
-            return prepare_failed(job, launch.reason, rules, now)
+        try:
+            workspace = blueprint.workspaces.provide(job)
+        except OSError as error:
+            return prepare_failed(job, f"no workspace: {error}", rules, now)
+        ready = prepare(job, claimed.state, context, plan, node, now, workspace)
+        if isinstance(ready, Unrunnable):
+            return prepare_failed(job, ready.reason, rules, now)
         failpoint("prepared")
-        outcome = self._run(job, launch)
+        outcome = self._run(job, ready.launch)
         failpoint("ran")
         if outcome.stderr_truncated:
             self._log.warning("stderr was truncated", plugin=job.plugin, job_id=job.id)
@@ -123,7 +140,23 @@ class Worker:
             house.clock.now(),
             house.entropy.uniform(),
             self._cancelled,
+            ready.entered,
+            house.entropy.uuid(),
         )
+
+    def _switch(
+        self, job: Job, node: Node, context: Mapping[str, Json], blueprint: Blueprint
+    ) -> Settlement:
+        guarded = blueprint.plans.get(node.config_of or "")
+        config = orjson.loads(guarded.config) if guarded else {}
+        payload = entered_payload(job.command, job.payload)
+        judged = judge_switch(node, payload, context, config)
+        blueprint.workspaces.provide(job)
+        accumulated = judged.accumulated if isinstance(judged, Switched) else None
+        entered = Entered(payload, accumulated, context)
+        rules = blueprint.rules(job.plugin, job.command)
+        base_id = self._house.entropy.uuid()
+        return switch(job, judged, entered, rules, self._house.clock.now(), base_id)
 
     def _run(self, job: Job, launch: Launch) -> Outcome:
         with self._guard:
@@ -145,11 +178,13 @@ class Worker:
 
     def _settle(self, settlement: Settlement, *, claim_next: bool) -> Claimed | None:
         """Commit the end of one job and the start of the next together."""
-        house = self._house
+        house, base_id = self._house, self._house.entropy.uuid()
         while True:
             take = claim_next and not house.stopping.is_set()
             policy, now = house.claim_policy(), house.clock.now()
-            step = _SettleAndClaim(settlement, policy if take else None, now)
+            step = _SettleAndClaim(
+                settlement, house.blueprint.chart, base_id, policy if take else None, now
+            )
             try:
                 done, claimed = house.ledger.write(step)
                 break
@@ -178,13 +213,21 @@ class Worker:
 class _SettleAndClaim:
     """The worker's one transaction a job."""
 
-    __slots__ = ("_now", "_policy", "_settlement")
+    __slots__ = ("_base_id", "_chart", "_now", "_policy", "_settlement")
 
-    def __init__(self, settlement: Settlement, policy: ClaimPolicy | None, now: datetime) -> None:
-        self._settlement, self._policy, self._now = settlement, policy, now
+    def __init__(
+        self,
+        settlement: Settlement,
+        chart: Chart,
+        base_id: str,
+        policy: ClaimPolicy | None,
+        now: datetime,
+    ) -> None:
+        self._settlement, self._chart, self._base_id = settlement, chart, base_id
+        self._policy, self._now = policy, now
 
     def __call__(self, tx: Tx) -> tuple[Settlement | None, Claimed | None]:
-        done = settle(tx, self._settlement)
+        done = settle(tx, self._settlement, self._chart, self._base_id)
         claimed = claim(tx, self._policy, self._now) if self._policy else None
         return done, claimed
 

@@ -33,6 +33,8 @@ class Claimed:
     job: Job
     state: str
     """The plugin's state, as JSON text."""
+    context: str = "{}"
+    """What it entered with: `accumulated_json` of that row."""
 
 
 def claim(tx: Tx, policy: ClaimPolicy, now: datetime) -> Claimed | None:
@@ -65,7 +67,10 @@ def start(tx: Tx, policy: ClaimPolicy, job_id: str, now: datetime) -> Claimed | 
     job = jobs.from_row(row)
     _record_start(tx, job, now)
     state = tx.one("state_of", plugin=job.plugin)
-    return Claimed(job, state[0] if state else "{}")
+    context = None
+    if job.entered_context_id is not None:
+        context = tx.one("context", id=job.entered_context_id)
+    return Claimed(job, state[0] if state else "{}", context[0] if context else "{}")
 
 
 def _below_cap(tx: Tx, plugin: str, running: int, cap: int) -> bool:

@@ -1,111 +1,215 @@
-"""Jobs that end, or go back, without an attempt's outcome: cancelled, gone, orphaned, retried."""
+"""The end of a job, whoever ends it: settle, cancel, recovery, reload, a limit.
+
+`ended` is the one way. In the same transaction it tells the schedule and the breaker, fires
+the hooks of a root job, and closes scopes upwards: a scope with nothing queued, running or
+open inside has ended; a split that ended well makes its join, once.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from ductile.clock import to_text
+import orjson
+
+from ductile.clock import Ids, to_text
 from ductile.core.breaker import Result
-from ductile.core.lifecycle import RETRIABLE_BY_OPERATOR, edges
-from ductile.model import DEFAULT_BREAKER, BreakerPolicy, Job, JobStatus, Notice
-from ductile.store import breakers, jobs, notices
-from ductile.store.ledger import Tx
+from ductile.core.hook import RootEnd
+from ductile.core.intent import Intent
+from ductile.core.join import EndedJob
+from ductile.core.lifecycle import edges
+from ductile.core.router import SplitScope
+from ductile.model import Job, JobStatus, Notice
+from ductile.store import breakers, jobs, notices, spawn
+from ductile.store.chart import Chart
+from ductile.store.ledger import Row, Tx
+from ductile.store.spawn import Place, Spawned
 
 
-def end_queued(tx: Tx, job: Job, status: JobStatus, reason: str, now: datetime) -> bool:
+@dataclass(frozen=True, slots=True)
+class End:
+    """A job that has come to its end."""
+
+    job_id: str
+    plugin: str
+    command: str
+    attempt: int
+    status: JobStatus
+    at: datetime
+    error: str | None = None
+    duration: float = 0.0
+    cancelled: bool = False
+    timed_out: bool = False
+
+
+def end_queued(
+    tx: Tx, job: Job, status: JobStatus, reason: str, now: datetime, chart: Chart, ids: Ids
+) -> bool:
     """End a job that waits; False where it is no longer waiting."""
     at = to_text(now)
-    ended = tx.run(
-        "end_queued_job", id=job.id, attempt=job.attempt, status=status.value, error=reason, now=at
-    )
-    if ended != 1:
-        return False
-    _transition(tx, job, JobStatus.QUEUED, status, reason, now)
-    last = f"{job.id}-{job.attempt - 1}"
-    if not tx.run("end_last_attempt", id=last, status=status.value, error=reason):
-        _log_without_attempt(tx, job, status, reason, at)
-    row = tx.one("attempts_of", id=job.id)
-    if row is not None and row[7] is not None:
-        # It never ran to an end: that frees a probe's place, and counts for nothing else.
-        scheduled_job_ended(
-            tx,
-            plugin=job.plugin,
-            command=job.command,
-            job_id=job.id,
-            schedule_id=row[7],
-            result=Result.NEITHER,
-            policy=DEFAULT_BREAKER,
-            now=now,
-        )
-    _tell(tx, job, f"job.{status}", status, reason, now)
-    return True
-
-
-def scheduled_job_ended(
-    tx: Tx,
-    *,
-    plugin: str,
-    command: str,
-    job_id: str,
-    schedule_id: str,
-    result: Result,
-    policy: BreakerPolicy,
-    now: datetime,
-) -> None:
-    """What a scheduled job's end means to its entry and its breaker."""
-    if result is Result.SUCCESS:
-        tx.run("entry_succeeded", plugin=plugin, schedule_id=schedule_id, now=to_text(now))
-    breakers.job_ended(
-        tx, plugin=plugin, command=command, job_id=job_id, result=result, policy=policy, now=now
-    )
-
-
-def unstart(tx: Tx, job: Job, now: datetime) -> bool:
-    """Give back a claim whose process never started: its attempt does not count."""
-    if tx.run("unstart_job", id=job.id) != 1:
-        return False
-    _transition(tx, job, JobStatus.RUNNING, JobStatus.QUEUED, "claimed, but never started", now)
-    tx.effects.ready += 1
-    return True
-
-
-def requeue(tx: Tx, job: Job, attempts: int, now: datetime) -> bool:
-    """An operator's retry of a failed or dead job, with `attempts` more tries."""
-    if job.status not in RETRIABLE_BY_OPERATOR:
-        return False
     changed = tx.run(
-        "requeue_job", id=job.id, status=job.status.value, attempt=job.attempt, attempts=attempts
+        "end_queued_job", id=job.id, attempt=job.attempt, status=status.value, error=reason, now=at
     )
     if changed != 1:
         return False
-    reason = "retried by an operator"
-    _transition(tx, job, job.status, JobStatus.QUEUED, reason, now)
-    tx.effects.ready += 1
-    _tell(tx, job, "job.queued", JobStatus.QUEUED, reason, now)
+    _record_end(tx, job.id, job.attempt, status, reason, at)
+    last = f"{job.id}-{job.attempt - 1}"
+    if not tx.run("end_last_attempt", id=last, status=status.value, error=reason):
+        _log_without_attempt(tx, job, status, reason, at)
+    told = {
+        "job_id": job.id,
+        "plugin": job.plugin,
+        "command": job.command,
+        "attempt": job.attempt,
+        "status": status.value,
+        "error": reason,
+    }
+    notices.post(tx, Notice("jobs", f"job.{status}", told), now, job_id=job.id, plugin=job.plugin)
+    end = End(
+        job.id, job.plugin, job.command, job.attempt, status, now, error=reason, cancelled=True
+    )
+    ended(tx, end, chart, ids)
     return True
 
 
-def orphans(tx: Tx, owner: str | None, limit: int) -> list[Job]:
-    """Running jobs of a boot that is no more."""
-    return [jobs.from_row(row) for row in tx.all("orphans", owner=owner, limit=limit)]
+def ended(tx: Tx, end: End, chart: Chart, ids: Ids) -> None:
+    """Everything that a job's end brings with it."""
+    place = tx.one("job_place", id=end.job_id)
+    assert place is not None
+    scope_id, parent_job_id, submitted_by, schedule_id, join_of = place
+    if schedule_id is not None:
+        _tell_schedule(tx, end, schedule_id, chart)
+    if parent_job_id is None and join_of is None and end.plugin in chart.notify:
+        _fire_hooks(tx, end, submitted_by, chart, ids)
+    if scope_id is not None:
+        close_upwards(tx, scope_id, chart, ids, end.at)
 
 
-def queued_of(tx: Tx, plugin: str, limit: int) -> list[Job]:
-    return [jobs.from_row(row) for row in tx.all("queued_of_plugin", plugin=plugin, limit=limit)]
+def write_intents(
+    tx: Tx, intents: tuple[Intent, ...], place: Place, chart: Chart, ids: Ids, now: datetime
+) -> Spawned:
+    """Write what routing decided, and end at once what must not or need not run."""
+    spawned = spawn.write(tx, intents, place, chart, ids, now)
+    for job_id, reason in spawned.over_limit:
+        _end_over_limit(tx, job_id, reason, chart, ids, now)
+    for scope_id, existing in spawned.skipped:
+        reason = f"deduplicated: job {existing} makes it needless"
+        _end_scope(tx, scope_id, "skipped", reason, now)
+    for scope_id in reversed(spawned.scope_ids):
+        close_upwards(tx, scope_id, chart, ids, now)
+    return spawned
 
 
-def _transition(
-    tx: Tx, job: Job, start: JobStatus, end: JobStatus, reason: str, now: datetime
+def close_upwards(tx: Tx, scope_id: str | None, chart: Chart, ids: Ids, now: datetime) -> None:
+    """End the scope if nothing in it can go on, then look at the one around it."""
+    while scope_id is not None:
+        scope = tx.one("scope_locked", id=scope_id)
+        if scope is None or scope[9] in ("ended", "skipped"):
+            return
+        if tx.one("scope_is_busy", id=scope_id) is not None:
+            return
+        parent_id, split, join_always = scope[1], scope[3], scope[7]
+        badly = tx.one("scope_went_badly", id=scope_id) is not None
+        if badly and not (split and join_always):
+            _end_scope(tx, scope_id, "failed", None, now)
+        else:
+            _end_scope(tx, scope_id, "ended", None, now)
+            if split:
+                _join(tx, scope, chart, ids, now)
+        scope_id = parent_id
+
+
+def _end_scope(tx: Tx, scope_id: str, status: str, reason: str | None, now: datetime) -> None:
+    tx.run("end_scope", id=scope_id, status=status, reason=reason, now=to_text(now))
+    row = tx.one("scope_locked", id=scope_id)
+    if row is not None and not row[3]:
+        told = {"instance_id": scope_id, "pipeline": row[2], "status": status, "reason": reason}
+        notice = Notice("pipelines", f"pipeline.{status}", told)
+        notices.post(tx, notice, now, job_id=scope_id)
+
+
+def _join(tx: Tx, scope: Row, chart: Chart, ids: Ids, now: datetime) -> None:
+    """Make what follows the split, in the scope around it; its event's id is the scope's."""
+    scope_id, parent_id, pipeline, split, branch, parent_job_id, hops, _, context_id, _ = scope
+    context = tx.one("context", id=context_id)
+    rows = tx.all("ended_jobs_of_scope", id=scope_id)
+    ends = [
+        EndedJob(id, parent, at, step, JobStatus(status), _result_of(response), bool(joined))
+        for id, parent, at, step, status, response, joined in rows
+    ]
+    entered = SplitScope(
+        pipeline,
+        split,
+        branch,
+        parent_job_id,
+        hops,
+        orjson.loads(context[0]) if context else {},
+    )
+    routing = chart.router.join(entered, ends, now=now, event_id=scope_id)
+    write_intents(
+        tx, routing.intents, Place(parent_id, context_id, join_of=scope_id), chart, ids, now
+    )
+
+
+def _result_of(response: str | None) -> Any:
+    return None if response is None else orjson.loads(response).get("result")
+
+
+def _end_over_limit(
+    tx: Tx, job_id: str, reason: str, chart: Chart, ids: Ids, now: datetime
 ) -> None:
-    edges(start, (end,))
+    job = jobs.load(tx, job_id)
+    if job is not None:
+        end_queued(tx, job, JobStatus.DEAD, reason, now, chart, ids)
+
+
+def _fire_hooks(tx: Tx, end: End, submitted_by: str, chart: Chart, ids: Ids) -> None:
+    log = tx.one("result_of", id=f"{end.job_id}-{end.attempt}")
+    root = RootEnd(
+        job_id=end.job_id,
+        plugin=end.plugin,
+        command=end.command,
+        status=end.status,
+        submitted_by=submitted_by,
+        attempt=end.attempt,
+        error=end.error,
+        duration_ms=round(end.duration * 1000, 3),
+        timed_out=end.timed_out,
+        result=_result_of(log[0]) if log else None,
+    )
+    event_ids = [ids.next() for _ in range(3)]
+    routing = chart.router.hooks(root, now=end.at, event_ids=event_ids)
+    if routing.intents:
+        write_intents(tx, routing.intents, Place(), chart, ids, end.at)
+
+
+def _tell_schedule(tx: Tx, end: End, schedule_id: str, chart: Chart) -> None:
+    result = Result.of(end.status, cancelled=end.cancelled)
+    if result is Result.SUCCESS:
+        at = to_text(end.at)
+        tx.run("entry_succeeded", plugin=end.plugin, schedule_id=schedule_id, now=at)
+    breakers.job_ended(
+        tx,
+        plugin=end.plugin,
+        command=end.command,
+        job_id=end.job_id,
+        result=result,
+        policy=chart.breaker(end.plugin),
+        now=end.at,
+    )
+
+
+def _record_end(tx: Tx, job_id: str, attempt: int, status: JobStatus, reason: str, at: str) -> None:
+    edges(JobStatus.QUEUED, (status,))
     tx.run(
         "insert_transition",
-        job_id=job.id,
-        from_status=start.value,
-        to_status=end.value,
-        attempt=job.attempt,
+        job_id=job_id,
+        from_status=JobStatus.QUEUED.value,
+        to_status=status.value,
+        attempt=attempt,
         reason=reason,
-        now=to_text(now),
+        now=at,
     )
 
 
@@ -131,15 +235,3 @@ def _log_without_attempt(tx: Tx, job: Job, status: JobStatus, reason: str, at: s
         parent_job_id=job.parent_job_id,
         source_event_id=job.source_event_id,
     )
-
-
-def _tell(tx: Tx, job: Job, kind: str, status: JobStatus, reason: str, now: datetime) -> None:
-    told = {
-        "job_id": job.id,
-        "plugin": job.plugin,
-        "command": job.command,
-        "attempt": job.attempt,
-        "status": status.value,
-        "error": reason,
-    }
-    notices.post(tx, Notice("jobs", kind, told), now, job_id=job.id, plugin=job.plugin)

@@ -30,7 +30,7 @@ def enqueue(
     """Add a job to the queue, unless its dedupe key says that it is needless (002 §3.6)."""
     if new.dedupe_key is not None:
         new = replace(new, dedupe_key=without_nul(new.dedupe_key))
-        existing = _duplicate(tx, new, now, dedupe_ttl)
+        existing = duplicate(tx, new, now, dedupe_ttl)
         if existing is not None:
             return existing
     tx.run(
@@ -54,7 +54,8 @@ def enqueue(
     return Enqueued(id, JobStatus.QUEUED)
 
 
-def _duplicate(tx: Tx, new: NewJob, now: datetime, service_ttl: float) -> Enqueued | None:
+def duplicate(tx: Tx, new: NewJob, now: datetime, service_ttl: float) -> Enqueued | None:
+    """The job that makes this one needless, the drop recorded; None where there is none."""
     # Two producers with one key decide one after the other, on any engine.
     tx.hold("dedupe", f"{new.plugin}\x1f{new.command}\x1f{new.dedupe_key}", wait=True)
     ttl = service_ttl if new.dedupe_ttl is None else new.dedupe_ttl
@@ -99,7 +100,19 @@ def from_row(row: Row) -> Job:
         parent_job_id=row[14],
         source_event_id=row[15],
         owner=row[16],
+        hops=row[17],
+        pipeline=row[18],
+        step_path=row[19],
+        branch=row[20],
+        scope_id=row[21],
+        entered_context_id=row[22],
+        join_of=row[23],
     )
+
+
+def load(tx: Tx, job_id: str) -> Job | None:
+    row = tx.one("load_job", id=job_id)
+    return None if row is None else from_row(row)
 
 
 def _moment(text: str | None) -> datetime | None:

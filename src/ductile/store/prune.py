@@ -47,6 +47,8 @@ def batches(retention: Retention, now: datetime) -> list[Callable[[Tx], int]]:
         prune("prune_notices", retention.logs),
         prune("prune_slots", retention.jobs),
         prune("prune_dedupe_drops", retention.jobs),
+        prune("prune_scopes", retention.jobs),
+        prune("prune_contexts", retention.jobs),
         prune("prune_boots", retention.jobs),
         prune("prune_snapshots", retention.jobs),
     ]

@@ -16,6 +16,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         # One writer: nothing to lock, nothing to skip.
         "skip_locked": "",
         "for_update": "",
+        "lock_scope": "",
+        "collate": "",
         "seconds_since_completed": "(julianday(:now) - julianday(completed_at)) * 86400",
     },
     "postgres": {
@@ -26,6 +28,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "big": "BIGINT",
         "skip_locked": "FOR UPDATE SKIP LOCKED",
         "for_update": "FOR UPDATE",
+        "lock_scope": "FOR NO KEY UPDATE",
+        "collate": 'COLLATE "C"',
         "seconds_since_completed": (
             "extract(epoch FROM CAST(:now AS timestamptz) - CAST(completed_at AS timestamptz))"
         ),

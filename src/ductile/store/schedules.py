@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from ductile.clock import from_text, to_text
+from ductile.clock import Ids, from_text, to_text
 from ductile.core import breaker as breakers_core
 from ductile.core import schedule as core
 from ductile.core.schedule import Anchors, Fire, Hold, Reason, Run, Schedule
-from ductile.model import BreakerPolicy, Job, JobStatus, NewJob, SubmittedBy
+from ductile.model import Job, JobStatus, NewJob, SubmittedBy
 from ductile.store import breakers, finish, jobs
+from ductile.store.chart import Chart
 from ductile.store.ledger import Row, Tx
 
 SUPERSEDED = "superseded by a newer schedule slot"
@@ -22,10 +22,7 @@ class FirePolicy:
     """What the configuration says of an entry's plugin."""
 
     max_outstanding: int
-    breaker: BreakerPolicy
-    max_attempts: int
     healthy: bool
-    snapshot_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +91,14 @@ def fire_due(
     tx: Tx,
     schedule: Schedule,
     policy: FirePolicy,
+    chart: Chart,
     *,
     boot: datetime,
     now: datetime,
-    ids: Sequence[str],
+    base_id: str,
 ) -> Fired | None:
     """One round of an entry: its due slots fire, or leave a row that says why not."""
+    ids = Ids(base_id)
     key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
     row = tx.one("entry_for_update", **key)
     if row is None:
@@ -109,8 +108,9 @@ def fire_due(
     passed = [(item.slot, item.reason) for item in decision.passed]
     fired: list[str] = []
     to_kill: list[str] = []
-    for run, job_id in zip(decision.fires, ids, strict=False):
-        verdict = _admit(tx, schedule, run, policy, job_id, now)
+    for run in decision.fires:
+        job_id = ids.next()
+        verdict = _admit(tx, schedule, run, policy, chart, job_id, now)
         if isinstance(verdict, Hold):
             passed.append((run.slot, verdict.reason))
             anchors = core.held(schedule, anchors, run.slot, now)
@@ -119,8 +119,8 @@ def fire_due(
             anchors = core.held(schedule, anchors, run.slot, now)
             continue
         if verdict.cancel_outstanding:
-            to_kill += _cancel_outstanding(tx, schedule, now)
-        _enqueue(tx, schedule, run, policy, job_id, now)
+            to_kill += _cancel_outstanding(tx, schedule, chart, ids, now)
+        _enqueue(tx, schedule, run, chart, job_id, now)
         fired.append(job_id)
         anchors = core.fired(schedule, anchors, run.slot, now)
     for slot, reason in passed:
@@ -130,15 +130,22 @@ def fire_due(
 
 
 def _admit(
-    tx: Tx, schedule: Schedule, run: Run, policy: FirePolicy, job_id: str, now: datetime
+    tx: Tx,
+    schedule: Schedule,
+    run: Run,
+    policy: FirePolicy,
+    chart: Chart,
+    job_id: str,
+    now: datetime,
 ) -> Fire | Hold:
     key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
     outstanding: dict[str, int] = dict(tx.all("entry_outstanding", **key))
     target = {"plugin": schedule.plugin, "command": schedule.command}
     before = breakers.get(tx, **target)
-    count = tx.one("scheduled_outstanding", **target)
+    row = tx.one("scheduled_outstanding", **target)
+    count = row[0] if row else 0
     allowed, after, transition = breakers_core.allow(
-        before, now, policy.breaker, job_id=job_id, outstanding=count[0] if count else 0
+        before, now, chart.breaker(schedule.plugin), job_id=job_id, outstanding=count
     )
     verdict = core.admit(
         schedule,
@@ -155,20 +162,22 @@ def _admit(
 
 
 def _enqueue(
-    tx: Tx, schedule: Schedule, run: Run, policy: FirePolicy, job_id: str, now: datetime
+    tx: Tx, schedule: Schedule, run: Run, chart: Chart, job_id: str, now: datetime
 ) -> None:
     new = NewJob(
         schedule.plugin,
         schedule.command,
         SubmittedBy.SCHEDULER,
         payload=schedule.payload,
-        max_attempts=policy.max_attempts,
+        max_attempts=chart.max_attempts(schedule.plugin),
     )
-    jobs.enqueue(tx, new, id=job_id, now=now, dedupe_ttl=0.0, snapshot_id=policy.snapshot_id)
+    jobs.enqueue(tx, new, id=job_id, now=now, dedupe_ttl=0.0, snapshot_id=chart.snapshot_id)
     tx.run("schedule_job", id=job_id, schedule_id=schedule.id, slot=to_text(run.slot))
 
 
-def _cancel_outstanding(tx: Tx, schedule: Schedule, now: datetime) -> list[str]:
+def _cancel_outstanding(
+    tx: Tx, schedule: Schedule, chart: Chart, ids: Ids, now: datetime
+) -> list[str]:
     """End the entry's queued jobs here; its running ones have to be killed by who runs them."""
     running = []
     for row in tx.all("entry_jobs", plugin=schedule.plugin, schedule_id=schedule.id):
@@ -176,7 +185,7 @@ def _cancel_outstanding(tx: Tx, schedule: Schedule, now: datetime) -> list[str]:
         if job.status is JobStatus.RUNNING:
             running.append(job.id)
         else:
-            finish.end_queued(tx, job, JobStatus.DEAD, SUPERSEDED, now)
+            finish.end_queued(tx, job, JobStatus.DEAD, SUPERSEDED, now, chart, ids)
     return running
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from ductile.clock import to_text
-from ductile.core.breaker import Result
+from ductile.clock import Ids, to_text
 from ductile.core.lifecycle import ENDED, edges
 from ductile.model import JobStatus, Notice, Settlement
-from ductile.store import finish, notices, state
-from ductile.store.ledger import Tx
+from ductile.store import finish, notices, spawn, state
+from ductile.store.chart import Chart
+from ductile.store.finish import End
+from ductile.store.ledger import Row, Tx
+from ductile.store.spawn import Place
 
 
-def settle(tx: Tx, settlement: Settlement) -> Settlement | None:
+def settle(tx: Tx, settlement: Settlement, chart: Chart, base_id: str) -> Settlement | None:
     """Commit the settlement, or the one it names for a refused state update.
 
-    Answers with what was settled; None where somebody else has ended the attempt.
+    Ids of what it makes follow from `base_id`. Answers with what was settled; None where
+    somebody else has ended the attempt.
     """
+    ids = Ids(base_id)
     new_state = None
     if settlement.state_updates is not None and settlement.otherwise is not None:
         new_state = state.updated(tx, settlement)
@@ -45,19 +49,50 @@ def settle(tx: Tx, settlement: Settlement) -> Settlement | None:
             job_id=settlement.job_id,
             now=now,
         )
-    if settlement.status in ENDED and row[7] is not None:
-        finish.scheduled_job_ended(
+    _tell(tx, settlement)
+    _go_on(tx, settlement, row, chart, ids)
+    return settlement
+
+
+def _go_on(tx: Tx, settlement: Settlement, row: Row, chart: Chart, ids: Ids) -> None:
+    """The step's own context, what its events set going, and its end."""
+    context_id = row[8]
+    if settlement.context is not None:
+        spawn.context(
             tx,
-            plugin=settlement.plugin,
-            command=settlement.command,
-            job_id=settlement.job_id,
-            schedule_id=row[7],
-            result=Result.of(settlement.status, cancelled=settlement.cancelled),
-            policy=settlement.breaker,
+            id=settlement.job_id,
+            parent_id=row[8],
+            pipeline=row[9],
+            step_id=row[10],
+            accumulated=settlement.context,
             now=settlement.at,
         )
-    _tell(tx, settlement)
-    return settlement
+        context_id = settlement.job_id
+        tx.run("set_context", id=settlement.job_id, context_id=context_id)
+    if settlement.intents:
+        place = Place(row[7], context_id)
+        finish.write_intents(tx, settlement.intents, place, chart, ids, settlement.at)
+    for item in settlement.unrouted:
+        told = {"event_id": item.event_id, "pipeline": item.pipeline, "reason": item.reason}
+        notice = Notice("events", "event.unrouted", told)
+        notices.post(tx, notice, settlement.at, job_id=settlement.job_id)
+    if settlement.status in ENDED:
+        finish.ended(tx, _end(settlement), chart, ids)
+
+
+def _end(settlement: Settlement) -> End:
+    return End(
+        settlement.job_id,
+        settlement.plugin,
+        settlement.command,
+        settlement.attempt,
+        settlement.status,
+        settlement.at,
+        error=settlement.error,
+        duration=settlement.duration,
+        cancelled=settlement.cancelled,
+        timed_out=settlement.path[0] is JobStatus.TIMED_OUT,
+    )
 
 
 def logged_status(settlement: Settlement) -> JobStatus:

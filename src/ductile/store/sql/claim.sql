@@ -39,7 +39,8 @@ UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
 WHERE id = :id AND status = 'queued'
 RETURNING id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,
           created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
-          source_event_id, owner;
+          source_event_id, owner, hops, pipeline, step_path, branch, scope_id,
+       entered_context_id, join_of;
 
 -- name: due_retries
 -- Clear the waiting mark of what is due; small batches keep the writer free.

@@ -19,7 +19,8 @@ SELECT DISTINCT owner FROM job_queue WHERE status = 'running';
 -- Running jobs of a boot that is no more, the oldest first.
 SELECT id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,
        created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
-       source_event_id, owner
+       source_event_id, owner, hops, pipeline, step_path, branch, scope_id,
+       entered_context_id, join_of
 FROM job_queue
 WHERE status = 'running' AND (owner = :owner OR (owner IS NULL AND CAST(:owner AS TEXT) IS NULL))
 ORDER BY seq LIMIT :limit;
@@ -41,7 +42,8 @@ SELECT DISTINCT plugin FROM job_queue WHERE status = 'queued';
 -- name: queued_of_plugin
 SELECT id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,
        created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
-       source_event_id, owner
+       source_event_id, owner, hops, pipeline, step_path, branch, scope_id,
+       entered_context_id, join_of
 FROM job_queue WHERE status = 'queued' AND plugin = :plugin ORDER BY seq LIMIT :limit;
 
 -- name: requeue_job
@@ -58,3 +60,13 @@ SELECT id FROM config_snapshots WHERE config_hash = :config_hash;
 INSERT INTO config_snapshots (id, config_hash, config, secret_fingerprints, created_at)
 VALUES (:id, :config_hash, :config, :secret_fingerprints, :now)
 ON CONFLICT (config_hash) DO NOTHING;
+
+-- name: load_job
+SELECT id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,
+       created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
+       source_event_id, owner, hops, pipeline, step_path, branch, scope_id,
+       entered_context_id, join_of
+FROM job_queue WHERE id = :id;
+
+-- name: result_of
+SELECT result FROM job_log WHERE id = :id;

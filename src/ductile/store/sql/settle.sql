@@ -9,7 +9,7 @@ WHERE id = :id AND status = 'running' AND attempt = :attempt
 
 -- name: attempts_of
 SELECT attempt, max_attempts, submitted_by, created_at, started_at, parent_job_id,
-       source_event_id, schedule_id
+       source_event_id, scope_id, entered_context_id, pipeline, step_path
 FROM job_queue WHERE id = :id;
 
 -- name: insert_transition

@@ -1,0 +1,80 @@
+"""What a succeeded job sets going: its events, routed, as intents of its settlement."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+import orjson
+
+from ductile.clock import Ids
+from ductile.core.entering import Switched, outgoing, switch_event
+from ductile.core.prepare import Entered
+from ductile.core.protocol import Response
+from ductile.core.router import Done, Router
+from ductile.model import Event, Job, Settlement
+
+
+def emit(
+    settlement: Settlement,
+    job: Job,
+    response: Response,
+    entered: Entered,
+    router: Router,
+    now: datetime,
+    ids: Ids,
+) -> Settlement:
+    """The settlement with what the response's events lead to, and the step's own context."""
+    if not response.events and not job.pipeline:
+        return settlement
+    events = outgoing(
+        response.events,
+        source=job.plugin,
+        in_pipeline=bool(job.pipeline),
+        entered=entered.payload,
+        result=response.result,
+        now=now,
+        event_ids=[ids.next() for _ in range(max(1, len(response.events)))],
+    )
+    return _routed(settlement, job, entered, events, router)
+
+
+def emit_switch(
+    settlement: Settlement,
+    job: Job,
+    switched: Switched,
+    entered: Entered,
+    router: Router,
+    now: datetime,
+    ids: Ids,
+) -> Settlement:
+    """The same for a judged `if`, which has no process and no response."""
+    event = switch_event(switched, entered.payload, now, ids.next())
+    return _routed(settlement, job, entered, (event,), router)
+
+
+def _routed(
+    settlement: Settlement, job: Job, entered: Entered, events: tuple[Event, ...], router: Router
+) -> Settlement:
+    context = entered.accumulated if entered.accumulated is not None else entered.inherited
+    done = Done(
+        job_id=job.id,
+        plugin=job.plugin,
+        submitted_by=job.submitted_by,
+        hops=job.hops,
+        context=context or {},
+        pipeline=job.pipeline,
+        step_path=job.step_path,
+        branch=job.branch,
+    )
+    routing = router.route(done, events)
+    return replace(
+        with_context(settlement, entered), intents=routing.intents, unrouted=routing.unrouted
+    )
+
+
+def with_context(settlement: Settlement, entered: Entered) -> Settlement:
+    """The settlement with the step's own context row, where it stands in a pipeline."""
+    if entered.accumulated is None:
+        return settlement
+    return replace(settlement, context=orjson.dumps(entered.accumulated).decode())

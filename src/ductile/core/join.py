@@ -1,0 +1,83 @@
+"""The end of a split: which of its jobs were last, and what the step after it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ductile.core.values import size_of
+from ductile.model import MIB, JobStatus, Json
+
+MAX_JOIN = MIB
+BAD = frozenset({JobStatus.FAILED, JobStatus.DEAD})
+"""The ends that stop a chain, unless the split says `join: always`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """A job of a split's scope, or of a scope inside it, after all of them have ended."""
+
+    job_id: str
+    parent_job_id: str | None
+    branch: str
+    """Its branch of each scope around it, outermost first, joined by `/`."""
+    step_path: str
+    status: JobStatus
+    result: Json
+    """The response's `result` field."""
+    joined: bool = False
+    """Whether a scope around it, below the one that ends, has gone on to its own join."""
+
+
+def inner_branch(branch: str, label: str) -> str:
+    """The branch of a job inside branch `label` of a split that stands in `branch`."""
+    return f"{branch}/{label}" if branch else label
+
+
+def last_jobs(jobs: Sequence[EndedJob]) -> tuple[EndedJob, ...]:
+    """Those that nothing in the scope came after."""
+    parents = {job.parent_job_id for job in jobs}
+    return tuple(job for job in jobs if job.job_id not in parents and not job.joined)
+
+
+def join_payload(
+    jobs: Sequence[EndedJob], *, branch: str = "", labels: Sequence[str] = ()
+) -> dict[str, Json]:
+    """What the join gets: an entry for each last job, and how many of them ended badly.
+
+    `branch` is where the split itself stands, `labels` are its branches in order. Where all
+    is more than 1 MiB the largest results are left out; `job_id` finds them.
+    """
+    order = {label: number for number, label in enumerate(labels)}
+    last = last_jobs(jobs)
+    entries = [
+        {
+            "branch": _label(job.branch, branch),
+            "step": job.step_path,
+            "job_id": job.job_id,
+            "status": job.status.value,
+            "result": job.result,
+        }
+        for job in last
+    ]
+    entries.sort(key=lambda e: (order.get(e["branch"], len(order)), e["step"], e["job_id"]))
+    failed = sum(job.status in BAD for job in last)
+    return {"branches": _trimmed(entries), "failed": failed}
+
+
+def _label(branch: str, around: str) -> str:
+    inside = branch[len(around) + 1 :] if around else branch
+    return inside.partition("/")[0]
+
+
+def _trimmed(entries: Iterable[dict[str, Json]]) -> list[dict[str, Json]]:
+    kept = list(entries)
+    sizes = [size_of(entry["result"]) for entry in kept]
+    # The frame of an entry: its keys and small fields, and the comma after it.
+    total = size_of([{**entry, "result": None} for entry in kept]) + sum(sizes) + 64
+    for index in sorted(range(len(kept)), key=lambda index: sizes[index], reverse=True):
+        if total <= MAX_JOIN:
+            break
+        kept[index] = {key: value for key, value in kept[index].items() if key != "result"}
+        total -= sizes[index]
+    return kept

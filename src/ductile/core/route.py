@@ -1,0 +1,85 @@
+"""`routes:`: plugin, event type, plugin. Exact matches only; each match makes a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ductile.core.node import COMMAND
+from ductile.core.steps import nearest
+from ductile.core.values import shown
+from ductile.errors import Path, Problem, Severity
+from ductile.model import Json
+
+KEYS = ("from", "event_type", "to")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    source: str
+    event_type: str
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    routes: tuple[Route, ...]
+    warnings: tuple[Problem, ...] = ()
+
+
+def compile_routes(
+    raw: Sequence[Mapping[str, Json]],
+    plugins: Mapping[str, frozenset[str]],
+    *,
+    sources: frozenset[str] = frozenset(),
+    at: Path = ("routes",),
+) -> Routes | list[Problem]:
+    """Compile a config's routes, or list every problem; one written twice counts once.
+
+    `sources` are names besides plugins that an event may come from. A target that has no
+    `handle` is a warning: its jobs will fail and say so.
+    """
+    problems: list[Problem] = []
+    routes: dict[Route, None] = {}
+    for index, item in enumerate(raw):
+        route = _read(item, (*at, index), plugins, sources, problems)
+        if route in routes:
+            message = "a second time the same route: it counts once"
+            problems.append(Problem(message, (*at, index), severity=Severity.WARNING))
+        elif route is not None:
+            routes[route] = None
+    if any(problem.severity is Severity.ERROR for problem in problems):
+        return problems
+    return Routes(tuple(routes), tuple(problems))
+
+
+def _read(
+    raw: Json,
+    at: Path,
+    plugins: Mapping[str, frozenset[str]],
+    sources: frozenset[str],
+    problems: list[Problem],
+) -> Route | None:
+    if not isinstance(raw, Mapping):
+        problems.append(Problem("a route must be a mapping", at, found=shown(raw)))
+        return None
+    texts = {}
+    for key in KEYS:
+        value = raw.get(key)
+        if isinstance(value, str) and value:
+            texts[key] = value
+        else:
+            found = None if value is None else shown(value)
+            problems.append(Problem(f"a route needs `{key}:`", (*at, key), found=found))
+    for key in ("from", "to"):
+        name = texts.get(key)
+        if name is None or name in plugins or (key == "from" and name in sources):
+            continue
+        close, found = nearest(name, plugins), shown(name)
+        problems.append(Problem("an unknown plugin", (*at, key), found=found, nearest=close))
+    if len(texts) < len(KEYS):
+        return None
+    if COMMAND not in plugins.get(texts["to"], {COMMAND}):
+        message = f"{texts['to']} has no command `handle`: its jobs will fail"
+        problems.append(Problem(message, (*at, "to"), severity=Severity.WARNING))
+    return Route(texts["from"], texts["event_type"], texts["to"])

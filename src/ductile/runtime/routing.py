@@ -1,0 +1,84 @@
+"""Routes and pipelines of a configuration, compiled against the plugins that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ductile.config import Loaded
+from ductile.core.pipeline import Compiled, compile_pipelines
+from ductile.core.route import Routes, compile_routes
+from ductile.core.router import Router
+from ductile.core.router import build as build_router
+from ductile.errors import ConfigError, Problem, Severity
+from ductile.plugins.registry import Registry
+
+
+class _AnyCommand(frozenset[str]):
+    """The commands of a plugin that is there but not loaded: nobody can say which."""
+
+    def __contains__(self, command: object) -> bool:
+        return True
+
+
+def compile_router(loaded: Loaded, registry: Registry) -> tuple[Router, tuple[Problem, ...]]:
+    """The router and its warnings; `ConfigError` with every problem and its place."""
+    settings = loaded.settings
+    document = settings.model_dump(mode="json", by_alias=True, exclude_none=True)
+    plugins: dict[str, frozenset[str]] = {
+        name: frozenset(command.name for command in plugin.manifest.commands)
+        for name, plugin in registry.plugins.items()
+    }
+    absent = {refusal.name for refusal in registry.refused} | registry.disabled
+    for name in absent - plugins.keys():
+        plugins[name] = _AnyCommand()
+    sources = frozenset(_webhook_names(document))
+    pipelines = compile_pipelines(
+        document.get("pipelines", []),
+        plugins,
+        instances=frozenset(instance.name for instance in settings.instances),
+        sources=sources,
+        max_hops=settings.service.max_hops,
+    )
+    routes = compile_routes(document.get("routes", []), plugins, sources=sources)
+    found = [*_problems(pipelines), *_problems(routes), *_relays(document)]
+    located = tuple(_located(problem, loaded) for problem in found)
+    if any(problem.severity is Severity.ERROR for problem in located):
+        raise ConfigError([p for p in located if p.severity is Severity.ERROR])
+    assert isinstance(pipelines, Compiled)
+    assert isinstance(routes, Routes)
+    return build_router(routes.routes, pipelines, settings.service.max_hops), located
+
+
+def _problems(result: Compiled | Routes | list[Problem]) -> Sequence[Problem]:
+    return result if isinstance(result, list) else result.warnings
+
+
+def _located(problem: Problem, loaded: Loaded) -> Problem:
+    file, line, column = loaded.locate(problem.path)
+    return replace(problem, file=file, line=line, column=column)
+
+
+def _webhook_names(document: dict[str, object]) -> list[str]:
+    webhooks = document.get("webhooks")
+    endpoints = webhooks.get("endpoints", []) if isinstance(webhooks, dict) else []
+    return [str(e.get("name") or str(e.get("path", "")).rpartition("/")[2]) for e in endpoints]
+
+
+def _relays(document: dict[str, object]) -> list[Problem]:
+    """Relay steps need the courier, which this version does not have."""
+    found: list[Problem] = []
+
+    def look(value: object, path: tuple[str | int, ...]) -> None:
+        if isinstance(value, dict):
+            if "relay" in value:
+                message = "this version cannot relay to another gateway yet"
+                found.append(Problem(message, (*path, "relay")))
+            for key, item in value.items():
+                look(item, (*path, key))
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                look(item, (*path, index))
+
+    look(document.get("pipelines", []), ("pipelines",))
+    return found

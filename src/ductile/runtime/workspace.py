@@ -1,0 +1,91 @@
+"""One directory a job, cloned on every hop, so that no branch can change another's files."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from ductile.model import Job
+
+FICLONE = 0x40049409
+"""The ioctl by which a file system shares a file's blocks until one side is written."""
+
+
+class Workspaces:
+    """`wanted` says whether the jobs of a pipeline have one; '' is a job outside pipelines."""
+
+    def __init__(
+        self, root: Path, wanted: Callable[[str], bool], *, hardlink: bool = False
+    ) -> None:
+        self._root, self._wanted = root, wanted
+        self._copy = _link if hardlink else _clone
+
+    def provide(self, job: Job) -> str | None:
+        """The job's directory, fresh for this attempt: a clone of its parent's, or empty."""
+        if not self._wanted(job.pipeline):
+            return None
+        own = self.path(job.id)
+        making = own.with_name(f".{own.name}")
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for leftover in (making, own):
+            shutil.rmtree(leftover, ignore_errors=True)
+        parent = self.path(job.parent_job_id) if job.parent_job_id else None
+        if parent is not None and parent.is_dir():
+            shutil.copytree(parent, making, symlinks=True, copy_function=self._copy)
+        else:
+            making.mkdir(mode=0o700)
+        making.chmod(0o700)
+        # Complete or absent: a crash half-way leaves a name that nobody looks for.
+        making.rename(own)
+        return str(own)
+
+    def path(self, job_id: str) -> Path:
+        """Where a job's files are. An id that would leave the directory has no such place."""
+        if job_id in ("", ".", "..") or "/" in job_id or "\0" in job_id:
+            raise ValueError(f"{job_id!r} is no job id")
+        return self._root / job_id
+
+    def sweep(self, now: datetime, retention: float, in_use: Callable[[str], bool]) -> int:
+        """Remove directories whose job nobody needs and that are past retention."""
+        if not self._root.is_dir():
+            return 0
+        removed = 0
+        before = (now - timedelta(seconds=retention)).timestamp()
+        for entry in os.scandir(self._root):
+            with contextlib.suppress(FileNotFoundError):
+                old = entry.stat(follow_symlinks=False).st_mtime < before
+                if old and not in_use(entry.name.lstrip(".")):
+                    if entry.is_dir(follow_symlinks=False):
+                        shutil.rmtree(entry.path, ignore_errors=True)
+                    else:
+                        os.unlink(entry.path)  # noqa: PTH108 - a scandir entry is a path
+                    removed += 1
+        return removed
+
+
+def _link(source: str, target: str) -> str:
+    if stat.S_ISLNK(os.lstat(source).st_mode):
+        return shutil.copy2(source, target, follow_symlinks=False)
+    os.link(source, target)
+    return target
+
+
+def _clone(source: str, target: str) -> str:
+    """Share the blocks where the file system can; else copy."""
+    mode = os.lstat(source).st_mode
+    if not stat.S_ISREG(mode):
+        # A socket or FIFO means nothing in another job's directory.
+        return shutil.copy2(source, target, follow_symlinks=False) if stat.S_ISLNK(mode) else target
+    with open(source, "rb") as reader, open(target, "wb") as writer:  # noqa: PTH123
+        try:
+            fcntl.ioctl(writer.fileno(), FICLONE, reader.fileno())
+        except OSError:
+            shutil.copyfileobj(reader, writer)
+    shutil.copystat(source, target)
+    return target

@@ -1,0 +1,34 @@
+"""What transactions need to know of the configuration: routes, attempts, hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ductile.core.pipeline import Compiled
+from ductile.core.router import Router, build
+from ductile.model import DEFAULT_BREAKER, BreakerPolicy
+
+
+def _no_routes() -> Router:
+    return build((), Compiled({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One configuration, as the ledger's transactions see it."""
+
+    router: Router = field(default_factory=_no_routes)
+    attempts: Mapping[str, int] = field(default_factory=dict)
+    """Attempts of each plugin's jobs; absent is the default of 4."""
+    breakers: Mapping[str, BreakerPolicy] = field(default_factory=dict)
+    notify: frozenset[str] = frozenset()
+    """Plugins whose root jobs fire hooks."""
+    dedupe_ttl: float = 86_400.0
+    snapshot_id: str | None = None
+
+    def max_attempts(self, plugin: str) -> int:
+        return self.attempts.get(plugin, 4)
+
+    def breaker(self, plugin: str) -> BreakerPolicy:
+        return self.breakers.get(plugin, DEFAULT_BREAKER)

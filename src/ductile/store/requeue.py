@@ -1,0 +1,70 @@
+"""Jobs that go back to the queue without an outcome: given back by a crash, or retried."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from ductile.clock import to_text
+from ductile.core.lifecycle import RETRIABLE_BY_OPERATOR, edges
+from ductile.model import Job, JobStatus, Notice
+from ductile.store import jobs, notices
+from ductile.store.ledger import Tx
+
+
+def unstart(tx: Tx, job: Job, now: datetime) -> bool:
+    """Give back a claim whose process never started: its attempt does not count."""
+    if tx.run("unstart_job", id=job.id) != 1:
+        return False
+    _record(tx, job, JobStatus.RUNNING, "claimed, but never started", now)
+    return True
+
+
+def retry(tx: Tx, job: Job, attempts: int, now: datetime) -> bool:
+    """An operator's retry of a failed or dead job, with `attempts` more tries.
+
+    The scopes that failed with it are open again: when it succeeds, their joins run.
+    """
+    if job.status not in RETRIABLE_BY_OPERATOR:
+        return False
+    changed = tx.run(
+        "requeue_job", id=job.id, status=job.status.value, attempt=job.attempt, attempts=attempts
+    )
+    if changed != 1:
+        return False
+    _reopen_scopes(tx, job.scope_id)
+    _record(tx, job, job.status, "retried by an operator", now)
+    told = {"job_id": job.id, "plugin": job.plugin, "command": job.command, "status": "queued"}
+    notices.post(tx, Notice("jobs", "job.queued", told), now, job_id=job.id, plugin=job.plugin)
+    return True
+
+
+def _reopen_scopes(tx: Tx, scope_id: str | None) -> None:
+    while scope_id is not None:
+        scope = tx.one("scope_locked", id=scope_id)
+        if scope is None:
+            return
+        tx.run("reopen_scope", id=scope_id)
+        scope_id = scope[1]
+
+
+def _record(tx: Tx, job: Job, start: JobStatus, reason: str, now: datetime) -> None:
+    edges(start, (JobStatus.QUEUED,))
+    tx.run(
+        "insert_transition",
+        job_id=job.id,
+        from_status=start.value,
+        to_status=JobStatus.QUEUED.value,
+        attempt=job.attempt,
+        reason=reason,
+        now=to_text(now),
+    )
+    tx.effects.ready += 1
+
+
+def orphans(tx: Tx, owner: str | None, limit: int) -> list[Job]:
+    """Running jobs of a boot that is no more."""
+    return [jobs.from_row(row) for row in tx.all("orphans", owner=owner, limit=limit)]
+
+
+def queued_of(tx: Tx, plugin: str, limit: int) -> list[Job]:
+    return [jobs.from_row(row) for row in tx.all("queued_of_plugin", plugin=plugin, limit=limit)]

@@ -1,0 +1,205 @@
+"""Writing what routing decided: jobs, scopes and contexts, in the transaction at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import orjson
+
+from ductile.clock import Ids, to_text
+from ductile.core.entering import payload_column
+from ductile.core.intent import Intent, OpenScope, SpawnJob, StartPipeline
+from ductile.core.protocol import without_nul
+from ductile.model import NewJob, Notice
+from ductile.store import jobs, notices
+from ductile.store.chart import Chart
+from ductile.store.ledger import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a chain goes on: its scope, and the context that its jobs enter with."""
+
+    scope_id: str | None = None
+    context_id: str | None = None
+    join_of: str | None = None
+
+
+@dataclass(slots=True)
+class Spawned:
+    """What was written, and what the caller has to see to: ends, and scopes to look at."""
+
+    job_ids: list[str] = field(default_factory=list)
+    scope_ids: list[str] = field(default_factory=list)
+    over_limit: list[tuple[str, str]] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    """Instances whose first step was deduplicated: (scope, existing job)."""
+
+
+def write(
+    tx: Tx, intents: Sequence[Intent], place: Place, chart: Chart, ids: Ids, now: datetime
+) -> Spawned:
+    """All of it; an event that has made a job already makes it no second time."""
+    spawned = Spawned()
+    for intent in intents:
+        if isinstance(intent, StartPipeline):
+            _start(tx, intent, chart, ids, now, spawned)
+        elif isinstance(intent, OpenScope):
+            _open(tx, intent, place, chart, ids, now, spawned)
+        else:
+            _job(tx, intent, place, chart, ids, now, spawned)
+    return spawned
+
+
+def _start(
+    tx: Tx, intent: StartPipeline, chart: Chart, ids: Ids, now: datetime, spawned: Spawned
+) -> None:
+    scope_id = ids.next()
+    context(
+        tx,
+        id=scope_id,
+        parent_id=None,
+        pipeline=intent.pipeline,
+        step_id=None,
+        accumulated=orjson.dumps(intent.context(scope_id)).decode(),
+        now=now,
+    )
+    _scope(tx, scope_id, Place(None, scope_id), intent.pipeline, now)
+    spawned.scope_ids.append(scope_id)
+    place = Place(scope_id, scope_id)
+    for child in intent.children:
+        if isinstance(child, OpenScope):
+            _open(tx, child, place, chart, ids, now, spawned)
+        else:
+            existing = _job(tx, child, place, chart, ids, now, spawned)
+            if existing is not None:
+                spawned.skipped.append((scope_id, existing))
+
+
+def _open(
+    tx: Tx,
+    intent: OpenScope,
+    place: Place,
+    chart: Chart,
+    ids: Ids,
+    now: datetime,
+    spawned: Spawned,
+) -> None:
+    scope_id = ids.next()
+    _scope(tx, scope_id, place, intent.pipeline, now, intent)
+    spawned.scope_ids.append(scope_id)
+    inner = Place(scope_id, place.context_id)
+    for child in intent.children:
+        if isinstance(child, OpenScope):
+            _open(tx, child, inner, chart, ids, now, spawned)
+        else:
+            _job(tx, child, inner, chart, ids, now, spawned)
+
+
+def _scope(
+    tx: Tx,
+    id: str,
+    around: Place,
+    pipeline: str,
+    now: datetime,
+    split: OpenScope | None = None,
+) -> None:
+    tx.run(
+        "insert_scope",
+        id=id,
+        parent_id=around.scope_id,
+        pipeline=pipeline,
+        split=split.split if split else "",
+        branch=split.branch if split else "",
+        parent_job_id=split.parent_job_id if split else None,
+        hops=split.hops if split else 0,
+        join_always=int(split.join_always) if split else 0,
+        context_id=around.context_id,
+        join_of=around.join_of,
+        now=to_text(now),
+    )
+
+
+def _job(
+    tx: Tx,
+    intent: SpawnJob,
+    place: Place,
+    chart: Chart,
+    ids: Ids,
+    now: datetime,
+    spawned: Spawned,
+) -> str | None:
+    """Queue the job; the id of the one that makes it needless, if its dedupe key says so."""
+    if intent.dedupe_key is not None:
+        new = NewJob(
+            intent.plugin, intent.command, intent.submitted_by, dedupe_key=intent.dedupe_key
+        )
+        existing = jobs.duplicate(tx, new, now, chart.dedupe_ttl)
+        if existing is not None:
+            return existing.job_id
+    job_id = ids.next()
+    in_scope = bool(intent.pipeline)
+    column = without_nul(payload_column(intent.command, intent.event))
+    added = tx.run(
+        "insert_routed_job",
+        id=job_id,
+        plugin=intent.plugin,
+        command=intent.command,
+        payload=orjson.dumps(column).decode(),
+        max_attempts=chart.max_attempts(intent.plugin),
+        submitted_by=intent.submitted_by.value,
+        dedupe_key=intent.dedupe_key,
+        now=to_text(now),
+        parent_job_id=intent.parent_job_id,
+        source_event_id=intent.event.event_id,
+        snapshot_id=chart.snapshot_id,
+        context_id=place.context_id,
+        hops=intent.hops,
+        pipeline=intent.pipeline,
+        step_path=intent.step_path,
+        branch=intent.branch,
+        scope_id=place.scope_id if in_scope else None,
+        join_of=place.join_of,
+        replay_of=None,
+    )
+    if not added:
+        return None
+    spawned.job_ids.append(job_id)
+    if intent.dead is not None:
+        spawned.over_limit.append((job_id, intent.dead))
+    else:
+        tx.effects.ready += 1
+    told = {
+        "job_id": job_id,
+        "plugin": intent.plugin,
+        "command": intent.command,
+        "status": "queued",
+        "pipeline": intent.pipeline or None,
+        "step": intent.step_path or None,
+        "parent_job_id": intent.parent_job_id,
+    }
+    notices.post(tx, Notice("jobs", "job.queued", told), now, job_id=job_id, plugin=intent.plugin)
+    return None
+
+
+def context(
+    tx: Tx,
+    *,
+    id: str,
+    parent_id: str | None,
+    pipeline: str | None,
+    step_id: str | None,
+    accumulated: str,
+    now: datetime,
+) -> None:
+    tx.run(
+        "insert_context",
+        id=id,
+        parent_id=parent_id,
+        pipeline=pipeline,
+        step_id=step_id,
+        accumulated=accumulated,
+        now=to_text(now),
+    )

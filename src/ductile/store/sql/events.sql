@@ -1,0 +1,131 @@
+-- name: insert_routed_job
+-- A job that an event makes. No row means that this event has made it already.
+INSERT INTO job_queue (id, plugin, command, payload, status, attempt, max_attempts,
+                       submitted_by, dedupe_key, created_at, parent_job_id, source_event_id,
+                       enqueued_snapshot_id, event_context_id, entered_context_id, hops,
+                       pipeline, step_path, branch, scope_id, join_of, replay_of)
+VALUES (:id, :plugin, :command, :payload, 'queued', 1, :max_attempts, :submitted_by,
+        :dedupe_key, :now, :parent_job_id, :source_event_id, :snapshot_id, :context_id,
+        :context_id, :hops, :pipeline, :step_path, :branch, :scope_id, :join_of, :replay_of)
+ON CONFLICT DO NOTHING;
+
+-- name: insert_context
+INSERT INTO event_context (id, parent_id, pipeline_name, step_id, accumulated_json, created_at)
+VALUES (:id, :parent_id, :pipeline, :step_id, :accumulated, :now)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: context
+SELECT accumulated_json FROM event_context WHERE id = :id;
+
+-- name: contexts
+SELECT id, parent_id, pipeline_name, step_id, accumulated_json, created_at
+FROM event_context WHERE id IN (SELECT event_context_id FROM job_queue WHERE id = :job_id);
+
+-- name: set_context
+UPDATE job_queue SET event_context_id = :context_id WHERE id = :id;
+
+-- name: insert_scope
+INSERT INTO scopes (id, parent_id, pipeline, split, branch, parent_job_id, hops, join_always,
+                    context_id, join_of, created_at)
+VALUES (:id, :parent_id, :pipeline, :split, :branch, :parent_job_id, :hops, :join_always,
+        :context_id, :join_of, :now);
+
+-- name: scope_locked
+SELECT id, parent_id, pipeline, split, branch, parent_job_id, hops, join_always, context_id,
+       status
+FROM scopes WHERE id = :id @lock_scope@;
+
+-- name: scope
+SELECT * FROM scopes WHERE id = :id;
+
+-- name: scope_is_busy
+-- A statement of its own, after the lock, so that it sees what the last holder committed.
+SELECT 1 WHERE EXISTS (SELECT 1 FROM job_queue WHERE scope_id = :id
+                       AND status IN ('queued', 'running', 'timed_out'))
+            OR EXISTS (SELECT 1 FROM scopes WHERE parent_id = :id AND status = 'open');
+
+-- name: scope_went_badly
+SELECT 1 WHERE EXISTS (SELECT 1 FROM job_queue WHERE scope_id = :id
+                       AND status IN ('failed', 'dead'))
+            OR EXISTS (SELECT 1 FROM scopes WHERE parent_id = :id AND status = 'failed');
+
+-- name: end_scope
+UPDATE scopes SET status = :status, ended_at = :now, reason = :reason
+WHERE id = :id AND status IN ('open', 'failed');
+
+-- name: reopen_scope
+UPDATE scopes SET status = 'open', ended_at = NULL, reason = NULL
+WHERE id = :id AND status IN ('failed', 'skipped');
+
+-- name: ended_jobs_of_scope
+-- The jobs of a scope and of the scopes inside it, each with its last attempt's response.
+WITH RECURSIVE inside(id, joined) AS (
+  SELECT CAST(:id AS TEXT) @collate@, 0
+  UNION ALL
+  SELECT s.id, CASE WHEN inside.joined = 1 THEN 1
+                    WHEN EXISTS (SELECT 1 FROM job_queue k WHERE k.join_of = s.id) THEN 1
+                    WHEN EXISTS (SELECT 1 FROM scopes k WHERE k.join_of = s.id) THEN 1
+                    ELSE 0 END
+  FROM scopes s JOIN inside ON s.parent_id = inside.id
+)
+SELECT j.id, j.parent_job_id, j.branch, j.step_path, j.status, l.result, inside.joined
+FROM inside JOIN job_queue j ON j.scope_id = inside.id
+LEFT JOIN job_log l ON l.job_id = j.id AND l.attempt = j.attempt
+ORDER BY j.seq;
+
+-- name: job_place
+-- Where a job stands, for whoever ends it.
+SELECT scope_id, parent_job_id, submitted_by, schedule_id, join_of
+FROM job_queue WHERE id = :id;
+
+-- name: jobs_of_scope
+SELECT * FROM job_queue WHERE scope_id = :id ORDER BY seq;
+
+-- name: lineage
+-- The whole graph that a job belongs to: from its root down. Bounded, for loops end by hops.
+WITH RECURSIVE up(id, parent, depth) AS (
+  SELECT id, parent_job_id, 0 FROM job_queue WHERE id = :id
+  UNION ALL
+  SELECT j.id, j.parent_job_id, up.depth + 1 FROM job_queue j JOIN up ON j.id = up.parent
+  WHERE up.depth < 1000
+), root(id) AS (
+  SELECT id FROM up ORDER BY depth DESC LIMIT 1
+), down(id) AS (
+  SELECT id FROM root
+  UNION
+  SELECT j.id FROM job_queue j JOIN down ON j.parent_job_id = down.id
+)
+SELECT j.* FROM job_queue j JOIN down ON down.id = j.id ORDER BY j.seq LIMIT :limit;
+
+-- name: logs_of_jobs
+SELECT job_id, attempt, status, started_at, completed_at, duration_ms, last_error, result
+FROM job_log WHERE job_id = :id ORDER BY attempt;
+
+-- name: notices_of_job
+SELECT id, topic, type, payload, created_at FROM notices WHERE job_id = :id ORDER BY id LIMIT 200;
+
+-- name: drops_onto
+SELECT dedupe_key, submitted_by, created_at FROM dedupe_drops
+WHERE existing_job_id = :id ORDER BY id DESC LIMIT 20;
+
+-- name: prune_contexts
+-- Those that no job and no scope names any more.
+DELETE FROM event_context WHERE id IN (
+  SELECT c.id FROM event_context c
+  WHERE c.created_at < :before
+    AND NOT EXISTS (SELECT 1 FROM job_queue j WHERE j.id = c.id)
+    AND NOT EXISTS (SELECT 1 FROM scopes s WHERE s.id = c.id)
+    AND NOT EXISTS (SELECT 1 FROM event_context child WHERE child.parent_id = c.id)
+  ORDER BY c.created_at LIMIT :limit);
+
+-- name: prune_scopes
+DELETE FROM scopes WHERE id IN (
+  SELECT s.id FROM scopes s
+  WHERE s.ended_at IS NOT NULL AND s.ended_at < :before
+    AND NOT EXISTS (SELECT 1 FROM job_queue j WHERE j.scope_id = s.id)
+    AND NOT EXISTS (SELECT 1 FROM scopes child WHERE child.parent_id = s.id)
+  ORDER BY s.ended_at LIMIT :limit);
+
+-- name: workspace_in_use
+SELECT 1 FROM job_queue WHERE (id = :id OR parent_job_id = :id)
+  AND status IN ('queued', 'running') LIMIT 1;

@@ -1,0 +1,31 @@
+"""A start does not wait for what it does not need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = """
+import sys, pathlib
+from ductile.config import load
+load(pathlib.Path(sys.argv[1]), environ={})
+print(*sys.modules)
+"""
+NOT_NEEDED = {
+    "asyncio",
+    "cronsim",
+    "difflib",
+    "ductile.clock",
+    "ductile.config.schema",
+    "ductile.config.starter",
+    "ductile.core.cron",
+    "http.client",
+}
+
+
+def test_a_small_configuration_loads_without_what_it_does_not_use(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("plugins: {p: {schedules: [{every: 5m}]}}")
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert NOT_NEEDED & set(loaded) == set()

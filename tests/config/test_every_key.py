@@ -1,0 +1,223 @@
+"""Every key that there is, and every one of them wrong."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ductile.config.problems import known_keys
+from ductile.errors import ConfigError, Problem
+from tests.config.conftest import Home
+
+EVERY_KEY: dict[str, Any] = {
+    "include": [],
+    "environment_vars": {"include": []},
+    "plugins_dir": "a",
+    "database": {"dir": "x"},
+    "log_level": "info",
+    "tcc_paths": ["/x"],
+    "service": {
+        "name": "x",
+        "tick_interval": "60s",
+        "log_level": "info",
+        "log_format": "json",
+        "max_workers": 1,
+        "strict_mode": False,
+        "plugin_env_passthrough": ["A"],
+        "shutdown_grace": "1s",
+        "max_hops": 3,
+        "workspace_clone": "copy",
+        "plugin_facts_retention": "1d",
+        "dedupe_ttl": "1h",
+        "job_log_retention": "1d",
+        "job_queue_retention": "1d",
+        "job_transitions_retention": "1d",
+        "job_attempts_retention": "1d",
+        "breaker_transitions_retention": "1d",
+        "workspace_retention": "1d",
+        "workspaces": True,
+        "allow_symlinks": True,
+    },
+    "state": {"dir": "x"},
+    "plugin_roots": ["p"],
+    "plugins": {
+        "p": {
+            "enabled": True,
+            "uses": "q",
+            "config": {"a": 1},
+            "schedule": {"every": "5m", "preferred_window": {"start": "06:00", "end": "07:00"}},
+            "schedules": [
+                {
+                    "id": "b",
+                    "cron": "* * * * *",
+                    "payload": {},
+                    "jitter": "1s",
+                    "only_between": "06:00-07:00",
+                    "timezone": "UTC",
+                    "not_on": [1],
+                    "catch_up": "skip",
+                    "if_running": "skip",
+                    "command": "poll",
+                },
+                {"id": "c", "at": "2026-01-01T00:00:00Z"},
+                {"id": "d", "after": "1s"},
+            ],
+            "retry": {"max_attempts": 1, "backoff_base": "1s"},
+            "timeouts": {"poll": "1s"},
+            "circuit_breaker": {"threshold": 1, "reset_after": "1s"},
+            "max_outstanding_polls": 1,
+            "parallelism": 1,
+            "notify_on_complete": True,
+        }
+    },
+    "routes": [{"from": "a", "event_type": "b", "to": "c"}],
+    "pipelines": [
+        {
+            "name": "a",
+            "on": "x",
+            "from_plugin": "p",
+            "if": {"path": "a"},
+            "max_depth": 1,
+            "execution_mode": "async",
+            "timeout": "1s",
+            "workspace": True,
+            "steps": [
+                {
+                    "id": "a",
+                    "uses": "b",
+                    "with": {"a": 1},
+                    "baggage": {"a": "b"},
+                    "on_events": {"x": ["y"]},
+                    "if": {"a": 1},
+                },
+                {"call": "x"},
+                {"join": "always", "split": [{"steps": [{"uses": "a"}]}]},
+                {"relay": {"to": "a", "event": "b", "dedupe_key": "c", "with": {}, "baggage": {}}},
+            ],
+        }
+    ],
+    "api": {
+        "enabled": True,
+        "listen": "a:1",
+        "auth": {"tokens": [{"token": "abc", "scopes": ["*"], "name": "x"}]},
+        "max_concurrent_sync": 1,
+        "max_sync_timeout": "1s",
+        "allowed_origins": ["a"],
+        "allowed_hosts": ["a"],
+        "metrics": "public",
+    },
+    "webhooks": {
+        "listen": "a:1",
+        "endpoints": [
+            {
+                "path": "/a",
+                "plugin": "p",
+                "name": "n",
+                "secret": "s",
+                "secret_ref": "t",
+                "signature_header": "X",
+                "max_body_size": "1MB",
+                "provider": "github",
+            }
+        ],
+        "allowed_hosts": ["x"],
+    },
+    "tokens": [{"name": "t", "key": "k", "scopes": ["*"], "created_at": "x", "description": "y"}],
+    "instances": [
+        {
+            "name": "i",
+            "enabled": True,
+            "base_url": "http://x",
+            "ingress_path": "/i",
+            "secret_ref": "t",
+            "secret": "s",
+            "key_id": "k",
+            "timeout": "1s",
+            "allow": ["a"],
+        }
+    ],
+    "remote_ingress": {
+        "listen_path": "/i",
+        "max_body_size": 1,
+        "allowed_clock_skew": "1s",
+        "require_key_id": True,
+        "peers": [
+            {
+                "name": "p",
+                "enabled": True,
+                "secret_ref": "t",
+                "secret": "s",
+                "key_id": "k",
+                "accept": ["a"],
+                "baggage": {"allow": ["a"]},
+            }
+        ],
+    },
+    "gateway": {"open": True, "allowed_networks": ["10.0.0.0/8"]},
+}
+ODD: list[Any] = [None, [], {"a": 1}, [None], "", "x", -1, "${NOPE}", 10**30]
+UNTOLD = ("nput should", "alue should")
+
+
+def paths(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    items = node.items() if isinstance(node, dict) else enumerate(node)
+    for key, value in items:
+        yield (*path, key)
+        if isinstance(value, dict | list):
+            yield from paths(value, (*path, key))
+
+
+def test_every_key_is_taken(home: Home) -> None:
+    assert home.load(json.dumps(EVERY_KEY)).warnings == ()
+
+
+@pytest.mark.parametrize("section", sorted(EVERY_KEY))
+def test_no_odd_value_is_more_than_a_problem(home: Home, section: str) -> None:
+    untold: list[Problem] = []
+    for path in paths({section: EVERY_KEY[section]}):
+        for odd in ODD:
+            document = {section: copy.deepcopy(EVERY_KEY[section])}
+            target: Any = document
+            for part in path[:-1]:
+                target = target[part]
+            target[path[-1]] = odd
+            try:
+                home.load(json.dumps(document))
+            except ConfigError as error:
+                untold += [
+                    problem
+                    for problem in error.problems
+                    if not problem.line or any(words in problem.message for words in UNTOLD)
+                ]
+    assert untold == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        (),
+        ("service",),
+        ("plugins", "p"),
+        ("plugins", "p", "retry"),
+        ("plugins", "p", "circuit_breaker"),
+        ("routes", 0),
+        ("pipelines", 0),
+        ("api",),
+        ("webhooks",),
+        ("webhooks", "endpoints", 0),
+        ("instances", 0),
+        ("remote_ingress",),
+        ("remote_ingress", "peers", 0),
+        ("gateway",),
+    ],
+)
+def test_the_list_above_is_complete(path: tuple[Any, ...]) -> None:
+    node: Any = EVERY_KEY
+    for part in path:
+        node = node[part]
+    missing = known_keys(path) - set(node)
+    assert missing <= {"on-hook", "path", "url", "scopes_file", "scopes_hash"}

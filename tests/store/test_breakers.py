@@ -1,0 +1,248 @@
+"""The breaker's row and history, as scheduled jobs end; on both engines."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+
+from ductile.core.breaker import Result, State
+from ductile.model import BreakerPolicy, Ending, Outcome
+from ductile.store import breakers
+from ductile.store.ledger import Ledger
+from ductile.store.postgres import PostgresLedger
+from tests.conftest import CountingEntropy, FakeClock
+from tests.store.test_queue import BAD, OK, RULES
+from tests.store.test_schedules import MINUTELY, POLICY, Timer
+
+PATIENT = BreakerPolicy(threshold=3, reset_after=1800.0)
+LATE = Outcome(Ending.TIMED_OUT, duration=60.0)
+
+
+@pytest.fixture
+def t(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> Timer:
+    timer = Timer(ledger, clock, entropy)
+    timer.begin()
+    return timer
+
+
+def scheduled(t: Timer, *outcomes: Outcome, attempts: int = 1) -> list[str]:
+    """One scheduled job after the other, each ending so; their ids."""
+    policy = replace(POLICY, breaker=PATIENT, max_attempts=attempts)
+    ids = []
+    for outcome in outcomes:
+        [id] = t.after(60, policy=policy).job_ids
+        t.end(t.must_take(), outcome, replace(RULES, breaker=PATIENT))
+        ids.append(id)
+    return ids
+
+
+def state(t: Timer, command: str = "poll") -> tuple[State, int]:
+    for row in t.ledger.read(lambda tx: tx.dicts("breakers", plugin="echo")):
+        if row["command"] == command:
+            return State(row["state"]), row["failure_count"]
+    return State.CLOSED, 0
+
+
+def history(t: Timer) -> list[dict[str, Any]]:
+    rows = t.ledger.read(lambda tx: tx.dicts("breaker_transitions", plugin="echo", limit=100))
+    return rows[::-1]
+
+
+def test_a_plugin_that_nobody_counted_is_closed(t: Timer) -> None:
+    assert state(t) == (State.CLOSED, 0)
+    assert history(t) == []
+
+
+def test_it_can_be_looked_at_on_a_snapshot_that_changes_nothing(t: Timer) -> None:
+    found = t.ledger.read(lambda tx: breakers.get(tx, "echo", "poll"))
+    assert (found.state, found.failure_count) == (State.CLOSED, 0)
+
+
+def test_failures_are_counted_and_below_the_threshold_change_nothing(t: Timer) -> None:
+    scheduled(t, BAD, BAD)
+    assert (state(t), history(t)) == ((State.CLOSED, 2), [])
+
+
+@pytest.mark.parametrize("outcome", [BAD, LATE], ids=["failed", "timed_out"])
+def test_as_many_failures_in_a_row_as_the_threshold_open_it(t: Timer, outcome: Outcome) -> None:
+    ids = scheduled(t, outcome, outcome, outcome)
+    assert state(t) == (State.OPEN, 3)
+    [row] = history(t)
+    assert (row["from_state"], row["to_state"]) == ("closed", "open")
+    assert (row["reason"], row["job_id"], row["failure_count"]) == (
+        "failure_threshold",
+        ids[-1],
+        3,
+    )
+
+
+def test_a_success_begins_the_count_anew(t: Timer) -> None:
+    scheduled(t, BAD, BAD, OK, BAD, BAD)
+    assert state(t) == (State.CLOSED, 2)
+
+
+def test_jobs_are_counted_and_not_attempts(t: Timer) -> None:
+    [_] = t.after(60, policy=replace(POLICY, max_attempts=4)).job_ids
+    for _ in range(3):
+        t.end(t.must_take(), BAD, replace(RULES, breaker=PATIENT))
+        t.clock.advance(3600)
+        t.ledger.write(lambda tx: tx.run("due_retries", now="9999", limit=10))
+    assert state(t) == (State.CLOSED, 0)
+    t.end(t.must_take(), BAD, replace(RULES, breaker=PATIENT))
+    assert state(t) == (State.CLOSED, 1)
+
+
+def test_jobs_of_other_producers_do_not_count(t: Timer) -> None:
+    for _ in range(5):
+        t.put(max_attempts=1)
+        t.end(t.must_take(), BAD, replace(RULES, breaker=PATIENT))
+    assert state(t) == (State.CLOSED, 0)
+
+
+def test_success_of_another_producers_job_does_not_close_it(t: Timer) -> None:
+    scheduled(t, BAD, BAD, BAD)
+    t.put()
+    t.end(t.must_take(), OK, replace(RULES, breaker=PATIENT))
+    assert state(t)[0] is State.OPEN
+
+
+def test_commands_are_counted_apart(t: Timer) -> None:
+    scheduled(t, BAD, BAD, BAD)
+    assert state(t, "sync") == (State.CLOSED, 0)
+
+
+def test_every_change_is_recorded_and_told(t: Timer) -> None:
+    ids = scheduled(t, BAD, BAD, BAD)
+    t.clock.advance(1800)
+    ids += scheduled(t, BAD)
+    t.clock.advance(1800)
+    ids += scheduled(t, OK)
+    assert [(r["from_state"], r["to_state"], r["reason"], r["job_id"]) for r in history(t)] == [
+        ("closed", "open", "failure_threshold", ids[2]),
+        ("open", "half_open", "cooldown_elapsed", ids[3]),
+        ("half_open", "open", "failure_threshold", ids[3]),
+        ("open", "half_open", "cooldown_elapsed", ids[4]),
+        ("half_open", "closed", "success", ids[4]),
+    ]
+    told = t.ledger.read(lambda tx: tx.all("notices_after", after=0, limit=1000))
+    kinds = [row[2] for row in told if row[1] == "breakers"]
+    assert kinds == [
+        "breaker.open",
+        "breaker.half_open",
+        "breaker.open",
+        "breaker.half_open",
+        "breaker.closed",
+    ]
+
+
+def test_a_change_commits_with_the_job_that_caused_it_or_not_at_all(t: Timer) -> None:
+    scheduled(t, BAD, BAD)
+
+    def work(tx: Any) -> None:
+        breakers.job_ended(
+            tx,
+            plugin="echo",
+            command="poll",
+            job_id="x",
+            result=Result.FAILURE,
+            policy=PATIENT,
+            now=t.clock.now(),
+        )
+        raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError):
+        t.ledger.write(work)
+    assert (state(t), history(t)) == ((State.CLOSED, 2), [])
+
+
+def test_a_reset_closes_it_and_forgets_what_was_counted(t: Timer) -> None:
+    scheduled(t, BAD, BAD, BAD)
+    t.clock.advance(1)
+    assert t.ledger.write(lambda tx: breakers.reset(tx, "echo", t.clock.now())) == ["poll"]
+    assert state(t) == (State.CLOSED, 0)
+    assert history(t)[-1]["reason"] == "manual_reset"
+    assert len(t.after(60).job_ids) == 1
+
+
+def test_a_reset_of_a_closed_one_forgets_the_count_and_records_no_change(t: Timer) -> None:
+    scheduled(t, BAD, BAD)
+    assert t.ledger.write(lambda tx: breakers.reset(tx, "echo", t.clock.now())) == []
+    assert (state(t), history(t)) == ((State.CLOSED, 0), [])
+
+
+def test_a_reset_leaves_other_plugins_alone(t: Timer) -> None:
+    scheduled(t, BAD, BAD, BAD)
+    assert t.ledger.write(lambda tx: breakers.reset(tx, "other", t.clock.now())) == []
+    assert state(t)[0] is State.OPEN
+
+
+def test_a_reset_closes_the_breaker_of_every_command(t: Timer) -> None:
+    for command in ("poll", "sync"):
+        schedule = t.begin(replace(MINUTELY, id=command, command=command))
+        for _ in range(2):
+            assert len(t.after(60, schedule).job_ids) == 1
+            t.finish(BAD)
+    assert t.ledger.write(lambda tx: breakers.reset(tx, "echo", t.clock.now())) == ["poll", "sync"]
+
+
+def test_an_open_breaker_is_counted_once_a_plugin(t: Timer) -> None:
+    scheduled(t, BAD, BAD, BAD)
+    row = t.ledger.read(lambda tx: tx.one("open_breakers"))
+    assert row == (1,)
+
+
+def test_two_jobs_that_fail_at_once_are_two_failures(t: Timer) -> None:
+    """Also the first two of all, when there is no row yet that one could wait for."""
+    other_began, errors = threading.Event(), list[BaseException]()
+
+    def ended(tx: Any, id: str) -> None:
+        breakers.job_ended(
+            tx,
+            plugin="echo",
+            command="poll",
+            job_id=id,
+            result=Result.FAILURE,
+            policy=PATIENT,
+            now=t.clock.now(),
+        )
+
+    def second() -> None:
+        def work(tx: Any) -> None:
+            other_began.set()
+            ended(tx, "b")
+
+        try:
+            t.ledger.write(work)
+        except BaseException as error:  # noqa: BLE001 - told below
+            errors.append(error)
+
+    thread = threading.Thread(target=second)
+
+    def first(tx: Any) -> None:
+        ended(tx, "a")
+        if not thread.is_alive():
+            thread.start()
+        if isinstance(t.ledger, PostgresLedger):
+            assert other_began.wait(10)
+            until_somebody_waits(t.ledger.url)
+
+    t.ledger.write(first)
+    thread.join(20)
+    assert errors == []
+    assert state(t) == (State.CLOSED, 2)
+
+
+def until_somebody_waits(url: str) -> None:
+    give_up = time.monotonic() + 10
+    query = (
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    with psycopg.connect(url, autocommit=True) as connection:
+        while not (connection.execute(query).fetchone() or (0,))[0]:
+            assert time.monotonic() < give_up, "nobody waits"

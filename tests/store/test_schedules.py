@@ -1,0 +1,533 @@
+"""A slot fires at most once, and one that does not fire says why; on both engines."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from ductile.clock import to_text
+from ductile.core.schedule import (
+    CATCH_UP_MOST,
+    PASSED_LISTED,
+    After,
+    At,
+    CatchUp,
+    Cron,
+    Every,
+    IfRunning,
+    Reason,
+    Schedule,
+    next_due,
+)
+from ductile.core.window import Window
+from ductile.model import BreakerPolicy
+from ductile.store import schedules
+from ductile.store.ledger import Ledger
+from ductile.store.schedules import Fired, FirePolicy
+from tests.conftest import CountingEntropy, FakeClock
+from tests.store.test_queue import BAD, OK, RULES, Queue
+
+UTC_ZONE = ZoneInfo("UTC")
+MINUTELY = Schedule("echo", "default", Every(60.0), UTC_ZONE)
+BREAKER = BreakerPolicy(threshold=2, reset_after=1800.0)
+POLICY = FirePolicy(
+    max_outstanding=1,
+    breaker=BREAKER,
+    max_attempts=1,
+    healthy=True,
+    snapshot_id=None,
+)
+
+
+class Timer(Queue):
+    """The scheduler's own transactions beside the rooms, called by hand."""
+
+    boot: datetime
+
+    def begin(self, schedule: Schedule = MINUTELY, rule: str = "r") -> Schedule:
+        """As a start does; the entry is seen, for the first time or again."""
+        self.boot = self.clock.now()
+        self.ledger.write(lambda tx: schedules.ensure(tx, schedule, rule, self.boot, self.boot))
+        return schedule
+
+    def fire(
+        self,
+        schedule: Schedule = MINUTELY,
+        policy: FirePolicy = POLICY,
+        ledger: Ledger | None = None,
+    ) -> Fired:
+        now, boot = self.clock.now(), self.boot
+        ids = [self.entropy.uuid() for _ in range(CATCH_UP_MOST)]
+        fired = (ledger or self.ledger).write(
+            lambda tx: schedules.fire_due(tx, schedule, policy, boot=boot, now=now, ids=ids)
+        )
+        assert fired is not None
+        return fired
+
+    def after(self, seconds: float, schedule: Schedule = MINUTELY, **more: Any) -> Fired:
+        self.clock.advance(seconds)
+        return self.fire(schedule, **more)
+
+    def slots(self, schedule: Schedule = MINUTELY) -> list[dict[str, Any]]:
+        key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
+        return self.ledger.read(lambda tx: tx.dicts("slots_since", since="", **key))
+
+    def reasons(self, schedule: Schedule = MINUTELY) -> list[str | None]:
+        return [row["reason"] for row in self.slots(schedule)]
+
+    def count(self) -> int:
+        row = self.ledger.read(lambda tx: tx.one("queue_depth"))
+        assert row is not None
+        return int(row[0])
+
+    def finish(self, outcome: Any = OK) -> str:
+        claimed = self.must_take()
+        self.end(claimed, outcome, replace(RULES, breaker=BREAKER))
+        return claimed.job.id
+
+
+@pytest.fixture
+def t(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> Timer:
+    return Timer(ledger, clock, entropy)
+
+
+def test_an_entry_fires_one_interval_after_it_was_first_seen(t: Timer) -> None:
+    t.begin()
+    assert t.after(59.9).job_ids == ()
+    assert len(t.after(0.1).job_ids) == 1
+
+
+def test_what_is_fired_is_a_job_of_the_scheduler(t: Timer) -> None:
+    schedule = t.begin(replace(MINUTELY, command="sync", payload={"n": 1}))
+    [id] = t.after(60, schedule, policy=replace(POLICY, max_attempts=7)).job_ids
+    job = t.job(id)
+    assert (job["plugin"], job["command"], job["payload"]) == ("echo", "sync", {"n": 1})
+    assert (job["submitted_by"], job["status"], job["max_attempts"]) == ("scheduler", "queued", 7)
+    assert job["schedule_id"] == "default"
+    assert job["slot"] == "2026-02-08T10:01:00.000000Z"
+
+
+def test_a_fired_slot_names_its_job(t: Timer) -> None:
+    t.begin()
+    [id] = t.after(60).job_ids
+    [row] = t.slots()
+    assert (row["slot"], row["job_id"], row["reason"], row["status"]) == (
+        "2026-02-08T10:01:00.000000Z",
+        id,
+        None,
+        "queued",
+    )
+
+
+def test_a_round_that_is_run_again_fires_nothing(t: Timer) -> None:
+    t.begin()
+    t.after(60)
+    assert t.fire().job_ids == ()
+    assert t.count() == 1
+
+
+def test_an_entry_that_nobody_has_seen_fires_nothing(t: Timer) -> None:
+    t.boot = t.clock.now()
+    now = t.clock.now()
+    assert (
+        t.ledger.write(
+            lambda tx: schedules.fire_due(tx, MINUTELY, POLICY, boot=now, now=now, ids=["x"])
+        )
+        is None
+    )
+
+
+def test_many_schedulers_at_one_slot_fire_it_once(
+    t: Timer, open_ledger: Callable[[], Ledger]
+) -> None:
+    """Several nodes on one database; on SQLite one process has the file, with many threads."""
+    t.begin()
+    t.clock.advance(60)
+    ledgers = [t.ledger if t.ledger.engine == "sqlite" else open_ledger() for _ in range(4)]
+    barrier = threading.Barrier(len(ledgers))
+    fired: list[str] = []
+    sets = [[f"{node}-{n}" for n in range(3)] for node in range(len(ledgers))]
+
+    def work(node: int) -> None:
+        barrier.wait(10)
+        found = ledgers[node].write(
+            lambda tx: schedules.fire_due(
+                tx, MINUTELY, POLICY, boot=t.boot, now=t.clock.now(), ids=sets[node]
+            )
+        )
+        assert found is not None
+        fired.extend(found.job_ids)
+
+    threads = [threading.Thread(target=work, args=(node,)) for node in range(len(ledgers))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(fired) == 1
+    assert t.count() == 1
+
+
+def test_a_fire_that_is_rolled_back_leaves_neither_slot_nor_job(t: Timer) -> None:
+    t.begin()
+    t.clock.advance(60)
+    now = t.clock.now()
+
+    def work(tx: Any) -> None:
+        schedules.fire_due(tx, MINUTELY, POLICY, boot=t.boot, now=now, ids=["lost"])
+        raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError):
+        t.ledger.write(work)
+    assert (t.slots(), t.count()) == ([], 0)
+    assert len(t.fire().job_ids) == 1
+
+
+def test_a_slot_that_a_clock_set_back_brings_up_again_does_not_fire_again(t: Timer) -> None:
+    hourly = t.begin(replace(MINUTELY, rule=Cron("0 * * * *")))
+    t.clock.advance(3600)
+    assert len(t.fire(hourly).job_ids) == 1
+    t.finish()
+    t.clock.moment -= timedelta(minutes=30)
+    assert t.fire(hourly).job_ids == ()
+    assert t.after(30 * 60, hourly).job_ids == ()
+    assert len(t.slots(hourly)) == 1
+    assert len(t.after(3600, hourly).job_ids) == 1
+
+
+def test_a_slot_that_fired_keeps_its_job_whatever_is_said_of_it_later(t: Timer) -> None:
+    t.begin()
+    [id] = t.after(60).job_ids
+    key = {"plugin": "echo", "schedule_id": "default", "slot": t.slots()[0]["slot"]}
+    t.ledger.write(lambda tx: tx.run("slot_passed", reason="running", now="x", **key))
+    assert (t.slots()[0]["job_id"], t.slots()[0]["reason"]) == (id, None)
+
+
+def test_a_slot_that_was_held_may_fire_later(t: Timer) -> None:
+    once = t.begin(replace(MINUTELY, rule=At(t.clock.now() + timedelta(seconds=60))))
+    unhealthy = replace(POLICY, healthy=False)
+    assert t.after(60, once, policy=unhealthy).passed[0][1] is Reason.UNHEALTHY
+    due = next_due(once, t.fire(once, unhealthy).anchors, t.clock.now())
+    assert due is not None
+    t.clock.advance((due - t.clock.now()).total_seconds())
+    assert len(t.fire(once).job_ids) == 1
+
+
+# Why a slot is not fired
+
+
+def test_a_slot_is_held_while_the_entrys_job_is_queued(t: Timer) -> None:
+    t.begin()
+    t.after(60)
+    assert t.after(60).job_ids == ()
+    assert t.reasons() == [None, "running"]
+
+
+def test_a_slot_is_held_while_the_entrys_job_runs(t: Timer) -> None:
+    t.begin()
+    t.after(60)
+    t.must_take()
+    assert t.after(60).job_ids == ()
+    assert t.reasons() == [None, "running"]
+
+
+def test_a_slot_is_held_while_the_entrys_job_waits_for_its_retry(t: Timer) -> None:
+    t.begin()
+    t.after(60, policy=replace(POLICY, max_attempts=4))
+    t.finish(BAD)
+    assert t.after(60).job_ids == ()
+
+
+def test_a_job_that_has_ended_holds_nothing(t: Timer) -> None:
+    t.begin()
+    t.after(60)
+    t.finish()
+    assert len(t.after(60).job_ids) == 1
+
+
+def test_as_many_jobs_may_be_outstanding_as_the_config_says(t: Timer) -> None:
+    t.begin()
+    policy = replace(POLICY, max_outstanding=2)
+    assert [len(t.after(60, policy=policy).job_ids) for _ in range(3)] == [1, 1, 0]
+
+
+def test_each_entry_counts_its_own_jobs(t: Timer) -> None:
+    other = replace(MINUTELY, id="other")
+    t.begin()
+    t.begin(other)
+    t.clock.advance(60)
+    assert len(t.fire().job_ids) == len(t.fire(other).job_ids) == 1
+
+
+def test_jobs_of_other_producers_hold_nothing(t: Timer) -> None:
+    t.begin()
+    t.put()
+    assert len(t.after(60).job_ids) == 1
+
+
+def test_with_queue_a_running_job_holds_nothing_and_a_queued_one_does(t: Timer) -> None:
+    schedule = t.begin(replace(MINUTELY, if_running=IfRunning.QUEUE))
+    t.after(60, schedule)
+    t.must_take()
+    assert len(t.after(60, schedule).job_ids) == 1
+    assert t.after(60, schedule).job_ids == ()
+    assert t.reasons(schedule) == [None, None, "running"]
+
+
+def test_with_cancel_a_queued_job_is_dead_and_the_new_one_takes_its_place(t: Timer) -> None:
+    schedule = t.begin(replace(MINUTELY, if_running=IfRunning.CANCEL))
+    [old] = t.after(60, schedule).job_ids
+    fired = t.after(60, schedule)
+    assert (len(fired.job_ids), fired.to_kill) == (1, ())
+    job = t.job(old)
+    assert (job["status"], job["last_error"]) == ("dead", schedules.SUPERSEDED)
+    assert t.must_take().job.id == fired.job_ids[0]
+
+
+def test_with_cancel_a_running_job_is_named_to_be_killed(t: Timer) -> None:
+    schedule = t.begin(replace(MINUTELY, if_running=IfRunning.CANCEL))
+    [old] = t.after(60, schedule).job_ids
+    t.must_take()
+    fired = t.after(60, schedule)
+    assert (len(fired.job_ids), fired.to_kill) == (1, (old,))
+    assert t.job(old)["status"] == "running"
+
+
+def test_with_cancel_a_job_that_waits_for_its_retry_is_dead_too(t: Timer) -> None:
+    schedule = t.begin(replace(MINUTELY, if_running=IfRunning.CANCEL))
+    [old] = t.after(60, schedule, policy=replace(POLICY, max_attempts=4)).job_ids
+    t.finish(BAD)
+    t.after(60, schedule)
+    job = t.job(old)
+    assert (job["status"], job["next_retry_at"]) == ("dead", None)
+
+
+def test_a_superseded_job_does_not_count_against_its_plugin(t: Timer) -> None:
+    schedule = t.begin(replace(MINUTELY, if_running=IfRunning.CANCEL))
+    for _ in range(5):
+        assert len(t.after(60, schedule).job_ids) == 1
+    assert t.reasons(schedule) == [None] * 5
+
+
+def test_an_unhealthy_plugin_is_not_scheduled(t: Timer) -> None:
+    t.begin()
+    fired = t.after(60, policy=replace(POLICY, healthy=False))
+    assert (fired.job_ids, t.reasons()) == ((), ["unhealthy"])
+
+
+def test_a_cron_slot_outside_the_window_says_window(t: Timer) -> None:
+    window = Window.parse("12:00-14:00", UTC_ZONE)
+    schedule = t.begin(replace(MINUTELY, rule=Cron("0 * * * *"), window=window))
+    t.after(3600, schedule)
+    assert t.reasons(schedule) == ["window"]
+
+
+def test_a_cron_slot_on_a_barred_day_says_weekday(t: Timer) -> None:
+    window = Window.parse(None, UTC_ZONE, [t.clock.now().isoweekday()])
+    schedule = t.begin(replace(MINUTELY, rule=Cron("0 * * * *"), window=window))
+    t.after(3600, schedule)
+    assert t.reasons(schedule) == ["weekday"]
+
+
+def test_a_paused_entry_fires_nothing_and_says_so(t: Timer) -> None:
+    t.begin()
+    assert t.ledger.write(lambda tx: schedules.pause(tx, "echo", "default", paused=True))
+    t.after(60)
+    assert t.reasons() == ["paused"]
+    assert t.ledger.write(lambda tx: schedules.pause(tx, "echo", "default", paused=False))
+    assert len(t.after(60).job_ids) == 1
+
+
+def test_a_pause_outlives_a_restart_and_a_new_rule(t: Timer) -> None:
+    t.begin()
+    t.ledger.write(lambda tx: schedules.pause(tx, "echo", "default", paused=True))
+    t.begin(replace(MINUTELY, rule=Every(30.0)), rule="other")
+    assert t.after(60).job_ids == ()
+
+
+def test_there_is_nothing_to_pause_in_an_entry_that_is_not_there(t: Timer) -> None:
+    assert not t.ledger.write(lambda tx: schedules.pause(tx, "echo", "nosuch", paused=True))
+
+
+# The breaker's part
+
+
+def trip(t: Timer) -> None:
+    """Two failed jobs in a row open it."""
+    t.begin()
+    for _ in range(2):
+        assert len(t.after(60).job_ids) == 1
+        t.finish(BAD)
+
+
+def test_an_open_breaker_holds_the_slot(t: Timer) -> None:
+    trip(t)
+    assert t.after(60).job_ids == ()
+    assert t.reasons()[-1] == "breaker_open"
+
+
+def test_after_its_time_one_probe_is_let_through_and_no_more(t: Timer) -> None:
+    trip(t)
+    policy = replace(POLICY, max_outstanding=10)
+    assert len(t.after(1800, policy=policy).job_ids) == 1
+    assert t.after(60, policy=policy).job_ids == ()
+    assert t.reasons()[-1] == "breaker_open"
+
+
+def test_a_probe_that_succeeds_closes_it(t: Timer) -> None:
+    trip(t)
+    t.after(1800)
+    t.finish()
+    assert len(t.after(60).job_ids) == 1
+
+
+def test_a_probe_that_fails_opens_it_for_its_whole_time_again(t: Timer) -> None:
+    trip(t)
+    t.after(1800)
+    t.finish(BAD)
+    assert t.after(1799).job_ids == ()
+    assert len(t.after(61).job_ids) == 1
+
+
+def test_a_probe_that_was_cancelled_gives_its_place_to_the_next(t: Timer) -> None:
+    schedule = replace(MINUTELY, if_running=IfRunning.CANCEL)
+    trip(t)
+    [probe] = t.after(1800, schedule).job_ids
+    t.ledger.write(
+        lambda tx: tx.run(
+            "end_queued_job",
+            id=probe,
+            attempt=1,
+            status="dead",
+            error="x",
+            now=to_text(t.clock.now()),
+        )
+    )
+    assert len(t.after(60, schedule).job_ids) == 1
+
+
+def test_a_probe_is_not_spent_on_a_slot_that_is_held_for_another_reason(t: Timer) -> None:
+    trip(t)
+    t.after(1800, policy=replace(POLICY, healthy=False))
+    assert t.reasons()[-1] == "unhealthy"
+    row = t.ledger.read(lambda tx: tx.dicts("breakers", plugin="echo"))[0]
+    assert (row["state"], row["probe_job_id"]) == ("open", None)
+
+
+# Catching up
+
+
+def test_by_default_only_the_newest_of_missed_slots_fires(t: Timer) -> None:
+    t.begin()
+    fired = t.after(600)
+    assert len(fired.job_ids) == 1
+    assert t.reasons() == ["catch_up_skipped"] * 9 + [None]
+
+
+def test_run_once_makes_up_with_one_run_that_the_poll_guard_does_not_hold(t: Timer) -> None:
+    schedule = t.begin(replace(MINUTELY, catch_up=CatchUp.RUN_ONCE))
+    t.after(60, schedule)
+    assert len(t.after(600, schedule).job_ids) == 1
+    assert t.count() == 2
+
+
+def test_run_all_makes_up_for_each(t: Timer) -> None:
+    schedule = t.begin(replace(MINUTELY, catch_up=CatchUp.RUN_ALL))
+    fired = t.after(600, schedule)
+    assert len(fired.job_ids) == len(set(fired.job_ids)) == 10
+    assert t.reasons(schedule) == [None] * 10
+
+
+def test_run_all_makes_up_for_a_hundred_at_most(t: Timer) -> None:
+    schedule = t.begin(replace(MINUTELY, catch_up=CatchUp.RUN_ALL))
+    assert len(t.after(10 * 365 * 86_400, schedule).job_ids) == CATCH_UP_MOST
+    assert t.count() == CATCH_UP_MOST
+    assert t.fire(schedule).job_ids == ()
+
+
+def test_ten_years_of_missed_slots_leave_a_days_worth_of_rows(t: Timer) -> None:
+    t.begin()
+    assert len(t.after(10 * 365 * 86_400).job_ids) == 1
+    assert len(t.slots()) == PASSED_LISTED + 1
+
+
+def test_cron_makes_up_for_nothing(t: Timer) -> None:
+    schedule = t.begin(replace(MINUTELY, rule=Cron("* * * * *"), catch_up=CatchUp.RUN_ALL))
+    assert len(t.after(600, schedule).job_ids) == 1
+
+
+# One-shots
+
+
+def test_at_fires_once_and_stays_spent_after_a_restart(t: Timer) -> None:
+    once = t.begin(replace(MINUTELY, rule=At(datetime(2026, 2, 8, 11, tzinfo=UTC))))
+    assert len(t.after(3600, once).job_ids) == 1
+    t.finish()
+    t.begin(once)
+    assert t.after(86_400, once).job_ids == ()
+
+
+def test_at_that_passed_while_nothing_ran_fires_late(t: Timer) -> None:
+    once = replace(MINUTELY, rule=At(t.clock.now() - timedelta(days=3)))
+    t.begin(once)
+    assert len(t.fire(once).job_ids) == 1
+
+
+def test_after_fires_once_a_start(t: Timer) -> None:
+    soon = t.begin(replace(MINUTELY, rule=After(30.0)))
+    assert len(t.after(30, soon).job_ids) == 1
+    t.finish()
+    assert t.after(600, soon).job_ids == ()
+    t.begin(soon)
+    assert len(t.after(30, soon).job_ids) == 1
+
+
+# What an entry remembers
+
+
+def test_an_entry_that_is_seen_again_keeps_its_anchors(t: Timer) -> None:
+    t.begin()
+    t.clock.advance(50)
+    t.begin()
+    assert len(t.after(10).job_ids) == 1
+
+
+def test_an_entry_whose_rule_was_rewritten_starts_afresh(t: Timer) -> None:
+    t.begin()
+    t.clock.advance(50)
+    t.begin(rule="another")
+    assert t.after(10).job_ids == ()
+    assert len(t.after(50).job_ids) == 1
+
+
+def test_the_next_run_counts_from_the_last_success(t: Timer) -> None:
+    t.begin()
+    t.after(60)
+    claimed = t.must_take()
+    t.clock.advance(40)
+    t.end(claimed)
+    assert t.after(59).job_ids == ()
+    assert len(t.after(1).job_ids) == 1
+
+
+def test_a_failure_does_not_move_the_next_run(t: Timer) -> None:
+    t.begin()
+    t.after(60)
+    claimed = t.must_take()
+    t.clock.advance(40)
+    t.end(claimed, BAD)
+    assert len(t.after(20).job_ids) == 1
+
+
+def test_a_clock_set_back_ten_years_does_not_put_an_entry_to_sleep(t: Timer) -> None:
+    t.begin()
+    t.after(60)
+    t.finish()
+    t.clock.moment -= timedelta(days=3650)
+    assert t.fire().job_ids == ()
+    assert len(t.after(60).job_ids) == 1
