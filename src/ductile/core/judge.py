@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 import orjson
 
@@ -61,32 +62,25 @@ def judge(
 
     With what `entered` it and a `base_id` for its events, a success is routed as well.
     """
-    response = None
+    attempt = _Attempt(job, rules, now, chance, _record(outcome, None, rules.redactor))
     if outcome.ending is Ending.CANCELLED and cancelled is not None:
-        verdict = replace(_cancelled(job, cancelled, now), cancelled=True)
+        settled = attempt.cancelled(cancelled)
     elif outcome.ending is Ending.TIMED_OUT:
-        error = f"timed out after {outcome.duration:.1f} s"
-        verdict = _failed(job, rules, JobStatus.TIMED_OUT, error, now, chance)
+        settled = attempt.failed(JobStatus.TIMED_OUT, f"timed out after {outcome.duration:.1f} s")
     elif outcome.ending is Ending.NOT_SPAWNED:
-        verdict = _not_spawned(job, outcome, now)
+        settled = attempt.not_spawned(outcome)
     elif outcome.ending in (Ending.EXITED, Ending.LINGERED):
         response = read_response(outcome.stdout, overflowed=outcome.stdout_overflowed)
-        verdict = _responded(job, outcome, response, rules, now, chance)
+        attempt.record = _record(outcome, response, rules.redactor)
+        settled = attempt.responded(outcome, response)
+        routed = settled.status is JobStatus.SUCCEEDED and rules.router is not None
+        if routed and entered is not None and base_id is not None:
+            assert isinstance(response, Response)
+            assert rules.router is not None
+            return emit(settled, job, response, entered, rules.router, now, Ids(base_id))
     else:
-        error = outcome.reason or "the process was lost"
-        verdict = _failed(job, rules, JobStatus.FAILED, error, now, chance)
-    settled = _with_record(verdict, outcome, response, rules)
-    if settled.otherwise is not None:
-        otherwise = _with_record(settled.otherwise, outcome, response, rules)
-        settled = replace(settled, otherwise=otherwise)
-    if entered is None:
-        return settled
-    routed = settled.status is JobStatus.SUCCEEDED and rules.router is not None and base_id
-    if routed and isinstance(response, Response):
-        assert rules.router is not None
-        assert base_id is not None
-        return emit(settled, job, response, entered, rules.router, now, Ids(base_id))
-    return with_context(settled, entered)
+        settled = attempt.failed(JobStatus.FAILED, outcome.reason or "the process was lost")
+    return settled if entered is None else with_context(settled, entered)
 
 
 def switch(
@@ -101,76 +95,89 @@ def switch(
     if isinstance(judged, Failure):
         return prepare_failed(job, judged.reason, rules, now)
     response = {"status": "ok", "result": judged.result}
-    done = replace(
-        _settlement(job, now, JobStatus.SUCCEEDED), result=orjson.dumps(response).decode()
-    )
+    record = {"result": rules.redactor.text(orjson.dumps(response).decode())}
+    done = _Attempt(job, rules, now, 0.0, record).ends(JobStatus.SUCCEEDED)
     assert rules.router is not None
     return emit_switch(done, job, judged, entered, rules.router, now, Ids(base_id))
 
 
 def prepare_failed(job: Job, error: str, rules: Rules, now: datetime) -> Settlement:
     """A job whose request could not be made ends `failed`: trying again would change nothing."""
-    return replace(
-        _settlement(job, now, JobStatus.FAILED),
-        error=rules.redactor.text(error),
-    )
+    return _Attempt(job, rules, now, 0.0, {}).ends(JobStatus.FAILED, error=error)
 
 
-def _settlement(job: Job, now: datetime, *path: JobStatus) -> Settlement:
-    return Settlement(
-        job_id=job.id,
-        plugin=job.plugin,
-        command=job.command,
-        attempt=job.attempt,
-        owner=job.owner,
-        path=path,
-        at=now,
-    )
+class _Attempt:
+    """One attempt under judgement: the settlements that its end can come to."""
 
+    def __init__(
+        self, job: Job, rules: Rules, now: datetime, chance: float, record: dict[str, Any]
+    ) -> None:
+        self.job, self.rules, self.now, self.chance = job, rules, now, chance
+        self.record = record
 
-def _failed(
-    job: Job, rules: Rules, status: JobStatus, error: str, now: datetime, chance: float
-) -> Settlement:
-    retry_at = next_retry_at(job.attempt, job.max_attempts, rules.retry, now, chance)
-    after = JobStatus.DEAD if retry_at is None else JobStatus.QUEUED
-    return replace(_settlement(job, now, status, after), error=error, retry_at=retry_at)
-
-
-def _cancelled(job: Job, cancelled: Cancellation, now: datetime) -> Settlement:
-    if cancelled is Cancellation.STOP:
-        released = _settlement(job, now, JobStatus.QUEUED)
-        return replace(released, error=cancelled.value, counted=False)
-    return replace(_settlement(job, now, JobStatus.DEAD), error=cancelled.value)
-
-
-def _not_spawned(job: Job, outcome: Outcome, now: datetime) -> Settlement:
-    if outcome.errno in TRANSIENT_SPAWN_ERRORS:
-        return replace(
-            _settlement(job, now, JobStatus.QUEUED),
-            error=outcome.reason or "the machine could not start a process",
-            retry_at=now + timedelta(seconds=SPAWN_RETRY_SECONDS),
-            counted=False,
+    def ends(self, *path: JobStatus, error: str | None = None, **more: Any) -> Settlement:
+        job = self.job
+        return Settlement(
+            job_id=job.id,
+            plugin=job.plugin,
+            command=job.command,
+            attempt=job.attempt,
+            owner=job.owner,
+            path=path,
+            at=self.now,
+            error=self.rules.redactor.maybe(error),
+            **self.record,
+            **more,
         )
-    error = outcome.reason or "the entrypoint could not be started"
-    return replace(_settlement(job, now, JobStatus.FAILED), error=error)
 
+    def failed(self, status: JobStatus, error: str) -> Settlement:
+        job = self.job
+        retry_at = next_retry_at(
+            job.attempt, job.max_attempts, self.rules.retry, self.now, self.chance
+        )
+        after = JobStatus.DEAD if retry_at is None else JobStatus.QUEUED
+        return self.ends(status, after, error=error, retry_at=retry_at)
 
-def _responded(
-    job: Job,
-    outcome: Outcome,
-    response: Response | ProtocolError,
-    rules: Rules,
-    now: datetime,
-    chance: float,
-) -> Settlement:
-    code = outcome.exit_code if outcome.ending is Ending.EXITED else None
-    error = _error_of(response, code)
-    if error is None and isinstance(response, Response):
-        return _succeeded(job, response, rules, now, chance)
-    final = code == EX_CONFIG or (isinstance(response, Response) and not response.retry)
-    if final:
-        return replace(_settlement(job, now, JobStatus.FAILED), error=error)
-    return _failed(job, rules, JobStatus.FAILED, error or "failed", now, chance)
+    def cancelled(self, why: Cancellation) -> Settlement:
+        if why is Cancellation.STOP:
+            return self.ends(JobStatus.QUEUED, error=why.value, counted=False, cancelled=True)
+        return self.ends(JobStatus.DEAD, error=why.value, cancelled=True)
+
+    def not_spawned(self, outcome: Outcome) -> Settlement:
+        if outcome.errno in TRANSIENT_SPAWN_ERRORS:
+            return self.ends(
+                JobStatus.QUEUED,
+                error=outcome.reason or "the machine could not start a process",
+                retry_at=self.now + timedelta(seconds=SPAWN_RETRY_SECONDS),
+                counted=False,
+            )
+        return self.ends(
+            JobStatus.FAILED, error=outcome.reason or "the entrypoint could not be started"
+        )
+
+    def responded(self, outcome: Outcome, response: Response | ProtocolError) -> Settlement:
+        code = outcome.exit_code if outcome.ending is Ending.EXITED else None
+        error = _error_of(response, code)
+        if error is None and isinstance(response, Response):
+            return self.succeeded(response)
+        final = code == EX_CONFIG or (isinstance(response, Response) and not response.retry)
+        if final:
+            return self.ends(JobStatus.FAILED, error=error)
+        return self.failed(JobStatus.FAILED, error or "failed")
+
+    def succeeded(self, response: Response) -> Settlement:
+        init_key = self.rules.init_key
+        if not response.state_updates:
+            return self.ends(JobStatus.SUCCEEDED, init_key=init_key)
+        too_large = "the plugin's state would exceed 1 MiB; its update was refused"
+        return self.ends(
+            JobStatus.SUCCEEDED,
+            init_key=init_key,
+            state_updates=response.state_updates,
+            fact_type=self.rules.fact_type,
+            mirror_fact=self.rules.mirror_fact,
+            otherwise=self.failed(JobStatus.FAILED, too_large),
+        )
 
 
 def _error_of(response: Response | ProtocolError, code: int | None) -> str | None:
@@ -182,46 +189,21 @@ def _error_of(response: Response | ProtocolError, code: int | None) -> str | Non
     return f"{ended} in spite of status ok" if ended else None
 
 
-def _succeeded(
-    job: Job, response: Response, rules: Rules, now: datetime, chance: float
-) -> Settlement:
-    done = replace(_settlement(job, now, JobStatus.SUCCEEDED), init_key=rules.init_key)
-    if not response.state_updates:
-        return done
-    too_large = "the plugin's state would exceed 1 MiB; its update was refused"
-    return replace(
-        done,
-        state_updates=response.state_updates,
-        fact_type=rules.fact_type,
-        mirror_fact=rules.mirror_fact,
-        otherwise=_failed(job, rules, JobStatus.FAILED, too_large, now, chance),
-    )
-
-
-def _with_record(
-    verdict: Settlement,
-    outcome: Outcome,
-    response: Response | ProtocolError | None,
-    rules: Rules,
-) -> Settlement:
-    redactor = rules.redactor
-    result = logs = stdout = None
+def _record(
+    outcome: Outcome, response: Response | ProtocolError | None, redactor: Redactor
+) -> dict[str, Any]:
+    """What of the attempt is kept, redacted."""
+    record: dict[str, Any] = {"duration": outcome.duration}
+    if outcome.stderr:
+        record["stderr"] = redactor.text(_readable(outcome.stderr))
     if isinstance(response, Response):
-        result = redactor.text(orjson.dumps(_stored_response(response.raw)).decode())
+        record["result"] = redactor.text(orjson.dumps(_stored_response(response.raw)).decode())
         if response.logs:
             lines = [{"level": level, "message": message} for level, message in response.logs]
-            logs = redactor.text(orjson.dumps(lines).decode())
+            record["logs"] = redactor.text(orjson.dumps(lines).decode())
     elif outcome.stdout:
-        stdout = redactor.text(_readable(outcome.stdout[:STDOUT_KEPT]))
-    return replace(
-        verdict,
-        error=redactor.maybe(verdict.error),
-        result=result,
-        logs=logs,
-        stdout=stdout,
-        stderr=redactor.text(_readable(outcome.stderr)) if outcome.stderr else None,
-        duration=outcome.duration,
-    )
+        record["stdout"] = redactor.text(_readable(outcome.stdout[:STDOUT_KEPT]))
+    return record
 
 
 def _stored_response(raw: Mapping[str, Json]) -> Mapping[str, Json]:

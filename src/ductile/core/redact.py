@@ -13,6 +13,9 @@ REDACTED = "[REDACTED]"
 SHORTEST_SECRET = 8
 """Shorter values would black out ordinary words."""
 
+JSON_INSIDE_JSON = 3
+"""Plugins quote: a log line may hold a document that holds a document."""
+
 _SECRET_PARTS = frozenset({"secret", "key", "token", "password", "passwd", "credential", "auth"})
 _NOT_SECRET = frozenset({"dedupe_key", "key_id", "secret_ref", "require_key_id"})
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
@@ -45,19 +48,25 @@ def _hide(key: object, item: Json) -> Json:
     return None if item is None else REDACTED
 
 
+def _spellings(secret: str) -> set[str]:
+    """How the secret may be written: plain, in a URL, in JSON, in JSON inside JSON."""
+    found = {secret, quote(secret, safe="")}
+    for _ in range(JSON_INSIDE_JSON):
+        found |= {json.dumps(text)[1:-1] for text in found}
+        found |= {json.dumps(text, ensure_ascii=False)[1:-1] for text in found}
+    return found
+
+
 class Redactor:
     """Replaces the known secret values in text, also where JSON or a URL has escaped them."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        spellings = set()
-        for secret in secrets:
-            if len(secret) >= SHORTEST_SECRET:
-                spellings |= {
-                    secret,
-                    json.dumps(secret)[1:-1],
-                    json.dumps(secret, ensure_ascii=False)[1:-1],
-                    quote(secret, safe=""),
-                }
+        spellings = {
+            spelling
+            for secret in secrets
+            if len(secret) >= SHORTEST_SECRET
+            for spelling in _spellings(secret)
+        }
         longest_first = sorted(spellings, key=lambda text: (-len(text), text))
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if spellings else None
 

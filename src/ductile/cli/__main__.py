@@ -1,0 +1,9 @@
+"""`python -m ductile.cli`."""
+
+from __future__ import annotations
+
+import sys
+
+from ductile.cli import main
+
+sys.exit(main())

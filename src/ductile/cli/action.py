@@ -1,0 +1,153 @@
+"""What every command shares: its options, the call that carries them, a hint for a typo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ductile.cli import output
+
+if TYPE_CHECKING:
+    from ductile.cli.site import Site
+
+Body = Callable[..., int | None]
+"""A command's function: takes the `Call` first, answers with an exit code or None for 0."""
+
+
+def config_option() -> click.Option:
+    return click.Option(
+        ["--config"],
+        type=click.Path(path_type=Path),
+        metavar="PATH",
+        help="The config.yaml or its directory. By default $DUCTILE_CONFIG_DIR, "
+        "~/.config/ductile, /etc/ductile.",
+    )
+
+
+def verbose_option() -> click.Option:
+    return click.Option(["-v", "--verbose"], is_flag=True, help="Say on stderr what is done.")
+
+
+def _json_option() -> click.Option:
+    return click.Option(["--json", "as_json"], is_flag=True, help="Answer in JSON, errors too.")
+
+
+def _dry_run_option() -> click.Option:
+    return click.Option(["--dry-run"], is_flag=True, help="Say what would be done; change nothing.")
+
+
+@dataclass
+class Call:
+    """One invocation of a command."""
+
+    config: Path | None
+    verbose: bool
+    as_json: bool
+    dry_run: bool
+
+    @cached_property
+    def site(self) -> Site:
+        from ductile.cli.site import Site
+
+        return Site(self.config, note=self.note)
+
+    def note(self, text: str) -> None:
+        """Something that only `-v` wants to know; on stderr."""
+        if self.verbose:
+            output.aside(text)
+
+    def show(self, document: Any, render: Callable[[Any], None]) -> None:
+        """The answer: as JSON for a program, rendered for people."""
+        if self.as_json:
+            output.document(document)
+        else:
+            render(document)
+
+
+class Action(click.Command):
+    """A command that reads or writes, with the options that such a command must have."""
+
+    def __init__(self, *args: Any, writes: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.writes = writes
+        if writes:
+            self.params.append(_dry_run_option())
+        self.params += [_json_option(), config_option(), verbose_option()]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        own, root = ctx.params, ctx.find_root().params
+        config, verbose = own.pop("config"), own.pop("verbose")
+        own["call"] = Call(
+            config=config or root.get("config"),
+            verbose=verbose or bool(root.get("verbose")),
+            as_json=own.pop("as_json"),
+            dry_run=own.pop("dry_run", False),
+        )
+        return super().invoke(ctx)
+
+
+def read(name: str) -> Callable[[Body], Action]:
+    """Make a command that changes nothing: it has `--json`."""
+    return click.command(name, cls=Action, writes=False)
+
+
+def write(name: str) -> Callable[[Body], Action]:
+    """Make a command that changes something: it has `--dry-run` as well."""
+    return click.command(name, cls=Action, writes=True)
+
+
+class Helpful(click.Group):
+    """A group that answers a command it does not know with the nearest that it does."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            hint = nearest(name, self.list_commands(ctx))
+            raise click.UsageError(f"there is no command {name!r}{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """`; did you mean 'x'?` where something known is close, else nothing."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, known, 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+class Noun(Helpful):
+    """A noun, whose actions are added by `read` and `write`.
+
+    With `default`, the noun alone means that action.
+    """
+
+    def __init__(self, name: str, help: str, *, default: str | None = None) -> None:
+        super().__init__(name, help=help, no_args_is_help=default is None)
+        self._default = default
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        bare = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        if self._default is not None and bare:
+            args = [self._default, *args]
+        return super().parse_args(ctx, args)
+
+    def read(self, name: str) -> Callable[[Body], Action]:
+        return self._adding(read(name))
+
+    def write(self, name: str) -> Callable[[Body], Action]:
+        return self._adding(write(name))
+
+    def _adding(self, make: Callable[[Body], Action]) -> Callable[[Body], Action]:
+        def decorate(body: Body) -> Action:
+            action = make(body)
+            self.add_command(action)
+            return action
+
+        return decorate

@@ -1,0 +1,161 @@
+"""Talking to a running gateway: HTTP over its local socket, bounded in time and size."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote, urlencode
+
+from ductile.errors import DuctileError, NotRunning
+
+HEADERS = {"Host": "localhost", "X-Ductile-Client": "cli", "Content-Type": "application/json"}
+ANSWER_WITHIN = 30.0
+LARGEST_ANSWER = 256 * 1024 * 1024
+SHORTEST_WAIT, LONGEST_WAIT = 0.1, 1.0
+"""Seconds of one question; between two of them a retry that was scheduled is seen."""
+
+ENDED = frozenset({"succeeded", "failed", "timed_out", "dead", "skipped"})
+Json = dict[str, Any]
+
+
+class Door(Protocol):
+    """The routes of a gateway, running or not, by one interface."""
+
+    running: bool
+    """Whether a gateway answers, or this process in its stead."""
+
+    def get(self, path: str, **query: object) -> Json:
+        """The answer, or a `DuctileError` that says what the gateway said."""
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Json: ...
+
+
+class Workplace(Door, Protocol):
+    """A door behind which jobs are run."""
+
+    def finish(self, job_id: str, timeout: float | None, waiting: Callable[[str], None]) -> Json:
+        """The job once it has ended or will be retried later, or when the time is up.
+
+        `waiting` is told, once for each, why the job does not run yet.
+        """
+
+
+class Said(DuctileError):
+    """A refusal, as the gateway worded it."""
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        details = {key: value for key, value in body.items() if key not in ("error", "code")}
+        super().__init__(str(body.get("error", "the gateway refused")), **details)
+        self.code = str(body.get("code", "error"))
+        self.exit_code = {"usage": 2, "config_invalid": 78}.get(self.code, 1)
+
+
+def path_to(*parts: str) -> str:
+    """A path of these segments, each quoted."""
+    return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+def with_query(path: str, query: Mapping[str, object]) -> str:
+    given = {name: value for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def read_answer(status: int, raw: bytes) -> Json:
+    """The document of an answer; an error is raised."""
+    try:
+        document = json.loads(raw)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise Said({"error": f"the gateway answered {status} with no JSON object"})
+    if status >= 400:
+        raise Said(document)
+    return document
+
+
+def wait_for(
+    door: Door, job_id: str, timeout: float | None, waiting: Callable[[str], None]
+) -> Json:
+    """See `Workplace.finish`."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    told, turn = None, SHORTEST_WAIT
+    while True:
+        left = turn if deadline is None else max(deadline - time.monotonic(), 0.0)
+        job = door.get(path_to("job", job_id), wait=min(turn, left) or None)
+        if job["status"] in ENDED or job.get("next_retry_at") or left <= 0:
+            return job
+        why = job.get("waits_for")
+        if why and why != told:
+            waiting(why)
+            told = why
+        turn = min(turn * 2, LONGEST_WAIT)
+
+
+class _LocalConnection(HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=ANSWER_WITHIN)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+class Client:
+    """A running gateway. `NotRunning` where it does not answer."""
+
+    running = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @staticmethod
+    def answers(path: Path) -> bool:
+        """Whether somebody listens on this socket."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(ANSWER_WITHIN)
+            try:
+                probe.connect(str(path))
+            except OSError:
+                return False
+        return True
+
+    def get(self, path: str, **query: object) -> Json:
+        return self._ask("GET", with_query(path, query), None)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Json:
+        return self._ask("POST", path, json.dumps(body).encode())
+
+    def finish(self, job_id: str, timeout: float | None, waiting: Callable[[str], None]) -> Json:
+        try:
+            return wait_for(self, job_id, timeout, waiting)
+        except NotRunning as error:
+            message = f"{error.message}; job {job_id} was not over"
+            raise NotRunning(message, job_id=job_id) from error
+
+    def _ask(self, method: str, target: str, body: bytes | None) -> Json:
+        connection = _LocalConnection(self.path)
+        try:
+            # Whoever refuses a body before its end has answered all the same.
+            with suppress(BrokenPipeError):
+                connection.request(method, target, body, HEADERS)
+            response = connection.getresponse()
+            raw = response.read(LARGEST_ANSWER + 1)
+        except TimeoutError as error:
+            message = f"the gateway on {self.path} did not answer within {ANSWER_WITHIN:.0f} s"
+            raise NotRunning(message) from error
+        except (OSError, HTTPException) as error:
+            why = str(error) or type(error).__name__
+            raise NotRunning(f"no gateway answers on {self.path}: {why}") from error
+        finally:
+            connection.close()
+        if len(raw) > LARGEST_ANSWER:
+            raise Said({"error": f"the answer exceeds {LARGEST_ANSWER} bytes; ask for less"})
+        return read_answer(response.status, raw)

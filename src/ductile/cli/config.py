@@ -1,0 +1,201 @@
+"""`ductile config`: write, check, show and seal a configuration."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ductile.cli import output
+from ductile.cli.action import Call, Noun, nearest
+from ductile.cli.failure import problem_document
+from ductile.errors import ConfigError, Problem, Refused, Severity, UsageError
+
+if TYPE_CHECKING:
+    from ductile.config import Loaded
+    from ductile.plugins.registry import Plugin, Registry
+
+config = Noun("config", "The configuration: write, check, show, seal it.")
+
+
+@config.write("init")
+@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+def init(call: Call, directory: Path | None) -> None:
+    """Write a first configuration, by default where it is looked for. Overwrites nothing."""
+    from ductile.config.starter import init as write_files
+
+    where = (directory or call.config or _usual_place()).absolute()
+    written = _would_write(where) if call.dry_run else write_files(where)
+    document = {"config": str(where / "config.yaml"), "written": [str(path) for path in written]}
+    call.show({**document, "dry_run": call.dry_run}, _show_init)
+
+
+def _usual_place() -> Path:
+    named = os.environ.get("DUCTILE_CONFIG_DIR")
+    return Path(named) if named else Path.home() / ".config" / "ductile"
+
+
+def _would_write(where: Path) -> list[Path]:
+    from ductile.config.starter import init as write_files
+
+    with tempfile.TemporaryDirectory() as elsewhere:
+        made = write_files(Path(elsewhere))
+        planned = [where / path.relative_to(elsewhere) for path in made]
+        files = [path for path, copy in zip(planned, made, strict=True) if copy.is_file()]
+    for path in files:
+        if os.path.lexists(path):
+            raise Refused(f"{path} exists; nothing was written", path=str(path))
+    return [path for path in planned if not path.exists()]
+
+
+def _show_init(document: dict[str, Any]) -> None:
+    for path in document["written"]:
+        output.line(f"{'would write' if document['dry_run'] else 'wrote'} {path}")
+    if not document["dry_run"]:
+        output.line(f"next: ductile config check --config {Path(document['config']).parent}")
+
+
+@config.read("check")
+def check(call: Call) -> None:
+    """Judge the configuration: every problem with its place. Exit 78 where it cannot run."""
+    loaded = call.site.loaded
+    registry = _registry(loaded)
+    warnings = [*loaded.warnings, *_of_plugins(loaded, registry)]
+    document = {
+        "ok": True,
+        "config": str(loaded.settings.config_dir),
+        "files": [str(path) for path in loaded.files],
+        "plugins": sorted(registry.plugins),
+        "warnings": [problem_document(warning) for warning in warnings],
+    }
+    call.show(document, lambda shown: _show_check(shown, warnings))
+
+
+def _registry(loaded: Loaded) -> Registry:
+    from ductile.runtime.blueprint import build
+
+    return build(loaded, boot_marker="", environ=os.environ).registry
+
+
+def _of_plugins(loaded: Loaded, registry: Registry) -> Iterator[Problem]:
+    for refusal in registry.refused:
+        path = ("plugins", refusal.name)
+        file, line, column = (
+            loaded.locate(path)
+            if refusal.name in loaded.settings.plugins
+            else (str(refusal.path), None, None)
+        )
+        message = f"plugin {refusal.name} is refused: {refusal.reason}"
+        yield Problem(message, (), file, line, column, severity=Severity.WARNING)
+    for warning in registry.warnings:
+        yield Problem(warning, severity=Severity.WARNING)
+
+
+def _show_check(document: dict[str, Any], warnings: Sequence[Problem]) -> None:
+    for warning in warnings:
+        output.line(f"warning: {warning}", fg="yellow")
+    files = output.count(len(document["files"]), "file")
+    plugins = output.count(len(document["plugins"]), "plugin")
+    warned = f", {output.count(len(warnings), 'warning')}" if warnings else ""
+    output.line(f"{document['config']} is valid: {files}, {plugins}{warned}")
+
+
+@config.read("show")
+def show(call: Call) -> None:
+    """Show the configuration as it is understood, secrets redacted."""
+    from ductile.config import show as redacted
+
+    call.show(redacted(call.site.loaded.settings), _show_yaml)
+
+
+def _show_yaml(document: dict[str, Any]) -> None:
+    import yaml
+
+    output.line(yaml.safe_dump(document, sort_keys=False, allow_unicode=True).rstrip())
+
+
+@config.read("schema")
+@click.argument("kind", default="config")
+def schema(call: Call, kind: str) -> None:  # noqa: ARG001 - there is one form of it
+    """Print the JSON Schema of a kind of file, for an editor."""
+    from ductile.config.schema import KINDS
+    from ductile.plugins.manifest import manifest_schema
+
+    kinds = {**KINDS, "manifest": manifest_schema}
+    if kind not in kinds:
+        hint, known = nearest(kind, list(kinds)), ", ".join(kinds)
+        raise UsageError(f"there is no schema {kind!r}{hint}", known=known)
+    output.document(kinds[kind]())
+
+
+@config.write("lock")
+@click.option("--config-dir", type=click.Path(path_type=Path), help="The same as --config.")
+def lock(call: Call, config_dir: Path | None) -> None:
+    """Seal the configuration as it is now: files and plugins, into .checksums."""
+    from ductile.clock import SystemClock
+    from ductile.config import find, integrity, measure
+
+    path = find(config_dir or call.config, os.environ)
+    before, _ = integrity.read(path.parent)
+    seal = measure(path, plugin_fingerprints=_fingerprints(path))
+    files = {
+        name: "same"
+        if before.hashes.get(name) == digest
+        else "changed"
+        if name in before.hashes
+        else "new"
+        for name, digest in seal.hashes.items()
+    }
+    files.update(dict.fromkeys(before.hashes.keys() - seal.hashes.keys(), "gone"))
+    if not call.dry_run:
+        seal.write(SystemClock().now())
+    plugins = [plugin["name"] for plugin in seal.plugin_fingerprints]
+    document = {"seal": str(seal.path), "files": files, "plugins": plugins}
+    call.show({**document, "dry_run": call.dry_run}, _show_lock)
+
+
+def _fingerprints(path: Path) -> list[dict[str, Any]]:
+    """The plugins as they are; none where the configuration cannot say which there are."""
+    from ductile.config import load
+
+    try:
+        loaded = load(path, environ=os.environ, seal=False)
+    except ConfigError as error:
+        found = output.count(len(error.problems), "problem")
+        output.aside(f"warning: plugins are not sealed, the configuration has {found}", fg="yellow")
+        return []
+    plugins = _registry(loaded).plugins.values()
+    return [_fingerprint(plugin, loaded) for plugin in plugins]
+
+
+def _fingerprint(plugin: Plugin, loaded: Loaded) -> dict[str, Any]:
+    from blake3 import blake3
+
+    from ductile.plugins.manifest import MANIFEST_NAME
+    from ductile.plugins.trust import hash_executable, read_file
+
+    manifest = plugin.directory / MANIFEST_NAME
+    own = loaded.settings.plugins.get(plugin.name)
+    return {
+        "name": plugin.name,
+        "enabled": True,
+        **({"uses": own.uses} if own and own.uses else {}),
+        "manifest_path": str(manifest),
+        "manifest_hash": blake3(read_file(manifest.resolve())).hexdigest(),
+        "entrypoint_path": str(plugin.entrypoint),
+        "entrypoint_hash": hash_executable(plugin.entrypoint).hex(),
+        "fingerprint": plugin.fingerprint,
+    }
+
+
+def _show_lock(document: dict[str, Any]) -> None:
+    for name, state in sorted(document["files"].items()):
+        output.line(f"{state:<8} {name}")
+    plugins = output.count(len(document["plugins"]), "plugin")
+    verb = "would seal" if document["dry_run"] else "sealed"
+    kept = sum(state != "gone" for state in document["files"].values())
+    output.line(f"{verb} {output.count(kept, 'file')} and {plugins} in {document['seal']}")

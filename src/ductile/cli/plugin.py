@@ -1,0 +1,190 @@
+"""`ductile plugin`: what there is, and running one by hand."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ductile.cli import output
+from ductile.cli.action import Call, Noun, nearest
+from ductile.cli.client import Door, Json, Workplace, path_to
+from ductile.cli.job import show_words
+from ductile.cli.options import seconds
+from ductile.errors import UsageError
+
+plugin = Noun("plugin", "Plugins: what there is, run one.")
+
+PREFERRED = ("poll", "handle")
+
+
+@plugin.read("list")
+def listing(call: Call) -> None:
+    """List every plugin that was found or configured, and why one is not used."""
+    with call.site.reading() as door:
+        page = door.get("/plugins")
+    call.show(page, _show)
+
+
+def _show(page: Json) -> None:
+    output.table(
+        ("plugin", "state", "version", "commands", "note"),
+        (
+            (
+                row["name"],
+                row["state"],
+                row.get("version"),
+                " ".join(row["commands"]),
+                row["reason"] or _alias(row) or row.get("description"),
+            )
+            for row in page["plugins"]
+        ),
+        empty="no plugins; put one into a directory that plugin_roots names",
+    )
+
+
+def _alias(row: Json) -> str | None:
+    return f"uses {row['uses']}" if row.get("uses") else None
+
+
+@plugin.write("run")
+@click.argument("name", metavar="NAME")
+@click.option("--command", metavar="C", help="By default poll, else handle, else its only one.")
+@click.option("--payload", metavar="JSON|@FILE|-", help="The job's payload; - reads stdin.")
+@click.option("--dedupe-key", metavar="K", help="Run nothing if a job with this key did.")
+@click.option("--dedupe-ttl", metavar="D", help="For how long, and beside one that still waits.")
+@click.option("--async", "detached", is_flag=True, help="Queue it and do not wait.")
+@click.option(
+    "--timeout",
+    type=seconds,
+    default="5m",
+    show_default=True,
+    metavar="D",
+    help="How long to wait.",
+)
+def run(
+    call: Call,
+    name: str,
+    command: str | None,
+    payload: str | None,
+    dedupe_key: str | None,
+    dedupe_ttl: str | None,
+    detached: bool,
+    timeout: float,
+) -> int:
+    """Run a command of a plugin once, and show the result.
+
+    A running gateway runs it; without one this process does, and what the job causes stays
+    queued until a start. The exit code is 1 where the job did not succeed. A job that failed
+    and may be retried is not waited for.
+    """
+    given = {"payload": _payload(payload), "dedupe_key": dedupe_key, "dedupe_ttl": dedupe_ttl}
+    body = {key: value for key, value in given.items() if value is not None}
+    if call.dry_run:
+        with call.site.reading() as door:
+            planned = {"plugin": name, "command": _command(door, name, command), **body}
+        call.show({"dry_run": True, **planned}, _show_plan)
+        return 0
+    with call.site.working(verbose=call.verbose) as place:
+        answer = place.post(path_to("plugin", name, _command(place, name, command)), body)
+        job = None if detached else _finish(call, place, answer["job_id"], timeout)
+    if job is None:
+        call.show(answer, _show_queued)
+        return 0
+    call.show({**job, "deduplicated": answer["deduplicated"]}, _show_outcome)
+    return 0 if job["status"] == "succeeded" else 1
+
+
+def _finish(call: Call, place: Workplace, job_id: str, timeout: float) -> Json:
+    def waiting(why: str) -> None:
+        if call.verbose or sys.stderr.isatty():
+            output.aside(f"queued: {why}")
+
+    try:
+        return place.finish(job_id, timeout, waiting)
+    except KeyboardInterrupt:
+        output.aside(f"interrupted; job {job_id} is not over")
+        raise
+
+
+def _payload(text: str | None) -> Any:
+    """The JSON that is given, in a file, or on stdin."""
+    if text is None:
+        return None
+    import orjson
+
+    if text == "-":
+        raw = sys.stdin.buffer.read()
+    elif text.startswith("@"):
+        raw = Path(text[1:]).read_bytes()
+    else:
+        raw = text.encode("utf-8", "surrogateescape")
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise UsageError(f"the payload is not JSON: {error}") from None
+
+
+def _command(door: Door, name: str, wanted: str | None) -> str:
+    """The command that is meant; `UsageError` where there is no such plugin or command."""
+    rows = door.get("/plugins")["plugins"]
+    loaded = {row["name"]: row for row in rows if row["commands"]}
+    if name not in loaded:
+        why = next(
+            (f" ({row['state']}: {row['reason']})" for row in rows if row["name"] == name), ""
+        )
+        hint = why or nearest(name, list(loaded))
+        raise UsageError(f"unknown plugin {name!r}{hint}", plugin=name)
+    known: Mapping[str, str] = loaded[name]["commands"]
+    if wanted is not None:
+        if wanted not in known:
+            listed = ", ".join(sorted(known))
+            raise UsageError(f"plugin {name} has no command {wanted!r}; it has: {listed}")
+        return wanted
+    usual = next((command for command in PREFERRED if command in known), None)
+    if usual is None and len(known) != 1:
+        listed = ", ".join(sorted(known))
+        raise UsageError(f"plugin {name} has several commands; choose with --command: {listed}")
+    return usual or next(iter(known))
+
+
+def _show_plan(plan: Json) -> None:
+    output.line(f"would run {plan['plugin']} {plan['command']}")
+    if "payload" in plan:
+        output.section("payload", output.value(plan["payload"]))
+
+
+def _show_queued(answer: Json) -> None:
+    kept = "is already there" if answer["deduplicated"] else "is queued"
+    output.line(f"job {answer['job_id']} {kept} ({answer['status']})")
+
+
+def _show_outcome(job: Json) -> None:
+    last = job["attempts"][-1] if job["attempts"] else None
+    status = last["status"] if last else job["status"]
+    took = f" in {output.span((last['duration_ms'] or 0) / 1000)}" if last else ""
+    name = output.safe(f"{job['plugin']} {job['command']}")
+    click.echo(f"{click.style(name, bold=True)} {output.coloured(status)}{took}")
+    if job["deduplicated"]:
+        output.line("not run again: a job with this dedupe key was there")
+    if last is not None:
+        _show_response(last["result"])
+        show_words(last)
+    if job.get("next_retry_at"):
+        turn = f"attempt {job['attempt']} of {job['max_attempts']}"
+        output.line(f"{turn} is due at {output.when(job['next_retry_at'])}")
+    elif job.get("waits_for"):
+        output.line(job["waits_for"])
+    output.line(f"job {job['job_id']}", fg="bright_black")
+
+
+def _show_response(response: Any) -> None:
+    if not isinstance(response, dict):
+        return
+    if response.get("result") is not None:
+        output.line(output.value(response["result"]))
+    for event in response.get("events") or ():
+        output.line(f"event {event.get('type')}: {output.value(event.get('payload'))}")

@@ -1,0 +1,29 @@
+"""`ductile queue`: what waits and what runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ductile.cli import output
+from ductile.cli.action import Call, Noun
+from ductile.cli.job import show_jobs
+from ductile.cli.options import LIMIT
+
+queue = Noun("queue", "The queue: what waits and what runs.", default="list")
+
+
+@queue.read("list")
+@click.option("--limit", type=LIMIT, default=50, show_default=True)
+def listing(call: Call, limit: int) -> None:
+    """List the jobs that wait or run, in the order of the queue, and what they wait for."""
+    with call.site.reading() as door:
+        page = door.get("/queue", limit=limit)
+    call.show(page, _show)
+
+
+def _show(page: dict[str, Any]) -> None:
+    if page["jobs"]:
+        show_jobs(page["jobs"], empty="")
+    output.line(f"{page['queue_depth']} waiting, {page['running']} running")

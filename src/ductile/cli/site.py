@@ -1,0 +1,99 @@
+"""Where a command works: the configuration it means, and whoever answers for it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from pathlib import Path
+
+from ductile.cli.client import Client, Door, Workplace
+from ductile.config import Loaded, load
+from ductile.errors import ConfigError, Locked
+
+SOCKET = "ductile.sock"
+LOCK_PATIENCE = 10.0
+"""How long a start, or another command that holds the lock, is waited for."""
+LOCK_PAUSE = 0.05
+
+
+class Site:
+    def __init__(self, config: Path | None, *, note: Callable[[str], None]) -> None:
+        self._config = config
+        self._note = note
+
+    @cached_property
+    def loaded(self) -> Loaded:
+        """The configuration, verified; `ConfigError` with all its problems."""
+        loaded = load(self._config, environ=os.environ)
+        self._note(f"config: {loaded.settings.config_dir}")
+        return loaded
+
+    @cached_property
+    def _reachable(self) -> Loaded:
+        """The configuration, as far as it takes to find a gateway that already runs.
+
+        A file that is not sealed keeps a gateway from starting, not an operator from
+        looking at the one that runs.
+        """
+        try:
+            return self.loaded
+        except ConfigError as refused:
+            try:
+                unsealed = load(self._config, environ=os.environ, seal=False)
+            except ConfigError:
+                raise refused from None
+            if not Client.answers(unsealed.settings.state_dir / SOCKET):
+                raise
+            return unsealed
+
+    @property
+    def state_dir(self) -> Path:
+        return self._reachable.settings.state_dir
+
+    def client(self) -> Client | None:
+        """The running gateway, if there is one."""
+        path = self.state_dir / SOCKET
+        if not Client.answers(path):
+            return None
+        self._note(f"asking the gateway on {path}")
+        return Client(path)
+
+    @contextmanager
+    def reading(self) -> Iterator[Door]:
+        """The running gateway, else the ledger's file: the same answers by either way."""
+        client = self.client()
+        if client is not None:
+            yield client
+            return
+        from ductile.cli.workshop import onlooker
+
+        self._note(f"no gateway runs; reading the ledger in {self.state_dir}")
+        with onlooker(self.loaded) as door:
+            yield door
+
+    @contextmanager
+    def working(self, *, verbose: bool) -> Iterator[Workplace]:
+        """The running gateway, else this process, holding the lock of the state directory."""
+        with ExitStack() as stack:
+            yield self._workplace(stack, verbose)
+
+    def _workplace(self, stack: ExitStack, verbose: bool) -> Workplace:
+        give_up = time.monotonic() + LOCK_PATIENCE
+        while True:
+            client = self.client()
+            if client is not None:
+                return client
+            from ductile.cli.workshop import workshop
+
+            try:
+                place = stack.enter_context(workshop(self.loaded, verbose=verbose))
+            except Locked:
+                if time.monotonic() > give_up:
+                    raise
+                time.sleep(LOCK_PAUSE)
+                continue
+            self._note(f"no gateway runs; working in {self.state_dir} myself")
+            return place

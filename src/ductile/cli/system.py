@@ -1,0 +1,114 @@
+"""`ductile system`: start a gateway, and see how it is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ductile.cli import output
+from ductile.cli.action import Call, Noun
+
+system = Noun("system", "The gateway: start it, see how it is.")
+
+
+@system.write("start")
+def start(call: Call) -> int:
+    """Run the gateway in the foreground, until SIGTERM or Ctrl-C."""
+    loaded = call.site.loaded
+    if call.dry_run:
+        call.show(_plan(call), _show_plan)
+        return 0
+    from ductile.http.serve import serve
+
+    return serve(loaded, environ=os.environ)
+
+
+def _plan(call: Call) -> dict[str, Any]:
+    from ductile.runtime.blueprint import build
+    from ductile.runtime.lock import running_pid
+
+    loaded = call.site.loaded
+    registry = build(loaded, boot_marker="", environ=os.environ).registry
+    return {
+        "dry_run": True,
+        "config": str(loaded.settings.config_dir),
+        "state_dir": str(loaded.settings.state_dir),
+        "workers": loaded.settings.service.max_workers,
+        "plugins": sorted(registry.plugins),
+        "refused": [refusal.name for refusal in registry.refused],
+        "locked_by": running_pid(loaded.settings.state_dir),
+    }
+
+
+def _show_plan(plan: dict[str, Any]) -> None:
+    workers, plugins = (
+        output.count(plan["workers"], "worker"),
+        output.count(len(plan["plugins"]), "plugin"),
+    )
+    output.line(f"would start {workers} with {plugins} on {plan['state_dir']}")
+    if plan["refused"]:
+        output.line(f"refused: {', '.join(plan['refused'])}", fg="yellow")
+    if plan["locked_by"]:
+        output.line(f"but process {plan['locked_by']} owns that directory", fg="red")
+
+
+@system.read("status")
+def status(call: Call) -> None:
+    """Show plugins and their health, the queue's depth and the last runs."""
+    with call.site.reading() as door:
+        page = door.get("/system/status")
+    if not door.running:
+        page |= {"running_gateway": False, "boot": None, "uptime_seconds": None}
+    page["state_dir"] = str(call.site.state_dir)
+    call.show(page, _show_status)
+
+
+def _show_status(page: dict[str, Any]) -> None:
+    workers = output.count(page["workers"], "worker")
+    if page["running_gateway"]:
+        up = output.span(page["uptime_seconds"])
+        output.line(f"running for {up}, {workers}, version {page['version']}", fg="green")
+    else:
+        output.line("no gateway is running; this is what its files say", fg="yellow")
+    output.line(f"{page['queue_depth']} waiting, {page['running']} running, in {page['state_dir']}")
+    output.line()
+    output.table(
+        ("plugin", "state", "version", "health", "last run", "note"),
+        ((row["name"], row["state"], row.get("version"), *_recent(row)) for row in page["plugins"]),
+        empty="no plugins; put one into a directory that plugin_roots names",
+    )
+
+
+def _recent(row: dict[str, Any]) -> tuple[str | None, str | None, str | None]:
+    health, last = row["health"], row["last_run"]
+    well = None if health is None else "healthy" if health["healthy"] else "unhealthy"
+    ran = f"{output.when(last['completed_at'])} {last['status']}" if last else None
+    sick = health["detail"] if health and not health["healthy"] else None
+    return well, ran, row["reason"] or sick or (last["last_error"] if last else None)
+
+
+@system.write("demo")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    default="demo",
+    show_default=True,
+    help="Where the demo lives; what is there is kept.",
+)
+def demo(call: Call, directory: Path) -> int:
+    """Start a gateway on a small config with example plugins, and watch it work."""
+    from ductile.cli import demo
+
+    where = directory.absolute()
+    if call.dry_run:
+        missing = [str(path) for path in demo.missing(where)]
+        call.show(
+            {"dry_run": True, "directory": str(where), "would_write": missing},
+            lambda _: output.line(f"would write {len(missing)} files to {where} and start there"),
+        )
+        return 0
+    return demo.run(where)

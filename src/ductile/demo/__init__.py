@@ -1,0 +1,1 @@
+"""The demo's files: a configuration and three example plugins, copied by `system demo`."""

@@ -1,0 +1,12 @@
+#!/bin/sh
+# Handles an event: its payload says what the sky is like.
+set -eu
+sky=$(sed -n 's/.*"sky": *"\([a-z]*\)".*/\1/p')
+
+case $sky in
+rain | snow) advice="take an umbrella" ;;
+"") advice="look out of the window" ;;
+*) advice="leave the umbrella at home" ;;
+esac
+
+printf '{"status": "ok", "result": "%s"}\n' "$advice"
