@@ -1,0 +1,144 @@
+"""Running commands: in this process, as a real process, and a gateway beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ductile.cli import main
+
+COMMAND = (sys.executable, "-m", "ductile.cli")
+PATIENCE = 30.0
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class House:
+    """A configuration in a directory of its own, and commands that mean it."""
+
+    root: Path
+    capsys: pytest.CaptureFixture[str]
+
+    @property
+    def state(self) -> Path:
+        return self.root / "data"
+
+    def write(self, name: str, text: str, mode: int = 0o600) -> Path:
+        path = self.root / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(mode)
+        return path
+
+    def plugin(self, name: str, script: str, *, protocol: int = 1, commands: str = "poll") -> Path:
+        """A plugin in sh; `script` follows the reading of the request."""
+        spec = "manifest_spec: ductile.plugin\nmanifest_version: 1\n" if protocol == 2 else ""
+        self.write(
+            f"plugins/{name}/manifest.yaml",
+            f"{spec}name: {name}\nversion: '1'\nprotocol: {protocol}\nentrypoint: run.sh\n"
+            f"commands: [{commands}]\n",
+        )
+        shell = f"#!/bin/sh\nrequest=$(cat)\n{script}\n"
+        return self.write(f"plugins/{name}/run.sh", shell, 0o700)
+
+    def __call__(self, *line: str) -> Result:
+        """The command line in this process."""
+        self.capsys.readouterr()
+        code = main([*line, "--config", str(self.root)])
+        out, err = self.capsys.readouterr()
+        return Result(code, out, err)
+
+    def process(self, *line: str, **more: Any) -> Result:
+        """The command line as a process of its own."""
+        done = run(*line, "--config", str(self.root), **more)
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *line: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*COMMAND, *line, "--config", str(self.root)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+
+    @contextmanager
+    def gateway(self) -> Iterator[subprocess.Popen[str]]:
+        """A gateway of this configuration, from ready to stopped."""
+        process = self.start("system", "start")
+        try:
+            until(process, '"message":"ready"')
+            yield process
+        finally:
+            end(process)
+
+
+def run(
+    *line: str,
+    command: tuple[str, ...] = COMMAND[1:],
+    input: str = "",
+    env: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """A command line in a process, from its start to its end."""
+    return subprocess.run(
+        [sys.executable, *command, *line],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env={**os.environ, **(env or {})},
+        input=input,
+        check=False,
+    )
+
+
+def until(process: subprocess.Popen[str], text: str) -> str:
+    """Read its output up to the line that holds `text`; the rest is drained elsewhere."""
+    assert process.stdout is not None
+    seen = []
+    timer = threading.Timer(PATIENCE, process.kill)
+    timer.start()
+    try:
+        for line in process.stdout:
+            seen.append(line)
+            if text in line:
+                threading.Thread(target=process.stdout.read, daemon=True).start()
+                return "".join(seen)
+    finally:
+        timer.cancel()
+    pytest.fail(f"{text!r} never came; it said: {''.join(seen)}")
+
+
+def end(process: subprocess.Popen[str], how: signal.Signals = signal.SIGTERM) -> int:
+    """Ask a process of ours to end; its exit code."""
+    if process.poll() is None:
+        process.send_signal(how)
+    try:
+        return process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    finally:
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()

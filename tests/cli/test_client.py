@@ -1,0 +1,159 @@
+"""The client against servers that behave and servers that do not; waiting for a job."""
+
+from __future__ import annotations
+
+import json
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ductile.cli import client
+from ductile.cli.client import Client, Said, path_to, wait_for
+from ductile.errors import NotRunning
+
+
+@pytest.fixture
+def where() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="ductile-") as directory:
+        yield Path(directory) / "d.sock"
+
+
+Serve = Callable[[bytes], list[bytes]]
+
+
+@pytest.fixture
+def serve(where: Path) -> Iterator[Serve]:
+    """A server that answers one request with these bytes, and keeps what it was asked."""
+    listener = socket.socket(socket.AF_UNIX)
+    threads = []
+
+    def start(answer: bytes) -> list[bytes]:
+        listener.bind(str(where))
+        listener.listen()
+        asked: list[bytes] = []
+
+        def work() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                asked.append(peer.recv(65536))
+                peer.sendall(answer)
+
+        threads.append(threading.Thread(target=work))
+        threads[0].start()
+        return asked
+
+    yield start
+    for thread in threads:
+        thread.join()
+    listener.close()
+
+
+def answer(status: int, body: Any) -> bytes:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(raw)}\r\nConnection: close\r\n\r\n"
+    return head.encode() + raw
+
+
+def test_it_names_itself_and_asks_with_a_query(where: Path, serve: Serve) -> None:
+    asked = serve(answer(200, {"jobs": []}))
+    assert Client(where).get("/jobs", status="dead", plugin=None) == {"jobs": []}
+    assert asked[0].startswith(b"GET /jobs?status=dead HTTP/1.1")
+    assert b"X-Ductile-Client: cli" in asked[0]
+
+
+def test_segments_of_a_path_are_quoted() -> None:
+    assert path_to("plugin", "../a b", "poll") == "/plugin/..%2Fa%20b/poll"
+
+
+@pytest.mark.parametrize(("slug", "code"), [("not_found", 1), ("usage", 2), ("config_invalid", 78)])
+def test_a_refusal_keeps_its_words(where: Path, serve: Serve, slug: str, code: int) -> None:
+    serve(answer(400, {"error": "no", "code": slug, "plugin": "x"}))
+    with pytest.raises(Said, match="no") as refused:
+        Client(where).post("/plugin/x/poll", {})
+    error = refused.value
+    assert (error.code, error.exit_code, error.details) == (slug, code, {"plugin": "x"})
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]"])
+def test_an_answer_that_is_none(where: Path, serve: Serve, body: bytes) -> None:
+    serve(answer(200, body))
+    with pytest.raises(Said, match="no JSON object"):
+        Client(where).get("/jobs")
+
+
+def test_nobody_there(where: Path) -> None:
+    assert not Client.answers(where)
+    with pytest.raises(NotRunning, match="no gateway answers on"):
+        Client(where).get("/jobs")
+    assert not Client.answers(Path("/tmp") / ("x" * 200))
+
+
+def test_a_socket_that_was_left_behind(where: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as gone:
+        gone.bind(str(where))
+    assert not Client.answers(where)
+
+
+def test_a_gateway_that_dies_while_it_is_asked(where: Path, serve: Serve) -> None:
+    serve(b"")
+    with pytest.raises(NotRunning, match="job 7 was not over"):
+        Client(where).finish("7", None, lambda _: None)
+
+
+def test_a_gateway_that_hangs(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "ANSWER_WITHIN", 0.05)
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(where))
+        deaf.listen()
+        with pytest.raises(NotRunning, match="did not answer"):
+            Client(where).get("/jobs")
+
+
+def test_an_answer_without_end(where: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "LARGEST_ANSWER", 10)
+    serve(answer(200, {"jobs": ["x" * 100]}))
+    with pytest.raises(Said, match="exceeds 10 bytes"):
+        Client(where).get("/jobs")
+
+
+class Answers:
+    """A door that has these states of one job to tell, one after the other."""
+
+    running = True
+
+    def __init__(self, *states: dict[str, Any]) -> None:
+        self._states = list(states)
+        self.waits: list[object] = []
+
+    def get(self, path: str, **query: object) -> dict[str, Any]:
+        self.waits.append(query["wait"])
+        return self._states.pop(0) if len(self._states) > 1 else self._states[0]
+
+    def post(self, path: str, body: Any) -> dict[str, Any]:
+        raise AssertionError
+
+
+QUEUED = {"status": "queued", "next_retry_at": None, "waits_for": "waits for a worker"}
+RUNNING = {"status": "running", "next_retry_at": None}
+RETRY = {"status": "queued", "next_retry_at": "2026-02-08T10:00:00.000000Z"}
+
+
+def test_waiting_goes_on_until_the_end_and_says_why_once() -> None:
+    told: list[str] = []
+    door = Answers(QUEUED, QUEUED, RUNNING, {"status": "dead"})
+    assert wait_for(door, "7", None, told.append) == {"status": "dead"}
+    assert told == ["waits for a worker"]
+    assert door.waits == [0.1, 0.2, 0.4, 0.8]
+
+
+def test_a_retry_is_not_waited_for() -> None:
+    assert wait_for(Answers(RUNNING, RETRY), "7", None, lambda _: None) is RETRY
+
+
+def test_waiting_has_an_end() -> None:
+    assert wait_for(Answers(RUNNING), "7", 0.0, lambda _: None) is RUNNING

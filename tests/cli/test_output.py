@@ -1,0 +1,52 @@
+"""Tables, words and JSON as they come out."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from ductile.cli import output
+
+
+def test_a_table_is_plain_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    output.table(("name", "state"), [("hello", "ready"), ("b", None)])
+    assert capsys.readouterr().out == "NAME   STATE\nhello  ready\nb      -\n"
+
+
+def test_an_empty_table_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    output.table(("name",), [], empty="no plugins")
+    assert capsys.readouterr().out == "no plugins\n"
+
+
+def test_a_terminal_has_colours_and_an_edge() -> None:
+    row = output._row(["hello", "failed", "a long story"], [5, 6, 12], 20)
+    assert row == "hello  \x1b[31mfailed\x1b[0m  a lo…"
+
+
+def test_nothing_of_a_plugin_commands_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    output.section("stderr", "one\x1b[2J\ntwo\a")
+    output.table(("x",), [("a\x1b]0;title\a\nb",)])
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "\a" not in shown
+    assert "  one\\x1b[2J\n  two\\x07\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0123, "12 ms"), (1.25, "1.2 s"), (75, "1m 15s"), (3600, "1h"), (93_780, "1d 2h")],
+)
+def test_a_span_is_short(seconds: float, text: str) -> None:
+    assert output.span(seconds) == text
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
+def test_json_survives_any_encoding(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding)
+    monkeypatch.setattr("sys.stdout", stream)
+    output.document({"sky": "18 °C ☔"})
+    stream.flush()
+    assert json.loads(raw.getvalue().decode(encoding)) == {"sky": "18 °C ☔"}
