@@ -177,7 +177,7 @@ class Workshop(Indoors):
         claimed = gateway.ledger.write(lambda tx: claim.start(tx, policy, job_id, now))
         if claimed is None:
             return
-        self._worker._settle(self._worker.perform(claimed), claim_next=False)
+        self._worker.settle(self._worker.perform(claimed))
 
     def _release(self, work: Future[None]) -> None:
         """End what runs, if it does; its attempt does not count."""

@@ -68,6 +68,8 @@ def _seconds(body: dict[str, Any], key: str) -> float | None:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return float(value)
+    if not isinstance(value, str):
+        raise UsageError(f"{key} must be a duration")
     try:
         return duration(value)
     except ValueError as error:

@@ -79,7 +79,7 @@ def reap(pid: int) -> bool:
 
 
 def reap_orphans(leader: int) -> None:
-    """Every child that has ended, up to one that is still to be looked at."""
+    """Reap what has ended below a job, short of its leader: its end is the job's."""
     try:
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
             if ended.si_pid == leader:
@@ -130,6 +130,7 @@ def _doomed(spare: Callable[[int], bool] | None) -> list[int]:
             return [pid for pid in found if not spare(pid)]
         if found or childless():
             return found
+        time.sleep(_SHORTEST_PAUSE)
 
 
 def slay(pid: int) -> None:

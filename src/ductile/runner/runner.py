@@ -7,6 +7,7 @@ the gateway is gone the slots have a second to end by themselves.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import select
@@ -21,7 +22,7 @@ from ductile.runner import reaper, slot
 ASK = Struct("<I")
 """A slot's number."""
 REPLY = Struct("<IiI")
-"""The number, the pid of its new process, and 0 or the errno of the fork."""
+"""The number, the pid of its new process, and 0 or why there is none, as an errno."""
 
 _ENDING_PATIENCE = 1.0
 _CLEARING_PATIENCE = 1.0
@@ -76,22 +77,33 @@ class Runner:
             self._await([self._slots[number][1]], _CLEARING_PATIENCE)
             self._bury(number)
             self._clear()
+        try:
+            pid, sock = self._spawn(number)
+        except OSError as error:
+            # A slot without a handle is no slot: it is cleared away like anything else.
+            self._clean = False
+            self._control.send(REPLY.pack(number, 0, error.errno or errno.EAGAIN))
+            return
+        with sock:
+            socket.send_fds(self._control, [REPLY.pack(number, pid, 0)], [sock.fileno()])
+
+    def _spawn(self, number: int) -> tuple[int, socket.socket]:
+        """The pid of a new slot, and the gateway's end of its socket."""
         runner = os.getpid()
         ours, theirs = socket.socketpair()
-        with ours, theirs:
+        with ours:
             try:
                 pid = os.fork()
-            except OSError as error:
-                self._control.send(REPLY.pack(number, 0, error.errno or 0))
-                return
-            if pid == 0:
+                if pid == 0:
+                    theirs.close()
+                    self._become_slot(ours, runner)
+                pidfd = os.pidfd_open(pid)
+            except OSError:
                 theirs.close()
-                self._become_slot(ours, runner)
-            pidfd = os.pidfd_open(pid)
-            self._slots[number] = pid, pidfd
-            self._poller.register(pidfd, select.POLLIN)
-            ours.close()
-            socket.send_fds(self._control, [REPLY.pack(number, pid, 0)], [theirs.fileno()])
+                raise
+        self._slots[number] = pid, pidfd
+        self._poller.register(pidfd, select.POLLIN)
+        return pid, theirs
 
     def _become_slot(self, sock: socket.socket, runner: int) -> None:
         status = 1

@@ -17,9 +17,9 @@ ENDINGS = ("exited", "lingered", "timed_out", "cancelled", "not_spawned")
 HAS_EXIT_CODE, OVERFLOWED, TRUNCATED = 1, 2, 4
 
 _LENGTH = Struct("<Q")
-_CANCEL = Struct("<QBId")
-_RUN = Struct("<QBIddQQQII")
-_ANSWER = Struct("<QIBBiidQQ")
+_CANCEL = Struct("<QBQd")
+_RUN = Struct("<QBQddQQQII")
+_ANSWER = Struct("<QQBBiidQQ")
 _RECEIVE = 64 * 1024
 _RECEIVE_LARGE = 1024 * 1024
 

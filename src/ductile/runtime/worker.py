@@ -72,7 +72,7 @@ class Worker:
                 if claimed is None:
                     claimed = self._wait_for_job()
                 else:
-                    claimed = self._settle(self.perform(claimed), claim_next=True)
+                    claimed = self.settle(self.perform(claimed), claim_next=True)
             except LedgerBroken as error:
                 house.broken(error)
                 return
@@ -176,7 +176,7 @@ class Worker:
         self._cancelled = Cancellation.STOP
         return Outcome(Ending.CANCELLED)
 
-    def _settle(self, settlement: Settlement, *, claim_next: bool) -> Claimed | None:
+    def settle(self, settlement: Settlement, *, claim_next: bool = False) -> Claimed | None:
         """Commit the end of one job and the start of the next together."""
         house, base_id = self._house, self._house.entropy.uuid()
         while True:
