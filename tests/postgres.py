@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import warnings
 from pathlib import Path
 
@@ -25,4 +26,6 @@ class Server:
         return self._server.get_uri(database=name)
 
     def stop(self) -> None:
+        # The package would stop it again at exit, and complain that it is gone.
+        atexit.unregister(self._server._cleanup)
         self._server.stop()

@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import apsw
+import psycopg
 import pytest
 
 from ductile.clock import to_text
@@ -16,6 +18,8 @@ from ductile.core.retry import RetryPolicy
 from ductile.model import BreakerPolicy, Ending, Outcome
 from ductile.store import boots, breakers, prune
 from ductile.store.ledger import Ledger
+from ductile.store.postgres import PostgresLedger
+from ductile.store.sqlite import SqliteLedger
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
 from tests.store.test_queue import BAD, OK
@@ -45,6 +49,19 @@ def pruned(t: Timer, retention: prune.Retention = RETENTION) -> int:
 
 def rows(t: Timer, query: str, **values: Any) -> list[Any]:
     return t.ledger.read(lambda tx: tx.dicts(query, **values))
+
+
+def count(t: Timer, table: str) -> int:
+    sql = f"SELECT count(*) FROM {table}"
+    if isinstance(t.ledger, PostgresLedger):
+        with psycopg.connect(t.ledger.url) as beside:
+            [found] = beside.execute(sql).fetchone() or (0,)
+        return int(found)
+    assert isinstance(t.ledger, SqliteLedger)
+    connection = apsw.Connection(str(t.ledger.path), flags=apsw.SQLITE_OPEN_READONLY)
+    [(number,)] = connection.execute(sql).fetchall()
+    connection.close()
+    return int(str(number))
 
 
 def job_ids(t: Timer) -> set[str]:
@@ -210,11 +227,10 @@ def test_slots_go_and_an_entry_stays_with_what_it_remembers(t: Timer) -> None:
 def test_records_of_drops_go(t: Timer) -> None:
     ended(t, dedupe_key="k")
     assert t.put(dedupe_key="k").deduplicated
-    before = pruned(t)
+    assert count(t, "dedupe_drops") == 1
     t.clock.advance(31 * DAY)
-    assert before == 0
-    # The job, its log row, its two transitions, four notices, and the drop.
-    assert pruned(t) == 9
+    pruned(t)
+    assert count(t, "dedupe_drops") == 0
 
 
 def test_boots_that_ended_go_and_the_living_stay(t: Timer) -> None:
@@ -225,8 +241,8 @@ def test_boots_that_ended_go_and_the_living_stay(t: Timer) -> None:
         )
     t.ledger.write(lambda tx: boots.end(tx, "old", t.clock.now()))
     t.clock.advance(31 * DAY)
-    assert pruned(t) == 1
-    assert pruned(t) == 0
+    pruned(t)
+    assert count(t, "boots") == 1
 
 
 def fact(t: Timer, kind: str) -> None:

@@ -1,0 +1,125 @@
+"""Claims at their edges: keys that run, inits that wait, retries when the clock jumps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from ductile.store import claim as claims
+from ductile.store import finish
+from ductile.store.claim import ClaimPolicy
+from ductile.store.ledger import Ledger
+from tests.conftest import CountingEntropy, FakeClock
+from tests.store.conftest import execute
+from tests.store.test_queue import BAD, Queue
+
+UNREADY = ClaimPolicy(owner="boot-1", init_only=frozenset({"echo"}))
+
+
+@pytest.fixture
+def q(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> Queue:
+    return Queue(ledger, clock, entropy)
+
+
+def test_of_two_inits_with_one_key_the_second_waits(q: Queue) -> None:
+    q.put(command="init", dedupe_key="k")
+    q.put(command="init", dedupe_key="k")
+    running = q.must_take(UNREADY)
+    assert q.take(UNREADY) is None
+    q.end(running)
+    assert q.must_take(UNREADY).job.command == "init"
+
+
+def test_a_plugin_that_waits_for_its_init_does_not_hold_up_the_others(q: Queue) -> None:
+    q.put()
+    other = q.put("other")
+    assert q.must_take(UNREADY).job.id == other.job_id
+    assert q.take(UNREADY) is None
+
+
+def test_the_oldest_of_all_plugins_goes_first(q: Queue) -> None:
+    ids = [q.put(plugin).job_id for plugin in ("zeta", "alpha", "mid", "alpha", "zeta")]
+    assert [q.must_take().job.id for _ in ids] == ids
+
+
+def test_a_retry_that_is_due_takes_its_old_place(q: Queue) -> None:
+    """FIFO is by insertion among what is eligible now."""
+    first, second = q.put().job_id, q.put().job_id
+    q.end(q.must_take(), BAD)
+    q.clock.advance(3600)
+    q.ledger.write(lambda tx: claims.promote_due(tx, q.clock.now()))
+    assert [q.must_take().job.id for _ in range(2)] == [first, second]
+
+
+def test_due_retries_are_made_ready_in_small_batches(q: Queue) -> None:
+    rows = ",".join(
+        f"('j{n}', 'echo', 'poll', '{{}}', 'queued', 2, 4, 'cli', '2026-02-08T10:00:00.000000Z',"
+        " '2026-02-08T10:00:00.000000Z')"
+        for n in range(claims.RETRIES_AT_ONCE + 20)
+    )
+    execute(
+        q.ledger,
+        "INSERT INTO job_queue (id, plugin, command, payload, status, attempt, max_attempts,"
+        f" submitted_by, created_at, next_retry_at) VALUES {rows}",
+    )
+    promoted = [q.ledger.write(lambda tx: claims.promote_due(tx, q.clock.now())) for _ in range(3)]
+    assert promoted == [claims.RETRIES_AT_ONCE, 20, 0]
+
+
+def test_a_retry_does_not_wait_for_a_clock_that_was_set_back_ten_years(q: Queue) -> None:
+    """No delay is longer than thirty days, so one that lies further ahead is of another clock."""
+    q.put()
+    q.end(q.must_take(), BAD)
+    q.clock.moment -= timedelta(days=3650)
+    q.clock.advance(31 * 86_400)
+    q.ledger.write(lambda tx: claims.promote_due(tx, q.clock.now()))
+    assert q.take() is not None
+
+
+def test_a_claim_stamps_its_owner_and_its_start(q: Queue) -> None:
+    id = q.put().job_id
+    q.must_take(ClaimPolicy(owner="boot-7", snapshot_id="s1"))
+    job = q.job(id)
+    assert (job["owner"], job["started_at"], job["started_snapshot_id"]) == (
+        "boot-7",
+        "2026-02-08T10:00:00.000000Z",
+        "s1",
+    )
+
+
+def test_a_cap_counts_jobs_of_every_owner(q: Queue, open_ledger: Callable[[], Ledger]) -> None:
+    q.put()
+    q.put()
+    q.must_take(ClaimPolicy(owner="node-1", caps={"echo": 1}))
+    assert q.take(ClaimPolicy(owner="node-2", caps={"echo": 1})) is None
+
+
+def test_orphans_are_those_of_the_boot_that_is_asked_for(q: Queue) -> None:
+    for owner in ("dead", "alive"):
+        q.put()
+        q.must_take(ClaimPolicy(owner=owner))
+    found = q.ledger.read(lambda tx: finish.orphans(tx, "dead", 10))
+    assert [job.owner for job in found] == ["dead"]
+
+
+def test_a_running_row_without_an_owner_is_an_orphan_of_nobody(q: Queue) -> None:
+    q.put()
+    q.must_take()
+    execute(q.ledger, "UPDATE job_queue SET owner = NULL")
+    assert len(q.ledger.read(lambda tx: finish.orphans(tx, None, 10))) == 1
+
+
+def test_a_dead_boots_claim_can_be_told_from_a_living_ones(
+    q: Queue, open_ledger: Callable[[], Ledger]
+) -> None:
+    if q.ledger.engine == "sqlite":
+        assert q.ledger.boot_is_dead("any")
+        return
+    other = open_ledger()
+    other.claim_boot("node-2")
+    assert not q.ledger.boot_is_dead("node-2")
+    assert q.ledger.boot_is_dead("nobody")
+    other.close()
+    assert q.ledger.boot_is_dead("node-2")

@@ -1,0 +1,339 @@
+"""Pipelines through the ledger: contexts, splits, joins, limits, on both engines."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+import orjson
+import pytest
+
+from ductile.clock import Ids
+from ductile.core.entering import Switched, entered_payload, judge_switch, prepare_step
+from ductile.core.judge import Rules, judge, switch
+from ductile.core.node import NodeKind
+from ductile.core.pipeline import Compiled, compile_pipelines
+from ductile.core.prepare import Entered
+from ductile.core.redact import Redactor
+from ductile.core.retry import RetryPolicy
+from ductile.core.route import Route
+from ductile.core.router import build
+from ductile.core.values import Failure
+from ductile.model import Ending, Event, JobStatus, Outcome, SubmittedBy
+from ductile.store import finish, jobs, requeue
+from ductile.store.chart import Chart
+from ductile.store.claim import Claimed, ClaimPolicy, claim
+from ductile.store.ledger import Ledger
+from ductile.store.settle import settle
+from ductile.store.spawn import Place
+from tests.conftest import CountingEntropy, FakeClock
+from tests.store.conftest import execute
+
+PLUGINS = {name: frozenset({"poll", "handle"}) for name in "abcdej"}
+SPLIT = [
+    {"uses": "a"},
+    {"id": "fan", "split": [{"uses": "b"}, {"uses": "c"}, {"uses": "d"}]},
+    {"id": "after", "uses": "j"},
+]
+
+
+class House:
+    """The rooms, called by hand, over one set of pipelines."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: FakeClock,
+        entropy: CountingEntropy,
+        pipelines: list[dict[str, object]],
+        routes: tuple[Route, ...] = (),
+        notify: frozenset[str] = frozenset(),
+    ) -> None:
+        self.ledger, self.clock, self.entropy = ledger, clock, entropy
+        compiled = compile_pipelines(pipelines, PLUGINS)
+        assert isinstance(compiled, Compiled), compiled
+        self.chart = Chart(router=build(routes, compiled), notify=notify)
+        self.rules = Rules(RetryPolicy(), Redactor(), self.chart.router)
+
+    def start(self, name: str, payload: object, dedupe_key: str | None = None) -> str:
+        now = self.clock.now()
+        event = Event("go", payload, dedupe_key, "api", now, self.entropy.uuid())
+        intent = self.chart.router.start(name, event, submitted_by=SubmittedBy.API)
+        assert intent is not None
+        base = self.entropy.uuid()
+        spawned = self.ledger.write(
+            lambda tx: finish.write_intents(tx, (intent,), Place(), self.chart, Ids(base), now)
+        )
+        return spawned.scope_ids[0]
+
+    def take(self) -> Claimed | None:
+        now = self.clock.now()
+        return self.ledger.write(lambda tx: claim(tx, ClaimPolicy(owner="boot"), now))
+
+    def end(self, claimed: Claimed, body: Mapping[str, object] | None = None) -> None:
+        job, now = claimed.job, self.clock.now()
+        node = self.chart.router.node(job.pipeline, job.step_path) if job.pipeline else None
+        context = orjson.loads(claimed.context)
+        payload = entered_payload(job.command, job.payload)
+        if node is not None and node.kind is NodeKind.SWITCH:
+            judged = judge_switch(node, payload, context, {})
+            accumulated = judged.accumulated if isinstance(judged, Switched) else None
+            entered = Entered(payload, accumulated, context)
+            verdict = switch(job, judged, entered, self.rules, now, self.entropy.uuid())
+        else:
+            accumulated = None
+            if node is not None:
+                step = prepare_step(node, payload, context, {})
+                assert not isinstance(step, Failure)
+                accumulated = step.accumulated
+            answer = orjson.dumps(body or {"status": "ok", "result": job.plugin})
+            code = 0 if (body or {}).get("status", "ok") == "ok" else 1
+            outcome = Outcome(Ending.EXITED, exit_code=code, stdout=answer)
+            entered = Entered(payload, accumulated, context)
+            verdict = judge(job, outcome, self.rules, now, 0.5, None, entered, self.entropy.uuid())
+        base = self.entropy.uuid()
+        self.ledger.write(lambda tx: settle(tx, verdict, self.chart, base))
+
+    def run(self, **bodies: Mapping[str, object]) -> list[str]:
+        """Work until nothing is ready; the steps in the order in which they ran."""
+        ran = []
+        while (claimed := self.take()) is not None:
+            ran.append(claimed.job.step_path or claimed.job.plugin)
+            self.end(claimed, bodies.get(claimed.job.plugin))
+        return ran
+
+    def rows(self, query: str, **values: object) -> list[dict[str, object]]:
+        return self.ledger.read(lambda tx: tx.dicts(query, **values))
+
+    def scope(self, id: str) -> str:
+        return str(self.rows("scope", id=id)[0]["status"])
+
+    def payload_of(self, step: str) -> object:
+        [row] = [row for row in self.rows("pending_jobs", limit=100) if row["step_path"] == step]
+        return orjson.loads(str(row["payload"]))["payload"]
+
+
+@pytest.fixture
+def make(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy):
+    def build_house(*steps: dict[str, object], **more: object) -> House:
+        pipeline = {"name": "p", "on": "go", "steps": list(steps)}
+        return House(ledger, clock, entropy, [pipeline], **more)  # type: ignore[arg-type]
+
+    return build_house
+
+
+FINAL = {"status": "error", "error": "no", "retry": False}
+
+
+def test_steps_run_one_after_the_other_and_the_instance_ends(make) -> None:
+    house = make({"uses": "a"}, {"uses": "b"})
+    instance = house.start("p", {"x": 1})
+    assert house.run() == ["step_1", "step_2"]
+    assert house.scope(instance) == "ended"
+
+
+def test_a_step_that_emits_nothing_passes_on_what_entered_it_and_its_result(make) -> None:
+    house = make({"uses": "a"}, {"uses": "b"})
+    house.start("p", {"x": 1})
+    house.end(house.take())
+    assert house.payload_of("step_2") == {"x": 1, "result": "a"}
+
+
+def test_the_next_step_runs_once_for_each_event(make) -> None:
+    house = make({"uses": "a"}, {"uses": "b"})
+    house.start("p", {})
+    events = [{"type": "e", "payload": {"n": n}} for n in range(3)]
+    assert house.run(a={"status": "ok", "result": "", "events": events}) == [
+        "step_1",
+        "step_2",
+        "step_2",
+        "step_2",
+    ]
+
+
+def test_the_step_after_a_split_runs_once_with_what_each_branch_returned(make) -> None:
+    house = make(*SPLIT)
+    instance = house.start("p", {})
+    house.end(house.take())
+    for _ in range(3):
+        assert house.take is not None
+        house.end(house.take())
+    joined = house.payload_of("after")
+    assert [(b["branch"], b["status"], b["result"]) for b in joined["branches"]] == [
+        ("0", "succeeded", "b"),
+        ("1", "succeeded", "c"),
+        ("2", "succeeded", "d"),
+    ]
+    assert joined["failed"] == 0
+    assert house.run() == ["after"]
+    assert house.scope(instance) == "ended"
+
+
+def test_a_failed_branch_stops_the_chain_and_fails_the_instance(make) -> None:
+    house = make(*SPLIT)
+    instance = house.start("p", {})
+    assert "after" not in house.run(c=FINAL)
+    assert house.scope(instance) == "failed"
+
+
+def test_join_always_goes_on_in_spite_of_a_failed_branch(make) -> None:
+    steps = [dict(step) for step in SPLIT]
+    steps[1]["join"] = "always"
+    house = make(*steps)
+    house.start("p", {})
+    assert house.run(c=FINAL)[-1] == "after"
+
+
+def test_retrying_the_failed_branch_completes_the_split_and_joins_once(make) -> None:
+    house = make(*SPLIT)
+    instance = house.start("p", {})
+    house.run(c=FINAL)
+    [failed] = house.rows("jobs", **_filters(status="failed"))
+    job = house.ledger.read(lambda tx: jobs.load(tx, failed["id"]))
+    assert house.ledger.write(lambda tx: requeue.retry(tx, job, 4, house.clock.now()))
+    assert house.scope(instance) == "open"
+    assert house.run() == ["fan.1.step_1", "after"]
+    assert house.scope(instance) == "ended"
+
+
+def test_a_branch_that_waits_for_its_retry_has_not_ended(make) -> None:
+    house = make(*SPLIT)
+    instance = house.start("p", {})
+    house.run(c={"status": "error", "error": "again"})
+    assert house.scope(instance) == "open"
+
+
+def test_nested_splits_close_from_the_inside_out(make) -> None:
+    inner = {"id": "in", "split": [{"uses": "c"}, {"uses": "d"}]}
+    house = make(
+        {"id": "out", "split": [{"uses": "b"}, {"steps": [{"uses": "a"}, inner]}]},
+        {"id": "after", "uses": "j"},
+    )
+    instance = house.start("p", {})
+    ran = house.run()
+    assert ran[-1] == "after"
+    assert ran.count("after") == 1
+    assert house.scope(instance) == "ended"
+
+
+def test_two_branches_that_end_at_once_make_one_join(make) -> None:
+    house = make(*SPLIT)
+    house.start("p", {})
+    house.end(house.take())
+    claims = [house.take() for _ in range(3)]
+    gate = threading.Barrier(3)
+
+    def end(claimed: Claimed) -> None:
+        gate.wait()
+        house.end(claimed)
+
+    threads = [threading.Thread(target=end, args=(claimed,)) for claimed in claims]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert house.run() == ["after"]
+
+
+def test_a_false_if_goes_on_with_the_next_step(make) -> None:
+    condition = {"path": "payload.n", "op": "gt", "value": 5}
+    house = make({"id": "big", "uses": "a", "if": condition}, {"id": "then", "uses": "b"})
+    house.start("p", {"n": 1})
+    assert house.run() == ["big__switch", "then"]
+
+
+def test_each_step_has_a_context_that_contains_its_parents(make) -> None:
+    house = make(
+        {"id": "one", "uses": "a", "baggage": {"who.name": "payload.name"}},
+        {"id": "two", "uses": "b", "baggage": {"who.age": "payload.age"}},
+    )
+    house.start("p", {"name": "ann", "age": 7})
+    house.run()
+    [last] = [row for row in house.rows("jobs", **_filters()) if row["step_path"] == "two"]
+    [context] = house.rows("contexts", job_id=last["id"])
+    carried = orjson.loads(str(context["accumulated_json"]))
+    assert carried["who"] == {"name": "ann", "age": 7}
+    assert carried["ductile"]["route_depth"] == 2
+    assert carried["ductile"]["origin"]["submitted_by"] == "api"
+
+
+def test_a_context_row_cannot_be_changed(make) -> None:
+    house = make({"uses": "a"})
+    house.start("p", {})
+    with pytest.raises(Exception, match="cannot be changed"):
+        execute(house.ledger, "UPDATE event_context SET accumulated_json = '{}'")
+
+
+def test_a_first_step_that_is_needless_ends_its_instance_skipped(make) -> None:
+    house = make({"uses": "a"})
+    house.start("p", {}, dedupe_key="k")
+    house.run()
+    again = house.start("p", {}, dedupe_key="k")
+    [row] = house.rows("scope", id=again)
+    assert row["status"] == "skipped"
+    assert "deduplicated" in str(row["reason"])
+
+
+def test_a_loop_ends_dead_with_its_reason_and_nothing_else_stops(
+    ledger: Ledger, clock: FakeClock, entropy: CountingEntropy
+) -> None:
+    routes = (Route("a", "ping", "b"), Route("b", "ping", "a"))
+    house = House(
+        ledger, clock, entropy, [{"name": "p", "on": "x", "steps": [{"uses": "a"}]}], routes
+    )
+    house.start("p", {})
+    ping = {"status": "ok", "result": "", "events": [{"type": "ping"}]}
+    ran = house.run(a=ping, b=ping)
+    assert len(ran) == 21
+    [dead] = house.rows("jobs", **_filters(status="dead"))
+    assert "hop 21" in str(dead["last_error"])
+
+
+def test_the_same_event_delivered_again_makes_no_second_job(make) -> None:
+    house = make({"uses": "a"})
+    now = house.clock.now()
+    event = Event("go", {}, None, "hook", now, "event-1")
+    routing = house.chart.router.arrive(event, plugin="b", submitted_by=SubmittedBy.WEBHOOK)
+    routed = tuple(i for i in routing.intents if hasattr(i, "identity"))
+    for base in (house.entropy.uuid(), house.entropy.uuid()):
+        house.ledger.write(
+            lambda tx, base=base: finish.write_intents(
+                tx, routed, Place(), house.chart, Ids(base), now
+            )
+        )
+    assert len(house.rows("jobs", **_filters(plugin="b"))) == 1
+
+
+def test_a_hook_fires_once_when_a_root_job_ends_and_never_for_a_hooks_own_job(
+    ledger: Ledger, clock: FakeClock, entropy: CountingEntropy
+) -> None:
+    pipelines: list[dict[str, object]] = [
+        {"name": "p", "on": "go", "steps": [{"uses": "a"}]},
+        {"name": "h", "on-hook": "job.completed", "steps": [{"uses": "e"}, {"uses": "d"}]},
+    ]
+    house = House(ledger, clock, entropy, pipelines, notify=frozenset({"a", "e", "d"}))
+    house.start("p", {})
+    ran = house.run()
+    assert len(ran) == 3
+    hooked = house.rows("jobs", **_filters(submitted_by="hook"))
+    assert [row["plugin"] for row in hooked] == ["e"]
+
+
+def test_ending_a_queued_branch_closes_its_scopes_too(make) -> None:
+    house = make(*SPLIT)
+    instance = house.start("p", {})
+    house.end(house.take())
+    [waiting] = house.ledger.read(lambda tx: requeue.queued_of(tx, "d", 10))
+    base = house.entropy.uuid()
+    house.ledger.write(
+        lambda tx: finish.end_queued(
+            tx, waiting, JobStatus.DEAD, "cancelled", house.clock.now(), house.chart, Ids(base)
+        )
+    )
+    house.run()
+    assert house.scope(instance) == "failed"
+
+
+def _filters(**given: object) -> dict[str, object]:
+    none = {"status": None, "plugin": None, "command": None, "submitted_by": None, "before": None}
+    return {**none, "limit": 100, **given}
