@@ -157,8 +157,9 @@ def main(inherited: list[int]) -> None:
     for fd in inherited:
         os.set_inheritable(fd, False)
     # A pipe that got the number of a standard stream could not be handed to a plugin.
-    while os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC) <= 2:
+    while (fd := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
         pass
+    os.close(fd)
     reaper.become_subreaper()
     runner = Runner(socket.socket(fileno=inherited[0]))
     # What the collector does not walk over stays shared with the slots.

@@ -1,0 +1,97 @@
+"""Plugins as scripts, words from running ones, and a look at what is left of them."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ductile.model import Launch
+from ductile.runner.sweep import carries
+
+PYTHON = f"#!{sys.executable} -IS\nimport os, signal, sys, time\n"
+SHELL = "#!/bin/sh\n"
+
+
+def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """For what the system tells nobody when it comes true."""
+    give_up = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up, "it never came true"
+        time.sleep(0.002)
+
+
+def state(pid: int) -> str:
+    """The letter that `ps` shows; empty when the process is gone."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+class Fifo:
+    """Hears what a plugin has to say while it runs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        os.mkfifo(path)
+        # Both ways, so that neither side waits for the other to open it.
+        self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+        self._heard = b""
+
+    def line(self, seconds: float = 20.0) -> str:
+        give_up = time.monotonic() + seconds
+        while b"\n" not in self._heard:
+            wait = give_up - time.monotonic()
+            assert wait > 0, "the plugin said nothing"
+            if select.select([self._fd], [], [], wait)[0]:
+                self._heard += os.read(self._fd, 4096)
+        line, _, self._heard = self._heard.partition(b"\n")
+        return line.decode()
+
+    def number(self) -> int:
+        return int(self.line())
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class Plugins:
+    """Writes plugins, launches them, and knows every process of theirs by a mark."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.marker = uuid.uuid4().hex
+        self.env = {"PATH": os.environ["PATH"], "DUCTILE_BOOT": f"{self.marker}:1"}
+
+    def script(self, text: str, name: str = "plugin") -> str:
+        path = self.folder / name
+        path.write_bytes(text.encode())
+        path.chmod(0o755)
+        return str(path)
+
+    def shell(self, text: str) -> str:
+        return self.script(SHELL + text, f"{uuid.uuid4().hex}.sh")
+
+    def python(self, text: str) -> str:
+        return self.script(PYTHON + text, f"{uuid.uuid4().hex}.py")
+
+    def launch(
+        self,
+        *argv: str,
+        request: bytes = b"",
+        timeout: float = 20.0,
+        env: Mapping[str, str] | None = None,
+        **more: float,
+    ) -> Launch:
+        return Launch(argv, self.env if env is None else env, request, timeout, **more)  # type: ignore[arg-type]
+
+    def alive(self) -> list[int]:
+        entry = f"DUCTILE_BOOT={self.marker}:".encode()
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        return [pid for pid in pids if carries(pid, entry)]

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from ductile.model import Ending
+
+
+def waiting(plugins, fifo, body="sleep 60"):
+    return plugins.shell(f"echo so far; echo $$ > {fifo.path}; {body}")
+
+
+def test_cancel_ends_what_runs(pool, plugins, begin, fifo):
+    future = begin(pool.slot(0), plugins.launch(waiting(plugins, fifo)))
+    fifo.line()
+    pool.slot(0).cancel(30.0)
+    outcome = future.result(10)
+    assert (outcome.ending, outcome.exit_code) == (Ending.CANCELLED, None)
+    assert outcome.stdout == b"so far\n"
+
+
+def test_cancel_kills_after_its_grace(pool, plugins, begin, fifo):
+    plugin = plugins.shell(f"trap '' TERM; echo > {fifo.path}; while :; do sleep 1; done")
+    future = begin(pool.slot(0), plugins.launch(plugin))
+    fifo.line()
+    began = time.monotonic()
+    pool.slot(0).cancel(0.4)
+    assert future.result(10).ending is Ending.CANCELLED
+    assert 0.4 <= time.monotonic() - began < 5
+
+
+def test_cancel_without_grace_kills_at_once_and_sends_no_sigterm(pool, plugins, begin, fifo):
+    plugin = plugins.shell(
+        f"trap 'echo term > {fifo.path}' TERM; echo > {fifo.path}; while :; do sleep 0.1; done"
+    )
+    future = begin(pool.slot(0), plugins.launch(plugin))
+    fifo.line()
+    began = time.monotonic()
+    pool.slot(0).cancel(0)
+    assert future.result(10).ending is Ending.CANCELLED
+    assert time.monotonic() - began < 3
+    assert plugins.alive() == []
+    pool.slot(0).run(plugins.launch(plugins.shell(f"echo next > {fifo.path}")))
+    assert fifo.line() == "next"
+
+
+def test_a_second_cancel_can_only_hasten(pool, plugins, begin, fifo):
+    plugin = plugins.shell(f"trap '' TERM; echo > {fifo.path}; while :; do sleep 1; done")
+    future = begin(pool.slot(0), plugins.launch(plugin))
+    fifo.line()
+    pool.slot(0).cancel(30.0)
+    pool.slot(0).cancel(60.0)
+    pool.slot(0).cancel(0)
+    assert future.result(10).ending is Ending.CANCELLED
+
+
+def test_cancel_of_an_idle_slot_does_nothing(pool, plugins):
+    slot = pool.slot(0)
+    slot.cancel(0)
+    assert slot.run(plugins.launch(plugins.shell("echo a"))).ending is Ending.EXITED
+    slot.cancel(0)
+    assert slot.run(plugins.launch(plugins.shell("echo b"))).stdout == b"b\n"
+
+
+def test_cancel_ends_a_lingering_plugin(pool, plugins, begin, fifo):
+    plugin = plugins.shell(f"echo done; exec >&-; echo > {fifo.path}; sleep 60")
+    future = begin(pool.slot(0), plugins.launch(plugin))
+    fifo.line()
+    pool.slot(0).cancel(0)
+    outcome = future.result(10)
+    assert (outcome.ending, outcome.stdout) == (Ending.CANCELLED, b"done\n")
+
+
+def test_cancel_of_one_slot_leaves_the_other_alone(pool, plugins, begin, fifo):
+    first = begin(pool.slot(0), plugins.launch(waiting(plugins, fifo)))
+    fifo.line()
+    second = begin(pool.slot(1), plugins.launch(waiting(plugins, fifo)))
+    process = fifo.number()
+    pool.slot(0).cancel(0)
+    assert first.result(10).ending is Ending.CANCELLED
+    assert plugins.alive()
+    os.kill(process, signal.SIGKILL)
+    outcome = second.result(10)
+    assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, -9)
+
+
+def test_a_cancel_never_hits_a_job_that_begins_after_it(pool, plugins):
+    """Cancels rain while short jobs run: each is either cancelled or whole, and after the
+    rain none is cancelled any more."""
+    slot = pool.slot(0)
+    launch = plugins.launch(plugins.shell("echo whole"))
+    stop = False
+
+    def rain():
+        while not stop:
+            slot.cancel(0)
+            time.sleep(0.0007)
+
+    with ThreadPoolExecutor(1) as threads:
+        raining = threads.submit(rain)
+        outcomes = [slot.run(launch) for _ in range(150)]
+        stop = True
+        raining.result(10)
+    assert {outcome.ending for outcome in outcomes} <= {Ending.EXITED, Ending.CANCELLED}
+    assert all(o.stdout == b"whole\n" for o in outcomes if o.ending is Ending.EXITED)
+    assert slot.run(launch).ending is Ending.EXITED

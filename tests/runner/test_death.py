@@ -1,0 +1,395 @@
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ductile.model import Ending
+from ductile.runner import pool as runner_pool
+from ductile.runner import reaper
+from ductile.runner.pool import RunnerPool
+from tests.runner.processes import state, until
+
+OK = "echo ok"
+HOSTILE = """trap '' TERM HUP INT
+setsid sh -c 'trap "" TERM HUP; sleep 60' &
+sh -c 'sleep 60' &
+echo $! > {fifo}
+echo $$ > {fifo}
+while :; do sleep 1; done
+"""
+GATEWAY = """
+import os, sys, threading
+from ductile.model import Launch
+from ductile.runner.pool import RunnerPool
+lock, marker, *plugins = sys.argv[1:]
+lock = os.open(lock, os.O_RDWR)
+import fcntl
+fcntl.flock(lock, fcntl.LOCK_EX)
+pool = RunnerPool(len(plugins) + 1, lock_fd=lock)
+pool.start()
+env = {"PATH": os.environ["PATH"], "DUCTILE_BOOT": marker + ":1"}
+for index, plugin in enumerate(plugins):
+    launch = Launch((plugin,), env, b"", 60.0)
+    threading.Thread(target=pool.slot(index).run, args=(launch,), daemon=True).start()
+print(pool.pid, *(pool.slot(index).pid for index in range(len(plugins) + 1)), flush=True)
+sys.stdin.read()
+"""
+
+
+def works(pool, plugins):
+    return all(
+        pool.slot(n).run(plugins.launch(plugins.shell(OK))).stdout == b"ok\n" for n in (0, 1)
+    )
+
+
+@pytest.fixture
+def hostile(plugins, fifo):
+    """A plugin that tells two pids when it runs, and heeds nothing."""
+    return plugins.shell(HOSTILE.format(fifo=fifo.path))
+
+
+class Gateway:
+    """A process that holds a pool with one job running in each slot but the last."""
+
+    def __init__(self, plugins, fifo, lock, running):
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", GATEWAY, lock, plugins.marker, *running],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.runner, *self.slots = map(int, self.process.stdout.readline().split())
+        self.handles = [os.pidfd_open(pid) for pid in (self.runner, *self.slots)]
+        for _ in running:
+            fifo.line()
+            fifo.line()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+    def gone(self):
+        """Whether runner and slots have ended, by now or within ten seconds."""
+        for handle in self.handles:
+            ended = select.select([handle], [], [], 10)[0]
+            os.close(handle)
+            if not ended:
+                return False
+        return True
+
+
+def locked(path):
+    """Wait for the lock as a new gateway does, and say how long it took."""
+    began = time.monotonic()
+    with open(path, "r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    return time.monotonic() - began
+
+
+@pytest.fixture
+def lock(tmp_path):
+    path = tmp_path / "lock"
+    path.touch()
+    return str(path)
+
+
+def test_a_gateway_killed_leaves_nothing_behind_and_then_frees_the_lock(
+    plugins, fifo, lock, hostile
+):
+    gateway = Gateway(plugins, fifo, lock, [hostile, hostile])
+    with open(lock, "r+") as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert plugins.alive()
+    gateway.kill()
+    assert locked(lock) < 10
+    assert plugins.alive() == []
+    assert gateway.gone()
+
+
+def test_a_stopped_slot_does_not_outlive_its_gateway(plugins, fifo, lock, hostile):
+    gateway = Gateway(plugins, fifo, lock, [hostile, hostile])
+    os.kill(gateway.slots[0], signal.SIGSTOP)
+    gateway.kill()
+    assert locked(lock) < 10
+    assert plugins.alive() == []
+    assert gateway.gone()
+
+
+def test_a_stopped_runner_does_not_outlive_its_gateway(plugins, fifo, lock, hostile):
+    gateway = Gateway(plugins, fifo, lock, [hostile])
+    os.kill(gateway.runner, signal.SIGSTOP)
+    gateway.kill()
+    assert locked(lock) < 10
+    assert plugins.alive() == []
+    assert gateway.gone()
+
+
+def test_gateway_and_runner_killed_together_leave_nothing_behind(plugins, fifo, lock, hostile):
+    gateway = Gateway(plugins, fifo, lock, [hostile, hostile])
+    os.kill(gateway.runner, signal.SIGKILL)
+    gateway.kill()
+    assert locked(lock) < 10
+    assert plugins.alive() == []
+    assert gateway.gone()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_runner_and_slots_are_deaf_to_what_is_sent_to_all(pool, plugins, begin, fifo, number):
+    plugin = plugins.shell(f"echo > {fifo.path}; sleep 0.3; echo ok")
+    before = pool.pid, pool.slot(0).pid, pool.slot(1).pid
+    future = begin(pool.slot(0), plugins.launch(plugin))
+    fifo.line()
+    for pid in before:
+        os.kill(pid, number)
+    assert future.result(10).stdout == b"ok\n"
+    assert works(pool, plugins)
+    assert (pool.pid, pool.slot(0).pid, pool.slot(1).pid) == before
+
+
+def test_a_killed_slot_loses_its_job_at_once_and_is_replaced(pool, plugins, begin, fifo, hostile):
+    runner, slot = pool.pid, pool.slot(0).pid
+    future = begin(pool.slot(0), plugins.launch(hostile))
+    children = [fifo.number(), fifo.number()]
+    began = time.monotonic()
+    os.kill(slot, signal.SIGKILL)
+    outcome = future.result(10)
+    assert time.monotonic() - began < 5
+    assert outcome.ending is Ending.LOST
+    assert str(slot) in outcome.reason
+    assert plugins.alive() == []
+    assert [state(pid) for pid in children] == ["", ""]
+    assert works(pool, plugins)
+    assert pool.pid == runner
+    assert pool.slot(0).pid != slot
+
+
+def test_a_slot_killed_while_idle_is_replaced_before_the_next_run(pool, plugins):
+    slot = pool.slot(0).pid
+    handle = os.pidfd_open(slot)
+    os.kill(slot, signal.SIGKILL)
+    assert select.select([handle], [], [], 10)[0]
+    os.close(handle)
+    assert works(pool, plugins)
+    assert pool.slot(0).pid != slot
+
+
+def test_a_launch_that_a_dying_slot_never_took_is_run_by_the_next(pool, plugins):
+    """However close on each other's heels the death and the launch are."""
+    for _ in range(20):
+        os.kill(pool.slot(0).pid, signal.SIGSTOP)
+        os.kill(pool.slot(0).pid, signal.SIGKILL)
+        assert pool.slot(0).run(plugins.launch("/bin/echo", "ok")).stdout == b"ok\n"
+
+
+def test_a_killed_slot_does_not_disturb_the_others(pool, plugins, begin, fifo, hostile):
+    lost = begin(pool.slot(0), plugins.launch(hostile))
+    fifo.line(), fifo.line()
+    kept = begin(
+        pool.slot(1), plugins.launch(plugins.shell(f"echo > {fifo.path}; sleep 1; echo ok"))
+    )
+    fifo.line()
+    os.kill(pool.slot(0).pid, signal.SIGKILL)
+    assert lost.result(10).ending is Ending.LOST
+    assert kept.result(10).stdout == b"ok\n"
+
+
+def test_a_plugin_that_kills_its_slot_is_lost_and_does_not_survive(pool, plugins):
+    outcome = pool.slot(0).run(plugins.launch(plugins.shell("kill -9 $PPID; sleep 60")))
+    assert outcome.ending is Ending.LOST
+    assert plugins.alive() == []
+
+
+def test_a_stopped_slot_is_lost_after_deadline_and_grace_and_is_replaced(
+    pool, plugins, begin, fifo, hostile
+):
+    slot = pool.slot(0).pid
+    future = begin(pool.slot(0), plugins.launch(hostile, timeout=0.5, grace=0.1))
+    fifo.line(), fifo.line()
+    os.kill(slot, signal.SIGSTOP)
+    outcome = future.result(30)
+    assert outcome.ending is Ending.LOST
+    assert "did not answer" in outcome.reason
+    assert plugins.alive() == []
+    assert state(slot) == ""
+    assert works(pool, plugins)
+
+
+def test_a_stopped_slot_that_is_cancelled_is_lost_after_the_grace(
+    pool, plugins, begin, fifo, hostile
+):
+    slot = pool.slot(0).pid
+    future = begin(pool.slot(0), plugins.launch(hostile, timeout=3600.0))
+    fifo.line(), fifo.line()
+    os.kill(slot, signal.SIGSTOP)
+    pool.slot(0).cancel(0)
+    assert future.result(30).ending is Ending.LOST
+    assert plugins.alive() == []
+
+
+def test_a_killed_runner_loses_what_runs_and_is_started_again(plugins, fifo, begin_on, hostile):
+    heard = []
+    pool = RunnerPool(2, on_event=lambda name, details: heard.append((name, details)))
+    pool.start()
+    runner, slots = pool.pid, [pool.slot(0).pid, pool.slot(1).pid]
+    futures = [begin_on(pool.slot(n), plugins.launch(hostile)) for n in (0, 1)]
+    children = [fifo.number() for _ in range(4)]
+    os.kill(runner, signal.SIGKILL)
+    outcomes = [future.result(10) for future in futures]
+    assert [outcome.ending for outcome in outcomes] == [Ending.LOST, Ending.LOST]
+    assert all(f"runner (pid {runner})" in outcome.reason for outcome in outcomes)
+    assert plugins.alive() == []
+    assert {state(pid) for pid in (runner, *slots, *children)} == {""}
+    assert works(pool, plugins)
+    assert pool.pid != runner
+    pool.stop()
+    names = [name for name, _ in heard]
+    assert names.count("runner.started") == 2
+    assert names.count("runner.lost") == 1
+
+
+def test_a_runner_killed_while_idle_is_started_again_at_the_next_run(pool, plugins):
+    runner, slots = pool.pid, [pool.slot(0).pid, pool.slot(1).pid]
+    os.kill(runner, signal.SIGKILL)
+    until(lambda: all(state(pid) in ("", "Z") for pid in (runner, *slots)))
+    assert works(pool, plugins)
+    assert pool.pid != runner
+    assert {state(pid) for pid in (runner, *slots)} == {""}
+
+
+def test_runner_and_slots_killed_together_leave_nothing_behind(pool, plugins, begin, fifo, hostile):
+    futures = [begin(pool.slot(n), plugins.launch(hostile)) for n in (0, 1)]
+    children = [fifo.number() for _ in range(4)]
+    for pid in (pool.slot(0).pid, pool.pid, pool.slot(1).pid):
+        os.kill(pid, signal.SIGKILL)
+    assert {future.result(10).ending for future in futures} == {Ending.LOST}
+    assert plugins.alive() == []
+    assert {state(pid) for pid in children} == {""}
+    assert works(pool, plugins)
+
+
+def test_a_stopped_runner_is_replaced_when_a_slot_must_be(plugins, monkeypatch):
+    monkeypatch.setattr(runner_pool, "_REPLY_PATIENCE", 1)
+    pool = RunnerPool(2)
+    pool.start()
+    runner, slots = pool.pid, [pool.slot(0).pid, pool.slot(1).pid]
+    os.kill(runner, signal.SIGSTOP)
+    os.kill(slots[0], signal.SIGKILL)
+    assert works(pool, plugins)
+    assert pool.pid != runner
+    assert {state(pid) for pid in (runner, *slots)} == {""}
+    pool.stop()
+
+
+def test_stop_ends_a_stopped_runner_too(plugins, fifo, begin_on, hostile, monkeypatch):
+    monkeypatch.setattr(runner_pool, "_END_PATIENCE", 0.3)
+    pool = RunnerPool(1)
+    pool.start()
+    pids = [pool.pid, pool.slot(0).pid]
+    future = begin_on(pool.slot(0), plugins.launch(hostile))
+    fifo.line(), fifo.line()
+    os.kill(pids[1], signal.SIGSTOP)
+    os.kill(pids[0], signal.SIGSTOP)
+    pool.stop()
+    assert {state(pid) for pid in pids} == {""}
+    assert plugins.alive() == []
+    assert future.result(10).ending is Ending.LOST
+
+
+def test_a_slot_that_cannot_be_replaced_yet_is_lost_and_replaced_later(pool, plugins):
+    def descriptors():
+        # A descriptor that closes meanwhile resolves to its own path.
+        folder = f"/proc/{pool.pid}/fd"
+        return {int(fd): os.path.realpath(f"{folder}/{fd}") for fd in os.listdir(folder)}
+
+    # The runner has let go of the last slot's socket: one is left, to the gateway.
+    until(lambda: sum("/socket:" in name for name in descriptors().values()) == 1)
+    # Room for one more descriptor, where a slot's socket takes two.
+    few = min(set(range(100)) - set(descriptors())) + 1
+    before = resource.prlimit(pool.pid, resource.RLIMIT_NOFILE)
+    os.kill(pool.slot(0).pid, signal.SIGKILL)
+    resource.prlimit(pool.pid, resource.RLIMIT_NOFILE, (few, before[1]))
+    outcome = pool.slot(0).run(plugins.launch(plugins.shell(OK)))
+    assert outcome.ending is Ending.LOST
+    assert "cannot be replaced" in outcome.reason
+    assert pool.slot(1).run(plugins.launch(plugins.shell(OK))).stdout == b"ok\n"
+    resource.prlimit(pool.pid, resource.RLIMIT_NOFILE, before)
+    assert works(pool, plugins)
+
+
+def test_children_that_others_have_started_are_never_touched(pool, plugins):
+    ours = subprocess.Popen(["sleep", "60"])
+    own_session = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    ended = subprocess.Popen(["sh", "-c", "exit 5"])
+    try:
+        until(lambda: state(ended.pid) == "Z")
+        os.kill(pool.pid, signal.SIGKILL)
+        until(lambda: state(pool.pid) == "Z")
+        assert works(pool, plugins)
+        pool.stop()
+        assert (ours.poll(), own_session.poll()) == (None, None)
+        assert ended.wait() == 5
+    finally:
+        for process in (ours, own_session):
+            process.kill()
+            process.wait()
+
+
+def test_stop_ends_everything_and_is_idempotent(plugins, fifo, begin_on, hostile, lock):
+    with open(lock, "r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        pool = RunnerPool(2, lock_fd=file.fileno())
+        pool.start()
+        pids = [pool.pid, pool.slot(0).pid, pool.slot(1).pid]
+        future = begin_on(pool.slot(0), plugins.launch(hostile))
+        children = [fifo.number(), fifo.number()]
+        pool.stop()
+        pool.stop()
+        assert {state(pid) for pid in pids + children} == {""}
+        assert plugins.alive() == []
+        assert future.result(10).ending is Ending.LOST
+    locked(lock)
+    assert pool.pid == 0
+    outcome = pool.slot(0).run(plugins.launch(plugins.shell(OK)))
+    assert (outcome.ending, outcome.reason) == (Ending.LOST, "the runner was stopped")
+
+
+def test_stop_ends_a_stopped_slot_too(plugins, fifo, begin_on, hostile):
+    pool = RunnerPool(1)
+    pool.start()
+    future = begin_on(pool.slot(0), plugins.launch(hostile))
+    fifo.line(), fifo.line()
+    os.kill(pool.slot(0).pid, signal.SIGSTOP)
+    began = time.monotonic()
+    pool.stop()
+    assert time.monotonic() - began < 4
+    assert plugins.alive() == []
+    assert future.result(10).ending is Ending.LOST
+
+
+def test_a_pool_can_be_started_again(pool, plugins):
+    pool.stop()
+    pool.start()
+    assert works(pool, plugins)
+
+
+def test_the_gateway_is_left_with_no_child_and_no_descriptor(plugins):
+    before = len(os.listdir("/proc/self/fd")), reaper.children(os.getpid())
+    for _ in range(3):
+        pool = RunnerPool(2)
+        pool.start()
+        os.kill(pool.slot(0).pid, signal.SIGKILL)
+        works(pool, plugins)
+        os.kill(pool.pid, signal.SIGKILL)
+        works(pool, plugins)
+        pool.stop()
+    assert (len(os.listdir("/proc/self/fd")), reaper.children(os.getpid())) == before

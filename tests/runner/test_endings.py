@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from ductile.model import Ending
+from ductile.runner import wire
+
+IGNORES_SIGTERM = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("deaf", flush=True)
+time.sleep(60)
+"""
+
+
+def test_the_wire_knows_the_endings_of_the_model():
+    assert set(wire.ENDINGS) | {"lost"} == {ending.value for ending in Ending}
+
+
+def test_a_plugin_that_answers_and_exits_gives_its_output_and_exit_code(run, plugins):
+    outcome = run(plugins.shell("cat; echo oops >&2; exit 3"), request=b'{"a": 1}')
+    assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 3)
+    assert (outcome.stdout, outcome.stderr) == (b'{"a": 1}', b"oops\n")
+    assert (outcome.errno, outcome.reason) == (None, None)
+    assert not outcome.stdout_overflowed
+    assert not outcome.stderr_truncated
+    assert 0 < outcome.duration < 10
+
+
+def test_arguments_reach_the_plugin_unchanged(run, plugins):
+    plugin = plugins.shell('printf "%s|" "$@"')
+    assert run(plugin, "a b", "", "ü", "\n").stdout == "a b||ü|\n|".encode()
+
+
+def test_death_by_a_signal_that_was_not_ours_is_a_negative_exit_code(run, plugins):
+    outcome = run(plugins.shell("kill -SEGV $$"))
+    assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, -11)
+
+
+def test_a_plugin_that_heeds_sigterm_is_timed_out_without_waiting_for_the_grace(run, plugins):
+    began = time.monotonic()
+    outcome = run(plugins.shell("echo so far; sleep 60"), timeout=0.3, grace=30.0)
+    assert (outcome.ending, outcome.exit_code) == (Ending.TIMED_OUT, None)
+    assert outcome.stdout == b"so far\n"
+    assert 0.3 <= outcome.duration <= time.monotonic() - began < 10
+
+
+def test_a_plugin_that_ignores_sigterm_is_killed_after_the_grace(run, plugins):
+    outcome = run(plugins.python(IGNORES_SIGTERM), timeout=0.5, grace=0.3)
+    assert (outcome.ending, outcome.exit_code) == (Ending.TIMED_OUT, None)
+    assert 0.8 <= outcome.duration < 10
+
+
+def test_what_is_written_after_sigterm_does_not_count(run, plugins):
+    plugin = plugins.python("""
+def late(*_):
+    print("late", flush=True)
+    print("late", file=sys.stderr, flush=True)
+    os._exit(0)
+signal.signal(signal.SIGTERM, late)
+print("early", flush=True)
+print("early", file=sys.stderr, flush=True)
+time.sleep(60)
+""")
+    outcome = run(plugin, timeout=0.5)
+    assert (outcome.ending, outcome.exit_code) == (Ending.TIMED_OUT, None)
+    assert (outcome.stdout, outcome.stderr) == (b"early\n", b"early\n")
+
+
+def test_sigterm_reaches_the_whole_group(run, plugins, fifo):
+    plugin = plugins.shell(f"(trap 'echo child > {fifo.path}' TERM; sleep 60 & wait) & wait")
+    run(plugin, timeout=0.3, grace=1.0)
+    assert fifo.line() == "child"
+
+
+def test_a_plugin_that_ends_just_before_its_deadline_is_not_timed_out(run, plugins):
+    outcome = run(plugins.shell("sleep 0.3; echo done"), timeout=2.0)
+    assert (outcome.ending, outcome.stdout) == (Ending.EXITED, b"done\n")
+
+
+def test_a_deadline_of_nothing_still_gives_an_outcome(run, plugins):
+    assert run(plugins.shell("sleep 60"), timeout=0.0).ending is Ending.TIMED_OUT
+
+
+@pytest.mark.parametrize("timeout", [1e9, float("inf")])
+def test_a_deadline_beyond_all_measure_is_taken(run, plugins, timeout):
+    assert run(plugins.shell("echo"), timeout=timeout).ending is Ending.EXITED
+
+
+def test_closing_stdout_and_exiting_within_the_linger_keeps_the_exit_code(run, plugins):
+    outcome = run(plugins.shell("echo done; exec >&-; sleep 0.3; exit 4"))
+    assert (outcome.ending, outcome.exit_code, outcome.stdout) == (Ending.EXITED, 4, b"done\n")
+
+
+def test_closing_stdout_and_living_on_past_the_linger_is_lingering(run, plugins):
+    outcome = run(plugins.shell("trap '' TERM; echo done; exec >&-; sleep 60"))
+    assert (outcome.ending, outcome.exit_code) == (Ending.LINGERED, None)
+    assert outcome.stdout == b"done\n"
+    assert 5.0 <= outcome.duration < 10
+
+
+def test_a_deadline_while_lingering_ends_it_but_the_output_wins(run, plugins):
+    outcome = run(plugins.shell("echo done; exec >&-; sleep 60"), timeout=0.5)
+    assert (outcome.ending, outcome.exit_code) == (Ending.LINGERED, None)
+    assert outcome.stdout == b"done\n"
+    assert 0.5 <= outcome.duration < 4
+
+
+def test_a_leader_that_left_its_group_is_timed_out_all_the_same(run, plugins):
+    plugin = plugins.python("os.setpgid(0, os.getpgid(os.getppid()))\ntime.sleep(60)")
+    outcome = run(plugin, timeout=0.5, grace=0.3)
+    assert outcome.ending is Ending.TIMED_OUT
+    assert outcome.duration < 10
+
+
+def test_a_stopped_plugin_is_killed_after_the_grace(run, plugins):
+    outcome = run(plugins.shell("kill -STOP $$"), timeout=0.3, grace=0.2)
+    assert outcome.ending is Ending.TIMED_OUT
+
+
+def test_a_leader_whose_first_thread_ends_is_followed_to_the_last(run, plugins):
+    plugin = plugins.python("""
+import _thread, ctypes
+def last():
+    time.sleep(0.3)
+    os.write(1, b"last")
+    os._exit(7)
+_thread.start_new_thread(last, ())
+ctypes.CDLL(None).syscall(60, 0)
+""")
+    outcome = run(plugin)
+    assert (outcome.ending, outcome.exit_code, outcome.stdout) == (Ending.EXITED, 7, b"last")

@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import errno
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import ductile
+from ductile.model import Ending, Launch
+from ductile.runner.pool import RunnerPool
+
+
+def facts(text):
+    return dict(line.split("=", 1) for line in text.decode().splitlines())
+
+
+def test_the_environment_is_exactly_the_launchs(pool, plugins):
+    env = {"PATH": "/usr/bin:/bin", "EMPTY": "", "WITH": "a=b c\nd", "NÄME": "wert", **plugins.env}
+    outcome = pool.slot(0).run(Launch(("/usr/bin/env", "-0"), env, b"", 10.0))
+    assert facts(outcome.stdout.replace(b"\n", b"\\n").replace(b"\0", b"\n")) == {
+        name: value.replace("\n", "\\n") for name, value in env.items()
+    }
+
+
+def test_an_empty_environment_is_empty(pool):
+    assert pool.slot(0).run(Launch(("/usr/bin/env",), {}, b"", 10.0)).stdout == b""
+
+
+def test_each_run_has_its_own_environment(pool):
+    for value in ("a", "b", "a"):
+        outcome = pool.slot(0).run(Launch(("/usr/bin/env",), {"V": value}, b"", 10.0))
+        assert outcome.stdout == f"V={value}\n".encode()
+
+
+def test_the_descriptors_are_exactly_the_standard_three(plugins, tmp_path):
+    plugin = plugins.python("""
+for fd in sorted(map(int, os.listdir("/proc/self/fd")))[:-1]:
+    print(fd, os.readlink(f"/proc/self/fd/{fd}").partition(":")[0])
+""")
+    with open(tmp_path / "lock", "w") as lock:
+        os.set_inheritable(lock.fileno(), True)
+        pool = RunnerPool(2, lock_fd=lock.fileno())
+        pool.start()
+        try:
+            for _ in range(2):
+                outcome = pool.slot(1).run(plugins.launch(plugin, request=bytes(100_000)))
+                assert outcome.stdout == b"0 pipe\n1 pipe\n2 pipe\n"
+        finally:
+            pool.stop()
+
+
+def test_a_plugin_leads_a_process_group_of_its_own(run, plugins):
+    outcome = run(plugins.python("print(os.getpid() == os.getpgrp(), os.getpgid(os.getppid()))"))
+    alone, slot_group = outcome.stdout.split()
+    assert alone == b"True"
+    assert int(slot_group) != os.getpgrp()
+
+
+def test_signals_are_at_their_defaults(plugins):
+    """Whatever the gateway ignored or blocked when it started the runner."""
+    ignored = signal.SIGUSR1, signal.SIGCHLD, signal.SIGTERM
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2, signal.SIGHUP})
+    pool = RunnerPool(1)
+    try:
+        pool.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    outcome = pool.slot(0).run(plugins.launch("/bin/cat", "/proc/self/status"))
+    pool.stop()
+    masks = {
+        name: int(value, 16)
+        for name, value in re.findall(r"^Sig(Blk|Ign|Cgt):\s+(\w+)", outcome.stdout.decode(), re.M)
+    }
+    # The C library keeps 32 and 33 to itself, and no program can tell.
+    masks["Ign"] &= ~(3 << 31)
+    assert masks == {"Blk": 0, "Ign": 0, "Cgt": 0}
+
+
+def test_the_working_directory_is_the_gateways(run):
+    assert run("/bin/pwd").stdout.decode().strip() == os.getcwd()
+
+
+def test_a_relative_entrypoint_is_found_from_the_working_directory(run, plugins):
+    plugin = plugins.shell("echo here")
+    assert run(os.path.relpath(plugin)).stdout == b"here\n"
+
+
+def not_spawned(outcome, code, *words):
+    assert (outcome.ending, outcome.errno) == (Ending.NOT_SPAWNED, code)
+    assert outcome.exit_code is None
+    for word in words:
+        assert word in outcome.reason
+    return outcome.reason
+
+
+def test_a_missing_entrypoint_is_named(run, tmp_path):
+    missing = str(tmp_path / "nowhere")
+    not_spawned(run(missing), errno.ENOENT, missing, "does not exist")
+
+
+def test_a_missing_interpreter_is_named(run, plugins):
+    plugin = plugins.script("#! /no/such/python3 -u\nprint()\n")
+    not_spawned(run(plugin), errno.ENOENT, plugin, "'/no/such/python3'", "does not exist")
+
+
+def test_the_missing_interpreter_of_an_interpreter_is_named(run, plugins):
+    middle = plugins.script("#!/no/such/thing\n", "middle")
+    plugin = plugins.script(f"#!{middle}\n")
+    not_spawned(run(plugin), errno.ENOENT, "'/no/such/thing'")
+
+
+def test_an_interpreter_that_is_not_executable_is_named(run, plugins, tmp_path):
+    interpreter = tmp_path / "interpreter"
+    interpreter.write_text("")
+    plugin = plugins.script(f"#!{interpreter}\n")
+    not_spawned(run(plugin), errno.EACCES, plugin, str(interpreter), "not executable")
+
+
+def test_crlf_line_ends_are_named_as_the_cause(run, plugins):
+    plugin = plugins.script("#!/bin/sh\r\necho\r\n")
+    not_spawned(run(plugin), errno.ENOENT, plugin, "CRLF", r"/bin/sh\r")
+
+
+def test_crlf_line_ends_behind_env_are_named_as_the_cause(run, plugins):
+    plugin = plugins.script("#!/usr/bin/env sh\r\necho\r\n")
+    outcome = run(plugin)
+    assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 127)
+    assert "CRLF" in outcome.reason
+
+
+def test_a_missing_shebang_line_is_named(run, plugins):
+    plugin = plugins.script("echo\n")
+    not_spawned(run(plugin), errno.ENOEXEC, plugin, "no shebang line")
+
+
+def test_a_byte_order_mark_before_the_shebang_line_is_named(run, plugins):
+    plugin = plugins.script("\ufeff#!/bin/sh\necho\n")
+    not_spawned(run(plugin), errno.ENOEXEC, plugin, "no shebang line", "byte order mark")
+
+
+def test_a_shebang_line_without_interpreter_is_named(run, plugins):
+    plugin = plugins.script("#! \necho\n")
+    not_spawned(run(plugin), errno.ENOEXEC, plugin, "names no interpreter")
+
+
+def test_an_entrypoint_that_is_not_executable_is_named(run, plugins):
+    plugin = plugins.shell("echo")
+    os.chmod(plugin, 0o644)
+    not_spawned(run(plugin), errno.EACCES, plugin, "not executable")
+
+
+def test_a_directory_as_entrypoint_is_named(run, tmp_path):
+    not_spawned(run(str(tmp_path)), errno.EACCES, str(tmp_path), "is a directory")
+
+
+def test_other_refusals_carry_the_systems_words(run, plugins):
+    plugin = plugins.shell("echo")
+    reason = not_spawned(run(plugin + "/below"), errno.ENOTDIR, plugin)
+    assert os.strerror(errno.ENOTDIR) in reason
+    not_spawned(run(plugin, "x" * 200_000), errno.E2BIG, plugin)
+
+
+@pytest.mark.parametrize(
+    ("argv", "env"),
+    [
+        ((), {}),
+        (("",), {}),
+        (("/bin/true", "a\0b"), {}),
+        (("/bin/true",), {"A": "a\0b"}),
+        (("/bin/true",), {"A=B": "c"}),
+        (("/bin/true",), {"": "c"}),
+        (("/bin/true", "\ud800"), {}),
+    ],
+)
+def test_what_no_system_call_takes_is_refused_as_a_value(pool, argv, env):
+    outcome = pool.slot(0).run(Launch(argv, env, b"", 10.0))
+    assert (outcome.ending, outcome.errno) == (Ending.NOT_SPAWNED, errno.EINVAL)
+    assert outcome.reason
+    assert pool.slot(0).run(Launch(("/bin/true",), {}, b"", 10.0)).ending is Ending.EXITED
+
+
+def test_a_busy_text_file_is_tried_again_until_it_is_free(pool, plugins, begin):
+    plugin = plugins.shell("echo free")
+    with open(plugin, "r+"):
+        future = begin(pool.slot(0), plugins.launch(plugin))
+        with pytest.raises(TimeoutError):
+            future.result(0.3)
+    outcome = future.result(10)
+    assert (outcome.ending, outcome.stdout) == (Ending.EXITED, b"free\n")
+
+
+def test_a_text_file_that_stays_busy_is_given_up_after_two_seconds(pool, plugins):
+    plugin = plugins.shell("echo")
+    with open(plugin, "r+"):
+        began = time.monotonic()
+        outcome = pool.slot(0).run(plugins.launch(plugin))
+        not_spawned(outcome, errno.ETXTBSY, plugin)
+        assert 2 <= time.monotonic() - began < 5
+
+
+def test_a_spawn_that_waits_can_be_cancelled(pool, plugins, begin):
+    plugin = plugins.shell("echo")
+    with open(plugin, "r+"):
+        future = begin(pool.slot(0), plugins.launch(plugin))
+        with pytest.raises(TimeoutError):
+            future.result(0.3)
+        began = time.monotonic()
+        pool.slot(0).cancel(5.0)
+        assert future.result(10).ending is Ending.CANCELLED
+        assert time.monotonic() - began < 1
+
+
+def test_a_slot_out_of_descriptors_tries_again(pool, plugins, begin):
+    slot = pool.slot(0)
+    launch = plugins.launch(plugins.shell("echo ok"))
+    before = resource.prlimit(slot.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(slot.pid, resource.RLIMIT_NOFILE, (8, before[1]))
+    future = begin(slot, launch)
+    with pytest.raises(TimeoutError):
+        future.result(0.3)
+    resource.prlimit(slot.pid, resource.RLIMIT_NOFILE, before)
+    assert future.result(10).stdout == b"ok\n"
+
+
+def test_the_runner_is_small_and_ready_at_once():
+    began = time.monotonic()
+    pool = RunnerPool(1)
+    pool.start()
+    ready = time.monotonic() - began
+    sizes = []
+    for pid in (pool.pid, pool.slot(0).pid):
+        with open(f"/proc/{pid}/smaps_rollup") as file:
+            sizes += [int(line.split()[1]) for line in file if line.startswith("Pss:")]
+    pool.stop()
+    assert len(sizes) == 2
+    assert sum(sizes) < 12 * 1024
+    assert ready < 1.0
+
+
+def test_the_runner_loads_nothing_heavy():
+    above = os.path.dirname(os.path.dirname(ductile.__file__))
+    code = (
+        f"import sys; sys.path.insert(0, {above!r})\n"
+        "import ductile.runner.runner\n"
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    heavy = {"asyncio", "dataclasses", "inspect", "logging", "subprocess", "threading", "typing"}
+    assert heavy.isdisjoint(loaded)
+    assert {name for name in loaded if name not in sys.stdlib_module_names} <= {
+        "ductile",
+        "__main__",
+    }
