@@ -81,7 +81,9 @@ _LOW_MASK = (1 << _LOW_BITS) - 1
 
 def to_text(moment: datetime) -> str:
     """The ledger's form of a time: UTC and fixed width, so that text order is time order."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")[:26] + "Z"
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def from_text(text: str) -> datetime:

@@ -142,6 +142,7 @@ class Job:
     entered_context_id: str | None = None
     """The context that it came with; its own row, once it has one, bears its own id."""
     join_of: str | None = None
+    schedule_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +177,12 @@ DEFAULT_BREAKER = BreakerPolicy()
 class Settlement:
     """What `judge` decided about one attempt; `settle` commits all of it or nothing.
 
-    The guard is (`job_id`, `attempt`, `owner`) of a running row: a settlement that finds it
+    The guard is the job's id, attempt and owner: a settlement that finds the running row
     changed is dropped, because somebody else has ended the attempt.
     """
 
-    job_id: str
-    plugin: str
-    command: str
-    attempt: int
-    owner: str | None
+    job: Job
+    """As it was claimed."""
     path: tuple[JobStatus, ...]
     """The states gone through; the job stays in the last."""
     at: datetime
@@ -220,3 +218,19 @@ class Settlement:
     @property
     def status(self) -> JobStatus:
         return self.path[-1]
+
+    @property
+    def job_id(self) -> str:
+        return self.job.id
+
+    @property
+    def plugin(self) -> str:
+        return self.job.plugin
+
+    @property
+    def command(self) -> str:
+        return self.job.command
+
+    @property
+    def attempt(self) -> int:
+        return self.job.attempt

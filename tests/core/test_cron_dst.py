@@ -88,6 +88,9 @@ def fires_of(expr: str, zone_name: str, shift: datetime) -> Iterator[datetime]:
         yield moment
 
 
+EVERY_FOLD = [place for place in EVERY_SHIFT if place not in EVERY_GAP]
+
+
 def test_the_shifts_are_all_there() -> None:
     counts = {zone: len(shifts(zone)) for zone in ZONES}
     assert counts["America/New_York"] == counts["Europe/London"] == 36
@@ -119,6 +122,14 @@ def test_a_fixed_time_inside_a_gap_fires_once_at_its_end(zone: str, shift: datet
         wall += timedelta(minutes=7)
 
 
+@pytest.mark.parametrize(("zone", "shift"), EVERY_FOLD, ids=str)
+def test_a_fixed_time_that_was_repeated_comes_the_next_day(zone: str, shift: datetime) -> None:
+    again = shown(shift + 5 * MINUTE, ZoneInfo(zone))
+    found = cron.next_after(f"{again.minute} {again.hour} * * *", shift, ZoneInfo(zone))
+    assert found is not None
+    assert shown(found, ZoneInfo(zone)) == again + timedelta(days=1)
+
+
 @pytest.mark.parametrize(("zone", "shift"), EVERY_SHIFT, ids=str)
 def test_several_times_inside_one_gap_fire_together(zone: str, shift: datetime) -> None:
     expr = "5,20,40 0-12 * * *"
@@ -130,7 +141,8 @@ def test_several_times_inside_one_gap_fire_together(zone: str, shift: datetime) 
 
 @pytest.mark.parametrize(("zone", "shift"), EVERY_SHIFT, ids=str)
 def test_a_wildcard_follows_elapsed_time(zone: str, shift: datetime) -> None:
-    hour = shown(shift, ZoneInfo(zone)).hour
+    after = shown(shift, ZoneInfo(zone))
+    hour, date = after.hour, after.date()
     rules: dict[str, Match] = {
         "*/30 * * * *": lambda wall: wall.minute % 30 == 0,
         "15 * * * *": lambda wall: wall.minute == 15,
@@ -140,6 +152,9 @@ def test_a_wildcard_follows_elapsed_time(zone: str, shift: datetime) -> None:
         rules[f"*/10 {near % 24} * * *"] = lambda wall, h=near % 24: (
             wall.hour == h and wall.minute % 10 == 0
         )
+    rules[f"*/10 {hour} {date.day} {date.month} *"] = lambda wall: (
+        wall.date() == date and wall.hour == hour and wall.minute % 10 == 0
+    )
     for expr, match in rules.items():
         assert list(fires_of(expr, zone, shift)) == list(fires_by_elapsed_time(zone, shift, match))
 

@@ -116,13 +116,8 @@ class _Attempt:
         self.record = record
 
     def ends(self, *path: JobStatus, error: str | None = None, **more: Any) -> Settlement:
-        job = self.job
         return Settlement(
-            job_id=job.id,
-            plugin=job.plugin,
-            command=job.command,
-            attempt=job.attempt,
-            owner=job.owner,
+            job=self.job,
             path=path,
             at=self.now,
             error=self.rules.redactor.maybe(error),

@@ -164,7 +164,7 @@ async def queue(request: Request) -> Response:
 async def logs(request: Request) -> Response:
     """`GET /job-logs`: attempts, the newest first, with what they said."""
     gateway, query, limit = gateway_of(request), request.query_params, _limit(request)
-    before, _, before_id = query.get("before", "").partition("/")
+    before = int(_number(request, "before", 0.0)) or None
     rows = await reading(
         gateway,
         lambda tx: jobs.logs(
@@ -174,13 +174,12 @@ async def logs(request: Request) -> Response:
             status=query.get("status"),
             job_id=query.get("job_id"),
             since=query.get("since"),
-            before=before or None,
-            before_id=before_id or None,
+            before=before,
             limit=limit,
         ),
     )
     more = len(rows) == limit
-    cursor = f"{rows[-1]['completed_at']}/{rows[-1]['id']}" if more else None
+    cursor = rows[-1]["seq"] if more else None
     return JsonResponse({"logs": rows, "cursor": cursor})
 
 

@@ -48,6 +48,8 @@ def claim(tx: Tx, policy: ClaimPolicy, now: datetime) -> Claimed | None:
             continue
         query = "first_ready_init" if plugin in policy.init_only else "first_ready"
         row = tx.one(query, plugin=plugin)
+        if row is not None and query == "first_ready" and row[2] is not None:
+            row = tx.one("first_ready_unkeyed", plugin=plugin)
         if row is not None:
             candidates.append((row[0], row[1]))
     return start(tx, policy, min(candidates)[1], now) if candidates else None
@@ -66,11 +68,7 @@ def start(tx: Tx, policy: ClaimPolicy, job_id: str, now: datetime) -> Claimed | 
         return None
     job = jobs.from_row(row)
     _record_start(tx, job, now)
-    state = tx.one("state_of", plugin=job.plugin)
-    context = None
-    if job.entered_context_id is not None:
-        context = tx.one("context", id=job.entered_context_id)
-    return Claimed(job, state[0] if state else "{}", context[0] if context else "{}")
+    return Claimed(job, row[25] or "{}", row[26] or "{}")
 
 
 def _below_cap(tx: Tx, plugin: str, running: int, cap: int) -> bool:

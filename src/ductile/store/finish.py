@@ -31,10 +31,7 @@ from ductile.store.spawn import Place, Spawned
 class End:
     """A job that has come to its end."""
 
-    job_id: str
-    plugin: str
-    command: str
-    attempt: int
+    job: Job
     status: JobStatus
     at: datetime
     error: str | None = None
@@ -66,24 +63,20 @@ def end_queued(
         "error": reason,
     }
     notices.post(tx, Notice("jobs", f"job.{status}", told), now, job_id=job.id, plugin=job.plugin)
-    end = End(
-        job.id, job.plugin, job.command, job.attempt, status, now, error=reason, cancelled=True
-    )
-    ended(tx, end, chart, ids)
+    ended(tx, End(job, status, now, error=reason, cancelled=True), chart, ids)
     return True
 
 
 def ended(tx: Tx, end: End, chart: Chart, ids: Ids) -> None:
     """Everything that a job's end brings with it."""
-    place = tx.one("job_place", id=end.job_id)
-    assert place is not None
-    scope_id, parent_job_id, submitted_by, schedule_id, join_of = place
-    if schedule_id is not None:
-        _tell_schedule(tx, end, schedule_id, chart)
-    if parent_job_id is None and join_of is None and end.plugin in chart.notify:
-        _fire_hooks(tx, end, submitted_by, chart, ids)
-    if scope_id is not None:
-        close_upwards(tx, scope_id, chart, ids, end.at)
+    job = end.job
+    if job.schedule_id is not None:
+        _tell_schedule(tx, end, job.schedule_id, chart)
+    is_root = job.parent_job_id is None and job.join_of is None
+    if is_root and job.plugin in chart.notify:
+        _fire_hooks(tx, end, chart, ids)
+    if job.scope_id is not None:
+        close_upwards(tx, job.scope_id, chart, ids, end.at)
 
 
 def write_intents(
@@ -164,15 +157,16 @@ def _end_over_limit(
         end_queued(tx, job, JobStatus.DEAD, reason, now, chart, ids)
 
 
-def _fire_hooks(tx: Tx, end: End, submitted_by: str, chart: Chart, ids: Ids) -> None:
-    log = tx.one("result_of", id=f"{end.job_id}-{end.attempt}")
+def _fire_hooks(tx: Tx, end: End, chart: Chart, ids: Ids) -> None:
+    job = end.job
+    log = tx.one("result_of", id=f"{job.id}-{job.attempt}")
     root = RootEnd(
-        job_id=end.job_id,
-        plugin=end.plugin,
-        command=end.command,
+        job_id=job.id,
+        plugin=job.plugin,
+        command=job.command,
         status=end.status,
-        submitted_by=submitted_by,
-        attempt=end.attempt,
+        submitted_by=job.submitted_by,
+        attempt=job.attempt,
         error=end.error,
         duration_ms=round(end.duration * 1000, 3),
         timed_out=end.timed_out,
@@ -185,17 +179,18 @@ def _fire_hooks(tx: Tx, end: End, submitted_by: str, chart: Chart, ids: Ids) -> 
 
 
 def _tell_schedule(tx: Tx, end: End, schedule_id: str, chart: Chart) -> None:
+    job = end.job
     result = Result.of(end.status, cancelled=end.cancelled)
     if result is Result.SUCCESS:
         at = to_text(end.at)
-        tx.run("entry_succeeded", plugin=end.plugin, schedule_id=schedule_id, now=at)
+        tx.run("entry_succeeded", plugin=job.plugin, schedule_id=schedule_id, now=at)
     breakers.job_ended(
         tx,
-        plugin=end.plugin,
-        command=end.command,
-        job_id=end.job_id,
+        plugin=job.plugin,
+        command=job.command,
+        job_id=job.id,
         result=result,
-        policy=chart.breaker(end.plugin),
+        policy=chart.breaker(job.plugin),
         now=end.at,
     )
 

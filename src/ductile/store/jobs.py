@@ -107,6 +107,7 @@ def from_row(row: Row) -> Job:
         scope_id=row[21],
         entered_context_id=row[22],
         join_of=row[23],
+        schedule_id=row[24],
     )
 
 

@@ -8,7 +8,7 @@ from ductile.model import JobStatus, Notice, Settlement
 from ductile.store import finish, notices, spawn, state
 from ductile.store.chart import Chart
 from ductile.store.finish import End
-from ductile.store.ledger import Row, Tx
+from ductile.store.ledger import Tx
 from ductile.store.spawn import Place
 
 
@@ -24,8 +24,7 @@ def settle(tx: Tx, settlement: Settlement, chart: Chart, base_id: str) -> Settle
         new_state = state.updated(tx, settlement)
         if new_state is None:
             settlement = settlement.otherwise
-    row = tx.one("attempts_of", id=settlement.job_id)
-    if row is None or not _move(tx, settlement, row[1]):
+    if not _move(tx, settlement):
         return None
     now = to_text(settlement.at)
     for start, end in edges(JobStatus.RUNNING, settlement.path):
@@ -38,7 +37,7 @@ def settle(tx: Tx, settlement: Settlement, chart: Chart, base_id: str) -> Settle
             reason=settlement.error,
             now=now,
         )
-    _log(tx, settlement, row)
+    _log(tx, settlement, now)
     if new_state is not None:
         state.write(tx, settlement, new_state)
     if settlement.init_key is not None:
@@ -50,49 +49,44 @@ def settle(tx: Tx, settlement: Settlement, chart: Chart, base_id: str) -> Settle
             now=now,
         )
     _tell(tx, settlement)
-    _go_on(tx, settlement, row, chart, ids)
+    _go_on(tx, settlement, chart, ids)
     return settlement
 
 
-def _go_on(tx: Tx, settlement: Settlement, row: Row, chart: Chart, ids: Ids) -> None:
+def _go_on(tx: Tx, settlement: Settlement, chart: Chart, ids: Ids) -> None:
     """The step's own context, what its events set going, and its end."""
-    context_id = row[8]
+    job = settlement.job
+    context_id = job.entered_context_id
     if settlement.context is not None:
         spawn.context(
             tx,
             id=settlement.job_id,
-            parent_id=row[8],
-            pipeline=row[9],
-            step_id=row[10],
+            parent_id=context_id,
+            pipeline=job.pipeline,
+            step_id=job.step_path,
             accumulated=settlement.context,
             now=settlement.at,
         )
         context_id = settlement.job_id
         tx.run("set_context", id=settlement.job_id, context_id=context_id)
     if settlement.intents:
-        place = Place(row[7], context_id)
+        place = Place(job.scope_id, context_id)
         finish.write_intents(tx, settlement.intents, place, chart, ids, settlement.at)
     for item in settlement.unrouted:
         told = {"event_id": item.event_id, "pipeline": item.pipeline, "reason": item.reason}
         notice = Notice("events", "event.unrouted", told)
         notices.post(tx, notice, settlement.at, job_id=settlement.job_id)
     if settlement.status in ENDED:
-        finish.ended(tx, _end(settlement), chart, ids)
-
-
-def _end(settlement: Settlement) -> End:
-    return End(
-        settlement.job_id,
-        settlement.plugin,
-        settlement.command,
-        settlement.attempt,
-        settlement.status,
-        settlement.at,
-        error=settlement.error,
-        duration=settlement.duration,
-        cancelled=settlement.cancelled,
-        timed_out=settlement.path[0] is JobStatus.TIMED_OUT,
-    )
+        end = End(
+            job,
+            settlement.status,
+            settlement.at,
+            error=settlement.error,
+            duration=settlement.duration,
+            cancelled=settlement.cancelled,
+            timed_out=settlement.path[0] is JobStatus.TIMED_OUT,
+        )
+        finish.ended(tx, end, chart, ids)
 
 
 def logged_status(settlement: Settlement) -> JobStatus:
@@ -101,16 +95,16 @@ def logged_status(settlement: Settlement) -> JobStatus:
     return settlement.path[0] if again else settlement.status
 
 
-def _move(tx: Tx, settlement: Settlement, max_attempts: int) -> bool:
+def _move(tx: Tx, settlement: Settlement) -> bool:
     queued = settlement.status is JobStatus.QUEUED
     changed = tx.run(
         "settle_job",
         id=settlement.job_id,
         attempt=settlement.attempt,
-        owner=settlement.owner,
+        owner=settlement.job.owner,
         status=settlement.status.value,
         next_attempt=settlement.attempt + queued,
-        max_attempts=max_attempts + (not settlement.counted),
+        uncounted=int(not settlement.counted),
         completed_at=None if queued else to_text(settlement.at),
         retry_at=None if settlement.retry_at is None else to_text(settlement.retry_at),
         error=settlement.error,
@@ -123,7 +117,8 @@ def _move(tx: Tx, settlement: Settlement, max_attempts: int) -> bool:
     return changed == 1
 
 
-def _log(tx: Tx, settlement: Settlement, row: tuple[object, ...]) -> None:
+def _log(tx: Tx, settlement: Settlement, now: str) -> None:
+    job = settlement.job
     tx.run(
         "insert_log",
         id=f"{settlement.job_id}-{settlement.attempt}",
@@ -133,17 +128,17 @@ def _log(tx: Tx, settlement: Settlement, row: tuple[object, ...]) -> None:
         status=logged_status(settlement).value,
         result=settlement.result,
         attempt=settlement.attempt,
-        submitted_by=row[2],
-        created_at=row[3],
-        started_at=row[4],
-        now=to_text(settlement.at),
+        submitted_by=job.submitted_by,
+        created_at=to_text(job.created_at),
+        started_at=None if job.started_at is None else to_text(job.started_at),
+        now=now,
         duration_ms=round(settlement.duration * 1000, 3),
         error=settlement.error,
         stdout=settlement.stdout,
         stderr=settlement.stderr,
         logs=settlement.logs,
-        parent_job_id=row[5],
-        source_event_id=row[6],
+        parent_job_id=job.parent_job_id,
+        source_event_id=job.source_event_id,
     )
 
 

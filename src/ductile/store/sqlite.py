@@ -25,6 +25,8 @@ T = TypeVar("T")
 BUSY_TIMEOUT_MS = 5_000
 LARGEST_BATCH = 256
 WAL_BYTES_KEPT = 16 * 1024 * 1024
+CHECKPOINT_PAGES = 4000
+"""Pages that are written again and again cost the database file one write a checkpoint."""
 PAGES_AT_ONCE = 200
 PAGES_KEPT = 1000
 """Free pages that new rows will soon want again."""
@@ -108,6 +110,7 @@ def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "full")
         connection.pragma("journal_size_limit", WAL_BYTES_KEPT)
+        connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
     return connection
 
 
@@ -251,8 +254,10 @@ class SqliteLedger:
         connection = self._connection
         if not self._begin(batch):
             return True
+        alone = len(batch) == 1
         for pending in batch:
-            connection.execute("SAVEPOINT work")
+            if not alone:
+                connection.execute("SAVEPOINT work")
             tx = SqliteTx(connection)
             try:
                 pending.result = pending.work(tx)
@@ -261,8 +266,11 @@ class SqliteLedger:
                 pending.error = _translated(error)
                 if not connection.in_transaction:
                     return False
-                connection.execute("ROLLBACK TO work")
-            connection.execute("RELEASE work")
+                connection.execute("ROLLBACK" if alone else "ROLLBACK TO work")
+            if alone and pending.error is not None:
+                return True
+            if not alone:
+                connection.execute("RELEASE work")
         failpoint("commit.before")
         try:
             connection.execute("COMMIT")

@@ -1,5 +1,8 @@
 -- Jobs, their history, plugin state and facts, and what recovery needs.
 --
+-- What every job writes has as few indexes as can be: rows of a log are in the order of
+-- their sequence, and that is the order in which they are read and pruned.
+--
 -- Words between @ signs differ by engine: see store/migrate.py.
 -- A column beyond those of the specification is nullable or has a default, so that a
 -- script may insert a row with the specified columns alone.
@@ -44,7 +47,8 @@ CREATE INDEX job_queue_ended ON job_queue (completed_at) WHERE completed_at IS N
 CREATE INDEX job_queue_parent ON job_queue (parent_job_id) WHERE parent_job_id IS NOT NULL;
 
 CREATE TABLE job_log (
-  id              @key@ PRIMARY KEY,
+  seq             @sequence@,
+  id              @key@ NOT NULL UNIQUE,
   plugin          @key@ NOT NULL,
   command         @key@ NOT NULL,
   status          @key@ NOT NULL,
@@ -63,9 +67,7 @@ CREATE TABLE job_log (
   stdout          TEXT,
   logs            TEXT
 );
-CREATE INDEX job_log_completed ON job_log (completed_at);
-CREATE INDEX job_log_job ON job_log (job_id, attempt);
-CREATE INDEX job_log_plugin ON job_log (plugin, completed_at);
+CREATE INDEX job_log_plugin ON job_log (plugin, seq);
 
 CREATE TABLE job_transitions (
   id          @sequence@,
@@ -131,7 +133,6 @@ CREATE TABLE notices (
   payload    TEXT NOT NULL,
   created_at @key@ NOT NULL
 );
-CREATE INDEX notices_created ON notices (created_at);
 
 CREATE TABLE dedupe_drops (
   id              @sequence@,

@@ -57,5 +57,3 @@ CREATE TABLE circuit_breaker_transitions (
   created_at    @key@ NOT NULL
 );
 CREATE INDEX circuit_breaker_transitions_created ON circuit_breaker_transitions (created_at);
-CREATE INDEX job_transitions_created ON job_transitions (created_at);
-CREATE INDEX dedupe_drops_created ON dedupe_drops (created_at);

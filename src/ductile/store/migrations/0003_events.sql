@@ -16,7 +16,7 @@ CREATE UNIQUE INDEX job_queue_identity ON job_queue
   WHERE source_event_id IS NOT NULL;
 CREATE INDEX job_queue_scope ON job_queue (scope_id, status) WHERE scope_id IS NOT NULL;
 CREATE INDEX job_queue_join ON job_queue (join_of) WHERE join_of IS NOT NULL;
-CREATE INDEX notices_job ON notices (job_id) WHERE job_id IS NOT NULL;
+CREATE INDEX notices_job ON notices (job_id) WHERE job_id IS NOT NULL AND topic = 'events';
 
 CREATE TABLE event_context (
   id               @key@ PRIMARY KEY,

@@ -17,8 +17,14 @@ FROM ready WHERE ready.plugin IS NOT NULL;
 SELECT count(*) FROM job_queue WHERE status = 'running' AND plugin = :plugin;
 
 -- name: first_ready
--- A plugin's oldest ready job whose dedupe key does not run now.
-SELECT j.seq, j.id FROM job_queue j
+-- A plugin's oldest ready job.
+SELECT seq, id, dedupe_key FROM job_queue
+WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL
+ORDER BY seq LIMIT 1 @skip_locked@;
+
+-- name: first_ready_unkeyed
+-- The same, passing over those whose dedupe key runs now.
+SELECT j.seq, j.id, j.dedupe_key FROM job_queue j
 WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
   AND (j.dedupe_key IS NULL OR NOT EXISTS (
     SELECT 1 FROM job_queue r WHERE r.status = 'running' AND r.plugin = j.plugin
@@ -33,14 +39,18 @@ WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
 ORDER BY j.seq LIMIT 1 @skip_locked@;
 
 -- name: start_job
--- The claim is the start: once this is committed the attempt counts.
+-- The claim is the start: once this is committed the attempt counts. With the job come its
+-- plugin's state and the context that it enters with.
 UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
                      started_snapshot_id = :snapshot_id
 WHERE id = :id AND status = 'queued'
 RETURNING id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,
           created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
           source_event_id, owner, hops, pipeline, step_path, branch, scope_id,
-       entered_context_id, join_of;
+          entered_context_id, join_of, schedule_id,
+          (SELECT state FROM plugin_state WHERE plugin_name = plugin),
+          (SELECT accumulated_json FROM event_context
+           WHERE event_context.id = job_queue.entered_context_id);
 
 -- name: due_retries
 -- Clear the waiting mark of what is due; small batches keep the writer free.

@@ -70,13 +70,8 @@ WITH RECURSIVE inside(id, joined) AS (
 )
 SELECT j.id, j.parent_job_id, j.branch, j.step_path, j.status, l.result, inside.joined
 FROM inside JOIN job_queue j ON j.scope_id = inside.id
-LEFT JOIN job_log l ON l.job_id = j.id AND l.attempt = j.attempt
+LEFT JOIN job_log l ON l.id = j.id || '-' || j.attempt
 ORDER BY j.seq;
-
--- name: job_place
--- Where a job stands, for whoever ends it.
-SELECT scope_id, parent_job_id, submitted_by, schedule_id, join_of
-FROM job_queue WHERE id = :id;
 
 -- name: jobs_of_scope
 SELECT * FROM job_queue WHERE scope_id = :id ORDER BY seq;
@@ -99,10 +94,11 @@ SELECT j.* FROM job_queue j JOIN down ON down.id = j.id ORDER BY j.seq LIMIT :li
 
 -- name: logs_of_jobs
 SELECT job_id, attempt, status, started_at, completed_at, duration_ms, last_error, result
-FROM job_log WHERE job_id = :id ORDER BY attempt;
+FROM job_log WHERE id > :id || '-' AND id < :id || '.' ORDER BY attempt;
 
 -- name: notices_of_job
-SELECT id, topic, type, payload, created_at FROM notices WHERE job_id = :id ORDER BY id LIMIT 200;
+SELECT id, topic, type, payload, created_at FROM notices
+WHERE job_id = :id AND topic = 'events' ORDER BY id LIMIT 200;
 
 -- name: drops_onto
 SELECT dedupe_key, submitted_by, created_at FROM dedupe_drops

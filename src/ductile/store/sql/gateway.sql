@@ -20,7 +20,7 @@ SELECT DISTINCT owner FROM job_queue WHERE status = 'running';
 SELECT id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,
        created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
        source_event_id, owner, hops, pipeline, step_path, branch, scope_id,
-       entered_context_id, join_of
+       entered_context_id, join_of, schedule_id
 FROM job_queue
 WHERE status = 'running' AND (owner = :owner OR (owner IS NULL AND CAST(:owner AS TEXT) IS NULL))
 ORDER BY seq LIMIT :limit;
@@ -43,7 +43,7 @@ SELECT DISTINCT plugin FROM job_queue WHERE status = 'queued';
 SELECT id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,
        created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
        source_event_id, owner, hops, pipeline, step_path, branch, scope_id,
-       entered_context_id, join_of
+       entered_context_id, join_of, schedule_id
 FROM job_queue WHERE status = 'queued' AND plugin = :plugin ORDER BY seq LIMIT :limit;
 
 -- name: requeue_job
@@ -65,7 +65,7 @@ ON CONFLICT (config_hash) DO NOTHING;
 SELECT id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,
        created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
        source_event_id, owner, hops, pipeline, step_path, branch, scope_id,
-       entered_context_id, join_of
+       entered_context_id, join_of, schedule_id
 FROM job_queue WHERE id = :id;
 
 -- name: result_of

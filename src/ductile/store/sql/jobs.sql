@@ -49,26 +49,32 @@ SELECT count(*) FROM job_queue WHERE status = 'running';
 
 -- name: last_runs
 -- Each plugin's latest attempt, by its own index.
-SELECT plugin, command, status, completed_at, last_error FROM job_log
-WHERE id IN (SELECT (SELECT l.id FROM job_log l WHERE l.plugin = p.plugin
-                     ORDER BY l.completed_at DESC LIMIT 1)
-             FROM (SELECT DISTINCT plugin FROM job_log) p)
-ORDER BY plugin;
+WITH RECURSIVE known(plugin) AS (
+  SELECT (SELECT min(plugin) FROM job_log)
+  UNION ALL
+  SELECT (SELECT min(plugin) FROM job_log WHERE plugin > known.plugin)
+  FROM known WHERE known.plugin IS NOT NULL
+)
+SELECT l.plugin, l.command, l.status, l.completed_at, l.last_error
+FROM known JOIN job_log l
+  ON l.seq = (SELECT max(seq) FROM job_log WHERE plugin = known.plugin)
+ORDER BY l.plugin;
 
 -- name: job_attempts
-SELECT * FROM job_log WHERE job_id = :id ORDER BY attempt;
+-- An attempt's id is its job's, a hyphen and its number; `.` follows the hyphen.
+SELECT * FROM job_log WHERE id > :id || '-' AND id < :id || '.' ORDER BY attempt;
 
 -- name: job_transitions
 SELECT from_status, to_status, attempt, reason, created_at
 FROM job_transitions WHERE job_id = :id ORDER BY id;
 
 -- name: job_logs
--- Attempts, the newest first; `before` is a cursor over (completed_at, id).
+-- Attempts, the newest first; `before` is the cursor.
 SELECT * FROM job_log
 WHERE (CAST(:plugin AS TEXT) IS NULL OR plugin = :plugin)
   AND (CAST(:command AS TEXT) IS NULL OR command = :command)
   AND (CAST(:status AS TEXT) IS NULL OR status = :status)
-  AND (CAST(:job_id AS TEXT) IS NULL OR job_id = :job_id)
+  AND (CAST(:job_id AS TEXT) IS NULL OR (id > :job_id || '-' AND id < :job_id || '.'))
   AND (CAST(:since AS TEXT) IS NULL OR completed_at >= :since)
-  AND (CAST(:before AS TEXT) IS NULL OR (completed_at, id) < (:before, :before_id))
-ORDER BY completed_at DESC, id DESC LIMIT :limit;
+  AND (CAST(:before AS @big@) IS NULL OR seq < :before)
+ORDER BY seq DESC LIMIT :limit;

@@ -10,12 +10,14 @@ DELETE FROM job_queue WHERE id IN (
   ORDER BY completed_at LIMIT :limit);
 
 -- name: prune_logs
-DELETE FROM job_log WHERE id IN (
-  SELECT id FROM job_log WHERE completed_at < :before ORDER BY completed_at LIMIT :limit);
+DELETE FROM job_log WHERE seq IN (
+  SELECT seq FROM (SELECT seq, completed_at FROM job_log ORDER BY seq LIMIT :limit) AS oldest
+  WHERE completed_at < :before);
 
 -- name: prune_transitions
 DELETE FROM job_transitions WHERE id IN (
-  SELECT id FROM job_transitions WHERE created_at < :before ORDER BY created_at LIMIT :limit);
+  SELECT id FROM (SELECT id, created_at FROM job_transitions ORDER BY id LIMIT :limit) AS oldest
+  WHERE created_at < :before);
 
 -- name: prune_breaker_transitions
 DELETE FROM circuit_breaker_transitions WHERE id IN (
@@ -24,7 +26,8 @@ DELETE FROM circuit_breaker_transitions WHERE id IN (
 
 -- name: prune_notices
 DELETE FROM notices WHERE id IN (
-  SELECT id FROM notices WHERE created_at < :before ORDER BY created_at LIMIT :limit);
+  SELECT id FROM (SELECT id, created_at FROM notices ORDER BY id LIMIT :limit) AS oldest
+  WHERE created_at < :before);
 
 -- name: prune_slots
 -- An entry's newest decided slot stays: it is what the next one is counted from.
@@ -34,7 +37,8 @@ DELETE FROM schedule_slots WHERE (plugin, schedule_id, slot) IN (
 
 -- name: prune_dedupe_drops
 DELETE FROM dedupe_drops WHERE id IN (
-  SELECT id FROM dedupe_drops WHERE created_at < :before ORDER BY created_at LIMIT :limit);
+  SELECT id FROM (SELECT id, created_at FROM dedupe_drops ORDER BY id LIMIT :limit) AS oldest
+  WHERE created_at < :before);
 
 -- name: prune_facts
 -- The newest fact of a type always stays.

@@ -72,7 +72,7 @@ WHERE plugin = :plugin AND schedule_id IS NOT NULL AND status IN ('queued', 'run
 SELECT id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,
        created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
        source_event_id, owner, hops, pipeline, step_path, branch, scope_id,
-       entered_context_id, join_of
+       entered_context_id, join_of, schedule_id
 FROM job_queue
 WHERE plugin = :plugin AND schedule_id = :schedule_id AND status IN ('queued', 'running');
 

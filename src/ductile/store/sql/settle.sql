@@ -1,16 +1,11 @@
 -- name: settle_job
 -- Guarded by the attempt it belongs to: no row means that somebody else ended it.
 UPDATE job_queue
-SET status = :status, attempt = :next_attempt, max_attempts = :max_attempts,
+SET status = :status, attempt = :next_attempt, max_attempts = max_attempts + :uncounted,
     started_at = CASE WHEN :status = 'queued' THEN NULL ELSE started_at END,
     completed_at = :completed_at, next_retry_at = :retry_at, last_error = :error, owner = NULL
 WHERE id = :id AND status = 'running' AND attempt = :attempt
   AND (owner = :owner OR (owner IS NULL AND CAST(:owner AS TEXT) IS NULL));
-
--- name: attempts_of
-SELECT attempt, max_attempts, submitted_by, created_at, started_at, parent_job_id,
-       source_event_id, scope_id, entered_context_id, pipeline, step_path
-FROM job_queue WHERE id = :id;
 
 -- name: insert_transition
 INSERT INTO job_transitions (job_id, from_status, to_status, attempt, reason, created_at)
