@@ -42,7 +42,8 @@ def at(text: str) -> datetime:
 
 
 NOON = at("2026-05-20T12:00")  # a Wednesday
-SEEN = Anchors(first_seen=NOON, boot=NOON)
+SEEN = Anchors(first_seen=NOON, boot=NOON, last_fire=NOON, last_fired_at=NOON)
+"""Seen at noon, and fired at once."""
 
 
 def entry(rule: Every | Monthly | Cron | At | After, **options: object) -> Schedule:
@@ -61,7 +62,12 @@ def coming(schedule: Schedule, anchors: Anchors, now: datetime, count: int) -> l
 
 
 class TestEvery:
-    def test_before_any_fire_it_comes_an_interval_after_first_sight(self) -> None:
+    def test_before_any_fire_it_comes_at_first_sight(self) -> None:
+        fresh = Anchors(first_seen=NOON, boot=NOON)
+        assert next_due(HOURLY, fresh, NOON) == NOON
+        assert fires(HOURLY, fresh, NOON) == [NOON]
+
+    def test_after_a_fire_it_comes_an_interval_later(self) -> None:
         assert next_due(HOURLY, SEEN, NOON) == NOON + HOUR
         assert fires(HOURLY, SEEN, NOON + HOUR - MINUTE) == []
         assert fires(HOURLY, SEEN, NOON + HOUR) == [NOON + HOUR]
@@ -90,7 +96,7 @@ class TestEvery:
     def test_a_day_is_24_hours_whatever_the_clocks_do(self) -> None:
         daily = replace(entry(Every(86400)), zone=BERLIN)
         before_shift = at("2026-03-28T12:00")
-        anchors = Anchors(before_shift, before_shift)
+        anchors = Anchors(before_shift, before_shift, before_shift, before_shift)
         assert next_due(daily, anchors, before_shift) == before_shift + 24 * HOUR
 
     def test_a_millisecond_is_an_interval_and_less_is_not(self) -> None:
@@ -105,19 +111,21 @@ class TestEvery:
 class TestMonthly:
     def test_a_month_that_lacks_the_day_takes_its_last_and_the_next_goes_back(self) -> None:
         start = at("2027-01-31T10:00")
-        days = coming(entry(Monthly()), Anchors(start, start), start, 14)
+        days = coming(entry(Monthly()), Anchors(start, start, start, start), start, 14)
         assert [day.day for day in days] == [28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31, 31, 29, 31]
         assert {day.hour for day in days} == {10}
 
     def test_it_keeps_the_hour_of_its_zone_through_summer_time(self) -> None:
         monthly = replace(entry(Monthly()), zone=BERLIN)
         start = at("2026-03-15T09:00")
-        assert next_due(monthly, Anchors(start, start), start) == at("2026-04-15T08:00")
+        assert next_due(monthly, Anchors(start, start, start, start), start) == at(
+            "2026-04-15T08:00"
+        )
 
     def test_years_of_missed_months_are_bounded(self) -> None:
         start = at("2000-01-31T10:00")
         monthly = entry(Monthly(), catch_up=CatchUp.RUN_ALL)
-        slots = fires(monthly, Anchors(start, start), at("2026-03-01T00:00"))
+        slots = fires(monthly, Anchors(start, start, start, start), at("2026-03-01T00:00"))
         assert len(slots) == CATCH_UP_MOST
         assert slots[-1] == at("2026-02-28T10:00")
 

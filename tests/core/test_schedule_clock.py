@@ -40,7 +40,7 @@ class Gateway:
 
     def __init__(self, schedule: Schedule, now: datetime = START) -> None:
         self.schedule = schedule
-        self.anchors = Anchors(first_seen=now, boot=now)
+        self.anchors = Anchors(first_seen=now, boot=now, last_fire=now, last_fired_at=now)
         self.fires: list[Run] = []
         self.slots: set[datetime] = set()
 
@@ -206,7 +206,7 @@ def test_every_fires_inside_its_window_and_waits_only_for_it(
     schedule = replace(entry(Every(seconds), jitter=jitter, window=window), zone=window.zone)
     previous = now
     half = timedelta(seconds=min(jitter, seconds) / 2)
-    for run in preview(schedule, Anchors(now, now), now, 12):
+    for run in preview(schedule, Anchors(now, now, now, now), now, 12):
         assert window.contains(run.due)
         nominal = previous + timedelta(seconds=seconds)
         punctual = nominal - half <= run.due <= nominal + half
@@ -233,7 +233,7 @@ def test_a_preview_is_what_a_punctual_gateway_does(
     zone, shift = data.draw(st.sampled_from(EVERY_SHIFT))
     now = shift - timedelta(hours=data.draw(st.integers(0, 30)))
     schedule = replace(entry(rule, jitter=jitter, window=window), zone=ZoneInfo(zone))
-    shown = list(preview(schedule, Anchors(now, now), now, 6))
+    shown = list(preview(schedule, Anchors(now, now, now, now), now, 6))
     gateway = Gateway(schedule, now)
     end = min(shown[-1].due + TICK, now + timedelta(hours=36)) if shown else now
     gateway.run_until(now, end)

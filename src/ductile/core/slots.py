@@ -4,7 +4,7 @@ A **slot** is the nominal time of one run and its identity: (plugin, schedule, s
 most once. It is **due** at its time moved by jitter, kept inside the entry's window.
 
 every  one interval after the later of the last fire, the last success's completion and the
-       last decision against a fire; before any of these, after the moment of first sight.
+       last decision against a fire; before any of these, at first sight.
        Outside its window it moves to the window's next start, which then is its slot.
 cron   the rule's instants, inside the window or not: `schedule` passes over those outside.
 at     once ever, late rather than never; `after` once a start. One-shots move like `every`.
@@ -225,7 +225,12 @@ def _every_runs(schedule: Schedule, anchors: Anchors) -> Iterator[Run]:
     room = _MONTH_AT_LEAST
     if isinstance(schedule.rule, Every):
         room = timedelta(seconds=schedule.rule.seconds)
-    base = _base(anchors)
+    known = _known(anchors)
+    base = known or anchors.first_seen
+    if known is None:
+        run = _placed(schedule, base, timedelta())
+        yield run
+        base = run.due
     while True:
         run = _placed(schedule, _later(schedule, anchors, base, 1), room)
         yield run
@@ -253,8 +258,13 @@ def _jittered(schedule: Schedule, slot: datetime, room: timedelta) -> datetime:
 
 
 def _base(anchors: Anchors) -> datetime:
-    known = (anchors.last_fired_at, anchors.last_success_at, anchors.last_passed)
-    return max(filter(None, known), default=anchors.first_seen)
+    return _known(anchors) or anchors.first_seen
+
+
+def _known(anchors: Anchors) -> datetime | None:
+    """The newest of what the next run is counted from; None for an entry that never ran."""
+    moments = (anchors.last_fired_at, anchors.last_success_at, anchors.last_passed)
+    return max(filter(None, moments), default=None)
 
 
 def _later(schedule: Schedule, anchors: Anchors, base: datetime, steps: int) -> datetime:
