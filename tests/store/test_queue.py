@@ -113,7 +113,7 @@ def test_a_failed_attempt_goes_back_to_the_queue_and_waits_its_backoff(q: Queue)
 def test_a_waiting_job_is_ready_once_it_is_due(q: Queue) -> None:
     q.put()
     q.end(q.must_take(), BAD)
-    due = q.ledger.read(claims.next_retry)
+    due = q.ledger.read(lambda tx: claims.next_retry(tx, q.clock.now()))
     assert due == q.clock.now() + timedelta(seconds=45)
     q.clock.advance(44)
     assert q.ledger.write(lambda tx: claims.promote_due(tx, q.clock.now())) == 0

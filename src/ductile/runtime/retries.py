@@ -18,11 +18,11 @@ class Retries:
 
     def tick(self, now: datetime) -> float:
         """Promote what is due; the seconds until this is worth calling again."""
-        due = self._ledger.read(claim.next_retry)
+        due = self._ledger.read(lambda tx: claim.next_retry(tx, now))
         while due is not None and due <= now:
             promoted = self._ledger.write(lambda tx: claim.promote_due(tx, now))
             if promoted < claim.RETRIES_AT_ONCE:
-                due = self._ledger.read(claim.next_retry)
+                due = self._ledger.read(lambda tx: claim.next_retry(tx, now))
                 break
         if self._ledger.read(claim.has_ready):
             self._bell.ring()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from ductile.clock import from_text, to_text
+from ductile.core import retry
 from ductile.model import Job, Notice
 from ductile.store import jobs, notices
-from ductile.store.ledger import Tx
+from ductile.store.ledger import Row, Tx
 
 RETRIES_AT_ONCE = 500
+LONGEST_DELAY = timedelta(seconds=retry.LONGEST_DELAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +41,33 @@ class Claimed:
 
 def claim(tx: Tx, policy: ClaimPolicy, now: datetime) -> Claimed | None:
     """Start the oldest job that may run. Once this commits, its attempt counts."""
-    candidates: list[tuple[int, str]] = []
-    for plugin, running in tx.all("ready_plugins"):
+    candidates: list[tuple[int, str, str]] = []
+    for plugin, running, seq, job_id, dedupe_key in tx.all("ready_heads"):
         if plugin in policy.held:
             continue
         cap = policy.caps.get(plugin)
         if cap is not None and not _below_cap(tx, plugin, running, cap):
             continue
-        query = "first_ready_init" if plugin in policy.init_only else "first_ready"
-        row = tx.one(query, plugin=plugin)
-        if row is not None and query == "first_ready" and row[2] is not None:
-            row = tx.one("first_ready_unkeyed", plugin=plugin)
-        if row is not None:
-            candidates.append((row[0], row[1]))
-    return start(tx, policy, min(candidates)[1], now) if candidates else None
+        if plugin in policy.init_only or dedupe_key is not None:
+            row = _first_eligible(tx, policy, plugin)
+            if row is not None:
+                candidates.append((row[0], row[1], plugin))
+        else:
+            candidates.append((seq, job_id, plugin))
+    if not candidates:
+        return None
+    _, job_id, plugin = min(candidates)
+    started = start(tx, policy, job_id, now)
+    if started is None:
+        # Another node was faster; the plugin's next may still be free.
+        row = _first_eligible(tx, policy, plugin)
+        started = start(tx, policy, row[1], now) if row is not None else None
+    return started
+
+
+def _first_eligible(tx: Tx, policy: ClaimPolicy, plugin: str) -> Row | None:
+    query = "first_ready_init" if plugin in policy.init_only else "first_ready"
+    return tx.one(query, plugin=plugin)
 
 
 def start(tx: Tx, policy: ClaimPolicy, job_id: str, now: datetime) -> Claimed | None:
@@ -101,14 +116,19 @@ def _record_start(tx: Tx, job: Job, now: datetime) -> None:
 
 def promote_due(tx: Tx, now: datetime) -> int:
     """Make ready what has waited long enough; say how many, at most `RETRIES_AT_ONCE`."""
-    count = tx.run("due_retries", now=to_text(now), limit=RETRIES_AT_ONCE)
+    horizon = to_text(now + LONGEST_DELAY)
+    count = tx.run("due_retries", now=to_text(now), horizon=horizon, limit=RETRIES_AT_ONCE)
     tx.effects.ready += count
     return count
 
 
-def next_retry(tx: Tx) -> datetime | None:
+def next_retry(tx: Tx, now: datetime) -> datetime | None:
+    """When `promote_due` will have something to do; not after `now` where it has already."""
     row = tx.one("next_retry")
-    return from_text(row[0]) if row and row[0] else None
+    if row is None or row[0] is None:
+        return None
+    earliest, latest = from_text(row[0]), from_text(row[1])
+    return now if latest > now + LONGEST_DELAY else earliest
 
 
 def has_ready(tx: Tx) -> bool:

@@ -1,6 +1,6 @@
--- name: ready_plugins
--- Plugins that have a ready job, with how many run now. A loose index scan: its cost grows
--- with the plugins that wait, not with the jobs.
+-- name: ready_heads
+-- Each plugin that has a ready job, with how many of its jobs run now and the oldest that
+-- waits. A loose index scan: its cost grows with the plugins that wait, not with the jobs.
 WITH RECURSIVE ready(plugin) AS (
   SELECT (SELECT min(plugin) FROM job_queue WHERE status = 'queued' AND next_retry_at IS NULL)
   UNION ALL
@@ -10,20 +10,21 @@ WITH RECURSIVE ready(plugin) AS (
 )
 SELECT ready.plugin,
        (SELECT count(*) FROM job_queue running
-        WHERE running.status = 'running' AND running.plugin = ready.plugin)
-FROM ready WHERE ready.plugin IS NOT NULL;
+        WHERE running.status = 'running' AND running.plugin = ready.plugin),
+       head.seq, head.id, head.dedupe_key
+FROM ready JOIN job_queue head
+  ON head.seq = (SELECT first.seq FROM job_queue first
+                 WHERE first.plugin = ready.plugin AND first.status = 'queued'
+                   AND first.next_retry_at IS NULL
+                 ORDER BY first.seq LIMIT 1)
+WHERE ready.plugin IS NOT NULL;
 
 -- name: running_of_plugin
 SELECT count(*) FROM job_queue WHERE status = 'running' AND plugin = :plugin;
 
 -- name: first_ready
--- A plugin's oldest ready job.
-SELECT seq, id, dedupe_key FROM job_queue
-WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL
-ORDER BY seq LIMIT 1 @skip_locked@;
-
--- name: first_ready_unkeyed
--- The same, passing over those whose dedupe key runs now.
+-- A plugin's oldest ready job, passing over those whose dedupe key runs now and, where
+-- several claim at once, those that another is about to start.
 SELECT j.seq, j.id, j.dedupe_key FROM job_queue j
 WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
   AND (j.dedupe_key IS NULL OR NOT EXISTS (
@@ -33,9 +34,12 @@ ORDER BY j.seq LIMIT 1 @skip_locked@;
 
 -- name: first_ready_init
 -- The same for a plugin whose other jobs must wait for its `init`.
-SELECT j.seq, j.id FROM job_queue j
+SELECT j.seq, j.id, j.dedupe_key FROM job_queue j
 WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
   AND j.command = 'init'
+  AND (j.dedupe_key IS NULL OR NOT EXISTS (
+    SELECT 1 FROM job_queue r WHERE r.status = 'running' AND r.plugin = j.plugin
+      AND r.command = j.command AND r.dedupe_key = j.dedupe_key))
 ORDER BY j.seq LIMIT 1 @skip_locked@;
 
 -- name: start_job
@@ -43,7 +47,8 @@ ORDER BY j.seq LIMIT 1 @skip_locked@;
 -- plugin's state and the context that it enters with.
 UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
                      started_snapshot_id = :snapshot_id
-WHERE id = :id AND status = 'queued'
+WHERE id = (SELECT waiting.id FROM job_queue waiting
+            WHERE waiting.id = :id AND waiting.status = 'queued' @skip_locked@)
 RETURNING id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,
           created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
           source_event_id, owner, hops, pipeline, step_path, branch, scope_id,
@@ -53,14 +58,16 @@ RETURNING id, plugin, command, payload, status, attempt, max_attempts, submitted
            WHERE event_context.id = job_queue.entered_context_id);
 
 -- name: due_retries
--- Clear the waiting mark of what is due; small batches keep the writer free.
+-- Clear the waiting mark of what is due; small batches keep the writer free. No delay
+-- reaches beyond the horizon: what does was set by a clock that has been set back since.
 UPDATE job_queue SET next_retry_at = NULL
 WHERE id IN (SELECT id FROM job_queue
-             WHERE status = 'queued' AND next_retry_at IS NOT NULL AND next_retry_at <= :now
+             WHERE status = 'queued' AND next_retry_at IS NOT NULL
+               AND (next_retry_at <= :now OR next_retry_at > :horizon)
              ORDER BY next_retry_at LIMIT :limit @skip_locked@);
 
 -- name: next_retry
-SELECT min(next_retry_at) FROM job_queue
+SELECT min(next_retry_at), max(next_retry_at) FROM job_queue
 WHERE status = 'queued' AND next_retry_at IS NOT NULL;
 
 -- name: has_ready

@@ -1,0 +1,161 @@
+"""Kill -9 between any two steps of a split with a join: the lineage is exact all the same."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import apsw
+import pytest
+
+STEPS = ["after", "fan.0.step_1", "fan.1.step_1", "fan.2.step_1", "step_1"]
+CONFIG = """
+service: {max_workers: 2}
+state: {path: ./data/state.db}
+plugin_roots: [./plugins]
+plugins:
+  work: {retry: {max_attempts: 10, backoff_base: 10ms}}
+pipelines:
+  - name: p
+    on: go
+    steps:
+      - uses: work
+      - id: fan
+        split: [{uses: work}, {uses: work}, {uses: work}]
+      - id: after
+        uses: work
+"""
+MANIFEST = "name: work\nversion: '1'\nprotocol: 1\nentrypoint: run.sh\ncommands: [handle]\n"
+SCRIPT = '#!/bin/sh\ncat > /dev/null\necho \'{"status": "ok", "result": "done"}\'\n'
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    plugin = tmp_path / "plugins" / "work"
+    plugin.mkdir(parents=True, mode=0o755)
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    (plugin / "manifest.yaml").write_text(MANIFEST)
+    (plugin / "run.sh").write_text(SCRIPT)
+    (plugin / "run.sh").chmod(0o755)
+    return tmp_path
+
+
+class Running:
+    """A gateway process; `dies_at` arms a failpoint."""
+
+    def __init__(self, site: Path, dies_at: str = "") -> None:
+        self.site = site
+        env = {**os.environ, "DUCTILE_FAILPOINT": dies_at}
+        command = [sys.executable, "-m", "ductile.cli", "system", "start", "--config", str(site)]
+        self.process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE)
+        assert self.process.stdout is not None
+        self.output = self.process.stdout
+        self.ready = self._wait_until_ready()
+
+    def _wait_until_ready(self) -> bool:
+        return any(json.loads(line)["message"] == "ready" for line in self.output)
+
+    def start_pipeline(self) -> bool:
+        """Whether it was accepted: an answer came, and so it is durable."""
+        connection = http.client.HTTPConnection("local", timeout=20)
+        try:
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.settimeout(20)
+            connection.sock.connect(str(self.site / "data" / "ductile.sock"))
+            connection.request("POST", "/pipeline/p?async=true", b"{}")
+            return connection.getresponse().status == 202
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def alive(self) -> bool:
+        readable, _, _ = select.select([self.output], [], [], 0.02)
+        if readable:
+            self.output.readline()
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(20)
+        self.output.close()
+
+
+def rows(site: Path, sql: str) -> list[tuple[object, ...]]:
+    path = site / "data" / "state.db"
+    if not path.exists():
+        return []
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.set_busy_timeout(5000)
+    try:
+        return connection.execute(sql).fetchall()
+    except apsw.SQLError:
+        return []
+    finally:
+        connection.close()
+
+
+def ended(site: Path) -> bool:
+    return rows(site, "SELECT status FROM scopes WHERE split = ''") == [("ended",)]
+
+
+def run_until(gateway: Running, done: bool = False) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while gateway.alive() and not ended(gateway.site):
+        assert time.monotonic() < deadline, "neither died nor ended"
+    assert not done or ended(gateway.site)
+
+
+def crash_once(site: Path, failpoint: str) -> None:
+    first = Running(site, failpoint)
+    accepted = first.ready and first.start_pipeline()
+    if accepted:
+        run_until(first)
+    first.kill()
+    again = Running(site)
+    assert again.ready
+    if not accepted and not rows(site, "SELECT 1 FROM scopes"):
+        assert again.start_pipeline()
+    run_until(again, done=True)
+    again.kill()
+    jobs = rows(site, "SELECT step_path, status FROM job_queue ORDER BY step_path")
+    assert jobs == [(step, "succeeded") for step in STEPS]
+    contexts = rows(site, "SELECT coalesce(step_id, '') FROM event_context ORDER BY 1")
+    assert contexts == [("",), *((step,) for step in STEPS)]
+    parents = rows(
+        site,
+        "SELECT c.step_path, p.step_path FROM job_queue c JOIN job_queue p"
+        " ON p.id = c.parent_job_id ORDER BY c.step_path",
+    )
+    assert parents == [(step, "step_1") for step in STEPS[:-1]]
+    assert rows(site, "SELECT count(*) FROM scopes WHERE status <> 'ended'") == [(0,)]
+
+
+FAILPOINTS = [
+    *(f"commit.before:{n}" for n in range(7, 13)),
+    *(f"commit.after:{n}" for n in range(7, 13)),
+    *(f"{name}:{n}" for name in ("claimed", "prepared", "ran", "settled") for n in (1, 3)),
+]
+
+
+@pytest.mark.parametrize("failpoint", FAILPOINTS)
+def test_a_crash_neither_loses_nor_doubles_a_child(site: Path, failpoint: str) -> None:
+    crash_once(site, failpoint)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("round", range(10))
+@pytest.mark.parametrize("failpoint", FAILPOINTS)
+def test_two_hundred_crashes_neither_lose_nor_double_a_child(
+    site: Path, failpoint: str, round: int
+) -> None:
+    crash_once(site, failpoint)
