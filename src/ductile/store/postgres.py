@@ -7,6 +7,7 @@ here. A boot id is held by a session lock on a connection of its own.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -172,6 +173,9 @@ class PostgresLedger:
         self._closed = True
         self._submitters.shutdown(wait=True)
         if self._boots is not None:
+            # The server ends a session some time after its connection; a lock goes at once.
+            with contextlib.suppress(psycopg.Error):
+                self._boots.execute("SELECT pg_advisory_unlock_all()")
             self._boots.close()
         self._pool.close()
 
