@@ -72,7 +72,7 @@ class Worker:
                 if claimed is None:
                     claimed = self._wait_for_job()
                 else:
-                    claimed = self.settle(self.perform(claimed), claim_next=True)
+                    claimed = self.settle(self._attempt(claimed), claim_next=True)
             except LedgerBroken as error:
                 house.broken(error)
                 return
@@ -105,8 +105,19 @@ class Worker:
             failpoint("claimed")
         return claimed
 
+    def _attempt(self, claimed: Claimed) -> Settlement:
+        """`perform`, where even a bug of ours ends in a settlement: no job is left running."""
+        try:
+            return self.perform(claimed)
+        except Exception as error:  # noqa: BLE001
+            job, house = claimed.job, self._house
+            self._log.crash("an attempt failed", error, plugin=job.plugin, job_id=job.id)
+            lost = Outcome(Ending.LOST, reason=f"internal error: {error}")
+            rules = house.blueprint.rules(job.plugin, job.command)
+            return judge(job, lost, rules, house.clock.now(), house.entropy.uniform())
+
     def perform(self, claimed: Claimed) -> Settlement:
-        """Prepare, run, judge. Whatever goes wrong in here is the attempt's failure."""
+        """Prepare, run, judge."""
         house, job = self._house, claimed.job
         blueprint = house.blueprint
         rules = blueprint.rules(job.plugin, job.command)
@@ -165,9 +176,6 @@ class Worker:
             if self._house.stopping.is_set():
                 return self._stopped()
             return self._slot.run(launch)
-        except Exception as error:  # noqa: BLE001 - a bug here must not leave the job running
-            self._log.crash("a slot failed", error, plugin=job.plugin, job_id=job.id)
-            return Outcome(Ending.LOST, reason=f"internal error: {error}")
         finally:
             with self._guard:
                 self._running = None
