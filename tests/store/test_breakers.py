@@ -16,8 +16,8 @@ from ductile.store import breakers
 from ductile.store.ledger import Ledger
 from ductile.store.postgres import PostgresLedger
 from tests.conftest import CountingEntropy, FakeClock
-from tests.store.test_queue import BAD, OK, RULES
-from tests.store.test_schedules import MINUTELY, POLICY, Timer
+from tests.store.test_queue import BAD, OK
+from tests.store.test_schedules import CHART, MINUTELY, Timer
 
 PATIENT = BreakerPolicy(threshold=3, reset_after=1800.0)
 LATE = Outcome(Ending.TIMED_OUT, duration=60.0)
@@ -26,23 +26,23 @@ LATE = Outcome(Ending.TIMED_OUT, duration=60.0)
 @pytest.fixture
 def t(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> Timer:
     timer = Timer(ledger, clock, entropy)
+    timer.chart = replace(CHART, breakers={"echo": PATIENT, "fresh": PATIENT})
     timer.begin()
     return timer
 
 
-def scheduled(t: Timer, *outcomes: Outcome, attempts: int = 1) -> list[str]:
+def scheduled(t: Timer, *outcomes: Outcome) -> list[str]:
     """One scheduled job after the other, each ending so; their ids."""
-    policy = replace(POLICY, breaker=PATIENT, max_attempts=attempts)
     ids = []
     for outcome in outcomes:
-        [id] = t.after(60, policy=policy).job_ids
-        t.end(t.must_take(), outcome, replace(RULES, breaker=PATIENT))
+        [id] = t.after(60).job_ids
+        t.end(t.must_take(), outcome)
         ids.append(id)
     return ids
 
 
-def state(t: Timer, command: str = "poll") -> tuple[State, int]:
-    for row in t.ledger.read(lambda tx: tx.dicts("breakers", plugin="echo")):
+def state(t: Timer, command: str = "poll", plugin: str = "echo") -> tuple[State, int]:
+    for row in t.ledger.read(lambda tx: tx.dicts("breakers", plugin=plugin)):
         if row["command"] == command:
             return State(row["state"]), row["failure_count"]
     return State.CLOSED, 0
@@ -87,27 +87,28 @@ def test_a_success_begins_the_count_anew(t: Timer) -> None:
 
 
 def test_jobs_are_counted_and_not_attempts(t: Timer) -> None:
-    [_] = t.after(60, policy=replace(POLICY, max_attempts=4)).job_ids
+    t.chart = replace(t.chart, attempts={})
+    [_] = t.after(60).job_ids
     for _ in range(3):
-        t.end(t.must_take(), BAD, replace(RULES, breaker=PATIENT))
+        t.end(t.must_take(), BAD)
         t.clock.advance(3600)
-        t.ledger.write(lambda tx: tx.run("due_retries", now="9999", limit=10))
+        t.ledger.write(lambda tx: tx.run("due_retries", now="9999", horizon="9999", limit=10))
     assert state(t) == (State.CLOSED, 0)
-    t.end(t.must_take(), BAD, replace(RULES, breaker=PATIENT))
+    t.end(t.must_take(), BAD)
     assert state(t) == (State.CLOSED, 1)
 
 
 def test_jobs_of_other_producers_do_not_count(t: Timer) -> None:
     for _ in range(5):
         t.put(max_attempts=1)
-        t.end(t.must_take(), BAD, replace(RULES, breaker=PATIENT))
+        t.end(t.must_take(), BAD)
     assert state(t) == (State.CLOSED, 0)
 
 
 def test_success_of_another_producers_job_does_not_close_it(t: Timer) -> None:
     scheduled(t, BAD, BAD, BAD)
     t.put()
-    t.end(t.must_take(), OK, replace(RULES, breaker=PATIENT))
+    t.end(t.must_take(), OK)
     assert state(t)[0] is State.OPEN
 
 
@@ -184,7 +185,7 @@ def test_a_reset_leaves_other_plugins_alone(t: Timer) -> None:
 def test_a_reset_closes_the_breaker_of_every_command(t: Timer) -> None:
     for command in ("poll", "sync"):
         schedule = t.begin(replace(MINUTELY, id=command, command=command))
-        for _ in range(2):
+        for _ in range(3):
             assert len(t.after(60, schedule).job_ids) == 1
             t.finish(BAD)
     assert t.ledger.write(lambda tx: breakers.reset(tx, "echo", t.clock.now())) == ["poll", "sync"]
@@ -203,7 +204,7 @@ def test_two_jobs_that_fail_at_once_are_two_failures(t: Timer) -> None:
     def ended(tx: Any, id: str) -> None:
         breakers.job_ended(
             tx,
-            plugin="echo",
+            plugin="fresh",
             command="poll",
             job_id=id,
             result=Result.FAILURE,
@@ -234,7 +235,7 @@ def test_two_jobs_that_fail_at_once_are_two_failures(t: Timer) -> None:
     t.ledger.write(first)
     thread.join(20)
     assert errors == []
-    assert state(t) == (State.CLOSED, 2)
+    assert state(t, plugin="fresh") == (State.CLOSED, 2)
 
 
 def until_somebody_waits(url: str) -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from ductile.store import claim as claims
-from ductile.store import finish
+from ductile.store import requeue
 from ductile.store.claim import ClaimPolicy
 from ductile.store.ledger import Ledger
 from tests.conftest import CountingEntropy, FakeClock
@@ -100,7 +100,7 @@ def test_orphans_are_those_of_the_boot_that_is_asked_for(q: Queue) -> None:
     for owner in ("dead", "alive"):
         q.put()
         q.must_take(ClaimPolicy(owner=owner))
-    found = q.ledger.read(lambda tx: finish.orphans(tx, "dead", 10))
+    found = q.ledger.read(lambda tx: requeue.orphans(tx, "dead", 10))
     assert [job.owner for job in found] == ["dead"]
 
 
@@ -108,7 +108,7 @@ def test_a_running_row_without_an_owner_is_an_orphan_of_nobody(q: Queue) -> None
     q.put()
     q.must_take()
     execute(q.ledger, "UPDATE job_queue SET owner = NULL")
-    assert len(q.ledger.read(lambda tx: finish.orphans(tx, None, 10))) == 1
+    assert len(q.ledger.read(lambda tx: requeue.orphans(tx, None, 10))) == 1
 
 
 def test_a_dead_boots_claim_can_be_told_from_a_living_ones(

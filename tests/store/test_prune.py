@@ -219,7 +219,7 @@ def test_slots_go_and_an_entry_stays_with_what_it_remembers(t: Timer) -> None:
     t.finish()
     t.clock.advance(31 * DAY)
     pruned(t)
-    assert t.slots() == []
+    assert count(t, "schedule_slots") == 0
     [entry] = rows(t, "entries")
     assert entry["last_fire"] == "2026-02-08T10:01:00.000000Z"
 
@@ -243,6 +243,77 @@ def test_boots_that_ended_go_and_the_living_stay(t: Timer) -> None:
     t.clock.advance(31 * DAY)
     pruned(t)
     assert count(t, "boots") == 1
+
+
+# Contexts and scopes
+
+
+def context(t: Timer, id: str, parent: str | None = None) -> None:
+    named = "NULL" if parent is None else f"'{parent}'"
+    execute(
+        t.ledger,
+        "INSERT INTO event_context (id, parent_id, pipeline_name, step_id, accumulated_json,"
+        f" created_at) VALUES ('{id}', {named}, 'p', 's', '{{}}', '2020-01-01T00:00:00.000000Z')",
+    )
+
+
+def scope(t: Timer, id: str, *, context_id: str, ended: bool) -> None:
+    at = "'2020-01-01T00:00:00.000000Z'" if ended else "NULL"
+    status = "ended" if ended else "open"
+    execute(
+        t.ledger,
+        "INSERT INTO scopes (id, pipeline, context_id, status, created_at, ended_at) VALUES"
+        f" ('{id}', 'p', '{context_id}', '{status}', '2020-01-01T00:00:00.000000Z', {at})",
+    )
+
+
+def has_context(t: Timer, id: str) -> bool:
+    return t.ledger.read(lambda tx: tx.one("context", id=id)) is not None
+
+
+def test_a_context_that_nothing_names_goes(t: Timer) -> None:
+    context(t, "c")
+    pruned(t)
+    assert not has_context(t, "c")
+
+
+def test_a_chain_of_contexts_goes_from_its_end(t: Timer) -> None:
+    context(t, "root")
+    context(t, "child", "root")
+    pruned(t)
+    assert (has_context(t, "root"), has_context(t, "child")) == (True, False)
+    pruned(t)
+    assert not has_context(t, "root")
+
+
+def test_the_context_of_a_job_that_is_still_there_stays(t: Timer) -> None:
+    id = t.put().job_id
+    context(t, id)
+    pruned(t)
+    assert has_context(t, id)
+
+
+def test_the_context_that_a_waiting_job_came_with_stays(t: Timer) -> None:
+    """Its plugin is refused, say, for longer than the job that made it is remembered."""
+    id = t.put().job_id
+    context(t, "came-with")
+    execute(t.ledger, f"UPDATE job_queue SET entered_context_id = 'came-with' WHERE id = '{id}'")
+    pruned(t)
+    assert has_context(t, "came-with")
+
+
+def test_the_context_of_a_split_that_is_still_open_stays(t: Timer) -> None:
+    context(t, "entered-the-split")
+    scope(t, "split", context_id="entered-the-split", ended=False)
+    pruned(t)
+    assert has_context(t, "entered-the-split")
+
+
+def test_a_scope_that_ended_goes_and_an_open_one_stays(t: Timer) -> None:
+    scope(t, "over", context_id="x", ended=True)
+    scope(t, "open", context_id="x", ended=False)
+    pruned(t)
+    assert count(t, "scopes") == 1
 
 
 def fact(t: Timer, kind: str) -> None:
@@ -294,12 +365,11 @@ def test_young_facts_stay(t: Timer) -> None:
 # Batches
 
 
-def test_a_batch_deletes_no_more_than_its_bound_and_the_oldest_first(t: Timer) -> None:
-    old = to_text(t.clock.now() - timedelta(days=100))
-    older = to_text(t.clock.now() - timedelta(days=200))
+def transitions(t: Timer, count: int, *, days_ago: float, start: int = 0) -> None:
+    at = to_text(t.clock.now() - timedelta(days=days_ago))
 
     def fill(tx: Any) -> None:
-        for n in range(prune.BATCH + 50):
+        for n in range(start, start + count):
             tx.run(
                 "insert_transition",
                 job_id=f"j{n}",
@@ -307,15 +377,29 @@ def test_a_batch_deletes_no_more_than_its_bound_and_the_oldest_first(t: Timer) -
                 to_status="running",
                 attempt=1,
                 reason=None,
-                now=older if n >= 50 else old,
+                now=at,
             )
 
     t.ledger.write(fill)
+
+
+def test_a_batch_deletes_no_more_than_its_bound_and_the_oldest_first(t: Timer) -> None:
+    transitions(t, prune.BATCH + 50, days_ago=100)
     assert pruned(t) == prune.BATCH
-    left = [len(rows(t, "job_transitions", id=f"j{n}")) for n in (0, 49, 50, prune.BATCH + 49)]
-    assert left == [1, 1, 0, 0]
+    last = prune.BATCH - 1
+    left = [len(rows(t, "job_transitions", id=f"j{n}")) for n in (0, last, last + 1, last + 50)]
+    assert left == [0, 0, 1, 1]
     assert pruned(t) == 50
     assert pruned(t) == 0
+
+
+def test_rows_of_a_clock_that_was_ahead_do_not_keep_the_old_ones(t: Timer) -> None:
+    """For an hour it was ten years later: what was written then must not stop the pruning."""
+    transitions(t, prune.BATCH, days_ago=-3650)
+    transitions(t, prune.BATCH, days_ago=100, start=prune.BATCH)
+    for _ in range(5):
+        pruned(t)
+    assert rows(t, "job_transitions", id=f"j{prune.BATCH + 1}") == []
 
 
 def test_each_kind_is_a_transaction_of_its_own(t: Timer) -> None:

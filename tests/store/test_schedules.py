@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from ductile.clock import to_text
+from ductile.core.judge import Rules, judge
 from ductile.core.schedule import (
     CATCH_UP_MOST,
     PASSED_LISTED,
@@ -26,57 +27,68 @@ from ductile.core.schedule import (
     next_due,
 )
 from ductile.core.window import Window
-from ductile.model import BreakerPolicy
+from ductile.model import BreakerPolicy, Outcome
 from ductile.store import schedules
+from ductile.store.chart import Chart
+from ductile.store.claim import Claimed
 from ductile.store.ledger import Ledger
 from ductile.store.schedules import Fired, FirePolicy
+from ductile.store.settle import settle
 from tests.conftest import CountingEntropy, FakeClock
-from tests.store.test_queue import BAD, OK, RULES, Queue
+from tests.store.test_queue import BAD, BASE, OK, RULES, Queue
 
 UTC_ZONE = ZoneInfo("UTC")
+FIRST = "2026-02-08T10:00:00.000000Z"
+"""When the tests' clock begins, and so the first sight of what begins with it."""
 MINUTELY = Schedule("echo", "default", Every(60.0), UTC_ZONE)
 BREAKER = BreakerPolicy(threshold=2, reset_after=1800.0)
-POLICY = FirePolicy(
-    max_outstanding=1,
-    breaker=BREAKER,
-    max_attempts=1,
-    healthy=True,
-    snapshot_id=None,
-)
+CHART = Chart(attempts={"echo": 1}, breakers={"echo": BREAKER})
+POLICY = FirePolicy(max_outstanding=1, healthy=True)
 
 
 class Timer(Queue):
     """The scheduler's own transactions beside the rooms, called by hand."""
 
     boot: datetime
+    chart = CHART
 
-    def begin(self, schedule: Schedule = MINUTELY, rule: str = "r") -> Schedule:
+    def see(self, schedule: Schedule = MINUTELY, rule: str = "r") -> Schedule:
         """As a start does; the entry is seen, for the first time or again."""
         self.boot = self.clock.now()
         self.ledger.write(lambda tx: schedules.ensure(tx, schedule, rule, self.boot, self.boot))
         return schedule
 
-    def fire(
-        self,
-        schedule: Schedule = MINUTELY,
-        policy: FirePolicy = POLICY,
-        ledger: Ledger | None = None,
-    ) -> Fired:
-        now, boot = self.clock.now(), self.boot
-        ids = [self.entropy.uuid() for _ in range(CATCH_UP_MOST)]
-        fired = (ledger or self.ledger).write(
-            lambda tx: schedules.fire_due(tx, schedule, policy, boot=boot, now=now, ids=ids)
+    def begin(self, schedule: Schedule = MINUTELY, rule: str = "r") -> Schedule:
+        """The same; and what `every` fires at first sight is over and done with."""
+        self.see(schedule, rule)
+        if isinstance(schedule.rule, Every) and self.fire(schedule).job_ids:
+            self.finish()
+        return schedule
+
+    def fire(self, schedule: Schedule = MINUTELY, policy: FirePolicy = POLICY) -> Fired:
+        now, boot, base_id = self.clock.now(), self.boot, self.entropy.uuid()
+        fired = self.ledger.write(
+            lambda tx: schedules.fire_due(
+                tx, schedule, policy, self.chart, boot=boot, now=now, base_id=base_id
+            )
         )
         assert fired is not None
         return fired
+
+    def end(self, claimed: Claimed, outcome: Outcome = OK, rules: Rules = RULES) -> bool:
+        verdict = judge(claimed.job, outcome, rules, self.clock.now(), 0.5)
+        base_id, chart = self.entropy.uuid(), self.chart
+        return self.ledger.write(lambda tx: settle(tx, verdict, chart, base_id)) is not None
 
     def after(self, seconds: float, schedule: Schedule = MINUTELY, **more: Any) -> Fired:
         self.clock.advance(seconds)
         return self.fire(schedule, **more)
 
     def slots(self, schedule: Schedule = MINUTELY) -> list[dict[str, Any]]:
+        """Every slot that was decided after first sight."""
         key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
-        return self.ledger.read(lambda tx: tx.dicts("slots_since", since="", **key))
+        rows = self.ledger.read(lambda tx: tx.dicts("slots_since", since="", **key))
+        return [row for row in rows if row["slot"] != FIRST]
 
     def reasons(self, schedule: Schedule = MINUTELY) -> list[str | None]:
         return [row["reason"] for row in self.slots(schedule)]
@@ -86,9 +98,9 @@ class Timer(Queue):
         assert row is not None
         return int(row[0])
 
-    def finish(self, outcome: Any = OK) -> str:
+    def finish(self, outcome: Outcome = OK) -> str:
         claimed = self.must_take()
-        self.end(claimed, outcome, replace(RULES, breaker=BREAKER))
+        self.end(claimed, outcome)
         return claimed.job.id
 
 
@@ -97,19 +109,28 @@ def t(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> Timer:
     return Timer(ledger, clock, entropy)
 
 
-def test_an_entry_fires_one_interval_after_it_was_first_seen(t: Timer) -> None:
-    t.begin()
+def test_every_fires_at_first_sight_and_then_an_interval_later(t: Timer) -> None:
+    t.see()
+    assert len(t.fire().job_ids) == 1
+    t.finish()
     assert t.after(59.9).job_ids == ()
     assert len(t.after(0.1).job_ids) == 1
 
 
+def test_cron_waits_for_its_first_instant(t: Timer) -> None:
+    schedule = t.see(replace(MINUTELY, rule=Cron("* * * * *")))
+    assert t.fire(schedule).job_ids == ()
+    assert len(t.after(60, schedule).job_ids) == 1
+
+
 def test_what_is_fired_is_a_job_of_the_scheduler(t: Timer) -> None:
     schedule = t.begin(replace(MINUTELY, command="sync", payload={"n": 1}))
-    [id] = t.after(60, schedule, policy=replace(POLICY, max_attempts=7)).job_ids
+    t.chart = replace(CHART, attempts={"echo": 7}, snapshot_id="s1")
+    [id] = t.after(60, schedule).job_ids
     job = t.job(id)
     assert (job["plugin"], job["command"], job["payload"]) == ("echo", "sync", {"n": 1})
     assert (job["submitted_by"], job["status"], job["max_attempts"]) == ("scheduler", "queued", 7)
-    assert job["schedule_id"] == "default"
+    assert (job["schedule_id"], job["enqueued_snapshot_id"]) == ("default", "s1")
     assert job["slot"] == "2026-02-08T10:01:00.000000Z"
 
 
@@ -137,7 +158,9 @@ def test_an_entry_that_nobody_has_seen_fires_nothing(t: Timer) -> None:
     now = t.clock.now()
     assert (
         t.ledger.write(
-            lambda tx: schedules.fire_due(tx, MINUTELY, POLICY, boot=now, now=now, ids=["x"])
+            lambda tx: schedules.fire_due(
+                tx, MINUTELY, POLICY, CHART, boot=now, now=now, base_id=BASE
+            )
         )
         is None
     )
@@ -152,13 +175,19 @@ def test_many_schedulers_at_one_slot_fire_it_once(
     ledgers = [t.ledger if t.ledger.engine == "sqlite" else open_ledger() for _ in range(4)]
     barrier = threading.Barrier(len(ledgers))
     fired: list[str] = []
-    sets = [[f"{node}-{n}" for n in range(3)] for node in range(len(ledgers))]
+    bases = [t.entropy.uuid() for _ in ledgers]
 
     def work(node: int) -> None:
         barrier.wait(10)
         found = ledgers[node].write(
             lambda tx: schedules.fire_due(
-                tx, MINUTELY, POLICY, boot=t.boot, now=t.clock.now(), ids=sets[node]
+                tx,
+                MINUTELY,
+                POLICY,
+                CHART,
+                boot=t.boot,
+                now=t.clock.now(),
+                base_id=bases[node],
             )
         )
         assert found is not None
@@ -179,7 +208,7 @@ def test_a_fire_that_is_rolled_back_leaves_neither_slot_nor_job(t: Timer) -> Non
     now = t.clock.now()
 
     def work(tx: Any) -> None:
-        schedules.fire_due(tx, MINUTELY, POLICY, boot=t.boot, now=now, ids=["lost"])
+        schedules.fire_due(tx, MINUTELY, POLICY, CHART, boot=t.boot, now=now, base_id=BASE)
         raise RuntimeError("power cut")
 
     with pytest.raises(RuntimeError):
@@ -238,7 +267,8 @@ def test_a_slot_is_held_while_the_entrys_job_runs(t: Timer) -> None:
 
 def test_a_slot_is_held_while_the_entrys_job_waits_for_its_retry(t: Timer) -> None:
     t.begin()
-    t.after(60, policy=replace(POLICY, max_attempts=4))
+    t.chart = replace(CHART, attempts={})
+    t.after(60)
     t.finish(BAD)
     assert t.after(60).job_ids == ()
 
@@ -300,7 +330,8 @@ def test_with_cancel_a_running_job_is_named_to_be_killed(t: Timer) -> None:
 
 def test_with_cancel_a_job_that_waits_for_its_retry_is_dead_too(t: Timer) -> None:
     schedule = t.begin(replace(MINUTELY, if_running=IfRunning.CANCEL))
-    [old] = t.after(60, schedule, policy=replace(POLICY, max_attempts=4)).job_ids
+    t.chart = replace(CHART, attempts={})
+    [old] = t.after(60, schedule).job_ids
     t.finish(BAD)
     t.after(60, schedule)
     job = t.job(old)

@@ -521,7 +521,7 @@ def test_freed_space_is_given_back(ledger: SqliteLedger, path: Path) -> None:
     def fill(tx: Any) -> None:
         for n in range(4000):
             tx.run(
-                "insert_snapshot",
+                "adopt_snapshot",
                 id=f"s{n}",
                 config_hash=f"h{n}",
                 config="x" * 4000,

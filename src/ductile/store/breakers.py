@@ -12,6 +12,12 @@ from ductile.store import notices
 from ductile.store.ledger import Tx
 
 
+def held(tx: Tx, plugin: str, command: str) -> Breaker:
+    """The breaker, for whoever is about to change it: others wait until this one has."""
+    tx.hold("breaker", f"{plugin}\x1f{command}", wait=True)
+    return get(tx, plugin, command)
+
+
 def get(tx: Tx, plugin: str, command: str) -> Breaker:
     row = tx.one("breaker", plugin=plugin, command=command)
     if row is None:
@@ -75,7 +81,7 @@ def job_ended(
     now: datetime,
 ) -> None:
     """Count the end of a scheduled job."""
-    before = get(tx, plugin, command)
+    before = held(tx, plugin, command)
     after, transition = core.record(before, result, job_id, now, policy)
     if after != before:
         put(tx, plugin, command, after, transition, now)
@@ -86,7 +92,7 @@ def reset(tx: Tx, plugin: str, now: datetime) -> list[str]:
     reopened = []
     for row in tx.dicts("breakers", plugin=plugin):
         command = row["command"]
-        before = get(tx, plugin, command)
+        before = held(tx, plugin, command)
         after, transition = core.reset(before)
         put(tx, plugin, command, after, transition, now)
         if before.state is not State.CLOSED:

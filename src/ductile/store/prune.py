@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ductile.clock import to_text
+from ductile.store import idempotency
 from ductile.store.ledger import Tx
 
 BATCH = 200
+WINDOW = 20 * BATCH
+"""How many of the oldest rows of a log are looked at for a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,9 @@ def batches(retention: Retention, now: datetime) -> list[Callable[[Tx], int]]:
         cutoff = before(seconds)
         return lambda tx: tx.run(query, before=cutoff, limit=BATCH, **more)
 
+    def prune_log(query: str, seconds: float) -> Callable[[Tx], int]:
+        return prune(query, seconds, window=WINDOW)
+
     work = [
         prune(
             "prune_jobs",
@@ -41,16 +47,19 @@ def batches(retention: Retention, now: datetime) -> list[Callable[[Tx], int]]:
             dedupe_before=before(max(retention.dedupe_ttl, retention.jobs)),
             now=to_text(now),
         ),
-        prune("prune_logs", retention.logs),
-        prune("prune_transitions", retention.transitions),
+        prune_log("prune_logs", retention.logs),
+        prune_log("prune_transitions", retention.transitions),
         prune("prune_breaker_transitions", retention.breaker_transitions),
-        prune("prune_notices", retention.logs),
+        prune_log("prune_notices", retention.logs),
         prune("prune_slots", retention.jobs),
-        prune("prune_dedupe_drops", retention.jobs),
+        prune_log("prune_dedupe_drops", retention.jobs),
         prune("prune_scopes", retention.jobs),
         prune("prune_contexts", retention.jobs),
         prune("prune_boots", retention.jobs),
         prune("prune_snapshots", retention.jobs),
+        prune("prune_receipts", retention.jobs),
+        prune("prune_tokens", retention.jobs),
+        prune("prune_idempotency_keys", idempotency.KEPT.total_seconds()),
     ]
     if retention.facts is not None:
         work.append(prune("prune_facts", retention.facts))

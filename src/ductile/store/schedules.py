@@ -141,7 +141,7 @@ def _admit(
     key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
     outstanding: dict[str, int] = dict(tx.all("entry_outstanding", **key))
     target = {"plugin": schedule.plugin, "command": schedule.command}
-    before = breakers.get(tx, **target)
+    before = breakers.held(tx, **target)
     row = tx.one("scheduled_outstanding", **target)
     count = row[0] if row else 0
     allowed, after, transition = breakers_core.allow(

@@ -15,15 +15,14 @@ def record(
     tx: Tx, *, id: str, config_hash: str, config: Json, fingerprints: Json, now: datetime
 ) -> str:
     """The id of the snapshot with this hash; a new row where the ledger has none."""
-    tx.run(
-        "insert_snapshot",
+    row = tx.one(
+        "adopt_snapshot",
         id=id,
         config_hash=config_hash,
         config=orjson.dumps(config).decode(),
         secret_fingerprints=orjson.dumps(fingerprints).decode(),
         now=to_text(now),
     )
-    row = tx.one("snapshot_by_hash", config_hash=config_hash)
     assert row is not None
     found: str = row[0]
     return found

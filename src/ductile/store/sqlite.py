@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -94,6 +96,14 @@ class _Pending:
             self.latch.release()
         else:
             self.done(self.result, self.error)
+
+
+def _without_fail(call: Callable[..., None], *arguments: object) -> None:
+    """A listener's bug, or a caller that is gone, must not end the writer; it is shown."""
+    try:
+        call(*arguments)
+    except Exception as error:  # noqa: BLE001
+        traceback.print_exception(error, file=sys.stderr)
 
 
 def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:
@@ -242,9 +252,9 @@ class SqliteLedger:
                 effects.merge(pending.effects)
         if effects.ready or effects.notices or effects.retry_at:
             for listener in self._listeners:
-                listener(effects)
+                _without_fail(listener, effects)
         for pending in batch:
-            pending.settle()
+            _without_fail(pending.settle)
 
     def _commit_together(self, batch: list[_Pending]) -> bool:
         """Run and commit; False where the transaction was lost under somebody's error.

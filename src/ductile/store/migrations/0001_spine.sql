@@ -121,7 +121,8 @@ CREATE TABLE config_snapshots (
   config_hash         @key@ NOT NULL UNIQUE,
   config              TEXT NOT NULL,
   secret_fingerprints TEXT NOT NULL,
-  created_at          @key@ NOT NULL
+  created_at          @key@ NOT NULL,
+  adopted_at          @key@ NOT NULL
 );
 
 CREATE TABLE notices (

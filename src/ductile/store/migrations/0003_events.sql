@@ -15,6 +15,8 @@ CREATE UNIQUE INDEX job_queue_identity ON job_queue
   ((coalesce(parent_job_id, '')), source_event_id, pipeline, step_path, plugin, command)
   WHERE source_event_id IS NOT NULL;
 CREATE INDEX job_queue_scope ON job_queue (scope_id, status) WHERE scope_id IS NOT NULL;
+CREATE INDEX job_queue_entered ON job_queue (entered_context_id)
+  WHERE entered_context_id IS NOT NULL;
 CREATE INDEX job_queue_join ON job_queue (join_of) WHERE join_of IS NOT NULL;
 CREATE INDEX notices_job ON notices (job_id) WHERE job_id IS NOT NULL AND topic = 'events';
 
@@ -48,6 +50,7 @@ CREATE TABLE scopes (
   ended_at      @key@
 );
 CREATE INDEX scopes_parent ON scopes (parent_id, status) WHERE parent_id IS NOT NULL;
+CREATE INDEX scopes_context ON scopes (context_id) WHERE context_id IS NOT NULL;
 CREATE INDEX scopes_join ON scopes (join_of) WHERE join_of IS NOT NULL;
 CREATE INDEX scopes_ended ON scopes (ended_at) WHERE ended_at IS NOT NULL;
 

@@ -110,7 +110,8 @@ DELETE FROM event_context WHERE id IN (
   SELECT c.id FROM event_context c
   WHERE c.created_at < :before
     AND NOT EXISTS (SELECT 1 FROM job_queue j WHERE j.id = c.id)
-    AND NOT EXISTS (SELECT 1 FROM scopes s WHERE s.id = c.id)
+    AND NOT EXISTS (SELECT 1 FROM job_queue j WHERE j.entered_context_id = c.id)
+    AND NOT EXISTS (SELECT 1 FROM scopes s WHERE s.context_id = c.id)
     AND NOT EXISTS (SELECT 1 FROM event_context child WHERE child.parent_id = c.id)
   ORDER BY c.created_at LIMIT :limit);
 

@@ -56,10 +56,13 @@ WHERE id = :id AND status = :status AND attempt = :attempt;
 -- name: snapshot_by_hash
 SELECT id FROM config_snapshots WHERE config_hash = :config_hash;
 
--- name: insert_snapshot
-INSERT INTO config_snapshots (id, config_hash, config, secret_fingerprints, created_at)
-VALUES (:id, :config_hash, :config, :secret_fingerprints, :now)
-ON CONFLICT (config_hash) DO NOTHING;
+-- name: adopt_snapshot
+-- A configuration that ran before is adopted again under its old id.
+INSERT INTO config_snapshots (id, config_hash, config, secret_fingerprints, created_at,
+                              adopted_at)
+VALUES (:id, :config_hash, :config, :secret_fingerprints, :now, :now)
+ON CONFLICT (config_hash) DO UPDATE SET adopted_at = excluded.adopted_at
+RETURNING id;
 
 -- name: load_job
 SELECT id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,

@@ -10,14 +10,18 @@ DELETE FROM job_queue WHERE id IN (
   ORDER BY completed_at LIMIT :limit);
 
 -- name: prune_logs
+-- Among the oldest by sequence, which need no index on time; a few that a clock ahead of its
+-- time has written do not stand in the way.
 DELETE FROM job_log WHERE seq IN (
-  SELECT seq FROM (SELECT seq, completed_at FROM job_log ORDER BY seq LIMIT :limit) AS oldest
-  WHERE completed_at < :before);
+  SELECT seq FROM (SELECT seq, completed_at FROM job_log ORDER BY seq LIMIT :window) AS oldest
+  WHERE completed_at < :before LIMIT :limit);
 
 -- name: prune_transitions
+-- Among the oldest by sequence, which need no index on time; a few that a clock ahead of its
+-- time has written do not stand in the way.
 DELETE FROM job_transitions WHERE id IN (
-  SELECT id FROM (SELECT id, created_at FROM job_transitions ORDER BY id LIMIT :limit) AS oldest
-  WHERE created_at < :before);
+  SELECT id FROM (SELECT id, created_at FROM job_transitions ORDER BY id LIMIT :window) AS oldest
+  WHERE created_at < :before LIMIT :limit);
 
 -- name: prune_breaker_transitions
 DELETE FROM circuit_breaker_transitions WHERE id IN (
@@ -25,9 +29,11 @@ DELETE FROM circuit_breaker_transitions WHERE id IN (
   ORDER BY created_at LIMIT :limit);
 
 -- name: prune_notices
+-- Among the oldest by sequence, which need no index on time; a few that a clock ahead of its
+-- time has written do not stand in the way.
 DELETE FROM notices WHERE id IN (
-  SELECT id FROM (SELECT id, created_at FROM notices ORDER BY id LIMIT :limit) AS oldest
-  WHERE created_at < :before);
+  SELECT id FROM (SELECT id, created_at FROM notices ORDER BY id LIMIT :window) AS oldest
+  WHERE created_at < :before LIMIT :limit);
 
 -- name: prune_slots
 -- An entry's newest decided slot stays: it is what the next one is counted from.
@@ -36,9 +42,11 @@ DELETE FROM schedule_slots WHERE (plugin, schedule_id, slot) IN (
   ORDER BY created_at LIMIT :limit);
 
 -- name: prune_dedupe_drops
+-- Among the oldest by sequence, which need no index on time; a few that a clock ahead of its
+-- time has written do not stand in the way.
 DELETE FROM dedupe_drops WHERE id IN (
-  SELECT id FROM (SELECT id, created_at FROM dedupe_drops ORDER BY id LIMIT :limit) AS oldest
-  WHERE created_at < :before);
+  SELECT id FROM (SELECT id, created_at FROM dedupe_drops ORDER BY id LIMIT :window) AS oldest
+  WHERE created_at < :before LIMIT :limit);
 
 -- name: prune_facts
 -- The newest fact of a type always stays.
@@ -56,11 +64,11 @@ DELETE FROM boots WHERE id IN (
   LIMIT :limit);
 
 -- name: prune_snapshots
--- Only those that no job names, and never the one in force.
+-- Only those that no job names, and never the one in force: the last that was adopted.
 DELETE FROM config_snapshots WHERE id IN (
   SELECT s.id FROM config_snapshots s
   WHERE s.created_at < :before
-    AND s.id <> (SELECT id FROM config_snapshots ORDER BY created_at DESC, id DESC LIMIT 1)
+    AND s.adopted_at < (SELECT max(adopted_at) FROM config_snapshots)
     AND NOT EXISTS (SELECT 1 FROM job_queue j WHERE j.enqueued_snapshot_id = s.id)
     AND NOT EXISTS (SELECT 1 FROM job_queue j WHERE j.started_snapshot_id = s.id)
   LIMIT :limit);

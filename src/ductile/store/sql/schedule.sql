@@ -81,7 +81,7 @@ UPDATE job_queue SET schedule_id = :schedule_id, slot = :slot WHERE id = :id;
 
 -- name: breaker
 SELECT state, failure_count, opened_at, last_failure_at, last_job_id, probe_job_id
-FROM circuit_breakers WHERE plugin = :plugin AND command = :command @for_update@;
+FROM circuit_breakers WHERE plugin = :plugin AND command = :command;
 
 -- name: breakers
 SELECT * FROM circuit_breakers
