@@ -63,6 +63,8 @@ class TestRun:
         assert done.json["result"]["result"] == {"greeting": "hi"}
         assert done.json["submitted_by"] == "cli"
         inspected = house("job", "inspect", done.json["job_id"], "--json").json
+        (node,) = inspected.pop("graph")
+        assert (node["job_id"], node["depth"]) == (done.json["job_id"], 0)
         assert {**inspected, "deduplicated": False} == done.json
 
     def test_a_failure_is_told_and_its_retry_is_left_to_a_gateway(self, house: House) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ductile.core.prepare import PluginPlan, Unrunnable, prepare
+from ductile.core.prepare import PluginPlan, Ready, Unrunnable, prepare
 from ductile.model import Launch
 from tests.core.test_judge import JOB, NOW
 
@@ -30,10 +30,15 @@ VALUES = st.recursive(
 )
 
 
-def request(job=JOB, state="{}", plan=PLAN):
-    launch = prepare(job, state, plan, NOW)
-    assert isinstance(launch, Launch)
-    return json.loads(launch.request)
+def launched(job=JOB, state="{}", plan=PLAN, context=None) -> Launch:
+    """The launch of a job that stands in no pipeline."""
+    ready = prepare(job, state, context or {}, plan, None, NOW)
+    assert isinstance(ready, Ready)
+    return ready.launch
+
+
+def request(job=JOB, state="{}", plan=PLAN, context=None):
+    return json.loads(launched(job, state, plan, context).request)
 
 
 def test_a_request_carries_what_a_plugin_needs():
@@ -57,8 +62,7 @@ def test_protocol_1_knows_no_context():
 
 
 def test_a_request_is_one_line():
-    launch = prepare(replace(JOB, payload={"text": "a\nb"}), "{}", PLAN, NOW)
-    assert isinstance(launch, Launch)
+    launch = launched(replace(JOB, payload={"text": "a\nb"}), plan=PLAN)
     assert launch.request.count(b"\n") == 1
     assert launch.request.endswith(b"\n")
 
@@ -68,8 +72,7 @@ def test_a_request_is_one_line():
     [("poll", 60), ("handle", 120), ("health", 10), ("init", 30), ("sync", 60)],
 )
 def test_a_command_has_its_own_deadline(command, seconds):
-    launch = prepare(replace(JOB, command=command), "{}", PLAN, NOW)
-    assert isinstance(launch, Launch)
+    launch = launched(replace(JOB, command=command), plan=PLAN)
     assert launch.timeout == seconds
 
 
@@ -77,8 +80,7 @@ def test_a_command_has_its_own_deadline(command, seconds):
 def test_the_config_sets_a_commands_deadline(command):
     plan = replace(PLAN, timeouts={command: 7.5})
     job = replace(JOB, command=command)
-    launch = prepare(job, "{}", plan, NOW)
-    assert isinstance(launch, Launch)
+    launch = launched(job, plan=plan)
     assert launch.timeout == 7.5
     assert request(job, plan=plan)["deadline_at"] == "2026-02-08T10:00:07.500000Z"
 
@@ -89,16 +91,27 @@ def test_the_deadline_counts_from_the_start_and_not_from_the_enqueue():
 
 
 def test_a_command_that_the_plugin_lacks_is_refused_naming_those_it_has():
-    refused = prepare(replace(JOB, command="nosuch"), "{}", PLAN, NOW)
+    refused = prepare(replace(JOB, command="nosuch"), "{}", {}, PLAN, None, NOW)
     assert isinstance(refused, Unrunnable)
     assert "'nosuch'" in refused.reason
     assert "handle, health, init, poll, sync" in refused.reason
 
 
 def test_what_is_launched_is_the_plans():
-    launch = prepare(JOB, "{}", PLAN, NOW)
-    assert isinstance(launch, Launch)
+    launch = launched(JOB, plan=PLAN)
     assert (launch.argv, launch.env) == (PLAN.argv, PLAN.env)
+
+
+def test_the_baggage_that_a_job_entered_with_is_its_context():
+    found = request(context={"user": {"id": 7}})
+    assert found["context"] == {"user": {"id": 7}, "ductile_plugin": "echo"}
+
+
+def test_a_workspace_is_named_where_there_is_one():
+    ready = prepare(JOB, "{}", {}, PLAN, None, NOW, "/state/workspaces/job-1")
+    assert isinstance(ready, Ready)
+    assert json.loads(ready.launch.request)["workspace_dir"] == "/state/workspaces/job-1"
+    assert "workspace_dir" not in request()
 
 
 def test_only_handle_gets_an_event():

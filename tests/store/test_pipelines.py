@@ -337,3 +337,17 @@ def test_ending_a_queued_branch_closes_its_scopes_too(make) -> None:
 def _filters(**given: object) -> dict[str, object]:
     none = {"status": None, "plugin": None, "command": None, "submitted_by": None, "before": None}
     return {**none, "limit": 100, **given}
+
+
+def test_a_retry_after_the_join_has_run_does_not_open_the_instance_again(make) -> None:
+    steps = [dict(step) for step in SPLIT]
+    steps[1]["join"] = "always"
+    house = make(*steps)
+    instance = house.start("p", {})
+    house.run(c=FINAL, j=FINAL)
+    assert house.scope(instance) == "failed"
+    [branch] = house.rows("jobs", **_filters(status="failed", plugin="c"))
+    job = house.ledger.read(lambda tx: jobs.load(tx, branch["id"]))
+    house.ledger.write(lambda tx: requeue.retry(tx, job, 4, house.clock.now()))
+    house.run()
+    assert house.scope(instance) == "failed"

@@ -526,7 +526,7 @@ def test_freed_space_is_given_back(ledger: SqliteLedger, path: Path) -> None:
                 config_hash=f"h{n}",
                 config="x" * 4000,
                 secret_fingerprints="",
-                now="2020",
+                now=f"2020-{n:05}",
             )
 
     ledger.write(fill)

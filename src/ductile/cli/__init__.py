@@ -3,7 +3,9 @@
     root      the tree, loaded lazily          action   the options that every command shares
     site      config, gateway, ledger          client   a running gateway, over its socket
     workshop  the same answers without one     failure  errors to exit codes and JSON
-    output    tables, JSON, colours            system config plugin job queue   the nouns
+    output    tables, JSON, colours            follow   logs, and what is announced
+
+The nouns: system config plugin pipeline schedule job queue, a module each.
 
 Nothing heavy is imported until a command runs. A new command is a function under
 `@noun.read(...)` or `@noun.write(...)`; a new noun is a module and a line in `root`.

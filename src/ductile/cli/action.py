@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,7 @@ import click
 from ductile.cli import output
 
 if TYPE_CHECKING:
+    from ductile.cli.client import Door, Json
     from ductile.cli.site import Site
 
 Body = Callable[..., int | None]
@@ -33,6 +35,23 @@ def verbose_option() -> click.Option:
     return click.Option(["-v", "--verbose"], is_flag=True, help="Say on stderr what is done.")
 
 
+def remote_options() -> list[click.Option]:
+    return [
+        click.Option(
+            ["--api-url"],
+            metavar="URL",
+            envvar="DUCTILE_API_URL",
+            help="Ask the gateway at this address, in place of the one that runs here.",
+        ),
+        click.Option(
+            ["--api-key"],
+            metavar="TOKEN",
+            envvar="DUCTILE_API_KEY",
+            help="The token to ask with; better in $DUCTILE_API_KEY.",
+        ),
+    ]
+
+
 def _json_option() -> click.Option:
     return click.Option(["--json", "as_json"], is_flag=True, help="Answer in JSON, errors too.")
 
@@ -49,17 +68,38 @@ class Call:
     verbose: bool
     as_json: bool
     dry_run: bool
+    api_url: str | None = None
+    api_key: str | None = None
 
     @cached_property
     def site(self) -> Site:
         from ductile.cli.site import Site
 
-        return Site(self.config, note=self.note)
+        if self.api_url is None:
+            return Site(self.config, note=self.note)
+        from ductile.cli.remote import Remote
+
+        return Site(self.config, note=self.note, remote=Remote(self.api_url, self.api_key))
 
     def note(self, text: str) -> None:
         """Something that only `-v` wants to know; on stderr."""
         if self.verbose:
             output.aside(text)
+
+    @contextmanager
+    def place(self) -> Iterator[Door]:
+        """Where a command that writes does so; with `--dry-run`, where it only asks."""
+        if self.dry_run:
+            with self.site.reading() as door:
+                yield door
+        else:
+            with self.site.working(verbose=self.verbose) as door:
+                yield door
+
+    def act(self, path: str, body: Mapping[str, Any] | None = None) -> Json:
+        """One POST that changes something or, with `--dry-run`, says what it would change."""
+        with self.place() as door:
+            return door.post(path, {**(body or {}), **({"dry_run": True} if self.dry_run else {})})
 
     def show(self, document: Any, render: Callable[[Any], None]) -> None:
         """The answer: as JSON for a program, rendered for people."""
@@ -77,7 +117,7 @@ class Action(click.Command):
         self.writes = writes
         if writes:
             self.params.append(_dry_run_option())
-        self.params += [_json_option(), config_option(), verbose_option()]
+        self.params += [_json_option(), config_option(), verbose_option(), *remote_options()]
 
     def invoke(self, ctx: click.Context) -> Any:
         own, root = ctx.params, ctx.find_root().params
@@ -87,6 +127,8 @@ class Action(click.Command):
             verbose=verbose or bool(root.get("verbose")),
             as_json=own.pop("as_json"),
             dry_run=own.pop("dry_run", False),
+            api_url=own.pop("api_url"),
+            api_key=own.pop("api_key"),
         )
         return super().invoke(ctx)
 

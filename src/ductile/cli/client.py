@@ -98,7 +98,7 @@ def wait_for(
 
 
 class _LocalConnection(HTTPConnection):
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | str) -> None:
         super().__init__("localhost", timeout=ANSWER_WITHIN)
         self._path = path
 
@@ -113,7 +113,9 @@ class Client:
 
     running = True
 
-    def __init__(self, path: Path) -> None:
+    headers: Mapping[str, str] = HEADERS
+
+    def __init__(self, path: Path | str) -> None:
         self.path = path
 
     @staticmethod
@@ -126,6 +128,10 @@ class Client:
             except OSError:
                 return False
         return True
+
+    def connect(self) -> HTTPConnection:
+        """A connection that has yet to be opened."""
+        return _LocalConnection(self.path)
 
     def get(self, path: str, **query: object) -> Json:
         return self._ask("GET", with_query(path, query), None)
@@ -141,11 +147,15 @@ class Client:
             raise NotRunning(message, job_id=job_id) from error
 
     def _ask(self, method: str, target: str, body: bytes | None) -> Json:
-        connection = _LocalConnection(self.path)
+        return read_answer(*self.call(method, target, body))
+
+    def call(self, method: str, target: str, body: bytes | None) -> tuple[int, bytes]:
+        """Status and body of the answer, whatever they are."""
+        connection = self.connect()
         try:
             # Whoever refuses a body before its end has answered all the same.
             with suppress(BrokenPipeError):
-                connection.request(method, target, body, HEADERS)
+                connection.request(method, target, body, self.headers)
             response = connection.getresponse()
             raw = response.read(LARGEST_ANSWER + 1)
         except TimeoutError as error:
@@ -158,4 +168,4 @@ class Client:
             connection.close()
         if len(raw) > LARGEST_ANSWER:
             raise Said({"error": f"the answer exceeds {LARGEST_ANSWER} bytes; ask for less"})
-        return read_answer(response.status, raw)
+        return response.status, raw

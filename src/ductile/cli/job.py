@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
 
 from ductile.cli import output
-from ductile.cli.action import Call, Noun, read
+from ductile.cli.action import Call, Noun
 from ductile.cli.client import path_to
-from ductile.cli.options import LIMIT, STATUS, since
+from ductile.cli.options import LIMIT, STATUS
 
 job = Noun("job", "Jobs: what ran, how it ended, what it said.")
 
 Row = Mapping[str, Any]
+CANCEL_WAIT = 15.0
+"""How long a process that is told to end may take, until it is killed."""
 
 
 @job.read("list")
@@ -62,9 +64,14 @@ def _note(row: Row) -> str:
 @job.read("inspect")
 @click.argument("job_id", metavar="ID")
 def inspect(call: Call, job_id: str) -> None:
-    """Show one job: its payload, attempts, changes of state and result."""
+    """Show one job and the whole graph it belongs to.
+
+    Its payload, attempts, changes of state and result; and of every job that led to it or
+    came of it the step, timings, attempts, errors and the baggage that it added.
+    """
     with call.site.reading() as door:
         found = door.get(path_to("job", job_id))
+        found["graph"] = door.get(path_to("job", job_id, "tree"), flat="true")["jobs"]
     call.show(found, _show_job)
 
 
@@ -92,6 +99,124 @@ def _show_job(found: Row) -> None:
         why = f"  {change['reason']}" if change["reason"] else ""
         states = f"{change['from_status']} -> {change['to_status']}"
         output.line(f"{output.when(change['created_at'])}  {states}{why}")
+    _show_graph(found["graph"], found["job_id"])
+
+
+def _show_graph(nodes: list[Row], asked: str) -> None:
+    click.echo(click.style("graph", bold=True))
+    for node in nodes:
+        indent = "  " * (node["depth"] + 1)
+        mark = "*" if node["job_id"] == asked else " "
+        took = (
+            "" if node["duration_ms"] is None else f"in {output.span(node['duration_ms'] / 1000)}"
+        )
+        words = [
+            click.style(output.safe(_title(node)), bold=node["job_id"] == asked or None),
+            output.coloured(node["status"]),
+            output.safe(f"{took}{_tries(node)}  {node['job_id']}"),
+        ]
+        click.echo(f"{mark}{indent}{'  '.join(words)}")
+        for name, fact in _details(node):
+            output.line(f" {indent}    {name}: {fact}")
+
+
+def _title(node: Row) -> str:
+    what = f"{node['plugin']} {node['command']}"
+    if not node.get("step"):
+        return what
+    branch = f" [{node['branch']}]" if node["branch"] else ""
+    join = " (join)" if node["join_of"] else ""
+    return f"{node['step']}{branch}{join}: {what}"
+
+
+def _tries(node: Row) -> str:
+    count = len(node["attempts"])
+    return f", {count} attempts" if count > 1 else ""
+
+
+def _details(node: Row) -> Iterator[tuple[str, str]]:
+    if node["last_error"]:
+        yield "error", node["last_error"]
+    if node.get("replay_of"):
+        yield "replays", node["replay_of"]
+    for key, value in (node.get("baggage_added") or {}).items():
+        yield f"baggage {key}", " ".join(output.value(value).split())
+
+
+@job.read("why")
+@click.argument("job_id", metavar="ID")
+def why(call: Call, job_id: str) -> None:
+    """Say why a job ran, waits, was skipped, was deduplicated, or led to nothing."""
+    with call.site.reading() as door:
+        found = door.get(path_to("job", job_id, "why"))
+    call.show(found, _show_why)
+
+
+def _show_why(found: Row) -> None:
+    click.echo(f"job {output.safe(found['job_id'])} is {output.coloured(found['status'])}")
+    for reason in found["why"]:
+        output.line(f"  {reason}")
+
+
+@job.write("retry")
+@click.argument("job_id", metavar="ID")
+def retry(call: Call, job_id: str) -> None:
+    """Queue a failed or dead job again, with its plugin's number of attempts."""
+    answer = call.act(path_to("job", job_id, "retry"))
+    call.show(answer, _show_retry)
+
+
+def _show_retry(answer: Row) -> None:
+    if answer.get("dry_run"):
+        number = answer["attempt"] + 1
+        output.line(f"would queue job {answer['job_id']} ({answer['status']}) as attempt {number}")
+    else:
+        tries = f"attempt {answer['attempt']} of {answer['max_attempts']}"
+        output.line(f"job {answer['job_id']} is {answer['status']}, {tries}")
+
+
+@job.write("cancel")
+@click.argument("job_id", metavar="ID")
+def cancel(call: Call, job_id: str) -> int:
+    """End a job: what waits does not run, what runs is killed. Exit 1 where it was too late."""
+    with call.place() as place:
+        body = {"dry_run": True} if call.dry_run else {}
+        answer = place.post(path_to("job", job_id, "cancel"), body)
+        if not call.dry_run:
+            ended = place.get(path_to("job", job_id), wait=CANCEL_WAIT)
+            answer |= {"status": ended["status"], "cancelled": ended["status"] == "dead"}
+    call.show(answer, _show_cancel)
+    return 0 if call.dry_run or answer["cancelled"] else 1
+
+
+def _show_cancel(answer: Row) -> None:
+    if answer.get("dry_run"):
+        how = "kill its process and end" if answer["was"] == "running" else "end"
+        output.line(f"would {how} job {answer['job_id']} ({answer['was']}) as dead")
+    elif answer["cancelled"]:
+        output.line(f"job {answer['job_id']} is dead; it was {answer['was']}")
+    else:
+        output.line(f"job {answer['job_id']} is {answer['status']} in spite of it", fg="yellow")
+
+
+@job.write("replay")
+@click.argument("job_id", metavar="ID")
+@click.option("--step", metavar="S", help="Not this job, but that of this step in its graph.")
+def replay(call: Call, job_id: str, step: str | None) -> None:
+    """Make a new job from an old one's payload, context and workspace.
+
+    What follows it in its pipeline runs as well; a split that the old job stood in is not
+    joined a second time.
+    """
+    answer = call.act(path_to("job", job_id, "replay"), {"step": step} if step else {})
+    call.show(answer, _show_replay)
+
+
+def _show_replay(answer: Row) -> None:
+    if answer.get("dry_run"):
+        output.line(f"would replay job {answer['replay_of']} as a new one")
+    else:
+        output.line(f"job {answer['job_id']} is queued; it replays {answer['replay_of']}")
 
 
 def _show_attempt(attempt: Row) -> None:
@@ -113,55 +238,3 @@ def show_words(attempt: Row) -> None:
     for stream in ("stdout", "stderr"):
         if attempt[stream]:
             output.section(stream, attempt[stream])
-
-
-def _log_options(command: Any) -> Any:
-    for option in (
-        click.option("--before", metavar="CURSOR", help="Go on after a page, by its cursor."),
-        click.option("--limit", type=LIMIT, default=50, show_default=True),
-        click.option(
-            "--since",
-            type=since,
-            metavar="TIME",
-            help="Only attempts that ended after (1h, a time).",
-        ),
-        click.option("--status", type=STATUS, help="Only attempts in this state."),
-    ):
-        command = option(command)
-    return command
-
-
-@job.read("logs")
-@click.argument("job_id", metavar="[ID]", required=False)
-@click.option("--plugin", help="Only attempts of this plugin.")
-@_log_options
-def logs(call: Call, **filters: Any) -> None:
-    """Show what attempts said, the newest last."""
-    _logs(call, filters)
-
-
-@read("logs")
-@click.argument("plugin", required=False)
-@_log_options
-def plugin_logs(call: Call, **filters: Any) -> None:
-    """Show what attempts of a plugin, or of all, said; the newest last."""
-    _logs(call, filters)
-
-
-def _logs(call: Call, filters: Mapping[str, Any]) -> None:
-    with call.site.reading() as door:
-        page = door.get("/job-logs", **filters)
-    call.show(page, _show_logs)
-
-
-def _show_logs(page: Row) -> None:
-    if page.get("cursor"):
-        output.aside(f"earlier: --before {page['cursor']}")
-    for entry in reversed(page["logs"]):
-        took = output.span((entry["duration_ms"] or 0) / 1000)
-        head = f"{output.when(entry['completed_at'])}  {entry['plugin']} {entry['command']}"
-        tail = f"in {took}, attempt {entry['attempt']}, job {entry['job_id']}"
-        click.echo(f"{output.safe(head)}  {output.coloured(entry['status'])}  {tail}")
-        show_words(entry)
-    if not page["logs"]:
-        output.line("no attempts")

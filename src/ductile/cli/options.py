@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from typing import Any
+
 import click
 
+from ductile.errors import UsageError
 from ductile.model import JobStatus
 
 STATUS = click.Choice([status.value for status in JobStatus])
@@ -36,3 +41,21 @@ def since(text: str) -> str:
     except (ValueError, OverflowError):
         wanted = "a duration (1h) nor a time (ISO 8601)"
         raise click.BadParameter(f"{text!r} is neither {wanted}") from None
+
+
+def payload(text: str | None) -> Any:
+    """The JSON that is given, in a file (`@path`), or on stdin (`-`); None without one."""
+    if text is None:
+        return None
+    import orjson
+
+    if text == "-":
+        raw = sys.stdin.buffer.read()
+    elif text.startswith("@"):
+        raw = Path(text[1:]).read_bytes()
+    else:
+        raw = text.encode("utf-8", "surrogateescape")
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise UsageError(f"the payload is not JSON: {error}") from None

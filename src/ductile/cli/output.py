@@ -9,11 +9,12 @@ from typing import Any
 import click
 
 _COLOURS = {
-    **dict.fromkeys(("succeeded", "ready", "healthy", "ok"), "green"),
+    **dict.fromkeys(("succeeded", "ready", "healthy", "ok", "active", "closed"), "green"),
     **dict.fromkeys(("failed", "timed_out", "dead", "refused", "unhealthy", "error"), "red"),
-    **dict.fromkeys(("queued", "warn", "warning", "shadowed"), "yellow"),
+    **dict.fromkeys(("breaker_open", "breaker_half_open", "half_open"), "red"),
+    **dict.fromkeys(("queued", "warn", "warning", "shadowed", "paused", "not fired"), "yellow"),
     **dict.fromkeys(("running",), "cyan"),
-    **dict.fromkeys(("skipped", "disabled", "debug"), "bright_black"),
+    **dict.fromkeys(("skipped", "disabled", "debug", "exhausted"), "bright_black"),
 }
 _CONTROLS = {
     code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"

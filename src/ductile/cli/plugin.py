@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +12,7 @@ from ductile.cli import output
 from ductile.cli.action import Call, Noun, nearest
 from ductile.cli.client import Door, Json, Workplace, path_to
 from ductile.cli.job import show_words
+from ductile.cli.options import payload as read_payload
 from ductile.cli.options import seconds
 from ductile.errors import UsageError
 
@@ -81,7 +81,7 @@ def run(
     queued until a start. The exit code is 1 where the job did not succeed. A job that failed
     and may be retried is not waited for.
     """
-    given = {"payload": _payload(payload), "dedupe_key": dedupe_key, "dedupe_ttl": dedupe_ttl}
+    given = {"payload": read_payload(payload), "dedupe_key": dedupe_key, "dedupe_ttl": dedupe_ttl}
     body = {key: value for key, value in given.items() if value is not None}
     if call.dry_run:
         with call.site.reading() as door:
@@ -108,24 +108,6 @@ def _finish(call: Call, place: Workplace, job_id: str, timeout: float) -> Json:
     except KeyboardInterrupt:
         output.aside(f"interrupted; job {job_id} is not over")
         raise
-
-
-def _payload(text: str | None) -> Any:
-    """The JSON that is given, in a file, or on stdin."""
-    if text is None:
-        return None
-    import orjson
-
-    if text == "-":
-        raw = sys.stdin.buffer.read()
-    elif text.startswith("@"):
-        raw = Path(text[1:]).read_bytes()
-    else:
-        raw = text.encode("utf-8", "surrogateescape")
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise UsageError(f"the payload is not JSON: {error}") from None
 
 
 def _command(door: Door, name: str, wanted: str | None) -> str:

@@ -20,8 +20,13 @@ NOUNS: Mapping[str, Home] = {
     "system": ("system:system", "The gateway: start it, see how it is."),
     "config": ("config:config", "The configuration: write, check, show, seal it."),
     "plugin": ("plugin:plugin", "Plugins: what there is, run one."),
-    "job": ("job:job", "Jobs: what ran, how it ended, what it said."),
+    "pipeline": ("pipeline:pipeline", "Pipelines: draw, run, rehearse one."),
+    "schedule": ("schedule:schedule", "Schedules: what comes next, what fired, why not."),
+    "job": ("follow:job", "Jobs: what ran, how it ended, what it said."),
     "queue": ("queue:queue", "The queue: what waits and what runs."),
+    "token": ("token:token", "Tokens: who may call the API, and what they may do."),
+    "events": ("events:events", "Events: everything that happens, as it happens."),
+    "api": ("api:api", "Call any route of the running gateway."),
 }
 
 SHORT: Mapping[str, Home] = {
@@ -29,7 +34,9 @@ SHORT: Mapping[str, Home] = {
     "status": ("system:status", "system status"),
     "run": ("plugin:run", "plugin run"),
     "plugins": ("plugin:listing", "plugin list"),
-    "logs": ("job:plugin_logs", "job logs --plugin"),
+    "logs": ("follow:plugin_logs", "job logs --plugin"),
+    "reload": ("system:reload", "system reload"),
+    "reset": ("system:reset", "system reset"),
 }
 """002 §11.6 and 000 §9.6; `queue` is the noun, which alone means `queue list`."""
 

@@ -10,6 +10,8 @@ import click
 
 from ductile.cli import output
 from ductile.cli.action import Call, Noun
+from ductile.cli.client import Json, path_to
+from ductile.errors import NotRunning
 
 system = Noun("system", "The gateway: start it, see how it is.")
 
@@ -88,6 +90,81 @@ def _recent(row: dict[str, Any]) -> tuple[str | None, str | None, str | None]:
     ran = f"{output.when(last['completed_at'])} {last['status']}" if last else None
     sick = health["detail"] if health and not health["healthy"] else None
     return well, ran, row["reason"] or sick or (last["last_error"] if last else None)
+
+
+@system.read("breaker")
+@click.argument("name", metavar="PLUGIN")
+def breaker(call: Call, name: str) -> None:
+    """Show the breakers of a plugin's scheduled commands, and how they came to be so."""
+    with call.site.reading() as door:
+        page = door.get(path_to("system", "breaker", name))
+    call.show(page, _show_breaker)
+
+
+def _show_breaker(page: Json) -> None:
+    output.table(
+        ("command", "state", "failures", "opened", "last failure", "last job"),
+        (
+            (
+                row["command"],
+                row["state"],
+                row["failure_count"],
+                output.when(row["opened_at"]),
+                output.when(row["last_failure_at"]),
+                row["last_job_id"],
+            )
+            for row in page["breakers"]
+        ),
+        empty=f"plugin {page['plugin']} has no schedule, so no breaker",
+    )
+    for change in page["transitions"]:
+        states = f"{change['from_state']} -> {change['to_state']}"
+        job = f", job {change['job_id']}" if change["job_id"] else ""
+        count = output.count(change["failure_count"], "failure")
+        output.line(
+            f"{output.when(change['created_at'])}  {change['command']}  {states}  "
+            f"{change['reason']}, {count}{job}"
+        )
+
+
+@system.write("reset")
+@click.argument("name", metavar="PLUGIN")
+def reset(call: Call, name: str) -> None:
+    """Close the breakers of a plugin: its schedules fire again."""
+    answer = call.act(path_to("system", "reset", name))
+    call.show(answer, _show_reset)
+
+
+def _show_reset(answer: Json) -> None:
+    would = "would close" if answer.get("dry_run") else "closed"
+    commands = ", ".join(answer["closed"])
+    done = f"{would} the breaker of {commands}" if commands else "no breaker was open"
+    output.line(f"{answer['plugin']}: {done}")
+
+
+@system.write("reload")
+def reload(call: Call) -> None:
+    """Have the running gateway adopt the configuration as it stands: whole, or not at all."""
+    client = call.site.client()
+    if client is None:
+        raise NotRunning(f"no gateway runs in {call.site.state_dir}; there is nothing to reload")
+    answer = client.get("/system/reload") if call.dry_run else client.post("/system/reload", {})
+    call.show(answer, _show_reload)
+
+
+def _show_reload(answer: Json) -> None:
+    for warning in answer["warnings"]:
+        output.line(f"warning: {warning}", fg="yellow")
+    if not answer.get("dry_run"):
+        output.line("reloaded")
+        return
+    for name, reason in answer["refused"].items():
+        output.line(f"plugin {name} would be refused: {reason}", fg="yellow")
+    for kind, changes in answer["changes"].items():
+        for change, names in changes.items():
+            if names:
+                output.line(f"{kind} {change}: {', '.join(names)}")
+    output.line("would be reloaded")
 
 
 @system.write("demo")

@@ -72,8 +72,13 @@ class Indoors:
         }
         answer: list[MutableMapping[str, Any]] = []
 
+        asked: list[MutableMapping[str, Any]] = [
+            {"type": "http.request", "body": body, "more_body": False}
+        ]
+
         async def receive() -> MutableMapping[str, Any]:
-            return {"type": "http.request", "body": body, "more_body": False}
+            # After the body comes nothing: this client stays until it has its answer.
+            return asked.pop() if asked else await asyncio.Future()
 
         async def send(message: MutableMapping[str, Any]) -> None:
             answer.append(message)
@@ -100,11 +105,18 @@ def _init_done(plugin: str, key: str) -> Callable[[Tx], bool]:
 
 
 @contextmanager
-def onlooker(loaded: Loaded) -> Iterator[Indoors]:
-    """The routes that read, over the ledger's file."""
+def onlooking(loaded: Loaded) -> Iterator[Onlooker]:
+    """A gateway to look through, over the ledger's file."""
     with _logs_to(None), _ledger(loaded) as ledger:
         gateway = Onlooker(loaded, environ=os.environ)
         gateway.look(ledger)
+        yield gateway
+
+
+@contextmanager
+def onlooker(loaded: Loaded) -> Iterator[Indoors]:
+    """The routes that read."""
+    with onlooking(loaded) as gateway:
         yield Indoors(gateway)
 
 
@@ -195,7 +207,7 @@ class Workshop(Indoors):
 def workshop(loaded: Loaded, *, verbose: bool) -> Iterator[Workshop]:
     """Take the state directory and recover what a crash left; `Locked` where it is taken."""
     gateway = Gateway(loaded, environ=os.environ)
-    with _logs_to(sys.stderr if verbose else None), _terminable():
+    with _logs_to(sys.stderr if verbose else None), terminable():
         try:
             gateway.open(slots=1)
             yield Workshop(gateway)
@@ -213,7 +225,7 @@ def _logs_to(stream: TextIO | None) -> Iterator[None]:
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
+def terminable() -> Iterator[None]:
     """SIGTERM raises inside, as Ctrl-C does."""
 
     def terminate(_signal: int, _frame: FrameType | None) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import orjson
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from ductile.errors import DuctileError, UsageError
+from ductile.http.knock import PRINCIPAL, Unauthorized
 from ductile.runtime.gateway import Gateway
 from ductile.runtime.log import logger
 from ductile.store.ledger import Work
@@ -19,12 +21,16 @@ from ductile.store.ledger import Work
 T = TypeVar("T")
 LARGEST_BODY = 1024 * 1024
 DEEPEST_BODY = 100
+BODY = "ductile.body"
+"""Where the scope keeps the bytes that were read."""
 
 
 class JsonResponse(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
+        if content is None:
+            return b""
         return orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE, default=str)
 
 
@@ -46,7 +52,9 @@ async def body_of(request: Request, limit: int = LARGEST_BODY) -> bytes:
         if size > limit:
             raise TooLarge(f"the body exceeds {limit} bytes")
         chunks.append(chunk)
-    return b"".join(chunks)
+    body = b"".join(chunks)
+    request.scope[BODY] = body
+    return body
 
 
 async def object_of(request: Request) -> dict[str, Any]:
@@ -54,13 +62,48 @@ async def object_of(request: Request) -> dict[str, Any]:
     raw = await body_of(request)
     if not raw.strip():
         return {}
-    try:
-        value = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise UsageError(f"the body is not JSON: {error}") from None
+    value = _parsed(raw)
     if not isinstance(value, dict):
         raise UsageError("the body must be a JSON object")
     return value
+
+
+def _parsed(raw: bytes) -> Any:
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        value = _leading(raw)
+        if value is None:
+            raise UsageError(f"the body is not JSON: {error}") from None
+    if too_deep(raw, value):
+        raise UsageError(f"the body is nested more than {DEEPEST_BODY} levels deep")
+    return value
+
+
+def _leading(raw: bytes) -> Any:
+    """The object that the bytes begin with, whatever follows it (compat); None without one."""
+    try:
+        _, end = json.JSONDecoder().raw_decode(text := raw.decode().lstrip())
+        return orjson.loads(text[:end])
+    except (ValueError, RecursionError):
+        return None
+
+
+def too_deep(raw: bytes, value: Any) -> bool:
+    """Whether the ledger could not write it down again."""
+    if raw.count(b"{") + raw.count(b"[") <= DEEPEST_BODY:
+        return False
+    level = [value]
+    for _ in range(DEEPEST_BODY + 1):
+        level = [
+            item
+            for container in level
+            if isinstance(container, dict | list)
+            for item in (container.values() if isinstance(container, dict) else container)
+        ]
+        if not level:
+            return False
+    return True
 
 
 async def reading(gateway: Gateway, work: Work[T]) -> T:
@@ -89,18 +132,31 @@ def _resolve(future: asyncio.Future[Any], result: Any, error: BaseException | No
         future.set_result(result)
 
 
-async def refused(_request: Request, error: Exception) -> Response:
+def problem(error: DuctileError) -> Response:
     """A refusal, with its status and slug."""
-    assert isinstance(error, DuctileError)
     body = {"error": error.message, "code": error.code, **error.details}
-    return JsonResponse(body, status_code=error.http_status)
+    headers = {"WWW-Authenticate": "Bearer"} if error.http_status == 401 else None
+    return JsonResponse(body, status_code=error.http_status, headers=headers)
 
 
-async def http_error(_request: Request, error: Exception) -> Response:
+async def refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, DuctileError)
+    return redacted(problem(error), gateway_of(request))
+
+
+async def http_error(request: Request, error: Exception) -> Response:
+    """No such route, or not by this method; to a stranger, that a token is needed."""
     assert isinstance(error, HTTPException)
+    if not request.app.state.local and request.scope.get(PRINCIPAL) is None:
+        return problem(Unauthorized("a good bearer token is needed"))
     slug = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
     body = {"error": error.detail, "code": slug}
     return JsonResponse(body, status_code=error.status_code, headers=error.headers)
+
+
+async def gone(_request: Request, _error: Exception) -> Response:
+    """The client left before its request was whole; nobody reads this."""
+    return Response(status_code=400)
 
 
 async def crashed(_request: Request, error: Exception) -> Response:
@@ -108,5 +164,23 @@ async def crashed(_request: Request, error: Exception) -> Response:
     logger("http").crash("a request failed", error)
     return JsonResponse({"error": "internal error", "code": "internal"}, status_code=500)
 
+
+def redacted(response: Response, gateway: Gateway) -> Response:
+    """The same answer without any secret of the configuration."""
+    if isinstance(response, JsonResponse):
+        text = bytes(response.body).decode()
+        shown = gateway.blueprint.redactor.text(text)
+        if shown is not text and shown != text:
+            response.body = shown.encode()
+            response.headers["content-length"] = str(len(response.body))
+    return response
+
+
+EXCEPTIONS: dict[Any, Callable[[Request, Exception], Any]] = {
+    DuctileError: refused,
+    HTTPException: http_error,
+    ClientDisconnect: gone,
+    Exception: crashed,
+}
 
 Handler = Callable[[Request], Any]

@@ -12,13 +12,16 @@ from ductile.config.quantities import duration
 from ductile.core.lifecycle import ENDED
 from ductile.errors import NotFound, UsageError
 from ductile.http.answers import JsonResponse, gateway_of, object_of, reading, writing
+from ductile.http.once import once
 from ductile.model import NewJob, SubmittedBy
 from ductile.runtime import report
 from ductile.runtime.gateway import Gateway
 from ductile.store import jobs
+from ductile.store.jobs import Enqueued
 
 LONGEST_WAIT = 60.0
 LARGEST_PAGE = 1000
+LONGEST_TTL = 10 * 366 * 86_400
 
 
 async def trigger(request: Request) -> Response:
@@ -35,7 +38,8 @@ async def trigger(request: Request) -> Response:
         dedupe_key=text_of(body, "dedupe_key"),
         dedupe_ttl=_seconds(body, "dedupe_ttl"),
     )
-    answer = await writing(gateway, gateway.enqueueing(new))
+    work = once(request, gateway.enqueueing(new), Enqueued)
+    answer = await writing(gateway, work)
     gateway.told(new, answer)
     return JsonResponse(
         {
@@ -66,14 +70,15 @@ def _seconds(body: dict[str, Any], key: str) -> float | None:
     value = body.get(key)
     if value is None:
         return None
-    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-        return float(value)
-    if not isinstance(value, str):
-        raise UsageError(f"{key} must be a duration")
-    try:
-        return duration(value)
-    except ValueError as error:
-        raise UsageError(f"{key}: {error}") from None
+    if isinstance(value, str):
+        try:
+            value = duration(value)
+        except (ValueError, OverflowError) as error:
+            raise UsageError(f"{key}: {error}") from None
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 <= value <= LONGEST_TTL:
+        raise UsageError(f"{key} must be a duration of at most ten years")
+    return float(value)
 
 
 async def show(request: Request) -> Response:

@@ -1,24 +1,73 @@
-"""Pipelines: start one and, where it is synchronous, stay on the line (002 §8.3)."""
+"""Pipelines: look at one, start one and, where it is synchronous, stay on the line (002 §8.3)."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
+import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ductile.errors import DuctileError, UsageError
+from ductile.core import graph
+from ductile.core.lifecycle import ENDED
+from ductile.core.node import SWITCH_PLUGIN
+from ductile.core.pipeline import Pipeline
+from ductile.errors import DuctileError, NotFound, UsageError
 from ductile.http.answers import JsonResponse, gateway_of, object_of, reading, writing
 from ductile.http.jobs import producer, text_of
-from ductile.runtime import lineage, operate
+from ductile.http.once import once
+from ductile.runtime import lineage, operate, rehearse
 from ductile.runtime.gateway import Gateway
 from ductile.runtime.operate import Started, Starting
+from ductile.store import notices as stored
+from ductile.store.ledger import StoredNotice, Tx
+
+LONGEST_WAIT = 60.0
+NOTICES_AT_ONCE = 1000
 
 
 class Saturated(DuctileError):
     code = "too_many_synchronous_calls"
     http_status = 503
+
+
+async def listing(request: Request) -> Response:
+    """`GET /pipelines`: each with its trigger, mode and number of steps."""
+    router = gateway_of(request).blueprint.chart.router
+    return JsonResponse(
+        {"pipelines": [_summary(router.pipelines[n]) for n in sorted(router.pipelines)]}
+    )
+
+
+def _summary(pipeline: Pipeline) -> dict[str, Any]:
+    return {
+        "name": pipeline.name,
+        "on": pipeline.on,
+        "on_hook": pipeline.hook,
+        "from_plugin": pipeline.from_plugin,
+        "if": str(pipeline.condition) if pipeline.condition else None,
+        "execution_mode": pipeline.execution_mode,
+        "timeout": pipeline.timeout,
+        "workspace": pipeline.workspace,
+        "max_depth": pipeline.max_depth,
+        "steps": len(pipeline.nodes),
+    }
+
+
+async def show(request: Request) -> Response:
+    """`GET /pipeline/{name}`: its steps as they were compiled, and two drawings of them."""
+    blueprint = gateway_of(request).blueprint
+    pipeline = operate.find_pipeline(blueprint.chart.router, request.path_params["name"])
+    return JsonResponse(
+        {
+            **_summary(pipeline),
+            "steps": rehearse.resolved(blueprint, pipeline),
+            "mermaid": graph.mermaid(pipeline),
+            "drawing": graph.tree(pipeline),
+        }
+    )
 
 
 async def start(request: Request) -> Response:
@@ -29,7 +78,10 @@ async def start(request: Request) -> Response:
     starting = Starting(gateway, name, payload, producer(request), text_of(body, "dedupe_key"))
     wanted = starting.pipeline.execution_mode == "synchronous"
     if not wanted or request.query_params.get("async") == "true":
-        return JsonResponse(_accepted(await writing(gateway, starting), name), status_code=202)
+        return JsonResponse(
+            _accepted(await writing(gateway, once(request, starting, Started)), name),
+            status_code=202,
+        )
     if len(starting.pipeline.first_jobs()) > 1:
         raise UsageError(f"pipeline {name} begins with several jobs; start it with ?async=true")
     slots: asyncio.Semaphore = request.app.state.synchronous
@@ -43,7 +95,7 @@ async def _stay(request: Request, gateway: Gateway, starting: Starting) -> Respo
     most = gateway.blueprint.settings.api.max_sync_timeout
     timeout = min(starting.pipeline.timeout or most, most)
     before = gateway.clock.monotonic()
-    started = await writing(gateway, starting)
+    started = await writing(gateway, once(request, starting, Started))
     gone = asyncio.create_task(_gone(request))
     ended = asyncio.create_task(_ended(gateway, started.instance_id))
     try:
@@ -57,7 +109,7 @@ async def _stay(request: Request, gateway: Gateway, starting: Starting) -> Respo
         body = {**_accepted(started, starting.pipeline.name), "timeout_exceeded": True}
         return JsonResponse(body, status_code=202)
     took = round((gateway.clock.monotonic() - before) * 1000, 1)
-    return JsonResponse(await _result(gateway, started, took))
+    return JsonResponse(await _result(gateway, started, ended.result(), took))
 
 
 async def _gone(request: Request) -> None:
@@ -65,44 +117,138 @@ async def _gone(request: Request) -> None:
         pass
 
 
-async def _ended(gateway: Gateway, instance_id: str) -> None:
-    loop, event = asyncio.get_running_loop(), asyncio.Event()
+class _Bell:
+    """Rung when one of the jobs or instances that it listens for ends."""
 
-    def callback() -> None:
-        loop.call_soon_threadsafe(event.set)
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway, self._loop = gateway, asyncio.get_running_loop()
+        self._rung = asyncio.Event()
+        self._ids: set[str] = set()
 
-    gateway.bridge.when_ended(instance_id, callback)
+    def listen(self, *ids: str) -> None:
+        """From now on; read the ledger afterwards, so that no end falls between the two."""
+        for id in set(ids) - self._ids:
+            self._ids.add(id)
+            self._gateway.bridge.when_ended(id, self._ring)
+
+    def _ring(self) -> None:
+        self._loop.call_soon_threadsafe(self._rung.set)
+
+    async def wait(self, seconds: float | None = None) -> None:
+        try:
+            await asyncio.wait_for(self._rung.wait(), seconds)
+        except TimeoutError:
+            pass
+
+    def close(self) -> None:
+        for id in self._ids:
+            self._gateway.bridge.forget(id, self._ring)
+
+
+async def _ended(gateway: Gateway, instance_id: str) -> dict[str, Any]:
+    """The instance, once it is over."""
+    bell = _Bell(gateway)
     try:
-        row = await reading(gateway, lambda tx: tx.dicts("scope", id=instance_id))
-        if not row or row[0]["status"] == "open":
-            await event.wait()
+        bell.listen(instance_id)
+        found = await reading(gateway, lambda tx: _instance(tx, instance_id))
+        if found["status"] == "open":
+            await bell.wait()
+            found = await reading(gateway, lambda tx: _instance(tx, instance_id))
+        return found
     finally:
-        gateway.bridge.forget(instance_id, callback)
+        bell.close()
 
 
-async def _result(gateway: Gateway, started: Started, took: float) -> dict[str, Any]:
-    scope = (await reading(gateway, lambda tx: tx.dicts("scope", id=started.instance_id)))[0]
-    job_id = started.job_ids[0] if started.job_ids else started.existing_job_id
-    status = {"ended": "succeeded"}.get(scope["status"], scope["status"])
-    answer: dict[str, Any] = {"job_id": job_id, "status": status, "duration_ms": took}
-    if job_id is None or scope["status"] == "skipped":
-        return {**answer, "reason": scope["reason"], "result": None, "tree": None}
-    graph = await asyncio.to_thread(
-        lineage.tree, gateway.ledger, job_id, gateway.blueprint.redactor
+def _instance(tx: Tx, instance_id: str) -> dict[str, Any]:
+    """An instance of a pipeline, all its jobs, and the response of the last."""
+    scopes = tx.dicts("scope", id=instance_id)
+    if not scopes or scopes[0]["split"]:
+        raise NotFound(f"there is no pipeline instance {instance_id}")
+    scope = scopes[0]
+    members = tx.all("ended_jobs_of_scope", id=instance_id)
+    jobs = [_member(tx.dicts("job", id=row[0])[0]) for row in members]
+    responses = {row[0]: row[5] for row in members}
+    real = [job for job in jobs if job["plugin"] != SWITCH_PLUGIN] or jobs
+    last = responses[real[-1]["job_id"]] if real else None
+    return {
+        "instance_id": instance_id,
+        "pipeline": scope["pipeline"],
+        "status": {"ended": "succeeded"}.get(scope["status"], scope["status"]),
+        "reason": scope["reason"],
+        "created_at": scope["created_at"],
+        "ended_at": scope["ended_at"],
+        "jobs": jobs,
+        "result": orjson.loads(last) if last else None,
+    }
+
+
+def _member(row: dict[str, Any]) -> dict[str, Any]:
+    kept = (
+        "plugin",
+        "command",
+        "status",
+        "branch",
+        "attempt",
+        "max_attempts",
+        "created_at",
+        "started_at",
+        "completed_at",
+        "next_retry_at",
+        "last_error",
     )
-    rows = await reading(gateway, lambda tx: tx.dicts("jobs_of_scope", id=started.instance_id))
-    last = rows[-1]["id"] if rows else job_id
-    return {**answer, "result": _find(graph, last)["result"], "tree": graph}
+    return {"job_id": row["id"], "step": row["step_path"], **{key: row[key] for key in kept}}
 
 
-def _find(node: dict[str, Any], job_id: str) -> dict[str, Any]:
-    waiting = [node]
-    while waiting:
-        found = waiting.pop()
-        if found["job_id"] == job_id:
-            return found
-        waiting += found["children"]
-    return node
+async def instance(request: Request) -> Response:
+    """`GET /pipeline-instance/{id}?wait=S&seen=N`: the instance and its jobs.
+
+    With `wait` it answers when the number of ended jobs is no longer `seen`, when the
+    instance is over, or when the time is up.
+    """
+    gateway, id = gateway_of(request), request.path_params["instance_id"]
+    wait, seen = min(_number(request, "wait"), LONGEST_WAIT), _number(request, "seen")
+    bell = _Bell(gateway)
+    try:
+        bell.listen(id)
+        found = await reading(gateway, lambda tx: _instance(tx, id))
+        if wait and _same(found, seen):
+            bell.listen(*(job["job_id"] for job in found["jobs"] if job["status"] not in ENDED))
+            found = await reading(gateway, lambda tx: _instance(tx, id))
+            if _same(found, seen):
+                await bell.wait(wait)
+                found = await reading(gateway, lambda tx: _instance(tx, id))
+    finally:
+        bell.close()
+    return JsonResponse(found)
+
+
+def _same(found: dict[str, Any], seen: float) -> bool:
+    ended = sum(job["status"] in ENDED for job in found["jobs"])
+    return found["status"] == "open" and ended == seen
+
+
+def _number(request: Request, name: str) -> float:
+    text = request.query_params.get(name, "0")
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < 2**53:
+        raise UsageError(f"{name} must be a number from 0")
+    return value
+
+
+async def _result(
+    gateway: Gateway, started: Started, found: dict[str, Any], took: float
+) -> dict[str, Any]:
+    job_id = started.job_ids[0] if started.job_ids else started.existing_job_id
+    answer = {"job_id": job_id, "status": found["status"], "duration_ms": took}
+    if not started.job_ids:
+        return {**answer, "reason": found["reason"], "result": None, "tree": None}
+    tree = await asyncio.to_thread(
+        lineage.tree, gateway.ledger, started.job_ids[0], gateway.blueprint.redactor
+    )
+    return {**answer, "result": found["result"], "tree": tree}
 
 
 def _accepted(started: Started, name: str) -> dict[str, Any]:
@@ -118,35 +264,45 @@ def _accepted(started: Started, name: str) -> dict[str, Any]:
 async def cancel(request: Request) -> Response:
     """`POST /job/{id}/cancel`: what waits ends, what runs is killed."""
     gateway, job_id = gateway_of(request), request.path_params["job_id"]
-    was = await asyncio.to_thread(operate.cancel, gateway, job_id)
+    dry = bool((await object_of(request)).get("dry_run"))
+    was = await asyncio.to_thread(operate.cancel, gateway, job_id, dry=dry)
+    if dry:
+        return JsonResponse({"job_id": job_id, "was": was, "dry_run": True})
     return JsonResponse({"job_id": job_id, "was": was, "cancelled": True}, status_code=202)
 
 
 async def retry(request: Request) -> Response:
     """`POST /job/{id}/retry`: a failed or dead job, again."""
     gateway, job_id = gateway_of(request), request.path_params["job_id"]
-    job = await asyncio.to_thread(operate.retry, gateway, job_id)
+    dry = bool((await object_of(request)).get("dry_run"))
+    job = await asyncio.to_thread(operate.retry, gateway, job_id, dry=dry)
     body = {"job_id": job_id, "status": job.status, "attempt": job.attempt}
-    return JsonResponse({**body, "max_attempts": job.max_attempts}, status_code=202)
+    body["max_attempts"] = job.max_attempts
+    if dry:
+        return JsonResponse({**body, "dry_run": True})
+    return JsonResponse(body, status_code=202)
 
 
 async def replay(request: Request) -> Response:
     """`POST /job/{id}/replay`: a new job from an old one's payload and context."""
     gateway, job_id = gateway_of(request), request.path_params["job_id"]
-    step = text_of(await object_of(request), "step")
+    body = await object_of(request)
+    step, dry = text_of(body, "step"), bool(body.get("dry_run"))
     if step is not None:
         job_id = await asyncio.to_thread(operate.find_step, gateway, job_id, step)
-    new = await asyncio.to_thread(operate.replay, gateway, job_id)
+    new = await asyncio.to_thread(operate.replay, gateway, job_id, producer(request), dry=dry)
+    if dry:
+        return JsonResponse({"replay_of": job_id, "dry_run": True})
     return JsonResponse({"job_id": new, "replay_of": job_id, "status": "queued"}, status_code=202)
 
 
 async def tree(request: Request) -> Response:
-    """`GET /job/{id}/tree`: the whole graph of what happened."""
+    """`GET /job/{id}/tree`: the whole graph of what happened; with `?flat=true` as a list."""
     gateway, job_id = gateway_of(request), request.path_params["job_id"]
-    graph = await asyncio.to_thread(
-        lineage.tree, gateway.ledger, job_id, gateway.blueprint.redactor
-    )
-    return JsonResponse({"tree": graph})
+    where = (gateway.ledger, job_id, gateway.blueprint.redactor)
+    if request.query_params.get("flat") == "true":
+        return JsonResponse({"jobs": await asyncio.to_thread(lineage.graph, *where)})
+    return JsonResponse({"tree": await asyncio.to_thread(lineage.tree, *where)})
 
 
 async def why(request: Request) -> Response:
@@ -156,3 +312,32 @@ async def why(request: Request) -> Response:
         lineage.why, gateway.ledger, job_id, gateway.blueprint, gateway.unready
     )
     return JsonResponse(answer)
+
+
+async def notices(request: Request) -> Response:
+    """`GET /notices?after=ID`: what was announced since; `?last=N` the newest N.
+
+    `cursor` is the `after` of the next question.
+    """
+    gateway, last = gateway_of(request), int(_number(request, "last"))
+    after = int(_number(request, "after")) if "after" in request.query_params else None
+
+    def work(tx: Tx) -> tuple[int, list[StoredNotice]]:
+        newest = tx.all("last_notice")[0][0]
+        start = max(newest - min(last, NOTICES_AT_ONCE), 0) if after is None else after
+        found = stored.after(tx, start, NOTICES_AT_ONCE)
+        return (found[-1].id if found else start), found
+
+    cursor, found = await reading(gateway, work)
+    return JsonResponse({"notices": [_notice(notice) for notice in found], "cursor": cursor})
+
+
+def _notice(notice: StoredNotice) -> dict[str, Any]:
+    return {
+        "id": notice.id,
+        "topic": notice.topic,
+        "type": notice.type,
+        "job_id": notice.job_id,
+        "created_at": notice.created_at,
+        "payload": orjson.loads(notice.payload),
+    }

@@ -1,17 +1,28 @@
-"""Schedules and breakers, for operators."""
+"""Schedules and breakers, for operators, and a reload that is only thought of."""
 
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timedelta
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ductile.errors import NotFound
-from ductile.http.answers import JsonResponse, gateway_of, reading, writing
-from ductile.runtime import agenda
-from ductile.store import breakers, schedules
+from ductile.clock import from_text
+from ductile.errors import NotFound, UsageError
+from ductile.http.answers import JsonResponse, gateway_of, object_of, reading, writing
+from ductile.runtime import agenda, operate, rehearse
+from ductile.runtime.gateway import Gateway
+from ductile.store import breakers
+from ductile.store.ledger import Tx
+
+MOST_FIRES = 1000
+
+
+def _boot(gateway: Gateway) -> datetime | None:
+    """When the scheduler that decides began; None where no gateway runs."""
+    return gateway.started_at if gateway.loops else None
 
 
 async def listing(request: Request) -> Response:
@@ -23,8 +34,58 @@ async def listing(request: Request) -> Response:
         gateway.unready,
         gateway.ledger,
         gateway.clock.now(),
+        _boot(gateway),
     )
     return JsonResponse({"schedules": rows})
+
+
+async def coming(request: Request) -> Response:
+    """`GET /scheduler/next?name=plugin[/id]&count=20`: the exact coming fires."""
+    gateway = gateway_of(request)
+    entries = agenda.find(gateway.blueprint, request.query_params.get("name", ""))
+    fires = await asyncio.to_thread(
+        agenda.soonest,
+        entries,
+        gateway.ledger,
+        gateway.clock.now(),
+        _count(request),
+        _boot(gateway),
+    )
+    return JsonResponse({"fires": fires})
+
+
+def _count(request: Request) -> int:
+    text = request.query_params.get("count", "20")
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_FIRES:
+        raise UsageError(f"count must be from 1 to {MOST_FIRES}")
+    return int(text)
+
+
+async def explain(request: Request) -> Response:
+    """`GET /scheduler/explain?name=plugin[/id]&since=TIME`: every slot, and why it did not fire."""
+    gateway, now = gateway_of(request), gateway_of(request).clock.now()
+    back = now - _since(request, now)
+    entries = agenda.find(gateway.blueprint, request.query_params.get("name", ""))
+
+    def work() -> list[dict[str, Any]]:
+        slots = [
+            slot
+            for entry in entries
+            for slot in agenda.explain(entry, gateway.ledger, now, back=back)
+        ]
+        return sorted(slots, key=lambda slot: (slot["slot"], slot["schedule"]))
+
+    return JsonResponse({"slots": await asyncio.to_thread(work)})
+
+
+def _since(request: Request, now: datetime) -> datetime:
+    text = request.query_params.get("since")
+    if text is None:
+        return now - timedelta(days=1)
+    try:
+        return from_text(text)
+    except ValueError:
+        raise UsageError("since must be a time (ISO 8601)") from None
 
 
 async def pause(request: Request) -> Response:
@@ -38,33 +99,67 @@ async def resume(request: Request) -> Response:
 async def _set_paused(request: Request, *, paused: bool) -> Response:
     gateway = gateway_of(request)
     plugin, id = request.path_params["plugin"], request.path_params["schedule"]
-    found = await writing(gateway, lambda tx: schedules.pause(tx, plugin, id, paused=paused))
-    if not found:
-        raise NotFound(f"there is no schedule {plugin}/{id}")
-    await asyncio.to_thread(gateway.scheduler.refresh)
-    gateway.loops["scheduler"].wake()
-    return JsonResponse({"plugin": plugin, "schedule": id, "paused": paused})
+    (schedule,) = agenda.find(gateway.blueprint, f"{plugin}/{id}")
+    body = {"plugin": plugin, "schedule": id, "paused": paused}
+    if await _is_dry(request):
+        return JsonResponse({**body, "dry_run": True})
+    now = gateway.clock.now()
+    await writing(gateway, lambda tx: operate.pause(tx, schedule, now, paused=paused))
+    if gateway.loops:
+        await asyncio.to_thread(gateway.scheduler.refresh)
+        gateway.loops["scheduler"].wake()
+    return JsonResponse(body)
+
+
+async def _is_dry(request: Request) -> bool:
+    return bool((await object_of(request)).get("dry_run"))
+
+
+def _known(gateway: Gateway, plugin: str) -> None:
+    if plugin not in gateway.blueprint.settings.plugins and plugin not in gateway.blueprint.plans:
+        raise NotFound(f"there is no plugin {plugin!r}")
 
 
 async def breaker(request: Request) -> Response:
     """`GET /system/breaker/{plugin}`: its state and its history."""
     gateway, plugin = gateway_of(request), request.path_params["plugin"]
+    _known(gateway, plugin)
 
-    def work(tx: Any) -> dict[str, Any]:
+    def work(tx: Tx) -> dict[str, Any]:
+        rows = {row["command"]: row for row in tx.dicts("breakers", plugin=plugin)}
+        for entry in gateway.blueprint.schedules:
+            if entry.plugin == plugin:
+                rows.setdefault(entry.command, _never_failed(plugin, entry.command))
         return {
             "plugin": plugin,
-            "breakers": tx.dicts("breakers", plugin=plugin),
+            "breakers": list(rows.values()),
             "transitions": tx.dicts("breaker_transitions", plugin=plugin, limit=100),
         }
 
     return JsonResponse(await reading(gateway, work))
 
 
+def _never_failed(plugin: str, command: str) -> dict[str, Any]:
+    absent = ("opened_at", "last_failure_at", "last_job_id", "probe_job_id", "updated_at")
+    row = {"plugin": plugin, "command": command, "state": "closed", "failure_count": 0}
+    return {**row, **dict.fromkeys(absent)}
+
+
 async def reset(request: Request) -> Response:
     """`POST /system/reset/{plugin}`: close its breakers."""
     gateway, plugin = gateway_of(request), request.path_params["plugin"]
-    if plugin not in gateway.blueprint.settings.plugins and plugin not in gateway.blueprint.plans:
-        raise NotFound(f"there is no plugin {plugin!r}")
+    _known(gateway, plugin)
+    answer = {"status": "ok", "plugin": plugin}
+    if await _is_dry(request):
+        rows = await reading(gateway, lambda tx: tx.dicts("breakers", plugin=plugin))
+        closed = [row["command"] for row in rows if row["state"] != "closed"]
+        return JsonResponse({**answer, "closed": closed, "dry_run": True})
     now = gateway.clock.now()
     commands = await writing(gateway, lambda tx: breakers.reset(tx, plugin, now))
-    return JsonResponse({"status": "ok", "plugin": plugin, "closed": commands})
+    return JsonResponse({**answer, "closed": commands})
+
+
+async def rehearse_reload(request: Request) -> Response:
+    """`GET /system/reload`: what a reload would bring, or 409 with what it would refuse."""
+    gateway = gateway_of(request)
+    return JsonResponse(await asyncio.to_thread(rehearse.reload, gateway.blueprint))

@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 
 from ductile.config import Loaded
-from ductile.http.app import local_app
-from ductile.http.server import HttpServer, bind_local
+from ductile.errors import Refused
+from ductile.http.app import api_app, local_app
+from ductile.http.lobby import Lobby
+from ductile.http.server import Door, HttpServer, bind_local, bind_tcp
+from ductile.http.webhooks import Webhooks
 from ductile.runtime.gateway import Gateway, Request
 from ductile.runtime.log import configure, logger
 
@@ -33,7 +36,7 @@ def serve(
     log = logger("gateway")
     try:
         gateway.open()
-        server = HttpServer(local_app(gateway), bind_local(gateway.socket_path))
+        server = open_doors(gateway)
         gateway.start()
         server.start()
         log.info(
@@ -41,6 +44,7 @@ def serve(
             workers=gateway.workers,
             plugins=len(gateway.blueprint.plans),
             state_dir=str(gateway.state_dir),
+            **{door.name: door.place for door in server.doors[1:]},
         )
         if ready is not None:
             ready(gateway)
@@ -53,3 +57,19 @@ def serve(
         gateway.close()
     log.info("stopped")
     return 0 if gateway.failure is None else 1
+
+
+def open_doors(gateway: Gateway) -> HttpServer:
+    """The local socket, and the listeners that the configuration wants."""
+    settings, lobby = gateway.blueprint.settings, Lobby(gateway)
+    doors = [Door("local", local_app(gateway, lobby), bind_local(gateway.socket_path))]
+    try:
+        if settings.api.enabled:
+            doors.append(Door("api", api_app(lobby), bind_tcp(settings.api.address)))
+        if settings.webhooks_enabled:
+            doors.append(Door("webhooks", Webhooks(lobby), bind_tcp(settings.webhooks.address)))
+    except Refused:
+        for door in doors:
+            door.listener.close()
+        raise
+    return HttpServer(doors, closing=lobby.close)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import uvicorn
-from starlette.applications import Starlette
 
 from ductile.errors import Refused
+from ductile.http.protocol import Connection
 
 LONGEST_SOCKET_PATH = 107
+WAITING = 1024
+"""Connections that the kernel keeps for us while a burst comes in."""
+TICKS_BETWEEN_LOOKS = 5
 
 
 def bind_local(path: Path) -> socket.socket:
@@ -34,37 +40,108 @@ def bind_local(path: Path) -> socket.socket:
     return listener
 
 
+def bind_tcp(address: tuple[str, int]) -> socket.socket:
+    """A TCP socket; `Refused` where the address is taken or not ours."""
+    host, port = address
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # `localhost` may be both; the old form is what most clients try.
+        family, _, _, _, place = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+        return socket.create_server(place, family=family, backlog=WAITING)
+    except OSError as error:
+        raise Refused(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """An application, and where it listens."""
+
+    name: str
+    app: Callable[..., Any]
+    listener: socket.socket
+
+    @property
+    def place(self) -> str:
+        """Where it listens, for people."""
+        name = self.listener.getsockname()
+        return name if isinstance(name, str) else f"{name[0]}:{name[1]}"
+
+
 class _Server(uvicorn.Server):
+    def __init__(self, doors: Sequence[Door]) -> None:
+        self._configs = [_config(door.app) for door in doors]
+        self._doors = doors
+        super().__init__(self._configs[0])
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals are the gateway's."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
+        loop = asyncio.get_running_loop()
+        self.servers = []
+        for door, config in zip(self._doors, self._configs, strict=True):
+            if not config.loaded:
+                config.load()
+            make = _maker(config, self.server_state)
+            self.servers.append(await loop.create_server(make, sock=door.listener, backlog=WAITING))
+        self.started = True
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % TICKS_BETWEEN_LOOKS == 0:
+            now = asyncio.get_running_loop().time()
+            for connection in list(self.server_state.connections):
+                assert isinstance(connection, Connection)
+                connection.look(now)
+        return await super().on_tick(counter)
+
+
+def _maker(config: uvicorn.Config, state: Any) -> Callable[[], Connection]:
+    return lambda: Connection(config, state, {})
+
+
+def _config(app: Callable[..., Any]) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        http=Connection,
+        ws="none",
+        loop="asyncio",
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=2,
+    )
+
 
 class HttpServer:
-    def __init__(self, app: Starlette, listener: socket.socket) -> None:
-        self._listener = listener
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            http="httptools",
-            ws="none",
-            loop="asyncio",
-            server_header=False,
-            timeout_graceful_shutdown=2,
-        )
-        self._server = _Server(config)
+    def __init__(self, doors: Sequence[Door], *, closing: Callable[[], None] | None = None) -> None:
+        """`closing` is called in the loop when the server stops, for those who would stay."""
+        # Its lines would be neither redacted nor ours; what matters of them we log ourselves.
+        logging.getLogger("uvicorn").setLevel(logging.CRITICAL + 1)
+        self.doors = doors
+        self._closing = closing
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server = _Server(doors)
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def _run(self) -> None:
-        asyncio.run(self._server.serve(sockets=[self._listener]))
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        await self._server.serve()
 
     def stop(self) -> None:
+        running = self._loop is not None and not self._loop.is_closed()
+        if self._loop is not None and running and self._closing is not None:
+            self._loop.call_soon_threadsafe(self._closing)
         self._server.should_exit = True
         self._thread.join()
-        self._listener.close()
+        for door in self.doors:
+            door.listener.close()

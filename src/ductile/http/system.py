@@ -9,7 +9,10 @@ from starlette.responses import Response
 
 import ductile
 from ductile.http.answers import JsonResponse, gateway_of, reading
+from ductile.http.guard import principal_of
+from ductile.http.knock import is_near
 from ductile.runtime import health, report
+from ductile.runtime.gateway import Gateway
 
 
 async def root(request: Request) -> Response:
@@ -25,20 +28,26 @@ async def root(request: Request) -> Response:
 
 
 async def healthz(request: Request) -> Response:
-    """002 §10.3, and the version."""
+    """002 §10.3, and the version; to a stranger from another machine the status alone."""
     gateway = gateway_of(request)
+    known = principal_of(request) is not None or is_near(request.scope)
+    return JsonResponse(await health_of(gateway, whole=known))
+
+
+async def health_of(gateway: Gateway, *, whole: bool) -> dict[str, object]:
+    status = {"status": "ok" if gateway.failure is None else "error"}
+    if not whole:
+        return dict(status)
     waiting, _ = await asyncio.to_thread(report.queue_counts, gateway.ledger)
     broken = await reading(gateway, lambda tx: tx.all("open_breakers")[0][0])
-    return JsonResponse(
-        {
-            "status": "ok" if gateway.failure is None else "error",
-            "version": ductile.__version__,
-            "uptime_seconds": int((gateway.clock.now() - gateway.started_at).total_seconds()),
-            "queue_depth": waiting,
-            "plugins_loaded": len(gateway.blueprint.plans),
-            "plugins_circuit_open": broken,
-        }
-    )
+    return {
+        **status,
+        "version": ductile.__version__,
+        "uptime_seconds": int((gateway.clock.now() - gateway.started_at).total_seconds()),
+        "queue_depth": waiting,
+        "plugins_loaded": len(gateway.blueprint.plans),
+        "plugins_circuit_open": broken,
+    }
 
 
 async def status(request: Request) -> Response:

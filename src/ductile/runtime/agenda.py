@@ -1,18 +1,51 @@
-"""Schedules for people: what comes next, what fired, and why something did not."""
+"""Schedules for people: what comes next, what fired, and why something did not.
+
+`boot` is when the gateway that answers began; None where none runs, and then entries are read
+as a gateway that started now would read them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
+from heapq import merge
+from itertools import islice, takewhile
 from typing import Any
 
-from ductile.clock import to_text
-from ductile.core.schedule import Anchors, Schedule, next_due, preview
+from ductile.clock import from_text, to_text
+from ductile.core import cron
+from ductile.core.schedule import (
+    Anchors,
+    Cron,
+    Reason,
+    Run,
+    Schedule,
+    next_due,
+    preview,
+    started,
+)
 from ductile.errors import NotFound
 from ductile.runtime.blueprint import Blueprint
-from ductile.runtime.timetable import described
+from ductile.runtime.timetable import described, rule_text
 from ductile.store import schedules
 from ductile.store.ledger import Ledger, Tx
+
+Key = tuple[str, str]
+
+WHY = {
+    Reason.RUNNING: "its last run had not ended",
+    Reason.WINDOW: "outside its window",
+    Reason.WEEKDAY: "not on this day of the week",
+    Reason.BREAKER_OPEN: "the breaker was open",
+    Reason.UNHEALTHY: "the plugin was not ready",
+    Reason.CATCH_UP_SKIPPED: "missed, and catch_up makes up for no missed run",
+    Reason.PAUSED: "an operator had paused it",
+}
+NOBODY = "no gateway was running"
+SLOTS_TOLD = 10_000
+"""The most slots of one entry that are explained, the newest."""
+_DECIDED_WITHIN = timedelta(minutes=1)
+"""How long after a slot the decision against it is looked for."""
 
 
 def find(blueprint: Blueprint, name: str) -> list[Schedule]:
@@ -22,51 +55,102 @@ def find(blueprint: Blueprint, name: str) -> list[Schedule]:
         entry for entry in blueprint.schedules if entry.plugin == plugin and id in ("", entry.id)
     ]
     if not found:
-        raise NotFound(f"there is no schedule {name!r}")
+        known = ", ".join(sorted(_name(entry) for entry in blueprint.schedules)) or "none"
+        raise NotFound(f"there is no schedule {name!r}; there are: {known}")
     return found
 
 
-def _anchors(tx: Tx, schedule: Schedule, now: datetime) -> Anchors:
-    return schedules.anchors_of(tx, schedule, now) or Anchors(first_seen=now, boot=now)
+def _name(schedule: Schedule) -> str:
+    return f"{schedule.plugin}/{schedule.id}"
+
+
+class _Memory:
+    """What the ledger, if there is one, remembers of the entries; in one transaction."""
+
+    def __init__(self, tx: Tx | None, now: datetime, boot: datetime | None) -> None:
+        self._tx, self._now, self._boot = tx, now, boot
+        entries = tx.dicts("entries") if tx else []
+        breakers = tx.dicts("breakers", plugin=None) if tx else []
+        self._rules: dict[Key, str] = {
+            (row["plugin"], row["schedule_id"]): row["rule"] for row in entries
+        }
+        self.breakers: dict[Key, dict[str, Any]] = {
+            (row["plugin"], row["command"]): row for row in breakers
+        }
+
+    def anchors(self, schedule: Schedule) -> Anchors:
+        boot = self._boot or self._now
+        found = schedules.anchors_of(self._tx, schedule, boot) if self._tx else None
+        if found is None:
+            return Anchors(first_seen=self._now, boot=boot)
+        if self._rules.get((schedule.plugin, schedule.id)) != rule_text(schedule):
+            # A start would take a rewritten rule for a new entry that is still paused.
+            return Anchors(first_seen=self._now, boot=boot, paused=found.paused)
+        return found if self._boot else started(schedule, found, boot)
+
+    def last_refusal(self, schedule: Schedule, anchors: Anchors) -> str | None:
+        """Why the newest slot did not fire, where that came after the last fire."""
+        passed, fired = anchors.last_passed, anchors.last_fired_at
+        if self._tx is None or passed is None or (fired is not None and fired >= passed):
+            return None
+        since = passed - _DECIDED_WITHIN - timedelta(seconds=schedule.jitter)
+        rows = self._tx.dicts(
+            "slots_since",
+            plugin=schedule.plugin,
+            schedule_id=schedule.id,
+            since=to_text(since),
+        )
+        reason = rows[-1]["reason"] if rows else None
+        return f"its slot {rows[-1]['slot']} did not fire: {_words(reason)}" if reason else None
+
+
+def _words(reason: str) -> str:
+    return WHY.get(Reason(reason), reason)
 
 
 def listing(
-    blueprint: Blueprint, unready: Mapping[str, str], ledger: Ledger | None, now: datetime
+    blueprint: Blueprint,
+    unready: Mapping[str, str],
+    ledger: Ledger | None,
+    now: datetime,
+    boot: datetime | None = None,
 ) -> list[dict[str, Any]]:
     """Every entry: its rule, its next run, its last fire and success, and what holds it."""
 
     def rows(tx: Tx | None) -> list[dict[str, Any]]:
-        return [_row(tx, entry, blueprint, unready, now) for entry in blueprint.schedules]
+        memory = _Memory(tx, now, boot)
+        return [_row(memory, entry, blueprint, unready, now) for entry in blueprint.schedules]
 
-    return ledger.read(rows) if ledger is not None else rows(None)
+    return ledger.read(rows) if ledger else rows(None)
 
 
 def _row(
-    tx: Tx | None,
+    memory: _Memory,
     schedule: Schedule,
     blueprint: Blueprint,
     unready: Mapping[str, str],
     now: datetime,
 ) -> dict[str, Any]:
-    anchors = _anchors(tx, schedule, now) if tx else Anchors(first_seen=now, boot=now)
-    due = next_due(schedule, anchors, now)
-    state, why = _state(tx, schedule, anchors, blueprint, unready)
+    anchors = memory.anchors(schedule)
+    state, why = _state(memory, schedule, anchors, blueprint, unready)
+    idle = state in ("paused", "exhausted")
+    due = None if idle else next_due(schedule, anchors, now)
     return {
         "plugin": schedule.plugin,
         "schedule": schedule.id,
         "command": schedule.command,
         "rule": described(schedule),
         "timezone": str(schedule.zone),
-        "next_run": to_text(due) if due and state not in ("paused", "exhausted") else None,
+        "next_run": to_text(due) if due else None,
         "last_fire": to_text(anchors.last_fired_at) if anchors.last_fired_at else None,
         "last_success": to_text(anchors.last_success_at) if anchors.last_success_at else None,
         "state": state,
-        "reason": why,
+        "reason": why or memory.last_refusal(schedule, anchors),
     }
 
 
 def _state(
-    tx: Tx | None,
+    memory: _Memory,
     schedule: Schedule,
     anchors: Anchors,
     blueprint: Blueprint,
@@ -82,38 +166,107 @@ def _state(
         return "refused", refusal.reason if refusal else "no such plugin"
     if plugin in unready:
         return "unhealthy", unready[plugin]
-    row = tx.one("breaker", plugin=plugin, command=schedule.command) if tx else None
-    if row is not None and row[0] != "closed":
-        return f"breaker_{row[0]}", f"{row[1]} failures in a row"
+    breaker = memory.breakers.get((plugin, schedule.command))
+    if breaker is not None and breaker["state"] != "closed":
+        return f"breaker_{breaker['state']}", f"{breaker['failure_count']} failures in a row"
     return "active", None
 
 
 def coming(
-    schedule: Schedule, ledger: Ledger | None, now: datetime, count: int
+    schedule: Schedule,
+    ledger: Ledger | None,
+    now: datetime,
+    count: int,
+    boot: datetime | None = None,
 ) -> Iterator[dict[str, str]]:
-    """The next fires, as the scheduler would make them if nothing held them."""
-    fresh = Anchors(first_seen=now, boot=now)
-    anchors = ledger.read(lambda tx: _anchors(tx, schedule, now)) if ledger else fresh
-    for run in preview(schedule, anchors, now, count):
-        yield {
-            "schedule": f"{schedule.plugin}/{schedule.id}",
-            "fires_at": to_text(run.due),
-            "local": run.due.astimezone(schedule.zone).isoformat(),
-            "slot": to_text(run.slot),
-        }
+    """The next `count` fires of an entry, as they will be if nothing holds them."""
+
+    def work(tx: Tx | None) -> Anchors:
+        return _Memory(tx, now, boot).anchors(schedule)
+
+    anchors = ledger.read(work) if ledger else work(None)
+    return (_fire(schedule, run) for run in preview(schedule, anchors, now, count))
+
+
+def soonest(
+    entries: list[Schedule],
+    ledger: Ledger,
+    now: datetime,
+    count: int,
+    boot: datetime | None = None,
+) -> list[dict[str, str]]:
+    """The next `count` fires of all `entries` together."""
+    each = [coming(entry, ledger, now, count, boot) for entry in entries]
+    return list(islice(merge(*each, key=lambda fire: fire["fires_at"]), count))
+
+
+def _fire(schedule: Schedule, run: Run) -> dict[str, str]:
+    local = run.due.astimezone(schedule.zone)
+    return {
+        "schedule": _name(schedule),
+        "fires_at": to_text(run.due),
+        "local": local.isoformat(timespec="seconds"),
+        "zone": f"{schedule.zone} ({local.tzname()})",
+        "slot": to_text(run.slot),
+    }
 
 
 def explain(
     schedule: Schedule, ledger: Ledger, now: datetime, *, back: timedelta = timedelta(days=1)
 ) -> list[dict[str, Any]]:
-    """Every slot decided since, fired or not, and the reason when not."""
-    since = to_text(now - back)
-    rows = ledger.read(
-        lambda tx: tx.dicts(
-            "slots_since", plugin=schedule.plugin, schedule_id=schedule.id, since=since
-        )
-    )
-    for row in rows:
-        row["schedule"] = f"{schedule.plugin}/{schedule.id}"
-        row["fired"] = row["job_id"] is not None
-    return rows
+    """Every slot of the time `back` from now, fired or not, and the reason when not."""
+    since = now - back
+
+    def work(tx: Tx) -> tuple[list[dict[str, Any]], Anchors | None]:
+        key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
+        rows = tx.dicts("slots_since", since=to_text(since), **key)
+        return rows[-SLOTS_TOLD:], schedules.anchors_of(tx, schedule, now)
+
+    rows, anchors = ledger.read(work)
+    told = {row["slot"]: _told(row) for row in rows}
+    if anchors is not None:
+        for slot in _undecided(schedule, anchors, since, now):
+            told.setdefault(slot, {**_BLANK, "slot": slot, "reason": "not_running", "why": NOBODY})
+    newest = sorted(told)[-SLOTS_TOLD:]
+    return [
+        {"schedule": _name(schedule), **told[slot], "local": _local(schedule, slot)}
+        for slot in newest
+    ]
+
+
+_BLANK = {"fired": False, "job_id": None, "status": None, "decided_at": None}
+
+
+def _told(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "slot": row["slot"],
+        "fired": row["job_id"] is not None,
+        "job_id": row["job_id"],
+        "status": row["status"],
+        "reason": row["reason"],
+        "why": _words(row["reason"]) if row["reason"] else None,
+        "decided_at": row["created_at"],
+    }
+
+
+def _local(schedule: Schedule, slot: str) -> str:
+    return from_text(slot).astimezone(schedule.zone).isoformat(timespec="seconds")
+
+
+def _undecided(
+    schedule: Schedule, anchors: Anchors, since: datetime, now: datetime
+) -> Iterator[str]:
+    """The slots of a cron rule between; other rules have none but those that were decided."""
+    if not isinstance(schedule.rule, Cron):
+        return
+    latest = now - timedelta(seconds=schedule.jitter / 2) - _DECIDED_WITHIN
+    slots = _cron_slots(schedule, schedule.rule, max(since, anchors.first_seen))
+    for slot in islice(takewhile(lambda slot: slot < latest, slots), SLOTS_TOLD):
+        yield to_text(slot)
+
+
+def _cron_slots(schedule: Schedule, rule: Cron, after: datetime) -> Iterator[datetime]:
+    slot = cron.next_after(rule.expr, after, schedule.zone)
+    while slot is not None:
+        yield slot
+        slot = cron.next_after(rule.expr, slot, schedule.zone)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -11,41 +11,103 @@ from ductile.core.redact import Redactor
 from ductile.errors import NotFound
 from ductile.runtime import report
 from ductile.runtime.blueprint import Blueprint
+from ductile.store import jobs
 from ductile.store.ledger import Ledger, Tx
 
 LARGEST_GRAPH = 2000
+DEEPEST_NEST = 60
+"""Levels of a nested tree; a JSON document may not be nested without end, a chain may."""
+
+Node = dict[str, Any]
 
 
-def tree(ledger: Ledger, job_id: str, redactor: Redactor) -> dict[str, Any]:
-    """The whole graph that a job belongs to, from its root, with the baggage of each hop."""
-    rows = ledger.read(lambda tx: _rows(tx, job_id))
-    if not rows:
+def graph(ledger: Ledger, job_id: str, redactor: Redactor) -> list[Node]:
+    """Every job of the graph that a job belongs to, parents first, each with its `depth`.
+
+    That is its root and all that came of it and, where the root is one of several that
+    began an instance of a pipeline, the others too.
+    """
+    found = ledger.read(lambda tx: _told(tx, job_id, redactor))
+    if not found:
         raise NotFound(f"there is no job {job_id}")
-    nodes = {row["job_id"]: row for row in (_node(row, redactor) for row in rows)}
-    root = None
-    for node in nodes.values():
-        parent = nodes.get(node["parent_job_id"])
+    return list(_in_order(found))
+
+
+def tree(ledger: Ledger, job_id: str, redactor: Redactor) -> Node:
+    """The same, nested below the root of that job."""
+    nodes = graph(ledger, job_id, redactor)
+    by_id = {node["job_id"]: node for node in nodes}
+    for node in nodes:
+        node["children"] = []
+    for node in nodes:
+        parent = by_id.get(node["parent_job_id"])
         if parent is None:
-            root = root or node
-        else:
+            continue
+        if node["depth"] < DEEPEST_NEST:
             parent["children"].append(node)
-    assert root is not None
-    _baggage_added(root, {})
+        else:
+            parent["children_left_out"] = parent.get("children_left_out", 0) + 1
+    root = by_id[job_id]
+    while root["parent_job_id"] in by_id:
+        root = by_id[root["parent_job_id"]]
     return root
 
 
-def _rows(tx: Tx, job_id: str) -> list[dict[str, Any]]:
-    rows = tx.dicts("lineage", id=job_id, limit=LARGEST_GRAPH)
-    for row in rows:
-        row["log"] = tx.dicts("logs_of_jobs", id=row["id"])
-        context = tx.one("context", id=row["event_context_id"] or "")
-        row["context"] = orjson.loads(context[0]) if context else {}
-    return rows
+def family(tx: Tx, job_id: str) -> list[dict[str, Any]]:
+    """The rows of that graph, in the order of the queue."""
+    rows = {row["id"]: row for row in tx.dicts("lineage", id=job_id, limit=LARGEST_GRAPH)}
+    heads = [row for row in rows.values() if row["parent_job_id"] not in rows]
+    for head in heads:
+        instance = _instance_of(tx, head["scope_id"])
+        members = tx.all("ended_jobs_of_scope", id=instance) if instance else ()
+        for member in members:
+            if member[0] not in rows and len(rows) < LARGEST_GRAPH:
+                more = tx.dicts("lineage", id=member[0], limit=LARGEST_GRAPH)
+                rows.update((row["id"], row) for row in more)
+    return sorted(rows.values(), key=lambda row: int(row["seq"]))[:LARGEST_GRAPH]
 
 
-def _node(row: Mapping[str, Any], redactor: Redactor) -> dict[str, Any]:
-    log = row["log"]
+def _instance_of(tx: Tx, scope_id: str | None) -> str | None:
+    """The outermost scope around."""
+    outermost = None
+    while scope_id is not None:
+        rows = tx.dicts("scope", id=scope_id)
+        if not rows:
+            break
+        outermost, scope_id = scope_id, rows[0]["parent_id"]
+    return outermost
+
+
+def _told(tx: Tx, job_id: str, redactor: Redactor) -> list[Node]:
+    rows = family(tx, job_id)
+    if not rows:
+        pruned = jobs.get(tx, job_id)
+        return [] if pruned is None else [_pruned(pruned)]
+    contexts = _Contexts(tx)
+    return [_node(row, tx.dicts("logs_of_jobs", id=row["id"]), contexts, redactor) for row in rows]
+
+
+class _Contexts:
+    """Contexts by id; one that is pruned is empty."""
+
+    def __init__(self, tx: Tx) -> None:
+        self._tx = tx
+        self._known: dict[str, Mapping[str, Any]] = {}
+
+    def __getitem__(self, id: str | None) -> Mapping[str, Any]:
+        if id is None:
+            return {}
+        if id not in self._known:
+            row = self._tx.one("context", id=id)
+            self._known[id] = orjson.loads(row[0]) if row else {}
+        return self._known[id]
+
+
+def _node(
+    row: Mapping[str, Any], log: list[dict[str, Any]], contexts: _Contexts, redactor: Redactor
+) -> Node:
     last = log[-1] if log else None
+    entered, own = contexts[row["entered_context_id"]], contexts[row["event_context_id"]]
     return {
         "job_id": row["id"],
         "plugin": row["plugin"],
@@ -58,6 +120,7 @@ def _node(row: Mapping[str, Any], redactor: Redactor) -> dict[str, Any]:
         "replay_of": row["replay_of"],
         "parent_job_id": row["parent_job_id"],
         "source_event_id": row["source_event_id"],
+        "submitted_by": row["submitted_by"],
         "hops": row["hops"],
         "attempt": row["attempt"],
         "created_at": row["created_at"],
@@ -67,60 +130,86 @@ def _node(row: Mapping[str, Any], redactor: Redactor) -> dict[str, Any]:
         "last_error": row["last_error"],
         "attempts": [_attempt(entry) for entry in log],
         "result": _document(last["result"]) if last else None,
-        "context": redactor.document(row["context"]),
-        "children": [],
+        "baggage_added": redactor.document(added(entered, own)),
     }
 
 
+def _pruned(job: Mapping[str, Any]) -> Node:
+    """What the log alone still tells of a job."""
+    kept = ("plugin", "command", "status", "parent_job_id", "source_event_id", "submitted_by")
+    times = ("attempt", "created_at", "started_at", "completed_at", "duration_ms", "last_error")
+    attempts = [_attempt(entry) for entry in job["attempts"]]
+    node = {"job_id": job["id"], **{key: job.get(key) for key in (*kept, *times)}}
+    return {**node, "attempts": attempts, "result": job["result"], "pruned": True}
+
+
 def _attempt(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in entry.items() if key not in ("result", "job_id")}
+    kept = ("attempt", "status", "started_at", "completed_at", "duration_ms", "last_error")
+    return {key: entry[key] for key in kept}
 
 
 def _document(text: str | None) -> Any:
     return None if text is None else orjson.loads(text)
 
 
-def _baggage_added(node: dict[str, Any], inherited: Mapping[str, Any]) -> None:
-    """Say what each hop added; the whole of the context would be said again and again."""
-    context = node.pop("context")
-    node["baggage_added"] = {
-        key: value
-        for key, value in context.items()
-        if key != "ductile" and inherited.get(key) != value
-    }
-    for child in node["children"]:
-        _baggage_added(child, {**inherited, **context})
+def added(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """The baggage of `after` that `before` lacks; the core's own part of a context is none."""
+    more = {}
+    for key, value in after.items():
+        was = before.get(key)
+        if key == "ductile" or was == value:
+            continue
+        if isinstance(value, dict) and isinstance(was, dict):
+            value = added(was, value)
+        more[key] = value
+    return more
+
+
+def _in_order(nodes: list[Node]) -> Iterator[Node]:
+    """Depth first, siblings as they were queued."""
+    known = {node["job_id"] for node in nodes}
+    below: dict[str | None, list[Node]] = {}
+    for node in nodes:
+        parent = node["parent_job_id"]
+        below.setdefault(parent if parent in known else None, []).append(node)
+    waiting = [(node, 0) for node in reversed(below.get(None, []))]
+    while waiting:
+        node, depth = waiting.pop()
+        node["depth"] = depth
+        yield node
+        waiting += [(child, depth + 1) for child in reversed(below.get(node["job_id"], []))]
 
 
 def why(
     ledger: Ledger, job_id: str, blueprint: Blueprint, unready: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Why a job ran, waits, was skipped, deduplicated, or led to nothing."""
+    """Why a job ran, waits, was skipped, deduplicated, or led to nothing.
 
-    def work(tx: Tx) -> tuple[Any, ...]:
-        return (
-            tx.dicts("job", id=job_id),
-            tx.dicts("notices_of_job", id=job_id),
-            tx.dicts("drops_onto", id=job_id),
-            tx.dicts("job_transitions", id=job_id),
-        )
-
-    rows, told, drops, transitions = ledger.read(work)
-    if not rows:
+    An instance of a pipeline can be asked for as well.
+    """
+    answer = ledger.read(lambda tx: _why(tx, job_id, blueprint, unready))
+    if answer is None:
         raise NotFound(f"there is no job {job_id}")
-    job = rows[0]
+    return answer
+
+
+def _why(
+    tx: Tx, job_id: str, blueprint: Blueprint, unready: Mapping[str, str]
+) -> dict[str, Any] | None:
+    job = jobs.get(tx, job_id)
+    if job is None:
+        scopes = tx.dicts("scope", id=job_id)
+        return _why_instance(scopes[0]) if scopes else None
     reasons = [_origin(job)]
     waits = report.waits_for(job, blueprint, unready)
     if waits:
         reasons.append(f"It waits: {waits}.")
-    for step in transitions:
-        cause = f": {step['reason']}" if step["reason"] else ""
-        reasons.append(f"{step['created_at']} {step['from_status']} → {step['to_status']}{cause}")
-    for notice in told:
-        if notice["type"] == "event.unrouted":
-            item = orjson.loads(notice["payload"])
-            reasons.append(f"Its event did not start pipeline {item['pipeline']}: {item['reason']}")
-    for drop in drops:
+    for change in job["transitions"]:
+        cause = f": {change['reason']}" if change["reason"] else ""
+        states = f"{change['from_status']} → {change['to_status']}"
+        reasons.append(f"{change['created_at']} {states}{cause}")
+    reasons += _led_to(tx, job)
+    for drop in tx.dicts("drops_onto", id=job_id):
         reasons.append(
             f"{drop['created_at']} a {drop['submitted_by']} job with key "
             f"{drop['dedupe_key']!r} was dropped in favour of this one."
@@ -128,15 +217,50 @@ def why(
     return {"job_id": job_id, "status": job["status"], "why": reasons}
 
 
+def _why_instance(scope: Mapping[str, Any]) -> dict[str, Any]:
+    what = f"split {scope['split']} of pipeline" if scope["split"] else "pipeline"
+    reasons = [f"It is no job but an instance of {what} {scope['pipeline']}, {scope['status']}."]
+    if scope["reason"]:
+        reasons.append(f"{scope['ended_at']} {scope['status']}: {scope['reason']}")
+    return {"job_id": scope["id"], "status": scope["status"], "why": reasons}
+
+
 def _origin(job: Mapping[str, Any]) -> str:
     by = job["submitted_by"]
-    if job["schedule_id"]:
+    if job.get("replay_of"):
+        return f"It replays job {job['replay_of']}, asked for by {by}."
+    if job.get("schedule_id"):
         return f"Schedule {job['plugin']}/{job['schedule_id']} fired its slot {job['slot']}."
-    if job["join_of"]:
+    if job.get("join_of"):
         return f"Step {job['step_path']} of {job['pipeline']} joins split {job['join_of']}."
-    if job["pipeline"]:
-        came = f" after job {job['parent_job_id']}" if job["parent_job_id"] else ""
+    parent = job.get("parent_job_id")
+    if job.get("pipeline"):
+        came = f" after job {parent}" if parent else f", which {by} started"
         return f"It is step {job['step_path']} of pipeline {job['pipeline']}{came}."
-    if job["parent_job_id"]:
-        return f"An event of job {job['parent_job_id']} was routed to {job['plugin']}."
+    if parent:
+        return f"An event of job {parent} was routed to {job['plugin']}."
     return f"It was submitted by {by} at {job['created_at']}."
+
+
+def _led_to(tx: Tx, job: Mapping[str, Any]) -> Iterator[str]:
+    """Where its events went, and where they did not."""
+    children = [
+        row
+        for row in tx.dicts("lineage", id=job["id"], limit=LARGEST_GRAPH)
+        if row["parent_job_id"] == job["id"]
+    ]
+    for child in children:
+        step = f", step {child['step_path']} of {child['pipeline']}" if child["pipeline"] else ""
+        yield f"It led to job {child['id']} of {child['plugin']}{step} ({child['status']})."
+    refused = [
+        orjson.loads(notice["payload"])
+        for notice in tx.dicts("notices_of_job", id=job["id"])
+        if notice["type"] == "event.unrouted"
+    ]
+    for item in refused:
+        yield f"Its event did not start pipeline {item['pipeline']}: {item['reason']}"
+    response = job["result"] if isinstance(job["result"], dict) else {}
+    events = [event for event in response.get("events") or () if isinstance(event, dict)]
+    if job["status"] == "succeeded" and not children and not refused:
+        for event in events:
+            yield f"Its event {event.get('type')} was not routed: nothing takes it."

@@ -1,9 +1,13 @@
-"""What an operator does to jobs and pipelines: start, cancel, retry, replay."""
+"""What an operator does to jobs, schedules and pipelines: start, cancel, retry, replay, pause.
+
+With `dry` a function refuses what it would refuse, and changes nothing.
+"""
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
 
 import orjson
 
@@ -11,12 +15,20 @@ from ductile.clock import Ids, to_text
 from ductile.core.intent import StartPipeline
 from ductile.core.lifecycle import ENDED, RETRIABLE_BY_OPERATOR
 from ductile.core.pipeline import Pipeline
-from ductile.errors import NotFound, Refused, UsageError
-from ductile.model import Cancellation, Event, Job, JobStatus, Json, SubmittedBy
+from ductile.core.router import Router
+from ductile.core.schedule import Schedule
+from ductile.errors import NotFound, Refused
+from ductile.model import Cancellation, Event, Job, JobStatus, Json, Notice, SubmittedBy
+from ductile.runtime import lineage
 from ductile.runtime.gateway import Gateway
-from ductile.store import finish, jobs, requeue
+from ductile.runtime.timetable import rule_text
+from ductile.store import finish, jobs, notices, requeue, schedules
 from ductile.store.ledger import Tx
 from ductile.store.spawn import Place
+
+CANCEL_PATIENCE = 5.0
+"""How long a claimed job may take to come to its process, which can then be killed."""
+CANCEL_PAUSE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +52,8 @@ class Starting:
         submitted_by: SubmittedBy,
         dedupe_key: str | None = None,
     ) -> None:
-        self.pipeline = find_pipeline(gateway, name)
         self._chart = gateway.blueprint.chart
+        self.pipeline = find_pipeline(self._chart.router, name)
         self._now, self._base_id = gateway.clock.now(), gateway.entropy.uuid()
         event = Event(
             self.pipeline.on or f"{submitted_by}.trigger",
@@ -62,65 +74,92 @@ class Starting:
         return Started(spawned.scope_ids[0], tuple(spawned.job_ids), existing)
 
 
-def find_pipeline(gateway: Gateway, name: str) -> Pipeline:
-    pipeline = gateway.blueprint.chart.router.pipelines.get(name)
+def find_pipeline(router: Router, name: str) -> Pipeline:
+    pipeline = router.pipelines.get(name)
     if pipeline is None:
-        known = ", ".join(sorted(gateway.blueprint.chart.router.pipelines)) or "none"
+        known = ", ".join(sorted(router.pipelines)) or "none"
         raise NotFound(f"there is no pipeline {name!r}; there are: {known}")
     return pipeline
 
 
-def cancel(gateway: Gateway, job_id: str, reason: str = "cancelled by an operator") -> JobStatus:
+def cancel(gateway: Gateway, job_id: str, *, dry: bool = False) -> JobStatus:
     """End a job that waits, or kill the one that runs; the status it had."""
-    job = _load(gateway, job_id)
-    if job.status is JobStatus.QUEUED:
-        chart, now, base_id = gateway.blueprint.chart, gateway.clock.now(), gateway.entropy.uuid()
-        done = gateway.ledger.write(
-            lambda tx: finish.end_queued(tx, job, JobStatus.DEAD, reason, now, chart, Ids(base_id))
-        )
-        if done:
+    give_up = gateway.clock.monotonic() + CANCEL_PATIENCE
+    while True:
+        job = load(gateway, job_id)
+        if job.status in ENDED:
+            raise Refused(f"job {job_id} is {job.status}; only what waits or runs can be cancelled")
+        if dry or _ended_by(gateway, job):
             return job.status
-        job = _load(gateway, job_id)
-    if job.status is JobStatus.RUNNING and gateway.cancel_running(job_id, Cancellation.OPERATOR):
-        return job.status
-    raise Refused(f"job {job_id} is {job.status}; only what waits or runs can be cancelled")
+        # It moved on under us, or is claimed and has no process yet: look again.
+        if gateway.clock.monotonic() > give_up:
+            raise Refused(f"job {job_id} is {job.status}, but no worker of this gateway runs it")
+        gateway.clock.wait(threading.Event(), CANCEL_PAUSE)
 
 
-def retry(gateway: Gateway, job_id: str) -> Job:
+def _ended_by(gateway: Gateway, job: Job) -> bool:
+    if job.status is not JobStatus.QUEUED:
+        return gateway.cancel_running(job.id, Cancellation.OPERATOR)
+    chart, now, base_id = gateway.blueprint.chart, gateway.clock.now(), gateway.entropy.uuid()
+    reason = "cancelled by an operator"
+    return gateway.ledger.write(
+        lambda tx: finish.end_queued(tx, job, JobStatus.DEAD, reason, now, chart, Ids(base_id))
+    )
+
+
+def retry(gateway: Gateway, job_id: str, *, dry: bool = False) -> Job:
     """Queue a failed or dead job again, with the plugin's number of attempts."""
-    job = _load(gateway, job_id)
+    job = load(gateway, job_id)
     if job.status not in RETRIABLE_BY_OPERATOR:
         raise Refused(f"job {job_id} is {job.status}; only failed and dead jobs can be retried")
+    _check_runnable(gateway, job)
+    if dry:
+        return job
     attempts, now = gateway.blueprint.chart.max_attempts(job.plugin), gateway.clock.now()
     if not gateway.ledger.write(lambda tx: requeue.retry(tx, job, attempts, now)):
         raise Refused(f"job {job_id} has changed meanwhile")
-    return _load(gateway, job_id)
+    return load(gateway, job_id)
 
 
-def replay(gateway: Gateway, job_id: str) -> str:
-    """A new job from an ended one's payload and context (003 §6.1); the new job's id."""
-    job = _load(gateway, job_id)
+def replay(gateway: Gateway, job_id: str, by: SubmittedBy, *, dry: bool = False) -> str | None:
+    """A new job from an ended one's payload and context (003 §6.1); the new job's id.
+
+    Its workspace is cloned from where the old one's was. It belongs to no scope: what
+    follows it in its pipeline runs, the join of a split that the old one stood in does not.
+    """
+    job = load(gateway, job_id)
     if job.status not in ENDED:
         raise Refused(f"job {job_id} is {job.status}; it can be replayed once it has ended")
-    if job.plugin not in gateway.blueprint.plans and not job.pipeline:
-        raise UsageError(f"plugin {job.plugin} is not loaded")
+    _check_runnable(gateway, job)
+    if dry:
+        return None
     now, id, event_id = gateway.clock.now(), gateway.entropy.uuid(), gateway.entropy.uuid()
-    chart = gateway.blueprint.chart
+    gateway.ledger.write(_Replay(gateway, job, by, id, event_id, now))
+    return id
 
-    def work(tx: Tx) -> None:
+
+class _Replay:
+    def __init__(
+        self, gateway: Gateway, job: Job, by: SubmittedBy, id: str, event_id: str, now: datetime
+    ) -> None:
+        self._chart, self._job, self._by = gateway.blueprint.chart, job, by
+        self._id, self._event_id, self._now = id, event_id, now
+
+    def __call__(self, tx: Tx) -> None:
+        job = self._job
         tx.run(
             "insert_routed_job",
-            id=id,
+            id=self._id,
             plugin=job.plugin,
             command=job.command,
             payload=orjson.dumps(job.payload).decode(),
-            max_attempts=chart.max_attempts(job.plugin),
-            submitted_by=SubmittedBy.CLI.value,
+            max_attempts=self._chart.max_attempts(job.plugin),
+            submitted_by=self._by.value,
             dedupe_key=None,
-            now=to_text(now),
+            now=to_text(self._now),
             parent_job_id=job.parent_job_id,
-            source_event_id=event_id,
-            snapshot_id=chart.snapshot_id,
+            source_event_id=self._event_id,
+            snapshot_id=self._chart.snapshot_id,
             context_id=job.entered_context_id,
             hops=job.hops,
             pipeline=job.pipeline,
@@ -131,25 +170,51 @@ def replay(gateway: Gateway, job_id: str) -> str:
             replay_of=job.id,
         )
         tx.effects.ready += 1
+        told = {
+            "job_id": self._id,
+            "plugin": job.plugin,
+            "command": job.command,
+            "status": "queued",
+            "replay_of": job.id,
+        }
+        queued = Notice("jobs", "job.queued", told)
+        notices.post(tx, queued, self._now, job_id=self._id, plugin=job.plugin)
 
-    gateway.ledger.write(work)
-    return id
+
+def _check_runnable(gateway: Gateway, job: Job) -> None:
+    """Refuse a job whose plugin or step the configuration no longer has."""
+    blueprint = gateway.blueprint
+    if job.pipeline and blueprint.chart.router.node(job.pipeline, job.step_path) is None:
+        raise Refused(f"step {job.step_path} is gone from pipeline {job.pipeline}")
+    gone = blueprint.gone(job.plugin)
+    if gone is not None:
+        raise Refused(f"{gone}: job {job.id} is one of {job.plugin}")
 
 
 def find_step(gateway: Gateway, job_id: str, step: str) -> str:
-    """The newest job of `step` in the graph that `job_id` belongs to."""
-    rows: list[dict[str, Any]] = gateway.ledger.read(
-        lambda tx: tx.dicts("lineage", id=job_id, limit=10_000)
-    )
-    found = [row["id"] for row in rows if row["step_path"] == step]
+    """The job of `step` that `job_id` is or, in its graph, the newest."""
+    rows = gateway.ledger.read(lambda tx: lineage.family(tx, job_id))
+    if not rows:
+        raise NotFound(f"there is no job {job_id}")
+    found = [str(row["id"]) for row in rows if row["step_path"] == step]
     if not found:
         known = ", ".join(sorted({row["step_path"] for row in rows if row["step_path"]}))
         raise NotFound(f"no job of step {step!r} belongs to {job_id}; steps: {known or 'none'}")
-    return str(found[-1])
+    return job_id if job_id in found else found[-1]
 
 
-def _load(gateway: Gateway, job_id: str) -> Job:
+def load(gateway: Gateway, job_id: str) -> Job:
+    """The job; `NotFound` also where only the log still knows it."""
     job = gateway.ledger.read(lambda tx: jobs.load(tx, job_id))
     if job is None:
-        raise NotFound(f"there is no job {job_id}")
+        logged = gateway.ledger.read(lambda tx: tx.all("logs_of_jobs", id=job_id))
+        pruned = " any more; it is past its retention, and only the log has it" if logged else ""
+        raise NotFound(f"there is no job {job_id}{pruned}")
     return job
+
+
+def pause(tx: Tx, schedule: Schedule, now: datetime, *, paused: bool) -> None:
+    """Hold an entry back, or let it go on; also one that no gateway has seen yet."""
+    if schedules.anchors_of(tx, schedule, now) is None:
+        schedules.ensure(tx, schedule, rule_text(schedule), now, now)
+    schedules.pause(tx, schedule.plugin, schedule.id, paused=paused)

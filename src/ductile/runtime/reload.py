@@ -15,6 +15,7 @@ def unreloadable(old: Settings, new: Settings) -> list[Problem]:
         (("service", "max_workers"), old.service.max_workers, new.service.max_workers),
         (("api", "enabled"), old.api.enabled, new.api.enabled),
         (("api", "listen"), old.api.listen, new.api.listen),
+        (("webhooks",), old.webhooks_enabled, new.webhooks_enabled),
         (("webhooks", "listen"), old.webhooks.listen, new.webhooks.listen),
     ]
     problems = [

@@ -43,6 +43,7 @@ class Scheduler:
         self._entries: dict[Key, Schedule] = {}
         self._heap: list[tuple[datetime, Key]] = []
         self._seen = (clock.now(), clock.monotonic())
+        self._stale = False
         self._log = logger("scheduler")
 
     def adopt(self, blueprint: Blueprint) -> None:
@@ -77,17 +78,17 @@ class Scheduler:
             heap.append((due, key))
 
     def refresh(self) -> None:
-        """Work out every due time anew: an operator or the clock has changed something."""
-        with self._guard:
-            blueprint = self._blueprint
-        if blueprint is not None:
-            self.adopt(blueprint)
+        """At the next tick, work out every due time anew: an operator has changed something."""
+        self._stale = True
 
     def tick(self, now: datetime) -> float:
         """Fire what is due; the seconds until the next is, at most the tick interval."""
         if self._was_set_back(now):
             self._log.warning("the clock was set back; every schedule is worked out anew")
-            self.refresh()
+            self._stale = True
+        if self._stale and self._blueprint is not None:
+            self._stale = False
+            self.adopt(self._blueprint)
         while True:
             with self._guard:
                 blueprint = self._blueprint

@@ -41,7 +41,8 @@ def retry(tx: Tx, job: Job, attempts: int, now: datetime) -> bool:
 def _reopen_scopes(tx: Tx, scope_id: str | None) -> None:
     while scope_id is not None:
         scope = tx.one("scope_locked", id=scope_id)
-        if scope is None:
+        if scope is None or scope[9] == "ended":
+            # It went on to its join without this job (`join: always`), and will not again.
             return
         tx.run("reopen_scope", id=scope_id)
         scope_id = scope[1]

@@ -1,0 +1,350 @@
+"""`ductile pipeline`: draw one, run one, and see what it would do."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ductile.cli import output
+from ductile.cli.action import Call, Noun
+from ductile.cli.client import ENDED, LONGEST_WAIT, Client, Json, path_to
+from ductile.cli.options import payload as read_payload
+from ductile.cli.options import seconds
+from ductile.errors import NotRunning, UsageError
+
+pipeline = Noun("pipeline", "Pipelines: draw, run, rehearse one.")
+
+PAYLOAD = click.option("--payload", metavar="JSON|@FILE|-", help="What it starts with.")
+WELL = frozenset({"succeeded", "skipped"})
+
+
+@pipeline.read("list")
+def listing(call: Call) -> None:
+    """List the pipelines, and what starts each."""
+    with call.site.reading() as door:
+        page = door.get("/pipelines")
+    call.show(page, _show_list)
+
+
+def _show_list(page: Json) -> None:
+    output.table(
+        ("pipeline", "starts", "mode", "steps"),
+        (
+            (row["name"], _trigger(row), row["execution_mode"], row["steps"])
+            for row in page["pipelines"]
+        ),
+        empty="no pipelines",
+    )
+
+
+def _trigger(row: Json) -> str:
+    cause = f"on {row['on']}" if row["on"] else f"on-hook {row['on_hook']}"
+    source = f" from {row['from_plugin']}" if row["from_plugin"] else ""
+    return f"{cause}{source}{', if ' + row['if'] if row['if'] else ''}"
+
+
+@pipeline.read("show")
+@click.argument("name", metavar="NAME")
+def show(call: Call, name: str) -> None:
+    """Show a pipeline: a drawing, its trigger, mode, timeout and steps."""
+    call.show(_get(call, name), lambda found: _show_pipeline(call, found))
+
+
+def _get(call: Call, name: str) -> Json:
+    with call.site.reading() as door:
+        return door.get(path_to("pipeline", name))
+
+
+def _show_pipeline(call: Call, found: Json) -> None:
+    output.line(found["drawing"].rstrip())
+    facts = {
+        "starts": _trigger(found),
+        "mode": found["execution_mode"],
+        "timeout": output.span(found["timeout"]) if found["timeout"] else None,
+        "workspace": found["workspace"],
+        "max depth": found["max_depth"] or "none",
+    }
+    for name, fact in facts.items():
+        if fact is not None:
+            output.line(f"{name + ':':<11} {fact}")
+    output.table(
+        ("step", "runs", "then", "from"),
+        ((step["step"], _runs(step), _then(step), step["source"]) for step in found["steps"]),
+    )
+    _note_resolution(call, found["steps"])
+
+
+def _runs(step: Json) -> str:
+    if step["kind"] == "uses":
+        return f"{step['plugin']}.{step['command']}"
+    return f"if {step['if']}" if step["if"] else str(step["kind"])
+
+
+def _then(step: Json) -> str:
+    ways = [f"{label} -> {entry}" for label, entry in step["branches"].items()]
+    if step["next"]:
+        ways.append(
+            {"switch": "true -> ", "split": "join -> "}.get(step["kind"], "") + step["next"]
+        )
+    if step["otherwise"]:
+        ways.append(f"false -> {step['otherwise']}")
+    ways += [f"{event} -> {', '.join(to)}" for event, to in step["on_events"].items()]
+    return "; ".join(ways) or "end"
+
+
+def _note_resolution(call: Call, steps: list[Json]) -> None:
+    for step in steps:
+        call.note(f"{step['step']}: {_runs(step)}; {_then(step)}; at {step['source']}")
+        for path, source in step["baggage"].items():
+            call.note(f"  baggage {path} from {source}")
+
+
+@pipeline.read("visualize")
+@click.argument("name", metavar="NAME")
+@click.option("--text", is_flag=True, help="Draw for the terminal, not in Mermaid.")
+def visualize(call: Call, name: str, text: bool) -> None:
+    """Draw a pipeline as a Mermaid diagram."""
+    found = _get(call, name)
+    drawing = found["drawing" if text else "mermaid"]
+    call.show({"pipeline": name, "drawing": drawing}, lambda _: output.line(drawing.rstrip()))
+
+
+@pipeline.write("run")
+@click.argument("name", metavar="NAME")
+@PAYLOAD
+@click.option("--dedupe-key", metavar="K", help="Start nothing if a first step with this key did.")
+@click.option("--async", "detached", is_flag=True, help="Start it and do not wait.")
+@click.option(
+    "--timeout",
+    type=seconds,
+    default="5m",
+    show_default=True,
+    metavar="D",
+    help="How long to wait.",
+)
+def run(
+    call: Call,
+    name: str,
+    payload: str | None,
+    dedupe_key: str | None,
+    detached: bool,
+    timeout: float,
+) -> int:
+    """Start a pipeline and wait for its end, telling each step on a terminal or with -v.
+
+    The exit code is 1 where it did not end well in time. It takes a running gateway.
+    """
+    given = read_payload(payload)
+    if call.dry_run:
+        call.show(_plan(call, name, given), lambda plan: _show_plan(call, plan))
+        return 0
+    client = call.site.client()
+    if client is None:
+        raise NotRunning(
+            "no gateway runs, and a pipeline needs one; start it (ductile start), "
+            "or see what would run: ductile pipeline dry-run"
+        )
+    body = {"payload": given, "dedupe_key": dedupe_key}
+    started = client.post(
+        f"{path_to('pipeline', name)}?async=true",
+        {key: value for key, value in body.items() if value is not None},
+    )
+    if detached:
+        call.show(started, _show_started)
+        return 0
+    told = _Progress(call)
+    try:
+        ended = _follow(client, started["instance_id"], timeout, told)
+    except KeyboardInterrupt:
+        output.aside(f"interrupted; instance {started['instance_id']} goes on")
+        raise
+    except NotRunning as error:
+        instance = started["instance_id"]
+        raise NotRunning(f"{error.message}; instance {instance} was not over") from error
+    call.show({"job_id": started["job_id"], **ended}, _show_outcome)
+    return 0 if ended["status"] in WELL else 1
+
+
+class _Progress:
+    """Tells each change of a job once, on stderr."""
+
+    def __init__(self, call: Call) -> None:
+        self._wanted = call.verbose or sys.stderr.isatty()
+        self._told: set[tuple[str, str, int]] = set()
+
+    def __call__(self, found: Json) -> None:
+        for job in found["jobs"] if self._wanted else ():
+            change = (job["job_id"], job["status"], job["attempt"])
+            if change not in self._told and (job["status"] != "queued" or job["next_retry_at"]):
+                self._told.add(change)
+                output.aside(_told(job))
+
+
+def _told(job: Json) -> str:
+    step = f"{job['branch']} {job['step']}" if job["branch"] else job["step"]
+    what = f"{step}: {job['plugin']}.{job['command']}"
+    if job["next_retry_at"]:
+        when = output.when(job["next_retry_at"])
+        return f"{what} failed ({job['last_error']}); attempt {job['attempt']} at {when}"
+    if job["status"] not in ENDED:
+        return f"{what} {job['status']}"
+    error = f": {job['last_error']}" if job["last_error"] else ""
+    return f"{what} {job['status']}{_took(job['started_at'], job['completed_at'])}{error}"
+
+
+def _took(start: str | None, end: str | None) -> str:
+    from ductile.clock import from_text
+
+    if start is None or end is None:
+        return ""
+    return f" in {output.span((from_text(end) - from_text(start)).total_seconds())}"
+
+
+def _follow(client: Client, instance_id: str, timeout: float, tell: Callable[[Json], None]) -> Json:
+    """The instance once it is over, or when the time is up; each answer is told."""
+    deadline, seen = time.monotonic() + timeout, 0
+    while True:
+        left = max(deadline - time.monotonic(), 0.0)
+        wait = min(left, LONGEST_WAIT) or None
+        found = client.get(path_to("pipeline-instance", instance_id), wait=wait, seen=seen)
+        tell(found)
+        if found["status"] != "open" or not left:
+            return found
+        seen = sum(job["status"] in ENDED for job in found["jobs"])
+
+
+def _show_started(started: Json) -> None:
+    if started["deduplicated"]:
+        output.line(f"nothing started: job {started['job_id']} makes it needless")
+    else:
+        output.line(f"started {started['pipeline']}, instance {started['instance_id']}")
+        output.line(f"job {started['job_id']}", fg="bright_black")
+
+
+def _show_outcome(ended: Json) -> None:
+    name = click.style(output.safe(ended["pipeline"]), bold=True)
+    took = _took(ended["created_at"], ended["ended_at"])
+    click.echo(f"{name} {output.coloured(ended['status'])}{took}")
+    if ended["status"] == "open":
+        output.line("it is not over; it goes on without this command")
+    if ended["reason"]:
+        output.line(ended["reason"])
+    for job in ended["jobs"]:
+        if job["last_error"]:
+            output.line(f"{job['step']}: {job['last_error']} (job {job['job_id']})")
+    response = ended["result"]
+    if isinstance(response, dict) and response.get("result") is not None:
+        output.line(output.value(response["result"]))
+    output.line(f"job {ended['job_id']}", fg="bright_black")
+
+
+@pipeline.read("dry-run")
+@click.argument("name", metavar="NAME")
+@PAYLOAD
+@click.option("--step", metavar="S", help="Really run this step, in a sandbox; with --job.")
+@click.option("--job", "job_id", metavar="ID", help="Whose payload, context and files it gets.")
+def dry_run(
+    call: Call, name: str, payload: str | None, step: str | None, job_id: str | None
+) -> int:
+    """Show what a pipeline would run, with which payload and context.
+
+    With --step and --job that step's plugin really runs, in a copy of the job's workspace:
+    its response, state updates and events are shown, never committed. With -v: how the
+    steps were resolved, baggage merged, paths worked out.
+    """
+    if (step is None) != (job_id is None):
+        raise UsageError("--step and --job go together")
+    if step is None or job_id is None:
+        plan = _plan(call, name, read_payload(payload))
+        call.show(plan, lambda plan: _show_plan(call, plan))
+        return 0
+    if payload is not None:
+        raise UsageError("the payload is the job's own; --payload is for the whole pipeline")
+    from ductile.cli.workshop import onlooking, terminable
+    from ductile.runtime import rehearse
+
+    with terminable(), onlooking(call.site.loaded) as gateway:
+        done = rehearse.step(gateway, name, step, job_id)
+    call.show(done, lambda done: _show_rehearsal(call, done))
+    return 0 if done.get("status", "succeeded") == "succeeded" and "fails" not in done else 1
+
+
+def _plan(call: Call, name: str, given: Any) -> Json:
+    import os
+
+    from ductile.clock import SystemClock
+    from ductile.runtime import rehearse
+    from ductile.runtime.blueprint import build
+
+    blueprint = build(call.site.loaded, boot_marker="", environ=os.environ)
+    payload = {} if given is None else given
+    return rehearse.plan(blueprint, name, payload, SystemClock().now())
+
+
+def _show_plan(call: Call, plan: Json) -> None:
+    output.line(f"{plan['pipeline']} would start with an event {plan['event']}", bold=True)
+    _note_resolution(call, plan["resolution"])
+    call.note(f"root context: {output.value(plan['context'])}; max depth {plan['max_depth']}")
+    for item in plan["first"]:
+        _show_ahead(call, item)
+
+
+def _show_ahead(call: Call, item: Json) -> None:
+    where = f"{item['branch']} {item['step']}" if item["branch"] else item["step"] or "route"
+    if "fails" in item:
+        output.line(f"{where}: would fail: {item['fails']}", fg="red")
+    elif "if" in item:
+        verdict = "true" if item["matched"] else "false"
+        output.line(f"{where}: if {item['if']} is {verdict}")
+    else:
+        to = item.get("relays")
+        what = f"relay {to} to {item['to']}" if to else f"{item['plugin']}.{item['command']}"
+        output.line(f"{where}: {what}")
+        output.section("  payload", output.value(item["payload"]))
+        if "context" in item:
+            output.section("  context", output.value(item["context"]))
+    for path, value in (item.get("baggage_added") or {}).items():
+        call.note(f"{where}: baggage adds {path} = {output.value(value)}")
+
+
+def _show_rehearsal(call: Call, done: Json) -> None:
+    name = f"{done['pipeline']} {done['step']}"
+    if "status" not in done:
+        words = {
+            key: done[key] for key in ("if", "matched", "relays", "to", "fails") if key in done
+        }
+        output.line(f"{name}: " + ", ".join(f"{key} {value}" for key, value in words.items()))
+        return
+    title = click.style(output.safe(name), bold=True)
+    click.echo(f"{title} {output.coloured(done['status'])}  (nothing was committed)")
+    if done.get("error"):
+        output.section("error", done["error"])
+    if "response" not in done:
+        return
+    box = done["sandbox"]
+    call.note(f"sandbox {box['directory']}, cloned from {box['cloned_from'] or 'nothing'}")
+    call.note(f"request: {output.value(done['request'])}")
+    for heading in ("response", "state_updates", "baggage_added", "stdout", "stderr"):
+        if done[heading]:
+            output.section(heading.replace("_", " "), output.value(done[heading]))
+    for change, names in box["files"].items():
+        if names:
+            output.line(f"files {change}: {', '.join(names)}")
+    _show_routing(done)
+
+
+def _show_routing(done: Json) -> None:
+    for event in done["events"]:
+        output.line(f"event {event.get('type')}")
+    for job in done["goes_to"]:
+        step = f", step {job['step']} of {job['pipeline']}" if job["step"] else ""
+        dead = f", dead: {job['fails']}" if job["fails"] else ""
+        output.line(f"{job['event']} would go to {job['plugin']}.{job['command']}{step}{dead}")
+    for item in done["unrouted"]:
+        output.line(f"would not start {item['pipeline']}: {item['reason']}")
+    if done["status"] == "succeeded" and not done["goes_to"]:
+        output.line("nothing would follow")

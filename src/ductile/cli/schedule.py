@@ -1,0 +1,153 @@
+"""`ductile schedule`: what comes next, what fired, why something did not; pause and resume."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ductile.cli import output
+from ductile.cli.action import Call, Noun
+from ductile.cli.client import Door, Json, path_to
+from ductile.cli.options import since
+from ductile.errors import NotFound, UsageError
+
+schedule = Noun("schedule", "Schedules: what comes next, what fired, why not.", default="list")
+
+
+@schedule.read("list")
+def listing(call: Call) -> None:
+    """List every entry: its next run, last fire and success, and why it is not running."""
+    with call.site.reading() as door:
+        page = door.get("/scheduler/jobs")
+    call.show(page, _show_list)
+
+
+def _show_list(page: Json) -> None:
+    output.table(
+        ("schedule", "rule", "state", "next run", "last fire", "last success", "note"),
+        (
+            (
+                f"{row['plugin']}/{row['schedule']}",
+                row["rule"],
+                row["state"],
+                output.when(row["next_run"]),
+                output.when(row["last_fire"]),
+                output.when(row["last_success"]),
+                row["reason"],
+            )
+            for row in page["schedules"]
+        ),
+        empty="no schedules; a plugin's `schedules:` in the config makes them",
+    )
+
+
+@schedule.read("next")
+@click.argument("name", metavar="NAME[/ID]")
+@click.option("--count", type=click.IntRange(1, 1000), default=20, show_default=True)
+def coming(call: Call, name: str, count: int) -> None:
+    """Show the exact coming fires of a plugin's entries, or of one.
+
+    That is if nothing holds them back, and for `every` if each run ends at once. No gateway
+    has to run: without one the fires are those of a gateway that started now.
+    """
+    with call.site.reading() as door:
+        page = door.get("/scheduler/next", name=name, count=count)
+        page["held"] = [] if page["fires"] else _held(door, name)
+    call.show(page, _show_fires)
+
+
+def _held(door: Door, name: str) -> list[str]:
+    """Why entries have no coming fire."""
+    rows = _entries(door, name)
+    return [f"{row['plugin']}/{row['schedule']}: {row['reason'] or row['state']}" for row in rows]
+
+
+def _show_fires(page: Json) -> None:
+    output.table(
+        ("local time", "zone", "utc", "schedule"),
+        (
+            (fire["local"].replace("T", " "), fire["zone"], fire["fires_at"], fire["schedule"])
+            for fire in page["fires"]
+        ),
+        empty="\n".join(["nothing to come", *page["held"]]),
+    )
+
+
+@schedule.read("explain")
+@click.argument("name", metavar="NAME[/ID]")
+@click.option(
+    "--since",
+    type=since,
+    default="24h",
+    show_default=True,
+    metavar="TIME",
+    help="How far back (24h, a time).",
+)
+def explain(call: Call, name: str, since: str) -> None:
+    """Show every slot of the last day, fired or not, and the reason when not."""
+    with call.site.reading() as door:
+        page = door.get("/scheduler/explain", name=name, since=since)
+    call.show(page, _show_slots)
+
+
+def _show_slots(page: Json) -> None:
+    output.table(
+        ("slot", "schedule", "fired", "job or reason"),
+        (
+            (
+                slot["local"].replace("T", " "),
+                slot["schedule"],
+                "fired" if slot["fired"] else "not fired",
+                f"{slot['job_id']} {slot['status'] or ''}" if slot["fired"] else slot["why"],
+            )
+            for slot in page["slots"]
+        ),
+        empty="no slots in that time",
+    )
+
+
+@schedule.write("pause")
+@click.argument("name", metavar="NAME/ID")
+def pause(call: Call, name: str) -> None:
+    """Hold an entry back until it is resumed. Its slots pass, saying so."""
+    _set(call, name, "pause")
+
+
+@schedule.write("resume")
+@click.argument("name", metavar="NAME/ID")
+def resume(call: Call, name: str) -> None:
+    """Let an entry that was paused fire again."""
+    _set(call, name, "resume")
+
+
+def _set(call: Call, name: str, verb: str) -> None:
+    with call.place() as door:
+        row = _one(door, name)
+        body = {"dry_run": True} if call.dry_run else {}
+        answer = door.post(path_to("scheduler", row["plugin"], row["schedule"], verb), body)
+    call.show({**answer, "was": row["state"]}, _show_pause)
+
+
+def _show_pause(answer: Json) -> None:
+    wanted = "paused" if answer["paused"] else "resumed"
+    would = "would be" if answer.get("dry_run") else "is"
+    name = f"{answer['plugin']}/{answer['schedule']}"
+    output.line(f"{name} {would} {wanted} (it was {answer['was']})")
+
+
+def _entries(door: Door, name: str) -> list[Any]:
+    plugin, _, id = name.partition("/")
+    rows = door.get("/scheduler/jobs")["schedules"]
+    return [row for row in rows if row["plugin"] == plugin and id in ("", row["schedule"])]
+
+
+def _one(door: Door, name: str) -> Json:
+    found = _entries(door, name)
+    if not found:
+        raise NotFound(f"there is no schedule {name!r}")
+    if len(found) > 1:
+        ids = ", ".join(f"{row['plugin']}/{row['schedule']}" for row in found)
+        raise UsageError(f"{name} has several entries; choose one: {ids}")
+    row: Json = found[0]
+    return row

@@ -1,0 +1,106 @@
+"""Before every route of the API: the right host, no foreign page, a token that is allowed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.requests import Request
+
+from ductile.core import scopes
+from ductile.errors import DuctileError
+from ductile.http import knock
+from ductile.http.answers import JsonResponse, problem
+from ductile.http.lobby import Lobby
+from ductile.plugins.manifest import CommandType
+from ductile.runtime.doors import LOCAL, Principal
+
+METHODS = b"GET, POST, DELETE, OPTIONS"
+HEADERS = b"Authorization, Content-Type, Idempotency-Key, Last-Event-ID"
+
+
+class Forbidden(DuctileError):
+    code = "forbidden"
+    http_status = 403
+
+
+class Guard:
+    """An application behind a check of host, origin and token.
+
+    Who it is goes into the scope; what they may do is for the route's own check.
+    """
+
+    def __init__(self, app: Any, lobby: Lobby) -> None:
+        self._app, self._lobby = app, lobby
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        api = self._lobby.gateway.blueprint.settings.api
+        told = knock.read(scope["headers"])
+        try:
+            knock.check_host(told, scope, api.address[0], api.allowed_hosts)
+            if knock.check_origin(told, api.allowed_origins):
+                assert told.origin is not None
+                send = _sharing(send, told.origin.encode("latin-1"))
+                if scope["method"] == "OPTIONS":
+                    await JsonResponse(None, 204)(scope, receive, send)
+                    return
+        except DuctileError as error:
+            await problem(error)(scope, receive, send)
+            return
+        scope[knock.PRINCIPAL] = await self._who(told.token)
+        await self._app(scope, receive, send)
+
+    async def _who(self, token: str | None) -> Principal | None:
+        if token is None:
+            return None
+        keeper = self._lobby.keeper
+        if keeper.is_stale(token):
+            await asyncio.to_thread(keeper.refresh)
+        return keeper.who(token)
+
+
+def _sharing(send: Any, origin: bytes) -> Any:
+    """Tell the browser that this origin may read the answer."""
+
+    async def shared(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [
+                *message["headers"],
+                (b"access-control-allow-origin", origin),
+                (b"access-control-allow-methods", METHODS),
+                (b"access-control-allow-headers", HEADERS),
+                (b"vary", b"Origin"),
+            ]
+        await send(message)
+
+    return shared
+
+
+def principal_of(request: Request) -> Principal | None:
+    """Who asks; None is nobody we know."""
+    return LOCAL if request.app.state.local else request.scope.get(knock.PRINCIPAL)
+
+
+def permit(request: Request, wanted: str | None) -> None:
+    """401 without a good token, 403 without the scope that the route asks for."""
+    if wanted is None or request.app.state.local:
+        return
+    principal = principal_of(request)
+    if principal is None:
+        raise knock.Unauthorized("a good bearer token is needed")
+    if wanted == scopes.PLUGIN:
+        plugin = request.path_params["plugin"]
+        reads = _reads(request, plugin, request.path_params["command"])
+        allowed = scopes.allows_command(principal.scopes, plugin, reads=reads)
+        wanted = f"plugin:{'ro' if reads else 'rw'}"
+    else:
+        allowed = scopes.allows(principal.scopes, wanted)
+    if not allowed:
+        raise Forbidden(f"this token does not have the scope {wanted}", scope=wanted)
+
+
+def _reads(request: Request, plugin: str, command: str) -> bool:
+    """Whether the command changes nothing; one that is not there does not either."""
+    loaded = request.app.state.gateway.blueprint.registry.plugins.get(plugin)
+    found = loaded.command(command) if loaded else None
+    return found is None or found.type is CommandType.READ

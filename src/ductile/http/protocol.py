@@ -1,0 +1,123 @@
+"""One connection, guarded: heads and bodies have a size and a deadline, readers a patience.
+
+uvicorn alone keeps a half-sent head open for ever and takes heads of megabytes. Deadlines
+are looked at by the server's tick, so that a request costs two assignments and no timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+LARGEST_HEAD = 32 * 1024
+MOST_HEADERS = 100
+LARGEST_LEFTOVER = 1024 * 1024
+"""Of a body that nobody reads any more, because its request was refused."""
+HEAD_WITHIN = 10.0
+BODY_WITHIN = 30.0
+STALLED_FOR = 30.0
+"""How long a client may leave its answer unread."""
+MOST_CONNECTIONS = 512
+"""On TCP; the local socket stays open to the operator whoever else holds connections."""
+
+
+class _TooLarge(Exception):
+    """Stops the parser."""
+
+
+class Connection(HttpToolsProtocol):
+    _deadline: float | None = None
+    _stalled: float | None = None
+    _in_head = False
+    _head = 0
+    """Bytes that came while the head was incomplete: a header that never ends."""
+    _head_read = 0
+    """Bytes of the headers that the parser has handed over."""
+    _leftover = 0
+    _refusal: tuple[int, str, str] | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._deadline = self.loop.time() + HEAD_WITHIN
+        if self.client is not None and len(self.connections) > MOST_CONNECTIONS:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._deadline is None:
+            # The first bytes of a request; its head ends the time that starts here.
+            self._deadline = self.loop.time() + HEAD_WITHIN
+        super().data_received(data)
+        if self._in_head and not self.transport.is_closing():
+            self._head += len(data)
+            if self._head > LARGEST_HEAD:
+                self._refuse(431, "the head is too large", "head_too_large")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head, self._leftover = True, 0
+        self._head = self._head_read = 0
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        if len(self.url) > LARGEST_HEAD:
+            self._stop(414, "the URL is too long", "url_too_long")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self._head_read += len(name) + len(value)
+        if len(self.headers) > MOST_HEADERS or self._head_read > LARGEST_HEAD:
+            self._stop(431, "the head is too large", "head_too_large")
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._deadline = self.loop.time() + BODY_WITHIN
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if self.cycle.response_complete:
+            self._leftover += len(body)
+            if self._leftover > LARGEST_LEFTOVER:
+                self.transport.close()
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._deadline = None
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        self._stalled = self.loop.time() + STALLED_FOR
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._stalled = None
+        super().resume_writing()
+
+    def look(self, now: float) -> None:
+        """Cut the client off if its time is over."""
+        if self._stalled is not None and now > self._stalled:
+            self.transport.abort()
+        elif self._deadline is not None and now > self._deadline:
+            self._deadline = None
+            if self.cycle is None or not self.cycle.response_started:
+                self._refuse(408, "the request did not come in time", "too_slow")
+            else:
+                self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002
+        """What the parser refused, in the shape of every other error."""
+        self._refuse(*(self._refusal or (400, "this is no HTTP request", "bad_request")))
+
+    def _stop(self, status: int, text: str, code: str) -> None:
+        """Have the parser give up; it comes back by `send_400_response`."""
+        self._refusal = (status, text, code)
+        raise _TooLarge
+
+    def _refuse(self, status: int, text: str, code: str) -> None:
+        body = f'{{"error":"{text}","code":"{code}"}}\n'.encode()
+        head = (
+            b"content-type: application/json\r\nconnection: close\r\n"
+            b"content-length: %d\r\n\r\n" % len(body)
+        )
+        self.transport.write(STATUS_LINE[status] + head + body)
+        self.transport.close()

@@ -1,0 +1,101 @@
+"""The webhook listener: raw bytes, verified before anything parses them (002 §10).
+
+A plain application without a router: an endpoint is one look-up, in the configuration that
+is in force when the request comes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from ductile.config.http import EndpointSettings
+from ductile.errors import DuctileError
+from ductile.http import knock
+from ductile.http.answers import JsonResponse, TooLarge, body_of, problem, writing
+from ductile.http.lobby import Lobby
+from ductile.http.system import health_of
+from ductile.runtime.arrival import Arrival, payload_of, verified
+from ductile.runtime.blueprint import Blueprint
+from ductile.runtime.log import logger
+
+HEALTH = "/healthz"
+
+
+class Webhooks:
+    """The application of `webhooks.listen`."""
+
+    def __init__(self, lobby: Lobby) -> None:
+        self._lobby = lobby
+        self._of: Blueprint | None = None
+        self._endpoints: dict[str, EndpointSettings] = {}
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            answer = await self._answer(Request(scope, receive))
+        except DuctileError as error:
+            answer = problem(error)
+        except ClientDisconnect:
+            return
+        except Exception as error:  # noqa: BLE001 - logged with its trace, told without
+            logger("webhooks").crash("a webhook failed", error)
+            answer = _say(500, "internal error", "internal")
+        await answer(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        settings = self._lobby.gateway.blueprint.settings.webhooks
+        told = knock.read(request.scope["headers"])
+        knock.check_host(told, request.scope, settings.address[0], settings.allowed_hosts)
+        knock.check_origin(told, ())
+        path = request.scope["path"]
+        if path == HEALTH:
+            if request.method not in ("GET", "HEAD"):
+                return _say(405, "method not allowed", "method_not_allowed")
+            near = knock.is_near(request.scope)
+            return JsonResponse(await health_of(self._lobby.gateway, whole=near))
+        endpoint = self._find(path)
+        if endpoint is None:
+            return _say(404, "not found", "not_found")
+        if request.method != "POST":
+            return _say(405, "method not allowed", "method_not_allowed")
+        return await self._take(request, endpoint)
+
+    def _find(self, path: str) -> EndpointSettings | None:
+        blueprint = self._lobby.gateway.blueprint
+        if blueprint is not self._of:
+            self._endpoints = {e.path: e for e in blueprint.settings.webhooks.endpoints}
+            self._of = blueprint
+        return self._endpoints.get(path)
+
+    async def _take(self, request: Request, endpoint: EndpointSettings) -> Response:
+        """403 and 413 say nothing more: whoever has no secret learns nothing."""
+        gateway = self._lobby.gateway
+        declared = request.headers.get("content-length", "0")
+        try:
+            if not declared.isdecimal() or int(declared) > endpoint.max_body_size:
+                raise TooLarge("too large")
+            body = await body_of(request, endpoint.max_body_size)
+        except TooLarge:
+            return self._refused(endpoint, 413, "too large", "too_large")
+        headers: dict[str, list[str]] = {}
+        for name, value in request.scope["headers"]:
+            headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+        said = verified(endpoint, headers, body, gateway.clock.now().timestamp())
+        if said is None:
+            return self._refused(endpoint, 403, "forbidden", "forbidden")
+        payload = payload_of(body, headers.get("content-type", [""])[0])
+        taken = await writing(gateway, Arrival(gateway, endpoint, said, payload))
+        outcome = "duplicate" if taken.duplicate else "accepted"
+        self._lobby.metrics.delivered(endpoint.event_name, outcome)
+        answer = {"job_id": taken.job_id, "status": "accepted"}
+        return JsonResponse(answer | {"duplicate": True} if taken.duplicate else answer, 202)
+
+    def _refused(self, endpoint: EndpointSettings, status: int, text: str, code: str) -> Response:
+        self._lobby.metrics.delivered(endpoint.event_name, code)
+        return _say(status, text, code)
+
+
+def _say(status: int, text: str, code: str) -> Response:
+    return JsonResponse({"error": text, "code": code}, status)

@@ -1,0 +1,132 @@
+"""A webhook's delivery, from verified bytes to its jobs: one transaction (002 §10)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs
+
+import orjson
+
+from ductile.clock import Ids, to_text
+from ductile.config.http import EndpointSettings
+from ductile.core.signing import PLAIN, PROVIDERS, Headers, Scheme, Verified, verify
+from ductile.model import Event, Json, Notice, SubmittedBy
+from ductile.runtime.gateway import Gateway
+from ductile.store import finish, notices
+from ductile.store.ledger import Tx
+from ductile.store.spawn import Place
+
+DEEPEST = 100
+LONGEST_ID = 255
+FORM = "application/x-www-form-urlencoded"
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A delivery that is durably in."""
+
+    job_id: str | None
+    """The job of the endpoint's plugin."""
+    duplicate: bool = False
+    """Whether this delivery was taken in before; nothing was made this time."""
+
+
+def scheme_of(endpoint: EndpointSettings) -> Scheme:
+    return PROVIDERS[endpoint.provider] if endpoint.provider else PLAIN
+
+
+def verified(
+    endpoint: EndpointSettings, headers: Headers, body: bytes, now: float
+) -> Verified | None:
+    """What the signature says; None where it does not hold."""
+    if not endpoint.secret:
+        return None
+    own = endpoint.signature_header
+    return verify(scheme_of(endpoint), endpoint.secret, headers, body, now, header=own)
+
+
+def payload_of(body: bytes, content_type: str) -> Json:
+    """The body as the event's payload: JSON, a form's fields, else its text."""
+    try:
+        value: Json = orjson.loads(body)
+        return value if not _too_deep(body, value) else _text(body)
+    except orjson.JSONDecodeError:
+        pass
+    if content_type.partition(";")[0].strip().lower() != FORM:
+        return _text(body)
+    try:
+        fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=1000)
+    except ValueError:
+        return _text(body)
+    form = {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
+    if list(form) == ["payload"] and isinstance(form["payload"], str):
+        # How GitHub and Slack put JSON into a form.
+        return payload_of(form["payload"].encode(), "")
+    return form
+
+
+def _text(body: bytes) -> Json:
+    return {"body": body.decode("utf-8", "replace")}
+
+
+def _too_deep(body: bytes, value: Json) -> bool:
+    if body.count(b"{") + body.count(b"[") <= DEEPEST:
+        return False
+    try:
+        orjson.dumps(value)
+    except (TypeError, RecursionError):
+        return True
+    return False
+
+
+class Arrival:
+    """The transaction that takes a delivery in: its plugin, routes and pipelines."""
+
+    def __init__(
+        self, gateway: Gateway, endpoint: EndpointSettings, said: Verified, payload: Json
+    ) -> None:
+        self._chart, self._path = gateway.blueprint.chart, endpoint.path
+        self._now, self._base_id = gateway.clock.now(), gateway.entropy.uuid()
+        self._delivery_id = _delivery_id(endpoint, said, payload)
+        name = endpoint.event_name
+        event_id = gateway.entropy.uuid()
+        event = Event(f"webhook.{name}", payload, None, name, self._now, event_id)
+        told: dict[str, Any] = {"name": name}
+        if said.event:
+            told["event"] = said.event
+        if self._delivery_id:
+            told["delivery_id"] = self._delivery_id
+        self._routing = self._chart.router.arrive(
+            event,
+            plugin=endpoint.plugin,
+            submitted_by=SubmittedBy.WEBHOOK,
+            baggage={"webhook": told},
+        )
+
+    def __call__(self, tx: Tx) -> Taken:
+        own = {"endpoint": self._path, "delivery_id": self._delivery_id}
+        if self._delivery_id is not None and not tx.run(
+            "insert_receipt", now=to_text(self._now), **own
+        ):
+            row = tx.one("receipt", **own)
+            return Taken(row[0] if row else None, duplicate=True)
+        ids = Ids(self._base_id)
+        spawned = finish.write_intents(
+            tx, self._routing.intents, Place(), self._chart, ids, self._now
+        )
+        for lost in self._routing.unrouted:
+            notice = {"event_id": lost.event_id, "pipeline": lost.pipeline, "reason": lost.reason}
+            notices.post(tx, Notice("events", "event.unrouted", notice), self._now)
+        job_id = spawned.job_ids[0] if spawned.job_ids else None
+        if self._delivery_id is not None:
+            tx.run("fill_receipt", job_id=job_id, **own)
+        return Taken(job_id)
+
+
+def _delivery_id(endpoint: EndpointSettings, said: Verified, payload: Json) -> str | None:
+    found: object = said.delivery_id
+    field = scheme_of(endpoint).id_field
+    if found is None and field and isinstance(payload, dict):
+        found = payload.get(field)
+    return found[:LONGEST_ID].replace("\0", "") if isinstance(found, str) and found else None

@@ -1,0 +1,382 @@
+"""Dry runs: what a pipeline, one of its steps or a reload would do. Nothing is committed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from ductile.config import load
+from ductile.core.entering import (
+    RelayMessage,
+    Switched,
+    entered_payload,
+    judge_switch,
+    prepare_relay,
+    prepare_step,
+    switch_event,
+)
+from ductile.core.intent import Intent, Routing, SpawnJob, StartPipeline
+from ductile.core.judge import judge
+from ductile.core.node import Node, NodeKind
+from ductile.core.pipeline import Pipeline
+from ductile.core.prepare import Entered, Ready, Unrunnable, prepare
+from ductile.core.router import Done
+from ductile.core.values import Failure
+from ductile.errors import ConfigError, NotFound, Refused
+from ductile.model import Event, Job, Json, Outcome, Settlement, SubmittedBy
+from ductile.runner.pool import RunnerPool
+from ductile.runtime import operate
+from ductile.runtime.blueprint import Blueprint, build
+from ductile.runtime.gateway import Gateway
+from ductile.runtime.lineage import added
+from ductile.runtime.reload import unreloadable
+from ductile.store import state
+
+Document = dict[str, Any]
+NOBODY = "dry-run"
+"""Stands for the ids that a real run would make."""
+
+
+def reload(running: Blueprint) -> Document:
+    """What a reload would bring; `ConfigError` with every problem where it would be refused."""
+    fresh = load(running.settings.config_dir, environ=os.environ)
+    problems = unreloadable(running.settings, fresh.settings)
+    if problems:
+        raise ConfigError(problems)
+    built = build(fresh, boot_marker="", environ=os.environ)
+    old, new = running.settings, built.settings
+    return {
+        "status": "ok",
+        "dry_run": True,
+        "warnings": [str(warning) for warning in built.warnings],
+        "refused": {refusal.name: refusal.reason for refusal in built.registry.refused},
+        "changes": {
+            "plugins": _changes(old.plugins, new.plugins),
+            "pipelines": _changes(_by_name(old.pipelines), _by_name(new.pipelines)),
+        },
+    }
+
+
+def _by_name(pipelines: Iterable[Any]) -> dict[str, Any]:
+    return {pipeline.name: pipeline for pipeline in pipelines}
+
+
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {
+        "added": sorted(new.keys() - old.keys()),
+        "removed": sorted(old.keys() - new.keys()),
+        "changed": sorted(name for name in old.keys() & new.keys() if old[name] != new[name]),
+    }
+
+
+def resolved(blueprint: Blueprint, pipeline: Pipeline) -> list[Document]:
+    """The compiled steps: what each runs, where it leads, and where the config says it."""
+    return [_resolved(blueprint, pipeline.nodes[path]) for path in _in_order(pipeline)]
+
+
+def _in_order(pipeline: Pipeline) -> Iterator[str]:
+    """The steps as a chain comes to them."""
+    seen: set[str] = set()
+    waiting = [pipeline.entry]
+    while waiting:
+        path = waiting.pop(0)
+        if path not in seen:
+            seen.add(path)
+            yield path
+            follows = pipeline.nodes[path].follows()
+            waiting += [to.path for to in follows if to.path and to.pipeline == pipeline.name]
+
+
+def _resolved(blueprint: Blueprint, node: Node) -> Document:
+    file, line, _ = blueprint.loaded.locate(node.at)
+    claims = (*node.baggage.values, *node.baggage.objects) if node.baggage else ()
+    return {
+        "step": node.path,
+        "kind": node.kind.value,
+        "plugin": node.plugin or None,
+        "command": node.command if node.plugin else None,
+        "if": str(node.condition) if node.condition else None,
+        "next": node.next,
+        "otherwise": node.otherwise,
+        "branches": {branch.label: branch.entry for branch in node.branches},
+        "on_events": {
+            event: [target.path or target.pipeline for target in targets]
+            for event, targets in node.on_events.items()
+        },
+        "join_always": node.join_always,
+        "with": node.with_ is not None,
+        "baggage": {".".join(keys): str(ref) for keys, ref in claims},
+        "source": f"{file}:{line}",
+    }
+
+
+def plan(blueprint: Blueprint, name: str, payload: Json, now: datetime) -> Document:
+    """What starting a pipeline would run first, with which payload and context.
+
+    An `if` is judged as far as what is known goes: up to the first step whose result decides.
+    """
+    router = blueprint.chart.router
+    pipeline = operate.find_pipeline(router, name)
+    by = SubmittedBy.CLI
+    event = Event(pipeline.on or f"{by}.trigger", payload, None, by.value, now, NOBODY)
+    start = router.start(name, event, submitted_by=by)
+    assert isinstance(start, StartPipeline)
+    shown = blueprint.redactor.document
+    return {
+        "dry_run": True,
+        "pipeline": name,
+        "event": event.type,
+        "payload": shown(payload),
+        "context": shown(start.context(NOBODY)),
+        "max_depth": start.max_depth,
+        "first": [shown(item) for item in _Outlook(blueprint, now).ahead((start,))],
+        "resolution": resolved(blueprint, pipeline),
+    }
+
+
+class _Outlook:
+    """Follows intents as far as no process has to run."""
+
+    def __init__(self, blueprint: Blueprint, now: datetime) -> None:
+        self._blueprint, self._now = blueprint, now
+
+    def ahead(
+        self, intents: Iterable[Intent], context: Mapping[str, Json] | None = None
+    ) -> Iterator[Document]:
+        for intent in intents:
+            own = intent.context(NOBODY) if isinstance(intent, StartPipeline) else context or {}
+            for job in Routing((intent,)).jobs():
+                yield from self._job(job, own)
+
+    def _job(self, job: SpawnJob, context: Mapping[str, Json]) -> Iterator[Document]:
+        node = self._blueprint.chart.router.node(job.pipeline, job.step_path)
+        told: Document = {
+            "pipeline": job.pipeline or None,
+            "step": job.step_path or None,
+            "branch": job.branch or None,
+            "plugin": job.plugin,
+            "command": job.command,
+        }
+        if job.dead is not None:
+            yield {**told, "fails": job.dead}
+        elif node is None:
+            yield {**told, "payload": job.event.payload, "context": dict(context)}
+        elif node.kind is NodeKind.SWITCH:
+            yield from self._switch(told, job, node, context)
+        elif node.kind is NodeKind.RELAY:
+            sent = prepare_relay(node, job.event.payload, job.event.dedupe_key, context)
+            yield {**told, **_relayed(sent)}
+        else:
+            yield {**told, **self._step(job, node, context)}
+
+    def _switch(
+        self, told: Document, job: SpawnJob, node: Node, context: Mapping[str, Json]
+    ) -> Iterator[Document]:
+        judged = judge_switch(node, job.event.payload, context, self._config(node.config_of))
+        told = {**told, "if": str(node.condition)}
+        if isinstance(judged, Failure):
+            yield {**told, "fails": judged.reason}
+            return
+        yield {**told, "matched": judged.matched}
+        done = Done(
+            NOBODY,
+            job.plugin,
+            job.submitted_by.value,
+            job.hops,
+            judged.accumulated,
+            job.pipeline,
+            job.step_path,
+            job.branch,
+        )
+        event = switch_event(judged, job.event.payload, self._now, NOBODY)
+        routing = self._blueprint.chart.router.route(done, (event,))
+        yield from self.ahead(routing.intents, judged.accumulated)
+
+    def _step(self, job: SpawnJob, node: Node, context: Mapping[str, Json]) -> Document:
+        if node.plugin not in self._blueprint.plans:
+            return {"fails": f"plugin {node.plugin} is not loaded"}
+        step = prepare_step(node, job.event.payload, context, self._config(node.plugin))
+        if isinstance(step, Failure):
+            return {"fails": step.reason}
+        return {
+            "payload": step.payload,
+            "context": step.context,
+            "baggage_added": added(context, step.accumulated),
+        }
+
+    def _config(self, plugin: str | None) -> Document:
+        plan = self._blueprint.plans.get(plugin or "")
+        return dict(orjson.loads(plan.config)) if plan else {}
+
+
+def _relayed(sent: RelayMessage | Failure) -> Document:
+    if isinstance(sent, Failure):
+        return {"fails": sent.reason}
+    return {"relays": sent.event_type, "to": sent.to, "payload": sent.payload}
+
+
+def step(gateway: Gateway, name: str, path: str, job_id: str) -> Document:
+    """Run one step again, in a sandbox, with what entered that job of it.
+
+    `gateway` need not own anything: the ledger is only read. The process is real, and so is
+    what it does outside its directory.
+    """
+    blueprint = gateway.blueprint
+    pipeline = operate.find_pipeline(blueprint.chart.router, name)
+    node = pipeline.nodes.get(path)
+    if node is None or node.kind is NodeKind.SPLIT:
+        kinds = {p: pipeline.nodes[p].kind for p in _in_order(pipeline)}
+        known = ", ".join(p for p, kind in kinds.items() if kind is not NodeKind.SPLIT)
+        raise NotFound(f"pipeline {name} has no step {path!r}; its steps: {known}")
+    job = operate.load(gateway, operate.find_step(gateway, job_id, path))
+    if job.pipeline != name:
+        raise Refused(f"job {job.id} is step {path} of pipeline {job.pipeline}, not of {name}")
+    told = {"dry_run": True, "pipeline": name, "step": path, "job_id": job.id}
+    if node.kind is NodeKind.USES:
+        return {**told, **_run(gateway, job, node)}
+    context = _context(gateway, job)
+    payload = entered_payload(job.command, job.payload)
+    if node.kind is NodeKind.RELAY:
+        return {**told, **_relayed(prepare_relay(node, payload, job.dedupe_key, context))}
+    guarded = blueprint.plans.get(node.config_of or "")
+    config = orjson.loads(guarded.config) if guarded else {}
+    judged = judge_switch(node, payload, context, config)
+    verdict = judged.result if isinstance(judged, Switched) else {"fails": judged.reason}
+    return {**told, "if": str(node.condition), **verdict}
+
+
+def _context(gateway: Gateway, job: Job) -> dict[str, Json]:
+    row = gateway.ledger.read(lambda tx: tx.one("context", id=job.entered_context_id or ""))
+    return orjson.loads(row[0]) if row else {}
+
+
+def _run(gateway: Gateway, job: Job, node: Node) -> Document:
+    blueprint = gateway.blueprint
+    plan = blueprint.plans.get(job.plugin)
+    if plan is None:
+        raise Refused(f"plugin {job.plugin} is not loaded")
+    context = _context(gateway, job)
+    known = gateway.ledger.read(lambda tx: state.text(tx, job.plugin))
+    trial = replace(job, id=gateway.entropy.uuid(), attempt=1)
+    with _sandbox(gateway, job) as (box, source):
+        before = _files(box)
+        ready = prepare(trial, known, context, plan, node, gateway.clock.now(), str(box))
+        if isinstance(ready, Unrunnable):
+            return {"status": "failed", "error": ready.reason}
+        outcome = _launched(ready)
+        files = _changes(before, _files(box))
+    told = judge(
+        trial,
+        outcome,
+        blueprint.rules(job.plugin, job.command),
+        gateway.clock.now(),
+        gateway.entropy.uniform(),
+        None,
+        ready.entered,
+        gateway.entropy.uuid(),
+    )
+    sandbox = {"directory": str(box), "cloned_from": source and str(source), "files": files}
+    return {"sandbox": sandbox, **_told(blueprint, ready, told)}
+
+
+def _launched(ready: Ready) -> Outcome:
+    pool = RunnerPool(1)
+    try:
+        pool.start()
+        return pool.slot(0).run(ready.launch)
+    finally:
+        pool.stop()
+
+
+def _told(blueprint: Blueprint, ready: Ready, settlement: Settlement) -> Document:
+    shown = blueprint.redactor.document
+    request = orjson.loads(ready.launch.request)
+    response = orjson.loads(settlement.result) if settlement.result else None
+    return {
+        "plugin": settlement.plugin,
+        "command": settlement.command,
+        "request": shown({k: v for k, v in request.items() if k not in ("config", "state")}),
+        "status": settlement.path[0].value,
+        "then": settlement.path[-1].value,
+        "error": settlement.error,
+        "duration_ms": round(settlement.duration * 1000, 1),
+        "response": response,
+        "stdout": settlement.stdout,
+        "stderr": settlement.stderr,
+        "state_updates": shown(dict(settlement.state_updates or {})),
+        "events": list((response or {}).get("events") or ()),
+        "baggage_added": shown(_baggage(ready.entered)),
+        "goes_to": [shown(_goes_to(job)) for job in Routing(settlement.intents).jobs()],
+        "unrouted": [
+            {"pipeline": item.pipeline, "reason": item.reason} for item in settlement.unrouted
+        ],
+    }
+
+
+def _baggage(entered: Entered) -> Document:
+    return added(entered.inherited or {}, entered.accumulated or {})
+
+
+def _goes_to(job: SpawnJob) -> Document:
+    return {
+        "plugin": job.plugin,
+        "command": job.command,
+        "pipeline": job.pipeline or None,
+        "step": job.step_path or None,
+        "branch": job.branch or None,
+        "event": job.event.type,
+        "payload": job.event.payload,
+        "fails": job.dead,
+    }
+
+
+@contextmanager
+def _sandbox(gateway: Gateway, job: Job) -> Iterator[tuple[Path, Path | None]]:
+    """A directory with a copy of the job's files, else of its parent's, and whose they are.
+
+    Always a copy, never hard links: what the plugin writes must reach nothing else.
+    """
+    workspaces = gateway.blueprint.workspaces
+    ids = [id for id in (job.id, job.parent_job_id) if id]
+    source = next((path for path in map(workspaces.path, ids) if path.is_dir()), None)
+    root = gateway.state_dir / "sandbox"
+    root.mkdir(mode=0o700, exist_ok=True)
+    box = root / gateway.entropy.uuid()
+    try:
+        if source is None:
+            box.mkdir(mode=0o700)
+        else:
+            shutil.copytree(source, box, symlinks=True, ignore=_special)
+        yield box, source
+    finally:
+        shutil.rmtree(box, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            root.rmdir()
+
+
+def _special(directory: str, names: list[str]) -> set[str]:
+    """Sockets, pipes and devices, which cannot be copied."""
+    modes = {name: (Path(directory) / name).lstat().st_mode for name in names}
+    plain = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISLNK)
+    return {name for name, mode in modes.items() if not any(kind(mode) for kind in plain)}
+
+
+def _files(box: Path) -> dict[str, tuple[int, int]]:
+    """Every file below, with what tells a change."""
+    found = {}
+    for path in box.rglob("*"):
+        with contextlib.suppress(OSError):
+            about = path.lstat()
+            if not stat.S_ISDIR(about.st_mode):
+                found[str(path.relative_to(box))] = (about.st_size, about.st_mtime_ns)
+    return found

@@ -1,0 +1,115 @@
+"""A house with pipelines: a fan whose branch can be mended, a chain, one that is slow."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from tests.cli.running import PATIENCE, House
+
+CONFIG = """\
+service: {shutdown_grace: 0s, max_workers: 3, workspaces: true}
+state: {path: ./data/state.db}
+plugin_roots: [./plugins]
+plugins:
+  flaky: {retry: {max_attempts: 1}}
+  slow: {retry: {max_attempts: 1}}
+  mark: {config: {mode: on}}
+pipelines:
+  - name: fan
+    on: fan.go
+    steps:
+      - id: first
+        uses: mark
+        baggage: {run.who: payload.who}
+      - id: wide
+        split:
+          - {id: good, uses: mark}
+          - {id: weak, uses: flaky}
+      - {id: last, uses: mark}
+  - name: chain
+    on: chain.go
+    execution_mode: synchronous
+    steps:
+      - {id: one, uses: mark, if: {path: payload.go, op: eq, value: true}}
+      - {id: two, uses: mark, with: {text: "hello {payload.name}"}}
+  - name: slowly
+    on: slowly.go
+    execution_mode: synchronous
+    timeout: 300ms
+    steps:
+      - {id: wait, uses: slow}
+      - {id: after, uses: mark}
+  - name: wide
+    on: wide.go
+    steps:
+      - id: both
+        split: [{uses: mark}, {uses: mark}]
+      - {id: end, uses: mark}
+  - name: picky
+    on: mark.done
+    if: {path: payload.never, op: exists}
+    steps: [{uses: mark}]
+"""
+MARK = """\
+step=$(printf %s "$request" | sed -n 's/.*"ductile_step_id":"\\([^"]*\\)".*/\\1/p')
+dir=$(printf %s "$request" | sed -n 's/.*"workspace_dir":"\\([^"]*\\)".*/\\1/p')
+echo "$step" >> ROOT/ran
+[ -n "$dir" ] && echo "$step" >> "$dir/trail"
+printf '{"status":"ok","result":"%s","state_updates":{"last":"%s"}}' "$step" "$step"
+"""
+FLAKY = """\
+if [ -e ROOT/mended ]; then echo weak >> ROOT/ran; echo '{"status":"ok","result":"weak"}'
+else echo '{"status":"error","error":"not mended"}'; fi
+"""
+SLOW = """\
+echo $$ > ROOT/pid
+echo up > ROOT/up
+exec sleep 60
+"""
+
+
+def furnish(house: House) -> House:
+    """Put the pipelines and their plugins into a house."""
+    house.write("config.yaml", CONFIG)
+    root = str(house.root)
+    for name, script in (("mark", MARK), ("flaky", FLAKY), ("slow", SLOW)):
+        house.plugin(name, script.replace("ROOT", root), protocol=2, commands="poll, handle")
+    os.mkfifo(house.root / "up")
+    return house
+
+
+def is_up(house: House) -> int:
+    """Wait until the slow plugin runs; its process id."""
+    with (house.root / "up").open() as pipe:
+        assert pipe.read() == "up\n"
+    return int((house.root / "pid").read_text())
+
+
+def ran(house: House) -> list[str]:
+    path = house.root / "ran"
+    return path.read_text().split() if path.exists() else []
+
+
+def steps(house: House, job_id: str) -> dict[str, dict[str, Any]]:
+    """The graph of a job, by step."""
+    nodes = house("job", "inspect", job_id, "--json").json["graph"]
+    return {node["step"]: node for node in nodes}
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def eventually(check: Any) -> Any:
+    """What `check` answers once that is true."""
+    give_up = time.monotonic() + PATIENCE
+    while not (found := check()):
+        assert time.monotonic() < give_up, "it never came true"
+        time.sleep(0.02)
+    return found

@@ -1,0 +1,201 @@
+"""Pipelines from the command line: drawn, run, and only thought of."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.cli.flows import alive, furnish, is_up, ran, steps
+from tests.cli.running import House, end, until
+
+
+@pytest.fixture
+def flow(house: House) -> House:
+    return furnish(house)
+
+
+def snapshot(flow: House) -> object:
+    """All that the ledger tells of jobs, and the plugins' state."""
+    ledger = apsw.Connection(str(flow.state / "state.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    tables = ("job_queue", "job_log", "event_context", "scopes", "plugin_state", "notices")
+    return {table: list(ledger.execute(f"SELECT * FROM {table}")) for table in tables}
+
+
+class TestLooking:
+    def test_list(self, flow: House) -> None:
+        rows = flow("pipeline", "list", "--json").json["pipelines"]
+        assert [row["name"] for row in rows] == ["chain", "fan", "picky", "slowly", "wide"]
+        out = flow("pipeline", "list").out
+        assert "on mark.done, if payload.never exists" in out
+        assert not flow.state.exists()
+
+    def test_show(self, flow: House) -> None:
+        out = flow("pipeline", "show", "fan").out
+        assert "├─ wide: split" in out
+        assert "mode:       async" in out
+        steps = flow("pipeline", "show", "fan", "--json").json["steps"]
+        assert [step["step"] for step in steps] == [
+            "first",
+            "wide",
+            "wide.0.good",
+            "wide.1.weak",
+            "last",
+        ]
+        assert steps[0]["baggage"] == {"run.who": "payload.who"}
+        unknown = flow("pipeline", "show", "fun", "--json")
+        assert (unknown.code, unknown.json["code"]) == (1, "not_found")
+
+    def test_visualize(self, flow: House) -> None:
+        assert flow("pipeline", "visualize", "fan").out.startswith("flowchart TD\n")
+        assert flow("pipeline", "visualize", "fan", "--text").out.startswith("fan (on fan.go)\n")
+        assert "flowchart" in flow("pipeline", "visualize", "fan", "--json").json["drawing"]
+
+
+class TestRun:
+    def test_without_a_gateway(self, flow: House) -> None:
+        done = flow("pipeline", "run", "fan", "--json")
+        assert (done.code, done.json["code"]) == (1, "not_running")
+        assert "pipeline dry-run" in done.json["error"]
+
+    def test_it_waits_and_tells_each_step(self, flow: House) -> None:
+        flow.write("mended", "")
+        with flow.gateway():
+            done = flow("pipeline", "run", "fan", "--payload", '{"who": 1}', "-v")
+            assert done.code == 0
+            assert done.out.startswith("fan succeeded in ")
+            for step in ("first: mark", "good wide.0.good: mark", "weak wide.1.weak: flaky"):
+                assert f"{step}.handle succeeded in" in done.err
+            assert done.err.rstrip().splitlines()[-1].startswith("last: mark.handle succeeded")
+            synchronous = flow("pipeline", "run", "chain", "--payload", '{"go": 1, "name": "x"}')
+            assert synchronous.out.splitlines()[1] == "two"
+
+    def test_failure_timeout_and_async(self, flow: House) -> None:
+        with flow.gateway():
+            failed = flow("pipeline", "run", "fan", "--payload", '{"who": 1}')
+            assert failed.code == 1
+            assert "wide.1.weak: not mended (job" in failed.out
+            late = flow("pipeline", "run", "slowly", "--timeout", "200ms", "--json")
+            assert (late.code, late.json["status"]) == (1, "open")
+            pid = is_up(flow)
+            assert flow("job", "cancel", late.json["job_id"]).code == 0
+            assert not alive(pid)
+            started = flow("pipeline", "run", "wide", "--async", "--json")
+            assert started.json["status"] == "queued"
+            assert flow("pipeline", "run", "nope", "--json").json["code"] == "not_found"
+
+    def test_a_first_step_that_is_deduplicated(self, flow: House) -> None:
+        line = ("pipeline", "run", "chain", "--payload", '{"name": "x"}', "--dedupe-key", "k")
+        with flow.gateway():
+            assert flow(*line).code == 0
+            again = flow(*line, "--json")
+            assert (again.code, again.json["status"]) == (0, "skipped")
+            assert again.json["reason"].startswith("deduplicated: job ")
+            told = flow("job", "why", again.json["instance_id"]).out
+            assert "an instance of pipeline chain, skipped" in told
+
+    def test_only_thought_of(self, flow: House) -> None:
+        done = flow("pipeline", "run", "fan", "--payload", '{"who": 1}', "--dry-run", "--json")
+        assert done.json["first"][0]["baggage_added"] == {"run": {"who": 1}}
+        assert not flow.state.exists()
+
+
+class TestDryRun:
+    def test_a_switch_is_judged_and_leads_on(self, flow: House) -> None:
+        for given, path in (('{"go": true}', ["one__switch", "one"]), ("{}", ["one__switch"])):
+            plan = flow("pipeline", "dry-run", "chain", "--payload", given, "--json").json
+            known = [item["step"] for item in plan["first"] if "fails" not in item]
+            assert known == path
+        (fails,) = [item for item in plan["first"] if "fails" in item]
+        assert (fails["step"], fails["fails"]) == ("two", "with: payload.name does not exist")
+
+    def test_payload_context_and_resolution(self, flow: House) -> None:
+        given = flow.write("given.json", '{"who": "ann"}')
+        done = flow("pipeline", "dry-run", "fan", "--payload", f"@{given}", "-v")
+        assert done.code == 0
+        assert "first: mark.handle" in done.out
+        assert '"who": "ann"' in done.out
+        assert "wide: split; good -> wide.0.good; weak -> wide.1.weak; join -> last" in done.err
+        assert "first: baggage adds run = {" in done.err
+        assert f"at {flow.root}/config.yaml:" in done.err
+        both = flow("pipeline", "dry-run", "wide", "--json").json["first"]
+        assert [item["branch"] for item in both] == ["0", "1"]
+
+    def test_wrong_usage(self, flow: House) -> None:
+        assert flow("pipeline", "dry-run", "fan", "--step", "first").code == 2
+        assert flow("pipeline", "dry-run", "fan", "--payload", "{").code == 2
+        assert flow("pipeline", "dry-run", "nope").code == 1
+
+    @pytest.mark.parametrize("running", [True, False], ids=["gateway", "alone"])
+    def test_a_step_runs_in_a_sandbox_and_nothing_is_committed(
+        self, flow: House, running: bool
+    ) -> None:
+        gateway = flow.start("system", "start")
+        try:
+            until(gateway, '"message":"ready"')
+            root = flow("pipeline", "run", "fan", "--payload", '{"who": 1}', "--json").json[
+                "job_id"
+            ]
+            good = steps(flow, root)["wide.0.good"]["job_id"]
+            if not running:
+                end(gateway)
+            workspace = flow.state / "workspaces" / good
+            workspace.joinpath("extra").write_text("kept")
+            before, count = snapshot(flow), len(ran(flow))
+            line = ("pipeline", "dry-run", "fan", "--step", "wide.0.good", "--job", root)
+            done = flow(*line, "--json").json
+            assert snapshot(flow) == before
+            assert len(ran(flow)) == count + 1
+        finally:
+            end(gateway)
+        assert done["status"] == "succeeded"
+        assert done["state_updates"] == {"last": "wide.0.good"}
+        assert done["request"]["event"]["payload"]["result"] == "first"
+        assert done["request"]["context"]["run"] == {"who": 1}
+        assert done["sandbox"]["cloned_from"] == str(workspace)
+        assert done["sandbox"]["files"]["changed"] == ["trail"]
+        assert done["goes_to"] == []
+        assert (workspace / "trail").read_text().split() == ["first", "wide.0.good"]
+        assert not Path(done["sandbox"]["directory"]).exists()
+
+    def test_where_its_events_would_go(self, flow: House) -> None:
+        with flow.gateway():
+            root = flow("pipeline", "run", "fan", "--payload", '{"who": 1}', "--json").json[
+                "job_id"
+            ]
+        done = flow("pipeline", "dry-run", "fan", "--step", "first", "--job", root, "-v")
+        assert done.code == 0
+        assert "would go to mark.handle, step wide.0.good of fan" in done.out
+        assert "would go to flaky.handle, step wide.1.weak of fan" in done.out
+        assert "cloned from" in done.err
+        weak = flow("pipeline", "dry-run", "fan", "--step", "wide.1.weak", "--job", root, "--json")
+        assert (weak.code, weak.json["error"]) == (1, "not mended")
+        missing = flow("pipeline", "dry-run", "fan", "--step", "last", "--job", root, "--json")
+        assert (missing.code, missing.json["code"]) == (1, "not_found")
+        none = flow("pipeline", "dry-run", "fan", "--step", "nope", "--job", root, "--json")
+        assert "its steps: first" in none.json["error"]
+
+    def test_a_switch_of_a_job_is_judged_again(self, flow: House) -> None:
+        with flow.gateway():
+            given = json.dumps({"go": False, "name": "x"})
+            root = flow("pipeline", "run", "chain", "--payload", given, "--json").json["job_id"]
+        line = ("pipeline", "dry-run", "chain", "--step", "one__switch", "--job", root)
+        assert flow(*line, "--json").json["matched"] is False
+        assert "matched False" in flow(*line).out
+
+    @pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+    def test_interrupted_it_leaves_nothing(
+        self, flow: House, how: signal.Signals, code: int
+    ) -> None:
+        with flow.gateway():
+            job = flow("pipeline", "run", "slowly", "--async", "--json").json["job_id"]
+            is_up(flow)
+            assert flow("job", "cancel", job).code == 0
+        trial = flow.start("pipeline", "dry-run", "slowly", "--step", "wait", "--job", job)
+        pid = is_up(flow)
+        assert end(trial, how) == code
+        assert not alive(pid)
+        assert not (flow.state / "sandbox").exists()

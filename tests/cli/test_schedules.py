@@ -1,0 +1,185 @@
+"""Schedules, breakers and reload from the command line."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from tests.cli.flows import eventually
+from tests.cli.running import House, end, until
+
+CONFIG = """\
+service: {shutdown_grace: 0s, tick_interval: 1s}
+state: {path: ./data/state.db}
+plugin_roots: [./plugins]
+plugins:
+  hello:
+    schedules:
+      - {id: often, every: 200ms}
+      - {id: nine, cron: "0 9 * * *", timezone: America/New_York, command: health}
+  bad:
+    retry: {max_attempts: 1}
+    circuit_breaker: {threshold: 2, reset_after: 1h}
+    schedules: [{id: fast, every: 100ms}]
+  ghost:
+    schedules: [{every: 1h}]
+"""
+
+
+@pytest.fixture
+def timed(house: House) -> House:
+    house.write("config.yaml", CONFIG)
+    house.plugin("ghost", "exit 1")
+    (house.root / "plugins/ghost/run.sh").chmod(0o600)
+    return house
+
+
+def state_of(timed: House, name: str) -> dict[str, object]:
+    rows = timed("schedule", "list", "--json").json["schedules"]
+    return {f"{row['plugin']}/{row['schedule']}": row for row in rows}[name]
+
+
+class TestBeforeAnyLedger:
+    def test_the_coming_fires_over_a_change_of_the_clocks(self, timed: House) -> None:
+        fires = timed("schedule", "next", "hello/nine", "--count", "366", "--json").json["fires"]
+        assert len(fires) == 366
+        assert {fire["local"][11:19] for fire in fires} == {"09:00:00"}
+        assert {fire["zone"] for fire in fires} == {
+            "America/New_York (EST)",
+            "America/New_York (EDT)",
+        }
+        assert {fire["fires_at"][11:13] for fire in fires} == {"13", "14"}
+        assert [fire["fires_at"] for fire in fires] == sorted({f["fires_at"] for f in fires})
+        assert not timed.state.exists()
+
+    def test_all_entries_of_a_plugin_together(self, timed: House) -> None:
+        fires = timed("schedule", "next", "hello", "--json").json["fires"]
+        assert len(fires) == 20
+        assert fires[0]["schedule"] == "hello/often"
+        assert "America/New_York" in timed("schedule", "next", "hello/nine").out
+
+    def test_list_says_why_not(self, timed: House) -> None:
+        assert state_of(timed, "ghost/default")["state"] == "refused"
+        assert "ghost/default" in timed("schedule").out
+
+    def test_pause_before_any_start(self, timed: House) -> None:
+        dry = timed("schedule", "pause", "hello/often", "--dry-run")
+        assert dry.out == "hello/often would be paused (it was active)\n"
+        assert not timed.state.exists()
+        assert timed("schedule", "pause", "hello/often").code == 0
+        row = state_of(timed, "hello/often")
+        assert (row["state"], row["next_run"]) == ("paused", None)
+        assert "an operator paused it" in timed("schedule", "next", "hello/often").out
+        assert timed("schedule", "resume", "hello/often").code == 0
+        assert state_of(timed, "hello/often")["state"] == "active"
+
+    def test_names(self, timed: House) -> None:
+        assert timed("schedule", "next", "nope", "--json").json["code"] == "not_found"
+        assert timed("schedule", "explain", "nope", "--json").json["code"] == "not_found"
+        several = timed("schedule", "pause", "hello", "--json")
+        assert (several.code, several.json["code"]) == (2, "usage")
+        assert timed("schedule", "next", "hello", "--count", "0").code == 2
+        assert timed("schedule", "pause", "bad", "--dry-run").code == 0
+
+
+def test_a_paused_entry_does_not_fire_and_says_so(timed: House) -> None:
+    with timed.gateway():
+        eventually(lambda: state_of(timed, "hello/often")["last_success"])
+        assert timed("schedule", "pause", "hello/often").code == 0
+        eventually(lambda: _unfired(timed, "paused"))
+        fired = state_of(timed, "hello/often")["last_fire"]
+        time.sleep(0.5)
+        assert state_of(timed, "hello/often")["last_fire"] == fired
+        assert timed("schedule", "resume", "hello/often").code == 0
+        eventually(lambda: state_of(timed, "hello/often")["last_fire"] != fired)
+        running = timed("schedule", "explain", "hello/often", "--json").json["slots"]
+    assert "an operator had paused it" in timed("schedule", "explain", "hello").out
+    alone = timed("schedule", "explain", "hello/often", "--since", "1h", "--json").json["slots"]
+    assert [slot["slot"] for slot in alone][: len(running)] == [s["slot"] for s in running]
+    fired_slots = [slot for slot in alone if slot["fired"]]
+    assert fired_slots
+    assert fired_slots[0]["status"] == "succeeded"
+
+
+def _unfired(timed: House, reason: str) -> bool:
+    slots = timed("schedule", "explain", "hello/often", "--json").json["slots"]
+    return any(slot["reason"] == reason for slot in slots)
+
+
+def test_a_breaker_opens_is_shown_and_reset(timed: House) -> None:
+    with timed.gateway():
+        eventually(lambda: state_of(timed, "bad/fast")["state"] == "breaker_open")
+        page = timed("system", "breaker", "bad", "--json").json
+        (row,) = page["breakers"]
+        assert (row["state"], row["failure_count"]) == ("open", 2)
+        assert page["transitions"][0]["reason"] == "failure_threshold"
+        assert (
+            "poll  closed -> open  failure_threshold, 2 failures"
+            in timed("system", "breaker", "bad").out
+        )
+        assert "breaker.open  plugin=bad command=poll" in timed("logs", "bad").out
+        assert "breaker" not in timed("logs", "hello").out
+        assert timed("schedule", "pause", "bad/fast").code == 0
+        dry = timed("reset", "bad", "--dry-run", "--json").json
+        assert (dry["closed"], dry["dry_run"]) == (["poll"], True)
+        assert timed("system", "breaker", "bad", "--json").json["breakers"] == [row]
+    done = timed("system", "reset", "bad")
+    assert done.out == "bad: closed the breaker of poll\n"
+    assert timed("system", "breaker", "bad", "--json").json["breakers"][0]["state"] == "closed"
+    assert timed("system", "reset", "bad").out == "bad: no breaker was open\n"
+    assert timed("system", "breaker", "nope", "--json").json["code"] == "not_found"
+    quiet = timed("system", "breaker", "hello", "--json").json["breakers"]
+    assert {row["command"]: row["state"] for row in quiet} == {"poll": "closed", "health": "closed"}
+
+
+class TestReload:
+    def test_without_a_gateway(self, timed: House) -> None:
+        for line in (("reload",), ("system", "reload"), ("reload", "--dry-run")):
+            done = timed(*line, "--json")
+            assert (done.code, done.json["code"]) == (1, "not_running")
+
+    def test_what_it_would_bring_and_what_it_refuses(self, timed: House) -> None:
+        with timed.gateway():
+            timed.plugin("fresh", "exit 1")
+            config = CONFIG.replace("plugins:\n", "plugins:\n  fresh: {}\n").replace("1h}]", "2h}]")
+            timed.write("config.yaml", config)
+            plan = timed("reload", "--dry-run", "--json").json
+            assert plan["changes"]["plugins"] == {
+                "added": ["fresh"],
+                "removed": [],
+                "changed": ["ghost"],
+            }
+            assert "ghost" in plan["refused"]
+            assert "would be reloaded" in timed("reload", "--dry-run").out
+            names = [row["name"] for row in timed("plugins", "--json").json["plugins"]]
+            assert "fresh" not in names
+            timed.write(
+                "config.yaml", config.replace("shutdown_grace", "max_workers: 7, shutdown_grace")
+            )
+            for line in (("reload", "--dry-run"), ("reload",)):
+                refused = timed(*line, "--json")
+                assert (refused.code, refused.json["code"]) == (78, "config_invalid")
+                assert "max_workers" in refused.json["error"]
+            timed.write("config.yaml", config)
+            assert timed("reload").out.endswith("reloaded\n")
+            assert "fresh" in timed("plugins").out
+
+
+def test_logs_follow_what_happens(timed: House) -> None:
+    timed.write("config.yaml", CONFIG.replace("every: 200ms", "every: 1h"))
+    with timed.gateway():
+        eventually(lambda: state_of(timed, "hello/often")["last_success"])
+        follower = timed.start("logs", "hello", "-f")
+        try:
+            assert follower.stdout is not None
+            assert "hello" in follower.stdout.readline()
+            job = timed("run", "hello", "--json").json["job_id"]
+            told = until(follower, f"attempt 1, job {job}")
+            assert "job.queued" in told
+            assert "bad" not in told
+        finally:
+            assert end(follower, signal.SIGINT) == 130
+    alone = timed("logs", "-f")
+    assert (alone.code, "nothing follows" in alone.err) == (1, True)

@@ -1,0 +1,144 @@
+"""Lives of a gateway: started, used over its socket, killed."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.http.client import Client
+from tests.runtime.site import Site
+
+DRIVER = Path(__file__).with_name("driver.py")
+WAIT = 40.0
+
+
+class Life:
+    """One process; its log is read as it is written."""
+
+    def __init__(self, site: Site, failpoint: str | None = None) -> None:
+        site.write()
+        env = {**site.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        if "PYTHONPATH" in os.environ:
+            env["PYTHONPATH"] = os.environ["PYTHONPATH"]
+        if failpoint is not None:
+            env["DUCTILE_FAILPOINT"] = failpoint
+        self.process = subprocess.Popen(
+            [sys.executable, str(DRIVER), str(site.folder)],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.client = Client(site.state / "ductile.sock", timeout=WAIT)
+        self.lines: list[dict[str, Any]] = []
+        self._news = threading.Condition()
+        self._ended = False
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self._errors = b""
+        self._drain = threading.Thread(target=self._read_errors, daemon=True)
+        self._drain.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._news:
+                try:
+                    self.lines.append(json.loads(line))
+                except ValueError:
+                    self.lines.append({"message": line.decode("utf-8", "replace")})
+                self._news.notify_all()
+        with self._news:
+            self._ended = True
+            self._news.notify_all()
+
+    def _read_errors(self) -> None:
+        assert self.process.stderr is not None
+        self._errors = self.process.stderr.read()
+
+    def said(self, message: str, seconds: float = WAIT) -> dict[str, Any]:
+        """The first log line with this message, written or still to come."""
+
+        def found() -> dict[str, Any] | None:
+            return next((line for line in self.lines if line.get("message") == message), None)
+
+        with self._news:
+            self._news.wait_for(lambda: found() or self._ended, seconds)
+            line = found()
+        assert line is not None, (message, self.lines[-5:], self.process.poll(), self._errors)
+        return line
+
+    def ready(self) -> Life:
+        self.said("ready")
+        return self
+
+    def put(self, plugin: str = "work", **body: Any) -> str:
+        answer = self.client.post(f"/plugin/{plugin}/poll", body)
+        assert answer.status == 202, answer.body
+        return str(answer.json["job_id"])
+
+    def kill(self) -> None:
+        """As a power cut would; waits until it is gone, not until its runner is."""
+        self.process.kill()
+        self.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, seconds: float = WAIT) -> int:
+        """Its exit code, once it has ended."""
+        handle = os.pidfd_open(self.process.pid)
+        try:
+            ended = bool(select.select([handle], [], [], seconds)[0])
+        finally:
+            os.close(handle)
+        assert ended, (self.lines[-5:], self._errors)
+        code = self.process.wait()
+        self._reader.join(10)
+        self._drain.join(10)
+        return code
+
+    def end(self) -> None:
+        """Whatever state it is in."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join(10)
+        self._drain.join(10)
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+class Producer:
+    """Puts jobs until the gateway is gone, and knows which it was promised."""
+
+    def __init__(self, life: Life, most: int = 200) -> None:
+        self.accepted: list[str] = []
+        self._life, self._most = life, most
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+
+    def _work(self) -> None:
+        give_up = time.monotonic() + WAIT
+        while len(self.accepted) < self._most and time.monotonic() < give_up:
+            try:
+                self.accepted.append(self._life.put())
+            except (OSError, http.client.HTTPException):
+                if self._life.process.poll() is not None:
+                    return
+                # Not listening yet.
+                time.sleep(0.005)
+
+    def stop(self) -> list[str]:
+        self._thread.join(WAIT)
+        return self.accepted

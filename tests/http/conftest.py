@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from ductile.http.app import local_app
+from ductile.http.server import Door, HttpServer, bind_local
+from tests.http.client import Client
+from tests.runtime.site import Running, Site
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    folder = Path(tempfile.mkdtemp(prefix="dt-"))
+    site = Site(folder)
+    yield site
+    site.close()
+    left = site.alive()
+    shutil.rmtree(folder, ignore_errors=True)
+    assert left == []
+
+
+class Served:
+    def __init__(self, house: Running, client: Client) -> None:
+        self.house, self.client = house, client
+        self.get, self.post = client.get, client.post
+
+
+@pytest.fixture
+def serve(site: Site) -> Iterator[Callable[[], Served]]:
+    """Start the gateway and its local socket on what the test has written."""
+    with ExitStack() as stack:
+
+        def serve() -> Served:
+            house = stack.enter_context(site.running())
+            path = house.gateway.socket_path
+            server = HttpServer([Door("local", local_app(house.gateway), bind_local(path))])
+            server.start()
+            stack.callback(server.stop)
+            return Served(house, Client(path))
+
+        yield serve

@@ -1,0 +1,127 @@
+"""What agents and operators read: OpenAPI, skills, the configuration, analytics, metrics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from ductile.http.app import ENDPOINTS
+from tests.http.doors import ADMIN, CONFIG, ECHO, NOTHING, House, opened
+
+PIPELINES = """\
+pipelines:
+  - name: sum
+    on: thing.made
+    from_plugin: echo
+    if: {path: payload.kind, op: eq, value: x}
+    steps: [{uses: echo.peek}]
+"""
+
+
+@pytest.fixture(scope="module")
+def house() -> Iterator[House]:
+    with opened(CONFIG + PIPELINES, working=False) as house:
+        yield house
+
+
+def test_the_document_has_every_route(house: House) -> None:
+    document = house.ask("GET", "/openapi.json", token=NOTHING).json
+    assert document["openapi"] == "3.1.0"
+    for endpoint in ENDPOINTS:
+        operation = document["paths"][endpoint.path][endpoint.method.lower()]
+        named = {p["name"] for p in operation["parameters"] if p["in"] == "path"}
+        assert named == set(re.findall(r"\{(\w+)\}", endpoint.path))
+        assert bool(operation.get("security")) is (endpoint.scope is not None)
+    ids = [o["operationId"] for path in document["paths"].values() for o in path.values()]
+    assert len(ids) == len(set(ids))
+
+
+def test_a_plugin_and_its_document(house: House) -> None:
+    page = house.ask("GET", "/plugin/echo", token=NOTHING).json
+    assert page["state"] == "ready"
+    peek = next(c for c in page["commands"] if c["name"] == "peek")
+    assert peek["type"] == "read"
+    assert peek["input_schema"]["properties"] == {"url": {"type": "string"}}
+    document = house.ask("GET", "/plugin/echo/openapi.json").json
+    assert document["paths"]["/plugin/echo/peek"]["post"]["x-scope"] == "plugin:ro"
+    assert house.ask("GET", "/plugin/none").status == 404
+    assert house.ask("GET", "/plugin/none/openapi.json").status == 404
+
+
+def test_skills_are_commands_and_pipelines(house: House) -> None:
+    skills = {s["name"]: s for s in house.ask("GET", "/skills", token=NOTHING).json["skills"]}
+    assert set(skills) == {"echo.poll", "echo.peek", "echo.handle", "sum"}
+    assert skills["sum"]["path"] == "/pipeline/sum"
+    page = house.ask("GET", "/.well-known/ai-plugin.json", token=NOTHING).json
+    assert page["api"]["url"] == "/openapi.json"
+
+
+def test_the_configuration_is_shown_without_secrets(house: House) -> None:
+    answer = house.ask("GET", "/config/view")
+    assert ADMIN.encode() not in answer.raw
+    compiled = answer.json["compiled_routes"]["sum"]
+    assert compiled["source"]["source_plugin"] == "echo"
+    assert compiled["source"]["event_type"] == "thing.made"
+    assert "payload.kind eq" in compiled["if"]
+    assert answer.json["config"]["api"]["auth"]["tokens"][0]["token"] == "[REDACTED]"
+
+
+def test_many_jobs_at_once() -> None:
+    with opened(working=False) as own:
+        ids = [own.ask("POST", "/plugin/echo/poll", "{}").json["job_id"] for _ in range(3)]
+        own.ask("POST", "/plugin/echo/peek", "{}")
+        queue = own.ask("GET", "/analytics/queue").json
+        assert (queue["queued"], queue["running"]) == (4, 0)
+        assert queue["plugins"][0]["oldest_seconds"] >= 0
+        which = {"filter": {"plugin": "echo", "command": "poll"}}
+        planned = own.ask("POST", "/jobs/cancel", {**which, "dry_run": True}).json
+        assert planned["jobs"] == ids
+        assert own.ask("POST", "/jobs/cancel", {**which, "limit": 2}).json["more"] is True
+        assert own.ask("POST", "/jobs/cancel", which).json["jobs"] == ids[2:]
+        assert own.ask("GET", "/analytics/queue").json["queued"] == 1
+        retried = own.ask("POST", "/jobs/retry", {"filter": {"status": "dead"}}).json
+        assert retried["count"] == 3
+        summary = own.ask("GET", "/analytics/summary?window=1h").json
+        assert summary["plugins"][0]["plugin"] == "echo"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"filter": {}},
+        {"filter": {"plugins": "echo"}},
+        {"filter": {"plugin": 1}},
+        {"filter": {"before": "yesterday"}},
+        {"filter": {"plugin": "echo"}, "limit": 0},
+        {"filter": {"plugin": "echo"}, "limit": "1"},
+    ],
+)
+def test_a_filter_that_is_none_acts_on_nothing(house: House, body: dict[str, object]) -> None:
+    assert house.ask("POST", "/jobs/cancel", body).status == 400
+    assert house.ask("GET", "/analytics/summary?window=x").status == 400
+    assert house.ask("GET", "/analytics/summary?window=99999999w").status == 400
+
+
+def test_metrics_have_bounded_labels(house: House) -> None:
+    house.ask("POST", "/plugin/echo/poll", "{}")
+    for number in range(5):
+        house.ask("GET", f"/job/{number}")
+    answer = house.ask("GET", "/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    text = answer.raw.decode()
+    assert re.search(r'^ductile_queue_jobs\{plugin="echo",status="queued"\} \d+$', text, re.M)
+    assert 'route="/job/{job_id}",status="404"} 5' in text
+    assert re.search(r'^ductile_notices_total\{type="job.queued"\} [1-9]', text, re.M)
+    assert re.search(r"^ductile_store_commits_total [1-9]", text, re.M)
+    for line in text.splitlines():
+        assert re.fullmatch(r"# (HELP|TYPE) .*|ductile_\w+(\{.*\})? [0-9.e+-]+", line), line
+
+
+def test_metrics_are_open_where_the_config_says_so(house: House) -> None:
+    assert house.ask("GET", "/metrics", token=None).status == 401
+    with opened(CONFIG + "  metrics: public\n", plugins={"echo": ECHO}, working=False) as own:
+        assert own.ask("GET", "/metrics", token=None).status == 200
+        assert own.ask("GET", "/jobs", token=None).status == 401

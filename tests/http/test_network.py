@@ -1,0 +1,143 @@
+"""A hostile network: slow, large and broken requests, and others who do not notice."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+
+import pytest
+
+from ductile.errors import Refused
+from ductile.http import protocol
+from ductile.http.server import bind_tcp
+from tests.http.doors import ADMIN, House, opened, read_all
+
+AUTH = f"Authorization: Bearer {ADMIN}\r\n"
+
+
+@pytest.fixture(scope="module")
+def house() -> Iterator[House]:
+    with opened(working=False) as house:
+        yield house
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "HEAD_WITHIN", 0.05)
+    monkeypatch.setattr(protocol, "BODY_WITHIN", 0.05)
+
+
+def said(house: House, *parts: str | bytes, door: str = "api") -> bytes:
+    """What comes back until the connection is closed."""
+    with house.connect(door) as raw:
+        for part in parts:
+            raw.sendall(part if isinstance(part, bytes) else part.encode())
+        return read_all(raw)
+
+
+def pour(raw: socket.socket) -> None:
+    for _ in range(10_000):
+        raw.sendall(b"x" * 65536)
+
+
+@pytest.mark.usefixtures("hurried")
+@pytest.mark.parametrize("sent", ["", "GET /jobs HT", "GET / HTTP/1.1\r\nHost: localhost\r\nX: "])
+def test_a_head_that_does_not_end_is_cut_off(house: House, sent: str) -> None:
+    assert said(house, sent).startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.usefixtures("hurried")
+def test_a_body_that_does_not_end_is_cut_off(house: House) -> None:
+    head = f"POST /plugin/echo/poll HTTP/1.1\r\nHost: localhost\r\n{AUTH}Content-Length: 9\r\n\r\n"
+    assert said(house, head, "{").startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.usefixtures("hurried")
+def test_a_body_that_does_not_end_after_its_refusal_is_cut_off(house: House) -> None:
+    head = "POST /plugin/echo/poll HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
+    assert said(house, head, "{").startswith(b"HTTP/1.1 401 ")
+
+
+def test_a_refused_body_is_not_read_for_ever(house: House) -> None:
+    head = "POST /plugin/echo/poll HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n"
+    with house.connect() as raw:
+        raw.sendall(head.encode())
+        assert raw.recv(100).startswith(b"HTTP/1.1 401 ")
+        with pytest.raises(OSError, match=r"reset|pipe"):
+            pour(raw)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["X: " + "x" * 40_000, "\r\n".join(f"X-{n}: {n}" for n in range(101)), f"X-{'x' * 40_000}: 1"],
+)
+def test_heads_are_bounded(house: House, line: str) -> None:
+    answer = said(house, f"GET / HTTP/1.1\r\nHost: localhost\r\n{line}\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 431 ")
+
+
+def test_urls_are_bounded(house: House) -> None:
+    assert b"HTTP/1.1 4" in said(house, f"GET /{'x' * 40_000} HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+
+def test_a_header_that_never_ends_is_cut_off_while_it_comes(house: House) -> None:
+    with house.connect() as raw:
+        raw.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
+        with pytest.raises(OSError, match=r"reset|pipe"):
+            pour(raw)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_bodies_are_bounded_while_they_stream(house: House, chunked: bool) -> None:
+    head = f"POST /plugin/echo/poll HTTP/1.1\r\nHost: localhost\r\n{AUTH}"
+    size = 1024 * 1024 + 1
+    with house.connect() as raw:
+        if chunked:
+            raw.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+            raw.sendall((b"10000\r\n" + b" " * 65536 + b"\r\n") * 17)
+        else:
+            raw.sendall(f"{head}Content-Length: {size}\r\n\r\n".encode() + b" " * size)
+        assert raw.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "hello\r\n\r\n",
+        "GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        "POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+)
+def test_what_is_no_request_is_refused_in_the_shape_of_all_errors(house: House, sent: str) -> None:
+    answer = said(house, sent.encode("latin-1"))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b'"code":"bad_request"' in answer
+
+
+def test_slow_clients_delay_nobody(house: House) -> None:
+    with ExitStack() as stack:
+        for _ in range(200):
+            raw = stack.enter_context(house.connect())
+            raw.sendall(b"GET /jobs HTTP/1.1\r\nHost: local")
+        assert house.ask("GET", "/jobs").status == 200
+
+
+def test_connections_are_bounded(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "MOST_CONNECTIONS", 1)
+    with house.connect() as first, house.connect() as second:
+        first.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert first.recv(100).startswith(b"HTTP/1.1 200")
+        with suppress(OSError):
+            second.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert read_all(second) == b""
+
+
+def test_an_address_in_use_is_refused() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(Refused, match="cannot listen on"),
+    ):
+        bind_tcp(taken.getsockname())

@@ -1,0 +1,181 @@
+"""Pipelines over HTTP: the synchronous bridge, and waiting for an instance without polling."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from ductile.cli.client import Client, Said
+from tests.cli.conftest import house  # noqa: F401 - a fixture
+from tests.cli.flows import eventually, furnish, is_up, ran
+from tests.cli.running import House
+
+Request = pytest.FixtureRequest
+
+
+@pytest.fixture
+def flow(request: Request) -> House:
+    flow: House = furnish(request.getfixturevalue("house"))
+    config = (flow.root / "config.yaml").read_text()
+    flow.write("config.yaml", f"{config}api: {{max_concurrent_sync: 1}}\n")
+    return flow
+
+
+@contextmanager
+def answering(flow: House) -> Iterator[Client]:
+    with flow.gateway():
+        yield Client(flow.state / "ductile.sock")
+
+
+def refusal(client: Client, path: str, body: dict[str, Any]) -> str:
+    with pytest.raises(Said) as refused:
+        client.post(path, body)
+    return refused.value.code
+
+
+def call(flow: House, path: str) -> socket.socket:
+    """A POST whose answer nobody has read yet."""
+    caller = socket.socket(socket.AF_UNIX)
+    caller.connect(str(flow.state / "ductile.sock"))
+    caller.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n".encode())
+    return caller
+
+
+def test_a_synchronous_pipeline_answers_with_the_last_steps_response(flow: House) -> None:
+    with answering(flow) as client:
+        answer = client.post("/pipeline/chain", {"payload": {"go": True, "name": "x"}})
+        assert answer.keys() == {"job_id", "status", "duration_ms", "result", "tree"}
+        assert (answer["status"], answer["result"]["result"]) == ("succeeded", "two")
+        first = answer["tree"]
+        assert (first["job_id"], first["step"]) == (answer["job_id"], "one__switch")
+        assert first["children"][0]["children"][0]["step"] == "two"
+        # A last step that its `if` passes over leaves the result to the one before.
+        accepted = client.post("/pipeline/chain?async=true", {"payload": {"name": "x"}})
+        assert accepted["status"] == "queued"
+
+
+def test_the_bridge_breaks_when_the_time_is_up(flow: House) -> None:
+    with answering(flow) as client:
+        began = time.monotonic()
+        answer = client.post("/pipeline/slowly", {})
+        assert 0.25 < time.monotonic() - began < 5
+        assert answer["timeout_exceeded"] is True
+        assert client.get(f"/job/{answer['job_id']}")["status"] == "running"
+        is_up(flow)
+        client.post(f"/job/{answer['job_id']}/cancel", {})
+
+
+def test_no_more_callers_than_allowed_and_one_who_leaves_makes_room(flow: House) -> None:
+    config = (flow.root / "config.yaml").read_text()
+    flow.write("config.yaml", config.replace("timeout: 300ms", "timeout: 60s"))
+    with answering(flow) as client:
+        caller = call(flow, "/pipeline/slowly")
+        is_up(flow)
+        chain = {"payload": {"name": "x"}}
+        assert refusal(client, "/pipeline/chain", chain) == "too_many_synchronous_calls"
+        assert client.post("/pipeline/chain?async=true", chain)["status"] == "queued"
+        caller.close()
+        began = time.monotonic()
+        eventually(lambda: _taken(client, chain))
+        assert time.monotonic() - began < 2
+
+
+def _taken(client: Client, body: dict[str, Any]) -> bool:
+    try:
+        return bool(client.post("/pipeline/chain", body)["status"] == "succeeded")
+    except Said:
+        return False
+
+
+def test_a_synchronous_pipeline_with_several_entries_is_refused(flow: House) -> None:
+    config = (flow.root / "config.yaml").read_text()
+    flow.write(
+        "config.yaml",
+        config.replace("on: wide.go\n", "on: wide.go\n    execution_mode: synchronous\n"),
+    )
+    with answering(flow) as client:
+        assert refusal(client, "/pipeline/wide", {}) == "usage"
+        assert refusal(client, "/pipeline/nope", {}) == "not_found"
+        started = client.post("/pipeline/wide?async=true", {})
+        found = _until_over(client, started["instance_id"])
+        assert (found["status"], len(found["jobs"])) == ("succeeded", 3)
+        assert ran(flow).count("end") == 1
+
+
+def _until_over(client: Client, instance_id: str) -> dict[str, Any]:
+    def look() -> dict[str, Any] | None:
+        found = client.get(f"/pipeline-instance/{instance_id}", wait=5, seen=1000)
+        return found if found["status"] != "open" else None
+
+    found: dict[str, Any] = eventually(look)
+    return found
+
+
+def test_who_waits_for_an_instance_hears_of_each_end(flow: House) -> None:
+    with answering(flow) as client:
+        started = client.post("/pipeline/slowly?async=true", {})
+        path = f"/pipeline-instance/{started['instance_id']}"
+        is_up(flow)
+        heard: list[dict[str, Any]] = []
+        waiter = threading.Thread(
+            target=lambda: heard.append(client.get(path, wait=20, seen=0)), daemon=True
+        )
+        waiter.start()
+        time.sleep(0.3)
+        assert heard == []
+        client.post(f"/job/{started['job_id']}/cancel", {})
+        waiter.join(8)
+        (found,) = heard
+        assert (found["status"], found["jobs"][0]["status"]) == ("failed", "dead")
+        assert client.get(path, wait=20)["status"] == "failed"
+        with pytest.raises(Said, match="no pipeline instance"):
+            client.get("/pipeline-instance/nope")
+        for query in ("wait=x", "wait=-1", "seen=nan"):
+            with pytest.raises(Said) as refused:
+                client.get(f"{path}?{query}")
+            assert refused.value.code == "usage"
+
+
+def test_a_long_chain_is_a_flat_list_and_a_tree_of_bounded_depth(flow: House) -> None:
+    config = (flow.root / "config.yaml").read_text()
+    loop = """\
+  - name: loop
+    on: loop.go
+    max_depth: 90
+    steps:
+      - {id: go, uses: echo, on_events: {turn: [turn]}}
+      - {id: turn, uses: echo, on_events: {turn: [turn]}}
+"""
+    flow.write("config.yaml", config.replace("  - name: picky\n", f"{loop}  - name: picky\n"))
+    flow.plugin(
+        "echo", 'echo \'{"status":"ok","events":[{"type":"turn"}]}\'', commands="poll, handle"
+    )
+    with answering(flow) as client:
+        started = client.post("/pipeline/loop?async=true", {})
+        found = _until_over(client, started["instance_id"])
+        assert found["status"] == "failed"
+        assert found["jobs"][-1]["last_error"] == "step 91 of its pipeline is over max_depth 90"
+        nodes = client.get(f"/job/{started['job_id']}/tree", flat="true")["jobs"]
+        assert [node["depth"] for node in nodes] == list(range(91))
+        node, depth = client.get(f"/job/{started['job_id']}/tree")["tree"], 1
+        while node["children"]:
+            (node,), depth = node["children"], depth + 1
+        assert (depth, node["children_left_out"]) == (60, 1)
+
+
+def test_bodies_that_ask_for_nothing_done(flow: House) -> None:
+    with answering(flow) as client:
+        job = client.post("/plugin/flaky/poll", {})["job_id"]
+        eventually(lambda: client.get(f"/job/{job}")["status"] == "dead")
+        before = json.dumps(client.get(f"/job/{job}"))
+        assert client.post(f"/job/{job}/retry", {"dry_run": True})["dry_run"] is True
+        assert client.post(f"/job/{job}/replay", {"dry_run": True})["replay_of"] == job
+        assert refusal(client, f"/job/{job}/cancel", {"dry_run": True}) == "refused"
+        assert json.dumps(client.get(f"/job/{job}")) == before

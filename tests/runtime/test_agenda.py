@@ -1,0 +1,121 @@
+"""Schedules for people: what comes, what fired, and why something did not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ductile.errors import NotFound
+from ductile.runtime import agenda
+from ductile.store import schedules
+from tests.runtime.clockwork import BAD, HOUR, Clockwork
+
+Make = Callable[..., Clockwork]
+
+
+def listed(work: Clockwork, ledger: Any = "own") -> dict[str, Any]:
+    rows = agenda.listing(
+        work.blueprint(),
+        work.unready,
+        work.ledger if ledger == "own" else ledger,
+        work.clock.now(),
+    )
+    [row] = rows
+    return row
+
+
+def test_an_entry_shows_its_rule_its_next_run_and_its_last(make: Make) -> None:
+    work = make({"every": "5m"})
+    work.run(HOUR)
+    row = listed(work)
+    assert (row["plugin"], row["schedule"], row["command"]) == ("echo", "default", "poll")
+    assert (row["state"], row["reason"]) == ("active", None)
+    assert row["last_fire"] == "2026-02-08T11:00:00.000000Z"
+    assert row["last_success"] == "2026-02-08T11:00:00.000000Z"
+    assert row["next_run"] == "2026-02-08T11:05:00.000000Z"
+
+
+def test_without_a_ledger_the_next_run_is_still_told(make: Make) -> None:
+    row = listed(make({"cron": "5 * * * *"}), ledger=None)
+    assert row["next_run"] == "2026-02-08T10:05:00.000000Z"
+
+
+def test_a_paused_entry_says_so(make: Make) -> None:
+    work = make({"every": "5m"})
+    work.ledger.write(lambda tx: schedules.pause(tx, "echo", "default", paused=True))
+    row = listed(work)
+    assert (row["state"], row["next_run"]) == ("paused", None)
+
+
+def test_a_one_shot_that_has_fired_is_exhausted(make: Make) -> None:
+    work = make({"at": "2026-02-08T10:30:00Z"})
+    work.run(HOUR)
+    row = listed(work)
+    assert (row["state"], row["next_run"]) == ("exhausted", None)
+
+
+def test_an_unready_plugins_entry_says_why(make: Make) -> None:
+    work = make({"every": "5m"})
+    work.unready["echo"] = "its init failed: no luck"
+    row = listed(work)
+    assert (row["state"], row["reason"]) == ("unhealthy", "its init failed: no luck")
+
+
+def test_a_refused_plugins_entry_says_why(make: Make, site) -> None:
+    work = make({"every": "5m"})
+    (site.plugins / "echo" / "run").chmod(0o644)
+    row = listed(work)
+    assert row["state"] == "refused"
+    assert "execut" in row["reason"]
+
+
+def test_an_open_breaker_shows(make: Make) -> None:
+    work = make({"every": "1m"}, circuit_breaker={"threshold": 2})
+    work.run(180, outcome=BAD)
+    row = listed(work)
+    assert row["state"] == "breaker_open"
+    assert "2 failures" in row["reason"]
+
+
+def test_the_coming_fires_are_those_that_then_come(make: Make) -> None:
+    work = make({"cron": "*/20 * * * *", "jitter": "2m"})
+    [schedule] = agenda.find(work.blueprint(), "echo")
+    told = [row["slot"] for row in agenda.coming(schedule, work.ledger, work.clock.now(), 12)]
+    work.run(5 * HOUR)
+    assert work.fires()[:12] == told
+
+
+def test_the_coming_fires_show_the_local_time(make: Make) -> None:
+    work = make({"cron": "0 9 * * *", "timezone": "America/New_York"})
+    [schedule] = agenda.find(work.blueprint(), "echo")
+    rows = list(agenda.coming(schedule, None, work.clock.now(), 40))
+    assert len(rows) == 40
+    assert {row["local"][11:16] for row in rows} == {"09:00"}
+    # Over the spring change the same local hour is another instant.
+    assert {row["fires_at"][11:13] for row in rows} == {"13", "14"}
+
+
+def test_every_slot_of_the_last_day_is_explained(make: Make) -> None:
+    work = make({"cron": "0 * * * *"})
+    work.run(2 * HOUR)
+    work.run(2 * HOUR, outcome=None)
+    [schedule] = agenda.find(work.blueprint(), "echo/default")
+    rows = agenda.explain(schedule, work.ledger, work.clock.now())
+    assert [(row["fired"], row["reason"]) for row in rows] == [
+        (True, None),
+        (True, None),
+        (True, None),
+        (False, "running"),
+    ]
+    later = work.clock.now() + timedelta(days=2)
+    assert agenda.explain(schedule, work.ledger, later) == []
+
+
+@pytest.mark.parametrize("name", ["nosuch", "echo/nosuch", "", "/"])
+def test_what_is_not_there_is_not_found(make: Make, name: str) -> None:
+    work = make({"every": "1h"})
+    with pytest.raises(NotFound):
+        agenda.find(work.blueprint(), name)

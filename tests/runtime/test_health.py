@@ -1,0 +1,118 @@
+"""`health` of every plugin that declares it, side by side."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from ductile.runtime import health, report
+from tests.runtime.site import OK, Running, Site
+
+COMMANDS = ("health", "poll")
+
+
+def checked(house: Running) -> dict[str, health.Checkup]:
+    gateway = house.gateway
+    return health.check_up(gateway.blueprint, gateway.ledger, gateway.clock, gateway.entropy)
+
+
+def test_a_plugin_that_says_ok_is_healthy(site: Site) -> None:
+    site.plugin("echo", OK, commands=COMMANDS)
+    with site.opened() as house:
+        found = checked(house)
+    assert (found["echo"].healthy, found["echo"].detail) == (True, "done")
+
+
+def test_a_plugin_that_declares_no_health_is_not_asked(site: Site) -> None:
+    site.plugin("echo", OK, commands=("poll",))
+    with site.opened() as house:
+        assert checked(house) == {}
+
+
+def test_what_is_wrong_is_told(site: Site) -> None:
+    site.plugin("error", """echo '{"status": "error", "error": "no disk"}'""", commands=COMMANDS)
+    site.plugin("exits", OK + "exit 3", commands=COMMANDS)
+    site.plugin("junk", "echo junk", commands=COMMANDS)
+    site.plugin("slow", "exec sleep 60", commands=COMMANDS, timeouts={"health": "100ms"})
+    site.plugin("gone", "#!/nosuch/interpreter", commands=COMMANDS)
+    with site.opened() as house:
+        found = checked(house)
+    assert not any(checkup.healthy for checkup in found.values())
+    assert found["error"].detail == "no disk"
+    assert "3" in found["exits"].detail
+    assert "JSON" in found["junk"].detail
+    assert "timed" in found["slow"].detail
+    assert "/nosuch/interpreter" in found["gone"].detail
+
+
+def test_plugins_are_asked_side_by_side(site: Site) -> None:
+    """Each waits until all have come: one after the other, none would ever answer."""
+    gate = site.gate()
+    for n in range(4):
+        site.plugin(f"p{n}", gate.script(f"p{n}") + OK, commands=COMMANDS)
+    with site.opened() as house:
+        found: dict[str, Any] = {}
+        thread = threading.Thread(target=lambda: found.update(checked(house)))
+        thread.start()
+        assert {gate.arrived() for _ in range(4)} == {"p0", "p1", "p2", "p3"}
+        gate.open(4)
+        thread.join(30)
+    assert all(checkup.healthy for checkup in found.values())
+    assert len(found) == 4
+
+
+def test_more_plugins_than_slots_are_all_asked(site: Site) -> None:
+    for n in range(health.SIDE_BY_SIDE * 2 + 1):
+        site.plugin(f"p{n}", OK, commands=COMMANDS)
+    with site.opened() as house:
+        assert len(checked(house)) == health.SIDE_BY_SIDE * 2 + 1
+
+
+def test_nothing_of_a_checkup_is_recorded(site: Site) -> None:
+    body = """echo '{"status": "ok", "result": "x", "state_updates": {"n": 1}}'"""
+    site.plugin("echo", body, commands=COMMANDS)
+    with site.opened() as house:
+        checked(house)
+        ledger = house.gateway.ledger
+        assert ledger.read(lambda tx: tx.one("state_of", plugin="echo")) is None
+        assert ledger.read(lambda tx: tx.all("pending_jobs", limit=10)) == []
+
+
+def test_a_checkup_beside_running_jobs_disturbs_neither(site: Site) -> None:
+    gate = site.gate()
+    site.plugin("busy", gate.script() + OK, commands=("poll",))
+    site.plugin("echo", OK, commands=COMMANDS)
+    with site.running() as house:
+        id = house.put("busy")
+        gate.arrived()
+        assert checked(house)["echo"].healthy
+        gate.open()
+        assert house.ended(id)["status"] == "succeeded"
+
+
+def test_secrets_do_not_appear_in_a_checkup(site: Site) -> None:
+    site.environ["SECRET"] = "hunter2hunter2"
+    body = """echo '{"status": "error", "error": "bad token hunter2hunter2"}'"""
+    site.plugin("echo", body, commands=COMMANDS, config={"token": "${SECRET}"})
+    with site.opened() as house:
+        assert "hunter2" not in checked(house)["echo"].detail
+
+
+def test_the_status_page_shows_states_queue_and_last_runs(site: Site) -> None:
+    site.plugin("echo", OK, commands=COMMANDS)
+    site.plugin("off", OK, enabled=False)
+    site.plugin("bad", OK, manifest="config_keys: {required: [url]}\n")
+    with site.running() as house:
+        house.run("echo")
+        gateway = house.gateway
+        page = report.status(gateway.blueprint, gateway.unready, gateway.ledger, checked(house))
+    rows = {row["name"]: row for row in page["plugins"]}
+    assert {name: row["state"] for name, row in rows.items()} == {
+        "echo": "ready",
+        "off": "disabled",
+        "bad": "refused",
+    }
+    assert "url" in rows["bad"]["reason"]
+    assert rows["echo"]["health"]["healthy"] is True
+    assert rows["echo"]["last_run"]["status"] == "succeeded"
+    assert (page["queue_depth"], page["running"]) == (0, 0)

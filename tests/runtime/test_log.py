@@ -1,0 +1,162 @@
+"""Log lines: their shape, and that no trouble with them reaches the work."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from ductile.core.redact import Redactor
+from ductile.runtime.log import configure, logger
+from tests.runtime.site import OK, Site, until
+
+
+class Broken:
+    """A standard output that takes nothing."""
+
+    def __init__(self, error: OSError) -> None:
+        self.buffer = self
+        self._error = error
+
+    def write(self, data: bytes) -> int:
+        raise self._error
+
+    def flush(self) -> None:
+        raise self._error
+
+    def isatty(self) -> bool:
+        return False
+
+
+class Written:
+    def __init__(self, capture: pytest.CaptureFixture[bytes]) -> None:
+        self._capture = capture
+
+    def bytes(self) -> bytes:
+        return self._capture.readouterr().out
+
+    def lines(self) -> list[str]:
+        return self.bytes().decode().split("\n")[:-1]
+
+
+@pytest.fixture
+def out(capsysbinary: pytest.CaptureFixture[bytes]) -> Iterator[Written]:
+    configure("debug", "json", Redactor())
+    yield Written(capsysbinary)
+    configure("info", "json", Redactor())
+
+
+def test_a_line_is_one_json_object_with_the_fields_in_order(out: Written) -> None:
+    logger("worker").info("job succeeded", attempt=1, job_id="j", plugin="echo", none=None)
+    [line] = out.lines()
+    document = json.loads(line)
+    assert list(document) == [
+        "timestamp",
+        "level",
+        "component",
+        "plugin",
+        "job_id",
+        "message",
+        "attempt",
+    ]
+    assert (document["level"], document["component"]) == ("info", "worker")
+    assert document["timestamp"].endswith("Z")
+
+
+@pytest.mark.parametrize(
+    ("level", "shown"),
+    [("debug", 4), ("info", 3), ("warn", 2), ("warning", 2), ("error", 1), ("nonsense", 3)],
+)
+def test_what_is_less_severe_than_the_level_is_left_out(
+    out: Written, level: str, shown: int
+) -> None:
+    configure(level, "json")
+    log = logger("x")
+    log.debug("a"), log.info("b"), log.warning("c"), log.error("d")
+    assert len(out.lines()) == shown
+
+
+def test_a_line_stays_one_line_whatever_it_says(out: Written) -> None:
+    logger("x").info("two\nlines", more="a\r\nb\u2028c")
+    assert out.bytes().count(b"\n") == 1
+
+
+def test_the_readable_form_is_for_people(out: Written) -> None:
+    configure("info", "text")
+    logger("worker").warning("stderr", plugin="echo", stderr="oops")
+    [line] = out.lines()
+    assert "warn" in line
+    assert "plugin=echo stderr=oops" in line
+
+
+def test_a_bug_is_logged_with_its_trace(out: Written) -> None:
+    try:
+        raise ValueError("here")
+    except ValueError as error:
+        logger("x").crash("a request failed", error)
+    assert "ValueError: here" in json.loads(out.lines()[0])["trace"]
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_secrets_are_hidden_in_fields_and_message_and_trace(out: Written, form: str) -> None:
+    configure("debug", form, Redactor(['secret"quoted1']))
+    log = logger("x")
+    log.info('said secret"quoted1', stderr='secret"quoted1')
+    log.crash("bug", ValueError('secret"quoted1'))
+    assert b"quoted1" not in out.bytes()
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["\ud800", b"bytes", sys, {"a": {1, 2}}, float("nan"), 2**80, {1: 2}, ["\udcff"]],
+    ids=["surrogate", "bytes", "module", "set", "nan", "large", "number-key", "file-name"],
+)
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_any_value_can_be_logged(out: Written, value: object, form: str) -> None:
+    """A file name that is no UTF-8 has a lone surrogate; a log line must not end the gateway."""
+    configure("debug", form)
+    logger("x").info("odd", value=value)
+    assert len(out.lines()) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        BrokenPipeError(errno.EPIPE, "Broken pipe"),
+        OSError(errno.EIO, "I/O error"),
+    ],
+    ids=["full", "closed", "io"],
+)
+def test_a_log_that_cannot_be_written_does_not_stop_the_work(
+    site: Site, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    """Whoever read it is gone, or the disk is full: jobs run all the same."""
+    site.settings["service"]["log_level"] = "debug"
+    site.plugin("echo", OK)
+    with site.running() as house:
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", Broken(error))
+            # More than there are workers.
+            for _ in range(5):
+                id = house.put("echo")
+                until(lambda id=id: house.job(id)["status"] == "succeeded", 8)
+        assert house.run("echo")["status"] == "succeeded"
+
+
+def test_a_closed_stdout_does_not_stop_the_work(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = io.TextIOWrapper(io.BytesIO())
+    closed.close()
+    site.settings["service"]["log_level"] = "debug"
+    site.plugin("echo", OK)
+    with site.running() as house, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", closed)
+        for _ in range(5):
+            id = house.put("echo")
+            until(lambda id=id: house.job(id)["status"] == "succeeded", 8)

@@ -1,0 +1,254 @@
+"""The loops around the ledger: they wake, they go on after an error, they stop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ductile.clock import SystemClock, to_text
+from ductile.errors import LedgerBroken, LedgerBusy
+from ductile.model import NewJob, SubmittedBy
+from ductile.runtime.bell import Bell
+from ductile.runtime.blueprint import Blueprint, build
+from ductile.runtime.janitor import PAUSE, Janitor
+from ductile.runtime.loop import Loop
+from ductile.runtime.retries import POLL_SECONDS, Retries
+from ductile.store import jobs, prune
+from ductile.store.sqlite import SqliteLedger
+from tests.conftest import FakeClock
+from tests.runtime.site import Site
+
+WAIT = 10.0
+
+
+# The bell
+
+
+def test_a_ring_that_nobody_waited_for_is_kept() -> None:
+    bell = Bell(4)
+    bell.ring()
+    assert bell.wait(0) is True
+    assert bell.wait(0) is False
+
+
+def test_no_more_rings_are_kept_than_there_are_workers() -> None:
+    bell = Bell(2)
+    bell.ring(100)
+    assert [bell.wait(0) for _ in range(3)] == [True, True, False]
+
+
+def test_as_many_wake_as_there_is_work_for() -> None:
+    bell, woken = Bell(4), threading.Semaphore(0)
+    stop = threading.Event()
+
+    def worker() -> None:
+        while not stop.is_set():
+            if bell.wait(WAIT) and not stop.is_set():
+                woken.release()
+
+    threads = [threading.Thread(target=worker) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(50):
+        bell.ring(2)
+        assert woken.acquire(timeout=WAIT)
+        assert woken.acquire(timeout=WAIT)
+    stop.set()
+    bell.ring(4)
+    for thread in threads:
+        thread.join(WAIT)
+        assert not thread.is_alive()
+
+
+# A loop
+
+
+class Ticks:
+    def __init__(self, *answers: float | Exception) -> None:
+        self._answers = list(answers)
+        self.count = 0
+        self._ticked = threading.Semaphore(0)
+
+    def __call__(self, now: datetime) -> float:
+        self.count += 1
+        self._ticked.release()
+        answer = self._answers.pop(0) if self._answers else 3600.0
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def wait(self) -> None:
+        assert self._ticked.acquire(timeout=WAIT)
+
+
+@pytest.fixture
+def looping() -> Iterator[Callable[..., Loop]]:
+    loops: list[Loop] = []
+
+    def make(tick: Ticks, broken: Callable[[LedgerBroken], None] = lambda error: None) -> Loop:
+        loop = Loop("test", tick, SystemClock(), broken)
+        loops.append(loop)
+        loop.start()
+        return loop
+
+    yield make
+    for loop in loops:
+        loop.stop()
+
+
+def test_a_loop_ticks_at_once_and_then_when_it_is_woken(looping) -> None:
+    ticks = Ticks()
+    loop = looping(ticks)
+    ticks.wait()
+    loop.wake()
+    ticks.wait()
+
+
+def test_a_loop_ticks_again_when_its_time_has_come(looping) -> None:
+    ticks = Ticks(0.01, 0.01)
+    looping(ticks)
+    for _ in range(3):
+        ticks.wait()
+
+
+@pytest.mark.parametrize("error", [LedgerBusy("busy"), RuntimeError("a bug")])
+def test_a_tick_that_fails_does_not_end_its_loop(looping, error: Exception) -> None:
+    ticks = Ticks(error)
+    loop = looping(ticks)
+    ticks.wait()
+    loop.wake()
+    ticks.wait()
+
+
+def test_a_broken_ledger_is_told_and_ends_the_loop(looping) -> None:
+    told: list[LedgerBroken] = []
+    event = threading.Event()
+
+    def broken(error: LedgerBroken) -> None:
+        told.append(error)
+        event.set()
+
+    looping(Ticks(LedgerBroken("gone")), broken)
+    assert event.wait(WAIT)
+    assert len(told) == 1
+
+
+def test_a_loop_that_is_stopped_in_its_sleep_ends_at_once(looping) -> None:
+    ticks = Ticks()
+    loop = looping(ticks)
+    ticks.wait()
+    loop.stop()
+    loop.stop()
+
+
+def test_a_wake_during_a_tick_is_not_lost(looping) -> None:
+    entered, leave = threading.Event(), threading.Event()
+    count = threading.Semaphore(0)
+
+    def tick(now: datetime) -> float:
+        count.release()
+        entered.set()
+        assert leave.wait(WAIT)
+        return 3600.0
+
+    loop = looping(tick)
+    assert entered.wait(WAIT)
+    loop.wake()
+    leave.set()
+    assert count.acquire(timeout=WAIT)
+    assert count.acquire(timeout=WAIT)
+
+
+# Retries and the janitor, tick by tick
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
+    ledger = SqliteLedger(tmp_path / "state.db")
+    ledger.start()
+    yield ledger
+    ledger.close()
+
+
+def queued(ledger: SqliteLedger, clock: FakeClock, id: str, due: float | None = None) -> None:
+    now = clock.now()
+
+    def work(tx: Any) -> None:
+        new = NewJob("echo", "poll", SubmittedBy.CLI)
+        jobs.enqueue(tx, new, id=id, now=now, dedupe_ttl=0.0, snapshot_id=None)
+
+    ledger.write(work)
+    if due is not None:
+        at = to_text(now + timedelta(seconds=due))
+        ledger.write(
+            lambda tx: tx._connection.execute(
+                "UPDATE job_queue SET next_retry_at = ? WHERE id = ?", (at, id)
+            ).fetchall()
+        )
+
+
+def test_what_is_due_becomes_ready_and_rings(ledger: SqliteLedger, clock: FakeClock) -> None:
+    bell = Bell(4)
+    retries = Retries(ledger, bell)
+    queued(ledger, clock, "a", due=30)
+    assert retries.tick(clock.now()) == POLL_SECONDS
+    assert bell.wait(0) is False
+    clock.advance(30)
+    retries.tick(clock.now())
+    assert bell.wait(0) is True
+
+
+def test_a_retry_that_is_due_soon_is_waited_for_exactly(
+    ledger: SqliteLedger, clock: FakeClock
+) -> None:
+    queued(ledger, clock, "a", due=0.25)
+    assert Retries(ledger, Bell(1)).tick(clock.now()) == pytest.approx(0.25)
+
+
+def test_without_anything_due_it_looks_once_a_second(
+    ledger: SqliteLedger, clock: FakeClock
+) -> None:
+    assert Retries(ledger, Bell(1)).tick(clock.now()) == 1.0
+
+
+def blueprint(site: Site) -> Callable[[], Blueprint]:
+    built = build(site.load(), boot_marker="m:b", environ=site.environ)
+    return lambda: built
+
+
+def test_the_janitor_comes_back_soon_while_there_is_more(
+    ledger: SqliteLedger, clock: FakeClock, site: Site
+) -> None:
+    old = to_text(clock.now() - timedelta(days=100))
+
+    def fill(tx: Any) -> None:
+        for n in range(prune.BATCH * 2 + 1):
+            tx.run(
+                "insert_transition",
+                job_id=str(n),
+                from_status="queued",
+                to_status="running",
+                attempt=1,
+                reason=None,
+                now=old,
+            )
+
+    ledger.write(fill)
+    janitor = Janitor(ledger, blueprint(site))
+    waits = [janitor.tick(clock.now()) for _ in range(3)]
+    assert waits == [PAUSE, PAUSE, 60.0]
+
+
+@pytest.mark.parametrize("kept", ["36500d", "1ms"])
+def test_the_janitor_bears_any_retention(
+    ledger: SqliteLedger, clock: FakeClock, site: Site, kept: str
+) -> None:
+    for name in ("job_queue", "job_log", "job_transitions", "breaker_transitions", "plugin_facts"):
+        site.settings["service"][f"{name}_retention"] = kept
+    site.settings["service"] |= {"dedupe_ttl": kept, "workspace_retention": kept}
+    assert Janitor(ledger, blueprint(site)).tick(clock.now()) == 60.0

@@ -1,0 +1,187 @@
+"""Imports point one way, and the edges of the house stay where DESIGN put them."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ductile
+
+ROOT = Path(ductile.__file__).parent
+LAYERS = (
+    {"model", "errors", "clock", "failpoint"},
+    {"core"},
+    {"config", "store", "plugins", "runner"},
+    {"runtime", "agents"},
+    {"http", "cli"},
+)
+RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
+BESIDE = {("cli", "http")}
+"""`system start` is a command that serves; nothing else may look at its neighbour."""
+BANNED_IN_CORE = {
+    "time",
+    "random",
+    "uuid",
+    "uuid_utils",
+    "os",
+    "io",
+    "logging",
+    "sqlite3",
+    "apsw",
+    "psycopg",
+    "threading",
+    "socket",
+    "subprocess",
+    "asyncio",
+    "secrets",
+}
+RUNNER_MAY = {"model"}
+VAGUE = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
+SHIPPED = ROOT / "demo"
+"""The demo's config and plugins are files that we ship, not a room of the house."""
+MODULES = sorted(path for path in ROOT.rglob("*.py") if SHIPPED not in path.parents)
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[tuple[str, int]]:
+    """Every module that a file imports, at its top or inside a function, with the line."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute here"
+            assert node.module is not None
+            if node.module == "ductile":
+                for alias in node.names:
+                    yield f"ductile.{alias.name}", node.lineno
+            else:
+                yield node.module, node.lineno
+
+
+def rooms_entered(path: Path) -> Iterator[tuple[str, int]]:
+    for module, line in imports(path):
+        head, _, rest = module.partition(".")
+        if head == "ductile" and rest:
+            yield rest.partition(".")[0], line
+
+
+def outside(path: Path) -> Iterator[tuple[str, int]]:
+    for module, line in imports(path):
+        head = module.partition(".")[0]
+        if head != "ductile":
+            yield head, line
+
+
+def in_room(*rooms: str) -> list[Path]:
+    return [path for path in MODULES if room_of(path) in rooms]
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=shown)
+def test_a_module_is_python_of_the_oldest_version_we_support(path: Path) -> None:
+    ast.parse(path.read_text(encoding="utf-8"), str(path), feature_version=(3, 11))
+
+
+def test_every_room_has_a_place_in_the_order() -> None:
+    assert {room_of(path) for path in MODULES} <= RANK.keys() | {"__init__"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=shown)
+def test_imports_point_from_the_edge_to_the_core(path: Path) -> None:
+    room = room_of(path)
+    if room == "__init__":
+        assert list(rooms_entered(path)) == []
+        return
+    wrong = [
+        f"{shown(path)}:{line} imports ductile.{other}"
+        for other, line in rooms_entered(path)
+        if other != room
+        and RANK.get(other, 99) >= RANK[room]
+        and (room, other) not in BESIDE
+        and RANK[room] > 0
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", in_room(*LAYERS[0]), ids=shown)
+def test_the_nouns_know_nothing_of_the_rooms(path: Path) -> None:
+    assert {other for other, _ in rooms_entered(path)} <= LAYERS[0]
+
+
+@pytest.mark.parametrize("path", in_room("core"), ids=shown)
+def test_the_core_touches_no_clock_no_chance_no_system(path: Path) -> None:
+    wrong = [f"{module}, line {line}" for module, line in outside(path) if module in BANNED_IN_CORE]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", in_room("core"), ids=shown)
+def test_the_core_opens_no_file(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    calls = {
+        node.func.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert calls & {"open", "print", "input", "exec", "eval"} == set()
+
+
+@pytest.mark.parametrize("path", in_room("runner"), ids=shown)
+def test_the_runner_needs_the_standard_library_alone(path: Path) -> None:
+    assert {module for module, _ in outside(path)} <= sys.stdlib_module_names
+    assert {other for other, _ in rooms_entered(path)} <= RUNNER_MAY | {"runner"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=shown)
+def test_nothing_opens_the_ledger_with_the_systems_sqlite(path: Path) -> None:
+    assert "sqlite3" not in {module for module, _ in outside(path)}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=shown)
+def test_a_module_is_named_after_what_it_is(path: Path) -> None:
+    assert VAGUE.isdisjoint(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def test_only_the_clock_asks_for_the_time_or_for_an_id() -> None:
+    """`to_text(datetime.now(UTC))` of the log is the one exception: it must work without one."""
+    wrong = []
+    for path in MODULES:
+        if shown(path) in ("clock.py", "runtime/log.py"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            called = node.func if isinstance(node, ast.Call) else None
+            if (
+                isinstance(called, ast.Attribute)
+                and called.attr in ("now", "utcnow", "today")
+                and isinstance(called.value, ast.Name)
+                and called.value.id in ("datetime", "date")
+            ):
+                wrong.append(f"{shown(path)}:{node.lineno}")
+        wrong += [shown(path) for module, _ in outside(path) if module in ("random", "uuid_utils")]
+    assert wrong == []
+
+
+def test_what_the_demo_ships_does_not_enter_the_house() -> None:
+    entered = {other for path in SHIPPED.rglob("*.py") for other, _ in rooms_entered(path)}
+    assert entered == set()
+
+
+def test_async_lives_at_the_edge_alone() -> None:
+    wrong = [
+        f"{shown(path)}:{node.lineno}"
+        for path in MODULES
+        if room_of(path) not in ("http", "cli")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.AsyncFunctionDef | ast.Await)
+    ]
+    assert wrong == []
