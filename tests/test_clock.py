@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ductile.clock import SystemClock, SystemEntropy, from_text, to_text
+from ductile.clock import Ids, SystemClock, SystemEntropy, from_text, to_text
 
 ZONES = st.integers(-14 * 60, 14 * 60).map(lambda m: timezone(timedelta(minutes=m)))
 MOMENTS = st.datetimes(
@@ -91,3 +91,37 @@ def test_monotonic_time_never_runs_back():
     clock = SystemClock()
     seen = [clock.monotonic() for _ in range(1000)]
     assert sorted(seen) == seen
+
+
+# Ids that follow from one
+
+
+@given(st.uuids(version=4))
+def test_a_transaction_that_is_run_again_makes_the_same_ids(base):
+    first, again = Ids(str(base)), Ids(str(base))
+    assert [first.next() for _ in range(5)] == [again.next() for _ in range(5)]
+
+
+def test_ids_of_many_bases_never_meet():
+    entropy = SystemEntropy()
+    bases = [entropy.uuid() for _ in range(300)]
+    made = [ids.next() for ids in map(Ids, bases) for _ in range(30)]
+    assert len({*made, *bases}) == len(made) + len(bases)
+
+
+def test_ids_are_uuids_of_their_bases_time():
+    base = SystemEntropy().uuid()
+    ids = Ids(base)
+    for _ in range(50):
+        made = ids.next()
+        assert uuid.UUID(made).version == 7
+        assert uuid.UUID(made).variant == uuid.RFC_4122
+        assert made[:13] == base[:13]
+
+
+def test_ids_of_a_later_base_sort_after_those_of_an_earlier_one():
+    earlier, later = (
+        Ids("01930000-0000-7000-8000-ffffffffffff"),
+        Ids("01930000-0001-7000-8000-000000000000"),
+    )
+    assert max(earlier.next() for _ in range(20)) < min(later.next() for _ in range(20))

@@ -143,6 +143,8 @@ class Job:
     """The context that it came with; its own row, once it has one, bears its own id."""
     join_of: str | None = None
     schedule_id: str | None = None
+    flaw: str | None = None
+    """Why the row cannot be run as it stands: somebody else wrote it."""
 
 
 @dataclass(frozen=True, slots=True)

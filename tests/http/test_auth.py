@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 from collections.abc import Iterator
 
 import pytest
 
 from ductile.http.app import ENDPOINTS, Endpoint
+from ductile.http.knock import is_near
+from ductile.http.system import health_of
 from tests.http.doors import ADMIN, CONFIG, NOTHING, PATIENCE, READER, House, opened
 
 every = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda e: f"{e.method} {e.path}")
@@ -164,3 +167,20 @@ def test_health_is_for_everybody_its_details_for_those_we_know(house: House) -> 
     assert near.json["status"] == "ok"
     assert near.json["plugins_circuit_open"] == 0
     assert near.json["plugins_loaded"] == 1
+
+
+@pytest.mark.parametrize(
+    ("client", "near"),
+    [
+        (("127.0.0.1", 1), True),
+        (("::1", 1), True),
+        (("::ffff:127.0.0.1", 1), True),
+        (("10.0.0.1", 1), False),
+        (("2001:db8::1", 1), False),
+        (("localhost.evil.example", 1), False),
+    ],
+)
+def test_who_is_near(house: House, client: tuple[str, int], near: bool) -> None:
+    assert is_near({"client": client}) is near
+    told = asyncio.run(health_of(house.gateway, whole=near))
+    assert (told.keys() == {"status"}) is not near

@@ -111,7 +111,7 @@ def test_every_slot_of_the_last_day_is_explained(make: Make) -> None:
         (False, "running"),
     ]
     later = work.clock.now() + timedelta(days=2)
-    assert agenda.explain(schedule, work.ledger, later) == []
+    assert not any(row["fired"] for row in agenda.explain(schedule, work.ledger, later))
 
 
 @pytest.mark.parametrize("name", ["nosuch", "echo/nosuch", "", "/"])

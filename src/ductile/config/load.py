@@ -33,6 +33,8 @@ FILE = "config.yaml"
 class Loaded:
     """A configuration that may run, and what is worth saying about it."""
 
+    path: Path
+    """The file that it was loaded from."""
     settings: Settings
     warnings: tuple[Problem, ...]
     files: Mapping[Path, str]
@@ -90,6 +92,7 @@ def load(path: Path | None = None, *, environ: Mapping[str, str], seal: bool = T
     if settings is None or _errors(problems):
         raise ConfigError(_ordered(_errors(problems), sources.reader))
     return Loaded(
+        path=config,
         settings=settings,
         warnings=tuple(_ordered(problems, sources.reader)),
         files=sources.reader.hashes,

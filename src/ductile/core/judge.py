@@ -34,6 +34,7 @@ TRANSIENT_SPAWN_ERRORS = frozenset(
 )
 SPAWN_RETRY_SECONDS = 5.0
 STDOUT_KEPT = 64 * 1024
+LONGEST_ERROR = 8 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,8 @@ class _Attempt:
             job=self.job,
             path=path,
             at=self.now,
-            error=self.rules.redactor.maybe(error),
+            error=None if error is None else _shortened(self.rules.redactor.text(error)),
+            init_key=self.rules.init_key,
             **self.record,
             **more,
         )
@@ -161,18 +163,21 @@ class _Attempt:
         return self.failed(JobStatus.FAILED, error or "failed")
 
     def succeeded(self, response: Response) -> Settlement:
-        init_key = self.rules.init_key
         if not response.state_updates:
-            return self.ends(JobStatus.SUCCEEDED, init_key=init_key)
+            return self.ends(JobStatus.SUCCEEDED)
         too_large = "the plugin's state would exceed 1 MiB; its update was refused"
         return self.ends(
             JobStatus.SUCCEEDED,
-            init_key=init_key,
             state_updates=response.state_updates,
             fact_type=self.rules.fact_type,
             mirror_fact=self.rules.mirror_fact,
             otherwise=self.failed(JobStatus.FAILED, too_large),
         )
+
+
+def _shortened(error: str) -> str:
+    """An error is told in many places; the whole of it stands in the result or on stderr."""
+    return error if len(error) <= LONGEST_ERROR else f"{error[:LONGEST_ERROR]} … (shortened)"
 
 
 def _error_of(response: Response | ProtocolError, code: int | None) -> str | None:

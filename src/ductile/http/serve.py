@@ -11,7 +11,6 @@ from ductile.errors import Refused
 from ductile.http.app import api_app, local_app
 from ductile.http.lobby import Lobby
 from ductile.http.server import Door, HttpServer, bind_local, bind_tcp
-from ductile.http.webhooks import Webhooks
 from ductile.runtime.gateway import Gateway, Request
 from ductile.runtime.log import configure, logger
 
@@ -67,6 +66,8 @@ def open_doors(gateway: Gateway) -> HttpServer:
         if settings.api.enabled:
             doors.append(Door("api", api_app(lobby), bind_tcp(settings.api.address)))
         if settings.webhooks_enabled:
+            from ductile.http.webhooks import Webhooks
+
             doors.append(Door("webhooks", Webhooks(lobby), bind_tcp(settings.webhooks.address)))
     except Refused:
         for door in doors:

@@ -18,6 +18,9 @@ class Bell:
             self._rings = min(self._rings + count, self._most)
             self._condition.notify(count)
 
+    def ring_all(self) -> None:
+        self.ring(self._most)
+
     def wait(self, timeout: float | None = None) -> bool:
         """Take one ring, or wait for it; False where `timeout` passed without one."""
         with self._condition:

@@ -15,7 +15,14 @@ from ductile.clock import Clock, Entropy, SystemClock, SystemEntropy
 from ductile.config import Loaded, load
 from ductile.config.redact import fingerprints, show
 from ductile.core.entering import payload_column
-from ductile.errors import ConfigError, LedgerBroken, Problem, UsageError
+from ductile.errors import (
+    ConfigError,
+    DuctileError,
+    LedgerBroken,
+    LedgerError,
+    Problem,
+    UsageError,
+)
 from ductile.failpoint import failpoint
 from ductile.model import Cancellation, Event, JobStatus, NewJob, Settlement, SubmittedBy
 from ductile.runner.pool import RunnerPool
@@ -178,14 +185,13 @@ class Gateway:
             if self.ledger.read(_init_done(plugin.name, key)):
                 continue
             unready[plugin.name] = "its init has not run yet"
-            if not self.ledger.read(_init_outstanding(plugin.name)):
-                self.enqueue(NewJob(plugin.name, INIT, SubmittedBy.SCHEDULER, max_attempts=1))
+            self._queue_init(plugin.name)
         self._set_unready(unready)
 
     def _set_unready(self, unready: Mapping[str, str]) -> None:
         self.unready = unready
         self._policy = None
-        self.bell.ring(self._workers_wanted)
+        self.bell.ring_all()
 
     def claim_policy(self) -> ClaimPolicy:
         policy = self._policy
@@ -220,7 +226,7 @@ class Gateway:
     def stop(self) -> None:
         """No new claims; running jobs get their grace, then go back to the queue."""
         self.stopping.set()
-        self.bell.ring(self._workers_wanted)
+        self.bell.ring_all()
         for loop in self.loops.values():
             loop.stop()
         deadline = self.clock.monotonic() + self.blueprint.settings.service.shutdown_grace
@@ -242,13 +248,13 @@ class Gateway:
         Raises `ConfigError` with every problem and changes nothing where it cannot.
         """
         with self._reloading:
-            fresh = load(self._loaded.settings.config_dir, environ=self._environ)
+            fresh = load(self._loaded.path, environ=self._environ)
             problems = unreloadable(self._loaded.settings, fresh.settings)
             if problems:
                 raise ConfigError(problems)
             built = build(fresh, boot_marker=self._boot_marker, environ=self._environ)
-            self._loaded = fresh
             self._adopt(built)
+            self._loaded = fresh
             recovery.end_jobs_of_gone_plugins(self.ledger, self.blueprint, self.clock, self.entropy)
             self._prepare_inits()
             self.scheduler.adopt(self.blueprint)
@@ -260,12 +266,18 @@ class Gateway:
         """Give the state directory back. No process of a plugin remains."""
         if hasattr(self, "ledger"):
             if self.failure is None:
-                now = self.clock.now()
-                self.ledger.write(lambda tx: boots.end(tx, self.boot, now))
+                self._end_boot()
             self.ledger.close()
         if hasattr(self, "pool"):
             self.pool.stop()
         self._lock.release()
+
+    def _end_boot(self) -> None:
+        now = self.clock.now()
+        try:
+            self.ledger.write(lambda tx: boots.end(tx, self.boot, now))
+        except LedgerError as error:
+            self._log.error("the end of this boot is not recorded", error=error.message)
 
     def run(self) -> None:
         """Serve requests to reload, until one to stop comes."""
@@ -275,6 +287,8 @@ class Gateway:
             except ConfigError as error:
                 for problem in error.problems:
                     self._log.error("reload refused", problem=str(problem))
+            except DuctileError as error:
+                self._log.error("reload refused", problem=error.message)
 
     def ask(self, request: Request) -> None:
         """From any thread, or from a signal handler."""
@@ -285,7 +299,7 @@ class Gateway:
         self.failure = error
         self._log.error("the ledger is broken; stopping", error=error.message)
         self.stopping.set()
-        self.bell.ring(self._workers_wanted)
+        self.bell.ring_all()
         self.ask(Request.STOP)
 
     def check(self, plugin: str, command: str) -> None:
@@ -350,16 +364,27 @@ class Gateway:
                 job_id=settlement.job_id,
                 stderr=settlement.stderr[:STDERR_LOGGED],
             )
-        if settlement.command == INIT and settlement.plugin in self.unready:
+        if settlement.command == INIT:
             self._init_ended(settlement)
 
     def _init_ended(self, settlement: Settlement) -> None:
+        name = settlement.plugin
+        plugin = self.blueprint.registry.plugins.get(name)
+        if plugin is None or name not in self.unready:
+            return
         unready = dict(self.unready)
-        if settlement.status is JobStatus.SUCCEEDED:
-            unready.pop(settlement.plugin, None)
+        if settlement.init_key != plugin.init_key:
+            # It was run for a configuration that has been replaced meanwhile.
+            self._queue_init(name)
+        elif settlement.status is JobStatus.SUCCEEDED:
+            unready.pop(name, None)
         else:
-            unready[settlement.plugin] = f"its init failed: {settlement.error}"
+            unready[name] = f"its init failed: {settlement.error}"
         self._set_unready(unready)
+
+    def _queue_init(self, plugin: str) -> None:
+        if not self.ledger.read(_init_outstanding(plugin)):
+            self.enqueue(NewJob(plugin, INIT, SubmittedBy.SCHEDULER, max_attempts=1))
 
     def _committed(self, effects: Effects) -> None:
         if effects.ready:

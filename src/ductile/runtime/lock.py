@@ -77,10 +77,9 @@ def state_dir_id(state_dir: Path) -> str:
 
 
 def _alive(pid: int) -> bool:
+    """Whether the process runs; one that is dead and not yet reaped does not."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
         return False
-    except PermissionError:
-        return True
-    return True
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")

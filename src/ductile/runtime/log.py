@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import traceback
@@ -24,17 +25,23 @@ class _Sink:
         self.level = LEVELS["info"]
         self.json = True
         self.redactor = Redactor()
+        self.lost = 0
+        """Lines that could not be written since one was."""
         self._lock = threading.Lock()
 
     def write(self, level: str, fields: Mapping[str, object]) -> None:
-        if self.json:
-            line = orjson.dumps(fields, default=str).decode()
-        else:
-            line = _readable(level, dict(fields))
+        line = _as_json(fields) if self.json else _readable(level, dict(fields))
         encoded = (self.redactor.text(line) + "\n").encode("utf-8", "replace")
         with self._lock:
-            sys.stdout.buffer.write(encoded)
-            sys.stdout.buffer.flush()
+            try:
+                if self.lost:
+                    encoded = b"%d log lines could not be written\n" % self.lost + encoded
+                sys.stdout.buffer.write(encoded)
+                sys.stdout.buffer.flush()
+                self.lost = 0
+            except (OSError, ValueError, AttributeError):
+                # A log that nobody takes must not stop the work; the next line says so.
+                self.lost += 1
 
 
 _sink = _Sink()
@@ -83,6 +90,14 @@ class Logger:
 
 def logger(component: str) -> Logger:
     return Logger(component)
+
+
+def _as_json(fields: Mapping[str, object]) -> str:
+    try:
+        return orjson.dumps(fields, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    except (TypeError, ValueError):
+        # A lone surrogate, an integer beyond 64 bits: slower, but any value can be told.
+        return json.dumps(fields, default=str)
 
 
 def _readable(level: str, fields: dict[str, object]) -> str:

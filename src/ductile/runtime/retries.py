@@ -25,6 +25,6 @@ class Retries:
                 due = self._ledger.read(lambda tx: claim.next_retry(tx, now))
                 break
         if self._ledger.read(claim.has_ready):
-            self._bell.ring()
+            self._bell.ring_all()
         wait = (due - now).total_seconds() if due is not None else POLL_SECONDS
         return min(max(wait, 0.0), POLL_SECONDS)

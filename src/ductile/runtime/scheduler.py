@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 
 from ductile.clock import Clock, Entropy
 from ductile.core.schedule import Schedule, next_due
-from ductile.errors import LedgerError
 from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.log import logger
 from ductile.runtime.timetable import rule_text
@@ -105,7 +104,8 @@ class Scheduler:
     ) -> None:
         try:
             fired = self._fire(blueprint, schedule, now)
-        except LedgerError:
+        except BaseException:
+            # Whatever it was, the slot is still owed.
             self._push(due, key, schedule)
             raise
         if fired is None:

@@ -26,6 +26,8 @@ from ductile.store.ledger import Ledger, Tx
 from ductile.store.settle import settle
 
 LEDGER_PAUSE = 1.0
+TRIES_WHILE_STOPPING = 2
+"""How often a settlement that the ledger refuses is tried again once the gateway stops."""
 CANCEL_GRACE = 5.0
 
 
@@ -79,6 +81,10 @@ class Worker:
             except LedgerError as error:
                 self._log.error("the ledger takes no writes", error=error.message)
                 house.clock.wait(house.stopping, LEDGER_PAUSE)
+            except Exception as error:  # noqa: BLE001 - a worker outlives every bug but its own end
+                self._log.crash("a worker met a bug", error)
+                claimed = None
+                house.clock.wait(house.stopping, LEDGER_PAUSE)
 
     def running(self, job_id: str) -> bool:
         with self._guard:
@@ -92,7 +98,8 @@ class Worker:
             if self._running is None or (job_id is not None and self._running.id != job_id):
                 return False
             self._cancelled = self._cancelled or why
-        self._slot.cancel(grace)
+            # Inside the guard: the slot cannot have gone on to the next job.
+            self._slot.cancel(grace)
         return True
 
     def _wait_for_job(self) -> Claimed | None:
@@ -122,6 +129,8 @@ class Worker:
         blueprint = house.blueprint
         rules = blueprint.rules(job.plugin, job.command)
         now = house.clock.now()
+        if job.flaw is not None:
+            return prepare_failed(job, job.flaw, rules, now)
         node = blueprint.chart.router.node(job.pipeline, job.step_path) if job.pipeline else None
         if job.pipeline and node is None:
             reason = f"step {job.step_path} is gone from pipeline {job.pipeline}"
@@ -187,6 +196,7 @@ class Worker:
     def settle(self, settlement: Settlement, *, claim_next: bool = False) -> Claimed | None:
         """Commit the end of one job and the start of the next together."""
         house, base_id = self._house, self._house.entropy.uuid()
+        tries_left = TRIES_WHILE_STOPPING
         while True:
             take = claim_next and not house.stopping.is_set()
             policy, now = house.claim_policy(), house.clock.now()
@@ -205,6 +215,11 @@ class Worker:
                     plugin=settlement.plugin,
                     error=error.message,
                 )
+                if house.stopping.is_set():
+                    tries_left -= 1
+                    if tries_left < 0:
+                        # The row stays `running`: the next start counts the attempt as lost.
+                        return None
                 house.clock.wait(threading.Event(), LEDGER_PAUSE)
         failpoint("settled")
         if done is None:
@@ -214,8 +229,14 @@ class Worker:
                 plugin=settlement.plugin,
             )
         else:
-            house.settled(done)
+            self._tell(done)
         return claimed
+
+    def _tell(self, done: Settlement) -> None:
+        try:
+            self._house.settled(done)
+        except Exception as error:  # noqa: BLE001 - the end is durable, and the next job claimed
+            self._log.crash("after a settlement", error, job_id=done.job_id, plugin=done.plugin)
 
 
 class _SettleAndClaim:

@@ -81,12 +81,30 @@ def duplicate(tx: Tx, new: NewJob, now: datetime, service_ttl: float) -> Enqueue
 
 
 def from_row(row: Row) -> Job:
-    """A `Job` from the columns that the claim returns, in their order."""
+    """A `Job` from the columns that the claim returns, in their order.
+
+    Scripts write rows too: one that cannot be read is a job with a flaw, not an error.
+    """
+    try:
+        return _job(row, orjson.loads(row[3]) if row[3] else {})
+    except ValueError as error:
+        readable = (*row[:9], _readable(row[9]), *map(_readable, row[10:13]), *row[13:])
+        return replace(_job(readable, {}), flaw=f"its row in job_queue is malformed: {error}")
+
+
+def _readable(text: str | None) -> str | None:
+    try:
+        return text and to_text(from_text(text))
+    except ValueError:
+        return "1970-01-01T00:00:00Z"
+
+
+def _job(row: Row, payload: Any) -> Job:
     return Job(
         id=row[0],
         plugin=row[1],
         command=row[2],
-        payload=orjson.loads(row[3]) if row[3] else {},
+        payload=payload,
         status=JobStatus(row[4]),
         attempt=row[5],
         max_attempts=row[6],

@@ -40,7 +40,7 @@ def settle(tx: Tx, settlement: Settlement, chart: Chart, base_id: str) -> Settle
     _log(tx, settlement, now)
     if new_state is not None:
         state.write(tx, settlement, new_state)
-    if settlement.init_key is not None:
+    if settlement.init_key is not None and settlement.status is JobStatus.SUCCEEDED:
         tx.run(
             "record_init",
             plugin=settlement.plugin,
