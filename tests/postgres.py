@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import atexit
-import os
 import signal
 import warnings
 from pathlib import Path
 
+import psutil
 import psycopg
 
 with warnings.catch_warnings():
@@ -37,4 +37,6 @@ class Server:
         atexit.unregister(self._server._cleanup)
         pid = self._server.get_pid()
         if pid is not None:
-            os.kill(pid, signal.SIGQUIT)
+            server = psutil.Process(pid)
+            server.send_signal(signal.SIGQUIT)
+            server.wait(20)

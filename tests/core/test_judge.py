@@ -222,11 +222,10 @@ def test_a_fact_is_of_the_type_that_the_manifest_declares():
     assert (settled.fact_type, settled.mirror_fact) == ("echo.snapshot", True)
 
 
-def test_init_is_recorded_only_where_it_succeeded():
-    rules = replace(RULES, init_key="v1")
-    assert verdict(exited(OK), rules=rules).init_key == "v1"
-    assert verdict(exited(BAD), rules=rules).init_key is None
-    assert verdict(Outcome(Ending.LOST), rules=rules).init_key is None
+def test_the_pair_that_an_init_was_run_for_travels_with_every_end():
+    rules = replace(RULES, init_key="k")
+    assert verdict(exited(b'{"status": "ok", "result": ""}'), rules=rules).init_key == "k"
+    assert verdict(exited(b'{"status": "error"}', 1), rules=rules).init_key == "k"
 
 
 def test_the_settlement_is_guarded_by_the_attempt_it_belongs_to():

@@ -358,3 +358,13 @@ def test_a_row_with_only_the_specified_columns_is_a_job(q: Queue) -> None:
         " ('script-1', 'echo', 'poll', '{}', 'queued', 1, 4, 'cli', '2026-02-08 10:00:00')",
     )
     assert q.must_take().job.id == "script-1"
+
+
+@pytest.mark.parametrize(("outcome", "recorded"), [(OK, True), (BAD, False)])
+def test_an_init_is_recorded_only_where_it_succeeded(
+    q: Queue, outcome: Outcome, recorded: bool
+) -> None:
+    q.put(command="init", max_attempts=1)
+    q.end(q.must_take(), outcome, replace(RULES, init_key="pair-1"))
+    found = q.ledger.read(lambda tx: tx.one("init_done", plugin="echo", init_key="pair-1"))
+    assert (found is not None) == recorded
