@@ -140,7 +140,7 @@ class Gateway:
         )
         if gone:
             self._log.warning("ended queued jobs of plugins that are gone", count=gone)
-        self._prepare_inits()
+        self._queue_inits()
 
     @property
     def workers(self) -> int:
@@ -170,23 +170,27 @@ class Gateway:
             )
         )
         chart = replace(blueprint.chart, snapshot_id=snapshot_id)
+        # What must wait for its `init` is known before anything of the new plan can be claimed.
+        self.unready = {**self._uninitialised(blueprint)}
         self._blueprint = replace(blueprint, snapshot_id=snapshot_id, chart=chart)
         self._policy = None
+        self.bell.ring_all()
         for refusal in blueprint.registry.refused:
             self._log.error("plugin refused", plugin=refusal.name, reason=refusal.reason)
         for problem in blueprint.warnings:
             self._log.warning(str(problem))
 
-    def _prepare_inits(self) -> None:
-        """Queue the `init` of each plugin that the ledger has not seen initialised as it is."""
-        unready = {}
-        for plugin in self.blueprint.needs_init():
-            key = plugin.init_key
-            if self.ledger.read(_init_done(plugin.name, key)):
-                continue
-            unready[plugin.name] = "its init has not run yet"
-            self._queue_init(plugin.name)
-        self._set_unready(unready)
+    def _uninitialised(self, blueprint: Blueprint) -> dict[str, str]:
+        """Plugins that the ledger has not seen initialised as they are."""
+        return {
+            plugin.name: "its init has not run yet"
+            for plugin in blueprint.needs_init()
+            if not self.ledger.read(_init_done(plugin.name, plugin.init_key))
+        }
+
+    def _queue_inits(self) -> None:
+        for name in self.unready:
+            self._queue_init(name)
 
     def _set_unready(self, unready: Mapping[str, str]) -> None:
         self.unready = unready
@@ -256,7 +260,7 @@ class Gateway:
             self._adopt(built)
             self._loaded = fresh
             recovery.end_jobs_of_gone_plugins(self.ledger, self.blueprint, self.clock, self.entropy)
-            self._prepare_inits()
+            self._queue_inits()
             self.scheduler.adopt(self.blueprint)
             self.loops["scheduler"].wake()
         self._log.info("reloaded", plugins=len(built.plans), schedules=len(built.schedules))

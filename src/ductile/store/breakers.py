@@ -67,7 +67,7 @@ def put(
         "job_id": transition.job_id,
     }
     id = notices.post(tx, Notice("breakers", f"breaker.{transition.to_state}", told), now)
-    tx.run("insert_breaker_transition", id=f"{at}-{id}", now=at, **told)
+    tx.run("insert_breaker_transition", id=f"{at}-{id:012}", now=at, **told)
 
 
 def job_ended(

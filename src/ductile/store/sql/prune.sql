@@ -36,7 +36,7 @@ DELETE FROM notices WHERE id IN (
   WHERE created_at < :before LIMIT :limit);
 
 -- name: prune_slots
--- An entry's newest decided slot stays: it is what the next one is counted from.
+-- What the next slot is counted from stands in `schedule_entries`.
 DELETE FROM schedule_slots WHERE (plugin, schedule_id, slot) IN (
   SELECT plugin, schedule_id, slot FROM schedule_slots WHERE created_at < :before
   ORDER BY created_at LIMIT :limit);
@@ -58,6 +58,7 @@ DELETE FROM plugin_facts WHERE id IN (
   ORDER BY f.id LIMIT :limit);
 
 -- name: prune_boots
+-- One that never ended may still run; a crashed one's row is all that tells of it.
 DELETE FROM boots WHERE id IN (
   SELECT b.id FROM boots b WHERE b.started_at < :before AND b.ended_at IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM job_queue j WHERE j.status = 'running' AND j.owner = b.id)
