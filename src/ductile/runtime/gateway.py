@@ -47,6 +47,7 @@ from ductile.store.open import open_ledger
 
 INIT = "init"
 HANDLE = "handle"
+CLAIMED_BUT_NOT_RUNNING = 1.0
 
 
 class Request(Enum):
@@ -130,7 +131,7 @@ class Gateway:
             self.clock,
             self.entropy,
             unready=lambda: self.unready,
-            kill=lambda job_id: self.cancel_running(job_id, Cancellation.SUPERSEDED),
+            kill=self._supersede,
         )
         self._adopt(build(self._loaded, boot_marker=self._boot_marker, environ=self._environ))
         recovery.recover(self.ledger, self.blueprint, self.clock, self.entropy)
@@ -241,6 +242,13 @@ class Gateway:
         for thread in self._threads:
             thread.join()
         self._workers, self._threads = [], []
+
+    def _supersede(self, job_id: str) -> None:
+        """End a job that a newer slot replaces; one just claimed has no process for a moment."""
+        give_up = self.clock.monotonic() + CLAIMED_BUT_NOT_RUNNING
+        while not self.cancel_running(job_id, Cancellation.SUPERSEDED):
+            if self.clock.monotonic() >= give_up or self.clock.wait(self.stopping, 0.01):
+                return
 
     def cancel_running(self, job_id: str, why: Cancellation) -> bool:
         """End the process of a job that runs here; False where none does."""

@@ -32,7 +32,7 @@ class Scheduler:
         entropy: Entropy,
         *,
         unready: Callable[[], Mapping[str, str]],
-        kill: Callable[[str], bool],
+        kill: Callable[[str], None],
     ) -> None:
         self._ledger, self._clock, self._entropy = ledger, clock, entropy
         self._unready, self._kill = unready, kill

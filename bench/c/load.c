@@ -1,0 +1,118 @@
+/* Posts jobs over the local socket: keep-alive connections, one request at a time on each.
+ *
+ *   load SOCKET PATH BODY JOBS CONNECTIONS
+ *
+ * Prints accepted jobs, seconds, its own CPU seconds, and the median and 99th percentile of
+ * POST to answer in microseconds. In C because it shares two cores with what it measures. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MOST 256
+
+static char request[8192];
+static int request_size;
+static struct { int fd; double began; char got[4096]; int size; } line[MOST];
+
+static void fail(const char *what) {
+    perror(what);
+    exit(1);
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+static void post(int i) {
+    line[i].began = now();
+    line[i].size = 0;
+    if (send(line[i].fd, request, request_size, MSG_NOSIGNAL) != request_size)
+        fail("send");
+}
+
+/* Whether the whole answer is here. Dies of any answer but 202. */
+static int answered(int i) {
+    int room = sizeof line[i].got - 1 - line[i].size;
+    ssize_t got = recv(line[i].fd, line[i].got + line[i].size, room, 0);
+    if (got <= 0)
+        fail("recv");
+    line[i].size += got;
+    line[i].got[line[i].size] = 0;
+    char *end = strstr(line[i].got, "\r\n\r\n");
+    char *length = strcasestr(line[i].got, "content-length:");
+    if (!end || !length)
+        return 0;
+    if (line[i].size < end + 4 - line[i].got + atoi(length + 15))
+        return 0;
+    if (strncmp(line[i].got, "HTTP/1.1 202", 12)) {
+        fprintf(stderr, "%s\n", line[i].got);
+        exit(1);
+    }
+    return 1;
+}
+
+static int ascending(const void *a, const void *b) {
+    double d = *(const double *)a - *(const double *)b;
+    return d < 0 ? -1 : d > 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 6)
+        return 2;
+    int jobs = atoi(argv[4]), lines = atoi(argv[5]), sent = 0, done = 0;
+    if (lines > MOST)
+        lines = MOST;
+    request_size = snprintf(request, sizeof request,
+                            "POST %s HTTP/1.1\r\nHost: ductile\r\nContent-Type: application/json"
+                            "\r\nContent-Length: %zu\r\n\r\n%s",
+                            argv[2], strlen(argv[3]), argv[3]);
+    double *took = malloc(jobs * sizeof *took);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    strncpy(address.sun_path, argv[1], sizeof address.sun_path - 1);
+    int poll = epoll_create1(EPOLL_CLOEXEC);
+    for (int i = 0; i < lines; i++) {
+        line[i].fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (connect(line[i].fd, (struct sockaddr *)&address, sizeof address))
+            fail("connect");
+        struct epoll_event event = {.events = EPOLLIN, .data.u32 = i};
+        if (epoll_ctl(poll, EPOLL_CTL_ADD, line[i].fd, &event))
+            fail("epoll_ctl");
+    }
+    double began = now();
+    for (int i = 0; i < lines && sent < jobs; i++, sent++)
+        post(i);
+    while (done < jobs) {
+        struct epoll_event events[MOST];
+        int ready = epoll_wait(poll, events, MOST, 30000);
+        if (ready <= 0)
+            fail("epoll_wait");
+        for (int e = 0; e < ready; e++) {
+            int i = events[e].data.u32;
+            if (!answered(i))
+                continue;
+            took[done++] = now() - line[i].began;
+            if (sent < jobs) {
+                post(i);
+                sent++;
+            }
+        }
+    }
+    double seconds = now() - began;
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    double cpu = used.ru_utime.tv_sec + used.ru_utime.tv_usec / 1e6 + used.ru_stime.tv_sec +
+                 used.ru_stime.tv_usec / 1e6;
+    qsort(took, jobs, sizeof *took, ascending);
+    printf("%d %.6f %.6f %.1f %.1f\n", done, seconds, cpu, took[jobs / 2] * 1e6,
+           took[jobs - 1 - jobs / 100] * 1e6);
+    return 0;
+}
