@@ -41,8 +41,8 @@ torture: $(READY) ## the long crash loops
 	@$(BIN)/python -m pytest -n $(WORKERS) -m torture
 
 lock: $(READY) ## pin the dependencies anew
-	@$(BIN)/pip-compile --quiet --allow-unsafe --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --no-header --extra postgres -o requirements/runtime.txt pyproject.toml
-	@$(BIN)/pip-compile --quiet --allow-unsafe --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --no-header -o requirements/dev.txt requirements/dev.in
+	@$(BIN)/pip-compile --quiet --allow-unsafe --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header --extra postgres -o requirements/runtime.txt pyproject.toml
+	@$(BIN)/pip-compile --quiet --allow-unsafe --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header -o requirements/dev.txt requirements/dev.in
 
 clean: ## remove what make made
 	@rm -rf $(VENV) .mypy_cache .ruff_cache build dist demo
