@@ -69,8 +69,9 @@ time.sleep(60)
 
 
 def test_sigterm_reaches_the_whole_group(run, plugins, fifo):
-    plugin = plugins.shell(f"(trap 'echo child > {fifo.path}' TERM; sleep 60 & wait) & wait")
-    run(plugin, timeout=0.3, grace=1.0)
+    # The leader lives on until its child has spoken: with its end the whole group is killed.
+    child = f"(trap 'echo child > {fifo.path}' TERM; sleep 60 & wait)"
+    run(plugins.shell(f"trap : TERM; {child} & wait; wait"), timeout=0.3, grace=10.0)
     assert fifo.line() == "child"
 
 
