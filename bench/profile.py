@@ -37,7 +37,7 @@ PLACES = (
     ("after the commit", "runtime/bell.py", ""),
     ("after the commit", "runtime/bridge.py", ""),
     ("after the commit", "runtime/gateway.py", "_committed"),
-    ("log", "runtime/log.py", ""),
+    ("log", "log.py", ""),
     ("judge", "core/judge.py", ""),
     ("prepare", "core/prepare.py", ""),
     ("slot's socket", "runner/client.py", ""),

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from ductile.core.redact import Redactor
-from ductile.runtime.log import configure, logger
+from ductile.log import configure, logger
 from tests.runtime.site import OK, Site, until
 
 

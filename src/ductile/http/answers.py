@@ -14,8 +14,8 @@ from starlette.responses import Response
 
 from ductile.errors import DuctileError, UsageError
 from ductile.http.knock import PRINCIPAL, Unauthorized
+from ductile.log import logger
 from ductile.runtime.gateway import Gateway
-from ductile.runtime.log import logger
 from ductile.store.ledger import Work
 
 T = TypeVar("T")

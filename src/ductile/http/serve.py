@@ -11,8 +11,8 @@ from ductile.errors import Refused
 from ductile.http.app import api_app, local_app
 from ductile.http.lobby import Lobby
 from ductile.http.server import Door, HttpServer, bind_local, bind_tcp
+from ductile.log import configure, logger
 from ductile.runtime.gateway import Gateway, Request
-from ductile.runtime.log import configure, logger
 
 
 def serve(

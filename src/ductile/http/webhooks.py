@@ -17,9 +17,9 @@ from ductile.http import knock
 from ductile.http.answers import JsonResponse, TooLarge, body_of, problem, writing
 from ductile.http.lobby import Lobby
 from ductile.http.system import health_of
+from ductile.log import logger
 from ductile.runtime.arrival import Arrival, payload_of, verified
 from ductile.runtime.blueprint import Blueprint
-from ductile.runtime.log import logger
 
 HEALTH = "/healthz"
 

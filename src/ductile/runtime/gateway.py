@@ -24,6 +24,7 @@ from ductile.errors import (
     UsageError,
 )
 from ductile.failpoint import failpoint
+from ductile.log import configure, logger
 from ductile.model import Cancellation, Event, JobStatus, NewJob, Settlement, SubmittedBy
 from ductile.runner.pool import RunnerPool
 from ductile.runner.sweep import sweep
@@ -34,7 +35,6 @@ from ductile.runtime.bridge import Bridge
 from ductile.runtime.janitor import Janitor
 from ductile.runtime.keys import fingerprint_key
 from ductile.runtime.lock import InstanceLock, state_dir_id
-from ductile.runtime.log import configure, logger
 from ductile.runtime.loop import Loop
 from ductile.runtime.reload import unreloadable
 from ductile.runtime.retries import Retries

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from ductile.clock import Clock
 from ductile.errors import LedgerBroken, LedgerError
-from ductile.runtime.log import logger
+from ductile.log import logger
 
 AFTER_AN_ERROR = 1.0
 

@@ -7,9 +7,9 @@ from datetime import datetime
 
 from ductile.clock import Clock, Entropy, Ids
 from ductile.core.judge import judge
+from ductile.log import logger
 from ductile.model import Ending, Job, JobStatus, Outcome
 from ductile.runtime.blueprint import Blueprint
-from ductile.runtime.log import logger
 from ductile.store import boots, finish, requeue
 from ductile.store.chart import Chart
 from ductile.store.ledger import Ledger, Tx

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 
 from ductile.clock import Clock, Entropy
 from ductile.core.schedule import Schedule, next_due
+from ductile.log import logger
 from ductile.runtime.blueprint import Blueprint
-from ductile.runtime.log import logger
 from ductile.runtime.timetable import rule_text
 from ductile.store import schedules
 from ductile.store.ledger import Ledger

@@ -16,10 +16,10 @@ from ductile.core.node import Node, NodeKind
 from ductile.core.prepare import Entered, Unrunnable, prepare
 from ductile.errors import LedgerBroken, LedgerError
 from ductile.failpoint import failpoint
+from ductile.log import logger
 from ductile.model import Cancellation, Ending, Job, JobStatus, Json, Launch, Outcome, Settlement
 from ductile.runtime.bell import Bell
 from ductile.runtime.blueprint import Blueprint
-from ductile.runtime.log import logger
 from ductile.store.chart import Chart
 from ductile.store.claim import Claimed, ClaimPolicy, claim
 from ductile.store.ledger import Ledger, Tx
