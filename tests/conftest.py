@@ -6,6 +6,11 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says something of the machine, and nothing of the code.
+settings.register_profile("ours", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ours")
 
 
 class FakeClock:

@@ -124,6 +124,29 @@ class TestDryRun:
         both = flow("pipeline", "dry-run", "wide", "--json").json["first"]
         assert [item["branch"] for item in both] == ["0", "1"]
 
+    def test_a_step_alone_begins_there(self, flow: House) -> None:
+        given = ("--payload", '{"name": "ann"}', "--json")
+        plan = flow("pipeline", "dry-run", "two", *given).json
+        assert (plan["pipeline"], plan["step"]) == ("chain", "two")
+        assert [item["step"] for item in plan["first"]] == ["two"]
+        assert plan["first"][0]["payload"]["text"] == "hello ann"
+        inner = flow("pipeline", "dry-run", "fan/wide.0.good", "--json").json
+        assert [item["step"] for item in inner["first"]] == ["wide.0.good"]
+
+    def test_a_step_that_several_pipelines_have_is_asked_after(self, flow: House) -> None:
+        config = flow.root / "config.yaml"
+        config.write_text(config.read_text().replace("{id: end,", "{id: last,"))
+        done = flow("pipeline", "dry-run", "last", "--json")
+        assert done.code == 1
+        assert "fan/last, wide/last" in done.json["error"]
+        chosen = flow("pipeline", "dry-run", "wide/last", "--json").json
+        assert chosen["pipeline"] == "wide"
+
+    def test_a_step_that_is_not_there(self, flow: House) -> None:
+        done = flow("pipeline", "dry-run", "fan/nope", "--json")
+        assert done.code == 1
+        assert "pipeline fan has no step 'nope'" in done.json["error"]
+
     def test_wrong_usage(self, flow: House) -> None:
         assert flow("pipeline", "dry-run", "fan", "--step", "first").code == 2
         assert flow("pipeline", "dry-run", "fan", "--payload", "{").code == 2

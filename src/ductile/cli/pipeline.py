@@ -243,7 +243,7 @@ def _show_outcome(ended: Json) -> None:
 
 
 @pipeline.read("dry-run")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME|STEP")
 @PAYLOAD
 @click.option("--step", metavar="S", help="Really run this step, in a sandbox; with --job.")
 @click.option("--job", "job_id", metavar="ID", help="Whose payload, context and files it gets.")
@@ -251,6 +251,8 @@ def dry_run(
     call: Call, name: str, payload: str | None, step: str | None, job_id: str | None
 ) -> int:
     """Show what a pipeline would run, with which payload and context.
+
+    A step alone (or PIPELINE/STEP, where several pipelines have it) begins there.
 
     With --step and --job that step's plugin really runs, in a copy of the job's workspace:
     its response, state updates and events are shown, never committed. With -v: how the
@@ -286,7 +288,8 @@ def _plan(call: Call, name: str, given: Any) -> Json:
 
 
 def _show_plan(call: Call, plan: Json) -> None:
-    output.line(f"{plan['pipeline']} would start with an event {plan['event']}", bold=True)
+    where = f" at {plan['step']}" if plan["step"] else ""
+    output.line(f"{plan['pipeline']} would start{where} with an event {plan['event']}", bold=True)
     _note_resolution(call, plan["resolution"])
     call.note(f"root context: {output.value(plan['context'])}; max depth {plan['max_depth']}")
     for item in plan["first"]:

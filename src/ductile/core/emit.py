@@ -9,10 +9,11 @@ import orjson
 
 from ductile.clock import Ids
 from ductile.core.entering import Switched, outgoing, switch_event
+from ductile.core.intent import SendRelay
 from ductile.core.prepare import Entered
 from ductile.core.protocol import Response
 from ductile.core.router import Done, Router
-from ductile.model import Event, Job, Settlement
+from ductile.model import Event, Job, Json, Settlement
 
 
 def emit(
@@ -51,6 +52,30 @@ def emit_switch(
     """The same for a judged `if`, which has no process and no response."""
     event = switch_event(switched, entered.payload, now, ids.next())
     return _routed(settlement, job, entered, (event,), router)
+
+
+def emit_relay(
+    settlement: Settlement,
+    job: Job,
+    sent: SendRelay,
+    entered: Entered,
+    router: Router,
+    now: datetime,
+    ids: Ids,
+    result: Json,
+) -> Settlement:
+    """The same for a relay: what entered it goes on here, and its message to the courier."""
+    events = outgoing(
+        (),
+        source=job.plugin,
+        in_pipeline=True,
+        entered=entered.payload,
+        result=result,
+        now=now,
+        event_ids=[ids.next()],
+    )
+    routed = _routed(settlement, job, entered, events, router)
+    return replace(routed, intents=(sent, *routed.intents))
 
 
 def _routed(

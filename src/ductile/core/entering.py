@@ -88,6 +88,12 @@ def entered_payload(command: str, column: Json) -> Json:
     return {} if payload is None else payload
 
 
+def entered_dedupe_key(column: Json) -> str | None:
+    """The dedupe key of the event that entered a `handle` job, out of its column."""
+    key = column.get("dedupe_key") if isinstance(column, dict) else None
+    return key if isinstance(key, str) else None
+
+
 def prepare_step(
     node: Node, payload: Json, context: Mapping[str, Json], config: Mapping[str, Json]
 ) -> Prepared | Failure:

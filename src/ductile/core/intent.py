@@ -84,7 +84,18 @@ class StartPipeline:
         )
 
 
-Intent = SpawnJob | OpenScope | StartPipeline
+@dataclass(frozen=True, slots=True)
+class SendRelay:
+    """An event for another gateway, to be handed to the courier."""
+
+    job_id: str
+    instance: str
+    event_id: str
+    event_type: str
+    body: str
+
+
+Intent = SpawnJob | OpenScope | StartPipeline | SendRelay
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,5 +121,5 @@ def _jobs(intents: tuple[Intent, ...]) -> Iterator[SpawnJob]:
     for intent in intents:
         if isinstance(intent, SpawnJob):
             yield intent
-        else:
+        elif not isinstance(intent, SendRelay):
             yield from _jobs(intent.children)

@@ -11,11 +11,14 @@ from typing import Any
 import orjson
 
 from ductile.clock import Ids
-from ductile.core.emit import emit, emit_switch, with_context
-from ductile.core.entering import Switched
+from ductile.core.baggage import control
+from ductile.core.emit import emit, emit_relay, emit_switch, with_context
+from ductile.core.entering import RelayMessage, Switched
+from ductile.core.intent import SendRelay
 from ductile.core.prepare import Entered
 from ductile.core.protocol import ProtocolError, Response, read_response
 from ductile.core.redact import Redactor, hide_secret_keys
+from ductile.core.relay import envelope
 from ductile.core.retry import EX_CONFIG, RetryPolicy, next_retry_at
 from ductile.core.router import Router
 from ductile.core.values import Failure
@@ -100,6 +103,35 @@ def switch(
     done = _Attempt(job, rules, now, 0.0, record).ends(JobStatus.SUCCEEDED)
     assert rules.router is not None
     return emit_switch(done, job, judged, entered, rules.router, now, Ids(base_id))
+
+
+def relay(
+    job: Job,
+    message: RelayMessage | Failure,
+    entered: Entered,
+    rules: Rules,
+    now: datetime,
+    base_id: str,
+    us: str,
+) -> Settlement:
+    """Settle a job of `core.relay`: it has succeeded once its message is the courier's.
+
+    `us` is the name that other gateways know this one by.
+    """
+    if isinstance(message, Failure):
+        return prepare_failed(job, message.reason, rules, now)
+    ids = Ids(base_id)
+    event_id = ids.next()
+    origin = control(entered.inherited or {}).get("origin") or {}
+    body = envelope(
+        message, instance=us, plugin=origin.get("plugin"), job_id=job.id, event_id=event_id
+    )
+    sent = SendRelay(job.id, message.to, event_id, message.event_type, body)
+    result = {"to": sent.instance, "event": sent.event_type, "event_id": event_id}
+    record = {"result": orjson.dumps({"status": "ok", "result": result}).decode()}
+    done = _Attempt(job, rules, now, 0.0, record).ends(JobStatus.SUCCEEDED)
+    assert rules.router is not None
+    return emit_relay(done, job, sent, entered, rules.router, now, ids, result)
 
 
 def prepare_failed(job: Job, error: str, rules: Rules, now: datetime) -> Settlement:

@@ -151,13 +151,17 @@ class Router:
         *,
         submitted_by: SubmittedBy,
         baggage: Mapping[str, Json] | None = None,
+        at: str | None = None,
     ) -> StartPipeline | None:
-        """An instance by name, whatever its `on`, `from_plugin` and `if`; None if unknown."""
+        """An instance by name, whatever its `on`, `from_plugin` and `if`; None if unknown.
+
+        `at` is the step that it begins with; by default its first.
+        """
         found = self.pipelines.get(pipeline)
         if found is None:
             return None
         entry = _Entry(event, submitted_by=submitted_by, dedupe_key=event.dedupe_key)
-        return self._instance(found, entry, _outside(event, submitted_by, baggage))
+        return self._instance(found, entry, _outside(event, submitted_by, baggage), at)
 
     def hooks(self, end: RootEnd, *, now: datetime, event_ids: Sequence[str]) -> Routing:
         """The hook pipelines that a root job's end sets going; up to three ids are needed."""
@@ -248,9 +252,11 @@ class Router:
             reason = "its `if` is false" if verdict is False else f"if: {verdict.reason}"
             yield Unrouted(entry.event.event_id, pipeline.name, reason)
 
-    def _instance(self, pipeline: Pipeline, entry: _Entry, cause: _Cause) -> StartPipeline:
+    def _instance(
+        self, pipeline: Pipeline, entry: _Entry, cause: _Cause, at: str | None = None
+    ) -> StartPipeline:
         entry = replace(entry, depth=1, max_depth=pipeline.max_depth, branch="")
-        children = tuple(self._enter(pipeline.name, pipeline.entry, entry))
+        children = tuple(self._enter(pipeline.name, at or pipeline.entry, entry))
         return StartPipeline(
             pipeline.name, pipeline.max_depth, cause.origin, children, cause.baggage
         )

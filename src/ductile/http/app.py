@@ -26,6 +26,7 @@ from ductile.http import (
 from ductile.http.answers import Handler
 from ductile.http.guard import Guard, permit
 from ductile.http.lobby import Lobby
+from ductile.http.relay import RelayIngress
 from ductile.runtime.gateway import Gateway
 
 
@@ -100,7 +101,7 @@ def local_app(gateway: Gateway, lobby: Lobby | None = None) -> Starlette:
 
 def api_app(lobby: Lobby) -> Guard:
     """The application for the network: nobody gets to a route but by the table."""
-    return Guard(_app(lobby, local=False), lobby)
+    return Guard(RelayIngress(_app(lobby, local=False), lobby), lobby)
 
 
 def _app(lobby: Lobby, *, local: bool) -> Starlette:

@@ -19,6 +19,7 @@ from ductile.config import load
 from ductile.core.entering import (
     RelayMessage,
     Switched,
+    entered_dedupe_key,
     entered_payload,
     judge_switch,
     prepare_relay,
@@ -30,7 +31,7 @@ from ductile.core.judge import judge
 from ductile.core.node import Node, NodeKind
 from ductile.core.pipeline import Pipeline
 from ductile.core.prepare import Entered, Ready, Unrunnable, prepare
-from ductile.core.router import Done
+from ductile.core.router import Done, Router
 from ductile.core.values import Failure
 from ductile.errors import ConfigError, NotFound, Refused
 from ductile.model import Event, Job, Json, Outcome, Settlement, SubmittedBy
@@ -120,21 +121,23 @@ def _resolved(blueprint: Blueprint, node: Node) -> Document:
     }
 
 
-def plan(blueprint: Blueprint, name: str, payload: Json, now: datetime) -> Document:
+def plan(blueprint: Blueprint, which: str, payload: Json, now: datetime) -> Document:
     """What starting a pipeline would run first, with which payload and context.
 
-    An `if` is judged as far as what is known goes: up to the first step whose result decides.
+    `which` is a pipeline, or a step to begin with. An `if` is judged as far as what is known
+    goes: up to the first step whose result decides.
     """
     router = blueprint.chart.router
-    pipeline = operate.find_pipeline(router, name)
+    pipeline, step_path = _find(router, which)
     by = SubmittedBy.CLI
     event = Event(pipeline.on or f"{by}.trigger", payload, None, by.value, now, NOBODY)
-    start = router.start(name, event, submitted_by=by)
+    start = router.start(pipeline.name, event, submitted_by=by, at=step_path)
     assert isinstance(start, StartPipeline)
     shown = blueprint.redactor.document
     return {
         "dry_run": True,
-        "pipeline": name,
+        "pipeline": pipeline.name,
+        "step": step_path,
         "event": event.type,
         "payload": shown(payload),
         "context": shown(start.context(NOBODY)),
@@ -142,6 +145,24 @@ def plan(blueprint: Blueprint, name: str, payload: Json, now: datetime) -> Docum
         "first": [shown(item) for item in _Outlook(blueprint, now).ahead((start,))],
         "resolution": resolved(blueprint, pipeline),
     }
+
+
+def _find(router: Router, which: str) -> tuple[Pipeline, str | None]:
+    """A pipeline by its name; a step by `PIPELINE/STEP`, or alone where one pipeline has it."""
+    if which in router.pipelines:
+        return router.pipelines[which], None
+    name, slash, path = which.partition("/")
+    if slash:
+        pipeline = operate.find_pipeline(router, name)
+        if path not in pipeline.nodes:
+            known = ", ".join(_in_order(pipeline))
+            raise NotFound(f"pipeline {name} has no step {path!r}; its steps: {known}")
+        return pipeline, path
+    having = [pipeline for pipeline in router.pipelines.values() if which in pipeline.nodes]
+    if len(having) > 1:
+        spelled = ", ".join(f"{pipeline.name}/{which}" for pipeline in having)
+        raise Refused(f"several pipelines have a step {which!r}; say which: {spelled}")
+    return (having[0], which) if having else (operate.find_pipeline(router, which), None)
 
 
 class _Outlook:
@@ -247,7 +268,8 @@ def step(gateway: Gateway, name: str, path: str, job_id: str) -> Document:
     context = _context(gateway, job)
     payload = entered_payload(job.command, job.payload)
     if node.kind is NodeKind.RELAY:
-        return {**told, **_relayed(prepare_relay(node, payload, job.dedupe_key, context))}
+        key = entered_dedupe_key(job.payload)
+        return {**told, **_relayed(prepare_relay(node, payload, key, context))}
     guarded = blueprint.plans.get(node.config_of or "")
     config = orjson.loads(guarded.config) if guarded else {}
     judged = judge_switch(node, payload, context, config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ductile.config import Loaded
+from ductile.config import Loaded, Settings
 from ductile.core.pipeline import Compiled, compile_pipelines
 from ductile.core.route import Routes, compile_routes
 from ductile.core.router import Router
@@ -32,7 +32,7 @@ def compile_router(loaded: Loaded, registry: Registry) -> tuple[Router, tuple[Pr
     absent = {refusal.name for refusal in registry.refused} | registry.disabled
     for name in absent - plugins.keys():
         plugins[name] = _AnyCommand()
-    sources = frozenset(_webhook_names(document))
+    sources = frozenset((*_webhook_names(document), *_relay_sources(settings)))
     pipelines = compile_pipelines(
         document.get("pipelines", []),
         plugins,
@@ -41,7 +41,7 @@ def compile_router(loaded: Loaded, registry: Registry) -> tuple[Router, tuple[Pr
         max_hops=settings.service.max_hops,
     )
     routes = compile_routes(document.get("routes", []), plugins, sources=sources)
-    found = [*_problems(pipelines), *_problems(routes), *_relays(document)]
+    found = [*_problems(pipelines), *_problems(routes), *_relays(settings, pipelines)]
     located = tuple(_located(problem, loaded) for problem in found)
     if any(problem.severity is Severity.ERROR for problem in located):
         raise ConfigError([p for p in located if p.severity is Severity.ERROR])
@@ -65,20 +65,29 @@ def _webhook_names(document: dict[str, object]) -> list[str]:
     return [str(e.get("name") or str(e.get("path", "")).rpartition("/")[2]) for e in endpoints]
 
 
-def _relays(document: dict[str, object]) -> list[Problem]:
-    """Relay steps need the courier, which this version does not have."""
-    found: list[Problem] = []
+def _relay_sources(settings: Settings) -> list[str]:
+    """What `from` and `from_plugin` may name beside plugins: peers, as their events do."""
+    return [f"relay:{peer.name}" for peer in settings.remote_ingress.peers]
 
-    def look(value: object, path: tuple[str | int, ...]) -> None:
-        if isinstance(value, dict):
-            if "relay" in value:
-                message = "this version cannot relay to another gateway yet"
-                found.append(Problem(message, (*path, "relay")))
-            for key, item in value.items():
-                look(item, (*path, key))
-        elif isinstance(value, list):
-            for index, item in enumerate(value):
-                look(item, (*path, index))
 
-    look(document.get("pipelines", []), ("pipelines",))
+def _relays(settings: Settings, compiled: Compiled | list[Problem]) -> list[Problem]:
+    """Relay steps whose event would never leave."""
+    if isinstance(compiled, list):
+        return []
+    instances = {instance.name: instance for instance in settings.instances}
+    found = []
+    for pipeline in compiled.pipelines.values():
+        for node in pipeline.nodes.values():
+            if node.relay is None:
+                continue
+            instance = instances[node.relay.to]
+            if instance.allow and node.relay.event not in instance.allow:
+                message = f"instance {instance.name} does not allow this event type"
+                allowed = ", ".join(instance.allow)
+                at = (*node.at, "relay", "event")
+                found.append(Problem(message, at, found=node.relay.event, allowed=allowed))
+            elif not instance.enabled:
+                message = f"instance {instance.name} is disabled: what is relayed to it waits"
+                at = (*node.at, "relay", "to")
+                found.append(Problem(message, at, severity=Severity.WARNING))
     return found

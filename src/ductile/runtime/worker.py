@@ -10,8 +10,15 @@ from typing import Protocol
 import orjson
 
 from ductile.clock import Clock, Entropy
-from ductile.core.entering import Switched, entered_payload, judge_switch
-from ductile.core.judge import judge, prepare_failed, switch
+from ductile.core.entering import (
+    RelayMessage,
+    Switched,
+    entered_dedupe_key,
+    entered_payload,
+    judge_switch,
+    prepare_relay,
+)
+from ductile.core.judge import judge, prepare_failed, relay, switch
 from ductile.core.node import Node, NodeKind
 from ductile.core.prepare import Entered, Unrunnable, prepare
 from ductile.errors import LedgerBroken, LedgerError
@@ -138,6 +145,8 @@ class Worker:
         context = orjson.loads(claimed.context)
         if node is not None and node.kind is NodeKind.SWITCH:
             return self._switch(claimed.job, node, context, blueprint)
+        if node is not None and node.kind is NodeKind.RELAY:
+            return self._relay(claimed.job, node, context, blueprint)
         plan = blueprint.plans.get(job.plugin)
         if plan is None:
             return prepare_failed(job, f"plugin {job.plugin} is not loaded", rules, now)
@@ -177,6 +186,19 @@ class Worker:
         rules = blueprint.rules(job.plugin, job.command)
         base_id = self._house.entropy.uuid()
         return switch(job, judged, entered, rules, self._house.clock.now(), base_id)
+
+    def _relay(
+        self, job: Job, node: Node, context: Mapping[str, Json], blueprint: Blueprint
+    ) -> Settlement:
+        payload = entered_payload(job.command, job.payload)
+        message = prepare_relay(node, payload, entered_dedupe_key(job.payload), context)
+        blueprint.workspaces.provide(job)
+        accumulated = message.accumulated if isinstance(message, RelayMessage) else None
+        entered = Entered(payload, accumulated, context)
+        rules = blueprint.rules(job.plugin, job.command)
+        base_id, now = self._house.entropy.uuid(), self._house.clock.now()
+        us = blueprint.settings.service.name
+        return relay(job, message, entered, rules, now, base_id, us)
 
     def _run(self, job: Job, launch: Launch) -> Outcome:
         with self._guard:

@@ -35,10 +35,13 @@ class Effects:
     """How many jobs became ready: as many workers are worth waking."""
     retry_at: datetime | None = None
     """The earliest retry that was scheduled."""
+    relays: int = 0
+    """How many messages for other gateways were handed over."""
     notices: list[StoredNotice] = field(default_factory=list)
 
     def merge(self, other: Effects) -> None:
         self.ready += other.ready
+        self.relays += other.relays
         if other.retry_at is not None:
             self.retry_later(other.retry_at)
         self.notices += other.notices

@@ -11,6 +11,7 @@ from ductile.store import idempotency
 from ductile.store.ledger import Tx
 
 BATCH = 200
+DAY = 86400.0
 WINDOW = 20 * BATCH
 """How many of the oldest rows of a log are looked at for a batch."""
 
@@ -58,6 +59,9 @@ def batches(retention: Retention, now: datetime) -> list[Callable[[Tx], int]]:
         prune("prune_boots", retention.jobs),
         prune("prune_snapshots", retention.jobs),
         prune("prune_receipts", retention.jobs),
+        prune("prune_relays", retention.jobs),
+        prune("prune_relay_receipts", max(retention.jobs, DAY)),
+        prune("prune_relay_signatures", max(retention.jobs, DAY)),
         prune("prune_tokens", retention.jobs),
         prune("prune_idempotency_keys", idempotency.KEPT.total_seconds()),
     ]

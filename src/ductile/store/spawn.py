@@ -10,10 +10,10 @@ import orjson
 
 from ductile.clock import Ids, to_text
 from ductile.core.entering import payload_column
-from ductile.core.intent import Intent, OpenScope, SpawnJob, StartPipeline
+from ductile.core.intent import Intent, OpenScope, SendRelay, SpawnJob, StartPipeline
 from ductile.core.protocol import without_nul
 from ductile.model import NewJob, Notice
-from ductile.store import jobs, notices
+from ductile.store import jobs, notices, relays
 from ductile.store.chart import Chart
 from ductile.store.ledger import Tx
 
@@ -48,6 +48,8 @@ def write(
             _start(tx, intent, chart, ids, now, spawned)
         elif isinstance(intent, OpenScope):
             _open(tx, intent, place, chart, ids, now, spawned)
+        elif isinstance(intent, SendRelay):
+            relays.enqueue(tx, intent, id=ids.next(), now=now)
         else:
             _job(tx, intent, place, chart, ids, now, spawned)
     return spawned

@@ -85,7 +85,7 @@ CREATE TABLE relay_deliveries (
   error_detail      TEXT,
   owner             @key@
 );
-CREATE INDEX relay_deliveries_due ON relay_deliveries (status, next_retry_at);
+CREATE INDEX relay_deliveries_due ON relay_deliveries (instance, status, next_retry_at);
 CREATE INDEX relay_deliveries_owner ON relay_deliveries (owner) WHERE owner IS NOT NULL;
 
 -- Events that another gateway has relayed to us, by its own id: each is taken in once.

@@ -1,0 +1,217 @@
+"""What another gateway sends: let in when all of it holds, else refused, saying little."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from ductile.core.entering import RelayMessage
+from ductile.core.relay import (
+    Peer,
+    Refusal,
+    Relayed,
+    Request,
+    Terms,
+    envelope,
+    signature,
+    signed_headers,
+    verify,
+)
+
+NOW = datetime(2026, 5, 3, 12, 0, tzinfo=UTC)
+PATH = "/ingest/peer/home"
+PEER = Peer("home", "a shared secret", "v1", frozenset({"backup.ready"}), frozenset({"trace_id"}))
+TERMS = Terms(timedelta(minutes=5), require_key_id=True)
+ENVELOPE: dict[str, Any] = {
+    "event": {"type": "backup.ready", "payload": {"n": 1}},
+    "origin": {"instance": "home", "plugin": "backup", "job_id": "j", "event_id": "e-1"},
+    "baggage": {"trace_id": "t", "secret": "x", "ductile": {"route_depth": 0}},
+}
+
+
+def request(
+    body: Any = ENVELOPE, *, at: datetime = NOW, path: str = PATH, **changed: Any
+) -> Request:
+    """What the peer sends; `changed` headers replace the true ones, None removes one."""
+    raw = body if isinstance(body, bytes) else orjson.dumps(body)
+    headers = {
+        name.lower(): [value] for name, value in signed_headers("home", PEER, path, raw, at).items()
+    }
+    for name, value in changed.items():
+        header = "x-ductile-" + name.replace("_", "-")
+        headers[header] = [] if value is None else value if isinstance(value, list) else [value]
+    return Request(path, headers, raw)
+
+
+def judged(given: Request, peer: Peer = PEER, terms: Terms = TERMS) -> Relayed | Refusal:
+    return verify(given, peer, terms, NOW)
+
+
+def let_in(given: Request, peer: Peer = PEER) -> Relayed:
+    answer = judged(given, peer)
+    assert isinstance(answer, Relayed), answer
+    return answer
+
+
+def refused(given: Request, terms: Terms = TERMS) -> Refusal:
+    answer = judged(given, terms=terms)
+    assert isinstance(answer, Refusal)
+    return answer
+
+
+def changed(**parts: Any) -> dict[str, Any]:
+    """The envelope with some of its fields (`event__type`) replaced."""
+    body: dict[str, Any] = orjson.loads(orjson.dumps(ENVELOPE))
+    for path, value in parts.items():
+        part, _, key = path.partition("__")
+        if key:
+            body[part][key] = value
+        else:
+            body[part] = value
+    return body
+
+
+def test_a_good_request_is_let_in() -> None:
+    event = let_in(request())
+    assert (event.peer, event.event_type, event.payload) == ("home", "backup.ready", {"n": 1})
+    assert event.event_id == "e-1"
+
+
+def test_the_signature_covers_method_path_timestamp_and_body() -> None:
+    signed = b"POST\n/p\n2026-05-03T12:00:00.000000Z\nbody"
+    expected = hmac.new(b"k", signed, hashlib.sha256).hexdigest()
+    assert signature("k", "/p", "2026-05-03T12:00:00.000000Z", b"body") == expected
+
+
+def test_without_a_dedupe_key_the_event_has_one_of_its_own() -> None:
+    assert let_in(request()).dedupe_key == "relay:home:home:e-1"
+
+
+def test_the_senders_dedupe_key_stands() -> None:
+    assert let_in(request(changed(event__dedupe_key="mine"))).dedupe_key == "mine"
+
+
+def test_without_an_event_id_there_is_no_key_to_make() -> None:
+    event = let_in(request(changed(origin={})))
+    assert (event.event_id, event.dedupe_key) == (None, None)
+
+
+def test_only_the_baggage_that_is_allowed_is_taken_over() -> None:
+    assert let_in(request()).baggage == {"trace_id": "t"}
+
+
+def test_the_cores_own_keys_are_never_taken_over() -> None:
+    peer = replace(PEER, baggage=frozenset({"ductile", "ductile_plugin"}))
+    assert let_in(request(), peer).baggage == {}
+
+
+def test_a_missing_payload_is_an_empty_one() -> None:
+    assert let_in(request(changed(event={"type": "backup.ready"}))).payload == {}
+
+
+@pytest.mark.parametrize("off", [timedelta(minutes=4, seconds=59), -timedelta(minutes=5)])
+def test_a_clock_may_be_off_a_little(off: timedelta) -> None:
+    assert isinstance(judged(request(at=NOW + off)), Relayed)
+
+
+def test_unix_seconds_are_a_timestamp_too() -> None:
+    raw = orjson.dumps(ENVELOPE)
+    at = str(int(NOW.timestamp()))
+    given = request(raw, timestamp=at, signature=signature(PEER.secret, PATH, at, raw))
+    assert isinstance(judged(given), Relayed)
+
+
+def test_bare_hex_is_a_signature_too() -> None:
+    good = request().headers["x-ductile-signature"][0].removeprefix("sha256=")
+    assert isinstance(judged(request(signature=good)), Relayed)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(request(at=NOW - timedelta(minutes=5, seconds=1)), id="skewed into the past"),
+        pytest.param(request(at=NOW + timedelta(minutes=5, seconds=1)), id="into the future"),
+        pytest.param(request(peer="lab"), id="another peer's name"),
+        pytest.param(request(peer=None), id="no peer"),
+        pytest.param(request(peer=["home", "home"]), id="the peer twice"),
+        pytest.param(request(key_id="v2"), id="another key"),
+        pytest.param(request(key_id=None), id="no key"),
+        pytest.param(request(timestamp=None), id="no timestamp"),
+        pytest.param(request(timestamp="soon"), id="no time"),
+        pytest.param(request(timestamp="9" * 30), id="a time beyond all calendars"),
+        pytest.param(request(timestamp="2026-05-03T12:00:01.000000Z"), id="re-dated"),
+        pytest.param(request(signature=None), id="no signature"),
+        pytest.param(request(signature="sha256=" + "0" * 64), id="a wrong signature"),
+        pytest.param(request(signature="é"), id="no hex at all"),
+        pytest.param(request(signature=["a", "b"]), id="two signatures"),
+        pytest.param(replace(request(), body=b"{}"), id="another body"),
+        pytest.param(replace(request(), path=PATH + "x"), id="another path"),
+        pytest.param(request(changed(origin__instance="lab")), id="another origin"),
+    ],
+)
+def test_what_does_not_hold_is_forbidden_and_told_no_more(given: Request) -> None:
+    answer = refused(given)
+    assert (answer.status, answer.told) == (403, "forbidden")
+
+
+def test_signed_with_another_secret_it_is_forbidden() -> None:
+    other = replace(PEER, secret="another secret")
+    assert isinstance(judged(request(), other), Refusal)
+
+
+def test_a_peer_without_a_key_id_may_be_required_to_have_one() -> None:
+    peer = replace(PEER, key_id=None)
+    given = request(key_id=None)
+    assert isinstance(verify(given, peer, TERMS, NOW), Refusal)
+    assert isinstance(verify(given, peer, replace(TERMS, require_key_id=False), NOW), Relayed)
+
+
+def test_an_event_type_that_is_not_accepted_is_told_so() -> None:
+    answer = refused(request(changed(event__type="report.made")))
+    assert answer.status == 422
+    assert "report.made" in answer.told
+
+
+def test_with_no_type_named_every_type_is_accepted() -> None:
+    peer = replace(PEER, accept=frozenset())
+    assert let_in(request(changed(event__type="report.made")), peer).event_type == "report.made"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not json",
+        b"[]",
+        b"1",
+        b'{"event": []}',
+        b'{"event": {}}',
+        b'{"event": {"type": 5}}',
+        b'{"event": {"type": ""}}',
+        b'{"event": {"type": "a"}, "origin": 3}',
+        b'{"event": {"type": "a"}, "baggage": "x"}',
+        b'{"event": {"type": "a", "dedupe_key": {}}}',
+        orjson.dumps({"event": {"type": "a" * 256}}),
+        b'{"event": {"type": "a\\u0000"}}',
+        b'{"event": {"type": "a", "payload": ' + b"[" * 500 + b"]" * 500 + b"}}",
+    ],
+)
+def test_a_signed_body_that_makes_no_sense_is_told_so(body: bytes) -> None:
+    assert refused(request(body)).status == 400
+
+
+def test_what_we_send_is_what_a_peer_lets_in() -> None:
+    message = RelayMessage("lab", "backup.ready", [1, 2], "k", {"trace_id": 7}, {})
+    body = envelope(message, instance="home", plugin=None, job_id="j", event_id="e").encode()
+    event = let_in(request(body))
+    assert (event.payload, event.dedupe_key, event.baggage) == ([1, 2], "k", {"trace_id": 7})
+
+
+def test_a_secret_shows_in_no_text() -> None:
+    assert "a shared secret" not in repr(PEER)
