@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= auto
 
-.PHONY: help run test lint types format check bench torture lock clean
+.PHONY: help run test lint types format check bench docs torture lock clean
 
 help: ## say what the targets do
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,6 +36,10 @@ check: lint types test ## everything that CI checks
 
 bench: $(READY) ## measure; writes bench/out/*.json
 	@$(BIN)/python -m bench
+
+docs: $(READY) ## write the pages that are made from the code
+	@$(BIN)/python -m ductile.config.reference > docs/config-reference.md
+	@$(BIN)/python -m ductile.cli.reference > docs/commands.md
 
 torture: $(READY) ## the long crash loops
 	@$(BIN)/python -m pytest -n $(WORKERS) -m torture

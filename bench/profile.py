@@ -42,16 +42,20 @@ PLACES = (
     ("prepare", "core/prepare.py", ""),
     ("slot's socket", "runner/client.py", ""),
     ("begin, commit", "store/sqlite.py", "_begin"),
-    ("begin, commit", "store/sqlite.py", "_commit_together"),
+    ("begin, commit", "store/sqlite.py", "_commit"),
+    ("batch", "store/sqlite.py", "_commit_together"),
+    ("batch", "store/sqlite.py", "_commit_batch"),
+    ("batch", "store/sqlite.py", "_announce"),
     ("hand to the writer", "store/sqlite.py", "write"),
     ("hand to the writer", "store/sqlite.py", "submit"),
-    ("wake the waiting", "store/sqlite.py", "settle"),
+    ("wake the waiting", "store/sqlite.py", "release"),
     ("writer, else", "store/sqlite.py", "_write_loop"),
     ("route and handler", "http/jobs.py", ""),
     ("starlette", "starlette/", ""),
     ("uvicorn", "uvicorn/", ""),
     ("asyncio", "asyncio/", ""),
-    ("worker, else", "runtime/worker.py", ""),
+    ("attempt, else", "runtime/attempt.py", ""),
+    ("dispatcher, else", "runtime/dispatcher.py", ""),
 )
 
 

@@ -81,6 +81,15 @@ class Programs:
         command += [str(jobs), str(connections)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
+    def deliver(
+        self, port: int, path: str, body: bytes, header: str, posts: int, connections: int
+    ) -> list[float]:
+        """Posts to a port until all are answered; what the load generator prints, as numbers."""
+        command = [str(self._load), f":{port}", path, body.decode()]
+        command += [str(posts), str(connections), header]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return [float(figure) for figure in done.stdout.split()]
+
 
 def _compile(source: str, target: Path, *flags: str) -> None:
     command = ["cc", "-O2", *flags, "-o", str(target), str(SOURCES / source)]

@@ -1,10 +1,12 @@
-/* Posts jobs over the local socket: keep-alive connections, one request at a time on each.
+/* Posts over the local socket or to a port: keep-alive connections, one request at a time on each.
  *
- *   load SOCKET PATH BODY JOBS CONNECTIONS
+ *   load SOCKET|:PORT PATH BODY JOBS CONNECTIONS [HEADER]
  *
  * Prints accepted jobs, seconds, its own CPU seconds, and the median and 99th percentile of
  * POST to answer in microseconds. In C because it shares two cores with what it measures. */
 #define _GNU_SOURCE
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,24 +67,37 @@ static int ascending(const void *a, const void *b) {
     return d < 0 ? -1 : d > 0;
 }
 
+static int connected(const char *place) {
+    struct sockaddr_un local = {.sun_family = AF_UNIX};
+    struct sockaddr_in port = {.sin_family = AF_INET};
+    int by_port = place[0] == ':', fd, on = 1;
+    fd = socket(by_port ? AF_INET : AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    port.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    port.sin_port = htons(by_port ? atoi(place + 1) : 0);
+    strncpy(local.sun_path, place, sizeof local.sun_path - 1);
+    if (by_port)
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (by_port ? connect(fd, (struct sockaddr *)&port, sizeof port)
+                : connect(fd, (struct sockaddr *)&local, sizeof local))
+        fail("connect");
+    return fd;
+}
+
 int main(int argc, char **argv) {
-    if (argc != 6)
+    if (argc != 6 && argc != 7)
         return 2;
     int jobs = atoi(argv[4]), lines = atoi(argv[5]), sent = 0, done = 0;
     if (lines > MOST)
         lines = MOST;
     request_size = snprintf(request, sizeof request,
-                            "POST %s HTTP/1.1\r\nHost: ductile\r\nContent-Type: application/json"
-                            "\r\nContent-Length: %zu\r\n\r\n%s",
-                            argv[2], strlen(argv[3]), argv[3]);
+                            "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json"
+                            "\r\n%s%sContent-Length: %zu\r\n\r\n%s",
+                            argv[2], argc == 7 ? argv[6] : "", argc == 7 ? "\r\n" : "",
+                            strlen(argv[3]), argv[3]);
     double *took = malloc(jobs * sizeof *took);
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    strncpy(address.sun_path, argv[1], sizeof address.sun_path - 1);
     int poll = epoll_create1(EPOLL_CLOEXEC);
     for (int i = 0; i < lines; i++) {
-        line[i].fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (connect(line[i].fd, (struct sockaddr *)&address, sizeof address))
-            fail("connect");
+        line[i].fd = connected(argv[1]);
         struct epoll_event event = {.events = EPOLLIN, .data.u32 = i};
         if (epoll_ctl(poll, EPOLL_CTL_ADD, line[i].fd, &event))
             fail("epoll_ctl");

@@ -13,6 +13,7 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
+import orjson
 import uuid_utils
 
 
@@ -64,14 +65,14 @@ class Ids:
     def __init__(self, base: str) -> None:
         self._base = base
         self._count = 0
-        # Version, variant and the time stay those of the base, so that order stays time order.
-        self._high = (int(base.replace("-", ""), 16) >> _LOW_BITS) << _LOW_BITS
 
     def next(self) -> str:
         self._count += 1
+        # Version, variant and the time stay those of the base, so that order stays time order.
+        high = (int(self._base.replace("-", ""), 16) >> _LOW_BITS) << _LOW_BITS
         seed = f"{self._base}:{self._count}".encode()
         low = int.from_bytes(hashlib.blake2b(seed, digest_size=8).digest(), "big")
-        text = f"{self._high | (low & _LOW_MASK):032x}"
+        text = f"{high | (low & _LOW_MASK):032x}"
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
@@ -81,9 +82,24 @@ _LOW_MASK = (1 << _LOW_BITS) - 1
 
 def to_text(moment: datetime) -> str:
     """The ledger's form of a time: UTC and fixed width, so that text order is time order."""
+    global _told
+    known, text = _told
+    # One moment is told several times in a row: of a claim, of a settlement.
+    if known is not moment:
+        text = _to_text(moment)
+        _told = moment, text
+    return text
+
+
+def _to_text(moment: datetime) -> str:
     if moment.tzinfo is not UTC:
         moment = moment.astimezone(UTC)
-    return moment.isoformat(timespec="microseconds")[:26] + "Z"
+    # Many times faster than `isoformat`; it leaves out a fraction of nothing.
+    text = orjson.dumps(moment, option=orjson.OPT_UTC_Z)
+    return text[1:-1].decode() if moment.microsecond else f"{text[1:20].decode()}.000000Z"
+
+
+_told: tuple[datetime | None, str] = None, ""
 
 
 def from_text(text: str) -> datetime:

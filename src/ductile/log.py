@@ -15,6 +15,7 @@ from ductile.clock import to_text
 from ductile.core.redact import Redactor
 
 LEVELS = {"debug": 10, "info": 20, "warn": 30, "error": 40}
+_JSON = orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
 _COLOURS = {"debug": "2", "info": "32", "warn": "33", "error": "31"}
 
 
@@ -30,8 +31,13 @@ class _Sink:
         self._lock = threading.Lock()
 
     def write(self, level: str, fields: Mapping[str, object]) -> None:
-        line = _as_json(fields) if self.json else _readable(level, dict(fields))
-        encoded = (self.redactor.text(line) + "\n").encode("utf-8", "replace")
+        if self.json:
+            encoded = _as_json(fields)
+            if self.redactor.knows_any:
+                encoded = self.redactor.text(encoded.decode()).encode()
+        else:
+            line = _readable(level, dict(fields)) + "\n"
+            encoded = self.redactor.text(line).encode("utf-8", "replace")
         with self._lock:
             try:
                 if self.lost:
@@ -62,13 +68,20 @@ class Logger:
     def log(self, level: str, message: str, **fields: object) -> None:
         if LEVELS[level] < _sink.level:
             return
-        at = to_text(datetime.now(UTC))
-        kept = {name: value for name, value in fields.items() if value is not None}
-        head = {"timestamp": at, "level": level, "component": self._component}
-        first: dict[str, object] = {
-            name: kept.pop(name) for name in ("plugin", "job_id") if name in kept
+        line: dict[str, object] = {
+            "timestamp": to_text(datetime.now(UTC)),
+            "level": level,
+            "component": self._component,
         }
-        _sink.write(level, {**head, **first, "message": message, **kept})
+        for name in ("plugin", "job_id"):
+            value = fields.pop(name, None)
+            if value is not None:
+                line[name] = value
+        line["message"] = message
+        for name, value in fields.items():
+            if value is not None:
+                line[name] = value
+        _sink.write(level, line)
 
     def debug(self, message: str, **fields: object) -> None:
         self.log("debug", message, **fields)
@@ -92,12 +105,12 @@ def logger(component: str) -> Logger:
     return Logger(component)
 
 
-def _as_json(fields: Mapping[str, object]) -> str:
+def _as_json(fields: Mapping[str, object]) -> bytes:
     try:
-        return orjson.dumps(fields, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        return orjson.dumps(fields, default=str, option=_JSON)
     except (TypeError, ValueError):
         # A lone surrogate, an integer beyond 64 bits: slower, but any value can be told.
-        return json.dumps(fields, default=str)
+        return json.dumps(fields, default=str).encode() + b"\n"
 
 
 def _readable(level: str, fields: dict[str, object]) -> str:

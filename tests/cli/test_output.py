@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import time
 
+import click
 import pytest
 
 from ductile.cli import output
@@ -50,3 +52,36 @@ def test_json_survives_any_encoding(encoding: str, monkeypatch: pytest.MonkeyPat
     output.document({"sky": "18 °C ☔"})
     stream.flush()
     assert json.loads(raw.getvalue().decode(encoding)) == {"sky": "18 °C ☔"}
+
+
+class TestWorking:
+    @pytest.fixture(autouse=True)
+    def quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(output, "MOMENT", 0.01)
+
+    def test_a_terminal_is_told_that_something_goes_on(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+        give_up, said = time.monotonic() + 30, ""
+        with output.working("echo runs"):
+            while "echo runs … 0 s" not in said and time.monotonic() < give_up:
+                said += capsys.readouterr().err
+        assert "echo runs … 0 s" in said
+        assert capsys.readouterr().err.endswith("\r\x1b[K")
+
+    def test_nobody_else_is(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with output.working("echo runs"):
+            time.sleep(0.05)
+        assert capsys.readouterr().err == ""
+
+
+def test_a_difference_has_the_colours_of_its_signs() -> None:
+    lines = {"+new": "green", "-old": "red", "@@ 1 @@": "cyan", " same": None}
+    shown: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("click.echo", shown.append)
+        output.difference("\n".join(lines))
+    assert shown == [
+        click.style(t, fg=c, bold=None) if c else click.style(t) for t, c in lines.items()
+    ]

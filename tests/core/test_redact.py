@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from urllib.parse import quote
+import re
+from urllib.parse import quote, quote_plus
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ductile.core.redact import REDACTED, Redactor, hide_secret_keys, names_a_secret
+from ductile.core.redact import REDACTED, SHORTEST_PART, Redactor, hide_secret_keys, names_a_secret
 
 CANARIES = [
     "hunter2hunter2",
@@ -34,6 +36,15 @@ SECRETS = st.text(st.characters(exclude_categories=["Cs"]), min_size=8, max_size
         pytest.param(lambda s: json.dumps(s, ensure_ascii=False), id="json-utf8"),
         pytest.param(lambda s: orjson.dumps({"v": s}).decode(), id="orjson"),
         pytest.param(lambda s: f"https://h/?q={quote(s, safe='')}", id="url"),
+        pytest.param(lambda s: f"https://h/{quote(s)}", id="url-path"),
+        pytest.param(lambda s: f"q={quote_plus(s)}", id="form"),
+        pytest.param(
+            lambda s: re.sub("%..", lambda m: m[0].lower(), quote(s, safe="")), id="url-lower-case"
+        ),
+        pytest.param(lambda s: base64.b64encode(s.encode()).decode(), id="base64"),
+        pytest.param(lambda s: base64.b64encode(f"u:{s}".encode()).decode(), id="basic-auth"),
+        pytest.param(lambda s: base64.b64encode(f"me:{s}\n".encode()).decode(), id="basic-auth-3"),
+        pytest.param(lambda s: base64.urlsafe_b64encode(s.encode()).decode(), id="base64-url"),
         pytest.param(lambda s: f"before{s}after{s}", id="twice"),
     ],
 )
@@ -43,6 +54,8 @@ def test_a_secret_is_hidden_in_every_spelling(secret, spell):
     assert REDACTED in shown
     for form in (secret, json.dumps(secret)[1:-1], quote(secret, safe="")):
         assert form not in shown
+    encoded = base64.b64encode(secret.encode()).decode()
+    assert encoded[:-4] not in shown
 
 
 @given(st.lists(SECRETS, min_size=1, max_size=4), st.text(max_size=20), st.text(max_size=20))
@@ -58,6 +71,39 @@ def test_redacting_twice_is_redacting_once(secrets, text):
     redactor = Redactor([secret for secret in secrets if secret not in REDACTED])
     once = redactor.text(text)
     assert redactor.text(once) == once
+
+
+def test_a_slash_that_was_escaped_hides_nothing():
+    assert Redactor(["top/secret/path"]).text('{"a":"top\\/secret\\/path"}') == '{"a":"[REDACTED]"}'
+
+
+@pytest.mark.parametrize("secret", CANARIES)
+def test_a_secret_that_was_cut_off_leaves_no_beginning(secret):
+    redactor = Redactor([secret])
+    for kept in range(SHORTEST_PART, len(secret)):
+        shown = redactor.beginning(f"before {secret} between {secret[:kept]}")
+        assert shown == f"before {REDACTED} between {REDACTED}"
+    assert redactor.beginning(f"before {secret}") == f"before {REDACTED}"
+
+
+def test_a_character_that_was_cut_off_hides_no_beginning():
+    raw = f"before {CANARIES[3]}".encode()
+    for kept in range(len(raw) - len("€𝄞".encode()), len(raw)):
+        shown = Redactor([CANARIES[3]]).beginning(raw[:kept].decode(errors="replace"))
+        assert shown == f"before {REDACTED}"
+
+
+def test_what_is_no_beginning_of_a_secret_stays():
+    redactor = Redactor(["hunter2hunter2"])
+    assert redactor.beginning("an ordinary end") == "an ordinary end"
+    assert redactor.beginning("of a hun") == "of a hun"
+    assert redactor.beginning("") == ""
+    assert Redactor().beginning("anything") == "anything"
+
+
+def test_a_secret_of_bytes_that_are_no_text_can_be_hidden():
+    secret = b"caf\xe9-1234".decode(errors="surrogateescape")
+    assert Redactor([secret]).text(f"x{secret}x") == f"x{REDACTED}x"
 
 
 def test_of_secrets_that_contain_one_another_the_longest_goes_first():

@@ -11,18 +11,22 @@ from typing import Any
 import orjson
 import pytest
 
+from ductile.core.baggage import MAX_CONTEXT
 from ductile.core.entering import RelayMessage
 from ductile.core.relay import (
+    LEVELS_AROUND,
     Peer,
     Refusal,
     Relayed,
     Request,
     Terms,
     envelope,
+    is_receipt,
     signature,
     signed_headers,
     verify,
 )
+from ductile.core.values import Failure
 
 NOW = datetime(2026, 5, 3, 12, 0, tzinfo=UTC)
 PATH = "/ingest/peer/home"
@@ -172,6 +176,16 @@ def test_a_peer_without_a_key_id_may_be_required_to_have_one() -> None:
     assert isinstance(verify(given, peer, replace(TERMS, require_key_id=False), NOW), Relayed)
 
 
+def test_a_key_id_that_nobody_asks_for_is_no_reason_to_refuse() -> None:
+    assert let_in(request(key_id="v2"), replace(PEER, key_id=None)).event_id == "e-1"
+
+
+def test_nanoseconds_are_a_timestamp_too() -> None:
+    raw, at = orjson.dumps(ENVELOPE), "2026-05-03T12:00:00.123456789Z"
+    given = request(raw, timestamp=at, signature=signature(PEER.secret, PATH, at, raw))
+    assert isinstance(judged(given), Relayed)
+
+
 def test_an_event_type_that_is_not_accepted_is_told_so() -> None:
     answer = refused(request(changed(event__type="report.made")))
     assert answer.status == 422
@@ -200,17 +214,108 @@ def test_with_no_type_named_every_type_is_accepted() -> None:
         orjson.dumps({"event": {"type": "a" * 256}}),
         b'{"event": {"type": "a\\u0000"}}',
         b'{"event": {"type": "a", "payload": ' + b"[" * 500 + b"]" * 500 + b"}}",
+        b'{"event": {"type": "a", "payload": "\\ud800"}}',
+        b'{"event": {"type": "a", "payload": 1e999}}',
+        b'{"event": {"type": "a", "payload": "\xff"}}',
+        b'\xef\xbb\xbf{"event": {"type": "a"}}',
+        orjson.dumps({"event": {"type": "a"}, "origin": {"event_id": "e" * 256}}),
+        orjson.dumps(
+            {"event": {"type": "backup.ready"}, "baggage": {"trace_id": "x" * MAX_CONTEXT}}
+        ),
     ],
 )
 def test_a_signed_body_that_makes_no_sense_is_told_so(body: bytes) -> None:
     assert refused(request(body)).status == 400
 
 
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+DEEPEST = 254 - LEVELS_AROUND - 2
+"""What the encoder writes, without what stands around a payload here and in an envelope."""
+
+
+@pytest.mark.parametrize(("levels", "fits"), [(DEEPEST, True), (DEEPEST + 1, False)])
+def test_what_is_let_in_can_be_written_down_with_all_that_comes_around_it(
+    levels: int, fits: bool
+) -> None:
+    body = orjson.dumps(changed(event__payload=nested(levels)))
+    assert isinstance(judged(request(body)), Relayed if fits else Refusal)
+
+
+def test_the_baggage_that_nobody_takes_over_may_be_large() -> None:
+    body = changed(baggage={"trace_id": "t", "other": "x" * MAX_CONTEXT})
+    assert let_in(request(body)).baggage == {"trace_id": "t"}
+
+
+def test_u0000_is_stored_as_ufffd() -> None:
+    body = changed(event__payload={"a\0": ["b\0"]}, baggage={"trace_id": {"c\0": "d\0"}})
+    event = let_in(request(body))
+    assert event.payload == {"a\ufffd": ["b\ufffd"]}
+    assert event.baggage == {"trace_id": {"c\ufffd": "d\ufffd"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [(b"9223372036854775808", 2**63), (b"123456789012345678901234567890", 1.2345678901234568e29)],
+)
+def test_an_integer_beyond_64_bits_is_read_as_the_nearest_float(text: bytes, read: Any) -> None:
+    """As other gateways write a float that large; everything smaller is exact."""
+    event = let_in(request(b'{"event": {"type": "backup.ready", "payload": {"n": ' + text + b"}}}"))
+    assert event.payload["n"] == read
+    assert type(event.payload["n"]) is type(read)
+
+
+def sent(message: RelayMessage) -> str | Failure:
+    return envelope(message, instance="home", plugin=None, job_id="j", event_id="e")
+
+
 def test_what_we_send_is_what_a_peer_lets_in() -> None:
     message = RelayMessage("lab", "backup.ready", [1, 2], "k", {"trace_id": 7}, {})
-    body = envelope(message, instance="home", plugin=None, job_id="j", event_id="e").encode()
-    event = let_in(request(body))
+    body = sent(message)
+    assert isinstance(body, str)
+    event = let_in(request(body.encode()))
     assert (event.payload, event.dedupe_key, event.baggage) == ([1, 2], "k", {"trace_id": 7})
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (RelayMessage("lab", "a", nested(DEEPEST + 1), None, {}, {}), "nested too deep"),
+        (RelayMessage("lab", "a", {}, None, {"x": nested(DEEPEST + 1)}, {}), "nested too deep"),
+        (RelayMessage("lab", "a", {}, "k" * 256, {}, {}), "relay.dedupe_key"),
+        (RelayMessage("lab", "a" * 256, {}, None, {}, {}), "relay.event"),
+    ],
+)
+def test_what_no_peer_would_let_in_is_not_sent(message: RelayMessage, reason: str) -> None:
+    body = sent(message)
+    assert isinstance(body, Failure)
+    assert reason in body.reason
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "is_one"),
+    [
+        (202, b'{"status": "accepted", "receiver_event_id": "e", "job_id": null}', True),
+        (200, b'{"status": "accepted", "receiver_event_id": "e", "job_id": null}', False),
+        (202, b'{"status": "accepted"}', False),
+        (202, b'{"receiver_event_id": 1}', False),
+        (202, b'["receiver_event_id"]', False),
+        (202, b'{"receiver_event_id": "e', False),
+        (202, b"<html>Welcome to this hotel</html>", False),
+        (204, b"", False),
+        (403, b'{"receiver_event_id": "e"}', False),
+        (None, b"", False),
+    ],
+)
+def test_only_a_gateways_own_words_are_a_receipt(
+    status: int | None, body: bytes, is_one: bool
+) -> None:
+    assert is_receipt(status, body) is is_one
 
 
 def test_a_secret_shows_in_no_text() -> None:

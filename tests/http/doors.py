@@ -10,10 +10,12 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ductile.config import load
+from ductile.config.lock import lock
 from ductile.http.serve import open_doors
 from ductile.http.server import HttpServer
 from ductile.runtime.gateway import Gateway
@@ -59,6 +61,11 @@ class Answer:
     @property
     def json(self) -> Any:
         return json.loads(self.raw)
+
+    @property
+    def slug(self) -> Any:
+        """Of an error, in whichever shape it came."""
+        return self.json.get("code") or self.json["reason"]
 
 
 @dataclass
@@ -123,15 +130,21 @@ def opened(
     working: bool = True,
     environ: Mapping[str, str] | None = None,
     files: Mapping[str, str] | None = None,
+    seal: bool = False,
 ) -> Iterator[House]:
-    """A gateway from open to closed; without `working` its jobs stay in the queue."""
+    """A gateway from open to closed; without `working` its jobs stay in the queue.
+
+    `files` stand in the place of what would be written otherwise; with `seal` all are sealed.
+    """
     # A socket's path may have no more than 107 bytes, which pytest's own directories use up.
     root = Path(tempfile.mkdtemp(prefix="ductile-")).resolve()
     write(root, "config.yaml", config)
-    for name, text in (files or {}).items():
-        write(root, name, text)
     for name, script in (plugins or {"echo": ECHO}).items():
         plugin(root, name, script)
+    for name, text in (files or {}).items():
+        write(root, name, text)
+    if seal:
+        lock(root, moment=datetime.now(UTC))
     env = {"PATH": "/usr/bin:/bin", **(environ or {})}
     gateway = Gateway(load(root, environ=env), environ=env)
     try:
@@ -149,6 +162,11 @@ def opened(
     finally:
         gateway.close()
         shutil.rmtree(root)
+
+
+def error_keys(path: str) -> set[str]:
+    """What every error's body has; agents read another shape (004)."""
+    return {"status", "reason"} if path.startswith("/gateway/") else {"error", "code"}
 
 
 def read_all(connection: socket.socket) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from ductile.http.app import ENDPOINTS
-from tests.http.doors import ADMIN, CONFIG, ECHO, NOTHING, House, opened
+from tests.http.doors import ADMIN, CONFIG, NOTHING, House, opened
 
 PIPELINES = """\
 pipelines:
@@ -103,25 +103,3 @@ def test_a_filter_that_is_none_acts_on_nothing(house: House, body: dict[str, obj
     assert house.ask("POST", "/jobs/cancel", body).status == 400
     assert house.ask("GET", "/analytics/summary?window=x").status == 400
     assert house.ask("GET", "/analytics/summary?window=99999999w").status == 400
-
-
-def test_metrics_have_bounded_labels(house: House) -> None:
-    house.ask("POST", "/plugin/echo/poll", "{}")
-    for number in range(5):
-        house.ask("GET", f"/job/{number}")
-    answer = house.ask("GET", "/metrics")
-    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-    text = answer.raw.decode()
-    assert re.search(r'^ductile_queue_jobs\{plugin="echo",status="queued"\} \d+$', text, re.M)
-    assert 'route="/job/{job_id}",status="404"} 5' in text
-    assert re.search(r'^ductile_notices_total\{type="job.queued"\} [1-9]', text, re.M)
-    assert re.search(r"^ductile_store_commits_total [1-9]", text, re.M)
-    for line in text.splitlines():
-        assert re.fullmatch(r"# (HELP|TYPE) .*|ductile_\w+(\{.*\})? [0-9.e+-]+", line), line
-
-
-def test_metrics_are_open_where_the_config_says_so(house: House) -> None:
-    assert house.ask("GET", "/metrics", token=None).status == 401
-    with opened(CONFIG + "  metrics: public\n", plugins={"echo": ECHO}, working=False) as own:
-        assert own.ask("GET", "/metrics", token=None).status == 200
-        assert own.ask("GET", "/jobs", token=None).status == 401

@@ -2,58 +2,21 @@
 
 from __future__ import annotations
 
-import http.client
-import json
-from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
 from ductile.http import events, stream
-from tests.http.doors import ADMIN, CONFIG, PATIENCE, House, opened
+from ductile.runtime import bridge
+from ductile.store import notices
+from tests.http.doors import CONFIG, House, opened
+from tests.http.following import following
 
 
 @pytest.fixture(scope="module")
 def house() -> Iterator[House]:
     with opened(working=False) as house:
         yield house
-
-
-class Follower:
-    def __init__(self, response: http.client.HTTPResponse) -> None:
-        self.response = response
-        assert self.line() == ": following"
-        assert self.line() == ""
-
-    def line(self) -> str:
-        return self.response.readline().decode().rstrip("\n")
-
-    def next(self) -> dict[str, Any]:
-        """The next event, with its fields and its parsed data."""
-        found: dict[str, Any] = {}
-        while True:
-            line = self.line()
-            if not line and "data" in found:
-                return {**found, "data": json.loads(found["data"])}
-            name, _, value = line.partition(": ")
-            found[name] = value
-
-
-@contextmanager
-def following(house: House, query: str = "", **headers: str) -> Iterator[Follower]:
-    connection = http.client.HTTPConnection(*house.address("api"), timeout=PATIENCE)
-    sent = {"Authorization": f"Bearer {ADMIN}"}
-    sent |= {name.replace("_", "-"): value for name, value in headers.items()}
-    try:
-        connection.request("GET", f"/events{query}", headers=sent)
-        response = connection.getresponse()
-        assert response.status == 200, response.read()
-        assert response.headers["content-type"].startswith("text/event-stream")
-        yield Follower(response)
-    finally:
-        connection.close()
 
 
 def trigger(house: House) -> str:
@@ -84,27 +47,33 @@ def test_a_dropped_connection_resumes_with_nothing_missing(house: House) -> None
     assert got == [*missed, live]
 
 
-def test_what_the_ring_has_passed_comes_from_the_ledger(house: House) -> None:
+def test_who_is_cut_off_before_the_first_event_can_go_on_too(house: House) -> None:
+    with following(house) as follower:
+        start = follower.start
+    missed = trigger(house)
+    with following(house, Last_Event_ID=start) as follower:
+        assert follower.next()["data"]["data"]["job_id"] == missed
+
+
+def test_what_the_ring_has_passed_comes_from_the_ledger(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with following(house) as follower:
         trigger(house)
         last = follower.next()["id"]
-    before = house.gateway.bridge.ring
-    house.gateway.bridge.ring = deque(maxlen=2)
-    try:
+    monkeypatch.setattr(bridge, "RING", 2)
+    ids = [trigger(house) for _ in range(10)]
+    with following(house, f"?after={last}") as follower:
+        assert [follower.next()["data"]["data"]["job_id"] for _ in ids] == ids
         ids = [trigger(house) for _ in range(10)]
-        with following(house, f"?after={last}") as follower:
-            assert [follower.next()["data"]["data"]["job_id"] for _ in ids] == ids
-            ids = [trigger(house) for _ in range(10)]
-            assert [follower.next()["data"]["data"]["job_id"] for _ in ids] == ids
-    finally:
-        house.gateway.bridge.ring = before
+        assert [follower.next()["data"]["data"]["job_id"] for _ in ids] == ids
 
 
 def test_a_topic_is_filtered(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "HEARTBEAT", 0.02)
     with following(house, "?topic=breakers,pipelines") as follower:
         trigger(house)
-        newest = house.gateway.ledger.read(lambda tx: tx.all("last_notice")[0][0])
+        newest = house.gateway.ledger.read(notices.last)
         while follower.line() != f"id: {newest}":
             pass
     with following(house, "?topic=jobs") as follower:
@@ -112,7 +81,7 @@ def test_a_topic_is_filtered(house: House, monkeypatch: pytest.MonkeyPatch) -> N
         assert follower.next()["event"] == "job.queued"
 
 
-@pytest.mark.parametrize("last", ["x", "-1", "1.5", "9" * 40])
+@pytest.mark.parametrize("last", ["x", "-1", "1.5", "1-2-3", "1-", "1-x", "9" * 40])
 def test_a_bad_cursor_is_refused(house: House, last: str) -> None:
     assert house.ask("GET", "/events", headers={"Last-Event-ID": last}).status == 400
 

@@ -7,9 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.http.doors import CONFIG, READER, Answer, House, opened
+from tests.http.doors import CONFIG, ECHO, READER, Answer, House, opened
 
+BAD = "#!/bin/sh\nexit 1\n"
 PIPELINES = """\
+plugins: {bad: {retry: {max_attempts: 1}}}
 pipelines:
   - {name: slow, on: never, steps: [{uses: echo}]}
   - {name: now, on: never, execution_mode: synchronous, steps: [{uses: echo}]}
@@ -18,7 +20,7 @@ pipelines:
 
 @pytest.fixture(scope="module")
 def house() -> Iterator[House]:
-    with opened(CONFIG + PIPELINES) as house:
+    with opened(CONFIG + PIPELINES, plugins={"echo": ECHO, "bad": BAD}) as house:
         yield house
 
 
@@ -33,6 +35,46 @@ def test_the_same_key_answers_with_the_same_job(house: House, path: str) -> None
     assert {answer.status for answer in answers} == {200 if path.endswith("now") else 202}
     assert len({answer.json["job_id"] for answer in answers}) == 1
     assert post(house, path, "k2").json["job_id"] != answers[0].json["job_id"]
+
+
+def failed(house: House) -> str:
+    """A job that has ended and may be retried."""
+    job_id: str = house.ask("POST", "/plugin/bad/poll", "{}").json["job_id"]
+    assert house.ask("GET", f"/job/{job_id}?wait=20").json["status"] == "dead"
+    return job_id
+
+
+def test_a_job_is_retried_once_for_a_key(house: House) -> None:
+    job_id = failed(house)
+    first = post(house, f"/job/{job_id}/retry", "r1")
+    assert (first.status, first.json["attempt"]) == (202, 2)
+    assert house.ask("GET", f"/job/{job_id}?wait=20").json["status"] == "dead"
+    again = post(house, f"/job/{job_id}/retry", "r1")
+    assert (again.status, again.json) == (202, first.json)
+    assert house.ask("GET", f"/job/{job_id}").json["attempt"] == 2
+    assert post(house, f"/job/{job_id}/retry", "r2").json["attempt"] == 3
+
+
+def test_a_job_is_replayed_once_for_a_key(house: House) -> None:
+    job_id = failed(house)
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: post(house, f"/job/{job_id}/replay", "p1"), range(8)))
+    assert {answer.status for answer in answers} == {202}
+    assert len({answer.json["job_id"] for answer in answers}) == 1
+    assert answers[0].json["replay_of"] == job_id
+    other = post(house, f"/job/{job_id}/replay", "p2").json["job_id"]
+    assert other != answers[0].json["job_id"]
+    assert post(house, f"/job/{job_id}/replay", "p2", '{"step": "x"}').status == 422
+
+
+def test_many_jobs_are_retried_once_for_a_key(house: House) -> None:
+    job_id = failed(house)
+    body = '{"filter": {"plugin": "bad", "status": "dead"}}'
+    first = post(house, "/jobs/retry", "m1", body)
+    assert job_id in first.json["jobs"]
+    assert house.ask("GET", f"/job/{job_id}?wait=20").json["status"] == "dead"
+    assert post(house, "/jobs/retry", "m1", body).json == first.json
+    assert house.ask("GET", f"/job/{job_id}").json["attempt"] == 2
 
 
 def test_another_body_is_refused(house: House) -> None:

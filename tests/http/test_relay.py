@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from ductile.core.relay import Peer, signed_headers
+from ductile.core.relay import LEVELS_AROUND, Peer, signed_headers
+from ductile.errors import LedgerBusy
+from ductile.http.relay import ROUTE
+from ductile.runtime.deliveries import MISMATCHES_A_MINUTE
+from ductile.store import jobs
 from tests.http import doors
 from tests.http.doors import Answer, House
 from tests.runtime.site import until
@@ -112,6 +117,72 @@ def test_the_same_event_sent_again_is_the_same_job(house: House) -> None:
     assert again.json["receiver_event_id"] == first.json["receiver_event_id"]
 
 
+def test_the_same_event_sent_twice_at_once_is_one_job(house: House) -> None:
+    answers: list[Answer] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(send(house, envelope("e-at-once"))))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(doors.PATIENCE)
+    assert [answer.status for answer in answers] == [202] * 4
+    assert len({answer.json["job_id"] for answer in answers}) == 1
+    assert sum("duplicate" not in answer.json for answer in answers) == 1
+    assert len(jobs_of(house, answers[0].json)) == 2
+
+
+def test_an_event_whose_job_is_needless_answers_with_the_job_that_makes_it_so(
+    house: House,
+) -> None:
+    first = send(house, envelope("e-first", dedupe_key="the same")).json
+
+    def done() -> bool:
+        return all(job["status"] == "succeeded" for job in jobs_of(house, first))
+
+    until(done)
+    other = send(house, envelope("e-other", dedupe_key="the same")).json
+    assert other["deduplicated"] is True
+    assert other["job_id"] in {job["job_id"] for job in jobs_of(house, first)}
+    again = send(house, envelope("e-other", dedupe_key="the same")).json
+    assert again["duplicate"] is True
+    assert again["job_id"] == other["job_id"]
+    assert jobs_of(house, other) == []
+
+
+def test_a_routed_job_enters_with_the_baggage_too(house: House) -> None:
+    told = send(house, envelope("e-routed")).json
+    [job] = [job for job in jobs_of(house, told) if not job["pipeline"]]
+    ledger = house.gateway.ledger
+    row = ledger.read(lambda tx: jobs.load(tx, job["job_id"]))
+    assert row is not None
+    context = ledger.read(lambda tx: tx.one("context", id=row.entered_context_id))
+    assert context is not None
+    assert json.loads(context[0]) == {"trace": "t-1"}
+
+
+def test_a_payload_as_deep_as_it_may_be_goes_through_all_that_is_done_with_it() -> None:
+    config = CONFIG.replace("max_body_size: 2KB", "max_body_size: 64KB")
+    with doors.opened(config) as house:
+        payload: Any = 1
+        for _ in range(254 - LEVELS_AROUND - 2):
+            payload = {"a": payload}
+        body = envelope("e-deep", payload=payload)
+        body["baggage"] = {"trace": payload}
+        answer = send(house, body)
+        assert answer.status == 202
+
+        def states() -> list[str]:
+            return [job["status"] for job in jobs_of(house, answer.json)]
+
+        until(lambda: states() == ["succeeded"] * 2)
+        for job in jobs_of(house, answer.json):
+            assert house.ask("GET", f"/job/{job['job_id']}/tree").status == 200
+        body["event"]["payload"] = {"a": payload}
+        assert send(house, body).status == 400
+
+
 def test_the_same_bytes_do_not_get_in_twice(house: House) -> None:
     body = json.dumps(envelope("e-replay")).encode()
     headers = signed(house, body)
@@ -143,6 +214,77 @@ def test_a_changed_body_is_refused(house: House) -> None:
     headers = signed(house, body)
     answer = house.ask("POST", PATH, body.replace(b"1", b"2"), token=None, headers=headers)
     assert answer.status == 403
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        pytest.param("/ingest/peer/h%6Fme", 202, id="encoded"),
+        pytest.param("/ingest/peer/home?x=1", 202, id="with a query"),
+        pytest.param("/ingest/peer/home/", 403, id="trailing slash"),
+        pytest.param("/ingest/peer//home", 403, id="double slash"),
+        pytest.param("/ingest/peer/%2Fhome", 403, id="encoded slash"),
+        pytest.param("/ingest/peer/./home", 403, id="dot"),
+        pytest.param("/ingest/peer/x/../home", 403, id="dots"),
+        pytest.param("/ingest/peer/HOME", 403, id="another case"),
+        pytest.param("/ingest/peer/home%00", 403, id="U+0000"),
+        pytest.param("/ingest//peer/home", 401, id="another path of the API"),
+        pytest.param("/INGEST/peer/home", 401, id="another case of the path"),
+        pytest.param("/ingest/peer", 401, id="no peer at all"),
+    ],
+)
+def test_only_the_one_path_leads_in(house: House, sent: str, status: int) -> None:
+    body = json.dumps(envelope(f"e-{sent}")).encode()
+    headers = signed(house, body)
+    assert house.ask("POST", sent, body, token=None, headers=headers).status == status
+
+
+def test_a_header_that_comes_twice_is_refused(house: House) -> None:
+    body = json.dumps(envelope("e-header")).encode()
+    head = [f"POST {PATH} HTTP/1.1", "Host: 127.0.0.1", f"Content-Length: {len(body)}"]
+    head += [f"{name}: {value}" for name, value in signed(house, body).items()]
+    head += ["X-Ductile-Peer: home", "Connection: close", "", ""]
+    with house.connect() as connection:
+        connection.sendall("\r\n".join(head).encode() + body)
+        assert doors.read_all(connection).startswith(b"HTTP/1.1 403 ")
+
+
+def test_a_stranger_cannot_fill_the_log(
+    house: House, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    for _ in range(3 * MISMATCHES_A_MINUTE):
+        assert send(house, b"{}", path="/ingest/peer/nobody", peer="nobody").status == 403
+    assert 0 < capsysbinary.readouterr().out.count(b"no such peer") <= MISMATCHES_A_MINUTE
+
+
+def test_answers_are_counted_without_the_callers_path(house: House) -> None:
+    send(house, b"{}", path="/ingest/peer/nobody", peer="nobody")
+    text = house.ask("GET", "/metrics").raw.decode()
+    assert f'route="{ROUTE}",status="403"' in text
+    assert "nobody" not in text
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_event_whose_commit_is_unknown_is_not_told_accepted_and_comes_again(
+    house: House, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    ledger = house.gateway.ledger
+    submit = ledger.submit
+
+    def lost(work: Any, done: Any) -> None:
+        error = LedgerBusy("the connection was lost")
+        if committed:
+            submit(work, lambda _result, _error: done(None, error))
+        else:
+            done(None, error)
+
+    event = envelope(f"e-unknown-{committed}")
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "submit", lost)
+        assert send(house, event).status == 503
+    told = send(house, event).json
+    assert told.get("duplicate", False) is committed
+    assert len(jobs_of(house, told)) == 2
 
 
 def test_a_token_does_not_stand_for_a_signature(house: House) -> None:
@@ -193,3 +335,24 @@ def test_a_peer_that_a_reload_removes_is_refused_from_then_on() -> None:
         house.write("config.yaml", gone.replace("relay:home", "relay:elsewhere"))
         house.gateway.reload()
         assert send(house, envelope("e-after")).status == 403
+
+
+def test_where_its_path_meets_the_apis_the_api_wins() -> None:
+    config = CONFIG.replace("max_body_size: 2KB", "max_body_size: 2KB\n  listen_path: /")
+    with doors.opened(config) as house:
+        assert house.ask("GET", "/jobs").status == 200
+        assert house.ask("POST", "/plugin/echo/poll", {}).status == 202
+        assert send(house, envelope("e-root-path"), path="/home").status == 202
+        assert send(house, envelope("e-root-path"), path="/elsewhere").status == 403
+
+
+def test_a_peer_that_knows_anothers_secret_cannot_send_to_its_path_by_its_own_signature() -> None:
+    config = CONFIG.replace("name: asleep", "name: other").replace(", enabled: false", "")
+    with doors.opened(config, working=False) as house:
+        body = json.dumps(envelope("e-shared")).encode()
+        headers = signed(house, body, path="/ingest/peer/other", peer="other")
+        for name in ("other", "home"):
+            told = {**headers, "X-Ductile-Peer": name}
+            assert house.ask("POST", PATH, body, token=None, headers=told).status == 403
+        warnings = [str(warning) for warning in house.gateway.blueprint.warnings]
+        assert any("the secret of peer home too" in warning for warning in warnings)

@@ -28,7 +28,7 @@ def frames(sock):
 
 def test_an_order_comes_out_as_it_went_in():
     env = {"A": "", "B": "=x", "Ü": "\udc80"}
-    frame = wire.Launchable(("/bin/x", "", "ü"), env, b"request", NUMBERS).frame(7)
+    frame = wire.Launchable(("/bin/x", "", "ü"), wire.variables(env), b"request", NUMBERS).frame(7)
     order = wire.Order(frame)
     assert wire.kind(frame) == wire.RUN
     assert (order.seq, order.timeout, order.grace) == (7, 1.5, 0.25)
@@ -76,7 +76,7 @@ def test_frames_are_found_however_the_stream_is_cut(pair):
 
 def test_a_large_frame_with_others_behind_it_is_taken_apart(pair):
     ours, theirs = pair
-    large = wire.Launchable(("x",), {}, bytes(5_000_000), NUMBERS).frame(1)
+    large = wire.Launchable(("x",), b"", bytes(5_000_000), NUMBERS).frame(1)
     stream = large + wire.cancel_frame(1, 0.0)
     sender = threading.Thread(target=theirs.sendall, args=(stream,))
     sender.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ductile.runtime import report
-from tests.runtime.site import OK, PYTHON, Running, Site
+from tests.runtime.site import OK, PYTHON, Running, Site, until
 
 COMMANDS = ("init", "poll")
 
@@ -126,6 +126,13 @@ def test_while_init_runs_the_plugins_jobs_wait_and_others_do_not(site: Site) -> 
         gate.arrived()
         gate.open()
         assert house.ended(id)["status"] == "succeeded"
+
+
+def test_the_first_run_of_a_schedule_follows_the_init(site: Site) -> None:
+    entry = {"id": "daily", "every": "24h"}
+    site.plugin("echo", counting(site), commands=COMMANDS, schedules=[entry])
+    with site.running():
+        until(lambda: ran(site) == ["init", "poll"])
 
 
 def test_a_reload_during_init_still_initialises_the_new_config(site: Site) -> None:

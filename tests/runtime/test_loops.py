@@ -32,37 +32,51 @@ WAIT = 10.0
 def test_a_ring_that_nobody_waited_for_is_kept() -> None:
     bell = Bell(4)
     bell.ring()
-    assert bell.wait(0) is True
-    assert bell.wait(0) is False
+    assert bell.listen(idle=True) is False
+    assert (bell.take(4), bell.take(4)) == (1, 0)
+    assert bell.listen(idle=True) is True
 
 
 def test_no_more_rings_are_kept_than_there_are_workers() -> None:
     bell = Bell(2)
     bell.ring(100)
-    assert [bell.wait(0) for _ in range(3)] == [True, True, False]
+    assert (bell.take(10), bell.take(10)) == (2, 0)
 
 
-def test_as_many_wake_as_there_is_work_for() -> None:
+def test_who_listens_is_woken_once() -> None:
     bell, woken = Bell(4), threading.Semaphore(0)
-    stop = threading.Event()
+    bell.attach(woken.release)
+    assert bell.listen(idle=True)
+    bell.ring()
+    bell.ring()
+    bell.knock()
+    assert [woken.acquire(blocking=False) for _ in range(2)] == [True, False]
 
-    def worker() -> None:
-        while not stop.is_set():
-            if bell.wait(WAIT) and not stop.is_set():
-                woken.release()
 
-    threads = [threading.Thread(target=worker) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for _ in range(50):
-        bell.ring(2)
-        assert woken.acquire(timeout=WAIT)
-        assert woken.acquire(timeout=WAIT)
-    stop.set()
-    bell.ring(4)
-    for thread in threads:
-        thread.join(WAIT)
-        assert not thread.is_alive()
+def test_a_ring_does_not_wake_one_whose_workers_are_all_busy() -> None:
+    bell, woken = Bell(4), threading.Semaphore(0)
+    bell.attach(woken.release)
+    assert bell.listen(idle=False)
+    bell.ring()
+    assert not woken.acquire(blocking=False)
+    bell.knock()
+    assert woken.acquire(blocking=False)
+
+
+def test_a_knock_before_the_listening_is_not_missed() -> None:
+    bell = Bell(4)
+    bell.knock()
+    assert bell.listen(idle=False) is False
+    assert bell.listen(idle=False) is True
+
+
+def test_who_has_gone_is_not_woken() -> None:
+    bell, woken = Bell(4), threading.Semaphore(0)
+    bell.attach(woken.release)
+    bell.attach(None)
+    assert bell.listen(idle=True)
+    bell.ring()
+    assert not woken.acquire(blocking=False)
 
 
 # A loop
@@ -197,10 +211,10 @@ def test_what_is_due_becomes_ready_and_rings(ledger: SqliteLedger, clock: FakeCl
     retries = Retries(ledger, bell)
     queued(ledger, clock, "a", due=30)
     assert retries.tick(clock.now()) == POLL_SECONDS
-    assert bell.wait(0) is False
+    assert bell.take(1) == 0
     clock.advance(30)
     retries.tick(clock.now())
-    assert bell.wait(0) is True
+    assert bell.take(1) == 1
 
 
 def test_a_retry_that_is_due_soon_is_waited_for_exactly(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ductile.errors import LedgerBusy
+from ductile.runtime.blueprint import INIT_PENDING
 from ductile.store import claim as claims
 from ductile.store import schedules
 from ductile.store.ledger import Ledger
@@ -109,6 +110,17 @@ def test_an_unready_plugin_is_not_scheduled_and_then_is(make) -> None:
     work.unready.clear()
     work.run(HOUR)
     assert len(work.fires()) == 12
+
+
+def test_what_comes_due_while_the_init_runs_waits_for_its_end(make) -> None:
+    work = make({"every": "5m"})
+    work.unready["echo"] = INIT_PENDING
+    work.run(60)
+    assert work.slots() == []
+    work.unready.clear()
+    work.scheduler.readied()
+    work.run(1)
+    assert len(work.fires()) == 1
 
 
 def test_a_refused_plugin_is_not_scheduled(make, site: Site) -> None:

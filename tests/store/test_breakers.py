@@ -130,7 +130,7 @@ def test_every_change_is_recorded_and_told(t: Timer) -> None:
         ("open", "half_open", "cooldown_elapsed", ids[4]),
         ("half_open", "closed", "success", ids[4]),
     ]
-    told = t.ledger.read(lambda tx: tx.all("notices_after", after=0, limit=1000))
+    told = t.ledger.read(lambda tx: tx.all("notices_after", xact=0, after=0, limit=1000))
     kinds = [row[2] for row in told if row[1] == "breakers"]
     assert kinds == [
         "breaker.open",

@@ -186,10 +186,10 @@ def test_transitions_have_a_retention_of_their_own(t: Timer) -> None:
 
 def test_notices_go_with_the_logs(t: Timer) -> None:
     ended(t)
-    assert t.ledger.read(lambda tx: tx.all("notices_after", after=0, limit=100))
+    assert t.ledger.read(lambda tx: tx.all("notices_after", xact=0, after=0, limit=100))
     t.clock.advance(31 * DAY)
     pruned(t)
-    assert t.ledger.read(lambda tx: tx.all("notices_after", after=0, limit=100)) == []
+    assert t.ledger.read(lambda tx: tx.all("notices_after", xact=0, after=0, limit=100)) == []
 
 
 def test_breaker_transitions_stay_ninety_days(t: Timer) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -18,7 +20,7 @@ from ductile.store import claim as claims
 from ductile.store import finish, jobs, requeue, state
 from ductile.store.chart import Chart
 from ductile.store.claim import Claimed, ClaimPolicy
-from ductile.store.ledger import Effects, Ledger
+from ductile.store.ledger import Effects, Ledger, Tx
 from ductile.store.settle import settle
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
@@ -348,6 +350,30 @@ def test_a_transaction_that_fails_changes_nothing_and_tells_nobody(q: Queue) -> 
         q.ledger.write(work)
     assert heard == []
     assert q.ledger.read(lambda tx: jobs.get(tx, "x")) is None
+
+
+def test_of_what_is_carried_each_is_a_transaction_of_its_own(q: Queue) -> None:
+    told: queue.SimpleQueue[tuple[str, BaseException | None]] = queue.SimpleQueue()
+
+    def adding(id: str, fails: bool) -> Callable[[Tx], None]:
+        new = NewJob("echo", "poll", SubmittedBy.CLI)
+
+        def work(tx: Tx) -> None:
+            jobs.enqueue(tx, new, id=id, now=q.clock.now(), dedupe_ttl=1.0, snapshot_id=None)
+            if fails:
+                raise RuntimeError("no")
+
+        return work
+
+    def answer(id: str) -> Callable[[object, BaseException | None], None]:
+        return lambda _result, error: told.put((id, error))
+
+    ids = {"a": False, "bad": True, "c": False}
+    q.ledger.carry([(adding(id, fails), answer(id)) for id, fails in ids.items()])
+    errors = dict(told.get(timeout=10) for _ in ids)
+    assert {id: error is not None for id, error in errors.items()} == ids
+    found = {id: q.ledger.read(lambda tx, id=id: jobs.get(tx, id)) is None for id in ids}
+    assert found == ids
 
 
 def test_a_row_with_only_the_specified_columns_is_a_job(q: Queue) -> None:

@@ -195,6 +195,44 @@ def test_one_that_fails_takes_nobody_with_it(ledger: SqliteLedger) -> None:
     assert (there(ledger, "a"), there(ledger, "half"), there(ledger, "c")) == (True, False, True)
 
 
+def test_without_a_failure_each_transaction_is_run_once(ledger: SqliteLedger) -> None:
+    gate, answers = Gate(ledger), Answers(ledger)
+    runs: list[int] = []
+    for n in range(5):
+        answers.submit(str(n), lambda tx, n=n: (runs.append(n), put(f"p{n}")(tx)))
+    gate.open()
+    answers.all(5)
+    assert runs == [0, 1, 2, 3, 4]
+
+
+def test_what_is_carried_is_committed_together_and_by_the_one_who_carries(
+    ledger: SqliteLedger,
+) -> None:
+    told: list[tuple[int, BaseException | None]] = []
+
+    def done(_result: Any, error: BaseException | None) -> None:
+        told.append((threading.get_ident(), error))
+
+    before = int(str(ledger.health()["commits"]))
+    ledger.carry([(put("a"), done), (put("b"), done)])
+    assert told == [(threading.get_ident(), None)] * 2
+    assert int(str(ledger.health()["commits"])) - before == 1
+    assert (there(ledger, "a"), there(ledger, "b")) == (True, True)
+
+
+def test_what_is_carried_takes_along_what_waits(ledger: SqliteLedger) -> None:
+    gate, answers = Gate(ledger), Answers(ledger)
+    answers.submit("waits", put("waits"))
+    carrier = threading.Thread(
+        target=ledger.carry, args=([(put("carried"), lambda _result, _error: None)],)
+    )
+    carrier.start()
+    gate.open()
+    carrier.join(WAIT)
+    assert answers.all(1) == {"waits": None}
+    assert (there(ledger, "carried"), there(ledger, "waits")) == (True, True)
+
+
 def test_a_constraint_that_is_broken_takes_nobody_with_it(ledger: SqliteLedger) -> None:
     gate, answers = Gate(ledger), Answers(ledger)
     bad = {"id": "b", "pid": 1, "version": "v", "now": "t"}
@@ -276,6 +314,20 @@ def test_a_listener_that_fails_does_not_end_the_writer(ledger: SqliteLedger) -> 
     answers = Answers(ledger)
     answers.submit("a", work)
     assert answers.all(1) == {"a": None}
+    write_or_say(ledger, "b")
+
+
+def test_a_bug_of_the_ledger_itself_is_answered_and_does_not_end_the_writer(
+    ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(batch: object) -> bool:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "_begin", broken)
+        answers = Answers(ledger)
+        answers.submit("a", put("a"))
+        assert isinstance(answers.all(1)["a"], RuntimeError)
     write_or_say(ledger, "b")
 
 
@@ -365,6 +417,19 @@ def test_a_commit_whose_fate_is_unknown_stops_the_ledger(path: Path, disk: Disk)
     with pytest.raises(LedgerBroken):
         ledger.write(put("never"))
     assert ledger.health()["broken"] is True
+    ledger.close()
+
+
+def test_nothing_is_carried_once_it_is_broken(path: Path, disk: Disk) -> None:
+    ledger = SqliteLedger(path)
+    ledger.start()
+    told: list[BaseException | None] = []
+    disk.failing = "sync"
+    ledger.carry([(put("who knows"), lambda _result, error: told.append(error))])
+    disk.failing = ""
+    assert [type(error) for error in told] == [LedgerBroken]
+    with pytest.raises(LedgerBroken):
+        ledger.carry([(put("never"), lambda _result, _error: None)])
     ledger.close()
 
 

@@ -35,6 +35,8 @@ class Door(Protocol):
 
     def post(self, path: str, body: Mapping[str, Any]) -> Json: ...
 
+    def delete(self, path: str, **query: object) -> Json: ...
+
 
 class Workplace(Door, Protocol):
     """A door behind which jobs are run."""
@@ -50,10 +52,18 @@ class Said(DuctileError):
     """A refusal, as the gateway worded it."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
+        if "error" not in body and "reason" in body:
+            body = _in_one_shape(body)
         details = {key: value for key, value in body.items() if key not in ("error", "code")}
         super().__init__(str(body.get("error", "the gateway refused")), **details)
         self.code = str(body.get("code", "error"))
         self.exit_code = {"usage": 2, "config_invalid": 78}.get(self.code, 1)
+
+
+def _in_one_shape(body: Mapping[str, Any]) -> Json:
+    """What stands below /gateway/ as status, reason and detail, like any other error."""
+    rest = {key: body[key] for key in body.keys() - {"status", "reason", "detail"}}
+    return {"error": body.get("detail", body["reason"]), "code": body["reason"], **rest}
 
 
 def path_to(*parts: str) -> str:
@@ -138,6 +148,9 @@ class Client:
 
     def post(self, path: str, body: Mapping[str, Any]) -> Json:
         return self._ask("POST", path, json.dumps(body).encode())
+
+    def delete(self, path: str, **query: object) -> Json:
+        return self._ask("DELETE", with_query(path, query), None)
 
     def finish(self, job_id: str, timeout: float | None, waiting: Callable[[str], None]) -> Json:
         try:

@@ -13,7 +13,8 @@ import click
 from ductile.cli import output
 from ductile.cli.action import Call, Noun, nearest
 from ductile.cli.failure import problem_document
-from ductile.errors import ConfigError, Problem, Refused, Severity, UsageError
+from ductile.cli.options import SETTING
+from ductile.errors import ConfigError, NotFound, Problem, Refused, Severity, UsageError, dotted
 
 if TYPE_CHECKING:
     from ductile.config import Loaded
@@ -105,17 +106,62 @@ def _show_check(document: dict[str, Any], warnings: Sequence[Problem]) -> None:
 
 
 @config.read("show")
-def show(call: Call) -> None:
-    """Show the configuration as it is understood, secrets redacted."""
+@click.argument("entity", type=SETTING, required=False)
+def show(call: Call, entity: str | None) -> None:
+    """Show the configuration as it is understood, or a part of it, secrets redacted.
+
+    ENTITY is like plugin:echo, pipeline:nightly, route:echo, webhook:github or plugin:* for
+    all of a kind, or a path such as service or plugins.echo.retry.
+    """
     from ductile.config import show as redacted
 
-    call.show(redacted(call.site.loaded.settings), _show_yaml)
+    document: Any = redacted(call.site.loaded.settings)
+    if entity is not None:
+        document = _part(call, document, entity)
+    call.show(document, show_value)
 
 
-def _show_yaml(document: dict[str, Any]) -> None:
+def _part(call: Call, document: dict[str, Any], entity: str) -> Any:
+    from ductile.config.paths import ENTITIES, MISSING, at, resolve
+    from ductile.config.plugin import PluginSettings
+
+    kind, divided, name = entity.partition(":")
+    if divided and kind not in ENTITIES:
+        hint, known = nearest(kind, list(ENTITIES)), ", ".join(ENTITIES)
+        raise UsageError(f"{kind!r} is no kind of entity{hint or f'; there are: {known}'}")
+    if divided and name == "*":
+        return at(document, ENTITIES[kind])
+    path = resolve(entity, document)
+    found = at(document, path)
+    if found is MISSING and path[0] == "plugins" and len(path) > 1:
+        # A plugin that is found without being configured runs by the defaults.
+        plugins = _registry(call.site.loaded).plugins
+        if path[1] in plugins:
+            found = at(PluginSettings().model_dump(mode="json", by_alias=True), path[2:])
+    if found is MISSING:
+        above = at(document, path[:-1])
+        hint = nearest(str(path[-1]), list(above)) if isinstance(above, dict) else ""
+        raise NotFound(f"there is no {dotted(path)}{hint}")
+    return found
+
+
+def show_value(found: Any) -> None:
+    """A value of the configuration: scalars as they are, the rest as YAML."""
+    if not isinstance(found, dict | list):
+        output.line(output.value(found))
+        return
     import yaml
 
-    output.line(yaml.safe_dump(document, sort_keys=False, allow_unicode=True).rstrip())
+    class Dumper(yaml.SafeDumper):
+        """Several lines of text as they are, after a `|`."""
+
+        def represent_str(self, data: str) -> yaml.ScalarNode:
+            style = "|" if "\n" in data else None
+            return self.represent_scalar("tag:yaml.org,2002:str", data, style)
+
+    Dumper.add_representer(str, Dumper.represent_str)
+    text = yaml.dump(found, Dumper=Dumper, sort_keys=False, allow_unicode=True)
+    output.line(text.rstrip())
 
 
 @config.read("schema")

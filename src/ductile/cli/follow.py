@@ -12,7 +12,7 @@ from ductile.cli import output
 from ductile.cli.action import Call, read
 from ductile.cli.client import Client, Json
 from ductile.cli.job import job, show_words
-from ductile.cli.options import LIMIT, STATUS, since
+from ductile.cli.options import LIMIT, PLUGIN, STATUS, since
 from ductile.errors import NotRunning
 
 PAUSE = 0.25
@@ -39,7 +39,7 @@ def _log_options(command: Any) -> Any:
 
 @job.read("logs")
 @click.argument("job_id", metavar="[ID]", required=False)
-@click.option("--plugin", help="Only attempts of this plugin.")
+@click.option("--plugin", type=PLUGIN, help="Only attempts of this plugin.")
 @_log_options
 def logs(call: Call, **filters: Any) -> None:
     """Show what attempts said, the newest last."""
@@ -47,7 +47,7 @@ def logs(call: Call, **filters: Any) -> None:
 
 
 @read("logs")
-@click.argument("plugin", required=False)
+@click.argument("plugin", type=PLUGIN, required=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what happens, until Ctrl-C.")
 @_log_options
 def plugin_logs(call: Call, follow: bool, **filters: Any) -> None:

@@ -10,7 +10,7 @@ import click
 from ductile.cli import output
 from ductile.cli.action import Call, Noun
 from ductile.cli.client import path_to
-from ductile.cli.options import LIMIT, STATUS
+from ductile.cli.options import LIMIT, PLUGIN, STATUS
 
 job = Noun("job", "Jobs: what ran, how it ended, what it said.")
 
@@ -21,7 +21,7 @@ CANCEL_WAIT = 15.0
 
 @job.read("list")
 @click.option("--status", type=STATUS, help="Only jobs in this state.")
-@click.option("--plugin", help="Only jobs of this plugin.")
+@click.option("--plugin", type=PLUGIN, help="Only jobs of this plugin.")
 @click.option("--command", help="Only jobs of this command.")
 @click.option("--limit", type=LIMIT, default=50, show_default=True)
 @click.option("--before", metavar="CURSOR", help="Go on after a page, by its cursor.")

@@ -4,13 +4,40 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ductile.errors import UsageError
 from ductile.model import JobStatus
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+
+class Known(click.ParamType[str]):
+    """The name of something that the configuration has, which a shell can complete."""
+
+    name = "text"
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def shell_complete(
+        self,
+        ctx: click.Context,
+        param: click.Parameter,  # noqa: ARG002 - the kind says it all
+        incomplete: str,
+    ) -> list[CompletionItem[Any]]:
+        from ductile.cli.completion import suggestions
+
+        return suggestions(self._kind, ctx, incomplete)
+
+
+PLUGIN = Known("plugin")
+PIPELINE = Known("pipeline")
+SCHEDULE = Known("schedule")
+SETTING = Known("setting")
 STATUS = click.Choice([status.value for status in JobStatus])
 LIMIT = click.IntRange(1, 1000)
 
@@ -43,7 +70,7 @@ def since(text: str) -> str:
         raise click.BadParameter(f"{text!r} is neither {wanted}") from None
 
 
-def payload(text: str | None) -> Any:
+def payload(text: str | None, what: str = "the payload") -> Any:
     """The JSON that is given, in a file (`@path`), or on stdin (`-`); None without one."""
     if text is None:
         return None
@@ -58,4 +85,4 @@ def payload(text: str | None) -> Any:
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise UsageError(f"the payload is not JSON: {error}") from None
+        raise UsageError(f"{what} is not JSON: {error}") from None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -20,6 +21,7 @@ _CONTROLS = {
     code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"
 }
 _GAP = "  "
+MOMENT = 1.0
 
 
 def document(value: Any) -> None:
@@ -97,6 +99,40 @@ def section(title: str, text: str) -> None:
         click.echo(f"  {part}".rstrip())
 
 
+@contextmanager
+def working(text: str) -> Iterator[None]:
+    """Say on a terminal that something goes on, once it takes longer than a moment."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from threading import Event, Thread
+    from time import monotonic
+
+    ended, began = Event(), monotonic()
+
+    def tell() -> None:
+        while not ended.wait(MOMENT):
+            click.echo(f"\r{safe(text)} … {monotonic() - began:.0f} s", nl=False, err=True)
+
+    teller = Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        teller.join()
+        if monotonic() - began >= MOMENT:
+            click.echo("\r\x1b[K", nl=False, err=True)
+
+
+def difference(text: str) -> None:
+    """A unified diff."""
+    colours = {"+": "green", "-": "red", "@": "cyan"}
+    for part in text.splitlines():
+        marks = part.startswith(("+++", "---"))
+        line(part, fg=None if marks else colours.get(part[:1]), bold=True if marks else None)
+
+
 def value(found: Any) -> str:
     """A JSON value for people: text as it is, the rest as JSON."""
     import json
@@ -126,3 +162,13 @@ def span(seconds: float) -> str:
 
 def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def size(count: int) -> str:
+    """Bytes, for people."""
+    amount = float(count)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if amount < 1024 or unit == "GiB":
+            break
+        amount /= 1024
+    return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"

@@ -12,8 +12,8 @@ import click
 from ductile.cli import output
 from ductile.cli.action import Call, Noun
 from ductile.cli.client import ENDED, LONGEST_WAIT, Client, Json, path_to
+from ductile.cli.options import PIPELINE, seconds
 from ductile.cli.options import payload as read_payload
-from ductile.cli.options import seconds
 from ductile.errors import NotRunning, UsageError
 
 pipeline = Noun("pipeline", "Pipelines: draw, run, rehearse one.")
@@ -48,7 +48,7 @@ def _trigger(row: Json) -> str:
 
 
 @pipeline.read("show")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", type=PIPELINE)
 def show(call: Call, name: str) -> None:
     """Show a pipeline: a drawing, its trigger, mode, timeout and steps."""
     call.show(_get(call, name), lambda found: _show_pipeline(call, found))
@@ -104,7 +104,7 @@ def _note_resolution(call: Call, steps: list[Json]) -> None:
 
 
 @pipeline.read("visualize")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", type=PIPELINE)
 @click.option("--text", is_flag=True, help="Draw for the terminal, not in Mermaid.")
 def visualize(call: Call, name: str, text: bool) -> None:
     """Draw a pipeline as a Mermaid diagram."""
@@ -114,7 +114,7 @@ def visualize(call: Call, name: str, text: bool) -> None:
 
 
 @pipeline.write("run")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", type=PIPELINE)
 @PAYLOAD
 @click.option("--dedupe-key", metavar="K", help="Start nothing if a first step with this key did.")
 @click.option("--async", "detached", is_flag=True, help="Start it and do not wait.")

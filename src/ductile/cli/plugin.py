@@ -1,4 +1,4 @@
-"""`ductile plugin`: what there is, and running one by hand."""
+"""`ductile plugin`: what there is, and running one by hand. `author` has the rest."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ductile.cli import output
 from ductile.cli.action import Call, Noun, nearest
 from ductile.cli.client import Door, Json, Workplace, path_to
 from ductile.cli.job import show_words
+from ductile.cli.options import PLUGIN, seconds
 from ductile.cli.options import payload as read_payload
-from ductile.cli.options import seconds
 from ductile.errors import UsageError
 
-plugin = Noun("plugin", "Plugins: what there is, run one.")
+plugin = Noun("plugin", "Plugins: make, test, list, run one.")
 
 PREFERRED = ("poll", "handle")
 
@@ -51,7 +51,7 @@ def _alias(row: Json) -> str | None:
 
 
 @plugin.write("run")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", type=PLUGIN)
 @click.option("--command", metavar="C", help="By default poll, else handle, else its only one.")
 @click.option("--payload", metavar="JSON|@FILE|-", help="The job's payload; - reads stdin.")
 @click.option("--dedupe-key", metavar="K", help="Run nothing if a job with this key did.")
@@ -104,7 +104,8 @@ def _finish(call: Call, place: Workplace, job_id: str, timeout: float) -> Json:
             output.aside(f"queued: {why}")
 
     try:
-        return place.finish(job_id, timeout, waiting)
+        with output.working(f"job {job_id} is not over"):
+            return place.finish(job_id, timeout, waiting)
     except KeyboardInterrupt:
         output.aside(f"interrupted; job {job_id} is not over")
         raise
@@ -120,7 +121,11 @@ def _command(door: Door, name: str, wanted: str | None) -> str:
         )
         hint = why or nearest(name, list(loaded))
         raise UsageError(f"unknown plugin {name!r}{hint}", plugin=name)
-    known: Mapping[str, str] = loaded[name]["commands"]
+    return choose_command(name, loaded[name]["commands"], wanted)
+
+
+def choose_command(name: str, known: Mapping[str, str], wanted: str | None) -> str:
+    """The one of a plugin's commands that is meant."""
     if wanted is not None:
         if wanted not in known:
             listed = ", ".join(sorted(known))

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,20 +14,27 @@ import ductile
 from ductile.cli import failure
 from ductile.cli.action import Helpful, config_option, verbose_option
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 Home = tuple[str, str]
 """Where a command lives (`module:attribute`), and its line in the help."""
 
 NOUNS: Mapping[str, Home] = {
-    "system": ("system:system", "The gateway: start it, see how it is."),
-    "config": ("config:config", "The configuration: write, check, show, seal it."),
-    "plugin": ("plugin:plugin", "Plugins: what there is, run one."),
+    "system": ("operations:system", "The gateway: start it, see how it is."),
+    "config": ("edit:config", "The configuration: write, check, show, seal it."),
+    "plugin": ("author:plugin", "Plugins: make, test, list, run one."),
     "pipeline": ("pipeline:pipeline", "Pipelines: draw, run, rehearse one."),
     "schedule": ("schedule:schedule", "Schedules: what comes next, what fired, why not."),
     "job": ("follow:job", "Jobs: what ran, how it ended, what it said."),
     "queue": ("queue:queue", "The queue: what waits and what runs."),
+    "webhook": ("webhook:webhook", "Webhooks for agents, and what is delivered by them."),
+    "agent": ("agent:agent", "Agents: which live, what they can do, their reminders."),
     "token": ("token:token", "Tokens: who may call the API, and what they may do."),
     "events": ("events:events", "Events: everything that happens, as it happens."),
     "api": ("api:api", "Call any route of the running gateway."),
+    "skills": ("skills:skills", "Skills: what an agent can have done here."),
+    "completion": ("completion:completion", "A script that makes a shell complete our commands."),
 }
 
 SHORT: Mapping[str, Home] = {
@@ -39,6 +47,10 @@ SHORT: Mapping[str, Home] = {
     "reset": ("system:reset", "system reset"),
 }
 """002 §11.6 and 000 §9.6; `queue` is the noun, which alone means `queue list`."""
+
+SENECHAL = "senechal-gw"
+SENECHAL_COMMANDS = ("start", "run", "status", "reload", "reset", "plugins", "logs", "queue")
+"""000 §9.6, which is what the command tells of when it is called by that name."""
 
 
 class Root(Helpful):
@@ -54,10 +66,32 @@ class Root(Helpful):
         assert isinstance(found, click.Command)
         return found
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if ctx.info_name == SENECHAL:
+            with formatter.section("Commands"):
+                formatter.write_dl([(name, self._about(name)) for name in SENECHAL_COMMANDS])
+            return
         for title, homes in (("Nouns", NOUNS), ("Short forms", SHORT)):
             with formatter.section(title):
                 formatter.write_dl([(name, line) for name, (_, line) in homes.items()])
+
+    def _about(self, name: str) -> str:
+        command = self.get_command(click.Context(self), name)
+        return (command.help or "").split("\n")[0] if command else ""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+        """From the table alone: a Tab loads no command."""
+        from click.shell_completion import CompletionItem
+
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        homes = {**NOUNS, **SHORT}
+        names = SENECHAL_COMMANDS if ctx.info_name == SENECHAL else homes
+        return [
+            CompletionItem(name, help=homes[name][1])
+            for name in names
+            if name.startswith(incomplete)
+        ]
 
 
 @click.group(cls=Root, params=[config_option(), verbose_option()])

@@ -8,8 +8,9 @@ import click
 
 from ductile.cli import output
 from ductile.cli.action import Call, Noun
+from ductile.cli.agent import when
 from ductile.cli.client import Door, Json, path_to
-from ductile.cli.options import since
+from ductile.cli.options import SCHEDULE, since
 from ductile.errors import NotFound, UsageError
 
 schedule = Noun("schedule", "Schedules: what comes next, what fired, why not.", default="list")
@@ -17,7 +18,10 @@ schedule = Noun("schedule", "Schedules: what comes next, what fired, why not.", 
 
 @schedule.read("list")
 def listing(call: Call) -> None:
-    """List every entry: its next run, last fire and success, and why it is not running."""
+    """List every entry: its next run, last fire and success, and why it is not running.
+
+    Agents' reminders stand below them, as agent:ID.
+    """
     with call.site.reading() as door:
         page = door.get("/scheduler/jobs")
     call.show(page, _show_list)
@@ -26,24 +30,31 @@ def listing(call: Call) -> None:
 def _show_list(page: Json) -> None:
     output.table(
         ("schedule", "rule", "state", "next run", "last fire", "last success", "note"),
-        (
-            (
-                f"{row['plugin']}/{row['schedule']}",
-                row["rule"],
-                row["state"],
-                output.when(row["next_run"]),
-                output.when(row["last_fire"]),
-                output.when(row["last_success"]),
-                row["reason"],
-            )
-            for row in page["schedules"]
-        ),
+        [*map(_entry, page["schedules"]), *map(_reminder, page["reminders"])],
         empty="no schedules; a plugin's `schedules:` in the config makes them",
     )
 
 
+def _entry(row: Json) -> tuple[Any, ...]:
+    return (
+        f"{row['plugin']}/{row['schedule']}",
+        row["rule"],
+        row["state"],
+        output.when(row["next_run"]),
+        output.when(row["last_fire"]),
+        output.when(row["last_success"]),
+        row["reason"],
+    )
+
+
+def _reminder(row: Json) -> tuple[Any, ...]:
+    rule = "once" if row["is_one_time"] else f"cron {row['schedule']} (UTC)"
+    note = f"reminder {row['id']}"
+    return f"agent:{row['agent_id']}", rule, "active", when(row["next_fire_at"]), None, None, note
+
+
 @schedule.read("next")
-@click.argument("name", metavar="NAME[/ID]")
+@click.argument("name", metavar="NAME[/ID]", type=SCHEDULE)
 @click.option("--count", type=click.IntRange(1, 1000), default=20, show_default=True)
 def coming(call: Call, name: str, count: int) -> None:
     """Show the exact coming fires of a plugin's entries, or of one.
@@ -75,7 +86,7 @@ def _show_fires(page: Json) -> None:
 
 
 @schedule.read("explain")
-@click.argument("name", metavar="NAME[/ID]")
+@click.argument("name", metavar="NAME[/ID]", type=SCHEDULE)
 @click.option(
     "--since",
     type=since,
@@ -108,14 +119,14 @@ def _show_slots(page: Json) -> None:
 
 
 @schedule.write("pause")
-@click.argument("name", metavar="NAME/ID")
+@click.argument("name", metavar="NAME/ID", type=SCHEDULE)
 def pause(call: Call, name: str) -> None:
     """Hold an entry back until it is resumed. Its slots pass, saying so."""
     _set(call, name, "pause")
 
 
 @schedule.write("resume")
-@click.argument("name", metavar="NAME/ID")
+@click.argument("name", metavar="NAME/ID", type=SCHEDULE)
 def resume(call: Call, name: str) -> None:
     """Let an entry that was paused fire again."""
     _set(call, name, "resume")

@@ -11,6 +11,7 @@ import click
 from ductile.cli import output
 from ductile.cli.action import Call, Noun
 from ductile.cli.client import Json, path_to
+from ductile.cli.options import PLUGIN
 from ductile.errors import NotRunning
 
 system = Noun("system", "The gateway: start it, see how it is.")
@@ -93,7 +94,7 @@ def _recent(row: dict[str, Any]) -> tuple[str | None, str | None, str | None]:
 
 
 @system.read("breaker")
-@click.argument("name", metavar="PLUGIN")
+@click.argument("name", metavar="PLUGIN", type=PLUGIN)
 def breaker(call: Call, name: str) -> None:
     """Show the breakers of a plugin's scheduled commands, and how they came to be so."""
     with call.site.reading() as door:
@@ -128,7 +129,7 @@ def _show_breaker(page: Json) -> None:
 
 
 @system.write("reset")
-@click.argument("name", metavar="PLUGIN")
+@click.argument("name", metavar="PLUGIN", type=PLUGIN)
 def reset(call: Call, name: str) -> None:
     """Close the breakers of a plugin: its schedules fire again."""
     answer = call.act(path_to("system", "reset", name))

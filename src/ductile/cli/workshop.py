@@ -27,11 +27,12 @@ from ductile.config import Loaded
 from ductile.errors import LedgerError, NotFound
 from ductile.http.app import local_app
 from ductile.model import Cancellation
+from ductile.runtime import readiness
 from ductile.runtime.blueprint import build
+from ductile.runtime.dispatcher import CANCEL_GRACE, Dispatcher
 from ductile.runtime.gateway import Gateway
-from ductile.runtime.worker import CANCEL_GRACE, Worker
 from ductile.store import claim
-from ductile.store.ledger import Ledger, Tx
+from ductile.store.ledger import Ledger
 from ductile.store.open import open_ledger
 from ductile.store.sqlite import SqliteLedger
 
@@ -53,6 +54,9 @@ class Indoors:
 
     def post(self, path: str, body: Mapping[str, Any]) -> Json:
         return self._ask("POST", path, json.dumps(body).encode())
+
+    def delete(self, path: str, **query: object) -> Json:
+        return self._ask("DELETE", with_query(path, query), b"")
 
     def _ask(self, method: str, target: str, body: bytes) -> Json:
         path, _, query = target.partition("?")
@@ -93,15 +97,7 @@ class Onlooker(Gateway):
     def look(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self._blueprint = build(self._loaded, boot_marker=self._boot_marker, environ=self._environ)
-        self.unready = {
-            plugin.name: "its init has not run yet"
-            for plugin in self.blueprint.needs_init()
-            if not ledger.read(_init_done(plugin.name, plugin.init_key))
-        }
-
-
-def _init_done(plugin: str, key: str) -> Callable[[Tx], bool]:
-    return lambda tx: tx.one("init_done", plugin=plugin, init_key=key) is not None
+        self.unready = readiness.uninitialised(ledger, self.blueprint)
 
 
 @contextmanager
@@ -156,7 +152,7 @@ class Workshop(Indoors):
     def __init__(self, gateway: Gateway) -> None:
         super().__init__(gateway)
         self._gateway = gateway
-        self._worker = Worker(gateway, gateway.pool.slot(0))
+        self._dispatcher = Dispatcher(gateway, [gateway.pool.slot(0)], claims=False)
 
     def finish(self, job_id: str, timeout: float | None, waiting: Callable[[str], None]) -> Json:
         """Run the job here. Interrupted or out of time, it goes back to the queue."""
@@ -189,7 +185,10 @@ class Workshop(Indoors):
         claimed = gateway.ledger.write(lambda tx: claim.start(tx, policy, job_id, now))
         if claimed is None:
             return
-        self._worker.settle(self._worker.perform(claimed))
+        self._dispatcher.perform(claimed)
+
+    def close(self) -> None:
+        self._dispatcher.close()
 
     def _release(self, work: Future[None]) -> None:
         """End what runs, if it does; its attempt does not count."""
@@ -197,7 +196,7 @@ class Workshop(Indoors):
         while not work.done():
             self._gateway.stopping.set()
             try:
-                self._worker.cancel(Cancellation.STOP, grace)
+                self._dispatcher.cancel(Cancellation.STOP, grace)
                 wait([work], CANCEL_AGAIN)
             except KeyboardInterrupt:
                 grace = 0.0
@@ -210,7 +209,8 @@ def workshop(loaded: Loaded, *, verbose: bool) -> Iterator[Workshop]:
     with _logs_to(sys.stderr if verbose else None), terminable():
         try:
             gateway.open(slots=1)
-            yield Workshop(gateway)
+            with contextlib.closing(Workshop(gateway)) as shop:
+                yield shop
         finally:
             gateway.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,10 +50,12 @@ class Reader:
 
     `hashes` names every file that was read; `symlinks` every symlink met on the way, which is
     for the caller to allow or refuse. A symlink that leads out of its root is never followed.
+    `drafts` are taken for the content of their files, which must exist all the same.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, drafts: Mapping[Path, bytes] | None = None) -> None:
         self.root = root
+        self._drafts = drafts or {}
         self.hashes: dict[Path, str] = {}
         self.symlinks: dict[Path, Place] = {}
         self.problems: list[Problem] = []
@@ -72,7 +74,7 @@ class Reader:
         if real is None:
             return None
         try:
-            data = self._bytes(real)
+            data = self._drafts[path] if path in self._drafts else self._bytes(real)
         except OSError as error:
             self._refuse(asked, f"cannot read {path}: {os.strerror(error.errno or errno.EIO)}")
             return None
@@ -151,3 +153,31 @@ def listed(directory: Path) -> list[Path]:
                 if len(names) > MAX_FILES:
                     break
     return [directory / name for name in sorted(names)]
+
+
+def replace(path: Path, data: bytes, *, like: os.stat_result | None = None) -> None:
+    """Put `data` in the place of a file, whole or not at all, durably.
+
+    It is readable by its owner alone, or has the mode and owner of `like`.
+    """
+    from tempfile import mkstemp
+
+    descriptor, name = mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    draft = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            if like is not None:
+                os.fchown(descriptor, like.st_uid, like.st_gid)
+                os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
+            os.fsync(descriptor)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

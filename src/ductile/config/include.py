@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,12 +56,13 @@ class Sources:
     problems: list[Problem] = field(default_factory=list)
 
 
-def gather(config: Path, seal: Seal | None) -> Sources:
+def gather(config: Path, seal: Seal | None, drafts: Mapping[Path, bytes] | None = None) -> Sources:
     """Read `config` (absolute) and all that it includes, depth first, each file once.
 
     A file that `seal` finds broken and high-security is not parsed. Nothing is expanded.
+    `drafts` stand for the content of their files.
     """
-    gatherer = _Gatherer(config, seal)
+    gatherer = _Gatherer(config, seal, drafts)
     gatherer.load(config, Place(str(config), 1, 1), ())
     gatherer.scopes()
     gatherer.sources.problems[:0] = gatherer.sources.reader.problems
@@ -68,9 +70,11 @@ def gather(config: Path, seal: Seal | None) -> Sources:
 
 
 class _Gatherer:
-    def __init__(self, config: Path, seal: Seal | None) -> None:
+    def __init__(
+        self, config: Path, seal: Seal | None, drafts: Mapping[Path, bytes] | None
+    ) -> None:
         nothing = Table({}, Place(str(config), 1, 1))
-        self.sources = Sources(config.parent, Reader(config.parent), nothing)
+        self.sources = Sources(config.parent, Reader(config.parent, drafts), nothing)
         self._seal = seal
         self._seen: set[Path] = set()
 

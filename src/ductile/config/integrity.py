@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from ductile.config.files import Reader, Source
+from ductile.config.files import Reader, Source, replace
 from ductile.config.nodes import Listing, Node, Place, Scalar, Table
 from ductile.config.yaml12 import compose, type_of
 from ductile.errors import Problem, Refused, Severity
@@ -86,30 +86,9 @@ class Seal:
         }
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=4096)
         try:
-            _replace(self.path, text.encode())
+            replace(self.path, text.encode())
         except OSError as error:
             raise Refused(f"cannot write {self.path}: {error.strerror}") from error
-
-
-def _replace(path: Path, data: bytes) -> None:
-    from tempfile import mkstemp
-
-    descriptor, name = mkstemp(prefix=f"{path.name}.", dir=path.parent)
-    draft = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def read(root: Path) -> tuple[Seal, list[Problem]]:

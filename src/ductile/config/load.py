@@ -21,6 +21,7 @@ from ductile.config.integrity import Seal
 from ductile.config.locate import Places
 from ductile.config.nodes import Scalar, Table
 from ductile.config.problems import translate
+from ductile.config.redact import hidden
 from ductile.config.settings import Settings
 from ductile.config.tokens import Scopes
 from ductile.errors import ConfigError, Problem, Severity
@@ -69,26 +70,33 @@ def find(explicit: Path | None, environ: Mapping[str, str]) -> Path:
     raise ConfigError([Problem(f"there is no {FILE}; looked in {looked}")])
 
 
-def load(path: Path | None = None, *, environ: Mapping[str, str], seal: bool = True) -> Loaded:
+def load(
+    path: Path | None = None,
+    *,
+    environ: Mapping[str, str],
+    seal: bool = True,
+    drafts: Mapping[Path, bytes] | None = None,
+) -> Loaded:
     """Read, verify, expand and judge a configuration.
 
     Files are held against the seal as they are read; nothing is expanded once one that must
-    be sealed is not. `seal=False` leaves the seal aside, for a check before `config lock`.
+    be sealed is not. `seal=False` leaves the seal aside, for a check before `config lock`;
+    `drafts` stand for the content of their files, for a check before they are written.
     """
     config = find(path, environ)
     stored, problems = integrity.read(config.parent) if seal else (None, [])
-    sources = gather(config, stored)
+    sources = gather(config, stored, drafts)
     problems += sources.problems
     verdict = _judge(stored, sources, strict=_literal_flag(sources, "strict_mode"))
     if config not in sources.reader.hashes or _errors(verdict):
         raise ConfigError(_ordered(_errors([*problems, *verdict]), sources.reader))
-    expanded = expand(sources.tree, sources.variables, _values(sources, environ, problems))
+    expanded = expand(sources.tree, sources.variables, values(sources, environ, problems))
     problems += expanded.problems
     problems += _judge(stored, sources, strict=_flag(expanded, "strict_mode"))
     problems += _symlinks(sources.reader, allowed=_flag(expanded, "allow_symlinks"))
     places = Places(expanded.places, expanded.keys)
     settings, found = _validate(expanded, sources, places, environ, whole=not _errors(problems))
-    problems += found
+    problems = hidden([*problems, *found], expanded.secrets)
     if settings is None or _errors(problems):
         raise ConfigError(_ordered(_errors(problems), sources.reader))
     return Loaded(
@@ -147,20 +155,18 @@ def _judge(stored: Seal | None, sources: Sources, *, strict: bool) -> list[Probl
     return stored.judge(sources.reader.hashes, scopes, strict=strict)
 
 
-def _values(
-    sources: Sources, environ: Mapping[str, str], problems: list[Problem]
-) -> dict[str, str]:
+def values(sources: Sources, environ: Mapping[str, str], problems: list[Problem]) -> dict[str, str]:
     """The environment over the .env files, the first of which wins over the next."""
-    values: dict[str, str] = {}
+    found: dict[str, str] = {}
     for source in sources.env_files:
         text = source.text()
         if isinstance(text, Problem):
             problems.append(text)
             continue
-        more, found = environment.parse(text, str(source.path))
-        problems += found
-        values = {**more, **values}
-    return {**values, **environ}
+        more, wrong = environment.parse(text, str(source.path))
+        problems += wrong
+        found = {**more, **found}
+    return {**found, **environ}
 
 
 def _flag(expanded: Expanded, name: str) -> bool:

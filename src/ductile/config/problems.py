@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from ductile.config import shapes
@@ -109,21 +110,39 @@ def closest(word: str, known: Iterable[str]) -> str | None:
 
 
 def known_keys(path: Path) -> set[str]:
-    """The keys that the mapping at `path` takes."""
+    """The keys that the mapping at `path` takes; none where they are for people to choose."""
+    model, in_mapping = _walked(path)
+    if model is None or in_mapping:
+        return set()
+    return set(_fields(model)) | set(_ALSO.get(model, ()))
+
+
+def default_text(path: Path) -> str | None:
+    """The default of the scalar at `path` as people write it, where that is not its value."""
+    model, in_mapping = _walked(path[:-1])
+    info = _fields(model).get(str(path[-1])) if model and path and not in_mapping else None
+    extra = info.json_schema_extra if info else None
+    text = extra.get("default") if isinstance(extra, dict) else None
+    return text if isinstance(text, str) else None
+
+
+def _walked(path: Path) -> tuple[type[BaseModel] | None, bool]:
+    """The section at `path`, and whether it is the entries of a mapping that are such."""
     model: type[BaseModel] | None = Settings
     skip = False
     for part in path:
         if isinstance(part, int) or skip:
             skip = False
         elif model is not None:
-            fields = {info.alias or name: info for name, info in model.model_fields.items()}
-            annotation = fields[part].annotation if part in fields else None
+            info = _fields(model).get(part)
+            annotation = info.annotation if info else None
             skip = get_origin(annotation) is not None and issubclass(_class_of(annotation), Mapping)
             model = _model_in(annotation)
-    if model is None:
-        return set()
-    own = {info.alias or name for name, info in model.model_fields.items()}
-    return own | set(_ALSO.get(model, ()))
+    return model, skip
+
+
+def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    return {info.alias or name: info for name, info in model.model_fields.items()}
 
 
 def _class_of(annotation: Any) -> type:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from blake3 import blake3
@@ -11,7 +12,7 @@ from ductile.config.expand import URL_PASSWORD
 from ductile.config.settings import Settings
 from ductile.core.redact import REDACTED as REDACTED
 from ductile.core.redact import Redactor, hide_secret_keys, names_a_secret
-from ductile.errors import Path, dotted
+from ductile.errors import Path, Problem, dotted
 from ductile.model import Json
 
 
@@ -20,6 +21,22 @@ def show(settings: Settings) -> dict[str, Json]:
     document = settings.model_dump(mode="json", by_alias=True)
     hidden = Redactor(settings.secrets).document(hide_secret_keys(document))
     return {**_hide_passwords(hidden), "config_dir": str(settings.config_dir)}
+
+
+def hidden(problems: Iterable[Problem], secrets: Iterable[str]) -> list[Problem]:
+    """The same problems, telling none of the secrets that they were found about."""
+    redactor = Redactor(secrets)
+    return [
+        replace(
+            problem,
+            message=redactor.text(problem.message),
+            path=tuple(redactor.text(p) if isinstance(p, str) else p for p in problem.path),
+            found=redactor.maybe(problem.found),
+            allowed=redactor.maybe(problem.allowed),
+            nearest=redactor.maybe(problem.nearest),
+        )
+        for problem in problems
+    ]
 
 
 def fingerprints(settings: Settings, key: bytes) -> list[dict[str, str]]:

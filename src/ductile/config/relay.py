@@ -32,6 +32,11 @@ class InstanceSettings(Section):
         default=(), description="Event types that may leave; none named, all."
     )
 
+    @property
+    def url(self) -> str:
+        """Where its events are sent to."""
+        return self.base_url.rstrip("/") + self.ingress_path
+
     @classmethod
     def complaints(cls, data: dict[str, Any]) -> Iterator[str]:
         return _unsigned(data)

@@ -143,6 +143,6 @@ class GatewaySettings(Section):
     open: Flag = Field(default=False, description="Take heartbeats and messages without a token.")
     allowed_networks: tuple[Network, ...] = Field(
         default=(),
-        description="Private networks that outbound deliveries may reach.",
+        description="Networks that deliveries may reach though private, or without TLS.",
         examples=[["10.0.0.0/8", "127.0.0.1/32"]],
     )

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, PrivateAttr
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
-from ductile.config.fields import Defaulted, FilePath, Section
+from ductile.config import bundled
+from ductile.config.fields import Defaulted, FilePath, Section, refuse, text_of
 from ductile.config.http import ApiSettings, TokenSettings, WebhooksSettings
 from ductile.config.pipeline import PipelineSettings, RouteSettings
 from ductile.config.plugin import PluginSettings
@@ -20,6 +21,17 @@ def _once(roots: tuple[Path, ...]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(roots))
 
 
+def _bundled(value: Any) -> Any:
+    """`bundled:` as the directory that it means; anything else is left to be a path."""
+    if isinstance(value, dict) and list(value) == [bundled.ROOT.rstrip(":")]:
+        # YAML reads it as a key without a value where it is not quoted.
+        refuse("must be text", allowed=f'a path, or "{bundled.ROOT}" in quotes')
+    return bundled.directory() if text_of(value, "a path") == bundled.ROOT else value
+
+
+PluginRoot = Annotated[FilePath, BeforeValidator(_bundled)]
+
+
 class Settings(Section):
     """Attributes are named after the keys of the files, both shapes of a thing brought to one.
 
@@ -30,9 +42,10 @@ class Settings(Section):
         default_factory=ServiceSettings.model_construct, description="How the gateway runs."
     )
     state: StateSettings = Field(description="Where the ledger is.")
-    plugin_roots: Annotated[tuple[FilePath, ...], AfterValidator(_once)] = Field(
-        description="Directories of plugins; the first plugin of a name wins.",
-        examples=[["./plugins"]],
+    plugin_roots: Annotated[tuple[PluginRoot, ...], AfterValidator(_once)] = Field(
+        description="Directories of plugins; the first plugin of a name wins. "
+        "`bundled:` are those that come with ductile.",
+        examples=[["./plugins", bundled.ROOT]],
     )
     plugins: Mapping[str, Annotated[PluginSettings, Defaulted]] = Field(
         default_factory=dict, description="Plugins by name."

@@ -20,7 +20,8 @@ state:
   path: ./data/state.db      # relative to the directory of this file
 
 plugin_roots:
-  - ./plugins
+  - ./plugins                # yours
+  - "bundled:"               # those that come with ductile, once they are named under plugins
 
 include:
   - pipelines.yaml

@@ -66,16 +66,17 @@ def judge(
 
     With what `entered` it and a `base_id` for its events, a success is routed as well.
     """
-    attempt = _Attempt(job, rules, now, chance, _record(outcome, None, rules.redactor))
+    response = None
+    if outcome.ending in (Ending.EXITED, Ending.LINGERED):
+        response = read_response(outcome.stdout, overflowed=outcome.stdout_overflowed)
+    attempt = _Attempt(job, rules, now, chance, _record(outcome, response, rules.redactor))
     if outcome.ending is Ending.CANCELLED and cancelled is not None:
         settled = attempt.cancelled(cancelled)
     elif outcome.ending is Ending.TIMED_OUT:
         settled = attempt.failed(JobStatus.TIMED_OUT, f"timed out after {outcome.duration:.1f} s")
     elif outcome.ending is Ending.NOT_SPAWNED:
         settled = attempt.not_spawned(outcome)
-    elif outcome.ending in (Ending.EXITED, Ending.LINGERED):
-        response = read_response(outcome.stdout, overflowed=outcome.stdout_overflowed)
-        attempt.record = _record(outcome, response, rules.redactor)
+    elif response is not None:
         settled = attempt.responded(outcome, response)
         routed = settled.status is JobStatus.SUCCEEDED and rules.router is not None
         if routed and entered is not None and base_id is not None:
@@ -126,9 +127,12 @@ def relay(
     body = envelope(
         message, instance=us, plugin=origin.get("plugin"), job_id=job.id, event_id=event_id
     )
+    if isinstance(body, Failure):
+        return prepare_failed(job, body.reason, rules, now)
     sent = SendRelay(job.id, message.to, event_id, message.event_type, body)
     result = {"to": sent.instance, "event": sent.event_type, "event_id": event_id}
-    record = {"result": orjson.dumps({"status": "ok", "result": result}).decode()}
+    response = orjson.dumps({"status": "ok", "result": result}).decode()
+    record = {"result": rules.redactor.text(response)}
     done = _Attempt(job, rules, now, 0.0, record).ends(JobStatus.SUCCEEDED)
     assert rules.router is not None
     return emit_relay(done, job, sent, entered, rules.router, now, ids, result)
@@ -227,14 +231,17 @@ def _record(
     """What of the attempt is kept, redacted."""
     record: dict[str, Any] = {"duration": outcome.duration}
     if outcome.stderr:
-        record["stderr"] = redactor.text(_readable(outcome.stderr))
+        hidden = redactor.beginning if outcome.stderr_truncated else redactor.text
+        record["stderr"] = hidden(_readable(outcome.stderr))
     if isinstance(response, Response):
         record["result"] = redactor.text(orjson.dumps(_stored_response(response.raw)).decode())
         if response.logs:
             lines = [{"level": level, "message": message} for level, message in response.logs]
             record["logs"] = redactor.text(orjson.dumps(lines).decode())
     elif outcome.stdout:
-        record["stdout"] = redactor.text(_readable(outcome.stdout[:STDOUT_KEPT]))
+        whole = len(outcome.stdout) <= STDOUT_KEPT and not outcome.stdout_overflowed
+        hidden = redactor.text if whole else redactor.beginning
+        record["stdout"] = hidden(_readable(outcome.stdout[:STDOUT_KEPT]))
     return record
 
 

@@ -337,8 +337,12 @@ def _text(value: Json) -> str | None:
     return orjson.dumps(value).decode()
 
 
+LONGEST_SHOWN = 60
+
+
 def _shown(value: Json) -> str:
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "a list"
     text = orjson.dumps(value).decode()
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    # A part of it could be a part of a secret, which nobody would know to hide.
+    return text if len(text) <= LONGEST_SHOWN else f"{len(text)} characters"

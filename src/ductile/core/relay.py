@@ -15,8 +15,10 @@ from datetime import UTC, datetime, timedelta
 import orjson
 
 from ductile.clock import from_text, to_text
-from ductile.core.baggage import RESERVED
+from ductile.core.baggage import MAX_CONTEXT, RESERVED
 from ductile.core.entering import RelayMessage
+from ductile.core.protocol import without_nul
+from ductile.core.values import Failure, size_of
 from ductile.model import Json
 
 METHOD = "POST"
@@ -25,6 +27,11 @@ KEY_ID = "X-Ductile-Key-Id"
 TIMESTAMP = "X-Ductile-Timestamp"
 SIGNATURE = "X-Ductile-Signature"
 LONGEST_NAME = 255
+LEVELS_AROUND = 8
+"""What a ledger and a plugin's request may put around an event that was let in."""
+ACCEPTED = 202
+ANYWHERE = ("0.0.0.0/0", "::/0")
+"""An instance is named by the operator, who may mean a private address."""
 
 Headers = Mapping[str, list[str]]
 """Lower-case names to all their values."""
@@ -86,14 +93,34 @@ class Refusal:
 
 def envelope(
     message: RelayMessage, *, instance: str, plugin: str | None, job_id: str, event_id: str
-) -> str:
+) -> str | Failure:
     """The body to send: what was emitted, where it comes from, and what it carries."""
+    names = {"event": message.event_type, "dedupe_key": message.dedupe_key}
+    for key, name in names.items():
+        if name is not None and not _is_name(name):
+            return Failure(f"relay.{key}: at most {LONGEST_NAME} characters are sent")
     event = {"type": message.event_type, "payload": message.payload}
     if message.dedupe_key is not None:
         event["dedupe_key"] = message.dedupe_key
     origin = {"instance": instance, "plugin": plugin, "job_id": job_id, "event_id": event_id}
     told = {key: value for key, value in origin.items() if value is not None}
-    return orjson.dumps({"event": event, "origin": told, "baggage": message.baggage}).decode()
+    body = {"event": event, "origin": told, "baggage": message.baggage}
+    if not _can_be_written(body):
+        return Failure("relay: its payload or baggage is nested too deep to be sent")
+    return orjson.dumps(body).decode()
+
+
+def named(body: str, us: str) -> bytes | None:
+    """The bytes to send, with the name that this gateway has by now; None for no envelope.
+
+    A receiver wants the same name there as in the header, whenever the message was made.
+    """
+    try:
+        given = orjson.loads(body)
+        given["origin"]["instance"] = us
+        return orjson.dumps(given)
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def signed_headers(us: str, to: Peer, path: str, body: bytes, now: datetime) -> dict[str, str]:
@@ -114,12 +141,21 @@ def signature(secret: str, path: str, timestamp: str, body: bytes) -> str:
     return hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
 
 
+def is_receipt(status: int | None, body: bytes) -> bool:
+    """Whether an answer says that the event is durable there; any 2xx of a stranger does not."""
+    try:
+        said = orjson.loads(body) if status == ACCEPTED else None
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(said, dict) and isinstance(said.get("receiver_event_id"), str)
+
+
 def verify(request: Request, peer: Peer, terms: Terms, now: datetime) -> Relayed | Refusal:
     """Let the request in, or not. The body is parsed only once its signature is good."""
     told = {name: _single(request.headers, name) for name in (PEER, KEY_ID, TIMESTAMP, SIGNATURE)}
     if told[PEER] != peer.name:
         return _forbidden(f"{PEER} does not name the peer of this path")
-    if told[KEY_ID] != peer.key_id and (told[KEY_ID] or peer.key_id):
+    if peer.key_id and told[KEY_ID] != peer.key_id:
         return _forbidden("another key id than this peer's")
     if terms.require_key_id and not told[KEY_ID]:
         return _forbidden("no key id")
@@ -138,10 +174,10 @@ def verify(request: Request, peer: Peer, terms: Terms, now: datetime) -> Relayed
 def _read(body: bytes, peer: Peer, signed: str) -> Relayed | Refusal:
     try:
         given = orjson.loads(body)
-        # What can be read but not written down again is nested too deep for the ledger.
-        orjson.dumps(given)
-    except (ValueError, TypeError, RecursionError):
-        return _malformed("the body is not JSON of a reasonable depth")
+    except orjson.JSONDecodeError:
+        return _malformed("the body is not JSON")
+    if not _can_be_written(given):
+        return _malformed("the body is nested too deep")
     if not isinstance(given, dict):
         return _malformed("the body must be an object")
     parts = {key: given.get(key) or {} for key in ("event", "origin", "baggage")}
@@ -165,20 +201,36 @@ def _read(body: bytes, peer: Peer, signed: str) -> Relayed | Refusal:
     if not peer.accepts(names["event.type"]):
         reason = f"the event type {names['event.type']} is not accepted from this peer"
         return Refusal(422, reason, reason)
+    baggage = _taken_over(parts["baggage"], peer)
+    if size_of(baggage) > MAX_CONTEXT:
+        return _malformed(f"at most {MAX_CONTEXT} bytes of baggage are taken over")
     payload = event.get("payload")
     return Relayed(
         peer=peer.name,
         event_type=names["event.type"],
-        payload={} if payload is None else payload,
+        payload={} if payload is None else without_nul(payload),
         dedupe_key=names["event.dedupe_key"] or _default_key(names, peer),
         event_id=names["origin.event_id"] or None,
-        baggage={
-            key: value
-            for key, value in parts["baggage"].items()
-            if key in peer.baggage and key not in RESERVED
-        },
+        baggage=baggage,
         signature=signed,
     )
+
+
+def _taken_over(baggage: Mapping[str, Json], peer: Peer) -> dict[str, Json]:
+    allowed = {key: value for key, value in baggage.items() if key in peer.baggage - RESERVED}
+    taken: dict[str, Json] = without_nul(allowed)
+    return taken
+
+
+def _can_be_written(document: Json) -> bool:
+    """Whether it still can be, with a few levels more around it."""
+    for _ in range(LEVELS_AROUND):
+        document = [document]
+    try:
+        orjson.dumps(document)
+    except orjson.JSONEncodeError:
+        return False
+    return True
 
 
 def _default_key(names: Mapping[str, Json], peer: Peer) -> str | None:

@@ -89,9 +89,11 @@ def _decoded(texts: Iterable[str], decode: Callable[[str], bytes]) -> list[bytes
 
 
 def _standard_key(secret: str) -> bytes:
-    """`whsec_` and base64; a secret that is no base64 is taken as it is."""
+    """`whsec_` and base64, its padding or not; a secret that is no base64 is taken as it is."""
+    text = secret.removeprefix("whsec_")
+    padding = "" if text == secret else "=" * (-len(text) % 4)
     try:
-        return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+        return base64.b64decode(text + padding, validate=True)
     except (ValueError, binascii.Error):
         return secret.encode()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import orjson
@@ -14,6 +15,7 @@ from starlette.responses import Response
 
 from ductile.errors import DuctileError, UsageError
 from ductile.http.knock import PRINCIPAL, Unauthorized
+from ductile.http.mailbox import Mailbox
 from ductile.log import logger
 from ductile.runtime.gateway import Gateway
 from ductile.store.ledger import Work
@@ -23,6 +25,8 @@ LARGEST_BODY = 1024 * 1024
 DEEPEST_BODY = 100
 BODY = "ductile.body"
 """Where the scope keeps the bytes that were read."""
+AGENTS = "/gateway/"
+"""Below it errors are `{"status", "reason"}` (004), with `detail` where there is more to say."""
 
 
 class JsonResponse(Response):
@@ -65,6 +69,8 @@ async def object_of(request: Request) -> dict[str, Any]:
     value = _parsed(raw)
     if not isinstance(value, dict):
         raise UsageError("the body must be a JSON object")
+    if not isinstance(value.get("dry_run"), bool | None):
+        raise UsageError("dry_run must be true or false")
     return value
 
 
@@ -113,44 +119,38 @@ async def reading(gateway: Gateway, work: Work[T]) -> T:
 
 async def writing(gateway: Gateway, work: Work[T]) -> T:
     """A write, handed to the ledger's own writer; returns once it is durable."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def done(result: Any, error: BaseException | None) -> None:
-        loop.call_soon_threadsafe(_resolve, future, result, error)
-
-    gateway.ledger.submit(work, done)
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    gateway.ledger.submit(work, partial(Mailbox.here().put, future))
     return await future
 
 
-def _resolve(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if future.cancelled():
-        return
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
+def told(path: str, text: str, code: str) -> dict[str, object]:
+    """The body of an error, in the shape that holds for this path."""
+    if path.startswith(AGENTS):
+        return {"status": "error", "reason": code, "detail": text}
+    return {"error": text, "code": code}
 
 
-def problem(error: DuctileError) -> Response:
+def problem(error: DuctileError, path: str = "") -> Response:
     """A refusal, with its status and slug."""
-    body = {"error": error.message, "code": error.code, **error.details}
+    body = {**told(path, error.message, error.code), **error.details}
     headers = {"WWW-Authenticate": "Bearer"} if error.http_status == 401 else None
     return JsonResponse(body, status_code=error.http_status, headers=headers)
 
 
 async def refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, DuctileError)
-    return redacted(problem(error), gateway_of(request))
+    return redacted(problem(error, request.scope["path"]), gateway_of(request))
 
 
 async def http_error(request: Request, error: Exception) -> Response:
     """No such route, or not by this method; to a stranger, that a token is needed."""
     assert isinstance(error, HTTPException)
+    path = request.scope["path"]
     if not request.app.state.local and request.scope.get(PRINCIPAL) is None:
-        return problem(Unauthorized("a good bearer token is needed"))
+        return problem(Unauthorized("a good bearer token is needed"), path)
     slug = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
-    body = {"error": error.detail, "code": slug}
+    body = told(path, error.detail, slug)
     return JsonResponse(body, status_code=error.status_code, headers=error.headers)
 
 
@@ -159,10 +159,11 @@ async def gone(_request: Request, _error: Exception) -> Response:
     return Response(status_code=400)
 
 
-async def crashed(_request: Request, error: Exception) -> Response:
+async def crashed(request: Request, error: Exception) -> Response:
     """A bug: the log has the trace, the caller has none of it."""
     logger("http").crash("a request failed", error)
-    return JsonResponse({"error": "internal error", "code": "internal"}, status_code=500)
+    body = told(request.scope["path"], "internal error", "internal")
+    return JsonResponse(body, status_code=500)
 
 
 def redacted(response: Response, gateway: Gateway) -> Response:

@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from ductile.config import Settings
-from ductile.errors import DuctileError
+from ductile.errors import DuctileError, UsageError
 from ductile.http import (
+    agents,
     answers,
+    deliveries,
     discovery,
+    docs,
     events,
+    facts,
+    hooks,
     jobs,
+    operations,
     operators,
     pipelines,
+    relays,
+    reminders,
     schedules,
     system,
     tokens,
@@ -27,6 +33,7 @@ from ductile.http.answers import Handler
 from ductile.http.guard import Guard, permit
 from ductile.http.lobby import Lobby
 from ductile.http.relay import RelayIngress
+from ductile.http.switchboard import Switchboard
 from ductile.runtime.gateway import Gateway
 
 
@@ -45,6 +52,8 @@ class Endpoint:
 
 _PAGE = ("limit", "before")
 _OF_JOBS = ("status", "plugin", "command")
+_OF_DELIVERIES = ("status", "webhook_id", "since", *_PAGE)
+_OF_AGENTS = ("live", "agent_id", "after", "limit")
 
 ENDPOINTS = (
     Endpoint("GET", "/", None, system.root),
@@ -52,17 +61,23 @@ ENDPOINTS = (
     Endpoint("GET", "/system/status", "system:ro", system.status),
     Endpoint("GET", "/plugins", "any", system.plugins),
     Endpoint("POST", "/plugin/{plugin}/{command}", "plugin", jobs.trigger),
-    Endpoint("GET", "/job/{job_id}", "jobs:ro", jobs.show),
-    Endpoint("GET", "/job/{job_id}/tree", "jobs:ro", pipelines.tree),
+    Endpoint("GET", "/job/{job_id}", "jobs:ro", jobs.show, ("wait",)),
+    Endpoint("GET", "/job/{job_id}/tree", "jobs:ro", pipelines.tree, ("flat",)),
     Endpoint("GET", "/job/{job_id}/why", "jobs:ro", pipelines.why),
     Endpoint("POST", "/job/{job_id}/cancel", "jobs:rw", pipelines.cancel),
     Endpoint("POST", "/job/{job_id}/retry", "jobs:rw", pipelines.retry),
     Endpoint("POST", "/job/{job_id}/replay", "jobs:rw", pipelines.replay),
     Endpoint("GET", "/pipelines", "any", pipelines.listing),
     Endpoint("GET", "/pipeline/{name}", "any", pipelines.show),
-    Endpoint("POST", "/pipeline/{name}", "plugin:rw", pipelines.start),
-    Endpoint("GET", "/pipeline-instance/{instance_id}", "jobs:ro", pipelines.instance),
-    Endpoint("GET", "/notices", "events:ro", pipelines.notices),
+    Endpoint("POST", "/pipeline/{name}", "plugin:rw", pipelines.start, ("async",)),
+    Endpoint(
+        "GET",
+        "/pipeline-instance/{instance_id}",
+        "jobs:ro",
+        pipelines.instance,
+        ("wait", "seen"),
+    ),
+    Endpoint("GET", "/notices", "events:ro", pipelines.notices, ("after", "last")),
     Endpoint("GET", "/events", "events:ro", events.follow, ("topic", "after")),
     Endpoint("GET", "/jobs", "jobs:ro", jobs.listing, (*_OF_JOBS, "submitted_by", *_PAGE)),
     Endpoint("POST", "/jobs/cancel", "jobs:rw", operators.cancel_many),
@@ -75,26 +90,54 @@ ENDPOINTS = (
     Endpoint("GET", "/plugin/{plugin}/openapi.json", "any", discovery.plugin_openapi),
     Endpoint("GET", "/skills", "any", discovery.skills),
     Endpoint("GET", "/openapi.json", "any", discovery.whole_openapi),
+    Endpoint("GET", "/docs", None, docs.page),
     Endpoint("GET", "/.well-known/ai-plugin.json", "any", discovery.ai_plugin),
     Endpoint("GET", "/queue", "jobs:ro", jobs.queue, ("limit",)),
     Endpoint("GET", "/job-logs", "jobs:ro", jobs.logs, (*_OF_JOBS, "job_id", "since", *_PAGE)),
     Endpoint("GET", "/scheduler/jobs", "jobs:ro", schedules.listing),
-    Endpoint("GET", "/scheduler/next", "jobs:ro", schedules.coming),
-    Endpoint("GET", "/scheduler/explain", "jobs:ro", schedules.explain),
+    Endpoint("GET", "/scheduler/next", "jobs:ro", schedules.coming, ("name", "count")),
+    Endpoint("GET", "/scheduler/explain", "jobs:ro", schedules.explain, ("name", "since")),
     Endpoint("POST", "/scheduler/{plugin}/{schedule}/pause", "system:rw", schedules.pause),
     Endpoint("POST", "/scheduler/{plugin}/{schedule}/resume", "system:rw", schedules.resume),
     Endpoint("GET", "/system/breaker/{plugin}", "jobs:ro", schedules.breaker),
+    Endpoint(
+        "GET", "/system/plugin-facts/{plugin}", "jobs:ro", facts.listing, ("fact_type", "limit")
+    ),
     Endpoint("POST", "/system/reset/{plugin}", "system:rw", schedules.reset),
+    Endpoint("GET", "/relays", "jobs:ro", relays.listing, ("status", "instance", "limit")),
+    Endpoint("POST", "/relays/retry", "jobs:rw", relays.retry_dead),
+    Endpoint("POST", "/relay/{relay_id}/retry", "jobs:rw", relays.retry),
     Endpoint("GET", "/tokens", "system:ro", tokens.listing),
     Endpoint("POST", "/tokens", "*", tokens.create),
     Endpoint("POST", "/token/{which}/revoke", "*", tokens.revoke),
     Endpoint("POST", "/token/{which}/rotate", "*", tokens.rotate),
+    Endpoint("POST", "/gateway/heartbeat", "agents:rw", agents.beat, open=agents.is_open),
+    Endpoint("POST", "/gateway/messages", "agents:rw", agents.message, open=agents.is_open),
+    Endpoint("GET", "/gateway/heartbeats", "agents:ro", agents.listing, _OF_AGENTS),
+    Endpoint("GET", "/gateway/capabilities", "agents:ro", agents.capabilities, ("after", "limit")),
+    Endpoint("GET", "/gateway/cron", "agents:ro", reminders.listing, _OF_AGENTS[1:]),
+    Endpoint("POST", "/gateway/cron", "agents:rw", reminders.remind),
+    Endpoint("POST", "/gateway/cron/{reminder_id}/forget", "agents:rw", reminders.forget),
+    Endpoint("GET", "/gateway/deliveries", "agents:ro", deliveries.listing, _OF_DELIVERIES),
+    Endpoint("GET", "/gateway/deliveries/{delivery_id}", "agents:ro", deliveries.show),
+    Endpoint("POST", "/gateway/deliveries", "agents:rw", deliveries.send),
+    Endpoint("POST", "/gateway/deliveries/retry", "agents:rw", deliveries.retry_many),
+    Endpoint("POST", "/gateway/deliveries/{delivery_id}/retry", "agents:rw", deliveries.retry),
+    Endpoint("GET", "/gateway/webhook-configs", "agents:ro", hooks.listing),
+    Endpoint("POST", "/gateway/webhook-configs", "agents:rw", hooks.add),
+    Endpoint(
+        "DELETE", "/gateway/webhook-configs/{webhook_id}", "agents:rw", hooks.remove, ("dry_run",)
+    ),
+    Endpoint("POST", "/gateway/webhooks/{webhook_id}", None, hooks.receive),
     Endpoint("GET", "/system/reload", "system:rw", schedules.rehearse_reload),
     Endpoint("POST", "/system/reload", "system:rw", system.reload),
+    Endpoint("GET", "/system/overview", "system:ro", operations.overview),
+    Endpoint("GET", "/system/backup", "system:ro", operations.backup_state, ("wait",)),
+    Endpoint("POST", "/system/backup", "system:rw", operations.backup),
 )
 
 
-def local_app(gateway: Gateway, lobby: Lobby | None = None) -> Starlette:
+def local_app(gateway: Gateway, lobby: Lobby | None = None) -> Switchboard:
     """The application for the local socket: its file mode is the authentication."""
     return _app(lobby or Lobby(gateway), local=True)
 
@@ -104,18 +147,21 @@ def api_app(lobby: Lobby) -> Guard:
     return Guard(RelayIngress(_app(lobby, local=False), lobby), lobby)
 
 
-def _app(lobby: Lobby, *, local: bool) -> Starlette:
-    app = Starlette(
-        routes=[Route(e.path, _bound(e), methods=[e.method]) for e in ENDPOINTS],
-        exception_handlers=answers.EXCEPTIONS,
-    )
-    app.router.redirect_slashes = False
+def _app(lobby: Lobby, *, local: bool) -> Switchboard:
+    app = Switchboard((e.method, e.path, _bound(e)) for e in ENDPOINTS)
     app.state.gateway = lobby.gateway
     app.state.lobby = lobby
     app.state.endpoints = ENDPOINTS
     app.state.local = local
-    app.state.synchronous = lobby.synchronous
     return app
+
+
+def _readable(request: Request) -> None:
+    """U+0000 is in no name and no filter, and not every ledger takes it as text."""
+    for name, value in request.path_params.items():
+        request.path_params[name] = value.replace("\0", "\ufffd")
+    if b"%00" in request.scope["query_string"]:
+        raise UsageError("no filter holds U+0000")
 
 
 def _bound(endpoint: Endpoint) -> Handler:
@@ -127,6 +173,7 @@ def _bound(endpoint: Endpoint) -> Handler:
         try:
             if endpoint.open is None or not endpoint.open(gateway.blueprint.settings):
                 permit(request, endpoint.scope)
+            _readable(request)
             response: Response = await endpoint.handler(request)
             status = response.status_code
             return answers.redacted(response, gateway)

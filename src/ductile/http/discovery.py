@@ -24,7 +24,7 @@ def _plugin(request: Request) -> Plugin:
 
 
 async def plugin(request: Request) -> Response:
-    """`GET /plugin/{p}`: its state, and each command with its schemas."""
+    """`GET /plugin/{plugin}`: its state, and each command with its schemas."""
     gateway, name = gateway_of(request), request.path_params["plugin"]
     rows = report.plugins(gateway.blueprint, gateway.unready)
     row = next((row for row in rows if row["name"] == name), None)

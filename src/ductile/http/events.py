@@ -1,7 +1,7 @@
 """`GET /events`: everything that happens, as server-sent events.
 
-A follower keeps a cursor. It drains the ring of recent notices, and the ledger where the ring
-does not reach back to its cursor; nobody asks the ledger while nothing happens.
+A follower keeps its position. It drains the ring of recent notices, and the ledger where the ring
+does not reach back to it; nobody asks the ledger while nothing happens.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 
+import orjson
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -18,7 +19,7 @@ from ductile.http.answers import gateway_of, reading
 from ductile.http.stream import PAUSE, Stream
 from ductile.runtime.gateway import Gateway
 from ductile.store import notices
-from ductile.store.ledger import StoredNotice
+from ductile.store.ledger import BEGINNING, Position, StoredNotice
 
 HEARTBEAT = 15.0
 AT_ONCE = 500
@@ -34,36 +35,42 @@ async def follow(request: Request) -> Response:
     """`GET /events`: from now on, or from `Last-Event-ID` (or `?after=`); `?topic=a,b`."""
     gateway, stream = gateway_of(request), request.app.state.lobby.stream
     last = request.headers.get("last-event-id") or request.query_params.get("after")
-    topics = {t for text in request.query_params.getlist("topic") for t in text.split(",") if t}
-    newest = await reading(gateway, lambda tx: tx.all("last_notice")[0][0])
-    cursor = newest if last is None else _cursor(last)
-    if cursor > newest:
+    asked = request.query_params.getlist("topic")
+    # The whole text too: an agent's id, and so its topic, may hold a comma.
+    topics = {t for text in asked for t in (text, *text.split(",")) if t}
+    newest = await reading(gateway, notices.last)
+    position = newest if last is None else position_of(last)
+    if position > newest:
         # Its rows are all gone, and the ids have begun anew: all there is came after it.
-        cursor = 0
+        position = BEGINNING
     if not stream.enter():
         raise Crowded("too many follow the events already")
-    told = _told(gateway, stream, frozenset(topics), cursor)
+    told = _told(gateway, stream, frozenset(topics), position)
     return StreamingResponse(told, media_type="text/event-stream", headers=HEADERS)
 
 
-def _cursor(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+def position_of(cursor: str) -> Position:
+    """What `Position` was written as; the caller's text is only a text."""
+    parts = cursor.split("-")
+    if len(parts) > 2 or not all(p.isascii() and p.isdecimal() and len(p) < 19 for p in parts):
         raise UsageError("Last-Event-ID must be the id of an event")
-    return int(text)
+    return Position(int(parts[0]) if len(parts) == 2 else 0, int(parts[-1]))
 
 
 async def _told(
-    gateway: Gateway, stream: Stream, topics: frozenset[str], cursor: int
+    gateway: Gateway, stream: Stream, topics: frozenset[str], position: Position
 ) -> AsyncIterator[bytes]:
     try:
-        yield b": following\n\n"
+        # Whoever is cut off before the first event has a place to go on from all the same.
+        yield f": following\nid: {position}\n\n".encode()
         while not stream.closing:
             bell = stream.bell()
-            found = gateway.bridge.since(cursor)
+            found = gateway.bridge.since(position)
             if found is None:
-                found = await reading(gateway, partial(notices.after, cursor=cursor, limit=AT_ONCE))
+                behind = partial(notices.after, position=position, limit=AT_ONCE)
+                found = await reading(gateway, behind)
             if found:
-                cursor = found[-1].id
+                position = found[-1].position
                 text = "".join(_event(n) for n in found if not topics or n.topic in topics)
                 if text:
                     yield gateway.blueprint.redactor.text(text).encode()
@@ -72,14 +79,15 @@ async def _told(
             try:
                 await asyncio.wait_for(bell.wait(), HEARTBEAT)
             except TimeoutError:
-                # Carries the cursor past what the filter left out.
-                yield b": alive\nid: %d\n\n" % cursor
+                # Carries the position past what the filter left out.
+                yield f": alive\nid: {position}\n\n".encode()
     finally:
         stream.leave()
 
 
 def _event(notice: StoredNotice) -> str:
     # What is stored is JSON on one line, so that it is one line of data.
-    about = f'{{"id":{notice.id},"topic":"{notice.topic}","type":"{notice.type}",'
+    topic = orjson.dumps(notice.topic).decode()
+    about = f'{{"id":{notice.id},"topic":{topic},"type":"{notice.type}",'
     data = f'{about}"at":"{notice.created_at}","data":{notice.payload}}}'
-    return f"id: {notice.id}\nevent: {notice.type}\ndata: {data}\n\n"
+    return f"id: {notice.position}\nevent: {notice.type}\ndata: {data}\n\n"

@@ -11,6 +11,7 @@ from ductile.core import scopes
 from ductile.errors import DuctileError
 from ductile.http import knock
 from ductile.http.answers import JsonResponse, problem
+from ductile.http.express import Express
 from ductile.http.lobby import Lobby
 from ductile.plugins.manifest import CommandType
 from ductile.runtime.doors import LOCAL, Principal
@@ -32,6 +33,7 @@ class Guard:
 
     def __init__(self, app: Any, lobby: Lobby) -> None:
         self._app, self._lobby = app, lobby
+        self.express = Express(lobby)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         api = self._lobby.gateway.blueprint.settings.api
@@ -45,7 +47,7 @@ class Guard:
                     await JsonResponse(None, 204)(scope, receive, send)
                     return
         except DuctileError as error:
-            await problem(error)(scope, receive, send)
+            await problem(error, scope["path"])(scope, receive, send)
             return
         scope[knock.PRINCIPAL] = await self._who(told.token)
         await self._app(scope, receive, send)

@@ -13,14 +13,15 @@ from ductile.core.lifecycle import ENDED
 from ductile.errors import NotFound, UsageError
 from ductile.http.answers import JsonResponse, gateway_of, object_of, reading, writing
 from ductile.http.once import once
-from ductile.model import NewJob, SubmittedBy
+from ductile.http.query import limit_of as limit_of
+from ductile.http.query import moment, seconds, whole, word
+from ductile.model import JobStatus, NewJob, SubmittedBy
 from ductile.runtime import report
 from ductile.runtime.gateway import Gateway
 from ductile.store import jobs
 from ductile.store.jobs import Enqueued
 
 LONGEST_WAIT = 60.0
-LARGEST_PAGE = 1000
 LONGEST_TTL = 10 * 366 * 86_400
 
 
@@ -82,9 +83,12 @@ def _seconds(body: dict[str, Any], key: str) -> float | None:
 
 
 async def show(request: Request) -> Response:
-    """`GET /job/{id}`; with `?wait=SECONDS` it answers when the job has ended, or then."""
+    """`GET /job/{id}`: a job, its attempts and its changes of state.
+
+    With `?wait=SECONDS` it answers when the job has ended, or then.
+    """
     gateway, job_id = gateway_of(request), request.path_params["job_id"]
-    wait = min(_number(request, "wait", 0.0), LONGEST_WAIT)
+    wait = seconds(request, "wait", LONGEST_WAIT)
     job = await _ended(gateway, job_id, wait) if wait else await _get(gateway, job_id)
     return JsonResponse(described(gateway, job))
 
@@ -128,17 +132,17 @@ async def _ended(gateway: Gateway, job_id: str, wait: float) -> dict[str, Any]:
 
 async def listing(request: Request) -> Response:
     """`GET /jobs`: the newest first; `before` (a `cursor` of the last page) goes on."""
-    gateway, query = gateway_of(request), request.query_params
-    limit = _limit(request)
-    before = int(_number(request, "before", 0.0)) or None
+    gateway, query, limit = gateway_of(request), request.query_params, limit_of(request)
+    before, status = whole(request, "before") or None, word(request, "status", JobStatus)
+    submitted_by = word(request, "submitted_by", SubmittedBy)
     rows = await reading(
         gateway,
         lambda tx: tx.dicts(
             "jobs",
-            status=query.get("status"),
+            status=status,
             plugin=query.get("plugin"),
             command=query.get("command"),
-            submitted_by=query.get("submitted_by"),
+            submitted_by=submitted_by,
             before=before,
             limit=limit,
         ),
@@ -159,7 +163,7 @@ def _summary(gateway: Gateway, row: dict[str, Any]) -> dict[str, Any]:
 
 async def queue(request: Request) -> Response:
     """`GET /queue`: what runs and what waits, in the order of the queue."""
-    gateway, limit = gateway_of(request), _limit(request)
+    gateway, limit = gateway_of(request), limit_of(request)
     rows = await reading(gateway, lambda tx: tx.dicts("pending_jobs", limit=limit))
     waiting, running = await asyncio.to_thread(report.queue_counts, gateway.ledger)
     shown = [_summary(gateway, row) for row in rows]
@@ -168,17 +172,18 @@ async def queue(request: Request) -> Response:
 
 async def logs(request: Request) -> Response:
     """`GET /job-logs`: attempts, the newest first, with what they said."""
-    gateway, query, limit = gateway_of(request), request.query_params, _limit(request)
-    before = int(_number(request, "before", 0.0)) or None
+    gateway, query, limit = gateway_of(request), request.query_params, limit_of(request)
+    before, status = whole(request, "before") or None, word(request, "status", JobStatus)
+    since = moment(request, "since")
     rows = await reading(
         gateway,
         lambda tx: jobs.logs(
             tx,
             plugin=query.get("plugin"),
             command=query.get("command"),
-            status=query.get("status"),
+            status=status,
             job_id=query.get("job_id"),
-            since=query.get("since"),
+            since=since,
             before=before,
             limit=limit,
         ),
@@ -186,23 +191,3 @@ async def logs(request: Request) -> Response:
     more = len(rows) == limit
     cursor = rows[-1]["seq"] if more else None
     return JsonResponse({"logs": rows, "cursor": cursor})
-
-
-def _number(request: Request, name: str, default: float) -> float:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        raise UsageError(f"{name} must be a number") from None
-    if not 0 <= value < 2**62:
-        raise UsageError(f"{name} is out of range")
-    return value
-
-
-def _limit(request: Request) -> int:
-    limit = int(_number(request, "limit", 50))
-    if not 1 <= limit <= LARGEST_PAGE:
-        raise UsageError(f"limit must be from 1 to {LARGEST_PAGE}")
-    return limit

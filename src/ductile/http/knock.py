@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any
 
@@ -104,6 +105,7 @@ def check_origin(knock: Knock, allowed: Collection[str]) -> bool:
     raise ForeignOrigin("pages of other origins may not call this; see allowed_origins")
 
 
+@lru_cache(maxsize=1024)
 def is_loopback(address: str) -> bool:
     try:
         found = ip_address(address)

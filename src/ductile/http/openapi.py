@@ -7,18 +7,42 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 import ductile
+from ductile.http.answers import AGENTS
+from ductile.http.bodies import ANY_OTHER, BODIES, REQUIRED, TRIGGER
+from ductile.http.components import COMPONENTS
+from ductile.http.notation import Schema, fields, kind
+from ductile.http.parameters import HEADERS, IDEMPOTENCY_KEY, parameter
+from ductile.http.results import OBJECT, REFUSALS, RESULTS, TEXTS, refusals
 from ductile.plugins.registry import Plugin
 
 _PART = re.compile(r"\{(\w+)\}")
-ERROR = {"$ref": "#/components/schemas/Error"}
-PAYLOAD = {
-    "type": "object",
-    "properties": {
-        "payload": {},
-        "dedupe_key": {"type": "string"},
-        "dedupe_ttl": {"type": ["string", "number"]},
-    },
+_OWN_NAME = re.compile(r"^`[A-Z]+ /[^`]*`( `[^`]*`)?[:;]? ?")
+DESCRIPTION = """\
+The API of a Ductile gateway. Every route but those marked so wants a bearer token whose scopes
+allow what `x-scope` says; `rw` implies `ro`, and `*` is all. Errors are `{error, code}`, under
+`/gateway/` `{status, reason}`. Times are UTC, ids sort by time.
+"""
+TAGS = {
+    "plugin": ("plugins", "What can be run, and running it."),
+    "plugins": ("plugins", ""),
+    "job": ("jobs", "What ran, runs and waits."),
+    "jobs": ("jobs", ""),
+    "job-logs": ("jobs", ""),
+    "queue": ("jobs", ""),
+    "analytics": ("jobs", ""),
+    "pipeline": ("pipelines", "Several steps as one."),
+    "pipelines": ("pipelines", ""),
+    "pipeline-instance": ("pipelines", ""),
+    "scheduler": ("schedules", "What fires by itself."),
+    "events": ("events", "Everything that happens, as it happens."),
+    "notices": ("events", ""),
+    "gateway": ("agents", "Heartbeats, decision logs, reminders, webhooks and their deliveries."),
+    "relay": ("relays", "Events on their way to other gateways."),
+    "relays": ("relays", ""),
+    "token": ("tokens", "Who may call."),
+    "tokens": ("tokens", ""),
 }
+OTHERS = ("system", "The gateway itself.")
 
 
 class Described(Protocol):
@@ -40,23 +64,28 @@ def of_table(endpoints: Iterable[Described]) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
-    return _document("Ductile", "The API of a Ductile gateway.", paths)
+    named = [*TAGS.values(), OTHERS]
+    tags = [{"name": name, "description": text} for name, text in named if text]
+    return _document("Ductile", DESCRIPTION, paths) | {"tags": tags}
 
 
 def of_plugin(plugin: Plugin) -> dict[str, Any]:
     paths = {}
     for command in plugin.manifest.commands:
-        schema = dict(PAYLOAD)
+        schema = fields(TRIGGER)
         if command.input_schema is not None:
-            schema["properties"] = {**PAYLOAD["properties"], "payload": command.input_schema}  # type: ignore[dict-item]
-        paths[f"/plugin/{plugin.name}/{command.name}"] = {
+            schema["properties"]["payload"] = command.input_schema
+        path = f"/plugin/{plugin.name}/{command.name}"
+        template = ("POST", "/plugin/{plugin}/{command}")
+        paths[path] = {
             "post": {
                 "operationId": f"{plugin.name}_{command.name}",
                 "summary": command.description or f"Run {command.name} of {plugin.name}.",
                 "x-scope": f"plugin:{'ro' if command.type.value == 'read' else 'rw'}",
                 "security": [{"bearer": []}],
-                "requestBody": _body(schema),
-                "responses": _responses("202", secured=True),
+                "parameters": [IDEMPOTENCY_KEY],
+                "requestBody": _body(schema, required=False),
+                "responses": _responses(*template, secured=True),
             }
         }
     return _document(plugin.name, plugin.manifest.description, paths, plugin.manifest.version)
@@ -71,53 +100,55 @@ def _document(
         "paths": paths,
         "components": {
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
-            "schemas": {
-                "Error": {
-                    "type": "object",
-                    "required": ["error", "code"],
-                    "properties": {"error": {"type": "string"}, "code": {"type": "string"}},
-                }
-            },
+            "schemas": COMPONENTS,
         },
     }
 
 
 def _operation(endpoint: Described) -> dict[str, Any]:
-    text = " ".join((endpoint.handler.__doc__ or "").split("\n\n")[0].split())
-    secured = endpoint.scope is not None
-    named = re.sub(r"\W+", "_", f"{endpoint.method.lower()}{endpoint.path}").strip("_")
+    method, path, scope = endpoint.method, endpoint.path, endpoint.scope
+    summary, _, more = described(endpoint.handler).partition("\n")
     operation: dict[str, Any] = {
-        "operationId": named,
-        "summary": text or f"{endpoint.method} {endpoint.path}",
+        "operationId": re.sub(r"\W+", "_", f"{method.lower()}{path}").strip("_"),
+        "tags": [TAGS.get(path.split("/")[1], OTHERS)[0]],
+        "summary": summary,
         "parameters": [
-            *(_parameter(name, "path") for name in _PART.findall(endpoint.path)),
-            *(_parameter(name, "query") for name in endpoint.query),
+            *(parameter(path, name, "path") for name in _PART.findall(path)),
+            *(parameter(path, name, "query") for name in endpoint.query),
+            *HEADERS.get((method, path), ()),
         ],
-        "responses": _responses("default" if endpoint.method == "POST" else "200", secured=secured),
+        "responses": _responses(method, path, secured=scope is not None),
     }
-    if secured:
-        operation |= {"security": [{"bearer": []}], "x-scope": endpoint.scope}
-    if endpoint.method == "POST":
-        operation["requestBody"] = _body(
-            PAYLOAD if endpoint.path.startswith(("/plugin/", "/pipeline/")) else {"type": "object"}
-        )
+    if more:
+        operation["description"] = more
+    if scope is not None:
+        operation |= {"security": [{"bearer": []}], "x-scope": scope}
+    if method == "POST":
+        operation["requestBody"] = _body(BODIES.get(path, ANY_OTHER), required=path in REQUIRED)
     return operation
 
 
-def _parameter(name: str, place: str) -> dict[str, Any]:
-    return {"name": name, "in": place, "required": place == "path", "schema": {"type": "string"}}
+def described(handler: Any) -> str:
+    """What a handler's docstring says: a sentence, and maybe more on the lines that follow."""
+    paragraphs = [" ".join(part.split()) for part in (handler.__doc__ or "").split("\n\n")]
+    first = _OWN_NAME.sub("", paragraphs[0]) or paragraphs[0]
+    return "\n".join([first[:1].upper() + first[1:], *paragraphs[1:]]).rstrip()
 
 
-def _body(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"required": False, "content": {"application/json": {"schema": schema}}}
+def _body(schema: Schema, *, required: bool) -> dict[str, Any]:
+    return {"required": required, "content": {"application/json": {"schema": schema}}}
 
 
-def _responses(good: str, *, secured: bool) -> dict[str, Any]:
-    answers: dict[str, Any] = {good: {"description": "Done, or taken in."}}
-    refusals = {"400": "Malformed.", "404": "Not there."}
-    if secured:
-        refusals |= {"401": "No good token.", "403": "Not with this token."}
-    for status, text in sorted(refusals.items()):
-        content = {"application/json": {"schema": ERROR}}
-        answers[status] = {"description": text, "content": content}
+def _responses(method: str, path: str, *, secured: bool) -> dict[str, Any]:
+    answers: dict[str, Any] = {}
+    for status, (text, schema) in RESULTS.get((method, path), {200: ("Done.", OBJECT)}).items():
+        content = {"application/json": {"schema": schema}}
+        answers[str(status)] = {"description": text, "content": content}
+    if (method, path) in TEXTS:
+        media, text = TEXTS[method, path]
+        answers = {"200": {"description": text, "content": {media: {"schema": kind("text")}}}}
+    error = kind("AgentsError" if path.startswith(AGENTS) else "Error")
+    for status in refusals(method, path, secured=secured):
+        content = {"application/json": {"schema": error}}
+        answers[str(status)] = {"description": REFUSALS[status], "content": content}
     return answers

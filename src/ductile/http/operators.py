@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -15,12 +18,16 @@ from ductile.config.quantities import duration
 from ductile.config.redact import show
 from ductile.core.pipeline import Pipeline
 from ductile.errors import DuctileError, UsageError
-from ductile.http.answers import JsonResponse, gateway_of, object_of, reading
+from ductile.http.answers import JsonResponse, gateway_of, object_of, reading, writing
 from ductile.http.jobs import text_of
+from ductile.http.once import once
+from ductile.model import JobStatus, SubmittedBy
 from ductile.runtime import operate
 from ductile.runtime.metrics import TYPE
+from ductile.store.ledger import Tx
 
 FILTERS = ("plugin", "command", "status", "submitted_by")
+WORDS = {"status": tuple(JobStatus), "submitted_by": tuple(SubmittedBy)}
 MOST_AT_ONCE = 1000
 
 
@@ -94,46 +101,80 @@ async def analytics_queue(request: Request) -> Response:
     return JsonResponse({**depth, "plugins": rows})
 
 
+@dataclass(frozen=True, slots=True)
+class Many:
+    """What became of the jobs that a filter found."""
+
+    jobs: list[str]
+    refused: list[dict[str, str]]
+    more: bool
+    """Whether there may be more of them than the limit allowed."""
+
+
+class _Selection:
+    """The jobs that the body of a request selects, for an action."""
+
+    def __init__(self, body: dict[str, Any], action: str) -> None:
+        wanted = body.get("filter")
+        if not isinstance(wanted, dict) or not wanted:
+            raise UsageError(f"filter must name at least one of {', '.join(FILTERS)}, before")
+        unknown = sorted(wanted.keys() - {*FILTERS, "before"})
+        if unknown:
+            raise UsageError(f"filter does not know {', '.join(unknown)}")
+        self.limit = body.get("limit", 100)
+        if type(self.limit) is not int or not 1 <= self.limit <= MOST_AT_ONCE:
+            raise UsageError(f"limit must be a whole number from 1 to {MOST_AT_ONCE}")
+        self.dry = bool(body.get("dry_run"))
+        if any("\0" in text for text in wanted.values() if isinstance(text, str)):
+            raise UsageError("no filter holds U+0000")
+        self._values = {name: text_of(wanted, name) for name in FILTERS}
+        for name, words in WORDS.items():
+            if self._values[name] not in (None, *words):
+                raise UsageError(f"{name} must be one of {', '.join(words)}")
+        self._values |= {"before": _moment(text_of(wanted, "before")), "action": action}
+
+    def read(self, tx: Tx) -> list[str]:
+        return [row[0] for row in tx.all("jobs_to_act_on", limit=self.limit, **self._values)]
+
+    def each(self, found: list[str], act: Callable[[str], object]) -> Many:
+        done, refused = [], []
+        for job_id in found:
+            try:
+                act(job_id)
+                done.append(job_id)
+            except DuctileError as error:
+                refused.append({"job_id": job_id, "error": error.message, "code": error.code})
+        return Many(done, refused, len(found) == self.limit)
+
+    def answer(self, many: Many) -> Response:
+        told = {**asdict(many), "count": len(many.jobs)}
+        return JsonResponse(told | ({"dry_run": True} if self.dry else {}))
+
+
 async def cancel_many(request: Request) -> Response:
-    """`POST /jobs/cancel` `{filter: {plugin, command, status, submitted_by, before}, limit?}`."""
-    return await _many(request, "cancel")
+    """`POST /jobs/cancel`: every queued and running job that the filter finds, up to the limit."""
+    gateway, selection = gateway_of(request), _Selection(await object_of(request), "cancel")
+
+    def work() -> Many:
+        cancel = partial(operate.cancel, gateway, dry=selection.dry)
+        return selection.each(gateway.ledger.read(selection.read), cancel)
+
+    return selection.answer(await asyncio.to_thread(work))
 
 
 async def retry_many(request: Request) -> Response:
     """`POST /jobs/retry`: failed and dead jobs by the same filter; an empty one is refused."""
-    return await _many(request, "retry")
+    gateway, selection = gateway_of(request), _Selection(await object_of(request), "retry")
 
+    def work(tx: Tx) -> Many:
+        def retry(job_id: str) -> None:
+            operate.Retrying(gateway, job_id, dry=selection.dry)(tx)
 
-async def _many(request: Request, action: str) -> Response:
-    gateway, body = gateway_of(request), await object_of(request)
-    wanted = body.get("filter")
-    if not isinstance(wanted, dict) or not wanted:
-        raise UsageError(f"filter must name at least one of {', '.join(FILTERS)}, before")
-    unknown = sorted(wanted.keys() - {*FILTERS, "before"})
-    if unknown:
-        raise UsageError(f"filter does not know {', '.join(unknown)}")
-    limit = body.get("limit", 100)
-    if type(limit) is not int or not 1 <= limit <= MOST_AT_ONCE:
-        raise UsageError(f"limit must be a whole number from 1 to {MOST_AT_ONCE}")
-    values = {name: text_of(wanted, name) for name in FILTERS}
-    values["before"] = _moment(text_of(wanted, "before"))
+        return selection.each(selection.read(tx), retry)
 
-    def work() -> dict[str, Any]:
-        rows = gateway.ledger.read(
-            lambda tx: tx.all("jobs_to_act_on", action=action, limit=limit, **values)
-        )
-        done, refused = [], []
-        for (job_id,) in rows:
-            try:
-                if not body.get("dry_run"):
-                    (operate.cancel if action == "cancel" else operate.retry)(gateway, job_id)
-                done.append(job_id)
-            except DuctileError as error:
-                refused.append({"job_id": job_id, "error": error.message, "code": error.code})
-        return {"jobs": done, "count": len(done), "refused": refused, "more": len(rows) == limit}
-
-    answer = await asyncio.to_thread(work)
-    return JsonResponse(answer | ({"dry_run": True} if body.get("dry_run") else {}))
+    if selection.dry:
+        return selection.answer(await reading(gateway, work))
+    return selection.answer(await writing(gateway, once(request, work, Many)))
 
 
 def _moment(text: str | None) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import math
+from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -14,23 +14,20 @@ from ductile.core import graph
 from ductile.core.lifecycle import ENDED
 from ductile.core.node import SWITCH_PLUGIN
 from ductile.core.pipeline import Pipeline
-from ductile.errors import DuctileError, NotFound, UsageError
+from ductile.errors import NotFound, UsageError
 from ductile.http.answers import JsonResponse, gateway_of, object_of, reading, writing
+from ductile.http.events import position_of
 from ductile.http.jobs import producer, text_of
 from ductile.http.once import once
+from ductile.http.query import flag, seconds, whole
 from ductile.runtime import lineage, operate, rehearse
 from ductile.runtime.gateway import Gateway
-from ductile.runtime.operate import Started, Starting
+from ductile.runtime.operate import Replayed, Replaying, Retried, Retrying, Started, Starting
 from ductile.store import notices as stored
-from ductile.store.ledger import StoredNotice, Tx
+from ductile.store.ledger import Position, StoredNotice, Tx
 
 LONGEST_WAIT = 60.0
 NOTICES_AT_ONCE = 1000
-
-
-class Saturated(DuctileError):
-    code = "too_many_synchronous_calls"
-    http_status = 503
 
 
 async def listing(request: Request) -> Response:
@@ -77,17 +74,14 @@ async def start(request: Request) -> Response:
     payload = body.get("payload") if body.get("payload") is not None else {}
     starting = Starting(gateway, name, payload, producer(request), text_of(body, "dedupe_key"))
     wanted = starting.pipeline.execution_mode == "synchronous"
-    if not wanted or request.query_params.get("async") == "true":
+    if not wanted or flag(request, "async"):
         return JsonResponse(
             _accepted(await writing(gateway, once(request, starting, Started)), name),
             status_code=202,
         )
     if len(starting.pipeline.first_jobs()) > 1:
         raise UsageError(f"pipeline {name} begins with several jobs; start it with ?async=true")
-    slots: asyncio.Semaphore = request.app.state.synchronous
-    if slots.locked():
-        raise Saturated("every synchronous call is in use; try again, or use ?async=true")
-    async with slots:
+    with request.app.state.lobby.line():
         return await _stay(request, gateway, starting)
 
 
@@ -206,7 +200,7 @@ async def instance(request: Request) -> Response:
     instance is over, or when the time is up.
     """
     gateway, id = gateway_of(request), request.path_params["instance_id"]
-    wait, seen = min(_number(request, "wait"), LONGEST_WAIT), _number(request, "seen")
+    wait, seen = seconds(request, "wait", LONGEST_WAIT), whole(request, "seen")
     bell = _Bell(gateway)
     try:
         bell.listen(id)
@@ -222,20 +216,9 @@ async def instance(request: Request) -> Response:
     return JsonResponse(found)
 
 
-def _same(found: dict[str, Any], seen: float) -> bool:
+def _same(found: dict[str, Any], seen: int) -> bool:
     ended = sum(job["status"] in ENDED for job in found["jobs"])
     return found["status"] == "open" and ended == seen
-
-
-def _number(request: Request, name: str) -> float:
-    text = request.query_params.get(name, "0")
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < 2**53:
-        raise UsageError(f"{name} must be a number from 0")
-    return value
 
 
 async def _result(
@@ -274,39 +257,37 @@ async def cancel(request: Request) -> Response:
 async def retry(request: Request) -> Response:
     """`POST /job/{id}/retry`: a failed or dead job, again."""
     gateway, job_id = gateway_of(request), request.path_params["job_id"]
-    dry = bool((await object_of(request)).get("dry_run"))
-    job = await asyncio.to_thread(operate.retry, gateway, job_id, dry=dry)
-    body = {"job_id": job_id, "status": job.status, "attempt": job.attempt}
-    body["max_attempts"] = job.max_attempts
-    if dry:
-        return JsonResponse({**body, "dry_run": True})
-    return JsonResponse(body, status_code=202)
+    if (await object_of(request)).get("dry_run"):
+        would = await reading(gateway, Retrying(gateway, job_id, dry=True))
+        return JsonResponse({**asdict(would), "dry_run": True})
+    done = await writing(gateway, once(request, Retrying(gateway, job_id), Retried))
+    return JsonResponse(asdict(done), status_code=202)
 
 
 async def replay(request: Request) -> Response:
     """`POST /job/{id}/replay`: a new job from an old one's payload and context."""
     gateway, job_id = gateway_of(request), request.path_params["job_id"]
     body = await object_of(request)
-    step, dry = text_of(body, "step"), bool(body.get("dry_run"))
-    if step is not None:
-        job_id = await asyncio.to_thread(operate.find_step, gateway, job_id, step)
-    new = await asyncio.to_thread(operate.replay, gateway, job_id, producer(request), dry=dry)
-    if dry:
-        return JsonResponse({"replay_of": job_id, "dry_run": True})
-    return JsonResponse({"job_id": new, "replay_of": job_id, "status": "queued"}, status_code=202)
+    step, by = text_of(body, "step"), producer(request)
+    if body.get("dry_run"):
+        would = await reading(gateway, Replaying(gateway, job_id, by, step=step, dry=True))
+        return JsonResponse({"replay_of": would.replay_of, "dry_run": True})
+    work = once(request, Replaying(gateway, job_id, by, step=step), Replayed)
+    done = await writing(gateway, work)
+    return JsonResponse({**asdict(done), "status": "queued"}, status_code=202)
 
 
 async def tree(request: Request) -> Response:
     """`GET /job/{id}/tree`: the whole graph of what happened; with `?flat=true` as a list."""
     gateway, job_id = gateway_of(request), request.path_params["job_id"]
     where = (gateway.ledger, job_id, gateway.blueprint.redactor)
-    if request.query_params.get("flat") == "true":
+    if flag(request, "flat"):
         return JsonResponse({"jobs": await asyncio.to_thread(lineage.graph, *where)})
     return JsonResponse({"tree": await asyncio.to_thread(lineage.tree, *where)})
 
 
 async def why(request: Request) -> Response:
-    """`GET /job/{id}/why`: in words."""
+    """`GET /job/{id}/why`: why it ran, waits, failed or did not run, in words."""
     gateway, job_id = gateway_of(request), request.path_params["job_id"]
     answer = await asyncio.to_thread(
         lineage.why, gateway.ledger, job_id, gateway.blueprint, gateway.unready
@@ -319,17 +300,17 @@ async def notices(request: Request) -> Response:
 
     `cursor` is the `after` of the next question.
     """
-    gateway, last = gateway_of(request), int(_number(request, "last"))
-    after = int(_number(request, "after")) if "after" in request.query_params else None
+    gateway, after = gateway_of(request), request.query_params.get("after")
+    skipped = min(whole(request, "last"), NOTICES_AT_ONCE)
+    given = None if after is None else position_of(after)
 
-    def work(tx: Tx) -> tuple[int, list[StoredNotice]]:
-        newest = tx.all("last_notice")[0][0]
-        start = max(newest - min(last, NOTICES_AT_ONCE), 0) if after is None else after
+    def work(tx: Tx) -> tuple[Position, list[StoredNotice]]:
+        start = stored.last(tx, skipped) if given is None else given
         found = stored.after(tx, start, NOTICES_AT_ONCE)
-        return (found[-1].id if found else start), found
+        return (found[-1].position if found else start), found
 
     cursor, found = await reading(gateway, work)
-    return JsonResponse({"notices": [_notice(notice) for notice in found], "cursor": cursor})
+    return JsonResponse({"notices": [_notice(notice) for notice in found], "cursor": str(cursor)})
 
 
 def _notice(notice: StoredNotice) -> dict[str, Any]:

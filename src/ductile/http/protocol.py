@@ -7,11 +7,21 @@ are looked at by the server's tick, so that a request costs two assignments and 
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING, Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+if TYPE_CHECKING:
+    from ductile.http.express import Express
 
 LARGEST_HEAD = 32 * 1024
 MOST_HEADERS = 100
+LARGEST_HELD = 16 * 1024
+"""Of a body that is waited for before its request is looked at."""
 LARGEST_LEFTOVER = 1024 * 1024
 """Of a body that nobody reads any more, because its request was refused."""
 HEAD_WITHIN = 10.0
@@ -36,9 +46,13 @@ class Connection(HttpToolsProtocol):
     """Bytes of the headers that the parser has handed over."""
     _leftover = 0
     _refusal: tuple[int, str, str] | None = None
+    _express: Express | None = None
+    _held: RequestResponseCycle | None = None
+    """A request for the express, whose body is not complete."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._express = getattr(self.app, "express", None)
         self._deadline = self.loop.time() + HEAD_WITHIN
         if self.client is not None and len(self.connections) > MOST_CONNECTIONS:
             transport.abort()
@@ -80,10 +94,51 @@ class Connection(HttpToolsProtocol):
             if self._leftover > LARGEST_LEFTOVER:
                 self.transport.close()
         super().on_body(body)
+        if self._held is not None and len(self._held.body) > LARGEST_HELD:
+            self._go_the_ordinary_way(self._held)
 
     def on_message_complete(self) -> None:
         self._deadline = None
         super().on_message_complete()
+        if self._held is not None:
+            self._hand_over(self._held)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        fit = cycle.more_body and not cycle.waiting_for_100_continue and not self.flow.write_paused
+        if self._express is not None and fit and self._express.is_for(cycle.scope):
+            self._held = cycle
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def _go_the_ordinary_way(self, cycle: RequestResponseCycle) -> None:
+        self._held = None
+        super()._start_asgi_task(cycle, self.app)
+
+    def _hand_over(self, cycle: RequestResponseCycle) -> None:
+        """To the express, now that the request is complete."""
+        self._held = None
+
+        def answered(body: bytes | None) -> None:
+            if cycle.disconnected:
+                return
+            if body is None:
+                self._go_the_ordinary_way(cycle)
+            else:
+                self._answer(cycle, body)
+
+        assert self._express is not None
+        if not self._express.take(cycle.scope, bytes(cycle.body), answered):
+            self._go_the_ordinary_way(cycle)
+
+    def _answer(self, cycle: RequestResponseCycle, body: bytes) -> None:
+        """200, as a cycle would send it: the next request is looked at when this is done."""
+        end = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
+        head = b"content-length: %d\r\ncontent-type: application/json\r\n" % len(body)
+        self.transport.write(STATUS_LINE[200] + head + end + body)
+        cycle.response_started = cycle.response_complete = True
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
 
     def pause_writing(self) -> None:
         self._stalled = self.loop.time() + STALLED_FOR

@@ -1,7 +1,7 @@
 """`POST {remote_ingress.listen_path}/{peer}` on the API listener: authenticated by signature.
 
-It stands before the routes, because its path is the configuration's to choose and may change
-with a reload.
+It stands beside the routes, because its path is the configuration's to choose and may change
+with a reload; where the two meet, the API's own routes win.
 """
 
 from __future__ import annotations
@@ -11,32 +11,36 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from ductile.core.relay import METHOD, Refusal
+from ductile.core.relay import METHOD, Peer, Refusal, Relayed
 from ductile.core.relay import Request as Relay
 from ductile.errors import DuctileError
-from ductile.http.answers import JsonResponse, body_of, crashed, problem, writing
+from ductile.http.answers import JsonResponse, body_of, crashed, problem, redacted, writing
 from ductile.http.lobby import Lobby
+from ductile.http.switchboard import Switchboard
 from ductile.log import logger
 from ductile.runtime.blueprint import Blueprint
-from ductile.runtime.relay import Ingress
+from ductile.runtime.relay import Ingress, ReplayedRelay
 
+ROUTE = "{remote_ingress.listen_path}/{peer}"
+"""What metrics call it: never the path of a caller."""
 CODES = {400: "bad_request", 403: "forbidden", 422: "event_not_accepted"}
 
 
 class RelayIngress:
     """An application that takes what peers relay, and hands everything else on."""
 
-    def __init__(self, app: Any, lobby: Lobby) -> None:
+    def __init__(self, app: Switchboard, lobby: Lobby) -> None:
         self._app, self._lobby = app, lobby
         self._of: Blueprint | None = None
         self._ingress: Ingress | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        ingress = self._current()
-        if scope["type"] != "http" or not ingress.is_for(scope["path"]):
+        ingress, path = self._current(), scope["path"]
+        if not ingress.is_for(path) or self._app.knows(path):
             await self._app(scope, receive, send)
             return
-        request = Request(scope, receive)
+        gateway, request = self._lobby.gateway, Request(scope, receive)
+        before = gateway.clock.monotonic()
         try:
             answer = await self._take(request, ingress)
         except DuctileError as error:
@@ -45,7 +49,9 @@ class RelayIngress:
             return
         except Exception as error:  # noqa: BLE001 - logged with its trace, told without
             answer = await crashed(request, error)
-        await answer(scope, receive, send)
+        took = gateway.clock.monotonic() - before
+        self._lobby.metrics.answered(METHOD, ROUTE, answer.status_code, took)
+        await redacted(answer, gateway)(scope, receive, send)
 
     def _current(self) -> Ingress:
         blueprint = self._lobby.gateway.blueprint
@@ -57,26 +63,42 @@ class RelayIngress:
         if request.method != METHOD:
             told = {"error": "method not allowed", "code": "method_not_allowed"}
             return JsonResponse(told, 405, headers={"Allow": METHOD})
-        gateway = self._lobby.gateway
         headers: dict[str, list[str]] = {}
         for name, value in request.scope["headers"]:
             headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
         body = await body_of(request, ingress.largest_body)
-        judged = ingress.verify(Relay(request.scope["path"], headers, body), gateway.clock.now())
-        if isinstance(judged, Refusal):
-            logger("relay").warning("a relay is refused", reason=judged.reason)
-            told = {"error": judged.told, "code": CODES[judged.status]}
-            return JsonResponse(told, judged.status)
-        arrival = ingress.arrival(judged, gateway.clock, gateway.entropy)
+        now = self._lobby.gateway.clock.now()
+        judged = ingress.verify(Relay(request.scope["path"], headers, body), now)
+        if not isinstance(judged, Refusal):
+            try:
+                return await self._accepted(judged, ingress)
+            except ReplayedRelay as error:
+                judged = Refusal(403, error.message, "these very bytes were let in before")
+        return self._refused(judged, ingress.peer(request.scope["path"]))
+
+    def _refused(self, refusal: Refusal, peer: Peer | None) -> Response:
+        """What a stranger is refused for is told to the log a few times a minute."""
+        forbidden, now = refusal.status == 403, self._lobby.gateway.clock.now()
+        unsaid = self._lobby.mismatches.note(refusal.reason, now) if forbidden else 0
+        if unsaid is not None:
+            name = None if peer is None else peer.name
+            why = {"peer": name, "reason": refusal.reason, "unsaid": unsaid or None}
+            logger("relay").warning("a relay is refused", **why)
+        return JsonResponse({"error": refusal.told, "code": CODES[refusal.status]}, refusal.status)
+
+    async def _accepted(self, relayed: Relayed, ingress: Ingress) -> Response:
+        gateway = self._lobby.gateway
+        arrival = ingress.arrival(relayed, gateway.clock, gateway.entropy)
         receipt = await writing(gateway, arrival)
         return JsonResponse(
             {
                 "status": "accepted",
-                "peer": judged.peer,
-                "event_type": judged.event_type,
+                "peer": relayed.peer,
+                "event_type": relayed.event_type,
                 "receiver_event_id": receipt.receiver_event_id,
                 "job_id": receipt.job_id,
                 **({"duplicate": True} if receipt.duplicate else {}),
+                **({"deduplicated": True} if receipt.deduplicated else {}),
             },
             202,
         )

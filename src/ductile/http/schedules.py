@@ -9,15 +9,17 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ductile.clock import from_text
-from ductile.errors import NotFound, UsageError
+from ductile.errors import NotFound
 from ductile.http.answers import JsonResponse, gateway_of, object_of, reading, writing
+from ductile.http.query import since, whole
 from ductile.runtime import agenda, operate, rehearse
 from ductile.runtime.gateway import Gateway
-from ductile.store import breakers
+from ductile.store import breakers, reminders
 from ductile.store.ledger import Tx
 
 MOST_FIRES = 1000
+MOST_REMINDERS = 1000
+"""Shown beside the schedules; `GET /gateway/cron` has all."""
 
 
 def _boot(gateway: Gateway) -> datetime | None:
@@ -26,7 +28,7 @@ def _boot(gateway: Gateway) -> datetime | None:
 
 
 async def listing(request: Request) -> Response:
-    """`GET /scheduler/jobs`: every entry, its next run and its state."""
+    """`GET /scheduler/jobs`: every entry, its next run and its state; and agents' reminders."""
     gateway = gateway_of(request)
     rows = await asyncio.to_thread(
         agenda.listing,
@@ -36,7 +38,13 @@ async def listing(request: Request) -> Response:
         gateway.clock.now(),
         _boot(gateway),
     )
-    return JsonResponse({"schedules": rows})
+    kept = await reading(gateway, lambda tx: reminders.listing(tx, limit=MOST_REMINDERS))
+    return JsonResponse({"schedules": rows, "reminders": [_without_payload(one) for one in kept]})
+
+
+def _without_payload(reminder: dict[str, Any]) -> dict[str, Any]:
+    """What is told to whoever may see schedules; the rest is between agents."""
+    return {key: value for key, value in reminder.items() if key != "payload"}
 
 
 async def coming(request: Request) -> Response:
@@ -48,23 +56,16 @@ async def coming(request: Request) -> Response:
         entries,
         gateway.ledger,
         gateway.clock.now(),
-        _count(request),
+        whole(request, "count", 20, least=1, most=MOST_FIRES),
         _boot(gateway),
     )
     return JsonResponse({"fires": fires})
 
 
-def _count(request: Request) -> int:
-    text = request.query_params.get("count", "20")
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_FIRES:
-        raise UsageError(f"count must be from 1 to {MOST_FIRES}")
-    return int(text)
-
-
 async def explain(request: Request) -> Response:
     """`GET /scheduler/explain?name=plugin[/id]&since=TIME`: every slot, and why it did not fire."""
     gateway, now = gateway_of(request), gateway_of(request).clock.now()
-    back = now - _since(request, now)
+    back = now - since(request, now - timedelta(days=1))
     entries = agenda.find(gateway.blueprint, request.query_params.get("name", ""))
 
     def work() -> list[dict[str, Any]]:
@@ -78,21 +79,13 @@ async def explain(request: Request) -> Response:
     return JsonResponse({"slots": await asyncio.to_thread(work)})
 
 
-def _since(request: Request, now: datetime) -> datetime:
-    text = request.query_params.get("since")
-    if text is None:
-        return now - timedelta(days=1)
-    try:
-        return from_text(text)
-    except ValueError:
-        raise UsageError("since must be a time (ISO 8601)") from None
-
-
 async def pause(request: Request) -> Response:
+    """`POST /scheduler/{plugin}/{schedule}/pause`: it fires no more until it is resumed."""
     return await _set_paused(request, paused=True)
 
 
 async def resume(request: Request) -> Response:
+    """`POST /scheduler/{plugin}/{schedule}/resume`: it fires again, as its rule says."""
     return await _set_paused(request, paused=False)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
+import threading
 from collections.abc import Callable, Mapping
 from types import FrameType
 
@@ -12,7 +15,10 @@ from ductile.http.app import api_app, local_app
 from ductile.http.lobby import Lobby
 from ductile.http.server import Door, HttpServer, bind_local, bind_tcp
 from ductile.log import configure, logger
+from ductile.runtime.environment import FORBIDDEN
 from ductile.runtime.gateway import Gateway, Request
+from ductile.runtime.notify import Notifier, watched
+from ductile.runtime.pulse import Pulse
 
 
 def serve(
@@ -24,7 +30,12 @@ def serve(
     """Run until SIGTERM or SIGINT; the exit code."""
     service = loaded.settings.service
     configure(service.log_level, service.log_format)
+    _log_crashes()
     gateway = Gateway(loaded, environ=environ)
+    notifier = Notifier.of(environ, os.getpid())
+    gateway.around_reload = notifier.reloading
+    for name in FORBIDDEN:
+        os.environ.pop(name, None)
 
     def asking(request: Request) -> Callable[[int, FrameType | None], None]:
         return lambda _signal, _frame: gateway.ask(request)
@@ -47,8 +58,10 @@ def serve(
         )
         if ready is not None:
             ready(gateway)
-        gateway.run()
+        with watched(notifier, Pulse(gateway, [("the HTTP loop", server.ask)])):
+            gateway.run()
         log.info("stopping")
+        notifier.stopping(gateway.blueprint.settings.service.shutdown_grace)
         gateway.stop()
         server.stop()
         gateway.socket_path.unlink(missing_ok=True)
@@ -56,6 +69,22 @@ def serve(
         gateway.close()
     log.info("stopped")
     return 0 if gateway.failure is None else 1
+
+
+def _log_crashes() -> None:
+    """What nobody caught goes to the log as well: redacted, and on a line of its own."""
+    log = logger("crash")
+
+    def uncaught(_type: object, error: BaseException, _trace: object) -> None:
+        log.crash("an error that nobody caught", error)
+
+    def in_thread(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None:
+            name = args.thread.name if args.thread else None
+            log.crash("a thread ended by an error", args.exc_value, thread=name)
+
+    sys.excepthook = uncaught
+    threading.excepthook = in_thread
 
 
 def open_doors(gateway: Gateway) -> HttpServer:

@@ -17,6 +17,7 @@ import uvicorn
 
 from ductile.errors import Refused
 from ductile.http.protocol import Connection
+from ductile.log import logger
 
 LONGEST_SOCKET_PATH = 107
 WAITING = 1024
@@ -120,6 +121,15 @@ def _config(app: Callable[..., Any]) -> uvicorn.Config:
     )
 
 
+def _crashed(_loop: asyncio.AbstractEventLoop, about: dict[str, Any]) -> None:
+    """What a callback or a task raised and nobody took; asyncio's own line is not redacted."""
+    error = about.get("exception")
+    if isinstance(error, BaseException):
+        logger("http").crash(str(about["message"]), error)
+    else:
+        logger("http").error(str(about["message"]))
+
+
 class HttpServer:
     def __init__(self, doors: Sequence[Door], *, closing: Callable[[], None] | None = None) -> None:
         """`closing` is called in the loop when the server stops, for those who would stay."""
@@ -139,7 +149,16 @@ class HttpServer:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(_crashed)
         await self._server.serve()
+
+    def ask(self, answered: Callable[[], None]) -> None:
+        """Have `answered` called in the loop, which shows that the loop goes round."""
+        if self._loop is None:
+            answered()  # It has yet to begin.
+        else:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(answered)
 
     def stop(self) -> None:
         running = self._loop is not None and not self._loop.is_closed()

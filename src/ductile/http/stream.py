@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from ductile.runtime.bridge import Bridge
-from ductile.store.ledger import StoredNotice
 
 MOST_FOLLOWERS = 100
 PAUSE = 0.02
@@ -13,7 +12,7 @@ PAUSE = 0.02
 
 
 class Stream:
-    """Who follows, and the bell that wakes them. Lives in the loop, but for `_committed`."""
+    """Who follows, and the bell that wakes them. Lives in the loop, but for `_appended`."""
 
     def __init__(self, bridge: Bridge) -> None:
         self.closing = False
@@ -21,7 +20,7 @@ class Stream:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pending = False
         self._news = asyncio.Event()
-        bridge.watch(self._committed)
+        bridge.follow(self._appended)
 
     def enter(self) -> bool:
         """Whether there is room for one more."""
@@ -35,15 +34,15 @@ class Stream:
         self.followers -= 1
 
     def bell(self) -> asyncio.Event:
-        """Set at the next commit. Take it first, then look, then wait for it."""
+        """Set when the stream goes on. Take it first, then look, then wait for it."""
         return self._news
 
     def close(self) -> None:
         self.closing = True
         self._ring()
 
-    def _committed(self, _notices: list[StoredNotice]) -> None:
-        """In the committing thread."""
+    def _appended(self) -> None:
+        """In the thread that commits or reads."""
         loop = self._loop
         if self._pending or not self.followers or loop is None:
             return

@@ -14,21 +14,30 @@ from ductile.http.knock import is_near
 from ductile.runtime import health, report
 from ductile.runtime.gateway import Gateway
 
+LINKS = {
+    "health": "/healthz",
+    "docs": "/docs",
+    "openapi": "/openapi.json",
+    "plugins": "/plugins",
+    "jobs": "/jobs",
+}
+
 
 async def root(request: Request) -> Response:
+    """`GET /`: the name of the gateway, how long it runs, and where to go on."""
     gateway = gateway_of(request)
     return JsonResponse(
         {
             "name": gateway.blueprint.settings.service.name,
             "version": ductile.__version__,
             "uptime_seconds": int((gateway.clock.now() - gateway.started_at).total_seconds()),
-            "links": {"health": "/healthz", "plugins": "/plugins", "jobs": "/jobs"},
+            "links": LINKS,
         }
     )
 
 
 async def healthz(request: Request) -> Response:
-    """002 §10.3, and the version; to a stranger from another machine the status alone."""
+    """`GET /healthz`: how the gateway is; to a stranger from elsewhere the status alone."""
     gateway = gateway_of(request)
     known = principal_of(request) is not None or is_near(request.scope)
     return JsonResponse(await health_of(gateway, whole=known))
@@ -79,5 +88,6 @@ async def reload(request: Request) -> Response:
 
 
 async def plugins(request: Request) -> Response:
+    """`GET /plugins`: every plugin that was found or configured, and why one cannot run."""
     gateway = gateway_of(request)
     return JsonResponse({"plugins": report.plugins(gateway.blueprint, gateway.unready)})

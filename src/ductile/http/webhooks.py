@@ -14,7 +14,7 @@ from starlette.responses import Response
 from ductile.config.http import EndpointSettings
 from ductile.errors import DuctileError
 from ductile.http import knock
-from ductile.http.answers import JsonResponse, TooLarge, body_of, problem, writing
+from ductile.http.answers import JsonResponse, TooLarge, body_of, problem, redacted, writing
 from ductile.http.lobby import Lobby
 from ductile.http.system import health_of
 from ductile.log import logger
@@ -36,7 +36,7 @@ class Webhooks:
         try:
             answer = await self._answer(Request(scope, receive))
         except DuctileError as error:
-            answer = problem(error)
+            answer = redacted(problem(error), self._lobby.gateway)
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001 - logged with its trace, told without

@@ -7,6 +7,7 @@ list of bodies that carry their name. Unknown keys are ignored.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
@@ -22,7 +23,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from ductile.errors import dotted
+from ductile.errors import Path, dotted
 from ductile.model import Json
 from ductile.plugins.document import DocumentError, read_document
 
@@ -39,6 +40,11 @@ _SCHEMA_WORDS = frozenset(
 
 class ManifestError(ValueError):
     """The manifest is refused; the message says why and what it should hold."""
+
+    def __init__(self, message: str, problems: Iterable[tuple[Path, str]] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems) or (((), message),)
+        """Each alone, with the path of the key that it is about."""
 
 
 def _own_name(name: str) -> str:
@@ -229,13 +235,14 @@ def read_manifest(data: bytes) -> tuple[Manifest, tuple[str, ...]]:
     twice = [path for path in document.repeated if len(path) != 2 or path[0] != "commands"]
     if twice:
         keys = ", ".join(dotted(path) for path in twice)
-        raise ManifestError(f"{MANIFEST_NAME} holds a key twice: {keys}")
+        problems = [(path, f"{dotted(path)} stands here twice") for path in twice]
+        raise ManifestError(f"{MANIFEST_NAME} holds a key twice: {keys}", problems)
     try:
         manifest = Manifest.model_validate(document.root)
     except ValidationError as error:
-        first = error.errors()[:MAX_PROBLEMS]
-        problems = "; ".join(_said(detail, document.root) for detail in first)
-        raise ManifestError(f"{MANIFEST_NAME}: {problems}") from None
+        problems = [_said(detail, document.root) for detail in error.errors()]
+        first = "; ".join(text for _, text in problems[:MAX_PROBLEMS])
+        raise ManifestError(f"{MANIFEST_NAME}: {first}", problems) from None
     unique: dict[str, Command] = {}
     repeated = [f"the command {path[1]} is declared" for path in document.repeated]
     for command in manifest.commands:
@@ -274,13 +281,18 @@ _MUST_BE = {
 }
 
 
-def _said(detail: ErrorDetails, root: dict[str, Json]) -> str:
-    """A validation error in the words of the manifest's author."""
-    path = list(detail["loc"])
-    if path[:1] == ["commands"] and len(path) > 1 and isinstance(path[1], int):
+def _said(detail: ErrorDetails, root: dict[str, Json]) -> tuple[Path, str]:
+    """A validation error in the words of the manifest's author, and where it is."""
+    path = named = tuple(detail["loc"])
+    if path[:1] == ("commands",) and len(path) > 1 and isinstance(path[1], int):
         name = _listed(root["commands"])[path[1]].get("name")
-        path[1] = name if isinstance(name, str) else path[1]
-    key, kind, context = dotted(tuple(path)), detail["type"], detail.get("ctx", {})
+        named = (path[0], name if isinstance(name, str) else path[1], *path[2:])
+        path = named if isinstance(root["commands"], dict) else path
+    return path, _worded(detail, dotted(named))
+
+
+def _worded(detail: ErrorDetails, key: str) -> str:
+    kind, context = detail["type"], detail.get("ctx", {})
     if kind == "missing":
         return f"{key} is missing"
     if kind == "value_error":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -96,6 +96,8 @@ class Registry:
     shadowed: tuple[Shadowed, ...]
     disabled: frozenset[str]
     warnings: tuple[str, ...]
+    offered: Mapping[str, Manifest] = field(default_factory=lambda: MappingProxyType({}))
+    """Good plugins that wait to be named in the configuration."""
 
     def refusal(self, name: str) -> Refusal | None:
         """Why a name is not loaded though it is there; None where it is, or is disabled.
@@ -108,18 +110,22 @@ class Registry:
 
 
 def discover(
-    roots: Sequence[Path], instances: Mapping[str, InstanceSpec], *, allow_symlinks: bool
+    roots: Sequence[Path],
+    instances: Mapping[str, InstanceSpec],
+    *,
+    allow_symlinks: bool,
+    offers: Collection[Path] = (),
 ) -> Registry:
     """Load what the roots hold and the configuration wants; refuse the rest, saying why.
 
     Roots are scanned in order, directories by name; the first good plugin of a name wins. A
-    plugin without a configured instance is loaded with an empty config. Nothing is raised
-    for what is found on disk.
+    plugin without a configured instance is loaded with an empty config, unless its root is
+    among `offers`: then it is only offered. Nothing is raised for what is found on disk.
     """
     survey = _Survey(allow_symlinks)
     for root in roots:
         survey.scan(root)
-    return _bind(survey, instances)
+    return _bind(survey, instances, offers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,12 +219,19 @@ def _may_be_plugin(directory: Path) -> bool:
     return True
 
 
-def _bind(survey: _Survey, instances: Mapping[str, InstanceSpec]) -> Registry:
+def _bind(
+    survey: _Survey, instances: Mapping[str, InstanceSpec], offers: Collection[Path]
+) -> Registry:
     plugins: dict[str, Plugin] = {}
     refused = list(survey.refused)
     warnings = list(survey.warnings)
     disabled = frozenset(name for name, spec in instances.items() if not spec.enabled)
-    for name in sorted({*survey.found, *instances} - disabled):
+    offered = {
+        name: found.manifest
+        for name, found in survey.found.items()
+        if found.root in offers and name not in instances
+    }
+    for name in sorted({*survey.found, *instances} - disabled - offered.keys()):
         spec = instances.get(name, InstanceSpec())
         if spec.uses is not None and name in survey.found:
             path = survey.found[name].directory
@@ -234,6 +247,7 @@ def _bind(survey: _Survey, instances: Mapping[str, InstanceSpec]) -> Registry:
         shadowed=tuple(survey.shadowed),
         disabled=disabled,
         warnings=tuple(warnings),
+        offered=MappingProxyType(offered),
     )
 
 

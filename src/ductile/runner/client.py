@@ -1,13 +1,14 @@
-"""A slot as the gateway holds it: hand it a launch, wait for the outcome, cancel meanwhile."""
+"""A slot as the gateway holds it: hand it a launch, look for the outcome, cancel meanwhile."""
 
 from __future__ import annotations
 
 import errno
+import select
 import socket
 import threading
 import time
-from collections.abc import Callable
-from struct import Struct
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from ductile.model import STDERR_CAP, Ending, Launch, Outcome
 from ductile.runner import diagnose, sweep, wire
@@ -16,7 +17,8 @@ from ductile.runner.slot import SPAWN_PATIENCE
 MARGIN = 5.0
 """How long after the last moment that a slot is allowed it is still waited for."""
 
-_TICK = Struct("@ll").pack(1, 0)
+_TICK = 1.0
+"""How often who waits sees whether it is worth waiting on."""
 _TRIES = 3
 _ENDINGS = tuple(Ending(name) for name in wire.ENDINGS)
 
@@ -27,13 +29,11 @@ class Link:
     def __init__(self, pid: int, fd: int) -> None:
         self.pid = pid
         self.sock = socket.socket(fileno=fd)
-        # A blocked call comes back every second to see whether it is worth waiting on.
-        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TICK)
-        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TICK)
+        self.sock.setblocking(False)
         self.inbox = wire.Inbox(self.sock)
 
     def shut(self) -> None:
-        """End the connection under a thread that may be blocked on it."""
+        """End the connection under somebody who may be waiting on it."""
         try:
             self.sock.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -43,16 +43,23 @@ class Link:
         self.sock.close()
 
 
-class NotTaken(Exception):
-    """The slot was gone before it had the whole launch: nothing was started."""
+class Broken(Exception):
+    """The slot is gone, or as good as gone, and `mend` is what is left to do.
 
+    Where it had not `taken` the launch, nothing was started.
+    """
 
-class Lost(Exception):
-    """The slot had the launch, and nothing is known of what became of it."""
+    def __init__(self, why: str, *, taken: bool) -> None:
+        super().__init__(why)
+        self.taken = taken
 
 
 class Slot:
-    """Runs one launch at a time. A second caller waits for its turn."""
+    """Runs one launch at a time.
+
+    `run` blocks; a second caller waits for its turn. Who has several slots to watch calls
+    `begin` and, whenever the socket of `link` is ready or `due` has passed, `look`.
+    """
 
     def __init__(self, index: int, renew: Callable[[Slot, Link | None, str], str]) -> None:
         """`renew` replaces a broken link by `retire` if it can, and says what was lost."""
@@ -66,7 +73,15 @@ class Slot:
         self._running = False
         self._sent = False
         self._cancel: float | None = None
-        self._answer_by = 0.0
+        self._launch: Launch | None = None
+        self._work: wire.Launchable | None = None
+        self._unsent: memoryview | None = None
+        self._tries = 0
+        self._began = 0.0
+        self._env: Mapping[str, str] | None = None
+        self._variables = b""
+        self.due = 0.0
+        """When, on the monotonic clock, what it is waited for is late."""
         self.boot: str | None = None
         """The mark in the environment of what ran here last."""
 
@@ -80,30 +95,96 @@ class Slot:
         link = self._link
         return link.pid if link else 0
 
+    @property
+    def sending(self) -> bool:
+        """Whether a part of the launch waits until the socket can be written to."""
+        return self._unsent is not None
+
     def run(self, launch: Launch) -> Outcome:
         """Block until the process and all that it started are gone.
 
         Never raises for what a plugin, a slot or the runner does: where one of ours died
         the outcome is LOST, with a reason, and the next run has a fresh slot.
         """
-        began = time.monotonic()
+        with self._turn:
+            step: Callable[[], Outcome | None] = partial(self.begin, launch)
+            while True:
+                try:
+                    outcome = step()
+                except Broken as broken:
+                    outcome = self.mend(broken)
+                if outcome is not None:
+                    return outcome
+                self._wait()
+                step = self.look
+
+    def begin(self, launch: Launch) -> Outcome | None:
+        """Hand over a launch, without blocking; an outcome only where it cannot be run at all.
+
+        Raises `Broken`.
+        """
+        self._began = time.monotonic()
         try:
-            numbers = launch.timeout, launch.grace, launch.stdout_cap, STDERR_CAP, launch.stderr_cap
-            work = wire.Launchable(launch.argv, launch.env, launch.request, numbers)
+            self._work = self._encoded(launch)
         except ValueError as error:
             return Outcome(Ending.NOT_SPAWNED, errno=errno.EINVAL, reason=str(error))
-        with self._turn:
-            with self._lock:
-                self._running, self._cancel = True, None
-            self.boot = launch.env.get(sweep.MARK)
+        self._launch, self._tries = launch, _TRIES
+        with self._lock:
+            self._running, self._cancel = True, None
+        self._give()
+        return None
+
+    def look(self) -> Outcome | None:
+        """The outcome, if it has come, without blocking. Raises `Broken`."""
+        link = self._busy
+        assert link is not None
+        if self._unsent is not None:
+            self._send(link)
+            return None
+        try:
+            if not link.inbox.fill():
+                raise Broken(self._says(link, "died"), taken=True)
+        except BlockingIOError:
+            if time.monotonic() > self.due:
+                late = "did not answer by the deadline and its grace"
+                raise Broken(self._says(link, late), taken=True) from None
+            return None
+        except ConnectionResetError:
+            # It died with something unread. Short of a cancel, that is the launch.
+            taken = self._cancel is not None
+            raise Broken(self._says(link, "died"), taken=taken) from None
+        except OSError:
+            raise Broken(self._says(link, "died"), taken=True) from None
+        frame = link.inbox.take()
+        if frame is None:
+            return None
+        answer = wire.answer(frame)
+        if answer[0] != self._seq:
+            raise Broken(self._says(link, "answered for another job"), taken=True)
+        assert self._launch is not None
+        outcome = _outcome(self._launch, answer)
+        self._end(link)
+        return outcome
+
+    def mend(self, broken: Broken) -> Outcome | None:
+        """Replace the process, which may block; None where the launch is on its way to a new one.
+
+        Else the outcome is LOST, with the reason.
+        """
+        while True:
+            link = self._busy
+            self._let_go(link)
+            reason = self._renew(self, link, str(broken))
+            self._tries -= 1
+            if broken.taken or self._link is None or not self._tries:
+                self._end(None)
+                return Outcome(Ending.LOST, reason=reason, duration=time.monotonic() - self._began)
             try:
-                outcome = self._run(launch, work)
-            finally:
-                with self._lock:
-                    self._running = False
-        if isinstance(outcome, Outcome):
-            return outcome
-        return Outcome(Ending.LOST, reason=outcome, duration=time.monotonic() - began)
+                self._give()
+            except Broken as again:
+                broken = again
+            else:
+                return None
 
     def cancel(self, grace: float) -> None:
         """End what runs now: SIGTERM to its group, `grace` seconds, SIGKILL; 0 kills at once.
@@ -119,7 +200,7 @@ class Slot:
                 self._send_cancel(self._busy, grace)
 
     def retire(self, successor: Link | None) -> None:
-        """Take another link from now on; whoever is blocked on the old one is let go."""
+        """Take another link from now on; whoever waits on the old one is let go."""
         with self._lock:
             old, self._link = self._link, successor
             if old is None:
@@ -129,78 +210,69 @@ class Slot:
             else:
                 old.close()
 
-    def _run(self, launch: Launch, work: wire.Launchable) -> Outcome | str:
-        """The outcome, or what was lost."""
-        reason = f"slot {self.index} has no process"
-        for _ in range(_TRIES):
-            link = self._link
-            try:
-                if link is None:
-                    raise NotTaken(reason)
-                return _outcome(launch, self._exchange(link, launch, work))
-            except NotTaken as error:
-                reason = self._renew(self, link, str(error))
-                if self._link is None:
-                    break
-            except Lost as error:
-                return self._renew(self, link, str(error))
-        return reason
+    def _encoded(self, launch: Launch) -> wire.Launchable:
+        if launch.env is not self._env:
+            self._variables, self._env = wire.variables(launch.env), launch.env
+            self.boot = launch.env.get(sweep.MARK)
+        numbers = launch.timeout, launch.grace, launch.stdout_cap, STDERR_CAP, launch.stderr_cap
+        return wire.Launchable(launch.argv, self._variables, launch.request, numbers)
 
-    def _exchange(self, link: Link, launch: Launch, work: wire.Launchable) -> wire.Answer:
+    def _give(self) -> None:
         with self._lock:
+            link = self._busy = self._link
             self._seq += 1
-            self._busy = link
+        if link is None:
+            raise Broken(f"slot {self.index} has no process", taken=False)
+        assert self._work is not None
+        self._unsent = memoryview(self._work.frame(self._seq))
+        self.due = time.monotonic() + MARGIN
+        self._send(link)
+
+    def _send(self, link: Link) -> None:
+        assert self._unsent is not None
         try:
-            self._send(link, work.frame(self._seq))
-            allowed = SPAWN_PATIENCE + launch.timeout + max(launch.grace, 0.0)
-            with self._lock:
-                self._answer_by = time.monotonic() + allowed + MARGIN
-                self._sent = True
-                if self._cancel is not None:
-                    self._send_cancel(link, self._cancel)
-            return self._receive(link)
-        finally:
-            with self._lock:
-                self._busy, self._sent = None, False
-                if self._link is not link:
-                    link.close()
+            rest = self._unsent[link.sock.send(self._unsent) :]
+        except BlockingIOError:
+            if time.monotonic() > self.due:
+                raise Broken(self._says(link, "takes no job"), taken=False) from None
+            return
+        except OSError:
+            raise Broken(self._says(link, "died"), taken=False) from None
+        if rest:
+            self._unsent = rest
+            return
+        self._unsent = None
+        assert self._launch is not None
+        allowed = SPAWN_PATIENCE + self._launch.timeout + max(self._launch.grace, 0.0)
+        with self._lock:
+            self.due = time.monotonic() + allowed + MARGIN
+            self._sent = True
+            if self._cancel is not None:
+                self._send_cancel(link, self._cancel)
 
-    def _send(self, link: Link, frame: bytes) -> None:
-        rest = memoryview(frame)
-        give_up = time.monotonic() + MARGIN
-        while rest:
-            try:
-                rest = rest[link.sock.send(rest) :]
-            except BlockingIOError:
-                if time.monotonic() > give_up:
-                    raise NotTaken(self._says(link, "takes no job")) from None
-            except OSError:
-                raise NotTaken(self._says(link, "died")) from None
+    def _end(self, link: Link | None) -> None:
+        self._launch = self._work = None
+        with self._lock:
+            self._running = False
+        self._let_go(link)
 
-    def _receive(self, link: Link) -> wire.Answer:
-        inbox = link.inbox
-        while (frame := inbox.take()) is None:
-            try:
-                if not inbox.fill():
-                    raise Lost(self._says(link, "died"))
-            except BlockingIOError:
-                if time.monotonic() > self._answer_by:
-                    late = "did not answer by the deadline and its grace"
-                    raise Lost(self._says(link, late)) from None
-            except ConnectionResetError:
-                # It died with something unread. Short of a cancel, that is the launch.
-                unread = NotTaken if self._cancel is None else Lost
-                raise unread(self._says(link, "died")) from None
-            except OSError:
-                raise Lost(self._says(link, "died")) from None
-        answer = wire.answer(frame)
-        if answer[0] != self._seq:
-            raise Lost(self._says(link, "answered for another job"))
-        return answer
+    def _let_go(self, link: Link | None) -> None:
+        with self._lock:
+            self._busy, self._sent, self._unsent = None, False, None
+            if link is not None and self._link is not link:
+                link.close()
+
+    def _wait(self) -> None:
+        """Until there is something to look at, or for a moment."""
+        link = self._busy
+        assert link is not None
+        poller = select.poll()
+        poller.register(link.sock, select.POLLOUT if self.sending else select.POLLIN)
+        poller.poll(_TICK * 1000)
 
     def _send_cancel(self, link: Link, grace: float) -> None:
         """A slot that cannot take this is one that will not answer in time either."""
-        self._answer_by = min(self._answer_by, time.monotonic() + max(grace, 0.0) + MARGIN)
+        self.due = min(self.due, time.monotonic() + max(grace, 0.0) + MARGIN)
         try:
             link.sock.send(wire.cancel_frame(self._seq, grace), socket.MSG_DONTWAIT)
         except OSError:

@@ -59,21 +59,21 @@ class Launchable:
     def __init__(
         self,
         argv: Sequence[str],
-        env: Mapping[str, str],
+        env: bytes,
         request: bytes,
         numbers: tuple[float, float, int, int, int],
     ) -> None:
-        """`numbers`: timeout, grace, stdout's cap, what stays of it on overflow, stderr's cap.
+        """`env` is what `variables` made of it; `numbers`: timeout, grace, stdout's cap, what
+        stays of it on overflow, stderr's cap.
 
-        ValueError where argv or env cannot be handed to a system call.
+        ValueError where argv cannot be handed to a system call.
         """
         arguments = _joined(argv)
         if not argv[0]:
             raise ValueError("the command line is empty")
-        variables = _joined([text for pair in env.items() for text in pair]) if env else b""
-        self._lengths = len(arguments), len(variables)
+        self._lengths = len(arguments), len(env)
         self._numbers = numbers
-        self._body = arguments, variables, request
+        self._body = arguments, env, request
 
     def frame(self, seq: int) -> bytes:
         argv, env, request = self._body
@@ -89,6 +89,11 @@ def _joined(texts: Sequence[str]) -> bytes:
     if joined.count("\0") != len(texts) - 1:
         raise ValueError("a NUL character in the command line or the environment")
     return os.fsencode(joined)
+
+
+def variables(env: Mapping[str, str]) -> bytes:
+    """ValueError where one cannot be handed to a system call."""
+    return _joined([text for pair in env.items() for text in pair]) if env else b""
 
 
 def environment(blob: bytes) -> dict[bytes, bytes]:

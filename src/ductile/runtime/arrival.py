@@ -13,9 +13,8 @@ from ductile.config.http import EndpointSettings
 from ductile.core.signing import PLAIN, PROVIDERS, Headers, Scheme, Verified, verify
 from ductile.model import Event, Json, Notice, SubmittedBy
 from ductile.runtime.gateway import Gateway
-from ductile.store import finish, notices
+from ductile.store import finish, notices, spawn
 from ductile.store.ledger import Tx
-from ductile.store.spawn import Place
 
 DEEPEST = 100
 LONGEST_ID = 255
@@ -97,11 +96,12 @@ class Arrival:
             told["event"] = said.event
         if self._delivery_id:
             told["delivery_id"] = self._delivery_id
+        self._baggage = {"webhook": told}
         self._routing = self._chart.router.arrive(
             event,
             plugin=endpoint.plugin,
             submitted_by=SubmittedBy.WEBHOOK,
-            baggage={"webhook": told},
+            baggage=self._baggage,
         )
 
     def __call__(self, tx: Tx) -> Taken:
@@ -112,8 +112,9 @@ class Arrival:
             row = tx.one("receipt", **own)
             return Taken(row[0] if row else None, duplicate=True)
         ids = Ids(self._base_id)
+        place = spawn.outside(tx, self._routing.intents, self._baggage, ids, self._now)
         spawned = finish.write_intents(
-            tx, self._routing.intents, Place(), self._chart, ids, self._now
+            tx, self._routing.intents, place, self._chart, ids, self._now
         )
         for lost in self._routing.unrouted:
             notice = {"event_id": lost.event_id, "pipeline": lost.pipeline, "reason": lost.reason}

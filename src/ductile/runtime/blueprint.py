@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ductile.config import Loaded, Settings
+from ductile.config import Loaded, Settings, bundled
 from ductile.config.plugin import PluginSettings
 from ductile.core.judge import Rules
 from ductile.core.prepare import PluginPlan
@@ -25,6 +25,8 @@ from ductile.runtime.workspace import Workspaces
 from ductile.store.chart import Chart
 
 CORE_PREFIX = "core."
+INIT_PENDING = "its init has not run yet"
+"""Why a plugin is not ready while its `init` waits or runs."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,10 @@ def build(
         for name, plugin in settings.plugins.items()
     }
     registry = discover(
-        settings.plugin_roots, instances, allow_symlinks=settings.service.allow_symlinks
+        settings.plugin_roots,
+        instances,
+        allow_symlinks=settings.service.allow_symlinks,
+        offers=(bundled.directory(),),
     )
     router, warnings = compile_router(loaded, registry)
     env = plugin_environment(environ, settings.service.plugin_env_passthrough, boot_marker)

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from itertools import takewhile
 
 from ductile.core.lifecycle import ENDED
-from ductile.store.ledger import StoredNotice
+from ductile.store.ledger import BEGINNING, Position, StoredNotice
 
 RING = 10_000
+RING_BYTES = 64 * 1024 * 1024
+"""Of payloads: an agent's may be large."""
 _ENDS = frozenset(f"job.{status}" for status in ENDED) | {
     "pipeline.ended",
     "pipeline.failed",
@@ -22,35 +24,66 @@ class Bridge:
     """Thread-safe. Callbacks run in the committing thread: they must not block."""
 
     def __init__(self) -> None:
-        self.ring: deque[StoredNotice] = deque(maxlen=RING)
+        self._ring: deque[StoredNotice] = deque()
+        self._bytes = 0
+        self._floor = BEGINNING
+        """The ring holds all that stands behind this, and nothing else."""
         self._lock = threading.Lock()
         self._waiting: dict[str, list[Callable[[], None]]] = {}
         self._watching: list[Callable[[list[StoredNotice]], None]] = []
+        self._following: list[Callable[[], None]] = []
 
-    def publish(self, notices: list[StoredNotice]) -> None:
+    def start(self, floor: Position) -> None:
+        """Where the stream stands before anything is appended."""
+        self._floor = floor
+
+    def committed(self, notices: list[StoredNotice]) -> None:
+        """This node has committed these; they may not have their place in the stream yet."""
+        self._wake(notices)
+        for watcher in self._watching:
+            watcher(notices)
+
+    def append(self, notices: list[StoredNotice]) -> None:
+        """These come next in the stream, whoever has committed them."""
         with self._lock:
-            self.ring.extend(notices)
+            self._ring.extend(notices)
+            self._bytes += sum(len(notice.payload) for notice in notices)
+            while len(self._ring) > RING or self._bytes > RING_BYTES:
+                passed = self._ring.popleft()
+                self._bytes -= len(passed.payload)
+                self._floor = passed.position
+        self._wake(notices)
+        for follower in self._following:
+            follower()
+
+    def _wake(self, notices: list[StoredNotice]) -> None:
+        if not self._waiting:
+            return
+        with self._lock:
             called = [
                 callback
                 for notice in notices
-                if self._waiting and notice.type in _ENDS and notice.job_id is not None
+                if notice.type in _ENDS and notice.job_id is not None
                 for callback in self._waiting.pop(notice.job_id, ())
             ]
         for callback in called:
             callback()
-        for watcher in self._watching:
-            watcher(notices)
 
     def watch(self, watcher: Callable[[list[StoredNotice]], None]) -> None:
-        """Call `watcher` after each commit, with its notices."""
+        """Call `watcher` after each commit of this node, with its notices."""
         self._watching.append(watcher)
 
-    def since(self, cursor: int) -> list[StoredNotice] | None:
-        """The notices after `cursor`; None where the ring does not reach back so far."""
+    def follow(self, follower: Callable[[], None]) -> None:
+        """Call `follower` when the stream goes on."""
+        self._following.append(follower)
+
+    def since(self, position: Position) -> list[StoredNotice] | None:
+        """The stream behind `position`; None where the ring does not reach back so far."""
         with self._lock:
-            if not self.ring or self.ring[0].id > cursor + 1:
+            if position < self._floor:
                 return None
-            found = list(takewhile(lambda notice: notice.id > cursor, reversed(self.ring)))
+            behind = takewhile(lambda notice: notice.position > position, reversed(self._ring))
+            found = list(behind)
         return found[::-1]
 
     def when_ended(self, job_id: str, callback: Callable[[], None]) -> None:

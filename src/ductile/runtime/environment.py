@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+FORBIDDEN = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
+"""Whoever has these can tell the service manager that the gateway is ready, or alive."""
 ALLOWED = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "SHELL"})
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -15,7 +17,7 @@ def plugin_environment(
     environ: Mapping[str, str], passthrough: Iterable[str], boot_marker: str
 ) -> dict[str, str]:
     """What is inherited, what the config lets through, and the mark of this gateway."""
-    names = ALLOWED | set(passthrough)
+    names = (ALLOWED | set(passthrough)) - FORBIDDEN
     kept = {
         name: value for name, value in environ.items() if name in names or name.startswith("LC_")
     }

@@ -6,47 +6,54 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import Enum, auto
+from functools import cached_property
 from pathlib import Path
 
 import ductile
+from ductile.agents.agents import Agents
 from ductile.clock import Clock, Entropy, SystemClock, SystemEntropy
 from ductile.config import Loaded, load
-from ductile.config.redact import fingerprints, show
-from ductile.core.entering import payload_column
+from ductile.config.redact import fingerprints, hidden, show
 from ductile.errors import (
     ConfigError,
     DuctileError,
     LedgerBroken,
     LedgerError,
     Problem,
-    UsageError,
 )
 from ductile.failpoint import failpoint
 from ductile.log import configure, logger
-from ductile.model import Cancellation, Event, JobStatus, NewJob, Settlement, SubmittedBy
+from ductile.model import Cancellation, NewJob, Settlement
 from ductile.runner.pool import RunnerPool
 from ductile.runner.sweep import sweep
-from ductile.runtime import recovery
+from ductile.runtime import intake, journal, readiness, recovery
+from ductile.runtime.backup import Backups
 from ductile.runtime.bell import Bell
 from ductile.runtime.blueprint import Blueprint, build
 from ductile.runtime.bridge import Bridge
+from ductile.runtime.courier import Courier
+from ductile.runtime.deliveries import Deliveries
+from ductile.runtime.dispatcher import Dispatcher
 from ductile.runtime.janitor import Janitor
 from ductile.runtime.keys import fingerprint_key
+from ductile.runtime.lane import Lane
 from ductile.runtime.lock import InstanceLock, state_dir_id
 from ductile.runtime.loop import Loop
+from ductile.runtime.outbound import Sender
+from ductile.runtime.relay import RelayLane
 from ductile.runtime.reload import unreloadable
 from ductile.runtime.retries import Retries
 from ductile.runtime.scheduler import Scheduler
-from ductile.runtime.worker import Worker, describe
-from ductile.store import boots, jobs, snapshots
+from ductile.runtime.tail import Tail
+from ductile.runtime.tally import Tally
+from ductile.store import boots, jobs, notices, snapshots
 from ductile.store.claim import ClaimPolicy
 from ductile.store.ledger import Effects, Ledger, Tx
 from ductile.store.open import open_ledger
 
-INIT = "init"
-HANDLE = "handle"
 CLAIMED_BUT_NOT_RUNNING = 1.0
 
 
@@ -62,6 +69,7 @@ class Gateway:
 
     ledger: Ledger
     pool: RunnerPool
+    _dispatching: threading.Thread
     scheduler: Scheduler
 
     def __init__(
@@ -81,6 +89,9 @@ class Gateway:
         self.unready: Mapping[str, str] = {}
         """Plugins whose `init` has not succeeded, and why."""
         self.bridge = Bridge()
+        self.tally = Tally()
+        self._alone = True
+        """Whether all that is committed is committed here."""
         self._environ = environ
         self._loaded = loaded
         settings = loaded.settings
@@ -89,26 +100,59 @@ class Gateway:
         self.state_dir = settings.state_dir
         self._lock = InstanceLock(self.state_dir)
         self._marker = state_dir_id(self.state_dir)
-        self._workers: list[Worker] = []
-        self._threads: list[threading.Thread] = []
+        self._dispatcher: Dispatcher | None = None
         self._policy: ClaimPolicy | None = None
         self._blueprint: Blueprint | None = None
         self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._log = logger("gateway")
         self.loops: dict[str, Loop] = {}
+        self.lanes: dict[str, Lane] = {}
+        """What is carried to others, by name; each has a courier and a loop of that name."""
+        self.couriers: dict[str, Courier] = {}
         self._reloading = threading.Lock()
+        self.around_reload: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Entered before a reload and left after it, whether it was adopted or refused."""
+        self.backups = Backups(lambda: self.ledger, self.state_dir, self.clock)
+
+    @property
+    def threads(self) -> tuple[threading.Thread, ...]:
+        """Those without which no job runs."""
+        return () if self._dispatcher is None else (self._dispatching,)
+
+    def ask_dispatcher(self, answered: Callable[[], None]) -> None:
+        """Have `answered` called by the dispatcher; at once where there is none."""
+        dispatcher = self._dispatcher
+        if dispatcher is None:
+            answered()
+        else:
+            dispatcher.ask(answered)
 
     @property
     def blueprint(self) -> Blueprint:
         assert self._blueprint is not None
         return self._blueprint
 
+    @cached_property
+    def agents(self) -> Agents:
+        return Agents(
+            self.ledger,
+            self.clock,
+            redact=lambda document: self.blueprint.redactor.document(document),
+            wake=lambda: self._wake("reminders"),
+        )
+
+    def _wake(self, loop: str) -> None:
+        if loop in self.loops:
+            self.loops[loop].wake()
+
     def open(self, *, slots: int | None = None) -> None:
         """Take the state directory, open its ledger, and bring it into order."""
         settings = self._loaded.settings
         self._lock.acquire()
         failpoint("locked")
-        self.pool = RunnerPool(slots or self._workers_wanted, lock_fd=self._lock.fd)
+        self.pool = RunnerPool(
+            slots or self._workers_wanted, lock_fd=self._lock.fd, on_event=self._runner_event
+        )
         swept = sweep(self._marker)
         if swept:
             self._log.warning("ended processes of a gateway that died", count=swept)
@@ -118,6 +162,9 @@ class Gateway:
             url=settings.state.url,
             connections=self._workers_wanted + 4,
         )
+        position = self.ledger.read(notices.last)
+        self.bridge.start(position)
+        self._alone = not self.ledger.follow(Tail(self.ledger, self.bridge, position).look)
         self.ledger.listen(self._committed)
         self.ledger.claim_boot(self.boot)
         now = self.clock.now()
@@ -133,9 +180,16 @@ class Gateway:
             unready=lambda: self.unready,
             kill=self._supersede,
         )
+        lanes: tuple[Lane, ...] = (
+            RelayLane(self.ledger, lambda: self.blueprint, self.boot),
+            Deliveries(self.ledger, lambda: self.blueprint, self.entropy, self.boot),
+        )
+        self.lanes = {lane.name: lane for lane in lanes}
         self._adopt(build(self._loaded, boot_marker=self._boot_marker, environ=self._environ))
         recovery.recover(self.ledger, self.blueprint, self.clock, self.entropy)
         failpoint("recovered")
+        for lane in self.lanes.values():
+            lane.recover()
         gone = recovery.end_jobs_of_gone_plugins(
             self.ledger, self.blueprint, self.clock, self.entropy
         )
@@ -146,6 +200,11 @@ class Gateway:
     @property
     def workers(self) -> int:
         return self._workers_wanted
+
+    @property
+    def busy(self) -> int:
+        """How many of its workers run a job."""
+        return 0 if self._dispatcher is None else self._dispatcher.busy
 
     @property
     def socket_path(self) -> Path:
@@ -172,7 +231,7 @@ class Gateway:
         )
         chart = replace(blueprint.chart, snapshot_id=snapshot_id)
         # What must wait for its `init` is known before anything of the new plan can be claimed.
-        self.unready = {**self._uninitialised(blueprint)}
+        self.unready = readiness.uninitialised(self.ledger, blueprint)
         self._blueprint = replace(blueprint, snapshot_id=snapshot_id, chart=chart)
         self._policy = None
         self.bell.ring_all()
@@ -180,14 +239,6 @@ class Gateway:
             self._log.error("plugin refused", plugin=refusal.name, reason=refusal.reason)
         for problem in blueprint.warnings:
             self._log.warning(str(problem))
-
-    def _uninitialised(self, blueprint: Blueprint) -> dict[str, str]:
-        """Plugins that the ledger has not seen initialised as they are."""
-        return {
-            plugin.name: "its init has not run yet"
-            for plugin in blueprint.needs_init()
-            if not self.ledger.read(_init_done(plugin.name, plugin.init_key))
-        }
 
     def _queue_inits(self) -> None:
         for name in self.unready:
@@ -197,6 +248,8 @@ class Gateway:
         self.unready = unready
         self._policy = None
         self.bell.ring_all()
+        self.scheduler.readied()
+        self._wake("scheduler")
 
     def claim_policy(self) -> ClaimPolicy:
         policy = self._policy
@@ -213,35 +266,45 @@ class Gateway:
     def start(self) -> None:
         """Set the workers and loops going."""
         self.scheduler.adopt(self.blueprint)
+        self.agents.heartbeats.start()
         ticks = {
             "retries": Retries(self.ledger, self.bell).tick,
             "scheduler": self.scheduler.tick,
             "janitor": Janitor(self.ledger, lambda: self.blueprint).tick,
+            "heartbeats": self.agents.heartbeats.tick,
+            "reminders": self.agents.cron.tick,
         }
+        send = Sender(self.clock)
+        for name, lane in self.lanes.items():
+            self.couriers[name] = Courier(lane, send, self.clock, self.broken)
+            ticks[name] = self.couriers[name].tick
         for name, tick in ticks.items():
             self.loops[name] = Loop(name, tick, self.clock, self.broken)
             self.loops[name].start()
-        for index in range(self._workers_wanted):
-            worker = Worker(self, self.pool.slot(index))
-            thread = threading.Thread(target=worker.loop, name=f"worker-{index}", daemon=True)
-            self._workers.append(worker)
-            self._threads.append(thread)
-            thread.start()
+        slots = [self.pool.slot(index) for index in range(self._workers_wanted)]
+        self._dispatcher = Dispatcher(self, slots)
+        self._dispatching = threading.Thread(
+            target=self._dispatcher.loop, name="dispatcher", daemon=True
+        )
+        self._dispatching.start()
 
     def stop(self) -> None:
         """No new claims; running jobs get their grace, then go back to the queue."""
         self.stopping.set()
-        self.bell.ring_all()
+        self.agents.heartbeats.stop()
+        self.bell.knock()
+        self.backups.stop()
         for loop in self.loops.values():
             loop.stop()
         deadline = self.clock.monotonic() + self.blueprint.settings.service.shutdown_grace
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - self.clock.monotonic()))
-        for worker in self._workers:
-            worker.cancel(Cancellation.STOP, grace=0.0)
-        for thread in self._threads:
-            thread.join()
-        self._workers, self._threads = [], []
+        for courier in self.couriers.values():
+            courier.stop(max(0.0, deadline - self.clock.monotonic()))
+        if self._dispatcher is not None:
+            self._dispatching.join(max(0.0, deadline - self.clock.monotonic()))
+            self._dispatcher.cancel(Cancellation.STOP, grace=0.0)
+            self._dispatching.join()
+            self._dispatcher.close()
+            self._dispatcher = None
 
     def _supersede(self, job_id: str) -> None:
         """End a job that a newer slot replaces; one just claimed has no process for a moment."""
@@ -252,18 +315,19 @@ class Gateway:
 
     def cancel_running(self, job_id: str, why: Cancellation) -> bool:
         """End the process of a job that runs here; False where none does."""
-        return any(worker.cancel(why, job_id=job_id) for worker in self._workers)
+        dispatcher = self._dispatcher
+        return dispatcher is not None and dispatcher.cancel(why, job_id=job_id)
 
     def reload(self) -> tuple[Problem, ...]:
         """Adopt the configuration as it stands on disk, whole; its warnings.
 
         Raises `ConfigError` with every problem and changes nothing where it cannot.
         """
-        with self._reloading:
+        with self._reloading, self.around_reload():
             fresh = load(self._loaded.path, environ=self._environ)
             problems = unreloadable(self._loaded.settings, fresh.settings)
             if problems:
-                raise ConfigError(problems)
+                raise ConfigError(hidden(problems, fresh.secrets))
             built = build(fresh, boot_marker=self._boot_marker, environ=self._environ)
             self._adopt(built)
             self._loaded = fresh
@@ -271,6 +335,8 @@ class Gateway:
             self._queue_inits()
             self.scheduler.adopt(self.blueprint)
             self.loops["scheduler"].wake()
+            # What waited for an instance that was disabled may leave now.
+            self._wake(RelayLane.name)
         self._log.info("reloaded", plugins=len(built.plans), schedules=len(built.schedules))
         return fresh.warnings
 
@@ -311,19 +377,12 @@ class Gateway:
         self.failure = error
         self._log.error("the ledger is broken; stopping", error=error.message)
         self.stopping.set()
-        self.bell.ring_all()
+        self.bell.knock()
         self.ask(Request.STOP)
 
     def check(self, plugin: str, command: str) -> None:
         """Refuse what no loaded plugin can do."""
-        plan = self.blueprint.plans.get(plugin)
-        if plan is None:
-            refusal = next((r for r in self.blueprint.registry.refused if r.name == plugin), None)
-            why = f" (refused: {refusal.reason})" if refusal else ""
-            raise UsageError(f"unknown plugin {plugin!r}{why}", plugin=plugin)
-        if command not in plan.commands:
-            known = ", ".join(sorted(plan.commands))
-            raise UsageError(f"plugin {plugin} has no command {command!r}; it has: {known}")
+        intake.check(self.blueprint, plugin, command)
 
     def enqueue(self, new: NewJob) -> jobs.Enqueued:
         """Queue a job durably, or answer with the one that makes it needless."""
@@ -333,19 +392,7 @@ class Gateway:
 
     def enqueueing(self, new: NewJob) -> Callable[[Tx], jobs.Enqueued]:
         """The transaction of `enqueue`, for those who do not wait for it."""
-        id, now = self.entropy.uuid(), self.clock.now()
-        ttl = self.blueprint.settings.service.dedupe_ttl
-        snapshot_id = self.blueprint.snapshot_id
-        if new.command != INIT:
-            attempts = self.blueprint.retry_policy(new.plugin).max_attempts
-            new = replace(new, max_attempts=attempts)
-        if new.command == HANDLE:
-            source = new.submitted_by.value
-            event = Event(f"{source}.trigger", new.payload, new.dedupe_key, source, now, id)
-            new = replace(new, payload=payload_column(HANDLE, event))
-        return lambda tx: jobs.enqueue(
-            tx, new, id=id, now=now, dedupe_ttl=ttl, snapshot_id=snapshot_id
-        )
+        return intake.enqueueing(self.blueprint, new, id=self.entropy.uuid(), now=self.clock.now())
 
     def told(self, new: NewJob, answer: jobs.Enqueued) -> None:
         if answer.deduplicated:
@@ -356,64 +403,37 @@ class Gateway:
                 job_id=answer.job_id,
             )
 
+    def _runner_event(self, name: str, details: Mapping[str, object]) -> None:
+        self.tally.runner_event(name)
+        lost = name.endswith(".lost")
+        self._log.log("warn" if lost else "debug", name.replace(".", " "), **details)
+
     def settled(self, settlement: Settlement) -> None:
         """After an attempt's end is durable."""
-        level, message = describe(settlement)
-        self._log.log(
-            level,
-            message,
-            plugin=settlement.plugin,
-            job_id=settlement.job_id,
-            command=settlement.command,
-            attempt=settlement.attempt,
-            duration_ms=round(settlement.duration * 1000, 1),
-            error=settlement.error,
-        )
-        if settlement.stderr:
-            self._log.warning(
-                "stderr",
-                plugin=settlement.plugin,
-                job_id=settlement.job_id,
-                stderr=settlement.stderr[:STDERR_LOGGED],
-            )
-        if settlement.command == INIT:
-            self._init_ended(settlement)
-
-    def _init_ended(self, settlement: Settlement) -> None:
-        name = settlement.plugin
-        plugin = self.blueprint.registry.plugins.get(name)
-        if plugin is None or name not in self.unready:
-            return
-        unready = dict(self.unready)
-        if settlement.init_key != plugin.init_key:
-            # It was run for a configuration that has been replaced meanwhile.
-            self._queue_init(name)
-        elif settlement.status is JobStatus.SUCCEEDED:
-            unready.pop(name, None)
-        else:
-            unready[name] = f"its init failed: {settlement.error}"
-        self._set_unready(unready)
+        self.tally.settled(settlement, self.blueprint)
+        journal.tell(self._log, settlement)
+        if settlement.command == readiness.INIT:
+            unready = readiness.after_init(self.unready, self.blueprint, settlement)
+            if unready is self.unready:
+                self._queue_init(settlement.plugin)
+            elif unready is not None:
+                self._set_unready(unready)
 
     def _queue_init(self, plugin: str) -> None:
-        if not self.ledger.read(_init_outstanding(plugin)):
-            self.enqueue(NewJob(plugin, INIT, SubmittedBy.SCHEDULER, max_attempts=1))
+        new = readiness.wanted_init(self.ledger, plugin)
+        if new is not None:
+            self.enqueue(new)
 
     def _committed(self, effects: Effects) -> None:
         if effects.ready:
             self.bell.ring(effects.ready)
         if effects.retry_at is not None and "retries" in self.loops:
             self.loops["retries"].wake()
+        if effects.relays:
+            self._wake(RelayLane.name)
+        if effects.deliveries:
+            self._wake(Deliveries.name)
         if effects.notices:
-            self.bridge.publish(effects.notices)
-
-
-STDERR_LOGGED = 4096
-"""The whole of it stands in `job_log`."""
-
-
-def _init_done(plugin: str, key: str) -> Callable[[Tx], bool]:
-    return lambda tx: tx.one("init_done", plugin=plugin, init_key=key) is not None
-
-
-def _init_outstanding(plugin: str) -> Callable[[Tx], bool]:
-    return lambda tx: tx.one("init_outstanding", plugin=plugin) is not None
+            self.bridge.committed(effects.notices)
+            if self._alone:
+                self.bridge.append(effects.notices)

@@ -19,7 +19,8 @@ class Janitor:
 
     def tick(self, now: datetime) -> float:
         """Delete one batch of each kind; soon again while there is more."""
-        service = self._blueprint().settings.service
+        settings = self._blueprint().settings
+        service, skew = settings.service, settings.remote_ingress.allowed_clock_skew
         retention = prune.Retention(
             jobs=service.job_queue_retention,
             logs=service.job_log_retention,
@@ -27,6 +28,8 @@ class Janitor:
             breaker_transitions=service.breaker_transitions_retention,
             facts=service.plugin_facts_retention,
             dedupe_ttl=service.dedupe_ttl,
+            # One dated as far ahead as is allowed is good until its date is as far behind.
+            replays=max(prune.DAY, 2 * skew),
         )
         fullest = max(self._ledger.write(batch) for batch in prune.batches(retention, now))
         freed = self._ledger.tidy()

@@ -14,6 +14,7 @@ class Parcel:
 
     id: str
     url: str
+    """Empty, nothing leaves the house: all that has to happen happens as it is settled."""
     body: bytes
     headers: Mapping[str, str]
     timeout: float
@@ -43,8 +44,15 @@ class Lane(Protocol):
 
     name: str
 
+    def recover(self) -> None:
+        """Called once, before the first claim: what gateways that are no more were sending
+        is due again, for nobody knows whether it arrived."""
+
     def claim(self, now: datetime) -> tuple[Sequence[Parcel], float]:
         """Take what may be sent now, durably; and the seconds until there may be more."""
 
     def settle(self, parcel: Parcel, answer: Answer, now: datetime) -> None:
         """Record what became of it; never raises for a parcel that somebody else settled."""
+
+    def give_back(self, parcel: Parcel) -> None:
+        """It was not sent after all: it is as if it had not been claimed."""

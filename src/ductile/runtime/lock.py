@@ -30,7 +30,7 @@ class InstanceLock:
                 break
             except BlockingIOError:
                 pid = holder(self.path)
-                if (pid is not None and _alive(pid)) or time.monotonic() >= deadline:
+                if (pid is not None and is_alive(pid)) or time.monotonic() >= deadline:
                     os.close(fd)
                     raise Locked(
                         f"another gateway (pid {pid}) owns {self.path.parent}", pid=pid
@@ -76,7 +76,7 @@ def state_dir_id(state_dir: Path) -> str:
     return hashlib.blake2b(str(state_dir.resolve()).encode(), digest_size=8).hexdigest()
 
 
-def _alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """Whether the process runs; one that is dead and not yet reaped does not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")

@@ -24,10 +24,19 @@ class Loop:
         self._name, self._tick, self._clock, self._broken = name, tick, clock, broken
         self._wake = threading.Event()
         self._stopping = False
+        self._ticking_since: float | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def ticking_for(self) -> float:
+        """How long the tick that has not come back yet has taken; 0 between two."""
+        since = self._ticking_since
+        return 0.0 if since is None else self._clock.monotonic() - since
 
     def wake(self) -> None:
         """Tick again as soon as possible."""
@@ -43,6 +52,7 @@ class Loop:
         log = logger(self._name)
         while not self._stopping:
             self._wake.clear()
+            self._ticking_since = self._clock.monotonic()
             try:
                 wait = self._tick(self._clock.now())
             except LedgerBroken as error:
@@ -54,4 +64,5 @@ class Loop:
             except Exception as error:  # noqa: BLE001 - one bad tick must not end the loop
                 log.crash("a tick failed", error)
                 wait = AFTER_AN_ERROR
+            self._ticking_since = None
             self._clock.wait(self._wake, wait)

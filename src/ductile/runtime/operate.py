@@ -20,6 +20,7 @@ from ductile.core.schedule import Schedule
 from ductile.errors import NotFound, Refused
 from ductile.model import Cancellation, Event, Job, JobStatus, Json, Notice, SubmittedBy
 from ductile.runtime import lineage
+from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.gateway import Gateway
 from ductile.runtime.timetable import rule_text
 from ductile.store import finish, jobs, notices, requeue, schedules
@@ -86,7 +87,7 @@ def cancel(gateway: Gateway, job_id: str, *, dry: bool = False) -> JobStatus:
     """End a job that waits, or kill the one that runs; the status it had."""
     give_up = gateway.clock.monotonic() + CANCEL_PATIENCE
     while True:
-        job = load(gateway, job_id)
+        job = gateway.ledger.read(lambda tx: loaded(tx, job_id))
         if job.status in ENDED:
             raise Refused(f"job {job_id} is {job.status}; only what waits or runs can be cancelled")
         if dry or _ended_by(gateway, job):
@@ -107,59 +108,88 @@ def _ended_by(gateway: Gateway, job: Job) -> bool:
     )
 
 
-def retry(gateway: Gateway, job_id: str, *, dry: bool = False) -> Job:
-    """Queue a failed or dead job again, with the plugin's number of attempts."""
-    job = load(gateway, job_id)
-    if job.status not in RETRIABLE_BY_OPERATOR:
-        raise Refused(f"job {job_id} is {job.status}; only failed and dead jobs can be retried")
-    _check_runnable(gateway, job)
-    if dry:
-        return job
-    attempts, now = gateway.blueprint.chart.max_attempts(job.plugin), gateway.clock.now()
-    if not gateway.ledger.write(lambda tx: requeue.retry(tx, job, attempts, now)):
-        raise Refused(f"job {job_id} has changed meanwhile")
-    return load(gateway, job_id)
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """A job that waits again, or with `dry` would."""
+
+    job_id: str
+    status: JobStatus
+    attempt: int
+    max_attempts: int
 
 
-def replay(gateway: Gateway, job_id: str, by: SubmittedBy, *, dry: bool = False) -> str | None:
-    """A new job from an ended one's payload and context (003 §6.1); the new job's id.
+class Retrying:
+    """The transaction that queues a failed or dead job again, with the plugin's attempts."""
+
+    def __init__(self, gateway: Gateway, job_id: str, *, dry: bool = False) -> None:
+        self._blueprint, self._job_id, self._dry = gateway.blueprint, job_id, dry
+        self._now = gateway.clock.now()
+
+    def __call__(self, tx: Tx) -> Retried:
+        job = loaded(tx, self._job_id)
+        if job.status not in RETRIABLE_BY_OPERATOR:
+            raise Refused(f"job {job.id} is {job.status}; only failed and dead jobs can be retried")
+        _check_runnable(self._blueprint, job)
+        if not self._dry:
+            attempts = self._blueprint.chart.max_attempts(job.plugin)
+            if not requeue.retry(tx, job, attempts, self._now):
+                raise Refused(f"job {job.id} has changed meanwhile")
+            job = loaded(tx, job.id)
+        return Retried(job.id, job.status, job.attempt, job.max_attempts)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    job_id: str | None
+    """The new job; None with `dry`."""
+    replay_of: str
+
+
+class Replaying:
+    """The transaction that makes a new job of an ended one's payload and context (003 §6.1).
 
     Its workspace is cloned from where the old one's was. It belongs to no scope: what
     follows it in its pipeline runs, the join of a split that the old one stood in does not.
     """
-    job = load(gateway, job_id)
-    if job.status not in ENDED:
-        raise Refused(f"job {job_id} is {job.status}; it can be replayed once it has ended")
-    _check_runnable(gateway, job)
-    if dry:
-        return None
-    now, id, event_id = gateway.clock.now(), gateway.entropy.uuid(), gateway.entropy.uuid()
-    gateway.ledger.write(_Replay(gateway, job, by, id, event_id, now))
-    return id
 
-
-class _Replay:
     def __init__(
-        self, gateway: Gateway, job: Job, by: SubmittedBy, id: str, event_id: str, now: datetime
+        self,
+        gateway: Gateway,
+        job_id: str,
+        by: SubmittedBy,
+        *,
+        step: str | None = None,
+        dry: bool = False,
     ) -> None:
-        self._chart, self._job, self._by = gateway.blueprint.chart, job, by
-        self._id, self._event_id, self._now = id, event_id, now
+        self._blueprint, self._job_id, self._step, self._dry = gateway.blueprint, job_id, step, dry
+        self._by, self._now = by, gateway.clock.now()
+        self._id, self._event_id = gateway.entropy.uuid(), gateway.entropy.uuid()
 
-    def __call__(self, tx: Tx) -> None:
-        job = self._job
+    def __call__(self, tx: Tx) -> Replayed:
+        old = self._job_id if self._step is None else step_of(tx, self._job_id, self._step)
+        job = loaded(tx, old)
+        if job.status not in ENDED:
+            raise Refused(f"job {old} is {job.status}; it can be replayed once it has ended")
+        _check_runnable(self._blueprint, job)
+        if not self._dry:
+            self._write(tx, job)
+        return Replayed(None if self._dry else self._id, old)
+
+    def _write(self, tx: Tx, job: Job) -> None:
+        chart = self._blueprint.chart
         tx.run(
             "insert_routed_job",
             id=self._id,
             plugin=job.plugin,
             command=job.command,
             payload=orjson.dumps(job.payload).decode(),
-            max_attempts=self._chart.max_attempts(job.plugin),
+            max_attempts=chart.max_attempts(job.plugin),
             submitted_by=self._by.value,
             dedupe_key=None,
             now=to_text(self._now),
             parent_job_id=job.parent_job_id,
             source_event_id=self._event_id,
-            snapshot_id=self._chart.snapshot_id,
+            snapshot_id=chart.snapshot_id,
             context_id=job.entered_context_id,
             hops=job.hops,
             pipeline=job.pipeline,
@@ -181,9 +211,8 @@ class _Replay:
         notices.post(tx, queued, self._now, job_id=self._id, plugin=job.plugin)
 
 
-def _check_runnable(gateway: Gateway, job: Job) -> None:
+def _check_runnable(blueprint: Blueprint, job: Job) -> None:
     """Refuse a job whose plugin or step the configuration no longer has."""
-    blueprint = gateway.blueprint
     if job.pipeline and blueprint.chart.router.node(job.pipeline, job.step_path) is None:
         raise Refused(f"step {job.step_path} is gone from pipeline {job.pipeline}")
     gone = blueprint.gone(job.plugin)
@@ -191,9 +220,9 @@ def _check_runnable(gateway: Gateway, job: Job) -> None:
         raise Refused(f"{gone}: job {job.id} is one of {job.plugin}")
 
 
-def find_step(gateway: Gateway, job_id: str, step: str) -> str:
+def step_of(tx: Tx, job_id: str, step: str) -> str:
     """The job of `step` that `job_id` is or, in its graph, the newest."""
-    rows = gateway.ledger.read(lambda tx: lineage.family(tx, job_id))
+    rows = lineage.family(tx, job_id)
     if not rows:
         raise NotFound(f"there is no job {job_id}")
     found = [str(row["id"]) for row in rows if row["step_path"] == step]
@@ -203,11 +232,11 @@ def find_step(gateway: Gateway, job_id: str, step: str) -> str:
     return job_id if job_id in found else found[-1]
 
 
-def load(gateway: Gateway, job_id: str) -> Job:
+def loaded(tx: Tx, job_id: str) -> Job:
     """The job; `NotFound` also where only the log still knows it."""
-    job = gateway.ledger.read(lambda tx: jobs.load(tx, job_id))
+    job = jobs.load(tx, job_id)
     if job is None:
-        logged = gateway.ledger.read(lambda tx: tx.all("logs_of_jobs", id=job_id))
+        logged = tx.all("logs_of_jobs", id=job_id)
         pruned = " any more; it is past its retention, and only the log has it" if logged else ""
         raise NotFound(f"there is no job {job_id}{pruned}")
     return job

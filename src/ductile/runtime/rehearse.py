@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from ductile.config import load
+from ductile.config.redact import hidden
 from ductile.core.entering import (
     RelayMessage,
     Switched,
@@ -50,10 +51,10 @@ NOBODY = "dry-run"
 
 def reload(running: Blueprint) -> Document:
     """What a reload would bring; `ConfigError` with every problem where it would be refused."""
-    fresh = load(running.settings.config_dir, environ=os.environ)
+    fresh = load(running.loaded.path, environ=os.environ)
     problems = unreloadable(running.settings, fresh.settings)
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(hidden(problems, fresh.secrets))
     built = build(fresh, boot_marker="", environ=os.environ)
     old, new = running.settings, built.settings
     return {
@@ -259,7 +260,7 @@ def step(gateway: Gateway, name: str, path: str, job_id: str) -> Document:
         kinds = {p: pipeline.nodes[p].kind for p in _in_order(pipeline)}
         known = ", ".join(p for p, kind in kinds.items() if kind is not NodeKind.SPLIT)
         raise NotFound(f"pipeline {name} has no step {path!r}; its steps: {known}")
-    job = operate.load(gateway, operate.find_step(gateway, job_id, path))
+    job = gateway.ledger.read(lambda tx: operate.loaded(tx, operate.step_of(tx, job_id, path)))
     if job.pipeline != name:
         raise Refused(f"job {job.id} is step {path} of pipeline {job.pipeline}, not of {name}")
     told = {"dry_run": True, "pipeline": name, "step": path, "job_id": job.id}
@@ -295,7 +296,7 @@ def _run(gateway: Gateway, job: Job, node: Node) -> Document:
         ready = prepare(trial, known, context, plan, node, gateway.clock.now(), str(box))
         if isinstance(ready, Unrunnable):
             return {"status": "failed", "error": ready.reason}
-        outcome = _launched(ready)
+        outcome = launched(ready)
         files = _changes(before, _files(box))
     told = judge(
         trial,
@@ -311,7 +312,8 @@ def _run(gateway: Gateway, job: Job, node: Node) -> Document:
     return {"sandbox": sandbox, **_told(blueprint, ready, told)}
 
 
-def _launched(ready: Ready) -> Outcome:
+def launched(ready: Ready) -> Outcome:
+    """Run it in a slot of its own, as a worker would."""
     pool = RunnerPool(1)
     try:
         pool.start()
@@ -338,7 +340,7 @@ def _told(blueprint: Blueprint, ready: Ready, settlement: Settlement) -> Documen
         "state_updates": shown(dict(settlement.state_updates or {})),
         "events": list((response or {}).get("events") or ()),
         "baggage_added": shown(_baggage(ready.entered)),
-        "goes_to": [shown(_goes_to(job)) for job in Routing(settlement.intents).jobs()],
+        "goes_to": [shown(goes_to(job)) for job in Routing(settlement.intents).jobs()],
         "unrouted": [
             {"pipeline": item.pipeline, "reason": item.reason} for item in settlement.unrouted
         ],
@@ -349,7 +351,8 @@ def _baggage(entered: Entered) -> Document:
     return added(entered.inherited or {}, entered.accumulated or {})
 
 
-def _goes_to(job: SpawnJob) -> Document:
+def goes_to(job: SpawnJob) -> Document:
+    """A job that would follow, as a dry run tells of it."""
     return {
         "plugin": job.plugin,
         "command": job.command,

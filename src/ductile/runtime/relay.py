@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
-from urllib.parse import unquote, urlsplit
+from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from ductile.clock import Clock, Entropy, Ids, to_text
 from ductile.config.relay import InstanceSettings, PeerSettings
-from ductile.core.relay import Peer, Refusal, Relayed, Request, Terms, signed_headers, verify
-from ductile.errors import DuctileError
+from ductile.core.relay import (
+    ANYWHERE,
+    Peer,
+    Refusal,
+    Relayed,
+    Request,
+    Terms,
+    is_receipt,
+    named,
+    signed_headers,
+    verify,
+)
+from ductile.errors import DuctileError, LedgerError
 from ductile.failpoint import failpoint
 from ductile.log import logger
 from ductile.model import Event, Notice, SubmittedBy
+from ductile.runtime.abandoned import Abandoned
 from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.lane import Answer, Parcel
-from ductile.store import finish, notices, relays
+from ductile.store import finish, notices, relays, spawn
 from ductile.store.ledger import Ledger, Tx
-from ductile.store.relays import Receipt
-from ductile.store.spawn import Place
+from ductile.store.relays import Claimed, Receipt
 
-IDLE = 30.0
-"""Seconds after which the ledger is asked again for what another node may have handed over."""
+T = TypeVar("T")
+IDLE = 5.0
+"""Seconds after which the ledger is asked again for what another node has left."""
 BUSY = 1.0
 """Seconds until the next look while something is due that may not be sent yet."""
-ANYWHERE = ("0.0.0.0/0", "::/0")
-"""An instance is named by the operator, who may mean a private address."""
+NOT_ALLOWED = "not sent: the instance does not allow this event type any more"
+UNREADABLE = "not sent: its row cannot be read"
 
 
 class ReplayedRelay(DuctileError):
@@ -35,78 +48,113 @@ class ReplayedRelay(DuctileError):
 
 
 class RelayLane:
-    """Events on their way to the instances of the configuration in force."""
+    """Events on their way to the instances of the configuration in force. Thread-safe."""
 
     name = "relay"
 
     def __init__(self, ledger: Ledger, blueprint: Callable[[], Blueprint], owner: str) -> None:
         self._ledger, self._blueprint, self._owner = ledger, blueprint, owner
+        self._held: dict[str, _Held] = {}
+        self._abandoned = Abandoned(ledger, owner, relays.release)
+        self._log = logger(self.name)
 
     def claim(self, now: datetime) -> tuple[Sequence[Parcel], float]:
         settings = self._blueprint().settings
         instances = {item.name: item for item in settings.instances if item.enabled}
-        if not instances:
-            return (), IDLE
-        names = tuple(instances)
-        due = self._ledger.read(lambda tx: relays.next_due(tx, names))
-        if due is None:
-            return (), IDLE
-        if due > now:
-            return (), min(IDLE, (due - now).total_seconds())
-        parcels = [
-            _parcel(settings.service.name, instance, item, now)
-            for instance in instances.values()
-            for item in self._ledger.write(_Claim(instance.name, self._owner, now))
-        ]
+        due, under_way = self._ledger.read(
+            lambda tx: (relays.next_due(tx, tuple(instances)), relays.under_way(tx))
+        )
+        if self._released(under_way, now):
+            return (), 0.0
+        ready = [name for name, at in due.items() if at <= now]
+        if not ready:
+            return (), min([IDLE, *((at - now).total_seconds() for at in due.values())])
+        found = self._ledger.write(lambda tx: relays.claim(tx, ready, self._owner, now))
         failpoint("relay.claimed")
-        return parcels, 0.0 if parcels else BUSY
+        us = settings.service.name
+        parcels = [self._parcel(claimed, instances[claimed.instance], us, now) for claimed in found]
+        return parcels, 0.0 if found else BUSY
+
+    def _released(self, under_way: Mapping[str, Sequence[str]], now: datetime) -> bool:
+        """Whether something is due again that nobody sends."""
+        count = self._abandoned.release(under_way, self._held, now)
+        if count:
+            self._log.warning("released relays that nobody sends", count=count)
+        return bool(count)
+
+    def _parcel(
+        self, claimed: Claimed, instance: InstanceSettings, us: str, now: datetime
+    ) -> Parcel:
+        """What is sent; without a URL where it may not be."""
+        body, refusal = named(claimed.body, us), None
+        if body is None:
+            refusal = UNREADABLE
+        elif instance.allow and claimed.event_type not in instance.allow:
+            refusal = NOT_ALLOWED
+        self._held[claimed.id] = _Held(claimed, refusal)
+        if body is None or refusal is not None:
+            return Parcel(claimed.id, "", b"", {}, instance.timeout)
+        return _addressed(claimed.id, instance, us, body, now)
 
     def settle(self, parcel: Parcel, answer: Answer, now: datetime) -> None:
         failpoint("relay.sent")
-        error = None if answer.delivered else answer.error or f"HTTP {answer.status}"
-        status = self._ledger.write(
-            lambda tx: relays.settle(tx, parcel.id, self._owner, error, now)
-        )
+        held, owner = self._held[parcel.id], self._owner
+        claimed = held.claimed
+        error = self._blueprint().redactor.maybe(held.refusal or _error(answer))
+        status = self._record(claimed, lambda tx: relays.settle(tx, claimed, owner, error, now))
         failpoint("relay.settled")
-        if status == "dead":
-            logger("relay").error("a relay is dead", relay=parcel.id, error=error)
+        if status in ("failed", "dead"):
+            level, what = ("error", "is dead") if status == "dead" else ("warn", "failed")
+            told = {"relay": claimed.id, "instance": claimed.instance, "error": error}
+            self._log.log(level, f"a relay {what}", **told)
+
+    def give_back(self, parcel: Parcel) -> None:
+        claimed = self._held[parcel.id].claimed
+        self._record(claimed, lambda tx: relays.give_back(tx, claimed, self._owner))
+
+    def _record(self, claimed: Claimed, work: Callable[[Tx], T]) -> T:
+        """Commit the end of a claim; only where the ledger is asked again it is still held."""
+        try:
+            result = self._ledger.write(work)
+        except Exception as error:
+            if not isinstance(error, LedgerError):
+                self._held.pop(claimed.id, None)
+            raise
+        self._held.pop(claimed.id, None)
+        return result
 
     def recover(self) -> None:
-        """What a dead gateway was sending is due again; whether it arrived is not known."""
-        for (owner,) in self._ledger.read(lambda tx: tx.all("relay_owners")):
-            if self._ledger.boot_is_dead(owner):
-                self._ledger.write(_Release(owner))
+        self._abandoned.recover(self._ledger.read(relays.under_way))
 
 
-class _Claim:
-    def __init__(self, instance: str, owner: str, now: datetime) -> None:
-        self._instance, self._owner, self._now = instance, owner, now
-
-    def __call__(self, tx: Tx) -> list[relays.Due]:
-        return relays.claim(tx, self._instance, self._owner, self._now)
-
-
-class _Release:
-    def __init__(self, owner: str) -> None:
-        self._owner = owner
-
-    def __call__(self, tx: Tx) -> int:
-        return tx.run("release_relays", owner=self._owner)
+@dataclass(frozen=True, slots=True)
+class _Held:
+    claimed: Claimed
+    refusal: str | None
+    """Why it is not sent at all."""
 
 
-def _parcel(us: str, instance: InstanceSettings, due: relays.Due, now: datetime) -> Parcel:
-    url = instance.base_url.rstrip("/") + instance.ingress_path
-    body = due.body.encode()
+def _addressed(id: str, instance: InstanceSettings, us: str, body: bytes, now: datetime) -> Parcel:
+    path = instance.url.partition("://")[2].partition("/")[2]
     peer = Peer(instance.name, instance.secret or "", instance.key_id)
     return Parcel(
-        id=due.id,
-        url=url,
+        id=id,
+        url=instance.url,
         body=body,
-        headers=signed_headers(us, peer, unquote(urlsplit(url).path), body, now),
+        headers=signed_headers(us, peer, unquote(f"/{path}"), body, now),
         timeout=instance.timeout,
         networks=ANYWHERE,
-        plain_http=url.startswith("http://"),
+        plain_http=instance.url.startswith("http://"),
     )
+
+
+def _error(answer: Answer) -> str | None:
+    """Why it counts as not delivered: in our own words, nothing that the other side said."""
+    if is_receipt(answer.status, answer.body):
+        return None
+    if answer.delivered:
+        return f"HTTP {answer.status}, but no receipt of a gateway"
+    return answer.error or f"HTTP {answer.status}"
 
 
 class Ingress:
@@ -118,14 +166,22 @@ class Ingress:
         self.largest_body = settings.max_body_size
         self._blueprint = blueprint
         self._terms = Terms(timedelta(seconds=settings.allowed_clock_skew), settings.require_key_id)
-        self._peers = {peer.name: _peer(peer) for peer in settings.peers if peer.enabled}
+        self._peers = {
+            peer.name: _peer(peer, peer.secret)
+            for peer in settings.peers
+            if peer.enabled and peer.secret
+        }
 
     def is_for(self, path: str) -> bool:
         return bool(self._peers) and path.startswith(self.prefix)
 
+    def peer(self, path: str) -> Peer | None:
+        """Who may send to this path."""
+        return self._peers.get(path.removeprefix(self.prefix))
+
     def verify(self, request: Request, now: datetime) -> Relayed | Refusal:
         """Who is not listed learns no more than who signs wrongly."""
-        peer = self._peers.get(request.path.removeprefix(self.prefix))
+        peer = self.peer(request.path)
         if peer is None:
             return Refusal(403, "forbidden", "no such peer")
         return verify(request, peer, self._terms, now)
@@ -134,10 +190,10 @@ class Ingress:
         return RelayArrival(self._blueprint, relayed, clock, entropy)
 
 
-def _peer(settings: PeerSettings) -> Peer:
+def _peer(settings: PeerSettings, secret: str) -> Peer:
     return Peer(
         name=settings.name,
-        secret=settings.secret or "",
+        secret=secret,
         key_id=settings.key_id,
         accept=frozenset(settings.accept),
         baggage=frozenset(settings.baggage.allow),
@@ -180,13 +236,15 @@ class RelayArrival:
         )
         if known is not None:
             return known
-        ids = Ids(self._base_id)
-        spawned = finish.write_intents(tx, self._routing.intents, Place(), self._chart, ids, now)
-        job_id = spawned.job_ids[0] if spawned.job_ids else None
+        ids, intents = Ids(self._base_id), self._routing.intents
+        place = spawn.outside(tx, intents, self._relayed.baggage, ids, now)
+        spawned = finish.write_intents(tx, intents, place, self._chart, ids, now)
+        job_id = next(iter((*spawned.job_ids, *spawned.existing)), None)
         if event_id is not None:
             tx.run("fill_relay_receipt", peer=peer, event_id=event_id, job_id=job_id)
         self._tell(tx, job_id)
-        return Receipt(self._event_id, job_id)
+        needless = bool(spawned.existing) and not spawned.job_ids
+        return Receipt(self._event_id, job_id, deduplicated=needless)
 
     def _tell(self, tx: Tx, job_id: str | None) -> None:
         told: dict[str, Any] = {

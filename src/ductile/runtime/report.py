@@ -9,6 +9,8 @@ from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.health import Checkup
 from ductile.store.ledger import Ledger
 
+OFFERED = "available"
+
 
 def plugins(blueprint: Blueprint, unready: Mapping[str, str]) -> list[dict[str, Any]]:
     """Every plugin that was found or configured, with its state and, where it has one, why."""
@@ -34,6 +36,9 @@ def plugins(blueprint: Blueprint, unready: Mapping[str, str]) -> list[dict[str, 
     for shadowed in blueprint.registry.shadowed:
         reason = f"shadowed by {shadowed.by}"
         rows.append(_absent(shadowed.name, "shadowed", reason, shadowed.path))
+    for name, manifest in blueprint.registry.offered.items():
+        reason = f"not configured; {manifest.description}"
+        rows.append(_absent(name, OFFERED, reason, None) | {"version": manifest.version})
     for name in blueprint.registry.disabled:
         rows.append(_absent(name, "disabled", "enabled: false", None))
     return sorted(rows, key=lambda row: (str(row["name"]), str(row["state"])))
@@ -70,7 +75,7 @@ def status(
     if ledger is not None:
         waiting, running = queue_counts(ledger)
         last = {row["plugin"]: row for row in ledger.read(lambda tx: tx.dicts("last_runs"))}
-    rows = plugins(blueprint, unready)
+    rows = [row for row in plugins(blueprint, unready) if row["state"] != OFFERED]
     for row in rows:
         checkup = checkups.get(row["name"])
         row["health"] = (

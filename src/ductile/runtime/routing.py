@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ductile.config import Loaded, Settings
+from ductile.config.redact import hidden
 from ductile.core.pipeline import Compiled, compile_pipelines
 from ductile.core.route import Routes, compile_routes
 from ductile.core.router import Router
 from ductile.core.router import build as build_router
 from ductile.errors import ConfigError, Problem, Severity
 from ductile.plugins.registry import Registry
+from ductile.runtime import peering
 
 
 class _AnyCommand(frozenset[str]):
@@ -41,8 +43,11 @@ def compile_router(loaded: Loaded, registry: Registry) -> tuple[Router, tuple[Pr
         max_hops=settings.service.max_hops,
     )
     routes = compile_routes(document.get("routes", []), plugins, sources=sources)
-    found = [*_problems(pipelines), *_problems(routes), *_relays(settings, pipelines)]
-    located = tuple(_located(problem, loaded) for problem in found)
+    compiled = {} if isinstance(pipelines, list) else pipelines.pipelines
+    relays = peering.problems(settings, compiled)
+    found = [*_problems(pipelines), *_problems(routes), *relays]
+    told = (_hinted(_located(problem, loaded), registry) for problem in found)
+    located = tuple(hidden(told, loaded.secrets))
     if any(problem.severity is Severity.ERROR for problem in located):
         raise ConfigError([p for p in located if p.severity is Severity.ERROR])
     assert isinstance(pipelines, Compiled)
@@ -59,6 +64,14 @@ def _located(problem: Problem, loaded: Loaded) -> Problem:
     return replace(problem, file=file, line=line, column=column)
 
 
+def _hinted(problem: Problem, registry: Registry) -> Problem:
+    """With a way out where what is unknown is a plugin that only waits to be named."""
+    name = (problem.found or "").strip('"').partition(".")[0]
+    if name not in registry.offered or problem.allowed is not None:
+        return problem
+    return replace(problem, allowed=f"`{name}: {{}}` under plugins, which loads the bundled plugin")
+
+
 def _webhook_names(document: dict[str, object]) -> list[str]:
     webhooks = document.get("webhooks")
     endpoints = webhooks.get("endpoints", []) if isinstance(webhooks, dict) else []
@@ -68,26 +81,3 @@ def _webhook_names(document: dict[str, object]) -> list[str]:
 def _relay_sources(settings: Settings) -> list[str]:
     """What `from` and `from_plugin` may name beside plugins: peers, as their events do."""
     return [f"relay:{peer.name}" for peer in settings.remote_ingress.peers]
-
-
-def _relays(settings: Settings, compiled: Compiled | list[Problem]) -> list[Problem]:
-    """Relay steps whose event would never leave."""
-    if isinstance(compiled, list):
-        return []
-    instances = {instance.name: instance for instance in settings.instances}
-    found = []
-    for pipeline in compiled.pipelines.values():
-        for node in pipeline.nodes.values():
-            if node.relay is None:
-                continue
-            instance = instances[node.relay.to]
-            if instance.allow and node.relay.event not in instance.allow:
-                message = f"instance {instance.name} does not allow this event type"
-                allowed = ", ".join(instance.allow)
-                at = (*node.at, "relay", "event")
-                found.append(Problem(message, at, found=node.relay.event, allowed=allowed))
-            elif not instance.enabled:
-                message = f"instance {instance.name} is disabled: what is relayed to it waits"
-                at = (*node.at, "relay", "to")
-                found.append(Problem(message, at, severity=Severity.WARNING))
-    return found

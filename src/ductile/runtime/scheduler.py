@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from ductile.clock import Clock, Entropy
 from ductile.core.schedule import Schedule, next_due
 from ductile.log import logger
-from ductile.runtime.blueprint import Blueprint
+from ductile.runtime.blueprint import INIT_PENDING, Blueprint
 from ductile.runtime.timetable import rule_text
 from ductile.store import schedules
 from ductile.store.ledger import Ledger
@@ -41,6 +41,8 @@ class Scheduler:
         self._blueprint: Blueprint | None = None
         self._entries: dict[Key, Schedule] = {}
         self._heap: list[tuple[datetime, Key]] = []
+        self._awaiting: list[tuple[datetime, Key]] = []
+        """Due, but its plugin's `init` runs first: it loses nothing by that."""
         self._seen = (clock.now(), clock.monotonic())
         self._stale = False
         self._log = logger("scheduler")
@@ -55,6 +57,7 @@ class Scheduler:
         heapq.heapify(heap)
         with self._guard:
             self._blueprint, self._entries, self._heap = blueprint, entries, heap
+            self._awaiting = []
 
     def _ensure(
         self, heap: list[tuple[datetime, Key]], key: Key, schedule: Schedule, now: datetime
@@ -76,6 +79,13 @@ class Scheduler:
         if due is not None:
             heap.append((due, key))
 
+    def readied(self) -> None:
+        """An `init` has ended: what waited for it is due."""
+        with self._guard:
+            for item in self._awaiting:
+                heapq.heappush(self._heap, item)
+            self._awaiting = []
+
     def refresh(self) -> None:
         """At the next tick, work out every due time anew: an operator has changed something."""
         self._stale = True
@@ -95,6 +105,9 @@ class Scheduler:
                     break
                 due, key = heapq.heappop(self._heap)
                 schedule = self._entries.get(key)
+                if self._unready().get(key[0]) == INIT_PENDING:
+                    self._awaiting.append((due, key))
+                    continue
             if schedule is not None:
                 self._round(blueprint, schedule, key, due, now)
         return self._sleep(now)

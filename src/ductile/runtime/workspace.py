@@ -26,9 +26,13 @@ class Workspaces:
         self._root, self._wanted = root, wanted
         self._copy = _link if hardlink else _clone
 
+    def wants(self, job: Job) -> bool:
+        """Whether the job has a directory at all."""
+        return self._wanted(job.pipeline)
+
     def provide(self, job: Job) -> str | None:
         """The job's directory, fresh for this attempt: a clone of its parent's, or empty."""
-        if not self._wanted(job.pipeline):
+        if not self.wants(job):
             return None
         own = self.path(job.id)
         making = own.with_name(f".{own.name}")

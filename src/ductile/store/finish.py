@@ -51,8 +51,10 @@ def end_queued(
     if changed != 1:
         return False
     _record_end(tx, job.id, job.attempt, status, reason, at)
-    last = f"{job.id}-{job.attempt - 1}"
-    if not tx.run("end_last_attempt", id=last, status=status.value, error=reason):
+    # The attempt before, or where it ended once already without having run.
+    rows = (f"{job.id}-{job.attempt - 1}", f"{job.id}-0")
+    last = {"status": status.value, "error": reason}
+    if not any(tx.run("end_last_attempt", id=row, **last) for row in rows):
         _log_without_attempt(tx, job, status, reason, at)
     told = {
         "job_id": job.id,

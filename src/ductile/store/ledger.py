@@ -8,23 +8,42 @@ recorded in `tx.effects` and handed to the listeners once, after the commit is d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredNotice:
+class Position(NamedTuple):
+    """Where a notice stands in the stream: whatever commits later stands behind it."""
+
+    xact: int
+    """The transaction that wrote it, where several write at once and ids alone tell no order."""
+    id: int
+
+    def __str__(self) -> str:
+        return f"{self.xact}-{self.id}" if self.xact else str(self.id)
+
+
+BEGINNING = Position(0, 0)
+
+
+class StoredNotice(NamedTuple):
     id: int
     topic: str
     type: str
     job_id: str | None
     payload: str
     created_at: str
+    xact: int = 0
+
+    @property
+    def position(self) -> Position:
+        return Position(self.xact, self.id)
 
 
 @dataclass(slots=True)
@@ -36,12 +55,15 @@ class Effects:
     retry_at: datetime | None = None
     """The earliest retry that was scheduled."""
     relays: int = 0
-    """How many messages for other gateways were handed over."""
+    """How many messages for other gateways have come, or come free."""
+    deliveries: int = 0
+    """How many deliveries of webhooks wait for another time than before."""
     notices: list[StoredNotice] = field(default_factory=list)
 
     def merge(self, other: Effects) -> None:
         self.ready += other.ready
         self.relays += other.relays
+        self.deliveries += other.deliveries
         if other.retry_at is not None:
             self.retry_later(other.retry_at)
         self.notices += other.notices
@@ -77,6 +99,7 @@ class Tx(Protocol):
 
 
 Work = Callable[[Tx], T]
+Done = Callable[[T | None, BaseException | None], None]
 Listener = Callable[[Effects], None]
 
 
@@ -89,14 +112,27 @@ class Ledger(Protocol):
     def write(self, work: Work[T]) -> T:
         """Run `work` in a transaction and return once it is durable."""
 
-    def submit(self, work: Work[T], done: Callable[[T | None, BaseException | None], None]) -> None:
-        """As `write`, without waiting: `done` is called in a thread of the ledger's."""
+    def submit(self, work: Work[T], done: Done[T]) -> None:
+        """As `write`, without waiting: `done` is called once it is durable, by any thread."""
+
+    def carry(self, works: Sequence[tuple[Work[T], Done[T]]]) -> None:
+        """Submit several, each a transaction of its own, by a thread that may be kept busy.
+
+        `done` is called by this thread, before this returns, or by another at any time.
+        """
 
     def read(self, work: Work[T]) -> T:
         """Run `work` on one snapshot; it must not change anything."""
 
     def listen(self, listener: Listener) -> None:
         """Call `listener` after each commit that had effects, in the order of the commits."""
+
+    def follow(self, ear: Callable[[], bool]) -> bool:
+        """Have `ear` called, in a thread of the ledger's, when anybody may have posted notices.
+
+        It answers whether it wants to be called again soon. False is returned where nobody but
+        this process writes: `listen` tells it all then, in order.
+        """
 
     def claim_boot(self, boot: str) -> None:
         """Hold this boot id for as long as the ledger is open."""
@@ -106,6 +142,21 @@ class Ledger(Protocol):
 
     def tidy(self) -> bool:
         """Give a little freed space back; whether there is more of it."""
+
+    def examine(
+        self, seconds: float | None, beat: Callable[[], None]
+    ) -> tuple[list[tuple[str, str, str]], bool]:
+        """What is wrong below the rows, and whether all was looked at in this time.
+
+        Each: the broken promise (`pages`, `references`), what breaks it, and how. `beat` is
+        called now and then; it ends the examination by raising.
+        """
+
+    def backup(self, target: Path, watch: Callable[[int, int], None]) -> None:
+        """Copy the ledger as it is now into the empty file `target`: a SQLite ledger.
+
+        `watch` is told what is done and what there is to do; it ends the copy by raising.
+        """
 
     def health(self) -> Mapping[str, object]:
         """Facts for `status` and metrics."""

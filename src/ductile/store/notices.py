@@ -8,7 +8,7 @@ import orjson
 
 from ductile.clock import to_text
 from ductile.model import Notice
-from ductile.store.ledger import StoredNotice, Tx
+from ductile.store.ledger import BEGINNING, Position, StoredNotice, Tx
 
 
 def post(
@@ -32,5 +32,18 @@ def post(
     return id
 
 
-def after(tx: Tx, cursor: int, limit: int = 1000) -> list[StoredNotice]:
-    return [StoredNotice(*row) for row in tx.all("notices_after", after=cursor, limit=limit)]
+def after(tx: Tx, position: Position, limit: int = 1000) -> list[StoredNotice]:
+    """What stands behind `position`, in the order of the stream."""
+    rows = tx.all("notices_after", xact=position.xact, after=position.id, limit=limit)
+    return [StoredNotice(*row) for row in rows]
+
+
+def last(tx: Tx, skipped: int = 0) -> Position:
+    """Where the last notice stands, or the one so many before it; nowhere is the beginning."""
+    row = tx.one("notices_before_last", skipped=skipped)
+    return Position(*row) if row else BEGINNING
+
+
+def held(tx: Tx) -> bool:
+    """Whether some have to wait for an older transaction to end, before their place is known."""
+    return tx.one("notices_held") is not None

@@ -9,7 +9,8 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
@@ -20,12 +21,19 @@ from psycopg_pool import ConnectionPool
 from ductile.errors import LedgerBusy, LedgerError, LedgerFull
 from ductile.failpoint import failpoint
 from ductile.store import queries
-from ductile.store.ledger import Effects, Listener, Row, Work
+from ductile.store.ledger import Done, Effects, Listener, Row, Work
 from ductile.store.migrate import Migration, migrate
+from ductile.store.news import News
 
 T = TypeVar("T")
 TRIES = 20
 """A deadlock or a lost race is tried again so often before the caller hears of it."""
+AGE_NOTICES = """
+UPDATE notices SET xact = 0
+WHERE xact >= CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint)
+"""
+"""A database that was restored elsewhere names transactions that its server has yet to count to;
+no row that can be seen is of such a one, so that these come first."""
 
 
 class PostgresTx:
@@ -83,6 +91,7 @@ class PostgresLedger:
         self._boot_lock = threading.Lock()
         self._commits = 0
         self._closed = False
+        self._news: News | None = None
 
     def start(self) -> None:
         """Connect and bring the schema forward, then take transactions."""
@@ -93,6 +102,7 @@ class PostgresLedger:
         if not self._read_only:
             with self._pool.connection() as connection:
                 migrate(PostgresSchema(connection))
+                connection.execute(AGE_NOTICES)
 
     def write(self, work: Work[T]) -> T:
         if self._closed:
@@ -125,8 +135,15 @@ class PostgresLedger:
             with self._announcing:
                 for listener in self._listeners:
                     listener(effects)
+        if effects.notices and self._news is not None:
+            self._news.post()
 
-    def submit(self, work: Work[T], done: Callable[[T | None, BaseException | None], None]) -> None:
+    def carry(self, works: Sequence[tuple[Work[T], Done[T]]]) -> None:
+        """Side by side: each waits for the network, and none for another."""
+        for work, done in works:
+            self.submit(work, done)
+
+    def submit(self, work: Work[T], done: Done[T]) -> None:
         def finish(future: concurrent.futures.Future[T]) -> None:
             error = future.exception()
             done(None if error else future.result(), error)
@@ -142,6 +159,11 @@ class PostgresLedger:
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
+
+    def follow(self, ear: Callable[[], bool]) -> bool:
+        self._news = News(self.url, ear)
+        self._news.start()
+        return True
 
     def claim_boot(self, boot: str) -> None:
         with self._boot_lock:
@@ -164,14 +186,35 @@ class PostgresLedger:
         """The server vacuums by itself."""
         return False
 
+    def examine(
+        self,
+        seconds: float | None,  # noqa: ARG002
+        beat: Callable[[], None],  # noqa: ARG002
+    ) -> tuple[list[tuple[str, str, str]], bool]:
+        """Pages are the server's business; an index that it could not finish is ours."""
+        broken = self.read(lambda tx: tx.all("broken_indexes"))
+        return [("pages", f"index {name}", "is not valid") for (name,) in broken], True
+
+    def backup(self, target: Path, watch: Callable[[int, int], None]) -> None:
+        from ductile.store.exchange import export
+
+        try:
+            with psycopg.connect(self.url) as connection:
+                export(connection, target, watch)
+        except psycopg.Error as error:
+            raise LedgerError(f"the database cannot be copied: {error}") from error
+
     def health(self) -> dict[str, object]:
-        return {"engine": self.engine, "commits": self._commits, **self._pool.get_stats()}
+        commits = {"commits": self._commits, "transactions": self._commits}
+        return {"engine": self.engine, **commits, **self._pool.get_stats()}
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         self._submitters.shutdown(wait=True)
+        if self._news is not None:
+            self._news.stop()
         if self._boots is not None:
             # The server ends a session some time after its connection; a lock goes at once.
             with contextlib.suppress(psycopg.Error):

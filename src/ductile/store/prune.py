@@ -12,6 +12,7 @@ from ductile.store.ledger import Tx
 
 BATCH = 200
 DAY = 86400.0
+WEEK = 7 * DAY
 WINDOW = 20 * BATCH
 """How many of the oldest rows of a log are looked at for a batch."""
 
@@ -26,6 +27,8 @@ class Retention:
     breaker_transitions: float
     facts: float | None
     dedupe_ttl: float
+    replays: float = DAY
+    """In which a signature of a peer could come again."""
 
 
 def batches(retention: Retention, now: datetime) -> list[Callable[[Tx], int]]:
@@ -59,9 +62,11 @@ def batches(retention: Retention, now: datetime) -> list[Callable[[Tx], int]]:
         prune("prune_boots", retention.jobs),
         prune("prune_snapshots", retention.jobs),
         prune("prune_receipts", retention.jobs),
+        prune_log("prune_deliveries", retention.jobs),
         prune("prune_relays", retention.jobs),
-        prune("prune_relay_receipts", max(retention.jobs, DAY)),
-        prune("prune_relay_signatures", max(retention.jobs, DAY)),
+        # An operator may send an event again long after its sender gave it up.
+        prune("prune_relay_receipts", max(retention.jobs, WEEK)),
+        prune("prune_relay_signatures", retention.replays),
         prune("prune_tokens", retention.jobs),
         prune("prune_idempotency_keys", idempotency.KEPT.total_seconds()),
     ]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from ductile.clock import from_text, to_text
 from ductile.core.intent import SendRelay
+from ductile.errors import NotFound, Refused
 from ductile.model import Notice
 from ductile.store import notices
 from ductile.store.ledger import Tx
@@ -15,14 +17,28 @@ from ductile.store.ledger import Tx
 TOPIC = "relay"
 RETRY_SECONDS = (1, 5, 30, 120, 600, 3600, 21600, 43200)
 """After the first failed send, the second, and so on; then it is dead."""
+RETRIABLE = frozenset({"failed", "dead"})
+"""By an operator."""
 IN_FLIGHT = 4
 """Sends to one instance at a time, so that one that hangs holds up nobody else."""
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class Claimed:
+    """A row of `relay_deliveries`, as it was claimed."""
+
     id: str
+    instance: str
+    job_id: str | None
+    event_id: str
+    event_type: str
     body: str
+    attempts: int
+    """Sends that have failed."""
+    tried_at: str | None
+    """When it was sent before this."""
+    claimed_at: str
+    """Tells this claim from an earlier one of the same boot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +48,9 @@ class Receipt:
     receiver_event_id: str
     job_id: str | None
     duplicate: bool = False
+    """Whether the event had come before."""
+    deduplicated: bool = False
+    """Whether its dedupe key made a job needless: `job_id` is the one that did."""
 
 
 def enqueue(tx: Tx, sent: SendRelay, *, id: str, now: datetime) -> None:
@@ -46,62 +65,123 @@ def enqueue(tx: Tx, sent: SendRelay, *, id: str, now: datetime) -> None:
         now=to_text(now),
     )
     tx.effects.relays += 1
-    _tell(tx, "queued", id, sent.instance, sent.event_type, sent.event_id, sent.job_id, now)
+    told = _told(id, sent.instance, sent.event_type, sent.event_id)
+    _tell(tx, "pending", told, sent.job_id, now)
 
 
-def claim(tx: Tx, instance: str, owner: str, now: datetime) -> list[Due]:
-    """Take what may be sent to this instance now."""
+def claim(tx: Tx, instances: Sequence[str], owner: str, now: datetime) -> list[Claimed]:
+    """Take what may be sent to these instances now."""
+    at = to_text(now)
+    return [row for instance in sorted(instances) for row in _claim(tx, instance, owner, at)]
+
+
+def _claim(tx: Tx, instance: str, owner: str, at: str) -> list[Claimed]:
+    # Nodes count what is in flight one after the other, or they would exceed it together.
     tx.hold("relay", instance, wait=True)
     busy = tx.one("relays_in_flight", instance=instance)
     room = IN_FLIGHT - (busy[0] if busy else 0)
     if room <= 0:
         return []
-    rows = tx.all("due_relays", instance=instance, now=to_text(now), limit=room)
+    rows = tx.all("due_relays", instance=instance, now=at, limit=room)
     return [
-        Due(id, body)
-        for id, _, body, _ in rows
-        if tx.run("take_relay", id=id, owner=owner, now=to_text(now))
+        Claimed(id, instance, job_id, event_id, event_type, body, attempts, tried_at, at)
+        for id, job_id, event_id, event_type, body, attempts, tried_at in rows
+        if tx.run("take_relay", id=id, owner=owner, now=at)
     ]
 
 
-def next_due(tx: Tx, instances: Sequence[str]) -> datetime | None:
-    """When the next of these has something to send."""
-    moments = [
-        row[0] for name in instances if (row := tx.one("next_relay", instance=name)) and row[0]
-    ]
-    return from_text(min(moments)) if moments else None
+def next_due(tx: Tx, instances: Sequence[str]) -> dict[str, datetime]:
+    """Which of these have something to send, and when the first of it is due."""
+    rows = ((name, tx.one("next_relay", instance=name)) for name in instances)
+    return {name: from_text(row[0]) for name, row in rows if row is not None and row[0]}
 
 
-def settle(tx: Tx, id: str, owner: str, error: str | None, now: datetime) -> str | None:
-    """Record the end of a send; its status, or None where this boot no longer owns it."""
-    row = tx.one("relay_attempts", id=id, owner=owner)
-    if row is None:
-        return None
-    attempts, instance, event_type, event_id, job_id = row
-    status, retry_at = "delivered", None
+def settle(tx: Tx, claimed: Claimed, owner: str, error: str | None, now: datetime) -> str | None:
+    """Record the end of a send; its status, or None where the claim had ended already."""
+    status, attempts, retry_at = "delivered", claimed.attempts, None
     if error is not None:
         spent = attempts >= len(RETRY_SECONDS)
         status = "dead" if spent else "failed"
         retry_at = None if spent else to_text(now + timedelta(seconds=RETRY_SECONDS[attempts]))
         attempts += 1
-    tx.run(
+    changed = tx.run(
         "settle_relay",
-        id=id,
+        id=claimed.id,
         owner=owner,
+        claimed_at=claimed.claimed_at,
         status=status,
         attempt_count=attempts,
         next_retry_at=retry_at,
         error=error,
     )
-    _tell(tx, status, id, instance, event_type, event_id, job_id, now, error)
+    if changed != 1:
+        return None
+    # Whoever waits for the next one must look again: this one may be due sooner, or there is
+    # room for another.
+    tx.effects.relays += 1
+    told = _told(claimed.id, claimed.instance, claimed.event_type, claimed.event_id)
+    _tell(tx, status, {**told, "error": error}, claimed.job_id, now)
     return status
 
 
-def retry(tx: Tx, id: str, now: datetime) -> bool:
-    """Send it again, now, with all its attempts; False where there is nothing to retry."""
-    changed = tx.run("retry_relay", id=id, now=to_text(now)) == 1
-    tx.effects.relays += changed
-    return changed
+def give_back(tx: Tx, claimed: Claimed, owner: str) -> None:
+    """It was not sent: it is as it was before it was claimed."""
+    tx.run(
+        "return_relay",
+        id=claimed.id,
+        owner=owner,
+        claimed_at=claimed.claimed_at,
+        tried_at=claimed.tried_at,
+    )
+
+
+def under_way(tx: Tx) -> dict[str, list[str]]:
+    """The boots that send something now, and what."""
+    found: dict[str, list[str]] = {}
+    for owner, id in tx.all("relays_under_way"):
+        found.setdefault(owner, []).append(id)
+    return found
+
+
+def release(tx: Tx, owner: str, id: str | None = None) -> int:
+    """What this boot has claimed, or one of it, is due again; how many that is."""
+    return tx.run("release_relays", owner=owner, id=id)
+
+
+def retry(tx: Tx, id: str, now: datetime, *, dry: bool = False) -> str:
+    """Send it again, now, with all its attempts; the status that it had.
+
+    `Refused` for one that is delivered or waits anyway, or that is being sent at this moment.
+    """
+    rows = tx.dicts("relay", id=id)
+    if not rows:
+        raise NotFound(f"there is no relay {id}")
+    row = rows[0]
+    was: str = row["status"]
+    if was not in RETRIABLE:
+        raise Refused(f"relay {id} is {was}; only failed and dead ones can be sent again")
+    free = row["owner"] is None and (dry or tx.run("retry_relay", id=id, now=to_text(now)) == 1)
+    if not free:
+        raise Refused(f"relay {id} is being sent now")
+    if not dry:
+        _retried(tx, row, now)
+    return was
+
+
+def retry_dead(tx: Tx, limit: int, now: datetime, *, dry: bool = False) -> list[str]:
+    """`retry` for those that were given up, the oldest first; their ids."""
+    rows = tx.dicts("dead_relays", limit=limit)
+    if not dry:
+        rows = [row for row in rows if tx.run("retry_relay", id=row["id"], now=to_text(now))]
+        for row in rows:
+            _retried(tx, row, now)
+    return [row["id"] for row in rows]
+
+
+def _retried(tx: Tx, row: dict[str, Any], now: datetime) -> None:
+    tx.effects.relays += 1
+    told = _told(row["id"], row["instance"], row["event_type"], row["event_id"])
+    _tell(tx, "pending", told, row["job_id"], now)
 
 
 def receive(
@@ -121,23 +201,10 @@ def receive(
     return Receipt(row[0], row[1], duplicate=True)
 
 
-def _tell(
-    tx: Tx,
-    status: str,
-    id: str,
-    instance: str,
-    event_type: str,
-    event_id: str,
-    job_id: str | None,
-    now: datetime,
-    error: str | None = None,
-) -> None:
-    told = {
-        "id": id,
-        "instance": instance,
-        "event_type": event_type,
-        "event_id": event_id,
-        "status": status,
-        "error": error,
-    }
-    notices.post(tx, Notice(TOPIC, f"relay.{status}", told), now, job_id=job_id)
+def _told(id: str, instance: str, event_type: str, event_id: str) -> dict[str, Any]:
+    return {"id": id, "instance": instance, "event_type": event_type, "event_id": event_id}
+
+
+def _tell(tx: Tx, status: str, told: dict[str, Any], job_id: str | None, now: datetime) -> None:
+    notice = Notice(TOPIC, f"relay.{status}", {**told, "status": status})
+    notices.post(tx, notice, now, job_id=job_id)

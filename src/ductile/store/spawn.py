@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -12,7 +12,7 @@ from ductile.clock import Ids, to_text
 from ductile.core.entering import payload_column
 from ductile.core.intent import Intent, OpenScope, SendRelay, SpawnJob, StartPipeline
 from ductile.core.protocol import without_nul
-from ductile.model import NewJob, Notice
+from ductile.model import Json, NewJob, Notice
 from ductile.store import jobs, notices, relays
 from ductile.store.chart import Chart
 from ductile.store.ledger import Tx
@@ -36,6 +36,8 @@ class Spawned:
     over_limit: list[tuple[str, str]] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     """Instances whose first step was deduplicated: (scope, existing job)."""
+    existing: list[str] = field(default_factory=list)
+    """Jobs that made others needless by their dedupe key."""
 
 
 def write(
@@ -140,6 +142,7 @@ def _job(
         )
         existing = jobs.duplicate(tx, new, now, chart.dedupe_ttl)
         if existing is not None:
+            spawned.existing.append(existing.job_id)
             return existing.job_id
     job_id = ids.next()
     in_scope = bool(intent.pipeline)
@@ -184,6 +187,25 @@ def _job(
     }
     notices.post(tx, Notice("jobs", "job.queued", told), now, job_id=job_id, plugin=intent.plugin)
     return None
+
+
+def outside(
+    tx: Tx, intents: Sequence[Intent], baggage: Mapping[str, Json], ids: Ids, now: datetime
+) -> Place:
+    """Where an event from outside enters jobs that stand in no pipeline: with its baggage."""
+    if not baggage or not any(isinstance(intent, SpawnJob) for intent in intents):
+        return Place()
+    context_id = ids.next()
+    context(
+        tx,
+        id=context_id,
+        parent_id=None,
+        pipeline=None,
+        step_id=None,
+        accumulated=orjson.dumps(baggage).decode(),
+        now=now,
+    )
+    return Place(context_id=context_id)
 
 
 def context(

@@ -1,7 +1,7 @@
 """The ledger on SQLite: one connection writes, what has gathered is committed together.
 
-WAL with synchronous=FULL: an acknowledgement follows the fsync. Each transaction of a batch
-has a savepoint of its own, so that one that fails takes nobody with it.
+WAL with synchronous=FULL: an acknowledgement follows the fsync. One transaction of a batch
+that fails takes nobody with it: the batch is undone and run again, with a savepoint each.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import os
 import queue
 import sys
 import threading
-import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,9 +18,11 @@ import apsw
 
 from ductile.errors import LedgerBroken, LedgerBusy, LedgerError, LedgerFull
 from ductile.failpoint import failpoint
-from ductile.store import queries
-from ductile.store.ledger import Effects, Listener, Row, Tx, Work
+from ductile.store import backup, queries
+from ductile.store.foreign import refuse_foreign
+from ductile.store.ledger import Done, Effects, Listener, Row, Tx, Work
 from ductile.store.migrate import Migration, migrate
+from ductile.store.pending import Latch, Pending
 
 T = TypeVar("T")
 BUSY_TIMEOUT_MS = 5_000
@@ -32,26 +33,26 @@ CHECKPOINT_PAGES = 4000
 PAGES_AT_ONCE = 200
 PAGES_KEPT = 1000
 """Free pages that new rows will soon want again."""
-_STOP = object()
 
 
 class SqliteTx:
-    __slots__ = ("_connection", "_queries", "effects")
+    __slots__ = ("_connection", "_execute", "_queries", "effects")
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
+        self._execute = connection.execute
         self._queries = queries.load("sqlite")
         self.effects = Effects()
 
     def all(self, query: str, /, **values: Any) -> list[Row]:
-        return self._connection.execute(self._queries[query], values).fetchall()
+        return self._execute(self._queries[query], values).fetchall()
 
     def one(self, query: str, /, **values: Any) -> Row | None:
-        rows = self._connection.execute(self._queries[query], values).fetchall()
+        rows = self._execute(self._queries[query], values).fetchall()
         return rows[0] if rows else None
 
     def run(self, query: str, /, **values: Any) -> int:
-        self._connection.execute(self._queries[query], values)
+        self._execute(self._queries[query], values)
         return self._connection.changes()
 
     def dicts(self, query: str, /, **values: Any) -> list[dict[str, Any]]:
@@ -75,35 +76,12 @@ class SqliteTx:
         return free - pages > PAGES_KEPT
 
 
-class _Pending:
-    """A transaction on its way through the writer, and the latch its caller waits on."""
-
-    __slots__ = ("done", "effects", "error", "latch", "result", "work")
-
-    def __init__(
-        self, work: Work[Any], done: Callable[[Any, BaseException | None], None] | None
-    ) -> None:
-        self.work = work
-        self.done = done
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.effects: Effects | None = None
-        self.latch = threading.Lock()
-        self.latch.acquire()
-
-    def settle(self) -> None:
-        if self.done is None:
-            self.latch.release()
-        else:
-            self.done(self.result, self.error)
-
-
 def _without_fail(call: Callable[..., None], *arguments: object) -> None:
     """A listener's bug, or a caller that is gone, must not end the writer; it is shown."""
     try:
         call(*arguments)
     except Exception as error:  # noqa: BLE001
-        traceback.print_exception(error, file=sys.stderr)
+        sys.excepthook(type(error), error, error.__traceback__)
 
 
 def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:
@@ -130,19 +108,21 @@ class SqliteLedger:
     engine = "sqlite"
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        refuse_foreign(path)
         self.path = path
         self._read_only = read_only
         self._readers = threading.local()
         self._open_readers: list[apsw.Connection] = []
         self._listeners: list[Listener] = []
         self._broken: LedgerBroken | None = None
-        self._batches = self._transactions = self._busy = 0
+        self._batches = self._transactions = self._largest = self._busy = 0
         self._closed = False
         self._writer: threading.Thread | None = None
         if not read_only:
             self._create()
             self._connection = connect(path)
-            self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+            self._inbox: queue.SimpleQueue[Pending | None] = queue.SimpleQueue()
+            self._turn = threading.Lock()
 
     def _create(self) -> None:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -157,23 +137,27 @@ class SqliteLedger:
         self._writer.start()
 
     def write(self, work: Work[T]) -> T:
-        pending = _Pending(work, None)
-        self._put(pending)
-        pending.latch.acquire()
-        if pending.error is not None:
-            raise pending.error
-        result: T = pending.result
+        latch = Latch()
+        self.submit(work, latch.release)
+        result: T = latch.wait()
         return result
 
-    def submit(self, work: Work[T], done: Callable[[T | None, BaseException | None], None]) -> None:
-        self._put(_Pending(work, done))
+    def submit(self, work: Work[T], done: Done[T]) -> None:
+        self._check()
+        self._inbox.put(Pending(work, done))
 
-    def _put(self, pending: _Pending) -> None:
+    def carry(self, works: Sequence[tuple[Work[T], Done[T]]]) -> None:
+        """Committed here and now, with what else has gathered: no thread has to be woken."""
+        self._check()
+        batch = [Pending(work, done) for work, done in works]
+        with self._turn:
+            self._commit_batch(batch + self._gathered(LARGEST_BATCH - len(batch)))
+
+    def _check(self) -> None:
         if self._closed:
             raise LedgerError("the ledger is closed")
         if self._broken is not None:
             raise self._broken
-        self._inbox.put(pending)
 
     def read(self, work: Work[T]) -> T:
         connection = getattr(self._readers, "connection", None)
@@ -190,6 +174,10 @@ class SqliteLedger:
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
+    def follow(self, ear: Callable[[], bool]) -> bool:  # noqa: ARG002
+        """Whoever has the file has the instance lock: nobody else writes."""
+        return False
+
     def claim_boot(self, boot: str) -> None:
         """Nothing to do: whoever has the file has the instance lock."""
 
@@ -199,11 +187,33 @@ class SqliteLedger:
     def tidy(self) -> bool:
         return self.write(_give_back)
 
+    def examine(
+        self, seconds: float | None, beat: Callable[[], None]
+    ) -> tuple[list[tuple[str, str, str]], bool]:
+        connection = connect(self.path, read_only=True)
+        try:
+            return backup.integrity(connection, seconds, beat)
+        finally:
+            connection.close()
+
+    def backup(self, target: Path, watch: Callable[[int, int], None]) -> None:
+        source = connect(self.path, read_only=True)
+        try:
+            backup.copy(source, target, watch)
+        except apsw.Error as error:
+            known = _translated(error)
+            if isinstance(known, LedgerError):
+                raise known from error
+            raise LedgerError(f"the ledger cannot be copied: {error}") from error
+        finally:
+            source.close()
+
     def health(self) -> dict[str, object]:
         return {
             "engine": self.engine,
             "commits": self._batches,
             "transactions": self._transactions,
+            "largest_batch": self._largest,
             "busy": self._busy,
             "broken": self._broken is not None,
         }
@@ -213,7 +223,7 @@ class SqliteLedger:
             return
         self._closed = True
         if self._writer is not None:
-            self._inbox.put(_STOP)
+            self._inbox.put(None)
             self._writer.join()
         for connection in self._open_readers:
             connection.close()
@@ -221,31 +231,50 @@ class SqliteLedger:
             self._connection.close()
 
     def _write_loop(self) -> None:
-        inbox = self._inbox
-        while True:
-            item = inbox.get()
-            batch: list[_Pending] = []
-            while item is not _STOP:
-                batch.append(item)
-                if len(batch) >= LARGEST_BATCH:
-                    break
-                try:
-                    item = inbox.get_nowait()
-                except queue.Empty:
-                    break
-            if batch:
-                self._commit_batch(batch)
-            if item is _STOP:
-                return
+        while (first := self._inbox.get()) is not None:
+            with self._turn:
+                self._commit_batch([first, *self._gathered(LARGEST_BATCH - 1)])
 
-    def _commit_batch(self, batch: list[_Pending]) -> None:
-        if self._broken is not None:
+    def _gathered(self, most: int) -> list[Pending]:
+        found: list[Pending] = []
+        try:
+            while len(found) < most:
+                pending = self._inbox.get_nowait()
+                if pending is None:
+                    self._inbox.put(None)
+                    break
+                found.append(pending)
+        except queue.Empty:
+            pass
+        return found
+
+    def _commit_batch(self, batch: list[Pending]) -> None:
+        """Commit what can be committed of it, and answer everybody, whatever happens."""
+        try:
+            if self._broken is not None:
+                raise self._broken
+            self._commit_all(batch)
+        except Exception as error:  # noqa: BLE001 - everybody gets it who has no answer yet
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
             for pending in batch:
-                pending.error = self._broken
-        elif not self._commit_together(batch):
-            for pending in batch:
-                if pending.error is None:
-                    self._commit_together([pending])
+                if not pending.committed:
+                    pending.error = pending.error or error
+        self._announce(batch)
+
+    def _commit_all(self, batch: list[Pending]) -> None:
+        if self._commit_together(batch):
+            return
+        if all(pending.error is None for pending in batch) and self._commit_together(
+            batch, guarded=True
+        ):
+            return
+        for pending in batch:
+            if pending.error is None:
+                self._commit_together([pending])
+
+    def _announce(self, batch: list[Pending]) -> None:
+        """Tell the listeners, then the callers."""
         effects = Effects()
         for pending in batch:
             if pending.effects is not None and pending.error is None:
@@ -256,43 +285,53 @@ class SqliteLedger:
         for pending in batch:
             _without_fail(pending.settle)
 
-    def _commit_together(self, batch: list[_Pending]) -> bool:
-        """Run and commit; False where the transaction was lost under somebody's error.
+    def _commit_together(self, batch: list[Pending], *, guarded: bool = False) -> bool:
+        """Run and commit; False where all of it was undone and has to be run again.
 
-        Then the offender has its error, and the others have to run again, each alone.
+        Unguarded, anybody's error undoes it: a savepoint a transaction costs a third of the
+        transaction itself. Guarded, an error undoes its own transaction alone, unless SQLite
+        has given up the whole; then the offender has its error, and the others have none.
         """
         connection = self._connection
         if not self._begin(batch):
             return True
-        alone = len(batch) == 1
         for pending in batch:
-            if not alone:
+            if guarded:
                 connection.execute("SAVEPOINT work")
-            tx = SqliteTx(connection)
             try:
+                tx = SqliteTx(connection)
                 pending.result = pending.work(tx)
                 pending.effects = tx.effects
             except Exception as error:  # noqa: BLE001 - it is the caller's, who gets it
                 pending.error = _translated(error)
                 if not connection.in_transaction:
                     return False
-                connection.execute("ROLLBACK" if alone else "ROLLBACK TO work")
-            if alone and pending.error is not None:
-                return True
-            if not alone:
+                if not guarded:
+                    connection.execute("ROLLBACK")
+                    if len(batch) > 1:
+                        pending.error = None
+                    return len(batch) == 1
+                connection.execute("ROLLBACK TO work")
+            if guarded:
                 connection.execute("RELEASE work")
-        failpoint("commit.before")
-        try:
-            connection.execute("COMMIT")
-        except apsw.Error as error:
-            self._commit_failed(batch, error)
-            return True
-        failpoint("commit.after")
-        self._batches += 1
-        self._transactions += len(batch)
+        self._commit(batch)
         return True
 
-    def _begin(self, batch: list[_Pending]) -> bool:
+    def _commit(self, batch: list[Pending]) -> None:
+        failpoint("commit.before")
+        try:
+            self._connection.execute("COMMIT")
+        except apsw.Error as error:
+            self._commit_failed(batch, error)
+            return
+        failpoint("commit.after")
+        for pending in batch:
+            pending.committed = pending.error is None
+        self._batches += 1
+        self._transactions += len(batch)
+        self._largest = max(self._largest, len(batch))
+
+    def _begin(self, batch: list[Pending]) -> bool:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except apsw.Error as error:
@@ -302,7 +341,7 @@ class SqliteLedger:
             return False
         return True
 
-    def _commit_failed(self, batch: list[_Pending], error: apsw.Error) -> None:
+    def _commit_failed(self, batch: list[Pending], error: apsw.Error) -> None:
         failure = _translated(error)
         if not isinstance(failure, LedgerFull | LedgerBusy):
             failure = self._broken = LedgerBroken(f"a commit's fate is unknown: {error}")

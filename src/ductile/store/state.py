@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -19,15 +20,20 @@ def updated(tx: Tx, settlement: Settlement) -> str | None:
     Holds the plugin's row until the transaction ends, so that two jobs of one plugin merge
     one after the other.
     """
-    updates = dict(settlement.state_updates or {})
     tx.run("ensure_state", plugin=settlement.plugin, now=to_text(settlement.at))
     row = tx.one("state_for_update", plugin=settlement.plugin)
-    current: dict[str, Any] = orjson.loads(row[0]) if row else {}
+    return merged(orjson.loads(row[0]) if row else {}, settlement)
+
+
+def merged(current: Mapping[str, Any], settlement: Settlement) -> str | None:
+    """`current` after this settlement, as JSON text; None where it is too large."""
+    updates = dict(settlement.state_updates or {})
+    after = dict(current)
     if settlement.fact_type is None:
-        current.update(updates)
+        after.update(updates)
     elif settlement.mirror_fact:
-        current = updates
-    text = orjson.dumps(current)
+        after = updates
+    text = orjson.dumps(after)
     fact = orjson.dumps(updates)
     return None if max(len(text), len(fact)) > LARGEST_STATE else text.decode()
 

@@ -86,6 +86,7 @@ CREATE TABLE relay_deliveries (
   owner             @key@
 );
 CREATE INDEX relay_deliveries_due ON relay_deliveries (instance, status, next_retry_at);
+CREATE INDEX relay_deliveries_status ON relay_deliveries (status, last_attempted_at);
 CREATE INDEX relay_deliveries_owner ON relay_deliveries (owner) WHERE owner IS NOT NULL;
 
 -- Events that another gateway has relayed to us, by its own id: each is taken in once.

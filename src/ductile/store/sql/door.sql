@@ -68,9 +68,6 @@ DELETE FROM webhook_receipts WHERE (endpoint, delivery_id) IN (
   SELECT endpoint, delivery_id FROM webhook_receipts
   WHERE created_at < :before ORDER BY created_at LIMIT :limit);
 
--- name: last_notice
-SELECT coalesce(max(id), 0) FROM notices;
-
 -- name: queue_by_plugin
 -- What waits and runs, and since when the first of it waits.
 SELECT plugin, status, count(*) AS jobs, min(created_at) AS oldest FROM job_queue

@@ -1,11 +1,3 @@
--- name: insert_notice
-INSERT INTO notices (topic, type, job_id, plugin, payload, created_at)
-VALUES (:topic, :type, :job_id, :plugin, :payload, :now)
-RETURNING id;
-
--- name: notices_after
-SELECT id, topic, type, job_id, payload, created_at FROM notices WHERE id > :after ORDER BY id LIMIT :limit;
-
 -- name: insert_boot
 INSERT INTO boots (id, pid, version, started_at) VALUES (:id, :pid, :version, :now);
 

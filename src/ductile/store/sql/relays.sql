@@ -4,40 +4,62 @@ INSERT INTO relay_deliveries
 VALUES (:id, :instance, :job_id, :event_id, :event_type, :body, 'pending', :now, :now);
 
 -- name: due_relays
--- The oldest first; what some boot sends now is not due.
-SELECT id, event_type, body, attempt_count FROM relay_deliveries
-WHERE instance = :instance AND status IN ('pending', 'failed') AND next_retry_at <= :now
-  AND owner IS NULL
-ORDER BY next_retry_at, id LIMIT :limit @skip_locked@;
+-- The oldest due, as many as may be sent: the first few of each status, merged. What some
+-- boot sends now is not due.
+SELECT id, job_id, event_id, event_type, body, attempt_count, last_attempted_at
+FROM relay_deliveries
+WHERE id IN (
+  SELECT id FROM (
+    SELECT * FROM (SELECT id, next_retry_at FROM relay_deliveries
+                   WHERE instance = :instance AND status = 'pending' AND next_retry_at <= :now
+                     AND owner IS NULL
+                   ORDER BY next_retry_at, id LIMIT :limit) AS pending
+    UNION ALL
+    SELECT * FROM (SELECT id, next_retry_at FROM relay_deliveries
+                   WHERE instance = :instance AND status = 'failed' AND next_retry_at <= :now
+                     AND owner IS NULL
+                   ORDER BY next_retry_at, id LIMIT :limit) AS failed) AS due
+  ORDER BY next_retry_at, id LIMIT :limit)
+ORDER BY next_retry_at, id;
 
 -- name: relays_in_flight
 SELECT count(*) FROM relay_deliveries WHERE owner IS NOT NULL AND instance = :instance;
 
 -- name: next_relay
-SELECT min(next_retry_at) FROM relay_deliveries
-WHERE instance = :instance AND status IN ('pending', 'failed') AND owner IS NULL;
+-- When the next one is due, sought in the index's own order for each status.
+SELECT min(next_retry_at) FROM (
+  SELECT * FROM (SELECT next_retry_at FROM relay_deliveries
+                 WHERE instance = :instance AND status = 'pending' AND next_retry_at IS NOT NULL
+                   AND owner IS NULL
+                 ORDER BY next_retry_at LIMIT 1) AS pending
+  UNION ALL
+  SELECT * FROM (SELECT next_retry_at FROM relay_deliveries
+                 WHERE instance = :instance AND status = 'failed' AND next_retry_at IS NOT NULL
+                   AND owner IS NULL
+                 ORDER BY next_retry_at LIMIT 1) AS failed) AS first;
 
 -- name: take_relay
 UPDATE relay_deliveries SET owner = :owner, last_attempted_at = :now
-WHERE id = :id AND owner IS NULL;
+WHERE id = :id AND owner IS NULL AND status IN ('pending', 'failed');
 
 -- name: settle_relay
--- Only by the boot that sent it.
+-- Only by the boot that sent it, and only the claim by which it did.
 UPDATE relay_deliveries
 SET status = :status, attempt_count = :attempt_count, next_retry_at = :next_retry_at,
     error_detail = :error, owner = NULL
-WHERE id = :id AND owner = :owner;
+WHERE id = :id AND owner = :owner AND last_attempted_at = :claimed_at;
 
--- name: relay_attempts
-SELECT attempt_count, instance, event_type, event_id, job_id
-FROM relay_deliveries WHERE id = :id AND owner = :owner;
+-- name: return_relay
+UPDATE relay_deliveries SET owner = NULL, last_attempted_at = :tried_at
+WHERE id = :id AND owner = :owner AND last_attempted_at = :claimed_at;
 
--- name: relay_owners
-SELECT DISTINCT owner FROM relay_deliveries WHERE owner IS NOT NULL;
+-- name: relays_under_way
+SELECT owner, id FROM relay_deliveries WHERE owner IS NOT NULL ORDER BY id;
 
 -- name: release_relays
 -- Whether it arrived is not known: it is due again, under the same event id.
-UPDATE relay_deliveries SET owner = NULL WHERE owner = :owner;
+UPDATE relay_deliveries SET owner = NULL
+WHERE owner = :owner AND (CAST(:id AS TEXT) IS NULL OR id = :id);
 
 -- name: relays
 SELECT id, instance, job_id, event_id, event_type, status, attempt_count, last_attempted_at,
@@ -47,21 +69,29 @@ WHERE (CAST(:status AS TEXT) IS NULL OR status = :status)
   AND (CAST(:instance AS TEXT) IS NULL OR instance = :instance)
 ORDER BY id DESC LIMIT :limit;
 
--- name: retry_relay
-UPDATE relay_deliveries SET status = 'pending', attempt_count = 0, next_retry_at = :now
-WHERE id = :id AND status IN ('failed', 'dead');
+-- name: relay
+SELECT id, instance, job_id, event_id, event_type, status, owner
+FROM relay_deliveries WHERE id = :id;
 
 -- name: dead_relays
-SELECT id FROM relay_deliveries WHERE status = 'dead' ORDER BY id LIMIT :limit;
+SELECT id, instance, job_id, event_id, event_type FROM relay_deliveries
+WHERE status = 'dead' ORDER BY last_attempted_at, id LIMIT :limit;
+
+-- name: retry_relay
+-- With all its attempts again; not while it is being sent.
+UPDATE relay_deliveries SET status = 'pending', attempt_count = 0, next_retry_at = :now
+WHERE id = :id AND status IN ('failed', 'dead') AND owner IS NULL;
 
 -- name: count_relays
-SELECT instance, status, count(*) AS relays FROM relay_deliveries
-WHERE status <> 'delivered' GROUP BY instance, status;
+-- What waits and what was given up, and since when: delivered ones are not counted.
+SELECT instance, status, count(*) AS relays, min(created_at) AS since FROM relay_deliveries
+WHERE status IN ('pending', 'failed', 'dead') GROUP BY instance, status;
 
 -- name: prune_relays
+-- Delivered ones alone, the oldest of them. A dead one stays until an operator sees it.
 DELETE FROM relay_deliveries WHERE id IN (
-  SELECT id FROM relay_deliveries WHERE status = 'delivered' AND created_at < :before
-  ORDER BY id LIMIT :limit);
+  SELECT id FROM relay_deliveries WHERE status = 'delivered' AND last_attempted_at < :before
+  ORDER BY last_attempted_at LIMIT :limit);
 
 -- name: insert_relay_signature
 -- No row means that these very bytes were let in before.

@@ -42,6 +42,11 @@ FROM plugin_facts WHERE plugin_name = :plugin;
 SELECT id, seq, plugin_name, fact_type, job_id, command, fact_json, created_at
 FROM plugin_facts WHERE plugin_name = :plugin ORDER BY seq DESC LIMIT :limit;
 
+-- name: facts_of_type
+SELECT id, seq, plugin_name, fact_type, job_id, command, fact_json, created_at
+FROM plugin_facts WHERE plugin_name = :plugin AND fact_type = :fact_type
+ORDER BY seq DESC LIMIT :limit;
+
 -- name: record_init
 INSERT INTO plugin_inits (plugin, init_key, job_id, created_at)
 VALUES (:plugin, :init_key, :job_id, :now)

@@ -1,0 +1,49 @@
+"""What each agent can do, as it said itself. The ledger is the map: all nodes see one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from ductile.clock import Clock
+from ductile.model import Json
+from ductile.store import agents
+from ductile.store.ledger import Ledger, Tx
+
+
+class CapabilityMap:
+    """Every change is posted on `gateway:capabilities` in the transaction that makes it."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, redact: Callable[[Json], Json]) -> None:
+        self._ledger, self._clock, self._redact = ledger, clock, redact
+
+    def register_agent(self, agent_id: str, capabilities: Mapping[str, Json]) -> bool:
+        """Whether it is news. What an agent can do is a sign that it lives."""
+        now = self._clock.now()
+
+        def work(tx: Tx) -> bool:
+            agents.sign(tx, agent_id, None, now, now)
+            return agents.register(tx, agent_id, capabilities, self._redact(capabilities), now)
+
+        return self._ledger.write(work)
+
+    def remove_agent(self, agent_id: str) -> bool:
+        """Whether it was there."""
+        now = self._clock.now()
+        return self._ledger.write(lambda tx: agents.remove(tx, agent_id, now))
+
+    def get_agent(self, agent_id: str) -> dict[str, Any] | None:
+        """Its row with `capabilities`; None where none are known."""
+        found = self._ledger.read(lambda tx: agents.find(tx, agent_id))
+        return None if found is None or found["capabilities"] is None else found
+
+    def list_agents(self) -> list[dict[str, Any]]:
+        """All of them, by id."""
+        found: list[dict[str, Any]] = []
+        while True:
+            after = found[-1]["agent_id"] if found else ""
+            page = self._ledger.read(partial(agents.capable, after=after))
+            found += page
+            if len(page) < agents.AT_ONCE:
+                return found

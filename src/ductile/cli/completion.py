@@ -1,0 +1,93 @@
+"""`ductile completion`: what a shell needs to complete our commands, and names it may offer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
+
+from ductile.cli import output
+from ductile.cli.action import Call, read
+
+if TYPE_CHECKING:
+    from ductile.config import Settings
+
+SHELLS = click.Choice(["bash", "zsh", "fish"])
+WHERE = {
+    "bash": '~/.bashrc:  eval "$({program} completion bash)"',
+    "zsh": '~/.zshrc:  eval "$({program} completion zsh)"',
+    "fish": "~/.config/fish/completions/{program}.fish:  {program} completion fish | source",
+}
+
+
+@read("completion")
+@click.argument("shell", type=SHELLS)
+@click.pass_context
+def completion(ctx: click.Context, call: Call, shell: str) -> None:
+    """A script that makes a shell complete our commands."""
+    program = Path(ctx.find_root().info_name or "ductile").name
+    found = get_completion_class(shell)
+    assert found is not None
+    variable = f"_{program}_COMPLETE".replace("-", "_").upper()
+    # Its own `source` would start a bash to ask for its version.
+    script = ShellComplete.source(found(ctx.find_root().command, {}, program, variable))
+    call.note(f"put this into {WHERE[shell].format(program=program)}")
+    call.show({"shell": shell, "script": script}, lambda shown: output.line(shown["script"]))
+
+
+def suggestions(kind: str, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+    """Names of the configuration that is meant; none where it cannot be read."""
+    from ductile.errors import DuctileError
+
+    config = ctx.params.get("config") or ctx.find_root().params.get("config")
+    try:
+        names = _settings(config, incomplete) if kind == "setting" else _named(kind, config)
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    except (DuctileError, OSError, ValueError):
+        return []
+
+
+def _named(kind: str, config: Path | None) -> Iterable[str]:
+    from ductile.config import load
+
+    settings = load(config, environ=os.environ, seal=False).settings
+    if kind == "pipeline":
+        return [pipeline.name for pipeline in settings.pipelines]
+    if kind == "schedule":
+        return [
+            f"{name}/{entry.id}"
+            for name, plugin in settings.plugins.items()
+            for entry in plugin.schedules
+        ]
+    return sorted({*settings.plugins, *_in_roots(settings)})
+
+
+def _in_roots(settings: Settings) -> Iterator[str]:
+    """By the names of their directories, which is cheap, and nearly always right."""
+    from ductile.config import bundled
+
+    for root in settings.plugin_roots:
+        if root != bundled.directory() and root.is_dir():
+            yield from (entry.parent.name for entry in root.glob("*/manifest.yaml"))
+
+
+def _settings(config: Path | None, incomplete: str) -> Iterator[str]:
+    """The keys that may follow: those that are written, and those that the schema knows."""
+    from ductile.config import find
+    from ductile.config.edit import Draft
+    from ductile.config.paths import ENTITIES, at, resolve
+    from ductile.config.problems import known_keys
+
+    document = Draft(find(config, os.environ)).document
+    above, dot, _ = incomplete.rpartition(".")
+    path = resolve(above, document) if above else ()
+    written = at(document, path)
+    keys = known_keys(path) | (set(written) if isinstance(written, dict) else set())
+    for key in sorted(keys):
+        yield f"{above}{dot}{key}"
+    for kind in () if above else ENTITIES:
+        yield f"{kind}:"

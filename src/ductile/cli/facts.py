@@ -1,0 +1,42 @@
+"""`ductile system plugin-facts`: what a plugin has observed."""
+
+from __future__ import annotations
+
+import click
+
+from ductile.cli import output
+from ductile.cli.action import Call
+from ductile.cli.client import Json, path_to
+from ductile.cli.options import LIMIT, PLUGIN
+from ductile.cli.system import system
+
+
+@system.read("plugin-facts")
+@click.argument("name", metavar="PLUGIN", type=PLUGIN)
+@click.option("--fact-type", metavar="TYPE", help="Only facts of this type.")
+@click.option("--limit", type=LIMIT, default=50, show_default=True)
+def plugin_facts(call: Call, name: str, fact_type: str | None, limit: int) -> None:
+    """Show the facts that a plugin has recorded, the newest first, and its state."""
+    with call.site.reading() as door:
+        path = path_to("system", "plugin-facts", name)
+        page = door.get(path, fact_type=fact_type, limit=limit)
+    call.show(page, _show)
+
+
+def _show(page: Json) -> None:
+    output.table(
+        ("seq", "recorded", "type", "command", "job", "fact"),
+        (
+            (
+                fact["seq"],
+                output.when(fact["created_at"]),
+                fact["fact_type"],
+                fact["command"],
+                fact["job_id"],
+                output.value(fact["fact_json"]),
+            )
+            for fact in page["facts"]
+        ),
+        empty=f"plugin {page['plugin']} has recorded no facts (see fact_outputs in its manifest)",
+    )
+    output.section("state", output.value(page["state"]))

@@ -1,0 +1,97 @@
+"""The reference of the commands, in Markdown, out of the tree of commands itself.
+
+`python -m ductile.cli.reference` prints it; `make docs` writes it where readers find it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from ductile.cli.root import NOUNS, SHORT, root
+
+EVERYWHERE = frozenset({"config", "verbose", "as_json", "dry_run", "api_url", "api_key"})
+_INTRODUCTION = """\
+# Commands
+
+`ductile NOUN ACTION`. Made from the commands themselves; `--help` says the same.
+
+Every command takes `--config PATH` (the `config.yaml` or its directory; by default
+`$DUCTILE_CONFIG_DIR`, `~/.config/ductile`, `/etc/ductile`), `-v` (say on stderr what is done),
+`--json` (answer in JSON, errors too), and `--api-url` with `--api-key` (ask a gateway elsewhere).
+Those marked *writes* take `--dry-run` as well: it says what would be done, and changes nothing.
+
+Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 78 wrong configuration, 130 interrupted.
+With `--json` an error is `{"error": ..., "code": ...}`.
+"""
+
+
+def markdown() -> str:
+    """The whole page."""
+    return "\n".join([_INTRODUCTION, *_shorts(), *_nouns()])
+
+
+def _shorts() -> Iterator[str]:
+    yield "## Short forms\n"
+    yield "| short | means |\n| --- | --- |"
+    for name, (_, meaning) in SHORT.items():
+        yield f"| `ductile {name}` | `ductile {meaning}` |"
+    yield ""
+
+
+def _nouns() -> Iterator[str]:
+    top = click.Context(root, info_name="ductile")
+    for name, (_, line) in NOUNS.items():
+        command = root.get_command(top, name)
+        assert command is not None
+        yield f"## `{name}`\n\n{line}\n"
+        yield from _described(command, click.Context(command, info_name=name, parent=top))
+
+
+def _described(command: click.Command, context: click.Context) -> Iterator[str]:
+    if not isinstance(command, click.Group):
+        yield _command(command, context)
+        return
+    for name in command.list_commands(context):
+        inner = command.get_command(context, name)
+        assert inner is not None
+        yield from _described(inner, click.Context(inner, info_name=name, parent=context))
+
+
+def _command(command: click.Command, context: click.Context) -> str:
+    usage = " ".join([context.command_path, *_arguments(command)])
+    writes = " *writes*" if any(p.name == "dry_run" for p in command.params) else ""
+    lines = [f"### `{usage}`{writes}", "", _paragraphs(command.help or "")]
+    options = [_option(p) for p in command.params if isinstance(p, click.Option)]
+    shown = [option for option in options if option]
+    if shown:
+        lines += ["", *shown]
+    return "\n".join([*lines, ""])
+
+
+def _arguments(command: click.Command) -> Iterator[str]:
+    for param in command.params:
+        if isinstance(param, click.Argument):
+            name = param.metavar or (param.name or "").upper()
+            yield name if param.required or name.startswith("[") else f"[{name}]"
+
+
+def _option(option: click.Option) -> str | None:
+    if option.name in EVERYWHERE or option.hidden:
+        return None
+    names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
+    value = "" if option.is_flag else f" {option.metavar or option.type.name.upper()}"
+    if isinstance(option.type, click.Choice):
+        value = f" {'|'.join(map(str, option.type.choices))}"
+    return f"- {names}{value}: {option.help or 'how many.'}"
+
+
+def _paragraphs(text: str) -> str:
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n")).strip()
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(markdown())

@@ -1,0 +1,132 @@
+"""The reference of the configuration, in Markdown, out of the same schema that editors use.
+
+`python -m ductile.config.reference` prints it; `make docs` writes it where readers find it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from ductile.config.schema import Schema, json_schema
+
+TITLES = {
+    "service": "ServiceSettings",
+    "state": "StateSettings",
+    "plugins.<name>": "PluginSettings",
+    "plugins.<name>.retry": "RetrySettings",
+    "plugins.<name>.circuit_breaker": "BreakerSettings",
+    "plugins.<name>.schedules[]": "ScheduleSettings",
+    "routes[]": "RouteSettings",
+    "pipelines[]": "PipelineSettings",
+    "pipelines[].steps[]": "StepSettings",
+    "pipelines[].steps[].relay": "RelaySettings",
+    "api": "ApiSettings",
+    "api.auth": "AuthSettings",
+    "api.auth.tokens[]": "ApiTokenSettings",
+    "webhooks": "WebhooksSettings",
+    "webhooks.endpoints[]": "EndpointSettings",
+    "tokens[]": "TokenSettings",
+    "instances[]": "InstanceSettings",
+    "remote_ingress": "RemoteIngressSettings",
+    "remote_ingress.peers[]": "PeerSettings",
+    "remote_ingress.peers[].baggage": "PeerBaggageSettings",
+    "gateway": "GatewaySettings",
+}
+"""Where each section stands in a file, in the order of the page."""
+_PATTERNS = {"(ms|s|m|h|d|w)": "duration", "[KMGTkmgt]": "size", "\\d\\d?:\\d\\d": "time of day"}
+_WORDS = {
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "`true`, `false`",
+    "object": "map",
+    "array": "list",
+}
+_INTRODUCTION = """\
+# Configuration reference
+
+Every key, what it takes, and what holds where it is absent. Made from the models that the
+gateway itself reads the files with: `ductile config schema` prints the same as JSON Schema for
+your editor.
+
+A duration is `500ms`, `30s`, `5m`, `2h`, `30d`, `1w`, or several of them (`1h30m`); a size is
+`64KB`, `1MB` (K is 1024). `${NAME}` and `${NAME:-default}` stand for variables of the
+environment, in any value. Relative paths are seen from the directory of `config.yaml`.
+"""
+
+
+def markdown() -> str:
+    """The whole page."""
+    schema = json_schema("config")
+    parts = [_INTRODUCTION, _section("config.yaml", "", schema)]
+    parts += [_section(at, name, schema["$defs"][name]) for at, name in TITLES.items()]
+    return "\n".join(parts)
+
+
+def _section(at: str, name: str, schema: Schema) -> str:
+    lines = [f"## `{at}`", ""]
+    if name and schema.get("description"):
+        lines += [_said(schema["description"]), ""]
+    required = schema.get("required", ())
+    lines += ["| key | takes | default | |", "| --- | --- | --- | --- |"]
+    for key, value in schema["properties"].items():
+        default = "**required**" if key in required else _default(value)
+        cells = (f"`{key}`", _takes(value), default, _said(value.get("description", "")))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def _takes(value: Schema) -> str:
+    kinds = dict.fromkeys(_kinds(value))
+    return " or ".join(kinds) or "anything"
+
+
+def _kinds(value: Schema) -> Iterator[str]:
+    if "anyOf" in value:
+        for choice in value["anyOf"]:
+            yield from _kinds(choice)
+    elif "$ref" in value:
+        name = value["$ref"].rpartition("/")[2]
+        at = next((at for at, known in TITLES.items() if known == name), None)
+        if at is not None:
+            yield f"[`{at}`](#{_anchor(at)})"
+    elif "enum" in value:
+        yield ", ".join(f"`{word}`" for word in value["enum"])
+    elif "const" in value:
+        yield f"`{value['const']}`"
+    elif value.get("type") == "array":
+        yield f"list of {_takes(value.get('items', {}))}"
+    elif value.get("type") == "object":
+        inner = value.get("additionalProperties")
+        yield f"map to {_takes(inner)}" if isinstance(inner, dict) else "map"
+    elif "pattern" in value:
+        pattern = value["pattern"]
+        yield next((name for mark, name in _PATTERNS.items() if mark in pattern), "text")
+    else:
+        given = value.get("type", "null")
+        for kind in given if isinstance(given, list) else [given]:
+            if kind != "null":
+                yield _WORDS[kind]
+
+
+def _anchor(at: str) -> str:
+    return "".join(c for c in at.lower() if c.isalnum() or c in "_-")
+
+
+def _default(value: Schema) -> str:
+    default: Any = value.get("default")
+    if default is None or default in ([], {}):
+        return ""
+    return f"`{default if isinstance(default, str) else json.dumps(default)}`"
+
+
+def _said(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(markdown())

@@ -1,0 +1,46 @@
+"""From the ledger's threads to the loop: one wake-up for all the answers that have gathered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+from weakref import WeakKeyDictionary
+
+_boxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()
+
+
+class Mailbox:
+    """The answers that one loop waits for. `put` may be called in any thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._wake = loop.call_soon_threadsafe
+        self._letters: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
+        self._woken = False
+
+    @staticmethod
+    def here() -> Mailbox:
+        """That of the loop that runs in this thread."""
+        loop = asyncio.get_running_loop()
+        box = _boxes.get(loop)
+        if box is None:
+            box = _boxes[loop] = Mailbox(loop)
+        return box
+
+    def put(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+        self._letters.append((future, result, error))
+        if not self._woken:
+            self._woken = True
+            self._wake(self._open)
+
+    def _open(self) -> None:
+        # First: whatever is put from now on either is seen below or wakes us again.
+        self._woken = False
+        while self._letters:
+            future, result, error = self._letters.popleft()
+            if future.cancelled():
+                continue
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)

@@ -1,0 +1,135 @@
+"""Reminders of agents, for operators and for agents that ask by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ductile.clock import to_text
+from ductile.core import reminder
+from ductile.core.heartbeat import LONGEST_ID
+from ductile.core.reminder import (
+    LARGEST_PAYLOAD,
+    LONGEST_DELAY_MS,
+    NewReminder,
+    ScheduleError,
+    next_fire,
+)
+from ductile.core.values import Failure
+from ductile.errors import DuctileError, NotFound, UsageError
+from ductile.http.answers import JsonResponse, body_of, gateway_of, reading, writing
+from ductile.http.query import LARGEST_PAGE, whole
+from ductile.runtime.gateway import Gateway
+from ductile.store import reminders
+
+LARGEST_BODY = 2 * LARGEST_PAYLOAD
+WHY = {
+    ScheduleError.INVALID_AGENT: f"agent_id must be 1 to {LONGEST_ID} printable characters",
+    ScheduleError.INVALID_DELAY: f"delay_ms must be a whole number from 1 to {LONGEST_DELAY_MS}",
+    ScheduleError.INVALID_PAYLOAD: f"payload must be an object of at most {LARGEST_PAYLOAD} bytes",
+    ScheduleError.TOO_MANY: f"there are {reminders.MOST} reminders already",
+}
+
+
+class InvalidJson(DuctileError):
+    code = "invalid_json"
+    http_status = 400
+
+
+class ReminderRefused(DuctileError):
+    http_status = 422
+
+    def __init__(self, why: ScheduleError, text: str) -> None:
+        super().__init__(text)
+        self.code = why.value
+        if why is ScheduleError.TOO_MANY:
+            self.http_status = 409
+
+
+async def listing(request: Request) -> Response:
+    """`GET /gateway/cron`: reminders by id; `?agent_id=` those of one agent."""
+    gateway, limit = gateway_of(request), limit_of(request)
+    agent_id, after = request.query_params.get("agent_id"), whole(request, "after")
+    rows = await reading(
+        gateway, lambda tx: reminders.listing(tx, agent_id=agent_id, after=after, limit=limit)
+    )
+    cursor = rows[-1]["id"] if len(rows) == limit else None
+    return JsonResponse({"reminders": [shown(gateway, row) for row in rows], "cursor": cursor})
+
+
+def shown(gateway: Gateway, row: dict[str, Any]) -> dict[str, Any]:
+    """A reminder without secrets."""
+    return {**row, "payload": gateway.blueprint.redactor.document(row["payload"])}
+
+
+async def remind(request: Request) -> Response:
+    """`POST /gateway/cron` `{agent_id, delay_ms | schedule, payload?}`: keep a reminder."""
+    gateway, body = gateway_of(request), await _object(request)
+    new = _asked(body, gateway.clock.now())
+    answer = {
+        "agent_id": new.agent_id,
+        "schedule": new.schedule,
+        "next_fire_at": to_text(new.next_fire_at),
+        "is_one_time": new.schedule is None,
+        "payload": orjson.loads(new.payload),
+    }
+    if body.get("dry_run"):
+        return JsonResponse({**shown(gateway, answer), "dry_run": True})
+    kept = await asyncio.to_thread(gateway.agents.cron.schedule, new)
+    if isinstance(kept, ScheduleError):
+        raise ReminderRefused(kept, WHY[kept])
+    return JsonResponse({"id": kept.id, **shown(gateway, answer)}, 201)
+
+
+async def forget(request: Request) -> Response:
+    """`POST /gateway/cron/{reminder_id}/forget`: it fires no more."""
+    gateway, text = gateway_of(request), request.path_params["reminder_id"]
+    body = await _object(request)
+    id = int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
+    if body.get("dry_run"):
+        found = await reading(gateway, lambda tx: reminders.find(tx, id))
+    else:
+        found = await writing(gateway, lambda tx: reminders.forget(tx, id))
+    if found is None:
+        raise NotFound(f"there is no reminder {text!r}")
+    dry = {"dry_run": True} if body.get("dry_run") else {}
+    return JsonResponse({**shown(gateway, found), **dry})
+
+
+async def _object(request: Request) -> dict[str, Any]:
+    raw = await body_of(request, LARGEST_BODY)
+    try:
+        document = orjson.loads(raw) if raw else {}
+    except orjson.JSONDecodeError as error:
+        raise InvalidJson(f"the body is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise UsageError("the body must be a JSON object")
+    return document
+
+
+def _asked(body: dict[str, Any], now: datetime) -> NewReminder:
+    agent_id, payload = body.get("agent_id"), body.get("payload")
+    payload = {} if payload is None else payload
+    schedule, delay = body.get("schedule"), body.get("delay_ms")
+    if (schedule is None) is (delay is None):
+        raise UsageError("give either delay_ms or schedule")
+    if schedule is None:
+        new = reminder.once(agent_id, delay, payload, now)
+    else:
+        first = next_fire(schedule, now)
+        if isinstance(first, Failure):
+            raise ReminderRefused(ScheduleError.INVALID_SCHEDULE, first.reason)
+        new = reminder.recurring(agent_id, schedule, payload, now)
+    if isinstance(new, ScheduleError):
+        raise ReminderRefused(new, WHY[new])
+    return new
+
+
+def limit_of(request: Request) -> int:
+    """How many rows a page may have; without a word as many as it can."""
+    return whole(request, "limit", LARGEST_PAGE, least=1, most=LARGEST_PAGE)

@@ -1,0 +1,130 @@
+"""One attempt of one job: from its claim to what a slot can run, from the outcome to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import orjson
+
+from ductile.clock import Clock, Entropy
+from ductile.core.entering import (
+    RelayMessage,
+    Switched,
+    entered_dedupe_key,
+    entered_payload,
+    judge_switch,
+    prepare_relay,
+)
+from ductile.core.judge import judge, prepare_failed, relay, switch
+from ductile.core.node import Node, NodeKind
+from ductile.core.prepare import Entered, Unrunnable, prepare
+from ductile.log import logger
+from ductile.model import Cancellation, Ending, Json, Launch, Outcome, Settlement
+from ductile.runtime.blueprint import Blueprint
+from ductile.store.claim import Claimed
+
+
+class Surroundings(Protocol):
+    clock: Clock
+    entropy: Entropy
+
+    @property
+    def blueprint(self) -> Blueprint: ...
+
+
+class Attempt:
+    """Keeps to the blueprint that it began under."""
+
+    __slots__ = ("_blueprint", "_claimed", "_entered", "_house", "cancelled", "job", "rules")
+
+    def __init__(self, house: Surroundings, claimed: Claimed) -> None:
+        self._house, self._claimed = house, claimed
+        self._blueprint = house.blueprint
+        self._entered: Entered | None = None
+        self.job = claimed.job
+        self.rules = self._blueprint.rules(self.job.plugin, self.job.command)
+        self.cancelled: Cancellation | None = None
+
+    @property
+    def needs_files(self) -> bool:
+        """Whether `prepare` will copy files, which may take its time."""
+        return self._blueprint.workspaces.wants(self.job)
+
+    def prepare(self) -> Launch | Settlement:
+        """What a slot is to run, or the end of a job that needs or finds none."""
+        house, job, blueprint = self._house, self.job, self._blueprint
+        now = house.clock.now()
+        if job.flaw is not None:
+            return prepare_failed(job, job.flaw, self.rules, now)
+        node = blueprint.chart.router.node(job.pipeline, job.step_path) if job.pipeline else None
+        if job.pipeline and node is None:
+            reason = f"step {job.step_path} is gone from pipeline {job.pipeline}"
+            return prepare_failed(job, reason, self.rules, now)
+        context = orjson.loads(self._claimed.context)
+        if node is not None and node.kind is NodeKind.SWITCH:
+            return self._switch(node, context)
+        if node is not None and node.kind is NodeKind.RELAY:
+            return self._relay(node, context)
+        plan = blueprint.plans.get(job.plugin)
+        if plan is None:
+            return prepare_failed(job, f"plugin {job.plugin} is not loaded", self.rules, now)
+        try:
+            workspace = blueprint.workspaces.provide(job)
+        except OSError as error:
+            return prepare_failed(job, f"no workspace: {error}", self.rules, now)
+        ready = prepare(job, self._claimed.state, context, plan, node, now, workspace)
+        if isinstance(ready, Unrunnable):
+            return prepare_failed(job, ready.reason, self.rules, now)
+        self._entered = ready.entered
+        return ready.launch
+
+    def _switch(self, node: Node, context: Mapping[str, Json]) -> Settlement:
+        house, job, blueprint = self._house, self.job, self._blueprint
+        guarded = blueprint.plans.get(node.config_of or "")
+        config = orjson.loads(guarded.config) if guarded else {}
+        payload = entered_payload(job.command, job.payload)
+        judged = judge_switch(node, payload, context, config)
+        blueprint.workspaces.provide(job)
+        accumulated = judged.accumulated if isinstance(judged, Switched) else None
+        entered = Entered(payload, accumulated, context)
+        return switch(job, judged, entered, self.rules, house.clock.now(), house.entropy.uuid())
+
+    def _relay(self, node: Node, context: Mapping[str, Json]) -> Settlement:
+        house, job, blueprint = self._house, self.job, self._blueprint
+        payload = entered_payload(job.command, job.payload)
+        message = prepare_relay(node, payload, entered_dedupe_key(job.payload), context)
+        blueprint.workspaces.provide(job)
+        accumulated = message.accumulated if isinstance(message, RelayMessage) else None
+        entered = Entered(payload, accumulated, context)
+        us, now = blueprint.settings.service.name, house.clock.now()
+        return relay(job, message, entered, self.rules, now, house.entropy.uuid(), us)
+
+    def judge(self, outcome: Outcome) -> Settlement:
+        if outcome.stderr_truncated:
+            log = logger("worker")
+            log.warning("stderr was truncated", plugin=self.job.plugin, job_id=self.job.id)
+        house = self._house
+        return judge(
+            self.job,
+            outcome,
+            self.rules,
+            house.clock.now(),
+            house.entropy.uniform(),
+            self.cancelled,
+            self._entered,
+            house.entropy.uuid(),
+        )
+
+    def stopped(self) -> Settlement:
+        """Given back before it ran."""
+        self.cancelled = Cancellation.STOP
+        return self.judge(Outcome(Ending.CANCELLED))
+
+    def failed(self, error: Exception) -> Settlement:
+        """Even a bug of ours ends in a settlement: no job is left running."""
+        job, house = self.job, self._house
+        log = logger("worker")
+        log.crash("an attempt failed", error, plugin=job.plugin, job_id=job.id)
+        lost = Outcome(Ending.LOST, reason=f"internal error: {error}")
+        return judge(job, lost, self.rules, house.clock.now(), house.entropy.uniform())

@@ -1,0 +1,36 @@
+"""What the log says of the end of an attempt."""
+
+from __future__ import annotations
+
+from ductile.log import Logger
+from ductile.model import JobStatus, Settlement
+
+STDERR_LOGGED = 4096
+"""The whole of it stands in `job_log`."""
+
+
+def tell(log: Logger, settlement: Settlement) -> None:
+    level, message = _described(settlement)
+    about = {"plugin": settlement.plugin, "job_id": settlement.job_id}
+    log.log(
+        level,
+        message,
+        **about,
+        command=settlement.command,
+        attempt=settlement.attempt,
+        duration_ms=round(settlement.duration * 1000, 1),
+        error=settlement.error,
+    )
+    if settlement.stderr:
+        log.warning("stderr", **about, stderr=settlement.stderr[:STDERR_LOGGED])
+
+
+def _described(settlement: Settlement) -> tuple[str, str]:
+    """The log level and the text."""
+    if settlement.status is JobStatus.SUCCEEDED:
+        return "info", "job succeeded"
+    if settlement.status is JobStatus.QUEUED and not settlement.counted:
+        return "info", "job released"
+    if settlement.status is JobStatus.QUEUED:
+        return "warn", f"attempt {settlement.path[0]}, to be retried"
+    return "error", f"job {settlement.status}"

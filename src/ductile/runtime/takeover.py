@@ -1,0 +1,91 @@
+"""`system import`: what plugins remember in the Go program's ledger moves into ours."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from ductile.config import Settings
+from ductile.errors import Refused
+from ductile.runtime.lock import InstanceLock
+from ductile.runtime.restore import restore
+from ductile.store import backup, foreign
+from ductile.store.foreign import Memory, Taken
+from ductile.store.open import open_ledger
+from ductile.store.sqlite import SqliteLedger
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    source: str
+    states: list[str]
+    kept: list[str]
+    """Plugins that remember something here already: theirs stays as it is."""
+    facts: int
+    unfinished: int
+    notes: list[str]
+    moved_to: str | None
+    """Where the other ledger is now, if it stood in the place of ours."""
+
+
+def import_memory(
+    settings: Settings, source: Path | None, *, now: datetime, dry: bool = False
+) -> Imported:
+    """Take over states and facts; `Locked` while a gateway runs.
+
+    Without a `source` the ledger is meant that stands where ours is to be: ours is made
+    beside it, whole, before it takes its place.
+    """
+    own = settings.state.path
+    in_place = own is not None and foreign.is_foreign(own)
+    if source is None:
+        if own is None or not in_place:
+            raise Refused("no other program's ledger stands in the place of ours; name its file")
+        source = own
+    memory = foreign.read(source)
+    moved = None
+    if dry:
+        taken = Taken(sorted(memory.states), [], len(memory.facts))
+    elif in_place:
+        taken, moved = _in_place(settings, memory, now)
+    else:
+        taken = _into(settings, memory, now)
+    return Imported(
+        str(source),
+        taken.states,
+        taken.kept,
+        taken.facts,
+        memory.unfinished,
+        memory.notes,
+        moved,
+    )
+
+
+def _into(settings: Settings, memory: Memory, now: datetime) -> Taken:
+    lock = InstanceLock(settings.state_dir)
+    lock.acquire()
+    try:
+        ledger = open_ledger(path=settings.state.path, url=settings.state.url)
+        try:
+            return ledger.write(partial(foreign.take_over, memory=memory, now=now))
+        finally:
+            ledger.close()
+    finally:
+        lock.release()
+
+
+def _in_place(settings: Settings, memory: Memory, now: datetime) -> tuple[Taken, str | None]:
+    """Make our ledger elsewhere, and have it take the place of the other one."""
+    with tempfile.TemporaryDirectory(prefix=".import-", dir=settings.state_dir) as folder:
+        path = Path(folder) / "ledger.db"
+        ledger = SqliteLedger(path)
+        ledger.start()
+        try:
+            taken = ledger.write(partial(foreign.take_over, memory=memory, now=now))
+        finally:
+            ledger.close()
+        backup.single_file(path)
+        return taken, restore(settings, path, now=now).kept

@@ -1,0 +1,211 @@
+"""`plugin test`: one plugin run as a gateway would run it, without one. Nothing is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from ductile.clock import Entropy
+from ductile.config import Loaded, Settings
+from ductile.config.locate import Places
+from ductile.config.nodes import Place
+from ductile.config.plugin import PluginSettings
+from ductile.core.advice import Advice, Expected, advise
+from ductile.core.intent import Routing
+from ductile.core.judge import judge
+from ductile.core.prepare import Ready, Unrunnable, prepare
+from ductile.core.protocol import ProtocolError, Response, read_response
+from ductile.core.redact import hide_secret_keys
+from ductile.errors import Refused, Severity
+from ductile.model import Ending, Job, JobStatus, Json, Outcome, Settlement, SubmittedBy
+from ductile.plugins.manifest import Command
+from ductile.runtime.blueprint import Blueprint
+from ductile.runtime.rehearse import goes_to, launched
+from ductile.store import state as states
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is to be run. `payload` is the job's: for `handle` the event's envelope, or payload."""
+
+    plugin: str
+    command: str
+    payload: Json
+    state: Mapping[str, Json]
+
+
+def unconfigured(directory: Path, name: str, config: Mapping[str, Json]) -> Loaded:
+    """A configuration for one plugin's directory and nothing else, by the defaults."""
+    root = directory.parent
+    settings = Settings.model_validate(
+        {"plugin_roots": [root], "plugins": {name: {"config": dict(config)}}},
+        context={"config_dir": root},
+    )
+    nowhere = Places({(): Place(str(directory), 1, 1)}, {})
+    return Loaded(directory, settings, (), {}, frozenset(), None, "", nowhere)
+
+
+def with_plugin(
+    loaded: Loaded, name: str, config: Mapping[str, Json] | None, root: Path | None = None
+) -> Loaded:
+    """A configuration with another config for a plugin and, first of all, another root."""
+    settings = loaded.settings
+    changes: Document = {}
+    if root is not None and root not in settings.plugin_roots:
+        changes["plugin_roots"] = (root, *settings.plugin_roots)
+    if config is not None:
+        own = settings.plugins.get(name) or PluginSettings()
+        changed = own.model_copy(update={"config": dict(config)})
+        changes["plugins"] = {**settings.plugins, name: changed}
+    return replace(loaded, settings=settings.model_copy(update=changes)) if changes else loaded
+
+
+def run(blueprint: Blueprint, trial: Trial, now: datetime, entropy: Entropy) -> Document:
+    """Prepare, run and judge one attempt; what came of it, redacted.
+
+    `Refused` where the plugin is not loaded or has no such command.
+    """
+    plan = blueprint.plans.get(trial.plugin)
+    if plan is None:
+        raise Refused(f"plugin {trial.plugin} is not loaded")
+    job = _job(trial, blueprint.retry_policy(trial.plugin).max_attempts, now, entropy.uuid())
+    known = orjson.dumps(dict(trial.state)).decode()
+    ready = prepare(job, known, {}, plan, None, now)
+    if isinstance(ready, Unrunnable):
+        raise Refused(ready.reason)
+    outcome = launched(ready)
+    rules = blueprint.rules(trial.plugin, trial.command)
+    chance, base_id = entropy.uniform(), entropy.uuid()
+    settlement = judge(job, outcome, rules, now, chance, None, ready.entered, base_id)
+    after = states.merged(trial.state, settlement) if settlement.state_updates else known
+    advice = [*_advice(blueprint, trial, plan.timeout(trial.command), outcome)]
+    if after is None:
+        assert settlement.otherwise is not None
+        settlement, after = settlement.otherwise, known
+        advice.insert(0, Advice(settlement.error or "", "keep the state small; store data outside"))
+    return _told(blueprint, trial, ready, outcome, settlement, after, advice)
+
+
+def _job(trial: Trial, attempts: int, now: datetime, id: str) -> Job:
+    return Job(
+        id=id,
+        plugin=trial.plugin,
+        command=trial.command,
+        payload=trial.payload,
+        status=JobStatus.RUNNING,
+        attempt=1,
+        max_attempts=attempts,
+        submitted_by=SubmittedBy.CLI.value,
+        dedupe_key=None,
+        created_at=now,
+        started_at=now,
+        completed_at=None,
+        next_retry_at=None,
+        last_error=None,
+        parent_job_id=None,
+        source_event_id=None,
+        owner=None,
+    )
+
+
+def _response(outcome: Outcome) -> Response | ProtocolError | None:
+    if outcome.ending not in (Ending.EXITED, Ending.LINGERED):
+        return None
+    return read_response(outcome.stdout, overflowed=outcome.stdout_overflowed)
+
+
+def _advice(
+    blueprint: Blueprint, trial: Trial, timeout: float, outcome: Outcome
+) -> Iterator[Advice]:
+    manifest = blueprint.registry.plugins[trial.plugin].manifest
+    command = manifest.command(trial.command)
+    emits = _declared(command) if command else None
+    expected = Expected(trial.plugin, trial.command, manifest.protocol, timeout, emits)
+    yield from advise(outcome, _response(outcome), expected)
+
+
+def _declared(command: Command) -> Mapping[str, tuple[str, ...]] | None:
+    """The events that a command declares; None where it declares nothing at all."""
+    if "values" not in command.model_fields_set:
+        return None
+    return {emission.event: emission.values for emission in command.values.emit}
+
+
+def _told(
+    blueprint: Blueprint,
+    trial: Trial,
+    ready: Ready,
+    outcome: Outcome,
+    settlement: Settlement,
+    after: str,
+    advice: list[Advice],
+) -> Document:
+    shown = blueprint.redactor.document
+    response = orjson.loads(settlement.result) if settlement.result else None
+    return {
+        "plugin": trial.plugin,
+        "command": trial.command,
+        "protocol": blueprint.plans[trial.plugin].protocol,
+        "status": settlement.path[0].value,
+        "error": settlement.error,
+        "exit_code": outcome.exit_code,
+        "duration_ms": round(settlement.duration * 1000, 1),
+        "retry": _retry(settlement),
+        "advice": [
+            shown({"severity": a.severity.value, "what": a.what, "hint": a.hint}) for a in advice
+        ],
+        "request": shown(hide_secret_keys(orjson.loads(ready.launch.request))),
+        "environment": sorted(ready.launch.env),
+        "timeout": ready.launch.timeout,
+        "response": response,
+        "stdout": settlement.stdout,
+        "stderr": settlement.stderr,
+        "logs": orjson.loads(settlement.logs) if settlement.logs else [],
+        "state": _state(shown, trial, settlement, after),
+        "fact": settlement.fact_type if settlement.state_updates else None,
+        "events": _events(shown, response if settlement.status is JobStatus.SUCCEEDED else None),
+        "goes_to": [shown(goes_to(job)) for job in Routing(settlement.intents).jobs()],
+        "unrouted": [
+            {"pipeline": item.pipeline, "reason": item.reason} for item in settlement.unrouted
+        ],
+        "warnings": sum(a.severity is Severity.WARNING for a in advice),
+    }
+
+
+def _retry(settlement: Settlement) -> Document:
+    if settlement.status is JobStatus.SUCCEEDED:
+        return {"would_retry": False, "why": None}
+    if settlement.status is not JobStatus.QUEUED:
+        attempts = settlement.job.max_attempts
+        spent = settlement.status is JobStatus.DEAD
+        why = f"all {attempts} attempts are used up" if spent else "it says that none would help"
+        return {"would_retry": False, "why": why}
+    wait = settlement.retry_at - settlement.at if settlement.retry_at else None
+    return {
+        "would_retry": True,
+        "why": None,
+        "after_seconds": round(wait.total_seconds(), 1) if wait else 0.0,
+        "attempt": settlement.attempt + 1,
+        "max_attempts": settlement.job.max_attempts,
+    }
+
+
+def _state(shown: Any, trial: Trial, settlement: Settlement, after: str) -> Document:
+    return {
+        "before": shown(hide_secret_keys(dict(trial.state))),
+        "updates": shown(hide_secret_keys(dict(settlement.state_updates or {}))),
+        "after": shown(hide_secret_keys(orjson.loads(after))),
+        "bytes": len(after.encode()),
+        "largest": states.LARGEST_STATE,
+    }
+
+
+def _events(shown: Any, response: Any) -> list[Json]:
+    return [shown(event) for event in (response or {}).get("events") or ()]

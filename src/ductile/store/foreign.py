@@ -1,0 +1,190 @@
+"""The ledger of the Go program: how to tell it from ours, and what plugins remember in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import apsw
+import orjson
+
+from ductile.clock import from_text, to_text
+from ductile.errors import LedgerError, NotFound, Refused
+from ductile.store.ledger import Tx
+from ductile.store.state import LARGEST_STATE
+
+OURS = "schema_migrations"
+THEIRS = "job_queue"
+MOST_FACTS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    plugin: str
+    fact_type: str
+    job_id: str | None
+    command: str | None
+    text: str
+    created_at: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the plugins of another ledger remember."""
+
+    states: dict[str, str]
+    """By plugin, as JSON text."""
+    facts: list[Fact]
+    """The oldest first."""
+    unfinished: int
+    """Jobs that wait or run there, which stay behind."""
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    states: list[str]
+    """The plugins whose state was taken over."""
+    kept: list[str]
+    """Those that had one here already, which stays."""
+    facts: int
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether a file is a ledger, but none that we made."""
+    if not path.is_file() or not path.stat().st_size:
+        return False
+    connection = _opened(path)
+    try:
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema").fetchall()}
+        return THEIRS in tables and not (OURS in tables and _was_migrated(connection))
+    except apsw.Error:
+        # Not a database, or a broken one: whoever opens it for real says so.
+        return False
+    finally:
+        connection.close()
+
+
+def _was_migrated(connection: apsw.Connection) -> bool:
+    """Our tables come with the migration that made them, in one transaction."""
+    try:
+        rows = connection.execute(f"SELECT checksum FROM {OURS} LIMIT 1").fetchall()
+    except apsw.SQLError:
+        return False
+    return bool(rows)
+
+
+def refuse_foreign(path: Path) -> None:
+    if is_foreign(path):
+        raise LedgerError(
+            f"{path} is the ledger of another program; take over what its plugins remember, "
+            "and have it kept aside: ductile system import"
+        )
+
+
+def read(path: Path) -> Memory:
+    """What the ledger at `path` knows; it is not changed."""
+    if not path.is_file():
+        raise NotFound(f"there is no file {path}")
+    connection = _opened(path)
+    try:
+        notes: list[str] = []
+        states = dict(_states(connection, notes))
+        facts = list(_facts(connection, notes))
+        unfinished = connection.execute(
+            "SELECT count(*) FROM job_queue WHERE status IN ('queued', 'running')"
+        ).fetchall()[0][0]
+        return Memory(states, facts, int(str(unfinished)), notes)
+    except apsw.Error as error:
+        raise Refused(f"{path} is no ledger that can be read: {error}") from error
+    finally:
+        connection.close()
+
+
+def take_over(tx: Tx, memory: Memory, now: datetime) -> Taken:
+    """Write what another ledger's plugins remember; what ours remember stays as it is."""
+    moment = to_text(now)
+    states, kept = [], []
+    for plugin, text in sorted(memory.states.items()):
+        row = tx.one("state_of", plugin=plugin)
+        if row is not None and row[0] != "{}":
+            kept.append(plugin)
+            continue
+        tx.run("ensure_state", plugin=plugin, now=moment)
+        tx.run("set_state", plugin=plugin, state=text, now=moment)
+        states.append(plugin)
+    facts = 0
+    for fact in memory.facts:
+        if fact.plugin in kept:
+            continue
+        tx.run(
+            "insert_fact",
+            plugin=fact.plugin,
+            fact_type=fact.fact_type,
+            job_id=fact.job_id,
+            command=fact.command,
+            fact=fact.text,
+            now=fact.created_at or moment,
+        )
+        facts += 1
+    return Taken(states, kept, facts)
+
+
+def _opened(path: Path) -> apsw.Connection:
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.set_busy_timeout(5000)
+    return connection
+
+
+def _states(connection: apsw.Connection, notes: list[str]) -> Iterator[tuple[str, str]]:
+    for plugin, text in connection.execute("SELECT plugin_name, state FROM plugin_state"):
+        found = _object(text)
+        if found is None or len(found) > LARGEST_STATE:
+            notes.append(f"the state of {plugin} is no JSON object of at most 1 MiB, and is left")
+        elif found != "{}":
+            yield str(plugin), found
+
+
+def _facts(connection: apsw.Connection, notes: list[str]) -> Iterator[Fact]:
+    columns = {row[1] for row in connection.execute("PRAGMA table_info(plugin_facts)").fetchall()}
+    if not columns:
+        return
+    order = "seq, rowid" if "seq" in columns else "created_at, rowid"
+    rows = connection.execute(
+        "SELECT plugin_name, fact_type, job_id, command, fact_json, created_at"
+        f" FROM plugin_facts ORDER BY {order} LIMIT {MOST_FACTS}"
+    )
+    left = 0
+    for plugin, kind, job_id, command, text, created_at in rows:
+        found = _object(text)
+        if found is None or len(found) > LARGEST_STATE:
+            left += 1
+            continue
+        yield Fact(
+            str(plugin), str(kind), _text(job_id), _text(command), found, _moment(created_at)
+        )
+    if left:
+        notes.append(f"{left} facts are no JSON objects of at most 1 MiB, and are left")
+
+
+def _object(value: Any) -> str | None:
+    """A JSON object as compact text."""
+    try:
+        found = orjson.loads(value if isinstance(value, str | bytes) else str(value))
+    except orjson.JSONDecodeError:
+        return None
+    return orjson.dumps(found).decode() if isinstance(found, dict) else None
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _moment(value: Any) -> str | None:
+    try:
+        return to_text(from_text(str(value)))
+    except (ValueError, OverflowError):
+        return None

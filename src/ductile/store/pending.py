@@ -1,0 +1,47 @@
+"""A transaction that was handed over, and whoever waits for it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from ductile.store.ledger import Done, Effects, Work
+
+
+class Pending:
+    """A transaction on its way to its commit."""
+
+    __slots__ = ("committed", "done", "effects", "error", "result", "work")
+
+    def __init__(self, work: Work[Any], done: Done[Any]) -> None:
+        self.work = work
+        self.done = done
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.effects: Effects | None = None
+        self.committed = False
+
+    def settle(self) -> None:
+        self.done(self.result, self.error)
+
+
+class Latch:
+    """Holds a caller back until its transaction is durable."""
+
+    __slots__ = ("_lock", "error", "result")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def release(self, result: Any, error: BaseException | None) -> None:
+        self.result, self.error = result, error
+        self._lock.release()
+
+    def wait(self) -> Any:
+        self._lock.acquire()
+        if self.error is not None:
+            raise self.error
+        return self.result

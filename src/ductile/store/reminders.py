@@ -1,0 +1,156 @@
+"""Reminders: a fire, and the row's end or its next time, are one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ductile.clock import from_text, to_text
+from ductile.core import reminder as core
+from ductile.core.heartbeat import moment_of
+from ductile.core.reminder import Due, Later, NewReminder, ScheduleError
+from ductile.core.values import Failure
+from ductile.model import Json, Notice
+from ductile.store import notices
+from ductile.store.ledger import Row, Tx
+
+MOST = 100_000
+AT_ONCE = 100
+LONG_AGO = "0001-01-01"
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A reminder that is kept."""
+
+    id: int
+    agent_id: str
+    schedule: str | None
+    next_fire_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flawed:
+    """A row that cannot be fired, and why."""
+
+    id: int
+    agent_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What became of some rows that were due, and where the next begin; None after the last."""
+
+    fired: tuple[tuple[int, str], ...]
+    """Ids, each with its agent's."""
+    flawed: tuple[Flawed, ...]
+    behind: tuple[str, int] | None
+
+
+def add(tx: Tx, new: NewReminder) -> Scheduled | ScheduleError:
+    if tx.one("reminders_are_full", most=MOST - 1) is not None:
+        return ScheduleError.TOO_MANY
+    at = to_text(new.next_fire_at)
+    row = tx.one(
+        "insert_reminder",
+        agent_id=new.agent_id,
+        schedule=new.schedule,
+        next_fire_at=at,
+        payload=new.payload,
+        is_one_time=new.schedule is None,
+    )
+    assert row is not None
+    return Scheduled(row[0], new.agent_id, new.schedule, at)
+
+
+def fire_due(
+    tx: Tx, now: datetime, redact: Callable[[Json], Json], behind: tuple[str, int] = ("", 0)
+) -> Page:
+    """Fire some rows that are due, those that stand behind `behind`.
+
+    Each write is guarded by the time that was read: whichever node is first fires it, and no
+    other does.
+    """
+    rows = tx.all(
+        "due_reminders", now=to_text(now), fired_at=behind[0], id=behind[1], limit=AT_ONCE
+    )
+    fired, flawed = [], []
+    for row in rows:
+        judged = core.judge(row[3], row[2], is_one_time=bool(row[5]), now=now)
+        if isinstance(judged, Failure):
+            flawed.append(Flawed(row[0], row[1], judged.reason))
+        elif isinstance(judged, Later):
+            _move(tx, row, judged.at)
+        elif _done(tx, row, judged):
+            payload = redact(core.payload_of(row[4]))
+            notices.post(tx, Notice(core.topic_of(row[1]), "reminder", payload), now)
+            fired.append((row[0], row[1]))
+    last = (rows[-1][3], rows[-1][0]) if len(rows) == AT_ONCE else None
+    return Page(tuple(fired), tuple(flawed), last)
+
+
+def _done(tx: Tx, row: Row, due: Due) -> bool:
+    if due.then is not None:
+        return _move(tx, row, due.then)
+    return bool(tx.run("delete_fired_reminder", id=row[0], next_fire_at=row[3]))
+
+
+def _move(tx: Tx, row: Row, then: datetime) -> bool:
+    return bool(tx.run("move_reminder", id=row[0], next_fire_at=row[3], then=to_text(then)))
+
+
+def first(tx: Tx, after: datetime | None = None) -> datetime | None:
+    """When the next one is due, of all or of those after that; one that is no time is now."""
+    row = tx.one("first_reminder", after="" if after is None else to_text(after))
+    if row is None or row[0] is None:
+        return None
+    return moment_of(row[0]) or from_text(LONG_AGO)
+
+
+def has_odd(tx: Tx) -> bool:
+    return bool(tx.all("odd_reminders", after=0, limit=1))
+
+
+def straighten(tx: Tx) -> int:
+    """Write times that others wrote in another form as ours; how many there were.
+
+    Only so do all of them sort by time. One that cannot be read stays: it is told when it
+    seems due.
+    """
+    moved = after = 0
+    while rows := tx.all("odd_reminders", after=after, limit=AT_ONCE):
+        for id, text in rows:
+            at = moment_of(text)
+            if at is not None:
+                moved += tx.run("move_reminder", id=id, next_fire_at=text, then=to_text(at))
+        after = rows[-1][0]
+    return moved
+
+
+def listing(
+    tx: Tx, *, agent_id: str | None = None, after: int = 0, limit: int = AT_ONCE
+) -> list[dict[str, Any]]:
+    rows = tx.dicts("reminders", agent_id=agent_id, after=after, limit=limit)
+    return [_reminder(row) for row in rows]
+
+
+def find(tx: Tx, id: int) -> dict[str, Any] | None:
+    rows = tx.dicts("reminder", id=id)
+    return _reminder(rows[0]) if rows else None
+
+
+def forget(tx: Tx, id: int) -> dict[str, Any] | None:
+    """Delete one; what it was, None where there is none any more."""
+    found = find(tx, id)
+    return found if found is not None and tx.run("delete_reminder", id=id) else None
+
+
+def _reminder(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **row,
+        "payload": core.payload_of(row["payload"]),
+        "is_one_time": bool(row["is_one_time"]),
+    }

@@ -1,0 +1,94 @@
+-- name: record_beats
+-- All that have gathered, each agent once; what it can do stays.
+INSERT INTO gateway_heartbeats (agent_id, cluster_id, last_seen_at, received_at)
+SELECT value ->> 0, value ->> 1, value ->> 2, :now FROM json_each(:beats) WHERE TRUE
+ON CONFLICT (agent_id) DO UPDATE
+SET cluster_id = excluded.cluster_id, last_seen_at = excluded.last_seen_at,
+    received_at = excluded.received_at;
+
+-- name: record_beats [postgres]
+INSERT INTO gateway_heartbeats (agent_id, cluster_id, last_seen_at, received_at)
+SELECT value ->> 0, value ->> 1, value ->> 2, :now
+FROM jsonb_array_elements(CAST(:beats AS jsonb)) AS beat(value)
+ON CONFLICT (agent_id) DO UPDATE
+SET cluster_id = excluded.cluster_id, last_seen_at = excluded.last_seen_at,
+    received_at = excluded.received_at;
+
+-- name: record_sign
+-- Another sign of life than a heartbeat, which may not name the cluster.
+INSERT INTO gateway_heartbeats (agent_id, cluster_id, last_seen_at, received_at)
+VALUES (:agent_id, coalesce(CAST(:cluster_id AS TEXT), ''), :last_seen_at, :now)
+ON CONFLICT (agent_id) DO UPDATE
+SET cluster_id = coalesce(CAST(:cluster_id AS TEXT), gateway_heartbeats.cluster_id),
+    last_seen_at = excluded.last_seen_at, received_at = excluded.received_at;
+
+-- name: set_capabilities
+-- No row means that it had the same before.
+UPDATE gateway_heartbeats SET capabilities = :capabilities
+WHERE agent_id = :agent_id AND capabilities IS DISTINCT FROM CAST(:capabilities AS TEXT);
+
+-- name: signs_of_life
+SELECT agent_id, cluster_id, received_at FROM gateway_heartbeats
+WHERE received_at BETWEEN :oldest AND :newest ORDER BY received_at DESC LIMIT :limit;
+
+-- name: overdue_agents
+-- Those that count as alive and are not; also those whose last sign lies in the future, from
+-- before our clock was set back. A scan, twice a minute: an index would cost every heartbeat.
+SELECT agent_id, cluster_id, received_at FROM gateway_heartbeats
+WHERE received_at NOT BETWEEN :oldest AND :newest LIMIT :limit;
+
+-- name: evict_agent
+-- Guarded by the sign that it was judged by: no row means a newer one, or that it is done.
+UPDATE gateway_heartbeats SET received_at = NULL, capabilities = NULL
+WHERE agent_id = :agent_id AND received_at = :received_at;
+
+-- name: agents
+SELECT agent_id, cluster_id, last_seen_at, received_at, capabilities FROM gateway_heartbeats
+WHERE agent_id > :after
+  AND (CAST(:agent_id AS TEXT) IS NULL OR agent_id = :agent_id)
+  AND (CAST(:oldest AS TEXT) IS NULL OR received_at BETWEEN :oldest AND :newest)
+ORDER BY agent_id LIMIT :limit;
+
+-- name: capable_agents
+SELECT agent_id, cluster_id, last_seen_at, received_at, capabilities FROM gateway_heartbeats
+WHERE capabilities IS NOT NULL AND agent_id > :after ORDER BY agent_id LIMIT :limit;
+
+-- name: insert_reminder
+INSERT INTO cron_jobs (agent_id, schedule, next_fire_at, payload, is_one_time)
+VALUES (:agent_id, :schedule, :next_fire_at, :payload, :is_one_time)
+RETURNING id;
+
+-- name: reminders_are_full
+SELECT 1 FROM cron_jobs ORDER BY next_fire_at LIMIT 1 OFFSET :most;
+
+-- name: due_reminders
+-- Page after page: one that cannot be fired does not stand in the way of the next.
+SELECT id, agent_id, schedule, next_fire_at, payload, is_one_time FROM cron_jobs
+WHERE next_fire_at <= :now AND (next_fire_at, id) > (:fired_at, :id)
+ORDER BY next_fire_at, id LIMIT :limit;
+
+-- name: first_reminder
+SELECT min(next_fire_at) FROM cron_jobs WHERE next_fire_at > :after;
+
+-- name: odd_reminders
+-- Times that a script wrote in another form than ours, and that do not sort as we need them to.
+SELECT id, next_fire_at FROM cron_jobs
+WHERE next_fire_at NOT LIKE '____-__-__T________.______Z' AND id > :after
+ORDER BY id LIMIT :limit;
+
+-- name: move_reminder
+UPDATE cron_jobs SET next_fire_at = :then WHERE id = :id AND next_fire_at = :next_fire_at;
+
+-- name: delete_fired_reminder
+DELETE FROM cron_jobs WHERE id = :id AND next_fire_at = :next_fire_at;
+
+-- name: reminders
+SELECT id, agent_id, schedule, next_fire_at, payload, is_one_time FROM cron_jobs
+WHERE id > :after AND (CAST(:agent_id AS TEXT) IS NULL OR agent_id = :agent_id)
+ORDER BY id LIMIT :limit;
+
+-- name: reminder
+SELECT id, agent_id, schedule, next_fire_at, payload, is_one_time FROM cron_jobs WHERE id = :id;
+
+-- name: delete_reminder
+DELETE FROM cron_jobs WHERE id = :id;

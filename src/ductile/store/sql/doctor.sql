@@ -1,0 +1,40 @@
+-- name: newest_boot
+SELECT started_at FROM boots ORDER BY id DESC LIMIT 1;
+
+-- name: oldest_boot
+SELECT started_at FROM boots ORDER BY id LIMIT 1;
+
+-- name: oldest_ready
+-- Each plugin's first ready job: a loose index scan, as the claim's.
+WITH RECURSIVE ready(plugin) AS (
+  SELECT (SELECT min(plugin) FROM job_queue WHERE status = 'queued' AND next_retry_at IS NULL)
+  UNION ALL
+  SELECT (SELECT min(plugin) FROM job_queue
+          WHERE status = 'queued' AND next_retry_at IS NULL AND plugin > ready.plugin)
+  FROM ready WHERE ready.plugin IS NOT NULL
+)
+SELECT head.plugin, head.id, head.created_at FROM ready JOIN job_queue head
+  ON head.seq = (SELECT first.seq FROM job_queue first
+                 WHERE first.plugin = ready.plugin AND first.status = 'queued'
+                   AND first.next_retry_at IS NULL
+                 ORDER BY first.seq LIMIT 1)
+WHERE ready.plugin IS NOT NULL;
+
+-- name: dead_jobs_since
+SELECT count(*) FROM (SELECT 1 FROM job_queue
+                      WHERE completed_at >= :since AND status = 'dead' LIMIT :limit) AS dead;
+
+-- name: dead_webhook_deliveries
+SELECT count(*) FROM webhook_deliveries WHERE status = 'dead';
+
+-- name: dead_relay_deliveries
+SELECT count(*) FROM relay_deliveries WHERE status = 'dead';
+
+-- name: old_transactions [postgres]
+-- Sessions of this database that keep a snapshot open.
+SELECT pid, coalesce(nullif(application_name, ''), usename, '?') AS who,
+       CAST(xact_start AS text) AS since
+FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_xmin IS NOT NULL
+  AND extract(epoch FROM now() - xact_start) > :seconds
+ORDER BY xact_start LIMIT 10;

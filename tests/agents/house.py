@@ -1,0 +1,49 @@
+"""The agents' side of a gateway, on both engines, on a clock that the test holds."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ductile.agents.agents import Agents
+from ductile.store import agents, notices, reminders
+from ductile.store.ledger import BEGINNING, Ledger
+from tests.conftest import FakeClock
+
+
+class House:
+    """One node; what it tells goes to the ledger, what it logs to stdout."""
+
+    def __init__(self, ledger: Ledger, clock: FakeClock) -> None:
+        self.ledger, self.clock = ledger, clock
+        self.woken = 0
+        self.start()
+
+    def start(self) -> None:
+        """As a gateway that starts now: nothing of an earlier one is left in memory."""
+        self.agents = Agents(self.ledger, self.clock, redact=lambda value: value, wake=self._wake)
+        self.agents.heartbeats.start()
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def told(self, topic: str) -> list[tuple[str, Any]]:
+        found = self.ledger.read(lambda tx: notices.after(tx, BEGINNING, 10_000))
+        return [(n.type, json.loads(n.payload)) for n in found if n.topic == topic]
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        return {row["agent_id"]: row for row in self.ledger.read(agents.listing)}
+
+    def reminders(self) -> list[dict[str, Any]]:
+        return self.ledger.read(reminders.listing)
+
+
+class Log:
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What was logged since the last look."""
+        return [json.loads(line) for line in self._capsys.readouterr().out.splitlines()]

@@ -1,0 +1,173 @@
+"""Decision logs: taken in whole or told of by their hash; reminders that they ask for."""
+
+from __future__ import annotations
+
+import hashlib
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from ductile.agents.decisions import Accepted
+from ductile.agents.heartbeats import HeartbeatManagerUnavailable
+from ductile.clock import to_text
+from ductile.core import decision_log
+from ductile.core.decision_log import DecisionLog
+from ductile.core.values import Failure
+from ductile.store import reminders
+from tests.agents.house import House, Log
+from tests.core.test_decision_log import LEAST, LOG
+
+MESSAGES, VIOLATIONS = "gateway:messages", "gateway:violations"
+
+
+def accept(house: House, document: Any) -> Accepted:
+    log = decision_log.read(document)
+    assert isinstance(log, DecisionLog), log
+    outcome = house.ledger.write(house.agents.decisions.accepting(log))
+    house.agents.decisions.accepted(outcome)
+    return outcome
+
+
+def asking(tool_input: Any) -> dict[str, Any]:
+    document = deepcopy(LOG)
+    document["action"] |= {"tool_call": "schedule_reminder", "tool_input": tool_input}
+    return document
+
+
+def test_an_accepted_log_is_published_as_it_is(house: House) -> None:
+    accept(house, LOG)
+    assert house.told(MESSAGES) == [("decision_log", LOG)]
+
+
+def test_reading_an_accepted_log_is_a_sign_of_life(house: House) -> None:
+    accept(house, LOG)
+    assert house.agents.heartbeats.state["agent-7"].cluster_id == "west"
+    row = house.rows()["agent-7"]
+    assert row["received_at"] == to_text(house.clock.now())
+    assert row["last_seen_at"] == "2026-02-22T12:00:00.000000Z"
+    house.clock.advance(60)
+    accept(house, LOG)
+    house.clock.advance(60)
+    house.agents.heartbeats.tick(house.clock.now())
+    assert "agent-7" in house.agents.heartbeats.state
+
+
+def test_reading_an_accepted_log_registers_the_agent_and_a_restart_keeps_it(house: House) -> None:
+    accept(house, LOG)
+    accept(house, LOG)
+    house.start()
+    found = house.agents.capabilities.get_agent("agent-7")
+    assert found is not None
+    assert found["capabilities"] == {
+        "agent_type": "planner",
+        "capability_version": "1.2",
+        "capabilities": ["search"],
+    }
+    assert [type for type, _ in house.told("gateway:capabilities")] == ["agent.registered"]
+
+
+def test_a_log_without_a_cluster_keeps_the_known_one(house: House) -> None:
+    document = deepcopy(LEAST)
+    document["identity"]["agent_id"] = "agent-7"
+    accept(house, LOG)
+    accept(house, document)
+    assert house.rows()["agent-7"]["cluster_id"] == "west"
+    assert house.agents.heartbeats.state["agent-7"].cluster_id == "west"
+
+
+def test_fr_10_7_positive_the_reminder_is_kept_and_the_log_goes_on(house: House) -> None:
+    document = asking({"delay_ms": 60_000, "payload": {"task": "check_quota"}})
+    accept(house, document)
+    assert house.told(MESSAGES) == [("decision_log", document)]
+    assert house.woken == 1
+    house.clock.advance(60)
+    house.agents.cron.tick(house.clock.now())
+    assert house.told("agent:agent-7:scheduled") == [("reminder", {"task": "check_quota"})]
+
+
+def test_fr_10_7_negative_a_bad_delay_is_warned_of_and_the_log_goes_on(
+    house: House, log: Log
+) -> None:
+    document = asking({"delay_ms": -500})
+    accept(house, document)
+    (line,) = log.lines()
+    assert line["level"] == "warn"
+    assert line["message"] == "invalid delay_ms for schedule_reminder: -500"
+    assert line["agent_id"] == "agent-7"
+    assert house.reminders() == []
+    assert house.told(MESSAGES) == [("decision_log", document)]
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({}, "null"),
+        ({"delay_ms": 0}, "0"),
+        ({"delay_ms": True}, "true"),
+        ({"delay_ms": "60000"}, '"60000"'),
+        ({"delay_ms": 1.5}, "1.5"),
+        ({"delay_ms": [1] * 99}, "[1,1,1"),
+        ("not json", "null"),
+        (None, "null"),
+        ([], "null"),
+    ],
+)
+def test_reading_delay_ms_is_a_positive_integer_and_no_bool(
+    house: House, log: Log, given: Any, shown: str
+) -> None:
+    accept(house, asking(given))
+    (line,) = log.lines()
+    assert line["message"].startswith(f"invalid delay_ms for schedule_reminder: {shown}")
+    assert len(line["message"]) < 120
+    assert house.reminders() == []
+    assert len(house.told(MESSAGES)) == 1
+
+
+def test_reading_tool_input_may_be_a_text_that_holds_an_object(house: House) -> None:
+    accept(house, asking('{"delay_ms": 1000, "payload": {"a": 1}}'))
+    assert house.reminders()[0]["payload"] == {"a": 1}
+
+
+def test_a_payload_may_be_absent(house: House) -> None:
+    accept(house, asking({"delay_ms": 1000}))
+    assert house.reminders()[0]["payload"] == {}
+
+
+def test_a_payload_that_is_no_object_is_warned_of(house: House, log: Log) -> None:
+    accept(house, asking({"delay_ms": 1000, "payload": "x"}))
+    assert [line["message"] for line in log.lines()] == ["invalid payload for schedule_reminder"]
+    assert house.reminders() == []
+    assert len(house.told(MESSAGES)) == 1
+
+
+def test_a_reminder_too_many_is_warned_of_and_the_log_goes_on(
+    house: House, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reminders, "MOST", 1)
+    accept(house, asking({"delay_ms": 1000}))
+    assert log.lines() == []
+    accept(house, asking({"delay_ms": 1000}))
+    assert [line["level"] for line in log.lines()] == ["warn"]
+    assert len(house.told(MESSAGES)) == 2
+
+
+def test_while_the_manager_is_down_nothing_of_a_log_is_kept(house: House) -> None:
+    house.agents.heartbeats.stop()
+    with pytest.raises(HeartbeatManagerUnavailable):
+        accept(house, asking({"delay_ms": 1000}))
+    assert (house.rows(), house.reminders(), house.told(MESSAGES)) == ({}, [], [])
+
+
+def test_a_violation_is_told_by_its_hash_and_never_by_its_content(house: House) -> None:
+    raw = b'{"meta": {"trace_id": "canary-0123456789"}}'
+    why = Failure("meta.timestamp is required")
+    house.ledger.write(house.agents.decisions.rejecting(why, raw, "ci"))
+    ((type, payload),) = house.told(VIOLATIONS)
+    assert type == "schema_violation"
+    assert payload == {
+        "sha256": hashlib.sha256(raw).hexdigest(),
+        "size": len(raw),
+        "detail": "meta.timestamp is required",
+        "sender": "ci",
+    }

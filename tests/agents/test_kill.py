@@ -1,0 +1,65 @@
+"""kill -9 between the firing of a reminder and its bookkeeping: it fires once all the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apsw
+import pytest
+
+from tests.crash.conftest import live, site  # noqa: F401 - fixtures
+from tests.crash.life import Life
+from tests.runtime.site import Site, until
+
+MOST_COMMITS = 40
+"""A start has fewer before it fires what is due."""
+
+
+def execute(where: Site, sql: str) -> list[tuple[Any, ...]]:
+    connection = apsw.Connection(str(where.state / "state.db"), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection.set_busy_timeout(5000)
+    found = connection.execute(sql).fetchall()
+    connection.close()
+    return found
+
+
+def remind(where: Site) -> None:
+    """A reminder that is due; no gateway runs."""
+    execute(
+        where,
+        "INSERT INTO cron_jobs (agent_id, next_fire_at, payload, is_one_time)"
+        " VALUES ('agent-7', '2026-02-08T10:00:00.000000Z', '{}', TRUE)",
+    )
+
+
+def kept(where: Site) -> int:
+    return int(execute(where, "SELECT count(*) FROM cron_jobs")[0][0])
+
+
+def fired(where: Site) -> int:
+    topic = "agent:agent-7:scheduled"
+    return int(execute(where, f"SELECT count(*) FROM notices WHERE topic = '{topic}'")[0][0])
+
+
+def dies_unfired(life: Life, where: Site) -> bool:
+    """Whether the failpoint killed it before anything was fired."""
+    until(lambda: life.process.poll() is not None or fired(where) > 0)
+    life.end()
+    return fired(where) == 0
+
+
+@pytest.mark.parametrize("place", ["commit.before", "commit.after"])
+def test_a_reminder_is_told_and_gone_or_neither(site: Site, live: Any, place: str) -> None:  # noqa: F811
+    """Every commit of a start is died at in turn, up to the one that fires."""
+    live().ready().kill()
+    remind(site)
+    for number in range(1, MOST_COMMITS):
+        if not dies_unfired(live(f"{place}:{number}"), site):
+            break
+        assert kept(site) == 1
+    assert number > 3
+    assert (fired(site), kept(site)) == (1, 0)
+    survivor = live().ready()
+    survivor.client.post("/gateway/cron", {"agent_id": "agent-8", "delay_ms": 1})
+    until(lambda: kept(site) == 0)
+    assert fired(site) == 1

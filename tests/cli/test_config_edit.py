@@ -1,0 +1,249 @@
+"""`config get`, `config set`, `config show ENTITY`."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from ductile.cli import main
+from tests.cli.running import House
+
+CONFIG = """\
+# Two plugins.
+include: [tokens.yaml]
+service: {shutdown_grace: 0s}
+state: {path: ./data/state.db}
+plugin_roots: [./plugins]
+plugins:
+  hello:
+    retry: {max_attempts: 2}   # quick
+    config: {city: Oslo, api_key: "${HELLO_KEY:-not-a-real-one}"}
+routes:
+  - {from: hello, event_type: said, to: hello}
+"""
+TOKENS = "tokens:\n  - name: ci   # the robot\n    key: 0123456789abcdef\n    scopes: [jobs:ro]\n"
+
+
+@pytest.fixture
+def sealed(house: House) -> House:
+    house.write("config.yaml", CONFIG)
+    house.write("tokens.yaml", TOKENS)
+    assert house("config", "lock").code == 0
+    return house
+
+
+def read(house: House, name: str = "config.yaml") -> str:
+    return (house.root / name).read_text()
+
+
+class TestGet:
+    def test_a_scalar_is_printed_bare(self, sealed: House) -> None:
+        assert sealed("config", "get", "plugin:hello.config.city").out == "Oslo\n"
+        assert sealed("config", "get", "plugins.hello.retry.max_attempts").out == "2\n"
+
+    def test_where_it_stands(self, sealed: House) -> None:
+        found = sealed("config", "get", "plugin:hello.retry.max_attempts", "--json").json
+        assert found == {
+            "path": "plugins.hello.retry.max_attempts",
+            "value": 2,
+            "default": False,
+            "file": str(sealed.root / "config.yaml"),
+            "line": 8,
+            "column": 27,
+        }
+        told = sealed("config", "get", "plugin:hello.retry.max_attempts", "-v").err
+        assert f"{sealed.root}/config.yaml:8" in told
+
+    @pytest.mark.parametrize(
+        ("path", "value"),
+        [
+            ("service.tick_interval", "60s"),
+            ("plugins.hello.retry.backoff_base", "30s"),
+            ("plugins.hello.enabled", "true"),
+            ("api.listen", "127.0.0.1:8080"),
+        ],
+    )
+    def test_a_default_as_people_write_it(self, sealed: House, path: str, value: str) -> None:
+        assert sealed("config", "get", path).out.strip() == value
+        assert sealed("config", "get", path, "--json").json["default"] is True
+
+    def test_what_is_a_secret(self, sealed: House) -> None:
+        assert sealed("config", "get", "plugin:hello.config.api_key").out == "[REDACTED]\n"
+        assert "0123456789abcdef" not in sealed("config", "get", "tokens").out
+
+    def test_nothing_there(self, sealed: House) -> None:
+        done = sealed("config", "get", "service.log_lvel", "--json")
+        assert done.code == 1
+        assert done.json["code"] == "not_found"
+        assert "did you mean 'log_level'?" in done.json["error"]
+        assert sealed("config", "get", "a..b").code == 2
+
+    def test_a_file_with_a_problem_elsewhere_can_be_read(self, house: House) -> None:
+        house.write("config.yaml", "servce: {}\nservice: {name: x}\n")
+        assert house("config", "get", "service.name").out == "x\n"
+
+
+class TestSet:
+    def test_one_line_changes_and_the_diff_shows_it(self, sealed: House) -> None:
+        done = sealed("config", "set", "plugin:hello.retry.max_attempts", "5")
+        assert done.code == 0
+        assert "-    retry: {max_attempts: 2}   # quick" in done.out
+        assert "+    retry: {max_attempts: 5}   # quick" in done.out
+        assert read(sealed) == CONFIG.replace("max_attempts: 2", "max_attempts: 5")
+        assert sealed("config", "get", "plugin:hello.retry.max_attempts").out == "5\n"
+
+    def test_mode_and_names_of_files_stay(self, sealed: House) -> None:
+        path = sealed.root / "config.yaml"
+        path.chmod(0o640)
+        names = sorted(sealed.root.rglob("*"))
+        sealed("config", "set", "service.name", "lab")
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+        assert sorted(sealed.root.rglob("*")) == names
+
+    def test_a_dry_run_writes_nothing(self, sealed: House) -> None:
+        done = sealed("config", "set", "service.name=lab", "--dry-run", "--json")
+        assert (done.code, done.json["dry_run"], done.json["changed"]) == (0, True, True)
+        assert "+service: {shutdown_grace: 0s, name: lab}" in done.json["diff"]
+        assert read(sealed) == CONFIG
+
+    def test_a_result_with_problems_is_not_written(self, sealed: House) -> None:
+        done = sealed("config", "set", "plugin:hello.retry.max_attempts", "many")
+        assert done.code == 78
+        assert "nothing was written" in done.err
+        assert "config.yaml:8:27: plugins.hello.retry.max_attempts" in done.err
+        unknown = sealed("config", "set", "plugin:hello.retyr.max_attempts", "3", "--json")
+        assert unknown.code == 78
+        assert unknown.json["problems"][0]["nearest"] == "retry"
+        routed = sealed("config", "set", "routes[0].to", "nobody", "--json")
+        assert routed.code == 78
+        assert routed.json["problems"][0]["path"] == "routes[0].to"
+        assert read(sealed) == CONFIG
+
+    def test_a_variable_is_not_overwritten_silently(self, sealed: House) -> None:
+        path = "plugin:hello.config.api_key"
+        done = sealed("config", "set", path, "a-literal-secret", "--json")
+        assert done.code == 1
+        assert "${HELLO_KEY:-not-a-real-one}" in done.json["error"]
+        assert read(sealed) == CONFIG
+        forced = sealed("config", "set", path, "a-literal-secret", "--replace-variable")
+        assert forced.code == 0
+        assert "better keep it in the environment" in forced.err
+        assert "a-literal-secret" not in forced.out + forced.err
+        assert 'api_key: "a-literal-secret"' in read(sealed)
+
+    def test_a_variable_is_told_of(self, sealed: House, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CITY", "Bergen")
+        done = sealed("config", "set", "plugin:hello.config.city", "${CITY}")
+        assert "its value comes from the variable CITY" in done.out
+        assert "city: ${CITY}" in read(sealed)
+        assert sealed("config", "get", "plugin:hello.config.city").out == "Bergen\n"
+        unset = sealed("config", "set", "plugin:hello.config.city", "${NOT_SET_ANYWHERE}")
+        assert unset.code == 78
+        assert "NOT_SET_ANYWHERE is not set" in unset.err
+
+    def test_a_secret_comes_by_stdin(self, sealed: House) -> None:
+        done = sealed.process("config", "set", "tokens.ci.key", "-", input="fedcba9876543210\n")
+        assert done.code == 0, done.err
+        assert "    key: fedcba9876543210\n" in read(sealed, "tokens.yaml")
+        assert "fedcba" not in done.out + done.err
+        assert "only a secret differs" in done.out
+
+    def test_nothing_to_do(self, sealed: House) -> None:
+        done = sealed("config", "set", "plugin:hello.config.city", "Oslo", "--json")
+        assert (done.code, done.json["changed"]) == (0, False)
+
+    @pytest.mark.parametrize("line", [("service.name",), ("service.name", "[1, "), ("", "x")])
+    def test_wrong_usage(self, sealed: House, line: tuple[str, ...]) -> None:
+        assert sealed("config", "set", *line).code == 2
+        assert read(sealed) == CONFIG
+
+
+class TestSeal:
+    def test_it_says_to_lock_and_the_gateway_refuses_until_then(self, sealed: House) -> None:
+        done = sealed("config", "set", "tokens.ci.scopes", "[jobs:rw]", "--json")
+        assert done.json["next"] == [
+            f"ductile config lock --config {sealed.root}",
+            f"ductile system reload --config {sealed.root}",
+        ]
+        assert sealed("config", "check").code == 78
+        assert main(done.json["next"][0].split()[1:]) == 0
+        assert sealed("config", "check").code == 0
+
+    def test_lock_seals_the_one_file(self, sealed: House) -> None:
+        done = sealed("config", "set", "tokens.ci.scopes", "[jobs:rw]", "--lock", "--json")
+        assert done.code == 0
+        assert len(done.json["next"]) == 1
+        assert sealed("config", "check").code == 0
+        assert sealed("config", "lock", "--dry-run", "--json").json["files"] == {
+            str(sealed.root / "config.yaml"): "same",
+            str(sealed.root / "tokens.yaml"): "same",
+        }
+
+    def test_lock_does_not_seal_what_somebody_else_changed(self, sealed: House) -> None:
+        changed = TOKENS.replace("jobs:ro", "'*'")
+        sealed.write("tokens.yaml", changed)
+        done = sealed("config", "set", "tokens.ci.description", "robot", "--lock")
+        assert done.code == 1
+        assert "has changed since it was sealed" in done.err
+        assert read(sealed, "tokens.yaml") == changed
+        assert sealed("config", "check").code == 78
+
+    def test_a_dry_run_seals_nothing(self, sealed: House) -> None:
+        before = read(sealed, ".checksums")
+        sealed("config", "set", "service.name", "lab", "--lock", "--dry-run")
+        assert read(sealed, ".checksums") == before
+
+
+class TestShow:
+    def test_an_entity_with_its_defaults(self, sealed: House) -> None:
+        found = sealed("config", "show", "plugin:hello", "--json").json
+        assert found["retry"] == {"max_attempts": 2, "backoff_base": 30.0}
+        assert found["config"] == {"city": "Oslo", "api_key": "[REDACTED]"}
+
+    @pytest.mark.parametrize(
+        ("entity", "value"),
+        [
+            ("route:hello", {"from": "hello", "event_type": "said", "to": "hello"}),
+            ("route:*", [{"from": "hello", "event_type": "said", "to": "hello"}]),
+            ("plugins.hello.retry.max_attempts", 2),
+            ("token:ci.scopes", ["jobs:ro"]),
+            ("plugin:bad.enabled", True),
+        ],
+    )
+    def test_parts(self, sealed: House, entity: str, value: object) -> None:
+        assert sealed("config", "show", entity, "--json").json == value
+
+    @pytest.mark.parametrize(
+        ("entity", "code", "word"),
+        [
+            ("plugin:helo", 1, "did you mean 'hello'?"),
+            ("plgin:hello", 2, "did you mean 'plugin'?"),
+            ("pipeline:x", 1, "no item 'x'"),
+        ],
+    )
+    def test_no_such_thing(self, sealed: House, entity: str, code: int, word: str) -> None:
+        done = sealed("config", "show", entity)
+        assert done.code == code
+        assert word in done.err
+
+
+def test_the_example_of_the_first_config_can_be_filled_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["config", "init", str(tmp_path / "g")]) == 0
+    config = ["--config", str(tmp_path / "g")]
+    assert main(["config", "set", "plugins.echo.enabled", "false", *config]) == 0
+    assert main(["config", "set", "plugins.echo.schedule.every", "15m", *config]) == 0
+    assert main(["config", "set", "service.max_workers", "4", *config]) == 0
+    capsys.readouterr()
+    assert main(["config", "get", "plugins.echo", "--json", *config]) == 0
+    assert json.loads(capsys.readouterr().out)["value"] == {
+        "enabled": False,
+        "schedules": [{"every": "15m"}],
+    }
+    text = (tmp_path / "g/config.yaml").read_text()
+    assert "  log_level: info            # debug | info | warn | error\n  max_workers: 4\n" in text
+    assert "#     retry: {max_attempts: 4, backoff_base: 30s}" in text

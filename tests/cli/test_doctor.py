@@ -1,0 +1,57 @@
+"""`system doctor`: one page for people, one document for programs, an exit code for scripts."""
+
+from __future__ import annotations
+
+from tests.cli.running import House
+
+
+def test_with_a_gateway_that_is_well_nothing_is_wrong(house: House) -> None:
+    house.root.chmod(0o700)
+    with house.gateway() as process:
+        told = house("system", "doctor")
+        page = house("system", "doctor", "--json").json
+    assert told.code == 0
+    assert told.out.endswith("nothing is wrong\n")
+    assert f"gateway: pid {process.pid}, up " in told.out
+    assert (page["ok"], page["findings"]) == (True, [])
+    assert page["facts"]["pid"] == process.pid
+    assert page["facts"]["ledger_bytes"] > 0
+
+
+def test_warnings_alone_are_no_failure(house: House) -> None:
+    told = house("system", "doctor")
+    assert told.code == 0
+    assert "warning  gateway: no gateway is running" in told.out
+    assert f"  run  ductile system start --config {house.root}" in told.out
+    assert told.out.endswith("1 warning\n")
+
+
+def test_an_error_is_exit_1_and_says_what_to_run(house: House) -> None:
+    (house.root / "plugins" / "hello").chmod(0o777)
+    told = house("system", "doctor")
+    assert told.code == 1
+    assert "error  plugins: plugin hello is refused" in told.out
+    assert f"  run  chmod o-w {house.root}/plugins/hello" in told.out
+    page = house("system", "doctor", "--json")
+    assert (page.code, page.json["ok"]) == (1, False)
+    assert page.json["findings"][0]["severity"] == "error"
+
+
+def test_a_configuration_that_does_not_load_is_a_finding_too(house: House) -> None:
+    house.write("config.yaml", "servise: {}\n")
+    told = house("system", "doctor")
+    assert told.code == 1
+    assert "did you mean 'service'?" in told.out
+    assert house("system", "doctor", "--json").json["facts"].keys() == {"version"}
+
+
+def test_what_is_wrong_commands_no_terminal(house: House) -> None:
+    house.plugin("evil\x1b[2J", "true")
+    told = house("system", "doctor")
+    assert "\x1b" not in told.out
+
+
+def test_it_looks_at_this_machine_alone(house: House) -> None:
+    told = house("system", "doctor", "--api-url", "http://127.0.0.1:1")
+    assert told.code == 2
+    assert "the machine that it runs on" in told.err

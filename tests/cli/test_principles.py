@@ -1,0 +1,309 @@
+"""The principles of 002 §11.7 over every command there is, on a house that is lived in.
+
+A command without an example here is a failure: whoever adds one says how it is called.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import apsw
+import click
+import pytest
+
+from ductile.cli import main
+from tests.cli.flows import eventually
+from tests.cli.running import House
+from tests.cli.test_tree import ALL
+
+CONFIG = """\
+service: {name: home, shutdown_grace: 0s}
+state: {path: ./data/state.db}
+plugin_roots: [./plugins]
+plugins:
+  hello: {schedules: [{id: yearly, cron: "0 0 1 1 *"}]}
+  waits: {retry: {max_attempts: 2, backoff_base: 10h}}
+  broken: {retry: {max_attempts: 1}}
+routes:
+  - {from: hello, event_type: said, to: hello}
+pipelines:
+  - {name: greet, on: greeting, steps: [{id: one, uses: hello}]}
+  - {name: away, on: going, steps: [{id: out, relay: {to: lab, event: gone}}]}
+instances:
+  - {name: lab, base_url: "http://127.0.0.1:1", ingress_path: /peer/home, secret: 0123456789ab}
+"""
+OK = 'echo \'{"status":"ok","result":"fine","state_updates":{"n":1}}\''
+ERROR = 'echo \'{"status":"error","error":"no"}\''
+
+EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "system backup": ("{root}/copy.db",),
+    "system breaker": ("hello",),
+    "system demo": ("--dir", "{root}/demo"),
+    "system doctor": (),
+    "system import": ("{foreign}",),
+    "system plugin-facts": ("hello",),
+    "system relays": (),
+    "system reload": (),
+    "system resend": ("{relay}",),
+    "system reset": ("hello",),
+    "system restore": ("{backup}",),
+    "system selfcheck": ("--quick",),
+    "system start": (),
+    "system status": (),
+    "system watch": ("--once",),
+    "config check": (),
+    "config get": ("plugin:hello.schedules[0].cron",),
+    "config init": ("{root}/fresh",),
+    "config lock": (),
+    "config schema": (),
+    "config set": ("service.log_level", "debug"),
+    "config show": ("plugin:hello",),
+    "plugin list": (),
+    "plugin new": ("fresh", "--lang", "sh"),
+    "plugin run": ("hello",),
+    "plugin test": ("hello",),
+    "plugin validate": (),
+    "pipeline dry-run": ("greet",),
+    "pipeline list": (),
+    "pipeline run": ("greet",),
+    "pipeline show": ("greet",),
+    "pipeline visualize": ("greet",),
+    "schedule explain": ("hello",),
+    "schedule list": (),
+    "schedule next": ("hello",),
+    "schedule pause": ("hello/yearly",),
+    "schedule resume": ("hello/yearly",),
+    "job cancel": ("{queued}",),
+    "job inspect": ("{done}",),
+    "job list": (),
+    "job logs": (),
+    "job replay": ("{done}",),
+    "job retry": ("{dead}",),
+    "job why": ("{dead}",),
+    "queue list": (),
+    "webhook config add": ("github", "pull", "--session", "s"),
+    "webhook config list": (),
+    "webhook config remove": ("{webhook}",),
+    "webhook deliveries": (),
+    "webhook retry": ("{delivery}",),
+    "webhook send": ("{webhook}",),
+    "webhook show": ("{delivery}",),
+    "agent forget": ("{reminder}",),
+    "agent list": (),
+    "agent remind": ("a", "--in", "10h"),
+    "agent reminders": (),
+    "agent show": ("a",),
+    "token create": ("fresh", "--scope", "jobs:ro"),
+    "token list": (),
+    "token revoke": ("ci",),
+    "token rotate": ("ci",),
+    "events follow": ("--after", "0", "--count", "1"),
+    "api": ("/jobs/retry", "-X", "POST", "-f", "status=dead"),
+    "skills export": ("--dir", "{root}/skill"),
+    "skills list": (),
+    "completion": ("bash",),
+    "start": (),
+    "status": (),
+    "run": ("hello",),
+    "plugins": (),
+    "logs": ("hello",),
+    "reload": (),
+    "reset": ("hello",),
+}
+LONG_AGO = "2026-02-08T10:00:00.000000Z"
+NEED_A_GATEWAY = {"reload", "system reload", "events follow"}
+NEED_NONE = {"system restore"}
+
+
+def name_of(path: tuple[str, ...]) -> str:
+    return " ".join(path)
+
+
+def test_every_command_has_an_example_and_no_example_is_left_over() -> None:
+    assert set(EXAMPLES) == {name_of(path) for path, _ in ALL}
+
+
+@pytest.mark.parametrize(("path", "command"), ALL, ids=[name_of(path) for path, _ in ALL])
+def test_wrong_usage_is_told_in_json(
+    path: tuple[str, ...], command: click.Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*path, "--no-such-option", "--json"]) == 2
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert (told["code"], err) == ("usage", "")
+    assert "--no-such-option" in told["error"]
+
+
+@dataclass
+class Lived:
+    """A house with something in every table, and the ids of it."""
+
+    house: House
+    ids: dict[str, str] = field(default_factory=dict)
+
+    def line(self, name: str) -> list[str]:
+        names = {"root": str(self.house.root), **self.ids}
+        return [*name.split(), *(part.format(**names) for part in EXAMPLES[name])]
+
+    def __call__(self, *line: str) -> Any:
+        done = self.house(*line, "--json")
+        assert done.code == 0, (line, done.out, done.err)
+        return done.json
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything on disk, the ledger row by row."""
+        found: dict[str, Any] = {"ledger": dump(self.house.state / "state.db")}
+        for path in sorted(self.house.root.rglob("*")):
+            about = path.lstat()
+            if stat.S_ISREG(about.st_mode) and not path.name.startswith("state.db"):
+                found[str(path)] = (oct(about.st_mode), path.read_bytes())
+            elif stat.S_ISDIR(about.st_mode):
+                found[str(path)] = oct(about.st_mode)
+        return found
+
+
+def dump(path: Path) -> dict[str, list[Any]]:
+    with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as db:
+        db.set_busy_timeout(5000)
+        names = "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name"
+        tables = [row[0] for row in db.execute(names).fetchall()]
+        return {
+            table: sorted(map(repr, db.execute(f"SELECT * FROM {table}").fetchall()))
+            for table in tables
+        }
+
+
+@pytest.fixture
+def lived(capsys: pytest.CaptureFixture[str]) -> Iterator[Lived]:
+    root = Path(tempfile.mkdtemp(prefix="ductile-")).resolve()
+    lived = Lived(House(root, capsys))
+    lived.house.write("config.yaml", CONFIG)
+    lived.house.plugin("hello", OK, commands="poll, handle, health")
+    lived.house.plugin("waits", ERROR)
+    lived.house.plugin("broken", ERROR)
+    move_in(lived)
+    yield lived
+    shutil.rmtree(root)
+
+
+def move_in(lived: Lived) -> None:
+    ids, house = lived.ids, lived.house
+    ids["foreign"] = str(house.root / "other.db")
+    with closing(apsw.Connection(ids["foreign"])) as db:
+        db.execute((Path(__file__).parents[1] / "compat/ledger.sql").read_text())
+    with house.gateway():
+        ids["done"] = lived("plugin", "run", "hello")["job_id"]
+        for name, plugin in (("queued", "waits"), ("dead", "broken")):
+            house("plugin", "run", plugin)
+            (job,) = lived("job", "list", "--plugin", plugin)["jobs"]
+            ids[name] = job["job_id"]
+        lived("token", "create", "ci", "--scope", "jobs:ro")
+        beat = '{"type": "heartbeat", "agent_id": "a", "cluster_id": "west"}'
+        assert house("api", "/gateway/heartbeat", "-d", beat).code == 0
+        ids["reminder"] = str(lived("agent", "remind", "a", "--in", "300h")["id"])
+        added = lived("webhook", "config", "add", "github", "push", "--session", "s")
+        ids["webhook"] = str(added["id"])
+        lived("pipeline", "run", "away")
+        relays: Callable[[], Any] = lambda: lived("system", "relays")["relays"]  # noqa: E731
+        ids["relay"] = str(eventually(lambda: relays() or None)[0]["id"])
+        ids["backup"] = str(lived("system", "backup", str(house.root / "kept.db"))["path"])
+    # What was given up, without waiting for hours until it is.
+    with closing(apsw.Connection(str(house.state / "state.db"))) as db:
+        db.execute("UPDATE relay_deliveries SET status = 'dead', next_retry_at = NULL")
+        db.execute(
+            "INSERT INTO webhook_deliveries (webhook_id, session_id, payload, target_url,"
+            " signature, status, attempt_count, last_attempted_at, created_at)"
+            " VALUES (?, 's', '{}', 'http://127.0.0.1:1/', '', 'dead', 6, ?, ?)",
+            (int(ids["webhook"]), LONG_AGO, LONG_AGO),
+        )
+        ids["delivery"] = str(db.last_insert_rowid())
+
+
+def is_json(text: str) -> bool:
+    """One document, or one a line."""
+    for documents in ([text], text.splitlines()):
+        try:
+            return bool([json.loads(one) for one in documents])
+        except ValueError:
+            continue
+    return False
+
+
+def breaches(lived: Lived, *, running: bool) -> Iterator[str]:
+    """What commands do that they must not, each one called as in its example."""
+    unable = NEED_NONE if running else NEED_A_GATEWAY
+    before = lived.snapshot()
+    for path, command in ALL:
+        name = name_of(path)
+        dry = ["--dry-run"] if command.writes else []
+        for form in (["--json", "-v"], []):
+            line = [*lived.line(name), *dry, *form]
+            done = lived.house(*line)
+            if done.code != (1 if name in unable else 0):
+                yield f"{line} ended with {done.code}: {done.out}{done.err}"
+            if form and not is_json(done.out):
+                yield f"{line} is no JSON: {done.out!r}"
+            if "\x1b" in done.out + done.err:
+                yield f"{line} is coloured though this is no terminal"
+            after = lived.snapshot()
+            if after != before:
+                yield f"{line} changed {sorted(difference(before, after))}"
+                before = after
+
+
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    for key in before.keys() | after.keys():
+        if key == "ledger":
+            yield from difference(before[key], after[key])
+        elif before.get(key) != after.get(key):
+            yield key
+
+
+def test_reads_and_dry_runs_change_nothing_without_a_gateway(lived: Lived) -> None:
+    wrong = list(breaches(lived, running=False))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_reads_and_dry_runs_change_nothing_beside_a_gateway(lived: Lived) -> None:
+    with lived.house.gateway():
+        wrong = list(breaches(lived, running=True))
+        assert not wrong, "\n".join(wrong)
+
+
+def test_a_wrong_configuration_is_exit_78_in_json_or_does_not_matter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever needs a configuration says what is wrong with it, and what needs none works."""
+    (tmp_path / "config.yaml").write_text("servce: {}\n")
+    ids = dict.fromkeys(
+        ("done", "queued", "dead", "reminder", "webhook", "relay", "delivery", "foreign"), "1"
+    )
+    lived = Lived(House(tmp_path, capsys), {**ids, "backup": str(tmp_path / "x.db")})
+    codes = {}
+    for path, command in ALL:
+        name = name_of(path)
+        done = lived.house(*lived.line(name), *(["--dry-run"] if command.writes else []), "--json")
+        codes[name] = done.code
+        assert is_json(done.out), (name, done.out, done.err)
+        if done.code == 78:
+            assert done.json["code"] == "config_invalid", name
+    apart = {name for name, code in codes.items() if code != 78}
+    assert apart <= {
+        "api",
+        "completion",
+        "config get",
+        "config init",
+        "config lock",
+        "config schema",
+        "system demo",
+        "system doctor",
+        "system restore",
+    }

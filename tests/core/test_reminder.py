@@ -1,0 +1,130 @@
+"""When a reminder fires, what may be asked for, and what a row that a script wrote may hold."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from ductile.core.reminder import (
+    LARGEST_PAYLOAD,
+    LONGEST_DELAY_MS,
+    LONGEST_SCHEDULE,
+    Due,
+    Later,
+    NewReminder,
+    ScheduleError,
+    judge,
+    once,
+    payload_of,
+    recurring,
+    topic_of,
+)
+from ductile.core.values import Failure
+
+NOW = datetime(2026, 2, 22, 12, 0, 30, tzinfo=UTC)
+PAST, FUTURE = "2026-02-22T12:00:29.000000Z", "2026-02-22T12:00:31.000000Z"
+
+
+def test_once() -> None:
+    new = once("a", 5_000, {"reminder": "check_quota"}, NOW)
+    assert new == NewReminder("a", NOW + timedelta(seconds=5), '{"reminder":"check_quota"}', None)
+
+
+@pytest.mark.parametrize(
+    "delay", [0, -1, -500, True, False, None, 1.5, 5000.0, "5", [], LONGEST_DELAY_MS + 1, 10**30]
+)
+def test_a_delay_that_is_none(delay: Any) -> None:
+    assert once("a", delay, {}, NOW) is ScheduleError.INVALID_DELAY
+
+
+@pytest.mark.parametrize("delay", [1, LONGEST_DELAY_MS])
+def test_the_shortest_and_the_longest_delay(delay: int) -> None:
+    assert isinstance(once("a", delay, {}, NOW), NewReminder)
+
+
+@pytest.mark.parametrize("agent_id", ["", " ", None, 1, "a\n", "x" * 201])
+def test_an_agent_that_is_none(agent_id: Any) -> None:
+    assert once(agent_id, 1, {}, NOW) is ScheduleError.INVALID_AGENT
+    assert recurring(agent_id, "* * * * *", {}, NOW) is ScheduleError.INVALID_AGENT
+
+
+def deep(levels: int) -> Any:
+    value: Any = {}
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    "payload", [None, [], "x", 1, {"a": "x" * LARGEST_PAYLOAD}, deep(300), {"a": 10**30}]
+)
+def test_a_payload_that_cannot_be_kept(payload: Any) -> None:
+    assert once("a", 1, payload, NOW) is ScheduleError.INVALID_PAYLOAD
+    assert recurring("a", "* * * * *", payload, NOW) is ScheduleError.INVALID_PAYLOAD
+
+
+def test_recurring_is_cron_in_utc() -> None:
+    new = recurring("a", " */5  * * * * ", {}, NOW)
+    assert isinstance(new, NewReminder)
+    assert (new.schedule, new.next_fire_at) == (
+        "*/5 * * * *",
+        datetime(2026, 2, 22, 12, 5, tzinfo=UTC),
+    )
+
+
+RULES = [None, "", "x", "* * * *", "99 * * * *", "0 0 30 2 *", 5, "*" * (LONGEST_SCHEDULE + 1)]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_that_is_none(rule: Any) -> None:
+    assert recurring("a", rule, {}, NOW) is ScheduleError.INVALID_SCHEDULE
+
+
+def test_a_row_that_is_late_fires_once_and_moves_on_from_now() -> None:
+    old = "2026-01-01T00:00:00.000000Z"
+    assert judge(old, None, is_one_time=True, now=NOW) == Due(None)
+    assert judge(old, "0 * * * *", is_one_time=False, now=NOW) == Due(
+        datetime(2026, 2, 22, 13, 0, tzinfo=UTC)
+    )
+
+
+def test_a_row_that_is_not_due() -> None:
+    assert judge(FUTURE, None, is_one_time=True, now=NOW) == Later(NOW + timedelta(seconds=1))
+
+
+@pytest.mark.parametrize("text", ["2026-02-22 12:00:31", "2026-02-22T14:00:31+02:00"])
+def test_times_are_read_in_any_form(text: str) -> None:
+    assert judge(text, None, is_one_time=True, now=NOW) == Later(NOW + timedelta(seconds=1))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_recurring_row_with_a_bad_rule_is_a_failure(rule: Any) -> None:
+    assert isinstance(judge(PAST, rule, is_one_time=False, now=NOW), Failure)
+
+
+def test_a_row_without_a_time_is_a_failure() -> None:
+    assert isinstance(judge("soon", None, is_one_time=True, now=NOW), Failure)
+
+
+def test_one_time_counts_whatever_the_rule_says() -> None:
+    assert judge(PAST, "nonsense", is_one_time=True, now=NOW) == Due(None)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ("[1]", [1]),
+        ("not json", "not json"),
+        ("", ""),
+        ("[" * 300 + "]" * 300, "[" * 300 + "]" * 300),
+    ],
+)
+def test_a_stored_payload_is_told_whatever_it_is(text: str, value: Any) -> None:
+    assert payload_of(text) == value
+
+
+def test_the_topic() -> None:
+    assert topic_of("agent-7") == "agent:agent-7:scheduled"

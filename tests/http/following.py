@@ -1,0 +1,47 @@
+"""Following `GET /events` over real connections."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.http.doors import ADMIN, PATIENCE, House
+
+
+class Follower:
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self.response = response
+        assert self.line() == ": following"
+        self.start = self.line().removeprefix("id: ")
+        assert self.line() == ""
+
+    def line(self) -> str:
+        return self.response.readline().decode().rstrip("\n")
+
+    def next(self) -> dict[str, Any]:
+        """The next event, with its fields and its parsed data."""
+        found: dict[str, Any] = {}
+        while True:
+            line = self.line()
+            if not line and "data" in found:
+                return {**found, "data": json.loads(found["data"])}
+            name, _, value = line.partition(": ")
+            found[name] = value
+
+
+@contextmanager
+def following(house: House, query: str = "", **headers: str) -> Iterator[Follower]:
+    connection = http.client.HTTPConnection(*house.address("api"), timeout=PATIENCE)
+    sent = {"Authorization": f"Bearer {ADMIN}"}
+    sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+    try:
+        connection.request("GET", f"/events{query}", headers=sent)
+        response = connection.getresponse()
+        assert response.status == 200, response.read()
+        assert response.headers["content-type"].startswith("text/event-stream")
+        yield Follower(response)
+    finally:
+        connection.close()

@@ -1,0 +1,172 @@
+"""Receivers of deliveries, run for real on loopback: well-behaved, over TLS, and not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+PATIENCE = 20.0
+
+
+@dataclass(frozen=True)
+class Received:
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    at: float
+
+
+class Receiver:
+    """Answers each POST with the next of `answers` (the last one for ever), and remembers it."""
+
+    def __init__(self, *answers: int, tls: ssl.SSLContext | None = None) -> None:
+        self.answers = list(answers or (200,))
+        self.headers: dict[str, str] = {}
+        self.received: list[Received] = []
+        self._news = threading.Condition()
+        receiver = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                size = int(self.headers.get("Content-Length", "0"))
+                body = self.rfile.read(size)
+                status = receiver.take(Received(self.path, dict(self.headers), body, time.time()))
+                self.send_response(status)
+                for name, value in receiver.headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", "2")
+                self.end_headers()
+                self.wfile.write(b"ok")
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        if tls is not None:
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
+            # A handshake that fails is the client's to tell.
+            self.server.handle_error = lambda *_: None  # type: ignore[method-assign]
+        self.port = self.server.server_address[1]
+        scheme = "https" if tls else "http"
+        self.url = f"{scheme}://127.0.0.1:{self.port}/hook"
+        self._thread = threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True)
+        self._thread.start()
+
+    def take(self, request: Received) -> int:
+        with self._news:
+            self.received.append(request)
+            self._news.notify_all()
+            return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+    def wait(self, count: int = 1, seconds: float = PATIENCE) -> list[Received]:
+        """The requests so far, once there are so many."""
+        with self._news:
+            enough = self._news.wait_for(lambda: len(self.received) >= count, seconds)
+            assert enough, f"{len(self.received)} of {count} requests came"
+            return list(self.received)
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self._thread.join()
+
+
+@contextmanager
+def receiving(*answers: int, tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
+    receiver = Receiver(*answers, tls=tls)
+    try:
+        yield receiver
+    finally:
+        receiver.close()
+
+
+@contextmanager
+def speaking(talk: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A port where `talk` is done with every connection; it ends when its client goes."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    over = threading.Event()
+
+    def one(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            talk(connection)
+
+    def serve() -> None:
+        threads = []
+        while not over.is_set():
+            connection, _ = listener.accept()
+            if over.is_set():
+                connection.close()
+                break
+            threads.append(threading.Thread(target=one, args=(connection,), daemon=True))
+            threads[-1].start()
+        for thread in threads:
+            thread.join(PATIENCE)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        over.set()
+        socket.create_connection(listener.getsockname()).close()
+        thread.join(PATIENCE)
+        listener.close()
+
+
+def heard(connection: socket.socket) -> bytes:
+    """A request, read to the end of its body."""
+    raw = b""
+    while b"\r\n\r\n" not in raw:
+        part = connection.recv(65536)
+        if not part:
+            return raw
+        raw += part
+    head, _, body = raw.partition(b"\r\n\r\n")
+    lines = head.lower().split(b"\r\n")
+    size = next((int(line[15:]) for line in lines if line.startswith(b"content-length:")), 0)
+    while len(body) < size:
+        body += connection.recv(65536)
+    return head + b"\r\n\r\n" + body
+
+
+def gone(connection: socket.socket) -> None:
+    """Say nothing, until the client goes."""
+    while connection.recv(65536):
+        pass
+
+
+class Authority:
+    """A certificate for one host, and those who trust it."""
+
+    def __init__(self, folder: Path, *names: str) -> None:
+        self.certificate, self.key = folder / "cert.pem", folder / "key.pem"
+        subprocess.run(
+            [
+                *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt"),
+                *("ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=test"),
+                *("-addext", "subjectAltName=" + ",".join(names)),
+                *("-keyout", str(self.key), "-out", str(self.certificate)),
+            ],
+            check=True,
+            capture_output=True,
+        )
+
+    def server(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.certificate, self.key)
+        return context
+
+    def client(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(self.certificate))

@@ -1,0 +1,680 @@
+"""The doctor finds each thing that is wrong, says why, and names a command that exists."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+import psycopg
+import pytest
+
+import ductile
+from ductile.cli.root import root
+from ductile.clock import to_text
+from ductile.http.app import local_app
+from ductile.http.server import Door, HttpServer, bind_local
+from ductile.runtime import doctor
+from ductile.runtime.doctor import Finding, Patient, Severity, files, ledger
+from ductile.store import migrate
+from ductile.store.migrate import migrations
+from ductile.store.sqlite import SqliteLedger
+from tests.http.client import Client
+from tests.postgres import Server
+from tests.runtime.site import OK, Running, Site, until
+from tests.store.conftest import execute
+
+ERROR, WARNING = Severity.ERROR, Severity.WARNING
+
+
+@pytest.fixture
+def place(site: Site) -> Site:
+    """With one good plugin."""
+    site.plugin("echo", OK)
+    site.folder.chmod(0o700)
+    return site
+
+
+def patient(site: Site, **more: Any) -> Patient:
+    found = Patient(site.write(), site.environ, datetime.now(UTC))
+    for name, value in more.items():
+        setattr(found, name, value)
+    return found
+
+
+def examined(site: Site, **more: Any) -> list[Finding]:
+    who = patient(site, **more)
+    try:
+        return doctor.examine(who)
+    finally:
+        who.close()
+
+
+def one(findings: list[Finding], what: str) -> Finding:
+    """The only finding that says so."""
+    [found] = [finding for finding in findings if what in finding.what]
+    assert found.why
+    return found
+
+
+@contextmanager
+def attended(site: Site) -> Iterator[tuple[Running, dict[str, Any]]]:
+    """A gateway at work with its socket, and how a doctor asks it."""
+    with site.running() as house:
+        path = house.gateway.socket_path
+        server = HttpServer([Door("local", local_app(house.gateway), bind_local(path))])
+        server.start()
+        client = Client(path)
+        try:
+            yield house, {"ask": lambda target: client.get(target).json}
+        finally:
+            server.stop()
+            path.unlink()
+
+
+def test_with_a_gateway_that_is_well_nothing_is_wrong(place: Site) -> None:
+    with attended(place) as (house, asking):
+        house.run("echo")
+        assert examined(place, **asking) == []
+
+
+def test_without_one_that_is_all_there_is_to_say(place: Site) -> None:
+    with place.opened():
+        pass
+    [finding] = examined(place)
+    assert (finding.severity, finding.what) == (WARNING, "no gateway is running")
+    assert finding.run == f"ductile system start --config {place.folder}/config.yaml"
+
+
+def test_before_the_first_start_there_is_no_ledger_to_miss(place: Site) -> None:
+    assert [finding.what for finding in examined(place)] == ["no gateway is running"]
+
+
+def test_errors_come_first(place: Site) -> None:
+    place.settings["plugin_roots"] = [str(place.plugins)]
+    (place.plugins / "echo").chmod(0o777)
+    found = examined(place)
+    assert [finding.severity for finding in found] == [ERROR, WARNING]
+
+
+def test_a_check_that_stumbles_does_not_hide_the_others(
+    place: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumbles(_patient: Patient) -> Iterator[Finding]:
+        raise RuntimeError("a stone")
+        yield
+
+    monkeypatch.setattr(doctor, "CHECKS", (stumbles, *doctor.CHECKS))
+    found = examined(place)
+    assert one(found, "stumbles could not be made").why == "RuntimeError: a stone"
+    assert one(found, "no gateway is running")
+
+
+# The configuration
+
+
+def test_a_configuration_that_does_not_load(place: Site) -> None:
+    place.settings["service"]["max_workers"] = "${WORKERS_WANTED}"
+    finding = one(examined(place), "WORKERS_WANTED")
+    assert (finding.severity, finding.topic) == (ERROR, "config")
+    assert finding.run is not None
+    assert finding.run.startswith("ductile config check")
+
+
+def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
+    who = Patient(None, {"HOME": str(tmp_path)}, datetime.now(UTC))
+    assert one(doctor.examine(who), "there is no config.yaml").severity is ERROR
+
+
+def test_pipelines_that_cannot_run(place: Site) -> None:
+    place.settings["routes"] = [{"from": "echo", "event_type": "x", "to": "nobody"}]
+    assert one(examined(place), "nobody").severity is ERROR
+
+
+def test_a_file_that_is_not_sealed_does_not_hide_the_rest(place: Site) -> None:
+    place.settings["include"] = ["tokens.yaml"]
+    (place.folder / "tokens.yaml").write_text("tokens: []\n")
+    (place.folder / "tokens.yaml").chmod(0o600)
+    found = examined(place)
+    finding = one(found, "is not sealed")
+    assert finding.severity is ERROR
+    assert finding.run is not None
+    assert finding.run.startswith("ductile config lock")
+    assert one(found, "no gateway is running")
+
+
+def test_warnings_of_the_configuration(place: Site) -> None:
+    place.plugin("echo", OK, schedules=[{"cron": "* * * * *", "catch_up": "run_all"}])
+    assert one(examined(place), "catch_up is for").severity is WARNING
+
+
+def with_token(site: Site, listen: str) -> None:
+    tokens = {"tokens": [{"token": "a-token-of-a-test", "scopes": ["*"]}]}
+    site.settings["api"] = {"enabled": True, "listen": listen, "auth": tokens}
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:8080", "192.0.2.1:8080", "[::]:8080"])
+def test_a_door_to_other_machines_without_tls(place: Site, listen: str) -> None:
+    with_token(place, listen)
+    place.settings["gateway"] = {"open": True}
+    found = examined(place)
+    finding = one(found, "speaks no TLS")
+    assert finding.severity is WARNING
+    assert finding.run is not None
+    assert "config set api.listen=127.0.0.1:8080" in finding.run
+    assert one(found, "gateway.open").severity is WARNING
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:8080", "localhost:8080", "[::1]:8080"])
+def test_a_door_to_this_machine_needs_none(place: Site, listen: str) -> None:
+    with_token(place, listen)
+    assert [finding.what for finding in examined(place)] == ["no gateway is running"]
+
+
+def test_variables_that_plugins_are_promised(place: Site) -> None:
+    place.settings["service"]["plugin_env_passthrough"] = ["HOME", "PROXY_OF_OURS"]
+    assert one(examined(place), "PROXY_OF_OURS").run == "export PROXY_OF_OURS=..."
+
+
+def test_a_time_zone_that_there_is_not(place: Site) -> None:
+    place.environ["TZ"] = "Middle/Earth"
+    place.plugin("echo", OK, schedules=[{"every": "1h"}])
+    assert one(examined(place), "'Middle/Earth'").severity is WARNING
+    place.environ["TZ"] = "Europe/Berlin"
+    assert [f.what for f in examined(place)] == ["no gateway is running"]
+
+
+# Files
+
+
+def test_a_file_with_a_secret_that_everybody_can_read(place: Site) -> None:
+    with_token(place, "127.0.0.1:8080")
+    path = place.write()
+    path.chmod(0o604)
+    who = Patient(path, place.environ, datetime.now(UTC))
+    finding = one(doctor.examine(who), "holds secrets")
+    assert (finding.severity, finding.run) == (ERROR, f"chmod 600 {path}")
+
+
+def test_a_file_without_one_may_be_read(place: Site) -> None:
+    path = place.write()
+    path.chmod(0o644)
+    who = Patient(path, place.environ, datetime.now(UTC))
+    assert [finding.what for finding in doctor.examine(who)] == ["no gateway is running"]
+
+
+def test_a_file_that_everybody_can_change(place: Site) -> None:
+    path = place.write()
+    path.chmod(0o602)
+    who = Patient(path, place.environ, datetime.now(UTC))
+    assert one(doctor.examine(who), "can be changed").run == f"chmod o-w {path}"
+
+
+def test_a_directory_that_everybody_can_change(place: Site) -> None:
+    place.folder.chmod(0o703)
+    assert one(examined(place), "can be changed").run == f"chmod o-w {place.folder}"
+
+
+@pytest.mark.parametrize("name", ["", "state.db", "fingerprint.key", "backups/a.db"])
+def test_state_that_everybody_can_read(place: Site, name: str) -> None:
+    with place.opened():
+        pass
+    (place.state / "backups").mkdir(mode=0o700)
+    path = place.state / name
+    if not path.exists():
+        path.touch(0o600)
+    path.chmod(path.stat().st_mode | 0o004)
+    finding = one(examined(place), "is open to everybody")
+    assert finding.run == f"chmod {'700' if not name else '600'} {path}"
+
+
+def test_state_of_another_user(place: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    with place.opened():
+        pass
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    finding = one(examined(place), "the doctor runs as 4711")
+    assert finding.run is not None
+    assert finding.run.startswith("sudo -u '#")
+
+
+def test_a_disk_that_is_almost_full(place: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "FEW_BYTES", 2**62)
+    assert one(examined(place), "MiB are free").severity is WARNING
+    monkeypatch.setattr(files, "LEAST_BYTES", 2**62)
+    assert one(examined(place), "MiB are free").severity is ERROR
+    monkeypatch.setattr(files, "LEAST_INODES", 2**62)
+    assert one(examined(place), "inodes are free").severity is ERROR
+
+
+# Plugins
+
+
+def test_a_plugin_that_is_refused_and_how_to_mend_it(place: Site) -> None:
+    place.settings["plugin_roots"] = [str(place.plugins)]
+    (place.plugins / "echo").chmod(0o777)
+    finding = one(examined(place), "plugin echo is refused")
+    assert finding.run == f"chmod o-w {place.plugins}/echo"
+
+
+@pytest.mark.parametrize(
+    ("line", "missing"),
+    [
+        ("#!/usr/bin/no-such-thing -x", "/usr/bin/no-such-thing"),
+        ("#!/usr/bin/env -S nosuch", "nosuch"),
+    ],
+)
+def test_an_interpreter_that_is_missing(place: Site, line: str, missing: str) -> None:
+    place.plugin("other", f"{line}\n")
+    finding = one(examined(place), "plugin other cannot be run")
+    assert finding.what.endswith(f"there is no {missing}")
+    assert finding.run == f"command -v {missing}"
+
+
+def test_line_ends_that_hide_the_interpreter(place: Site) -> None:
+    place.plugin("other", "#!/bin/sh\r\necho\r\n")
+    finding = one(examined(place), "CRLF")
+    assert finding.run == f"sed -i 's/\\r$//' {place.plugins}/other/run"
+    assert finding.run is not None
+    subprocess.run(["sh", "-c", finding.run], check=True)
+    assert [f.what for f in examined(place)] == ["no gateway is running"]
+
+
+def test_a_plugin_whose_init_fails_and_the_jobs_that_wait_for_it(place: Site) -> None:
+    place.plugin("late", "exit 1", commands=("init", "poll"))
+    with attended(place) as (house, asking):
+        until(lambda: "failed" in house.gateway.unready.get("late", ""))
+        house.put("late")
+        found = examined(place, **asking)
+    assert one(found, "plugin late is not ready").severity is ERROR
+    waiting = one(found, "jobs of late that wait: 1")
+    assert "its init failed" in waiting.why
+
+
+# The gateway
+
+
+@contextmanager
+def left_behind(site: Site) -> Iterator[tuple[int, int]]:
+    """A gateway that is dead, and a process of it that still holds the lock."""
+    script = (
+        "import fcntl, os, sys, time\n"
+        "fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)\n"
+        "fcntl.flock(fd, fcntl.LOCK_EX)\n"
+        "os.write(fd, f'{os.getpid()}\\n'.encode())\n"
+        "child = os.fork()\n"
+        "if child: print(child, flush=True); os._exit(0)\n"
+        "for n in (0, 1, 2): os.close(n)\n"
+        "time.sleep(60)\n"
+    )
+    site.state.mkdir(mode=0o700)
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(site.state / "ductile.lock")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    child = int(done.stdout)
+    try:
+        yield int((site.state / "ductile.lock").read_text()), child
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_lock_whose_gateway_is_dead(place: Site) -> None:
+    with left_behind(place) as (dead, child):
+        finding = one(examined(place), "is dead")
+    assert finding.severity is ERROR
+    assert str(dead) in finding.what
+    assert finding.run is not None
+    assert re.fullmatch(rf"kill -9 (\d+ )*{child}( \d+)*", finding.run)
+
+
+def test_a_gateway_that_does_not_answer(place: Site) -> None:
+    with place.running() as house:
+        finding = one(examined(place), "does not answer on its socket")
+        assert house.run("echo")["status"] == "succeeded"
+    assert (finding.severity, finding.run) == (ERROR, f"kill {os.getpid()}")
+
+
+def test_a_gateway_that_has_not_read_the_files_again(place: Site) -> None:
+    with attended(place) as (house, asking):
+        place.settings["service"]["dedupe_ttl"] = "1h"
+        finding = one(examined(place, **asking), "another configuration than the files")
+        assert finding.run is not None
+        assert finding.run.startswith("ductile system reload")
+        house.gateway.reload()
+        assert examined(place, **asking) == []
+
+
+def test_a_gateway_of_the_version_before_the_upgrade(
+    place: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with attended(place) as (_, asking):
+        ask = asking["ask"]
+
+        def of_yesterday(target: str) -> Any:
+            return ask(target) | ({"version": "0.0.1"} if target == "/healthz" else {})
+
+        finding = one(examined(place, ask=of_yesterday), "runs version 0.0.1")
+    assert ductile.__version__ in finding.what
+
+
+def test_a_gateway_that_is_not_well(place: Site) -> None:
+    with attended(place) as (_, asking):
+        ask = asking["ask"]
+        ill = {"status": "error"}
+        found = examined(
+            place, ask=lambda target: ask(target) | ill if "health" in target else ask(target)
+        )
+    assert one(found, "is not well").severity is ERROR
+
+
+def test_a_clock_that_was_never_set(place: Site) -> None:
+    early = datetime(1970, 1, 1, tzinfo=UTC)
+    assert one(examined(place, now=early), "1970-01-01").severity is ERROR
+
+
+def test_a_clock_that_was_set_back(place: Site) -> None:
+    with place.opened():
+        pass
+    before = datetime.now(UTC) - timedelta(hours=1)
+    assert one(examined(place, now=before), "which is yet to come").severity is ERROR
+
+
+# The ledger
+
+
+def test_a_ledger_that_cannot_be_read(place: Site) -> None:
+    with place.opened():
+        pass
+    (place.state / "state.db").write_bytes(b"broken" * 2000)
+    finding = one(examined(place), "the ledger cannot be read")
+    assert finding.severity is ERROR
+    assert finding.run is not None
+    assert "system restore" in finding.run
+
+
+def test_a_server_that_cannot_be_reached_and_no_word_of_its_password(place: Site) -> None:
+    url = "postgresql://me:a-password-of-ours@127.0.0.1:1/x?connect_timeout=1"
+    place.settings["state"] = {"url": url, "dir": str(place.state)}
+    finding = one(examined(place), "the ledger cannot be read")
+    assert finding.run == "pg_isready -h 127.0.0.1 -p 1"
+    assert "a-password-of-ours" not in str(finding)
+
+
+def test_a_ledger_of_a_newer_version(place: Site) -> None:
+    with place.opened() as house:
+        execute(house.gateway.ledger, "INSERT INTO schema_migrations VALUES (9999, 'x', 'x')")
+    assert one(examined(place), "migration 9999 is of a newer version").severity is ERROR
+
+
+def test_a_promise_that_is_broken(place: Site) -> None:
+    with place.running() as house:
+        for _ in range(8):
+            house.run("echo")
+        execute(house.gateway.ledger, "UPDATE job_queue SET completed_at = NULL")
+    found = examined(place)
+    assert sum("has no completed_at" in finding.what for finding in found) == ledger.TOLD
+    assert one(found, "3 more promises are broken").severity is ERROR
+
+
+READER = (
+    "import sys, time, apsw; c = apsw.Connection(sys.argv[1], flags=apsw.SQLITE_OPEN_READONLY);"
+    "c.execute('BEGIN'); c.execute('SELECT * FROM boots').fetchall();"
+    "print('reading', flush=True); sys.stdin.read()"
+)
+
+
+@contextmanager
+def reader(path: Path) -> Iterator[int]:
+    """A process that holds a read transaction."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", READER, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == b"reading\n"
+        yield process.pid
+    finally:
+        process.stdin.close()
+        process.wait(30)
+        process.stdout.close()
+
+
+def test_a_process_that_keeps_the_wal_from_being_reset(
+    place: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with attended(place) as (house, asking):
+        house.run("echo")
+        with reader(place.state / "state.db") as pid:
+            house.run("echo")
+            finding = one(examined(place, **asking), "holds a read transaction")
+            assert (finding.severity, finding.run) == (WARNING, f"ps -o pid,lstart,cmd -p {pid}")
+            assert finding.what.startswith(f"process {pid} ")
+            monkeypatch.setattr(ledger, "LARGEST_WAL", 0)
+            assert one(examined(place, **asking), "holds a read transaction").severity is ERROR
+        assert one(examined(place, **asking), "the WAL has grown").severity is WARNING
+
+
+def test_a_reader_that_comes_and_goes_is_no_reason_to_worry(place: Site) -> None:
+    with attended(place) as (house, asking):
+        house.run("echo")
+        assert [f for f in examined(place, **asking) if "read transaction" in f.what] == []
+
+
+def test_a_server_session_that_keeps_a_transaction_open(
+    place: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = Path(tempfile.mkdtemp(prefix="dpg"))
+    server = Server(directory)
+    try:
+        url = server.database("doctor")
+        place.settings["state"] = {"url": url, "dir": str(place.state)}
+        with place.opened():
+            pass
+        monkeypatch.setattr(ledger, "HELD_FOR", timedelta(0))
+        with psycopg.connect(url, application_name="a report") as session:
+            session.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            session.execute("SELECT * FROM boots")
+            finding = one(examined(place), "of a report has a transaction open")
+            assert (
+                finding.run == f"psql -c 'SELECT pg_terminate_backend({session.info.backend_pid})'"
+            )
+        assert [finding.what for finding in examined(place)] == ["no gateway is running"]
+    finally:
+        server.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def test_a_ledger_that_nobody_has_copied_for_long(place: Site) -> None:
+    with place.opened():
+        pass
+    later = datetime.now(UTC) + timedelta(days=8)
+    finding = one(examined(place, now=later), "no backup was ever made")
+    assert finding.run is not None
+    assert finding.run.startswith("ductile system backup")
+    (place.state / "last-backup.json").write_text(
+        f'{{"made_at": "{to_text(later - timedelta(days=9))}", "path": "x"}}'
+    )
+    assert one(examined(place, now=later), "the last backup is of").severity is WARNING
+    (place.state / "last-backup.json").write_text(f'{{"made_at": "{to_text(later)}", "path": "x"}}')
+    assert [f.what for f in examined(place, now=later)] == ["no gateway is running"]
+
+
+# Work
+
+
+def test_jobs_of_a_gateway_that_was_killed(place: Site) -> None:
+    with place.opened() as house:
+        house.put("echo")
+        execute(house.gateway.ledger, "UPDATE job_queue SET status = 'running', owner = 'x'")
+    finding = one(examined(place), "jobs that ran when the gateway ended: 1")
+    assert finding.severity is WARNING
+
+
+def test_a_job_that_runs_far_too_long(place: Site) -> None:
+    gate = place.gate()
+    place.plugin("slow", gate.script() + OK, timeouts={"poll": "40s"})
+    with attended(place) as (house, asking):
+        job_id = house.put("slow")
+        gate.arrived()
+        now = datetime.now(UTC)
+        assert examined(place, now=now + timedelta(seconds=60), **asking) == []
+        [finding] = examined(place, now=now + timedelta(seconds=90), **asking)
+        gate.open()
+        house.ended(job_id)
+    assert (finding.severity, finding.topic) == (ERROR, "jobs")
+    assert finding.run is not None
+    assert finding.run.startswith(f"ductile job cancel {job_id}")
+
+
+def test_jobs_of_a_plugin_that_is_gone(place: Site) -> None:
+    with place.opened() as house:
+        execute(
+            house.gateway.ledger,
+            "INSERT INTO job_queue (id, plugin, command, status, submitted_by, created_at)"
+            " VALUES ('a', 'gone', 'poll', 'queued', 'cli', '2026-02-08T10:00:00Z')",
+        )
+    assert "plugin removed" in one(examined(place), "jobs of gone that wait: 1").why
+
+
+def test_jobs_that_wait_for_very_long(place: Site) -> None:
+    gate = place.gate()
+    place.plugin("slow", gate.script() + OK, parallelism=1, timeouts={"poll": "2h"})
+    with attended(place) as (house, asking):
+        jobs = [house.put("slow"), house.put("slow")]
+        gate.arrived()
+        later = datetime.now(UTC) + timedelta(minutes=16)
+        finding = one(examined(place, now=later, **asking), "jobs of slow that wait: 1, the first")
+        gate.open(2)
+        for job_id in jobs:
+            house.ended(job_id)
+    assert "at most 1 of them run at once" in finding.why
+
+
+def test_a_breaker_that_is_open(place: Site) -> None:
+    with place.opened() as house:
+        execute(
+            house.gateway.ledger,
+            "INSERT INTO circuit_breakers (plugin, command, state, failure_count, updated_at)"
+            " VALUES ('echo', 'poll', 'open', 3, '2026')",
+        )
+    finding = one(examined(place), "the breaker of echo poll is open")
+    assert finding.run is not None
+    assert finding.run.startswith("ductile system breaker echo")
+
+
+def test_jobs_and_deliveries_that_were_given_up(place: Site) -> None:
+    place.plugin("bad", "exit 1", retry={"max_attempts": 1})
+    with place.running() as house:
+        assert house.run("bad")["status"] == "dead"
+        sql = (
+            "INSERT INTO webhook_configs (id, source_identifier, event_type, agent_intent,"
+            " target_session, secret) VALUES (1, 'a', 'b', 'c', 'd', 'e');"
+            "INSERT INTO webhook_deliveries (webhook_id, session_id, payload, target_url,"
+            " signature, status, attempt_count, created_at)"
+            " VALUES (1, 's', '', 'u', 's', 'dead', 6, '2026');"
+            "INSERT INTO relay_deliveries (id, instance, event_id, event_type, body, status,"
+            " attempt_count, created_at) VALUES ('r', 'i', 'e', 't', '', 'dead', 9, '2026')"
+        )
+        execute(house.gateway.ledger, sql)
+    found = examined(place)
+    assert one(found, "jobs that were given up in the last 7 days: 1")
+    assert one(found, "webhook deliveries that were given up: 1")
+    assert one(found, "relay deliveries that were given up: 1")
+    later = datetime.now(UTC) + timedelta(days=8)
+    assert [f for f in examined(place, now=later) if "jobs that were given up" in f.what] == []
+
+
+def test_a_schedule_that_is_paused(place: Site) -> None:
+    place.plugin("echo", OK, schedules=[{"id": "night", "every": "1h"}])
+    with place.running() as house:
+        until(lambda: house.gateway.ledger.read(lambda tx: tx.dicts("entries")))
+        execute(house.gateway.ledger, "UPDATE schedule_entries SET paused = 1")
+    finding = one(examined(place), "schedule echo/night is paused")
+    assert finding.run is not None
+    assert finding.run.startswith("ductile schedule resume echo/night")
+
+
+def test_a_schedule_of_a_plugin_that_is_not_there(place: Site) -> None:
+    place.settings["plugins"]["ghost"] = {"schedules": [{"every": "1h"}]}
+    found = [f for f in examined(place) if f.topic == "schedules"]
+    assert [finding.severity for finding in found] == [ERROR]
+    assert found[0].what.endswith("cannot fire")
+
+
+def test_a_schedule_that_has_never_fired(place: Site) -> None:
+    place.plugin("echo", OK, schedules=[{"id": "rare", "cron": "0 0 29 2 *"}])
+    with place.running() as house:
+        until(lambda: house.gateway.ledger.read(lambda tx: tx.dicts("entries")))
+    later = datetime.now(UTC) + timedelta(days=8)
+    finding = one(examined(place, now=later), "schedule echo/rare has never fired")
+    assert "0 0 29 2 *" in finding.why
+
+
+def test_a_schedule_that_was_due_and_did_not_fire(place: Site) -> None:
+    place.plugin("echo", OK, schedules=[{"id": "often", "every": "1h"}])
+    with attended(place) as (house, asking):
+        until(lambda: house.gateway.ledger.read(lambda tx: tx.dicts("entries"))[0]["last_fire"])
+        later = datetime.now(UTC) + timedelta(hours=3)
+        finding = one(examined(place, now=later, **asking), "was due at")
+    assert finding.severity is ERROR
+
+
+# What it says to run
+
+
+def test_every_command_that_is_named_exists() -> None:
+    folder = Path(doctor.__file__).parent
+    text = "".join(path.read_text() for path in folder.glob("*.py"))
+    lines = re.findall(r'(?:command\(f?|_given_up\(patient, "\w+", |SEALED = )"([a-z][^"{]*)', text)
+    assert len(lines) > 15
+    for line in lines:
+        found: click.Command = root
+        for word in line.split()[:2]:
+            if isinstance(found, click.Group):
+                next = found.get_command(click.Context(found), word)
+                assert next is not None, line
+                found = next
+        flags = {flag for param in found.params for flag in param.opts}
+        assert {word for word in line.split() if word.startswith("--")} <= flags, line
+
+
+def test_a_lock_of_ours_does_not_look_like_a_gateways(place: Site) -> None:
+    place.state.mkdir(mode=0o700)
+    (place.state / "ductile.lock").touch(0o600)
+    descriptor = os.open(place.state / "ductile.lock", os.O_RDWR)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        # Nobody has put a process id into it yet.
+        assert one(examined(place), "no gateway is running")
+    finally:
+        os.close(descriptor)
+
+
+def test_a_ledger_of_an_older_version_is_no_error(
+    place: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.state.mkdir(mode=0o700)
+    with monkeypatch.context() as older:
+        older.setattr(migrate, "migrations", lambda engine: migrations(engine)[:1])
+        old = SqliteLedger(place.state / "state.db")
+        old.start()
+        old.close()
+    found = examined(place)
+    assert one(found, "migrations that the ledger lacks").severity is WARNING
+    assert [finding.what for finding in found if finding.severity is ERROR] == []

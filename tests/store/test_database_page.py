@@ -1,0 +1,39 @@
+"""`docs/database.md` names every table and every column that the migrations make."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ductile.store.ledger import Ledger
+
+PAGE = Path(__file__).parents[2] / "docs" / "database.md"
+
+
+def documented() -> dict[str, set[str]]:
+    sections = re.split(r"^### (\w+)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {
+        name: {
+            column
+            for row in re.findall(r"^\| (`.*?`) \|", text, re.MULTILINE)
+            for column in re.findall(r"`(\w+)`", row)
+        }
+        for name, text in zip(sections[1::2], sections[2::2], strict=True)
+    }
+
+
+@pytest.fixture
+def tables(ledger: Ledger) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for kind, table, column in ledger.read(lambda tx: tx.all("schema_objects")):
+        if kind == "table":
+            found.setdefault(table, set()).add(column)
+    return found
+
+
+def test_every_table_and_column_is_described_and_no_other(tables: dict[str, set[str]]) -> None:
+    told = documented()
+    assert told.keys() == tables.keys()
+    assert {name: tables[name] ^ told[name] for name in told if tables[name] != told[name]} == {}

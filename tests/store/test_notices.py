@@ -1,0 +1,185 @@
+"""The operator's stream: one order for all who read it, whoever writes and whenever."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ductile.model import Notice
+from ductile.store import news, notices
+from ductile.store.ledger import BEGINNING, Ledger, Position, StoredNotice, Tx
+from ductile.store.postgres import PostgresLedger
+from tests.conftest import FakeClock
+from tests.store.conftest import execute
+
+NOW = FakeClock().now()
+WAIT = 20.0
+
+
+def post(ledger: Ledger, name: str, pause: float = 0.0) -> None:
+    def work(tx: Tx) -> None:
+        notices.post(tx, Notice("jobs", name, {}), NOW)
+        if pause:
+            time.sleep(pause)
+
+    ledger.write(work)
+
+
+def after(ledger: Ledger, position: Position = BEGINNING, limit: int = 1000) -> list[StoredNotice]:
+    return ledger.read(lambda tx: notices.after(tx, position, limit))
+
+
+def names(found: list[StoredNotice]) -> list[str]:
+    return [notice.type for notice in found]
+
+
+def test_they_are_read_in_the_order_of_their_commits(ledger: Ledger) -> None:
+    for name in "abcde":
+        post(ledger, name)
+    assert names(after(ledger)) == list("abcde")
+    second = after(ledger, limit=2)[-1]
+    assert names(after(ledger, second.position)) == list("cde")
+
+
+def test_a_position_survives_being_written_down() -> None:
+    assert str(Position(0, 12)) == "12"
+    assert str(Position(7, 12)) == "7-12"
+
+
+def test_the_last_and_those_before_it(ledger: Ledger) -> None:
+    assert ledger.read(notices.last) == BEGINNING
+    for name in "abc":
+        post(ledger, name)
+    stream = after(ledger)
+    assert ledger.read(notices.last) == stream[-1].position
+    assert ledger.read(lambda tx: notices.last(tx, 1)) == stream[1].position
+    assert names(after(ledger, ledger.read(lambda tx: notices.last(tx, 2)))) == ["b", "c"]
+    assert ledger.read(lambda tx: notices.last(tx, 3)) == BEGINNING
+
+
+def test_whoever_reads_on_misses_nothing_and_sees_nothing_twice(
+    open_ledger: Callable[[], Ledger],
+) -> None:
+    ledger = open_ledger()
+    other = open_ledger() if isinstance(ledger, PostgresLedger) else ledger
+    chance, done = random.Random(1), threading.Event()
+    seen: list[StoredNotice] = []
+
+    def read_on() -> None:
+        while True:
+            over = done.is_set()
+            found = after(ledger, seen[-1].position if seen else BEGINNING, limit=7)
+            seen.extend(found)
+            if over and not found:
+                return
+
+    reader = threading.Thread(target=read_on)
+    reader.start()
+    pauses = [chance.choice((0.0, 0.0, 0.002, 0.01)) for _ in range(400)]
+    with ThreadPoolExecutor(8) as pool:
+        list(
+            pool.map(lambda n: post((ledger, other)[n % 2], f"n{n}", pauses[n]), range(len(pauses)))
+        )
+    done.set()
+    reader.join(WAIT)
+    assert not reader.is_alive()
+    assert sorted(names(seen)) == sorted(f"n{n}" for n in range(len(pauses)))
+    assert seen == after(ledger)
+
+
+@pytest.fixture
+def postgres_ledger(ledger: Ledger) -> PostgresLedger:
+    if not isinstance(ledger, PostgresLedger):
+        pytest.skip("SQLite has one writer")
+    return ledger
+
+
+def test_what_an_older_transaction_may_still_stand_before_is_held_back(
+    postgres_ledger: PostgresLedger,
+) -> None:
+    ledger, posted, go_on = postgres_ledger, threading.Event(), threading.Event()
+
+    def slowly(tx: Tx) -> None:
+        notices.post(tx, Notice("jobs", "older", {}), NOW)
+        posted.set()
+        assert go_on.wait(WAIT)
+
+    older = threading.Thread(target=ledger.write, args=(slowly,))
+    older.start()
+    assert posted.wait(WAIT)
+    post(ledger, "younger")
+    assert names(after(ledger)) == []
+    assert ledger.read(notices.last) == BEGINNING
+    assert ledger.read(notices.held)
+    go_on.set()
+    older.join(WAIT)
+    assert names(after(ledger)) == ["older", "younger"]
+    assert not ledger.read(notices.held)
+
+
+def test_the_stream_of_a_restored_database_goes_on(
+    postgres_ledger: PostgresLedger, open_ledger: Callable[[], Ledger]
+) -> None:
+    post(postgres_ledger, "before")
+    execute(postgres_ledger, "UPDATE notices SET xact = 4000000000000")
+    assert names(after(postgres_ledger)) == []
+    restored = open_ledger()
+    post(restored, "since")
+    assert names(after(restored)) == ["before", "since"]
+
+
+@pytest.fixture
+def never_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(news, "POLL", 10 * WAIT)
+    monkeypatch.setattr(news, "RECONNECT", 0.01)
+
+
+class Ear:
+    def __init__(self, ledger: Ledger) -> None:
+        self._heard = threading.Event()
+        assert ledger.follow(self._hear)
+        self.heard()
+
+    def _hear(self) -> bool:
+        self._heard.set()
+        return False
+
+    def heard(self) -> None:
+        assert self._heard.wait(WAIT)
+        self._heard.clear()
+
+
+@pytest.mark.usefixtures("never_polling")
+def test_every_node_hears_that_one_has_posted(
+    postgres_ledger: PostgresLedger, open_ledger: Callable[[], Ledger]
+) -> None:
+    other = open_ledger()
+    ears = [Ear(postgres_ledger), Ear(other)]
+    post(other, "news")
+    for ear in ears:
+        ear.heard()
+
+
+@pytest.mark.usefixtures("never_polling")
+def test_a_node_that_lost_its_connections_hears_again(postgres_ledger: PostgresLedger) -> None:
+    ear = Ear(postgres_ledger)
+    execute(
+        postgres_ledger,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        " AND query ~ 'LISTEN|NOTIFY'",
+    )
+    ear.heard()
+    post(postgres_ledger, "news")
+    ear.heard()
+
+
+def test_nobody_else_writes_to_a_file(ledger: Ledger) -> None:
+    if isinstance(ledger, PostgresLedger):
+        pytest.skip("nodes share a database")
+    assert not ledger.follow(lambda: False)

@@ -1,0 +1,231 @@
+"""A reminder fires once: its notice, and its end or next time, are one commit; on both engines."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from ductile.clock import to_text
+from ductile.core.reminder import NewReminder, ScheduleError, once, recurring
+from ductile.store import notices, reminders
+from ductile.store.ledger import BEGINNING, Ledger
+from ductile.store.reminders import Page, Scheduled
+from tests.conftest import FakeClock
+from tests.store.conftest import execute
+
+
+class House:
+    def __init__(self, ledger: Ledger, clock: FakeClock) -> None:
+        self.ledger, self.clock = ledger, clock
+
+    def once(self, delay_ms: int = 5000, payload: Any = None, agent: str = "a") -> Scheduled:
+        return self._add(once(agent, delay_ms, payload or {"n": 1}, self.clock.now()))
+
+    def recurring(self, rule: str = "0 * * * *") -> Scheduled:
+        return self._add(recurring("a", rule, {"n": 1}, self.clock.now()))
+
+    def _add(self, new: NewReminder | ScheduleError) -> Scheduled:
+        assert isinstance(new, NewReminder)
+        kept = self.ledger.write(lambda tx: reminders.add(tx, new))
+        assert isinstance(kept, Scheduled)
+        return kept
+
+    def script(self, next_fire_at: str, schedule: str | None = None, *, once: bool = True) -> None:
+        """As somebody writes it who knows the table and not us."""
+        rule = "NULL" if schedule is None else f"'{schedule}'"
+        execute(
+            self.ledger,
+            "INSERT INTO cron_jobs (agent_id, schedule, next_fire_at, payload, is_one_time)"
+            f" VALUES ('a', {rule}, '{next_fire_at}', '{{}}', {str(once).upper()})",
+        )
+
+    def fire(self) -> Page:
+        now = self.clock.now()
+        return self.ledger.write(lambda tx: reminders.fire_due(tx, now, lambda value: value))
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self.ledger.read(reminders.listing)
+
+    def told(self) -> list[tuple[str, Any]]:
+        found = self.ledger.read(lambda tx: notices.after(tx, BEGINNING, 10_000))
+        return [(notice.topic, json.loads(notice.payload)) for notice in found]
+
+    def first(self, after: datetime | None = None) -> datetime | None:
+        return self.ledger.read(lambda tx: reminders.first(tx, after))
+
+
+@pytest.fixture
+def house(ledger: Ledger, clock: FakeClock) -> House:
+    return House(ledger, clock)
+
+
+def test_one_that_is_not_due_stays(house: House) -> None:
+    house.once(5000)
+    house.clock.advance(4.999)
+    assert house.fire() == Page((), (), None)
+    assert house.told() == []
+    assert len(house.rows()) == 1
+
+
+def test_one_time_fires_and_is_gone(house: House) -> None:
+    kept = house.once(5000, {"reminder": "check_quota"}, "agent-7")
+    assert house.rows()[0] == {
+        "id": kept.id,
+        "agent_id": "agent-7",
+        "schedule": None,
+        "next_fire_at": to_text(house.clock.now() + timedelta(seconds=5)),
+        "payload": {"reminder": "check_quota"},
+        "is_one_time": True,
+    }
+    house.clock.advance(5)
+    assert house.fire().fired == ((kept.id, "agent-7"),)
+    assert house.told() == [("agent:agent-7:scheduled", {"reminder": "check_quota"})]
+    assert house.rows() == []
+    assert house.fire().fired == ()
+
+
+def test_recurring_fires_once_when_late_and_moves_on(house: House) -> None:
+    house.recurring("0 * * * *")
+    house.clock.advance(5 * 3600 + 60)
+    assert len(house.fire().fired) == 1
+    (row,) = house.rows()
+    assert row["next_fire_at"] == "2026-02-08T16:00:00.000000Z"
+    assert row["is_one_time"] is False
+    assert house.fire().fired == ()
+
+
+def test_one_that_cannot_be_fired_stops_no_other(house: House) -> None:
+    past = to_text(house.clock.now() - timedelta(hours=1))
+    for rule in ("nonsense", "0 0 30 2 *", None):
+        house.script(past, rule, once=False)
+    house.once(1)
+    house.clock.advance(1)
+    page = house.fire()
+    assert len(page.fired) == 1
+    assert len(page.flawed) == 3
+    assert len(house.rows()) == 3
+
+
+def test_pages_pass_those_that_cannot_be_fired(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reminders, "AT_ONCE", 2)
+    past = to_text(house.clock.now() - timedelta(hours=1))
+    for _ in range(4):
+        house.script(past, "nonsense", once=False)
+    house.once(1)
+    house.clock.advance(1)
+    now, behind, fired = house.clock.now(), ("", 0), 0
+    for _ in range(3):
+        page = house.ledger.write(
+            lambda tx, behind=behind: reminders.fire_due(tx, now, lambda value: value, behind)
+        )
+        fired += len(page.fired)
+        if page.behind is None:
+            break
+        behind = page.behind
+    assert fired == 1
+    assert page.behind is None
+
+
+def test_a_time_in_another_form_is_straightened(house: House) -> None:
+    house.script("2026-02-08 10:00:05")
+    house.script("2026-02-08T12:00:05+02:00")
+    house.script("soon")
+    assert house.ledger.read(reminders.has_odd)
+    assert house.ledger.write(reminders.straighten) == 2
+    times = [row["next_fire_at"] for row in house.rows()]
+    assert times == ["2026-02-08T10:00:05.000000Z"] * 2 + ["soon"]
+
+
+def test_a_time_that_only_looks_due_is_moved_and_does_not_fire(house: House) -> None:
+    house.script("2026-02-08 23:00:00")
+    assert house.fire() == Page((), (), None)
+    assert house.rows()[0]["next_fire_at"] == "2026-02-08T23:00:00.000000Z"
+
+
+def test_a_payload_that_is_no_json_is_told_as_text(house: House) -> None:
+    execute(
+        house.ledger,
+        "INSERT INTO cron_jobs (agent_id, next_fire_at, payload, is_one_time)"
+        " VALUES ('a', '2026-02-08T00:00:00.000000Z', 'water the plants', TRUE)",
+    )
+    assert len(house.fire().fired) == 1
+    assert house.told() == [("agent:a:scheduled", "water the plants")]
+
+
+def test_a_row_is_recurring_unless_it_says_otherwise(house: House) -> None:
+    execute(
+        house.ledger,
+        "INSERT INTO cron_jobs (agent_id, schedule, next_fire_at, payload)"
+        " VALUES ('a', '0 * * * *', '2026-02-08T00:00:00.000000Z', '{}')",
+    )
+    assert len(house.fire().fired) == 1
+    assert house.rows()[0]["next_fire_at"] == "2026-02-08T11:00:00.000000Z"
+
+
+def test_the_first_one(house: House) -> None:
+    assert house.first() is None
+    house.once(5000)
+    house.once(1000)
+    now = house.clock.now()
+    assert house.first() == now + timedelta(seconds=1)
+    assert house.first(now + timedelta(seconds=1)) == now + timedelta(seconds=5)
+
+
+def test_there_is_an_end_to_them(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reminders, "MOST", 2)
+    house.once()
+    house.once()
+    new = once("a", 1, {}, house.clock.now())
+    assert isinstance(new, NewReminder)
+    assert house.ledger.write(lambda tx: reminders.add(tx, new)) is ScheduleError.TOO_MANY
+    assert len(house.rows()) == 2
+
+
+def test_one_is_forgotten_once(house: House) -> None:
+    kept = house.once()
+    forgotten = house.ledger.write(lambda tx: reminders.forget(tx, kept.id))
+    assert forgotten is not None
+    assert forgotten["id"] == kept.id
+    assert house.ledger.write(lambda tx: reminders.forget(tx, kept.id)) is None
+
+
+def test_an_id_is_never_used_again(house: House) -> None:
+    first = house.once()
+    house.ledger.write(lambda tx: reminders.forget(tx, first.id))
+    assert house.once().id > first.id
+
+
+def test_those_of_one_agent_in_pages(house: House) -> None:
+    ids = [house.once(agent=agent).id for agent in ("a", "b", "a", "a")]
+    found = house.ledger.read(lambda tx: reminders.listing(tx, agent_id="a", limit=2))
+    assert [row["id"] for row in found] == [ids[0], ids[2]]
+    more = house.ledger.read(lambda tx: reminders.listing(tx, agent_id="a", after=ids[2]))
+    assert [row["id"] for row in more] == [ids[3]]
+
+
+def test_two_nodes_never_fire_one_row_twice(
+    open_ledger: Callable[[], Ledger], clock: FakeClock
+) -> None:
+    first = House(open_ledger(), clock)
+    # SQLite has one writer, whom both threads share; PostgreSQL has two nodes.
+    other = House(open_ledger(), clock) if first.ledger.engine == "postgres" else first
+    for number in range(60):
+        first.once(1, {"number": number})
+    first.recurring("0 10 * * *")
+    clock.advance(86_400)
+    threads = [threading.Thread(target=house.fire) for house in (first, other) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    told = first.told()
+    assert len(told) == 61
+    assert sorted(p["number"] for _, p in told if "number" in p) == list(range(60))
+    assert len(first.rows()) == 1

@@ -1,0 +1,374 @@
+"""A user of the Go program moves over: config directory, plugins and seal as they are."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import http.client
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+import yaml
+from blake3 import blake3
+
+from tests.cli.running import PATIENCE, end, until
+
+BIN = Path(sys.executable).parent
+SOURCE = Path(__file__).parent / "compat"
+ADMIN, GITHUB, HOOK = "admin-key-of-the-house", "github-key-of-the-house", "a-secret-for-webhooks"
+
+
+@dataclass(frozen=True)
+class Home:
+    """The user's directory, and commands and requests that mean it."""
+
+    root: Path
+    api: int
+    hooks: int
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(self.root),
+            "DUCTILE_CONFIG_DIR": str(self.root / "config"),
+            "DUCTILE_PLUGINS": str(self.root / "plugins"),
+            "DUCTILE_API_PORT": str(self.api),
+            "DUCTILE_WEBHOOK_PORT": str(self.hooks),
+            "ADMIN_API_KEY": ADMIN,
+            "GITHUB_API_KEY": GITHUB,
+            "GITHUB_WEBHOOK_SECRET": HOOK,
+            "RELAY_SECRET": "a-secret-for-relays",
+        }
+
+    def ductile(self, *line: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [BIN / "ductile", *line],
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+    def json(self, *line: str) -> Any:
+        done = self.ductile(*line, "--json")
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        token: str = ADMIN,
+    ) -> tuple[int, Any]:
+        data = b"" if body is None else json.dumps(body).encode()
+        return self._send(self.api, method, path, data, {"Authorization": f"Bearer {token}"})
+
+    def webhook(self, path: str, body: Any, secret: str = HOOK) -> tuple[int, Any]:
+        data = json.dumps(body).encode()
+        signature = hmac.new(secret.encode(), data, hashlib.sha256).hexdigest()
+        headers = {"X-Hub-Signature-256": f"sha256={signature}"}
+        return self._send(self.hooks, "POST", path, data, headers)
+
+    def _send(
+        self, port: int, method: str, path: str, data: bytes, headers: dict[str, str]
+    ) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        try:
+            connection.request(method, path, data, {"Content-Type": "application/json", **headers})
+            answer = connection.getresponse()
+            raw = answer.read()
+            return answer.status, json.loads(raw) if raw.startswith(b"{") else raw
+        finally:
+            connection.close()
+
+    def seal(self) -> None:
+        """As the Go program's `config lock` writes it."""
+        files = [path for path in (self.root / "config").rglob("*") if path.is_file()]
+        echo = self.root / "plugins/echo"
+        document = {
+            "version": 2,
+            "generated_at": "2026-02-25T09:30:00+11:00",
+            "hashes": {str(path): digest(path) for path in files},
+            "plugin_fingerprints": [
+                {
+                    "name": "echo",
+                    "enabled": True,
+                    "manifest_path": str(echo / "manifest.yaml"),
+                    "manifest_hash": digest(echo / "manifest.yaml"),
+                    "entrypoint_path": str(echo / "run.sh"),
+                    "entrypoint_hash": digest(echo / "run.sh"),
+                }
+            ],
+        }
+        text = yaml.safe_dump(document, sort_keys=False)
+        (self.root / "config/.checksums").write_text(text)
+
+    @contextmanager
+    def gateway(self) -> Iterator[None]:
+        process = subprocess.Popen(
+            [BIN / "ductile", "system", "start"],
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            until(process, '"message":"ready"')
+            yield
+        finally:
+            assert end(process) == 0
+
+
+def digest(path: Path) -> str:
+    return blake3(path.read_bytes()).hexdigest()
+
+
+def eventually(look: Callable[[], Any]) -> Any:
+    """What `look` finds, once it finds something."""
+    give_up = time.monotonic() + PATIENCE
+    while time.monotonic() < give_up:
+        if found := look():
+            return found
+        time.sleep(0.05)
+    pytest.fail("it never came about")
+
+
+@contextmanager
+def free_ports(count: int) -> Iterator[list[int]]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        ports = [sock.getsockname()[1] for sock in sockets]
+    yield ports
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Home]:
+    # Short, for the socket's path has to fit into 107 bytes.
+    root = Path(tempfile.mkdtemp(prefix="ductile-go-")).resolve()
+    for name in ("config", "plugins", "plugins-private"):
+        shutil.copytree(SOURCE / name, root / name)
+    (root / "config/env").rename(root / "config/.env")
+    with free_ports(2) as (api, hooks):
+        house = Home(root, api, hooks)
+    house.seal()
+    yield house
+    shutil.rmtree(root)
+
+
+@pytest.fixture(scope="module")
+def running(home: Home) -> Iterator[Home]:
+    """Started on what that program left: its ledger stands where ours is to be."""
+    ledger = home.root / "config/data/state.db"
+    ledger.parent.mkdir(mode=0o700)
+    with closing(apsw.Connection(str(ledger))) as db:
+        db.execute((SOURCE / "ledger.sql").read_text())
+    refused = home.ductile("system", "start")
+    assert refused.returncode == 1
+    assert "ductile system import" in refused.stderr
+    imported = home.json("system", "import")
+    assert imported["states"] == ["withings"]
+    assert (imported["facts"], imported["unfinished"]) == (2, 1)
+    assert Path(imported["moved_to"]).exists()
+    with home.gateway():
+        yield home
+
+
+def test_the_configuration_is_good_as_it_is(home: Home) -> None:
+    checked = home.json("config", "check")
+    assert checked["ok"]
+    assert set(checked["plugins"]) == {
+        "archive",
+        "echo",
+        "echo_kitchen",
+        "fabric",
+        "github-handler",
+        "notify",
+        "withings",
+    }
+    assert [w["message"] for w in checked["warnings"]] == []
+
+
+def test_a_seal_that_is_broken_is_refused_as_there(home: Home) -> None:
+    tokens = home.root / "config/tokens.yaml"
+    text = tokens.read_text()
+    try:
+        tokens.write_text(text + "# changed\n")
+        done = home.ductile("system", "start", "--dry-run")
+        assert done.returncode == 78
+        assert "has changed since it was sealed" in done.stderr
+    finally:
+        tokens.write_text(text)
+
+
+def test_the_values_of_both_shapes(home: Home) -> None:
+    shown = home.json("config", "show")
+    assert shown["service"]["log_level"] == "info"
+    assert shown["state"]["path"] == str(home.root / "config/data/state.db")
+    assert shown["plugin_roots"] == [
+        str(home.root / "plugins"),
+        str(home.root / "plugins-private"),
+    ]
+    (endpoint,) = shown["webhooks"]["endpoints"]
+    assert (endpoint["name"], endpoint["secret"]) == ("github", "[REDACTED]")
+    assert shown["plugins"]["withings"]["schedules"][0]["not_on"] == [6, 7]
+
+
+def test_plugins_are_found_by_root_and_the_first_wins(running: Home) -> None:
+    rows = {(row["name"], row["state"]): row for row in running.json("plugin", "list")["plugins"]}
+    assert rows["echo", "ready"]["version"] == "0.1.0"
+    assert ("echo", "shadowed") in rows
+    assert ("retired", "disabled") in rows
+    assert rows["echo_kitchen", "ready"]["uses"] == "echo"
+    assert not any(name == "lib" for name, _ in rows)
+
+
+def test_a_plugin_runs_with_its_config_from_the_environment(running: Home) -> None:
+    assert running.json("plugin", "run", "echo")["result"]["result"] == "Hello from the house"
+    kitchen = running.json("plugin", "run", "echo_kitchen")
+    assert kitchen["result"]["result"] == "Hello from the kitchen"
+
+
+def test_facts_state_and_a_route(running: Home) -> None:
+    job = running.json("plugin", "run", "withings")
+    assert job["status"] == "succeeded"
+    facts = running.json("system", "plugin-facts", "withings")
+    assert [fact["fact_json"]["cursor"] for fact in facts["facts"]] == [42, 41, 40]
+    assert {fact["fact_type"] for fact in facts["facts"]} == {"withings.snapshot"}
+    routed = eventually(lambda: _children(running, job["job_id"]))
+    assert [(row["plugin"], row["command"]) for row in routed] == [("notify", "handle")]
+
+
+def _children(home: Home, job_id: str) -> Any:
+    jobs = home.json("job", "inspect", job_id)["graph"]
+    found = [row for row in jobs if row["parent_job_id"] == job_id]
+    return found if all(row["status"] == "succeeded" for row in found) else None
+
+
+def test_the_api_by_a_token_with_a_scope_file(running: Home) -> None:
+    status, queued = running.call("POST", "/plugin/echo/poll", {"payload": {}})
+    assert (status, queued["status"]) == (202, "queued")
+    status, job = running.call("GET", f"/job/{queued['job_id']}?wait=20")
+    assert (status, job["status"]) == (200, "succeeded")
+    assert running.call("GET", "/jobs", token=GITHUB)[0] == 200
+    assert running.call("POST", "/plugin/echo/poll", {}, token=GITHUB)[0] == 403
+    assert running.call("POST", "/plugin/withings/poll", {}, token=GITHUB)[0] == 202
+    assert running.call("POST", "/plugin/withings/token_refresh", {}, token=GITHUB)[0] == 403
+    assert running.call("GET", "/jobs", token="wrong")[0] == 401
+
+
+def test_a_webhook_by_its_secret_ref(running: Home) -> None:
+    assert running.webhook("/webhook/github", {}, secret="wrong")[0] == 403
+    push = {"repository": {"full_name": "me/house"}}
+    status, answer = running.webhook("/webhook/github", push)
+    assert status == 202
+    job = running.json("job", "inspect", answer["job_id"])
+    assert job["plugin"] == "github-handler"
+    assert eventually(lambda: _told(running, "push to me/house"))["status"] == "succeeded"
+
+
+def _told(home: Home, message: str) -> Any:
+    logs = home.json("job", "logs", "--plugin", "notify", "--limit", "200")["logs"]
+    wanted = f"told: {message}"
+    return next((e for e in logs if any(x["message"] == wanted for x in e["logs"] or ())), None)
+
+
+def test_a_pipeline_with_every_kind_of_step(running: Home) -> None:
+    payload = {"text": "a long enough text", "length": 18, "channel": "kitchen"}
+    status, answer = running.call("POST", "/pipeline/text-wisdom", {"payload": payload})
+    assert status == 200, answer
+    assert answer["status"] == "succeeded"
+    ran = {row["step"]: row for row in running.json("job", "inspect", answer["job_id"])["graph"]}
+    assert {step for step in ran if step} == {
+        "keep",
+        "long-only__switch",
+        "long-only",
+        "step_1.summarize",
+        "step_2.first",
+        "step_2.second",
+        "tell.0.people",
+        "tell.1.archive.write",
+        "to-lab",
+    }
+    assert {row["status"] for row in ran.values()} == {"succeeded"}
+    told = eventually(
+        lambda: _told(running, "Wisdom for kitchen: summary(long(a long enough text))")
+    )
+    assert told["status"] == "succeeded"
+
+
+def test_a_relay_comes_back_as_an_event_of_its_own(running: Home) -> None:
+    payload = {"text": "another long text", "length": 17, "channel": "cellar"}
+    assert running.call("POST", "/pipeline/text-wisdom", {"payload": payload})[0] == 200
+    told = eventually(lambda: _told(running, "the lab says cellar"))
+    assert told["submitted_by"] == "relay"
+
+
+def test_a_hook_tells_of_what_ended(running: Home) -> None:
+    running.json("plugin", "run", "echo")
+    assert eventually(lambda: _told(running, "echo succeeded"))["submitted_by"] == "hook"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("system", "status"),
+        ("system", "breaker", "withings"),
+        ("system", "plugin-facts", "withings"),
+        ("job", "logs", "--plugin", "echo", "--limit", "5"),
+        ("config", "get", "plugins.withings.schedules[0].every"),
+        ("config", "show", "plugin:withings"),
+        ("config", "show", "plugin:*"),
+        ("config", "show", "token:admin-cli"),
+        ("config", "set", "plugin:withings.enabled=false", "--dry-run"),
+    ],
+)
+def test_commands_as_they_are_typed_there(running: Home, line: tuple[str, ...]) -> None:
+    running.json(*line)
+
+
+def test_config_lock_takes_its_option(home: Home) -> None:
+    config = str(home.root / "config")
+    done = home.ductile("config", "lock", "--config-dir", config, "--dry-run")
+    assert done.returncode == 0
+    assert "changed" not in done.stdout
+    assert "new" not in done.stdout
+    assert "gone" not in done.stdout
+
+
+def test_api_speaks_with_the_first_token(running: Home) -> None:
+    done = running.ductile("api", "/plugin/echo/poll", "-X", "POST", "-f", 'payload={"a": 1}')
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["status"] == "queued"
+
+
+def test_no_secret_is_told(running: Home) -> None:
+    said = "".join(
+        running.ductile(*line).stdout
+        for line in (
+            ("config", "show"),
+            ("config", "show", "plugin:withings"),
+            ("job", "logs", "--limit", "200"),
+            ("skills", "export"),
+        )
+    )
+    for secret in (ADMIN, GITHUB, HOOK, "withings-secret-of-the-house", "a-secret-for-relays"):
+        assert secret not in said

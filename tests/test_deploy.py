@@ -1,0 +1,92 @@
+"""The files in `deploy/` fit the program that they start."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+
+from ductile.cli.root import root
+from ductile.config.service import ServiceSettings
+from ductile.errors import ConfigError
+from ductile.runtime.notify import MORE_THAN_THE_GRACE
+
+DEPLOY = Path(__file__).parents[1] / "deploy"
+UNIT = (DEPLOY / "ductile.service").read_text(encoding="utf-8")
+CONTAINER = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
+
+
+def setting(name: str) -> str:
+    [value] = re.findall(rf"^{name}=(.*)$", UNIT, re.MULTILINE)
+    return str(value)
+
+
+def exists(words: list[str]) -> bool:
+    """Whether this is a command of ours, with options that it has."""
+    found: click.Command | None = root
+    for word in words:
+        if isinstance(found, click.Group):
+            found = found.get_command(click.Context(found), word)
+    assert found is not None
+    flags = {flag for param in found.params for flag in param.opts}
+    return {word for word in words if word.startswith("--")} <= flags
+
+
+def test_the_unit_starts_and_reloads_the_gateway() -> None:
+    program, *words = setting("ExecStart").split()
+    assert Path(program).name == "ductile"
+    assert exists(words)
+    assert setting("ExecReload") == "/bin/kill -HUP $MAINPID"
+
+
+def test_the_unit_listens_to_what_the_gateway_says() -> None:
+    assert (setting("Type"), setting("NotifyAccess")) == ("notify", "main")
+    assert int(setting("WatchdogSec")) >= 30
+
+
+def test_a_stop_is_the_gateways_own_and_has_the_time_it_needs() -> None:
+    assert setting("KillMode") == "mixed"
+    grace = ServiceSettings().shutdown_grace
+    assert int(setting("TimeoutStopSec")) >= grace + MORE_THAN_THE_GRACE
+
+
+def test_a_configuration_that_cannot_run_is_not_tried_again() -> None:
+    assert setting("RestartPreventExitStatus") == str(ConfigError.exit_code)
+
+
+def test_a_plugin_out_of_memory_does_not_take_the_gateway_with_it() -> None:
+    assert setting("OOMPolicy") == "continue"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
+def test_systemd_understands_every_line(tmp_path: Path) -> None:
+    text = re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", UNIT, flags=re.MULTILINE)
+    text = re.sub(r"^(User|Group)=.*$", r"\1=root", text, flags=re.MULTILINE)
+    path = tmp_path / "ductile.service"
+    path.write_text(text)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_image_runs_what_there_is_as_nobody_special() -> None:
+    [start] = re.findall(r'^CMD \["(.*)"\]$', CONTAINER, re.MULTILINE)
+    [check] = re.findall(r'^  CMD \["ductile", "(.*)"\]$', CONTAINER, re.MULTILINE)
+    assert exists(start.split('", "'))
+    assert exists(check.split('", "'))
+    [user] = re.findall(r"^USER (.*)$", CONTAINER, re.MULTILINE)
+    assert user.isdecimal()
+    assert int(user) > 0
+
+
+@pytest.mark.parametrize("path", re.findall(r"^COPY (?!--from)(\S+) ", CONTAINER, re.MULTILINE))
+def test_what_the_image_copies_is_there(path: str) -> None:
+    assert (DEPLOY.parent / path).exists()
