@@ -1,0 +1,33 @@
+"""A plugin's module inside this process, for what is too much to try by processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from functools import cache
+from types import ModuleType
+
+from tests.bundled.house import PLUGINS
+
+
+@cache
+def inside(plugin: str, module: str) -> ModuleType:
+    """The module under a name of its own; what it imports of ours is not left behind."""
+    folders = [str(PLUGINS / plugin), str(PLUGINS / "lib")]
+    spec = importlib.util.spec_from_file_location(
+        f"bundled_{plugin.replace('-', '_')}_{module}", PLUGINS / plugin / f"{module}.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    path, before = list(sys.path), set(sys.modules)
+    try:
+        sys.path[:0] = folders
+        loaded = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(loaded)
+        return loaded
+    finally:
+        sys.path[:] = path
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None) or ""
+            if file.startswith(str(PLUGINS)):
+                del sys.modules[name]

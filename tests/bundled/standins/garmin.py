@@ -1,0 +1,172 @@
+"""Garmin Connect, as far as its open clients show it.
+
+Garmin documents none of this for the public. What is known comes from reading:
+
+- https://github.com/matin/garth (`sso.py`, `http.py`): POST
+  `/oauth-service/oauth/exchange/user/2.0` on connectapi, signed by OAuth 1.0a (HMAC-SHA1,
+  RFC 5849), a form with `mfa_token` where there is one, trades a token of about a year for a
+  bearer token; data by GET with that token; 204 where there is none.
+- https://github.com/cyberjunky/python-garminconnect (`client.py`): POST
+  `/di-oauth2-service/oauth/token` on diauth, a form with `grant_type=refresh_token
+  client_id refresh_token` and the client id as the user of Basic; a new refresh token comes
+  with each answer. Whether Garmin then refuses the former one is told differently by
+  different people; the stand-in does, which is the harder case.
+- The same clients for the paths and fields of the data: `socialProfile` with
+  `displayName`, `usersummary/daily/{displayName}?calendarDate`, with `privacyProtected`
+  where it may not be seen, `weight/dateRange?startDate&endDate` in grams.
+- The errors are those of RFC 6749 and RFC 5849; the clock's tolerance is a guess.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, unquote
+
+from tests.bundled.standins.server import Asked, Standin, Told
+
+CLIENT_ID = "CONNECT_TEST_DI"
+CONSUMER_KEY = "consumer-key"
+CONSUMER_SECRET = "canary-consumer-secret"
+OAUTH_TOKEN = "canary-oauth1-token"
+OAUTH_TOKEN_SECRET = "canary-oauth1-token-secret"
+MFA_TOKEN = "canary-mfa-token"
+CLOCK_TOLERANCE = 300
+EXCHANGE = "/oauth-service/oauth/exchange/user/2.0"
+RENEWAL = "/di-oauth2-service/oauth/token"
+NAME = "0c8f-runner"
+DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+PARAMETER = re.compile(r'(\w+)="([^"]*)"')
+
+
+@dataclass
+class Garmin(Standin):
+    life: int = 3600
+    wants_mfa: bool = False
+    days: dict[str, dict[str, Any]] = field(default_factory=dict)
+    weights: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.access: dict[str, float] = {}
+        self.refresh: set[str] = set()
+        self.nonces: set[str] = set()
+
+    def grant(self) -> str:
+        token = f"canary-refresh-{secrets.token_hex(8)}"
+        self.refresh.add(token)
+        return token
+
+    def live(self, day: str, **fields: Any) -> None:
+        """A day, as far as it is known so far."""
+        self.days[day] = {"calendarDate": day, "privacyProtected": False, **fields}
+
+    def weigh(self, pk: int, day: str, grams: float, **fields: Any) -> None:
+        entry = {"samplePk": pk, "calendarDate": day, "weight": grams, "timestampGMT": pk * 1000}
+        known = [one for one in self.weights if one["samplePk"] != pk]
+        self.weights = [*known, {**entry, "bmi": None, "sourceType": "MANUAL", **fields}]
+
+    def answer(self, asked: Asked) -> Told:
+        if asked.path == RENEWAL:
+            return self._renewal(asked)
+        if asked.path == EXCHANGE:
+            return self._exchange(asked)
+        if self.now() > self.access.get(asked.bearer or "", 0.0):
+            return self.refuse("access_token", Told({"error": "invalid_token"}, 401))
+        if asked.method != "GET":
+            return self.refuse("method", Told(status=405))
+        return self._data(asked)
+
+    def _renewal(self, asked: Asked) -> Told:
+        form = asked.form
+        basic = "Basic " + base64.b64encode(f"{CLIENT_ID}:".encode()).decode()
+        if asked.method != "POST":
+            return self.refuse("method", Told(status=405))
+        if asked.headers.get("authorization") != basic:
+            return self.refuse("basic", Told({"error": "invalid_client"}, 401))
+        if form.get("client_id") != CLIENT_ID:
+            return self.refuse("client_id", Told({"error": "invalid_client"}, 401))
+        if form.get("grant_type") != "refresh_token":
+            return self.refuse("grant_type", Told({"error": "unsupported_grant_type"}, 400))
+        if form.get("refresh_token") not in self.refresh:
+            return self.refuse("refresh_token", Told({"error": "invalid_grant"}, 400))
+        self.refresh.discard(form["refresh_token"])
+        return self._granted(self.grant())
+
+    def _granted(self, refresh: str) -> Told:
+        token = f"canary-access-{secrets.token_hex(8)}"
+        self.access[token] = self.now() + self.life
+        return Told(
+            {
+                "scope": "CONNECT_READ",
+                "jti": "j",
+                "token_type": "Bearer",
+                "access_token": token,
+                "refresh_token": refresh,
+                "expires_in": self.life,
+                "refresh_token_expires_in": 7776000,
+            }
+        )
+
+    def _exchange(self, asked: Asked) -> Told:
+        scheme, _, rest = asked.headers.get("authorization", "").partition(" ")
+        given = {name: unquote(value) for name, value in PARAMETER.findall(rest)}
+        wanted = {
+            "oauth_consumer_key": CONSUMER_KEY,
+            "oauth_token": OAUTH_TOKEN,
+            "oauth_signature_method": "HMAC-SHA1",
+            "oauth_version": "1.0",
+        }
+        if asked.method != "POST" or scheme != "OAuth":
+            return self.refuse("scheme", Told(status=401))
+        for name, value in wanted.items():
+            if given.get(name) != value:
+                return self.refuse(name, Told(status=401))
+        stamp = given.get("oauth_timestamp", "")
+        if not stamp.isdigit() or abs(int(stamp) - self.now()) > CLOCK_TOLERANCE:
+            return self.refuse("timestamp", Told(status=401))
+        if given.get("oauth_nonce", "") in self.nonces | {""}:
+            return self.refuse("nonce", Told(status=401))
+        signature = given.pop("oauth_signature", "")
+        if not hmac.compare_digest(signature, self._signature(asked, given)):
+            return self.refuse("signature", Told(status=401))
+        if self.wants_mfa and asked.form.get("mfa_token") != MFA_TOKEN:
+            return self.refuse("mfa_token", Told(status=401))
+        self.nonces.add(given["oauth_nonce"])
+        return self._granted("canary-unused-refresh")
+
+    def _signature(self, asked: Asked, oauth: Mapping[str, str]) -> str:
+        """RFC 5849 §3.4: over method, address and every parameter, query and form too."""
+        both = [*oauth.items(), *asked.query.items(), *asked.form.items()]
+        pairs = sorted((_quoted(name), _quoted(value)) for name, value in both)
+        parameters = "&".join(f"{name}={value}" for name, value in pairs)
+        base = "&".join(map(_quoted, (asked.method, self.url + asked.path, parameters)))
+        key = f"{_quoted(CONSUMER_SECRET)}&{_quoted(OAUTH_TOKEN_SECRET)}"
+        digest = hmac.new(key.encode(), base.encode(), hashlib.sha1).digest()
+        return base64.b64encode(digest).decode()
+
+    def _data(self, asked: Asked) -> Told:
+        if asked.path == "/userprofile-service/socialProfile":
+            return Told({"displayName": NAME, "fullName": "R"})
+        if asked.path == f"/usersummary-service/usersummary/daily/{NAME}":
+            day = asked.query.get("calendarDate", "")
+            if not DAY.fullmatch(day):
+                return self.refuse("calendarDate", Told(status=400))
+            return Told(self.days[day]) if day in self.days else Told(status=204)
+        if asked.path == "/weight-service/weight/dateRange":
+            first, last = (asked.query.get(key, "") for key in ("startDate", "endDate"))
+            if not DAY.fullmatch(first) or not DAY.fullmatch(last):
+                return self.refuse("dates", Told(status=400))
+            found = [one for one in self.weights if first <= one["calendarDate"] <= last]
+            return Told({"startDate": first, "endDate": last, "dateWeightList": found})
+        return self.refuse("path", Told(status=404))
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="-._~")

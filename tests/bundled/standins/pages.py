@@ -1,0 +1,73 @@
+"""A web server that keeps to RFC 9110: conditional requests, redirects, methods.
+
+- §13.1.2 If-None-Match, §13.1.3 If-Modified-Since (ignored where the former is there), §15.4.5
+  304 without content; §15.4 redirects; §10.2.3 Retry-After.
+- draft-ietf-httpapi-idempotency-key-header: a request with a key that was seen is not acted on
+  again.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+
+from tests.bundled.standins.server import Asked, Standin, Told
+
+
+@dataclass
+class Page:
+    body: bytes
+    kind: str = "text/plain; charset=utf-8"
+    etag: str | None = None
+    modified: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class Pages(Standin):
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        super().__init__()
+        self.pages: dict[str, Page] = {}
+        self.done: list[tuple[str, bytes]] = []
+        """What POST, PUT, PATCH and DELETE did; a repeated Idempotency-Key does nothing."""
+        self._keys: set[str] = set()
+        self._scheme = "http"
+        if context is not None:
+            self._scheme = "https"
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def at(self, path: str, host: str = "127.0.0.1") -> str:
+        return f"{self._scheme}://{host}:{self.port}{path}"
+
+    def answer(self, asked: Asked) -> Told:
+        page = self.pages.get(asked.path)
+        if page is None:
+            return self.refuse("no such page", Told(b"gone", 404))
+        if asked.method != "GET":
+            return self._act(asked)
+        told = {"Content-Type": page.kind, **page.headers}
+        if page.etag:
+            told["ETag"] = page.etag
+        if page.modified:
+            told["Last-Modified"] = page.modified
+        if self._unchanged(asked, page):
+            return Told(b"", 304, told)
+        return Told(page.body, 200, told)
+
+    def _act(self, asked: Asked) -> Told:
+        key = asked.headers.get("idempotency-key")
+        if key is None or key not in self._keys:
+            self.done.append((asked.method, asked.body))
+        if key is not None:
+            self._keys.add(key)
+        return Told({"ok": True}, 201)
+
+    def _unchanged(self, asked: Asked, page: Page) -> bool:
+        match = asked.headers.get("if-none-match")
+        if match is not None:
+            return match == page.etag
+        since = asked.headers.get("if-modified-since")
+        return since is not None and since == page.modified

@@ -1,0 +1,194 @@
+"""Every plugin that comes with the gateway: it loads, says what it does, and starts fast."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ductile.config import load
+from ductile.plugins.manifest import Manifest, read_manifest
+from ductile.plugins.registry import InstanceSpec, discover
+from tests.bundled.house import NAMES, PLUGINS, interpreter_path, undeclared
+
+LIB = PLUGINS / "lib"
+HEAVY = {"ssl", "http.client", "urllib.request", "email", "asyncio", "dataclasses", "inspect"}
+SLOWEST = 3.0
+"""Times the CPU of an interpreter that does nothing. Most plugins need 1.2."""
+CONFIG_KEY = re.compile(r"""\bconfig(?:\.get\(|\[)["'](\w+)["']""")
+REQUEST = {"protocol": 2, "job_id": "j", "command": "no-such-command", "config": {}, "state": {}}
+
+
+def manifest_of(name: str) -> Manifest:
+    manifest, warnings = read_manifest((PLUGINS / name / "manifest.yaml").read_bytes())
+    assert warnings == ()
+    return manifest
+
+
+def sources(name: str) -> list[Path]:
+    return sorted((PLUGINS / name).glob("*.py"))
+
+
+def keys_of(manifest: Manifest) -> list[str]:
+    return [*manifest.config_keys.required, *manifest.config_keys.optional]
+
+
+def environment() -> dict[str, str]:
+    return {"PATH": interpreter_path(os.environ["PATH"]), "LANG": "C.UTF-8"}
+
+
+def test_there_are_plugins() -> None:
+    assert {"withings", "garmin", "google-calendar", "health-analyzer"} <= set(NAMES)
+
+
+def test_every_plugin_loads_without_refusal_or_warning() -> None:
+    instances = {
+        name: InstanceSpec(config=dict.fromkeys(manifest_of(name).config_keys.required, "x"))
+        for name in NAMES
+    }
+    registry = discover([PLUGINS], instances, allow_symlinks=False)
+    assert registry.refused == ()
+    assert registry.warnings == ()
+    assert set(registry.plugins) == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_manifest_tells_what_a_reader_wants_to_know(name: str) -> None:
+    manifest = manifest_of(name)
+    assert (manifest.name, manifest.protocol) == (name, 2)
+    assert manifest.version
+    assert manifest.description
+    for command in manifest.commands:
+        assert command.description, command.name
+        for emission in command.values.emit:
+            assert emission.values, f"{command.name} emits {emission.event}, but with what?"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_readme_names_every_command_config_key_event_and_field(name: str) -> None:
+    manifest = manifest_of(name)
+    text = (PLUGINS / name / "README.md").read_text()
+    emissions = [one for command in manifest.commands for one in command.values.emit]
+    wanted = {
+        *(command.name for command in manifest.commands),
+        *keys_of(manifest),
+        *(emission.event for emission in emissions),
+        *(field for emission in emissions for field in emission.values),
+    }
+    missing = [
+        word for word in sorted(wanted) if not re.search(rf"`[^`]*{re.escape(word)}[^`]*`", text)
+    ]
+    assert missing == []
+    assert "```yaml" in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_configurations_of_a_readme_are_good_ones(name: str, tmp_path: Path) -> None:
+    text = (PLUGINS / name / "README.md").read_text()
+    for index, block in enumerate(re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)):
+        path = tmp_path / f"{index}" / "config.yaml"
+        path.parent.mkdir()
+        path.write_text(block)
+        environ = dict.fromkeys(re.findall(r"\$\{(\w+)", block), "some-value")
+        loaded = load(path, environ=environ)
+        assert name in loaded.settings.plugins, "the example is of another plugin"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_config_key_that_is_read_is_declared(name: str) -> None:
+    read = {key for path in sources(name) for key in CONFIG_KEY.findall(path.read_text())}
+    assert read <= set(keys_of(manifest_of(name)))
+
+
+def imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(), str(path), feature_version=(3, 11))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.partition(".")[0]
+
+
+@pytest.mark.parametrize("name", [*NAMES, "lib"])
+def test_a_plugin_needs_python_and_nothing_else(name: str) -> None:
+    own = {path.stem for path in [*sources(name), *LIB.glob("*.py")]}
+    used = {module for path in sources(name) for module in imported(path)}
+    assert used - own <= sys.stdlib_module_names
+    assert not own & sys.stdlib_module_names, "a module of ours hides one of Python's"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_heavy_is_imported_before_it_is_needed(name: str) -> None:
+    done = subprocess.run(
+        ["python3", "-X", "importtime", PLUGINS / name / manifest_of(name).entrypoint],
+        input=json.dumps(REQUEST).encode(),
+        capture_output=True,
+        env=environment(),
+        timeout=30,
+        check=False,
+    )
+    answer = json.loads(done.stdout)
+    assert (answer["status"], answer["retry"]) == ("error", False), "there is no such command"
+    lines = done.stderr.decode().splitlines()
+    modules = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
+    assert "json" in modules
+    assert modules & HEAVY == set()
+
+
+def cpu(*command: str | Path) -> float:
+    """The least CPU time of a few runs, in seconds."""
+    best = float("inf")
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(
+            command,
+            input=json.dumps(REQUEST).encode(),
+            capture_output=True,
+            env=environment(),
+            timeout=30,
+            check=False,
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        best = min(best, spent)
+    return best
+
+
+def test_every_plugin_starts_about_as_fast_as_python_itself() -> None:
+    bare = cpu("python3", "-c", "pass")
+    slow = {
+        name: round(ratio, 1)
+        for name in NAMES
+        if (ratio := cpu(PLUGINS / name / manifest_of(name).entrypoint) / bare) > SLOWEST
+    }
+    assert slow == {}
+
+
+def test_the_list_of_plugins_has_them_all() -> None:
+    text = (PLUGINS / "README.md").read_text()
+    assert [name for name in NAMES if f"[{name}]({name}/README.md)" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("command", "event", "problem"),
+    [
+        ("poll", {"type": "new_health_data", "payload": {"record": "1", "result": "x"}}, None),
+        ("poll", {"type": "surprise", "payload": {}}, "surprise"),
+        ("poll", {"type": "new_health_data", "payload": {"colour": "red"}}, "colour"),
+        ("refresh", {"type": "new_health_data", "payload": {}}, "refresh"),
+    ],
+)
+def test_what_is_emitted_undeclared_is_found(
+    command: str, event: dict[str, Any], problem: str | None
+) -> None:
+    found = undeclared(manifest_of("withings"), command, event)
+    assert (found is None) is (problem is None)
+    assert problem is None or problem in (found or "")
