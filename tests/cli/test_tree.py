@@ -83,6 +83,7 @@ def test_who_writes_is_known() -> None:
         "system demo",
         "system import",
         "system reload",
+        "system resend",
         "system reset",
         "system restore",
         "system start",

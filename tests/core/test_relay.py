@@ -22,6 +22,7 @@ from ductile.core.relay import (
     Terms,
     envelope,
     is_receipt,
+    named,
     signature,
     signed_headers,
     verify,
@@ -316,6 +317,23 @@ def test_only_a_gateways_own_words_are_a_receipt(
     status: int | None, body: bytes, is_one: bool
 ) -> None:
     assert is_receipt(status, body) is is_one
+
+
+def test_the_bytes_are_the_same_as_long_as_the_name_is() -> None:
+    message = RelayMessage("lab", "made", {"n": [1.5, 2**64 - 1, "ü"]}, "k", {"t": None}, {})
+    body = sent(message)
+    assert isinstance(body, str)
+    assert named(body, "home") == body.encode()
+
+
+def test_a_new_name_goes_into_the_envelope() -> None:
+    body = named('{"event":{},"origin":{"instance":"old","event_id":"e"},"baggage":{}}', "new")
+    assert body == b'{"event":{},"origin":{"instance":"new","event_id":"e"},"baggage":{}}'
+
+
+@pytest.mark.parametrize("body", ["", "[]", "{}", '{"origin": []}', "\ud800"])
+def test_what_is_no_envelope_is_not_sent(body: str) -> None:
+    assert named(body, "home") is None
 
 
 def test_a_secret_shows_in_no_text() -> None:

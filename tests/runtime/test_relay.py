@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ductile.runtime import relay
 from ductile.store import relays
 from tests.http import doors
 from tests.http.doors import House
@@ -135,6 +136,16 @@ def test_a_template_that_fails_fails_the_relays_own_job(stack: ExitStack, lab: H
     assert deliveries(house) == []
 
 
+def test_an_event_that_no_receiver_would_take_fails_the_relays_own_job(
+    stack: ExitStack, lab: House
+) -> None:
+    house = open_home(stack, home(lab.address("api")[1], step=f"dedupe_key: {'k' * 256}"))
+    root = emit(house)
+    until(lambda: [j["status"] for j in tree(house, root)] == ["succeeded", "failed"])
+    assert "relay.dedupe_key: at most 255" in tree(house, root)[1]["last_error"]
+    assert deliveries(house) == []
+
+
 def test_a_gateway_that_is_away_gets_it_when_it_is_back(
     stack: ExitStack, lab: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +182,8 @@ def test_what_was_dead_is_sent_again_at_once(
     house = open_home(stack, config)
     emit(house)
     until(lambda: [row["status"] for row in deliveries(house)] == ["dead"])
+    text = house.ask("GET", "/metrics").raw.decode()
+    assert 'ductile_relays{instance="lab",status="dead"} 1' in text
     house.write("config.yaml", home(port))
     house.gateway.reload()
     answer = house.ask("POST", "/relays/retry", {})
@@ -220,7 +233,10 @@ def test_a_hanging_peer_does_not_hold_up_another(stack: ExitStack, lab: House) -
         until(lambda: len(relayed(lab)) == relays.IN_FLIGHT + 2)
 
 
-def test_a_disabled_instances_events_wait(stack: ExitStack, lab: House) -> None:
+def test_a_disabled_instances_events_wait_until_a_reload_enables_it(
+    stack: ExitStack, lab: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "IDLE", 3600.0)
     config = home(lab.address("api")[1], more="    enabled: false")
     house = open_home(stack, config)
     emit(house)

@@ -207,18 +207,22 @@ def plan(ledger: Ledger, query: str, **values: object) -> str:
         return "\n".join(row[0] for row in server.execute(f"EXPLAIN {sql}", values))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("analysed", [True, False])
 @pytest.mark.parametrize(
     ("query", "values"),
     [("due_deliveries", {"now": to_text(NOW), "limit": 5}), ("next_delivery", {})],
 )
 def test_fr_10_8_the_poll_goes_by_the_compound_index(
-    ledger: Ledger, query: str, values: dict[str, Any]
+    ledger: Ledger, query: str, values: dict[str, Any], analysed: bool
 ) -> None:
+    """The first few of each status, and nothing else by it."""
     add(ledger)
     execute(ledger, MANY)
-    execute(ledger, "ANALYZE")
+    if analysed or ledger.engine == "postgres":
+        # The server does so by itself, after a while.
+        execute(ledger, "ANALYZE")
     shown = plan(ledger, query, **values)
-    assert shown.count("webhook_deliveries_due") >= 2, shown
+    assert shown.count("webhook_deliveries_due") == 2, shown
     assert "SCAN webhook_deliveries" not in shown
     assert "Seq Scan on webhook_deliveries" not in shown
 

@@ -481,14 +481,14 @@ def test_a_row_that_names_none_is_found(tmp_path: Path) -> None:
 
 
 def test_a_quick_check_of_pages_ends_when_its_time_is_up(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if place.ledger.engine != "sqlite":
-        pytest.skip("pages are the server's business")
     monkeypatch.setattr(verify, "QUICK_SECONDS", -1.0)
     monkeypatch.setattr("ductile.store.backup.LOOK_EVERY", 1)
-    place.done()
-    report = place.check(quick=True)
+    ledger = SqliteLedger(tmp_path / "state.db")
+    ledger.start()
+    report = verify.verify(ledger, quick=True)
+    ledger.close()
     assert report.ok
     assert report.notes == ["not all pages were checked: that takes longer than a quick check may"]
 

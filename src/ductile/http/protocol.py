@@ -55,7 +55,21 @@ class Connection(HttpToolsProtocol):
         self._express = getattr(self.app, "express", None)
         self._deadline = self.loop.time() + HEAD_WITHIN
         if self.client is not None and len(self.connections) > MOST_CONNECTIONS:
-            transport.abort()
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """One that waits for a next request gives way; where all are at work, this one does."""
+        for other in self.connections:
+            if isinstance(other, Connection) and other.client is not None and other.idle:
+                other.transport.close()
+                return
+        self.transport.abort()
+
+    @property
+    def idle(self) -> bool:
+        """Whether it has had its answer, and has not asked again."""
+        answered = self.cycle is not None and self.cycle.response_complete
+        return answered and self._deadline is None and not self.transport.is_closing()
 
     def data_received(self, data: bytes) -> None:
         if self._deadline is None:

@@ -194,6 +194,16 @@ class Metrics:
             "Deliveries of webhooks for agents, by status.",
             [((("status", status),), count) for status, count in rows],
         )
+        waiting = self._gateway.ledger.read(lambda tx: tx.all("count_relays"))
+        yield metric(
+            "ductile_relays",
+            "gauge",
+            "Events for other gateways that wait or were given up.",
+            [
+                ((("instance", instance), ("status", status)), count)
+                for instance, status, count, _ in waiting
+            ],
+        )
         yield metric(
             "ductile_sends_total",
             "counter",

@@ -45,11 +45,12 @@ SELECT min(next_retry_at) FROM (
                  ORDER BY next_retry_at LIMIT 1) AS failed) AS first;
 
 -- name: due_deliveries
--- The oldest due, as many as may be sent at once: the first few of each status, merged.
+-- The oldest due, as many as may be sent at once: the first few of each status, merged. Rows
+-- are then found by id alone: a second word on their status would lead SQLite through all of it.
 SELECT id, webhook_id, session_id, target_url, status, attempt_count, last_attempted_at,
        message_id
 FROM webhook_deliveries
-WHERE owner IS NULL AND status IN ('pending', 'failed') AND id IN (
+WHERE owner IS NULL AND id IN (
   SELECT id FROM (
     SELECT * FROM (SELECT id, next_retry_at FROM webhook_deliveries
                    WHERE status = 'pending' AND next_retry_at <= :now AND owner IS NULL
