@@ -78,8 +78,7 @@ def claim(tx: Tx, instances: Sequence[str], owner: str, now: datetime) -> list[C
 def _claim(tx: Tx, instance: str, owner: str, at: str) -> list[Claimed]:
     # Nodes count what is in flight one after the other, or they would exceed it together.
     tx.hold("relay", instance, wait=True)
-    busy = tx.one("relays_in_flight", instance=instance)
-    room = IN_FLIGHT - (busy[0] if busy else 0)
+    room = IN_FLIGHT - sum(row[2] == instance for row in tx.all("relays_under_way"))
     if room <= 0:
         return []
     rows = tx.all("due_relays", instance=instance, now=at, limit=room)
@@ -138,7 +137,7 @@ def give_back(tx: Tx, claimed: Claimed, owner: str) -> None:
 def under_way(tx: Tx) -> dict[str, list[str]]:
     """The boots that send something now, and what."""
     found: dict[str, list[str]] = {}
-    for owner, id in tx.all("relays_under_way"):
+    for owner, id, _ in tx.all("relays_under_way"):
         found.setdefault(owner, []).append(id)
     return found
 

@@ -93,7 +93,7 @@ UPDATE webhook_deliveries SET owner = NULL, last_attempted_at = :last_attempted_
 WHERE id = :id AND owner = :owner;
 
 -- name: deliveries_under_way
-SELECT owner, id FROM webhook_deliveries WHERE owner IS NOT NULL ORDER BY id;
+SELECT owner, id FROM webhook_deliveries WHERE owner IS NOT NULL ORDER BY owner, id;
 
 -- name: release_deliveries
 -- Whether they arrived is not known: they are due again, under the same message id.

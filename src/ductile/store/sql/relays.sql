@@ -22,9 +22,6 @@ WHERE id IN (
   ORDER BY next_retry_at, id LIMIT :limit)
 ORDER BY next_retry_at, id;
 
--- name: relays_in_flight
-SELECT count(*) FROM relay_deliveries WHERE owner IS NOT NULL AND instance = :instance;
-
 -- name: next_relay
 -- When the next one is due, sought in the index's own order for each status.
 SELECT min(next_retry_at) FROM (
@@ -54,7 +51,9 @@ UPDATE relay_deliveries SET owner = NULL, last_attempted_at = :tried_at
 WHERE id = :id AND owner = :owner AND last_attempted_at = :claimed_at;
 
 -- name: relays_under_way
-SELECT owner, id FROM relay_deliveries WHERE owner IS NOT NULL ORDER BY id;
+-- In the order of the one index that holds no other rows; by any other it would be sought
+-- among all of them.
+SELECT owner, id, instance FROM relay_deliveries WHERE owner IS NOT NULL ORDER BY owner;
 
 -- name: release_relays
 -- Whether it arrived is not known: it is due again, under the same event id.
