@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +15,15 @@ from tests.docs.page import ROOT, blocks, commands, matches
 from tests.docs.session import Session
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+
+
+TOOLS = ("curl", "openssl", "cc", "node")
+
+
+def missing(text: str) -> list[str]:
+    """Programs beyond those of every system that a command needs and that are not here."""
+    used = [tool for tool in TOOLS if re.search(rf"(^|[\s(|]){tool}\s", text)]
+    return [tool for tool in used if shutil.which(tool) is None]
 
 
 @pytest.fixture
@@ -32,6 +42,8 @@ def test_the_commands_of_a_page_do_what_it_says(path: Path, session: Session) ->
         if block.language != "console" or block.not_run:
             continue
         for command in commands(block):
+            for tool in missing(command.text):
+                pytest.skip(f"{path.name}:{command.line} needs {tool}, which is not installed")
             code, printed = session.run(command)
             where = f"{path.name}:{command.line}: {command.text}"
             assert code == command.code, f"{where}\nexit code {code}, and:\n{printed}"

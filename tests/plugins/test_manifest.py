@@ -211,10 +211,10 @@ class TestFacts:
         assert (rule.fact_type, rule.compatibility_view) == ("seen", "mirror_object")
         assert found.fact_output("handle") is None
 
-    def test_without_a_view_there_is_none(self) -> None:
+    def test_without_a_view_the_state_mirrors_the_fact(self) -> None:
         rule = manifest(fact_outputs=[self.RULE]).fact_output("poll")
         assert rule is not None
-        assert rule.compatibility_view is None
+        assert rule.compatibility_view == "mirror_object"
 
     def test_of_two_rules_for_a_command_the_first_counts(self) -> None:
         found, warnings = read({"fact_outputs": [self.RULE, {**self.RULE, "fact_type": "b"}]})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import shutil
 import socket
 import ssl
 import subprocess
@@ -13,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 PATIENCE = 20.0
 
@@ -151,6 +154,8 @@ class Authority:
     """A certificate for one host, and those who trust it."""
 
     def __init__(self, folder: Path, *names: str) -> None:
+        if shutil.which("openssl") is None:
+            pytest.skip("openssl, which makes the certificate, is not installed")
         self.certificate, self.key = folder / "cert.pem", folder / "key.pem"
         subprocess.run(
             [

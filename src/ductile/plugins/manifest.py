@@ -164,7 +164,7 @@ class FactOutput(_Part):
     when: When
     source: Literal["state_updates"] = Field(alias="from")
     fact_type: Text
-    compatibility_view: Literal["mirror_object"] | None = None
+    compatibility_view: Literal["mirror_object"] = "mirror_object"
 
 
 class ConfigKeys(_Part):

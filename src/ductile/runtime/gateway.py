@@ -334,7 +334,7 @@ class Gateway:
             recovery.end_jobs_of_gone_plugins(self.ledger, self.blueprint, self.clock, self.entropy)
             self._queue_inits()
             self.scheduler.adopt(self.blueprint)
-            self.loops["scheduler"].wake()
+            self._wake("scheduler")
             # What waited for an instance that was disabled may leave now.
             self._wake(RelayLane.name)
         self._log.info("reloaded", plugins=len(built.plans), schedules=len(built.schedules))
