@@ -64,8 +64,12 @@ def test_every_query_is_in_the_words_of_its_engine(engine: str) -> None:
         assert not re.search(r"@\w+@", sql), name
 
 
+CATALOGUE = {"broken_indexes", "old_transactions"}
+"""Questions about PostgreSQL itself, which SQLite has no answer to."""
+
+
 def test_every_named_query_exists_on_both_engines() -> None:
-    assert load("sqlite").keys() == load("postgres").keys()
+    assert load("sqlite").keys() == load("postgres").keys() - CATALOGUE
 
 
 def test_a_fresh_ledger_has_every_migration(ledger: Ledger) -> None:
