@@ -144,7 +144,7 @@ def test_what_is_no_backup_is_refused(ran: House) -> None:
 
 
 def test_a_job_that_ran_in_the_copy_is_recovered(house: House) -> None:
-    house.plugin("slow", "echo $$ >> started; sleep 60")
+    house.plugin("slow", "sleep 60")
     target = house.root / "copy.db"
     gateway = house.start("system", "start")
     try:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ductile.cli import client
-from ductile.cli.client import Client, Said, path_to, wait_for
+from ductile.cli.client import Client, Said, path_to, wait_for, with_query
 from ductile.errors import NotRunning
 
 
@@ -157,3 +157,8 @@ def test_a_retry_is_not_waited_for() -> None:
 
 def test_waiting_has_an_end() -> None:
     assert wait_for(Answers(RUNNING), "7", 0.0, lambda _: None) is RUNNING
+
+
+def test_seconds_are_asked_for_without_an_exponent() -> None:
+    assert with_query("/job/1", {"wait": 3.2e-05, "seen": None}) == "/job/1?wait=0.000"
+    assert with_query("/job/1", {"wait": 0.19999999999999998}) == "/job/1?wait=0.200"

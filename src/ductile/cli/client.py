@@ -72,7 +72,12 @@ def path_to(*parts: str) -> str:
 
 
 def with_query(path: str, query: Mapping[str, object]) -> str:
-    given = {name: value for name, value in query.items() if value is not None}
+    given = {
+        # Seconds as people write them: no exponent, no more than milliseconds.
+        name: f"{value:.3f}" if isinstance(value, float) else value
+        for name, value in query.items()
+        if value is not None
+    }
     return f"{path}?{urlencode(given)}" if given else path
 
 

@@ -15,7 +15,7 @@ LARGEST_PAGE = 1000
 PAGE = 50
 LARGEST_NUMBER = 2**62
 _WHOLE = re.compile(r"[0-9]{1,19}")
-_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,20})?")
 
 
 def whole(

@@ -238,13 +238,16 @@ class Dispatcher:
         failpoint("prepared")
         attempt = seat.attempt
         assert attempt is not None
+        # Together: a cancel finds it running, or not begun, and never in between.
         with self._guard:
-            self._running[attempt.job.id] = seat
-        # Only now: a stop that comes later finds it among those that run.
-        if self._house.stopping.is_set():
+            stopped = self._house.stopping.is_set()
+            if not stopped:
+                self._running[attempt.job.id] = seat
+                outcome = seat.slot.begin(ready)
+        if stopped:
             self._end(seat, attempt.stopped())
-            return
-        self._started(seat, seat.slot.begin(ready))
+        else:
+            self._started(seat, outcome)
 
     def _started(self, seat: Seat, outcome: Outcome | None) -> None:
         if outcome is None:
