@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from tests.docs.page import Command
@@ -75,7 +76,7 @@ class Session:
         tell = f"__code=$?; echo; echo '{_END}' $__code"
         self._shell.stdin.write(f"{{ {text}\n}} < /dev/null\n{tell}\n")
         self._shell.stdin.flush()
-        timer = threading.Timer(PATIENCE, self.end)
+        timer = threading.Timer(PATIENCE, self._kill)
         timer.start()
         said = []
         try:
@@ -89,32 +90,24 @@ class Session:
         return 1, "".join(said) + "(the shell has ended)"
 
     def end(self) -> None:
-        """With everything that was put into the background, and left time to end well."""
+        """With everything that was put into the background, which is left time to end well."""
         if self._shell.poll() is None:
-            os.killpg(self._shell.pid, signal.SIGTERM)
+            assert self._shell.stdin is not None
             try:
-                self._shell.wait(1)
-            except subprocess.TimeoutExpired:
-                self._shell.kill()
+                self._shell.stdin.write("kill $(jobs -p) 2> /dev/null; wait; exit\n")
+                self._shell.stdin.flush()
+                self._shell.wait(PATIENCE)
+            except (BrokenPipeError, subprocess.TimeoutExpired):
+                self._kill()
         self._shell.wait()
-        _wait_for_group(self._shell.pid)
         for pipe in (self._shell.stdin, self._shell.stdout):
             assert pipe is not None
-            try:
+            with suppress(BrokenPipeError):
                 pipe.close()
-            except BrokenPipeError:
-                pass
 
-
-def _wait_for_group(group: int) -> None:
-    give_up = time.monotonic() + 20
-    while time.monotonic() < give_up:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.01)
-    os.killpg(group, signal.SIGKILL)
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._shell.pid, signal.SIGKILL)
 
 
 def free_port() -> int:

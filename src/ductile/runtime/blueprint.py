@@ -25,6 +25,9 @@ from ductile.runtime.workspace import Workspaces
 from ductile.store.chart import Chart
 
 CORE_PREFIX = "core."
+CORE_RETRY = RetryPolicy(backoff_base=1.0)
+"""A switch or a relay touches nothing but the ledger: one that was lost with its gateway is
+tried again soon."""
 INIT_PENDING = "its init has not run yet"
 """Why a plugin is not ready while its `init` waits or runs."""
 
@@ -52,6 +55,8 @@ class Blueprint:
         return self.settings.plugins.get(name) or _DEFAULTS
 
     def retry_policy(self, plugin: str) -> RetryPolicy:
+        if plugin.startswith(CORE_PREFIX):
+            return CORE_RETRY
         retry = self.plugin_settings(plugin).retry
         return RetryPolicy(retry.max_attempts, retry.backoff_base)
 
