@@ -4,7 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-WORKERS ?= auto
+# Most tests wait for a process, a clock or a disk: two of them keep one core busy.
+WORKERS ?= $(shell echo $$((2 * $$(nproc))))
 
 .PHONY: help run test lint types format check bench docs torture lock clean
 
