@@ -7,6 +7,9 @@ READY := $(VENV)/.ready
 # Most tests wait for a process, a clock or a disk: two of them keep one core busy.
 WORKERS ?= $(shell echo $$((2 * $$(nproc))))
 
+# The suite starts hundreds of processes; each would compile the package anew.
+COMPILED := env -u PYTHONDONTWRITEBYTECODE
+
 .PHONY: help run test lint types format check bench docs torture lock clean
 
 help: ## say what the targets do
@@ -22,7 +25,7 @@ run: $(READY) ## start a gateway on the demo config and watch it work (Ctrl-C en
 	@$(BIN)/ductile system demo
 
 test: $(READY) ## run the whole test suite
-	@$(BIN)/python -m pytest -n $(WORKERS) -m 'not torture'
+	@$(COMPILED) $(BIN)/python -m pytest -n $(WORKERS) -m 'not torture'
 
 lint: $(READY) ## check style
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -26,7 +26,7 @@ class Life:
 
     def __init__(self, site: Site, failpoint: str | None = None) -> None:
         site.write()
-        env = {**site.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        env = dict(site.environ)
         if "PYTHONPATH" in os.environ:
             env["PYTHONPATH"] = os.environ["PYTHONPATH"]
         if failpoint is not None:
