@@ -76,7 +76,7 @@ def test_a_failed_init_is_not_retried_and_the_plugins_jobs_wait_saying_why(site:
         id = house.put("echo")
         assert house.run("other")["status"] == "succeeded"
         assert house.job(id)["status"] == "queued"
-        assert why(house, id) == "plugin echo is unhealthy: its init failed: no luck"
+        until(lambda: why(house, id) == "plugin echo is unhealthy: its init failed: no luck")
         init = house.job(str(ended.job_id))
         assert (init["command"], init["attempt"], init["status"]) == ("init", 1, "dead")
     assert ran(site) == ["init"]
@@ -109,7 +109,7 @@ def test_an_init_that_never_ends_is_timed_out_and_leaves_the_plugin_unhealthy(si
     with site.running() as house:
         house.notice("job.dead")
         id = house.put("echo")
-        assert "timed out" in str(why(house, id))
+        until(lambda: "timed out" in str(why(house, id)))
 
 
 def test_while_init_runs_the_plugins_jobs_wait_and_others_do_not(site: Site) -> None:

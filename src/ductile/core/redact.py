@@ -106,9 +106,11 @@ class Redactor:
 
     def beginning(self, text: str) -> str:
         """The same of a text whose end was cut off, and with it perhaps the end of a secret."""
-        shown = self.text(text).rstrip("\ufffd")
-        cut = max((_overlap(shown, spelling) for spelling in self._spellings), default=0)
-        return shown[:-cut] + REDACTED if cut else shown
+        shown = self.text(text)
+        # What stands for a character that was cut in two may end a secret's beginning.
+        known = shown.removesuffix("\ufffd")
+        cut = max((_overlap(known, spelling) for spelling in self._spellings), default=0)
+        return known[:-cut] + REDACTED if cut else shown
 
     def maybe(self, text: str | None) -> str | None:
         return None if text is None else self.text(text)
