@@ -90,10 +90,17 @@ def arrived(lab: Site) -> list[object]:
     return [json.loads(str(row[0]))["event_id"] for row in rows(lab, query)]
 
 
+def made(home: Site) -> int:
+    """How many events there are: one whose answer was lost with the gateway counts too."""
+    [(count,)] = rows(home, "SELECT count(*) FROM job_queue WHERE plugin = 'emit'")
+    assert isinstance(count, int)
+    return count
+
+
 def all_arrive_once(home: Site, lab: Site) -> None:
-    until(lambda: statuses(home) == ["delivered"] * EVENTS, 60)
-    assert len(arrived(lab)) == EVENTS
-    assert len(rows(lab, "SELECT event_id FROM relay_receipts")) == EVENTS
+    until(lambda: statuses(home) == ["delivered"] * max(made(home), EVENTS), 60)
+    assert len(arrived(lab)) == made(home)
+    assert len(rows(lab, "SELECT event_id FROM relay_receipts")) == made(home)
 
 
 POINTS = ["relay.claimed:1", "relay.sent:1", "relay.sent:3", "relay.settled:1", "relay.settled:3"]
