@@ -13,7 +13,7 @@ import ductile
 
 ROOT = Path(ductile.__file__).parent
 LAYERS = (
-    {"model", "errors", "clock", "failpoint"},
+    {"model", "record", "errors", "clock", "failpoint"},
     {"core"},
     {"config", "store", "plugins", "runner", "log"},
     {"agents"},

@@ -18,8 +18,9 @@ Expected failures of a plugin are values (`model.Outcome`), never exceptions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from ductile.record import dataclass
 
 Path = tuple[str | int, ...]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+
+from ductile.record import dataclass
 
 Json = Any
 """A value that came from or goes to JSON: None, bool, int, float, str, list, dict."""

@@ -92,6 +92,19 @@ def test_twice_is_once(house: House) -> None:
     assert (again["kept"], again["facts"]) == (["withings"], 0)
 
 
+def test_what_is_remembered_under_a_name_that_no_plugin_can_have_stays_behind(house: House) -> None:
+    name = "n" * 256
+    source = other(
+        house.root / "old.db",
+        f"{SQL}; INSERT INTO plugin_state (plugin_name, state) VALUES ('{name}', '{{\"n\":1}}');"
+        f" UPDATE plugin_facts SET plugin_name = '{name}'",
+    )
+    done = house("system", "import", str(source), "--json").json
+    assert (done["states"], done["facts"]) == (["withings"], 0)
+    assert "the name of a plugin has 256 bytes; its state is left" in done["notes"]
+    assert any(note.startswith("2 facts are left") for note in done["notes"])
+
+
 def test_not_beside_a_gateway(house: House) -> None:
     source = other(house.root / "old.db")
     with house.gateway():

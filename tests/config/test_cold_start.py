@@ -6,6 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from pydantic import BaseModel
+
+from ductile.config.http import AuthSettings
+from ductile.config.plugin import BreakerSettings, PluginSettings, RetrySettings
+from ductile.plugins.manifest import ConfigKeys, Values
+
 SCRIPT = """
 import sys, pathlib
 from ductile.config import load
@@ -29,3 +36,13 @@ def test_a_small_configuration_loads_without_what_it_does_not_use(tmp_path: Path
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert NOT_NEEDED & set(loaded) == set()
+
+
+@pytest.mark.parametrize(
+    "kind", [AuthSettings, BreakerSettings, ConfigKeys, PluginSettings, RetrySettings, Values]
+)
+def test_a_default_that_no_schema_was_built_for_is_what_the_schema_would_give(
+    kind: type[BaseModel],
+) -> None:
+    assert kind.model_construct() == kind()
+    assert kind.model_construct().model_dump() == kind().model_dump()

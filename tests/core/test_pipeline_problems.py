@@ -257,3 +257,12 @@ def test_anything_compiles_or_is_refused_with_paths_into_the_config(raw):
     if isinstance(result, list):
         assert any(problem.severity is Severity.ERROR for problem in result)
         assert all(problem.path[0] == "pipelines" for problem in result)
+
+
+def test_a_path_is_bounded_with_all_that_is_around_it():
+    inner = {"id": "i" * 500, "uses": "a"}
+    around = {"id": "o" * 520, "steps": [inner]}
+    assert compiled(pipeline(around))
+    refused(
+        (*S, "steps", 0), "1025 bytes; allowed: at most 1024", pipeline({**around, "id": "o" * 524})
+    )

@@ -386,6 +386,13 @@ class TestProtocolError:
         reason = refused({"status": "ok", "events": [{"type": "a", "dedupe_key": 5}]})
         assert reason.startswith("events[0].dedupe_key is ")
 
+    def test_an_event_whose_dedupe_key_is_too_long(self) -> None:
+        event = {"type": "a", "dedupe_key": "€" * 341}
+        assert accepted({"status": "ok", "events": [event]}).events[0].dedupe_key == "€" * 341
+        event["dedupe_key"] += "€"
+        reason = refused({"status": "ok", "events": [event]})
+        assert reason == "events[0].dedupe_key is 1026 bytes long, it must be at most 1024"
+
 
 class TestNul:
     def test_it_is_replaced_in_every_text_of_a_response(self) -> None:

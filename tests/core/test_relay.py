@@ -98,6 +98,14 @@ def test_without_a_dedupe_key_the_event_has_one_of_its_own() -> None:
     assert let_in(request()).dedupe_key == "relay:home:home:e-1"
 
 
+def test_an_event_id_of_which_no_dedupe_key_can_be_made_is_refused() -> None:
+    refusal = refused(request(changed(origin__event_id="😀" * 255)))
+    assert refusal.status == 400
+    assert "origin.event_id is 1036 bytes long, it must be at most 1024" in refusal.told
+    body = changed(origin__event_id="😀" * 255, event__dedupe_key="mine")
+    assert let_in(request(body)).dedupe_key == "mine"
+
+
 def test_the_senders_dedupe_key_stands() -> None:
     assert let_in(request(changed(event__dedupe_key="mine"))).dedupe_key == "mine"
 

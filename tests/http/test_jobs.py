@@ -179,6 +179,13 @@ def test_a_dedupe_key_that_is_no_text_is_refused(served, key) -> None:
     error(served.post("/plugin/echo/poll", {"dedupe_key": key}), 400, "usage")
 
 
+def test_a_dedupe_key_of_more_bytes_than_an_index_takes_is_refused(served) -> None:
+    assert served.post("/plugin/echo/poll", {"dedupe_key": "€" * 341}).status == 202
+    answer = served.post("/plugin/echo/poll", {"dedupe_key": "€" * 342})
+    error(answer, 400, "usage")
+    assert answer.json["error"] == "dedupe_key is 1026 bytes long, it must be at most 1024"
+
+
 @pytest.mark.parametrize("ttl", [0, 1.5, 60, "5m", "1h30m"])
 def test_a_dedupe_ttl_is_seconds_or_a_duration(served, ttl) -> None:
     answer = served.post("/plugin/echo/poll", {"dedupe_key": "k", "dedupe_ttl": ttl})

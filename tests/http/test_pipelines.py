@@ -109,6 +109,15 @@ def test_a_synchronous_pipeline_with_several_entries_is_refused(flow: House) -> 
         assert ran(flow).count("end") == 1
 
 
+def test_a_dedupe_key_that_no_ledger_takes_starts_nothing(flow: House) -> None:
+    with answering(flow) as client:
+        assert refusal(client, "/pipeline/chain", {"dedupe_key": "k" * 1025}) == "usage"
+        assert client.get("/jobs")["jobs"] == []
+        client.post("/pipeline/chain?async=true", {"dedupe_key": "k\0" * 512})
+        (job,) = client.get("/jobs")["jobs"]
+        assert job["dedupe_key"] == "k\ufffd" * 512
+
+
 def _until_over(client: Client, instance_id: str) -> dict[str, Any]:
     def look() -> dict[str, Any] | None:
         found = client.get(f"/pipeline-instance/{instance_id}", wait=5, seen=1000)

@@ -376,6 +376,36 @@ def test_stop_ends_a_stopped_slot_too(plugins, fifo, begin_on, hostile):
     assert future.result(10).ending is Ending.LOST
 
 
+def test_a_runner_that_was_launched_is_the_one_that_is_started(plugins):
+    pool = RunnerPool(2)
+    pool.launch()
+    runner = pool.pid
+    pool.launch()
+    pool.start()
+    assert pool.pid == runner
+    assert works(pool, plugins)
+    pool.stop()
+    assert state(runner) == ""
+
+
+def test_a_runner_that_was_launched_and_never_started_is_stopped_all_the_same():
+    pool = RunnerPool(1)
+    pool.launch()
+    runner = pool.pid
+    pool.stop()
+    assert state(runner) == ""
+    assert pool.pid == 0
+
+
+def test_a_runner_that_dies_before_its_start_is_said_to_have_died():
+    pool = RunnerPool(1)
+    pool.launch()
+    os.kill(pool.pid, signal.SIGKILL)
+    with pytest.raises(ConnectionError):
+        pool.start()
+    assert pool.pid == 0
+
+
 def test_a_pool_can_be_started_again(pool, plugins):
     pool.stop()
     pool.start()

@@ -8,6 +8,7 @@ import uuid
 
 import pytest
 
+from ductile.runner.pool import RunnerPool
 from ductile.runner.sweep import sweep
 
 
@@ -105,3 +106,12 @@ def test_sweep_spares_ourselves(marker):
 
 def test_a_sweep_that_finds_nothing_says_so(marker):
     assert sweep(marker) == 0
+
+
+def test_a_runner_is_spared_though_we_were_started_with_the_mark(marker, monkeypatch):
+    monkeypatch.setenv("DUCTILE_BOOT", f"{marker}:1")
+    pool = RunnerPool(1)
+    pool.launch()
+    assert sweep(marker) == 0
+    pool.start()
+    pool.stop()

@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
@@ -13,7 +14,7 @@ import pytest
 
 from ductile.errors import LedgerError
 from ductile.model import Cancellation
-from ductile.runtime import agenda, report
+from ductile.runtime import abandoned, agenda, nodes, report
 from tests.postgres import Server
 from tests.runtime.site import OK, PYTHON, Site, until
 
@@ -86,6 +87,28 @@ def test_a_row_of_another_process_is_found(site: Site, url: str) -> None:
         assert house.ended("script-1")["status"] == "succeeded"
 
 
+def test_an_event_whose_dedupe_key_no_index_takes_fails_its_job_and_holds_up_nothing(
+    site: Site, url: str
+) -> None:
+    """Of random letters: what repeats is compressed."""
+    site.plugin(
+        "emit",
+        PYTHON + "import random, string\n"
+        "key = ''.join(random.choices(string.ascii_letters, k=4000))\n"
+        "event = {'type': 'made', 'payload': {}, 'dedupe_key': key}\n"
+        "print(json.dumps({'status': 'ok', 'result': 1, 'events': [event]}))",
+        retry={"max_attempts": 1},
+    )
+    site.plugin("echo", OK)
+    site.settings["routes"] = [{"from": "emit", "event_type": "made", "to": "echo"}]
+    with site.running() as house:
+        job = house.run("emit")
+        assert house.run("echo")["status"] == "succeeded"
+    assert (job["status"], job["attempt"]) == ("dead", 1)
+    assert "events[0].dedupe_key is 4000 bytes long" in job["last_error"]
+    assert job["attempts"][0]["stdout"].startswith('{"status": "ok"')
+
+
 def test_schedules_fire_and_can_be_listed(site: Site, url: str) -> None:
     site.plugin("echo", OK, schedules=[{"every": "50ms"}])
     with site.running() as house:
@@ -107,7 +130,11 @@ def test_the_status_page_can_be_read(site: Site, url: str) -> None:
     assert page["plugins"][0]["last_run"]["status"] == "succeeded"
 
 
-def test_orphans_of_a_dead_boot_are_recovered(site: Site, url: str) -> None:
+def test_orphans_of_a_dead_boot_are_recovered(
+    site: Site, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(abandoned, "LOST_AFTER", timedelta(seconds=0.5))
+    monkeypatch.setattr(nodes, "LOOK", 0.05)
     site.plugin("echo", OK, retry={"backoff_base": "10ms"})
     with site.opened():
         pass

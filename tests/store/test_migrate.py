@@ -16,7 +16,7 @@ import pytest
 from ductile.errors import LedgerError
 from ductile.store.ledger import Ledger
 from ductile.store.migrate import Migration, migrate, migrations
-from ductile.store.postgres import PostgresLedger
+from ductile.store.postgres import PostgresLedger, PostgresSchema
 from ductile.store.queries import load
 from ductile.store.sqlite import SqliteLedger, SqliteSchema, connect
 from tests.store.conftest import execute
@@ -169,6 +169,19 @@ def test_two_that_start_at_once_migrate_once(tmp_path: Path, postgres) -> None:
         assert [row[0] for row in rows.fetchall()] == KNOWN
 
 
+def test_postgresql_applies_what_is_pending_whole_or_not_at_all(postgres) -> None:
+    url = postgres.database("whole")
+    good = Migration(9001, "good", "x", ("CREATE TABLE made (a INTEGER)",))
+    broken = Migration(9002, "broken", "x", ("INSERT INTO nowhere VALUES (1)",))
+    with psycopg.connect(url) as connection:
+        schema = PostgresSchema(connection)
+        assert schema.applied() == {}
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            schema.apply([good, broken])
+        assert schema.applied() == {}
+        assert connection.execute("SELECT to_regclass('made')").fetchone() == (None,)
+
+
 # SQLite, which backs itself up
 
 
@@ -179,7 +192,7 @@ def old(tmp_path: Path) -> Path:
     connection = connect(path)
     schema = SqliteSchema(connection, path)
     assert schema.applied() == {}
-    schema.apply(migrations("sqlite")[0])
+    schema.apply(migrations("sqlite")[:1])
     connection.execute(
         "INSERT INTO job_queue (id, plugin, command, payload, status, submitted_by, created_at)"
         " VALUES ('old-1', 'echo', 'poll', '{}', 'queued', 'cli', '2026-01-01T00:00:00.000000Z')"
@@ -239,10 +252,45 @@ def test_a_migration_that_fails_changes_nothing(old: Path) -> None:
         2, "broken", "x", ("CREATE TABLE half (a)", "INSERT INTO nowhere VALUES (1)")
     )
     with pytest.raises(apsw.SQLError):
-        schema.apply(broken)
+        schema.apply([broken])
     connection.close()
     assert at(old, "SELECT number FROM schema_migrations") == [(1,)]
     assert at(old, "SELECT name FROM sqlite_schema WHERE name = 'half'") == []
+
+
+def test_what_is_pending_is_applied_whole_or_not_at_all(old: Path) -> None:
+    connection = connect(old)
+    good = Migration(2, "good", "x", ("CREATE TABLE made (a)",))
+    broken = Migration(3, "broken", "x", ("INSERT INTO nowhere VALUES (1)",))
+    with pytest.raises(apsw.SQLError):
+        SqliteSchema(connection, old).apply([good, broken])
+    connection.close()
+    assert at(old, "SELECT number FROM schema_migrations") == [(1,)]
+    assert at(old, "SELECT name FROM sqlite_schema WHERE name = 'made'") == []
+
+
+def test_a_new_ledger_is_made_in_one_commit(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    connection = connect(path)
+    commits = 0
+
+    def committing() -> bool:
+        nonlocal commits
+        commits += 1
+        return False
+
+    connection.set_commit_hook(committing)
+    migrate(SqliteSchema(connection, path))
+    connection.close()
+    assert commits == 1
+
+
+def test_a_ledger_whose_making_was_cut_short_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    connect(path).close()
+    opened(path).close()
+    assert [n for (n,) in at(path, "SELECT number FROM schema_migrations ORDER BY 1")] == KNOWN
+    assert list(tmp_path.glob("*.before-*")) == []
 
 
 def test_migrating_says_what_it_applied(old: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 
 from ductile.agents.heartbeats import HeartbeatManager
@@ -16,6 +15,7 @@ from ductile.core.reminder import NewReminder, ScheduleError
 from ductile.core.values import Failure, shown
 from ductile.log import logger
 from ductile.model import Json, Notice
+from ductile.record import dataclass
 from ductile.store import agents, notices, reminders
 from ductile.store.ledger import Tx, Work
 from ductile.store.reminders import Scheduled

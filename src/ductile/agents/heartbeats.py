@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Literal
@@ -12,6 +11,7 @@ from ductile.clock import Clock, to_text
 from ductile.core.heartbeat import is_overdue, moment_of
 from ductile.errors import DuctileError
 from ductile.log import logger
+from ductile.record import dataclass
 from ductile.store import agents
 from ductile.store.agents import Alive, Span
 from ductile.store.ledger import Ledger, Tx

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,23 @@ system = Noun("system", "The gateway: start it, see how it is.")
 @system.write("start")
 def start(call: Call) -> int:
     """Run the gateway in the foreground, until SIGTERM or Ctrl-C."""
-    loaded = call.site.loaded
     if call.dry_run:
         call.show(_plan(call), _show_plan)
         return 0
-    from ductile.http.serve import serve
+    # What a start makes is there to stay: to look through it for garbage is a tenth of it.
+    gc.disable()
+    try:
+        loaded = call.site.loaded
+        from ductile.http.serve import serve
 
-    return serve(loaded, environ=os.environ)
+        return serve(loaded, environ=os.environ, ready=_collect)
+    finally:
+        gc.enable()
+
+
+def _collect(_: object) -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def _plan(call: Call) -> dict[str, Any]:

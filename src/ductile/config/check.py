@@ -11,6 +11,7 @@ from ductile.config.problems import closest
 from ductile.config.relay import InstanceSettings, PeerSettings
 from ductile.config.settings import Settings
 from ductile.config.tokens import Scopes
+from ductile.core.bounds import LONGEST_NAME, fits, size
 from ductile.errors import Path, Problem, Severity
 
 Signed = TypeVar("Signed", EndpointSettings, InstanceSettings, PeerSettings)
@@ -21,6 +22,7 @@ def check(settings: Settings, scopes: Scopes, places: Places) -> tuple[Settings,
     checker = _Checker(places)
     checker.api(settings)
     checker.names(settings)
+    checker.lengths(settings)
     checker.schedules(settings)
     resolved = checker.references(settings, scopes)
     return resolved, [*checker.problems, *scopes.problems]
@@ -54,6 +56,13 @@ class _Checker:
                         f"{name!r} is already taken in {before.file}:{before.line}",
                     )
                 first.setdefault(name, index)
+
+    def lengths(self, settings: Settings) -> None:
+        """The ledger finds rows by them."""
+        for path, name in _keys(settings):
+            if not fits(name, LONGEST_NAME):
+                found, allowed = f"{size(name)} bytes", f"at most {LONGEST_NAME} bytes of UTF-8"
+                self._say(path, "is too long", found=found, allowed=allowed)
 
     def schedules(self, settings: Settings) -> None:
         for plugin, entry in settings.plugins.items():
@@ -117,6 +126,15 @@ def _known(tokens: Iterable[ApiTokenSettings], scopes: Scopes) -> tuple[ApiToken
         )
         for index, token in enumerate(tokens)
     )
+
+
+def _keys(settings: Settings) -> Iterator[tuple[Path, str]]:
+    for group, key, names in _names(settings):
+        for index, name in enumerate(names):
+            yield (*group, index, key), name
+    for plugin, entry in settings.plugins.items():
+        for index, schedule in enumerate(entry.schedules):
+            yield ("plugins", plugin, "schedules", index, "command"), schedule.command
 
 
 def _names(settings: Settings) -> Iterator[tuple[Path, str, list[str]]]:

@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from ductile.core.redact import REDACTED, names_a_secret
 from ductile.errors import ConfigError, Problem, Refused, Severity, UsageError, dotted
 from ductile.errors import Path as KeyPath
 from ductile.model import Json
+from ductile.record import dataclass
 
 _RESERVED = re.compile("[\U00100000-\U0010ffff]")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, Self
 
@@ -31,6 +30,7 @@ from ductile.config.files import absolute
 from ductile.config.nodes import Place
 from ductile.config.yaml12 import NotJson
 from ductile.model import Json
+from ductile.record import dataclass
 
 
 @dataclass(frozen=True, slots=True)

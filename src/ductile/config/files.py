@@ -6,13 +6,13 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from blake3 import blake3
 
 from ductile.config.nodes import Place
 from ductile.errors import Problem
+from ductile.record import dataclass
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_FILES = 1000

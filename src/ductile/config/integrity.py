@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from ductile.config.files import Reader, Source, replace
 from ductile.config.nodes import Listing, Node, Place, Scalar, Table
 from ductile.config.yaml12 import compose, type_of
 from ductile.errors import Problem, Refused, Severity
+from ductile.record import dataclass
 
 FILE = ".checksums"
 VERSION = 2

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ductile.config.nodes import Place, Scalar
 from ductile.config.yaml12 import position
 from ductile.errors import Problem, Severity
+from ductile.record import dataclass
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}\r\n]*))?\}")
 _LOOKALIKE = re.compile(r"\$\{(?!\s)[^}\r\n]*\}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from blake3 import blake3
@@ -26,6 +25,7 @@ from ductile.config.settings import Settings
 from ductile.config.tokens import Scopes
 from ductile.errors import ConfigError, Problem, Severity
 from ductile.errors import Path as KeyPath
+from ductile.record import dataclass
 
 FILE = "config.yaml"
 

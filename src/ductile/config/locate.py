@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ductile.config.nodes import Place
 from ductile.errors import Path
+from ductile.record import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ductile.errors import Path, Problem, Severity
+from ductile.record import dataclass
 
 NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 """The plain scalars that are nothing by the core schema of YAML 1.2."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 
 from ductile.core.protocol import ProtocolError, Response
 from ductile.core.retry import EX_CONFIG
 from ductile.errors import Severity
 from ductile.model import Ending, Json, Outcome
+from ductile.record import dataclass
 
 KNOWN_KEYS = ("status", "result", "error", "retry", "events", "state_updates", "logs")
 OFTEN_MEANT = {"state": "state_updates", "event": "events", "log": "logs", "message": "result"}

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import orjson
 
 from ductile.core.values import MISSING, Failure, Ref, Scope, parse_ref, same, shown, size_of
 from ductile.errors import Path, Problem
 from ductile.model import MIB, Json
+from ductile.record import dataclass
 
 MAX_CONTEXT = MIB
 RESERVED = frozenset({"ductile", "ductile_plugin", "ductile_pipeline", "ductile_step_id"})

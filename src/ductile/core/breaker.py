@@ -15,11 +15,12 @@ does one that vanished from the ledger, for `allow` is told how many jobs are ou
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from ductile.model import BreakerPolicy, JobStatus
+from ductile.record import dataclass
 
 
 class State(StrEnum):

@@ -9,7 +9,6 @@ expression that is too dear for its text can fail.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 
 from ductile.core.regex import Regex, compile_regex
@@ -26,6 +25,7 @@ from ductile.core.values import (
 )
 from ductile.errors import Path, Problem
 from ductile.model import Json
+from ductile.record import dataclass
 
 MAX_DEPTH = 3
 MAX_NODES = 20

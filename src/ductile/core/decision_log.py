@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +11,7 @@ import orjson
 from ductile.core.heartbeat import LONGEST_ID, is_id, is_text, moment_of
 from ductile.core.values import Failure
 from ductile.model import Json
+from ductile.record import dataclass
 
 STATUSES = ("success", "failure", "pending", "skipped")
 MOST_CAPABILITIES = 100

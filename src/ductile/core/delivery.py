@@ -6,11 +6,11 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from ductile.core.signing import PLAIN, PROVIDERS, Scheme
+from ductile.record import dataclass
 
 RETRY_SCHEDULE_SECONDS = (30, 120, 600, 3600, 21600)
 """Until the next send, by the number of failed ones before the one that failed just now."""

@@ -9,7 +9,6 @@ before it, or the instance's root row.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from ductile.clock import to_text
@@ -20,6 +19,7 @@ from ductile.core.protocol import EmittedEvent, add_context, request_context
 from ductile.core.template import as_text, render
 from ductile.core.values import Failure, Scope
 from ductile.model import Event, Json
+from ductile.record import dataclass
 
 STEP_SUCCEEDED = "ductile.step.succeeded"
 SWITCH_TRUE = "ductile.switch.true"

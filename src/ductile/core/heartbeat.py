@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 from ductile.clock import from_text, to_text
 from ductile.model import Json
+from ductile.record import dataclass
 
 HEARTBEAT = "heartbeat"
 LONGEST_ID = 200

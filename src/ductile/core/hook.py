@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ductile.core.join import BAD
 from ductile.model import JobStatus, Json
+from ductile.record import dataclass
 
 COMPLETED, FAILED, TIMED_OUT = HOOKS = ("job.completed", "job.failed", "job.timed_out")
 

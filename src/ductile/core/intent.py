@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from ductile.core.baggage import root_context
 from ductile.model import Event, Json, SubmittedBy
+from ductile.record import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from ductile.core.values import size_of
 from ductile.model import MIB, JobStatus, Json
+from ductile.record import dataclass
 
 MAX_JOIN = MIB
 BAD = frozenset({JobStatus.FAILED, JobStatus.DEAD})

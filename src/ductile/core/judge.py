@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -31,6 +30,7 @@ from ductile.model import (
     Outcome,
     Settlement,
 )
+from ductile.record import dataclass
 
 TRANSIENT_SPAWN_ERRORS = frozenset(
     {errno.ETXTBSY, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}

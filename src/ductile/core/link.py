@@ -8,11 +8,13 @@ it ends there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ductile.core.bounds import LONGEST_STEP_PATH, fits, size
 from ductile.core.node import RELAY_PLUGIN, SWITCH_PLUGIN, Branch, Node, NodeKind, Target
 from ductile.core.steps import Known, Step, StepKind, walk
 from ductile.errors import Path, Problem
+from ductile.record import dataclass
 
 MAX_NODES = 10_000
 MAX_NESTING = 60
@@ -214,6 +216,10 @@ class _Linker:
         if node.path in self.nodes:
             message = f"a second step with the path {node.path!r}: give it another id"
             self.problems.append(Problem(message, node.at))
+        if not fits(node.path, LONGEST_STEP_PATH):
+            message = "with the ids of all that is around it, its path is too long"
+            found, allowed = f"{size(node.path)} bytes", f"at most {LONGEST_STEP_PATH} bytes"
+            self.problems.append(Problem(message, node.at, found=found, allowed=allowed))
         self.nodes[node.path] = node
         if len(self.nodes) > MAX_NODES:
             raise _TooLarge(f"with all its calls, more than {MAX_NODES} steps")

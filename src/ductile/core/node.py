@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from ductile.core.baggage import Claims
@@ -11,6 +11,7 @@ from ductile.core.condition import Condition
 from ductile.core.steps import Relay
 from ductile.core.template import Template
 from ductile.errors import Path
+from ductile.record import dataclass
 
 SWITCH_PLUGIN = "core.switch"
 RELAY_PLUGIN = "core.relay"

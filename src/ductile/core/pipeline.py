@@ -9,7 +9,6 @@ know what follows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from types import MappingProxyType
 
@@ -21,6 +20,7 @@ from ductile.core.steps import Known, Step, StepKind, nearest, read_steps, walk
 from ductile.core.values import shown
 from ductile.errors import Path, Problem, Severity
 from ductile.model import Json
+from ductile.record import dataclass
 
 MODES = ("async", "synchronous")
 MAX_HOPS = 20

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import orjson
@@ -14,6 +13,7 @@ from ductile.core.node import COMMAND, Node
 from ductile.core.protocol import encode_request, event_of, request_context
 from ductile.core.values import Failure
 from ductile.model import Job, Json, Launch
+from ductile.record import dataclass
 
 DEFAULT_TIMEOUTS = {"poll": 60.0, "handle": 120.0, "health": 10.0, "init": 30.0}
 OTHER_TIMEOUT = 60.0

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import orjson
 
+from ductile.core.bounds import dedupe_key_flaw
 from ductile.model import STDOUT_CAP, Json
+from ductile.record import dataclass
 
 PROTOCOLS = (1, 2)
 MAX_LEVELS = 100
@@ -311,6 +312,8 @@ def _events(value: Json) -> tuple[EmittedEvent, ...] | ProtocolError:
             return ProtocolError(f"events[{index}].type is {_shown(type_)}, it must be text")
         if key is not None and not isinstance(key, str):
             return ProtocolError(f"events[{index}].dedupe_key is {_shown(key)}, it must be text")
+        if flaw := dedupe_key_flaw(key):
+            return ProtocolError(f"events[{index}].dedupe_key {flaw}")
         payload = event.get("payload")
         events.append(EmittedEvent(type_, {} if payload is None else payload, key or None))
     return tuple(events)

@@ -13,7 +13,6 @@ is the very end. See `regex_syntax` for what is read and what is refused.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ductile.core.regex_syntax import (
     Alternation,
@@ -27,6 +26,7 @@ from ductile.core.regex_syntax import (
     parse,
 )
 from ductile.core.values import Failure
+from ductile.record import dataclass
 
 MAX_INSTRUCTIONS = 5_000
 MAX_TEXT = 1024 * 1024

@@ -9,8 +9,9 @@ atomic groups, possessive quantifiers, `\\p{...}`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
+
+from ductile.record import dataclass
 
 MAX_PATTERN = 1_000
 MAX_NESTING = 50

@@ -9,17 +9,19 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 
 import orjson
 
 from ductile.clock import from_text, to_text
 from ductile.core.baggage import MAX_CONTEXT, RESERVED
+from ductile.core.bounds import dedupe_key_flaw
 from ductile.core.entering import RelayMessage
 from ductile.core.protocol import without_nul
 from ductile.core.values import Failure, size_of
 from ductile.model import Json
+from ductile.record import dataclass
 
 METHOD = "POST"
 PEER = "X-Ductile-Peer"
@@ -204,12 +206,15 @@ def _read(body: bytes, peer: Peer, signed: str) -> Relayed | Refusal:
     baggage = _taken_over(parts["baggage"], peer)
     if size_of(baggage) > MAX_CONTEXT:
         return _malformed(f"at most {MAX_CONTEXT} bytes of baggage are taken over")
+    dedupe_key = names["event.dedupe_key"] or _default_key(names, peer)
+    if flaw := dedupe_key_flaw(dedupe_key):
+        return _malformed(f"the dedupe key that follows from origin.event_id {flaw}")
     payload = event.get("payload")
     return Relayed(
         peer=peer.name,
         event_type=names["event.type"],
         payload={} if payload is None else without_nul(payload),
-        dedupe_key=names["event.dedupe_key"] or _default_key(names, peer),
+        dedupe_key=dedupe_key,
         event_id=names["origin.event_id"] or None,
         baggage=baggage,
         signature=signed,

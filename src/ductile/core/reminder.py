@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from zoneinfo import ZoneInfo
@@ -13,6 +12,7 @@ from ductile.core import cron
 from ductile.core.heartbeat import is_id, moment_of
 from ductile.core.values import Failure
 from ductile.model import Json
+from ductile.record import dataclass
 
 LONGEST_DELAY_MS = 10 * 366 * 86_400_000
 LONGEST_SCHEDULE = 200

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+from ductile.record import dataclass
 
 EX_CONFIG = 78
 LONGEST_DELAY = 30 * 24 * 3600.0

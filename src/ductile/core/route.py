@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ductile.core.node import COMMAND
 from ductile.core.steps import nearest
 from ductile.core.values import shown
 from ductile.errors import Path, Problem, Severity
 from ductile.model import Json
+from ductile.record import dataclass
 
 KEYS = ("from", "event_type", "to")
 

@@ -31,7 +31,7 @@ for a pipeline by name. Everything here is pure; ids and times are arguments.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
 
@@ -46,6 +46,7 @@ from ductile.core.pipeline import MAX_HOPS, Compiled, Pipeline
 from ductile.core.route import Route
 from ductile.core.values import Failure, Scope
 from ductile.model import Event, Json, SubmittedBy
+from ductile.record import dataclass
 
 JOINED = "ductile.split.joined"
 _JOIN_SOURCE = "core.join"

@@ -23,7 +23,7 @@ clock set back brings up again are refused by the ledger's uniqueness: treat the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -42,6 +42,7 @@ from ductile.core.slots import (
     overdue,
     runs,
 )
+from ductile.record import dataclass
 
 __all__ = [
     "CATCH_UP_MOST",

@@ -10,7 +10,8 @@ import binascii
 import hashlib
 import hmac
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+
+from ductile.record import dataclass
 
 Headers = Mapping[str, list[str]]
 """Lower-case names to all their values."""

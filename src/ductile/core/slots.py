@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from calendar import monthrange
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import blake2b
@@ -26,6 +26,7 @@ from zoneinfo import ZoneInfo
 from ductile.core import cron
 from ductile.core.window import Window
 from ductile.model import Json
+from ductile.record import dataclass
 
 CATCH_UP_MOST = 100
 

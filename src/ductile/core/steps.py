@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 from enum import StrEnum
 from itertools import count
@@ -14,6 +14,7 @@ from ductile.core.template import Template, compile_template
 from ductile.core.values import shown
 from ductile.errors import Path, Problem
 from ductile.model import Json
+from ductile.record import dataclass
 
 MAX_NESTING = 20
 _RELAY_KEYS = ("to", "event", "dedupe_key", "with", "baggage")

@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ductile.core.values import MISSING, ROOTS, Failure, Ref, Scope, parse_ref
 from ductile.errors import Path, Problem
 from ductile.model import Json
+from ductile.record import dataclass
 
 _ROOT = "|".join(ROOTS)
 _REFERENCE = re.compile(

@@ -7,13 +7,14 @@ dict. What YAML gives is the same, so a number in a config equals that number in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Final, Literal
 
 import orjson
 
 from ductile.model import Json
+from ductile.record import dataclass
 
 ROOTS = ("payload", "context", "config")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -34,6 +33,7 @@ from ductile.http.guard import Guard, permit
 from ductile.http.lobby import Lobby
 from ductile.http.relay import RelayIngress
 from ductile.http.switchboard import Switchboard
+from ductile.record import dataclass
 from ductile.runtime.gateway import Gateway
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from ductile.errors import DuctileError, NotFound, UsageError
 from ductile.http.answers import JsonResponse, gateway_of, object_of, reading, writing
 from ductile.http.jobs import limit_of, text_of
 from ductile.http.once import once
+from ductile.record import dataclass
 from ductile.runtime.deliveries import Sending, Sent
 from ductile.runtime.gateway import Gateway
 from ductile.store import deliveries

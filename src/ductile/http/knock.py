@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any
 
 from ductile.errors import DuctileError
+from ductile.record import dataclass
 
 Scope = Any
 """An ASGI scope."""

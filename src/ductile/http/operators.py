@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ from ductile.http.answers import JsonResponse, gateway_of, object_of, reading, w
 from ductile.http.jobs import text_of
 from ductile.http.once import once
 from ductile.model import JobStatus, SubmittedBy
+from ductile.record import dataclass
 from ductile.runtime import operate
 from ductile.runtime.metrics import TYPE
 from ductile.store.ledger import Tx

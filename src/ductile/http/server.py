@@ -9,7 +9,6 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import uvicorn
 from ductile.errors import Refused
 from ductile.http.protocol import Connection
 from ductile.log import logger
+from ductile.record import dataclass
 
 LONGEST_SOCKET_PATH = 107
 WAITING = 1024

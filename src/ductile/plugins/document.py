@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import yaml
 
 from ductile.model import Json
+from ductile.record import dataclass
 
 MAX_BYTES = 1024 * 1024
 MAX_LEVELS = 50

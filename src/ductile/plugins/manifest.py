@@ -111,7 +111,9 @@ class CommandType(StrEnum):
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", coerce_numbers_to_str=True, defer_build=True
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -147,7 +149,7 @@ class CommandBody(_Part):
     output_schema: SchemaOf = None
     idempotent: bool | None = None
     retry_safe: bool | None = None
-    values: Values = Values()
+    values: Values = Values.model_construct()
 
 
 class Command(CommandBody):
@@ -197,7 +199,7 @@ class Manifest(_Part):
         ),
     ]
     fact_outputs: tuple[FactOutput, ...] = ()
-    config_keys: ConfigKeys = ConfigKeys()
+    config_keys: ConfigKeys = ConfigKeys.model_construct()
 
     @model_validator(mode="after")
     def _versioned(self) -> Self:

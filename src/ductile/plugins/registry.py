@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -31,6 +31,7 @@ from ductile.plugins.trust import (
     read_file,
     refuse_world_writable,
 )
+from ductile.record import dataclass
 
 MAX_ENTRIES = 10_000
 

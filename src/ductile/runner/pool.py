@@ -60,28 +60,36 @@ class RunnerPool:
     def slot(self, index: int) -> Slot:
         return self._slots[index]
 
-    def start(self) -> None:
-        """Execute the runner and take over its slots. OSError where that cannot be done.
+    def launch(self) -> None:
+        """Execute the runner ahead of `start`, which then finds it under way.
 
-        Makes this process a subreaper, so that what a killed runner leaves comes here.
+        OSError where that cannot be done. Makes this process a subreaper, so that what a
+        killed runner leaves comes here.
         """
+        with self._lock:
+            if self._stopped and self._runner is None:
+                reaper.become_subreaper()
+                self._execute()
+
+    def start(self) -> None:
+        """Take over the slots of the runner. OSError where that cannot be done."""
+        self.launch()
         with self._lock:
             if not self._stopped:
                 return
-            reaper.become_subreaper()
-            self._launch()
+            self._take_slots()
             self._stopped = False
         self._publish()
 
     def stop(self) -> None:
         """End slots and runner with all that they run, and wait until they are gone."""
         with self._lock:
-            if self._stopped:
+            if self._stopped and self._runner is None:
                 return
             self._stopped = True
             self._bury(_END_PATIENCE)
 
-    def _launch(self) -> None:
+    def _execute(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setsockopt(
             socket.SOL_SOCKET, socket.SO_RCVTIMEO, Struct("@ll").pack(_REPLY_PATIENCE, 0)
@@ -96,12 +104,17 @@ class RunnerPool:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     pass_fds=inherited,
+                    # It is no process of a dead gateway, even where we were one.
+                    env={name: os.environ[name] for name in os.environ if name != sweep.MARK},
                     start_new_session=True,
                 )
             except OSError:
                 ours.close()
                 raise
         self._control = ours
+
+    def _take_slots(self) -> None:
+        assert self._runner is not None
         try:
             for slot in self._slots:
                 slot.retire(self._ask(slot.index))
@@ -164,7 +177,8 @@ class RunnerPool:
             self._news.append(("runner.lost", {"pid": self._runner.pid, "reason": how}))
         self._bury(0.0)
         try:
-            self._launch()
+            self._execute()
+            self._take_slots()
         except OSError as failure:
             return f"{self._mourned}, and cannot be started again: {failure}"
         return self._mourned

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -12,6 +11,7 @@ from ductile.clock import Ids, to_text
 from ductile.config.http import EndpointSettings
 from ductile.core.signing import PLAIN, PROVIDERS, Headers, Scheme, Verified, verify
 from ductile.model import Event, Json, Notice, SubmittedBy
+from ductile.record import dataclass
 from ductile.runtime.gateway import Gateway
 from ductile.store import finish, notices, spawn
 from ductile.store.ledger import Tx

@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from datetime import datetime
 from io import BytesIO
 from pathlib import Path
@@ -24,6 +24,7 @@ from ductile.config import Loaded
 from ductile.config.files import replace as replace_file
 from ductile.errors import DuctileError, Refused
 from ductile.log import logger
+from ductile.record import dataclass
 from ductile.store.backup import Watch
 from ductile.store.ledger import Ledger
 from ductile.store.sqlite import SqliteLedger

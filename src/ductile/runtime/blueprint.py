@@ -98,7 +98,8 @@ class Blueprint:
         return "plugin disabled" if plugin in self.registry.disabled else "plugin removed"
 
 
-_DEFAULTS = PluginSettings()
+_DEFAULTS = PluginSettings.model_construct()
+"""Not validated: that would have a second schema built, for this alone."""
 
 
 def build(

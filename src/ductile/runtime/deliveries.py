@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from ductile.clock import Entropy, to_text
@@ -14,6 +14,7 @@ from ductile.core.delivery import INTERNAL, DeliveryStatus, Verdict
 from ductile.errors import LedgerError, Refused
 from ductile.failpoint import failpoint
 from ductile.log import logger
+from ductile.record import dataclass
 from ductile.runtime.abandoned import Abandoned
 from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.handover import HandOver

@@ -7,10 +7,10 @@ import hmac
 import secrets
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ductile.clock import Clock, to_text
 from ductile.core.scopes import ALL, normalized
+from ductile.record import dataclass
 from ductile.runtime.blueprint import Blueprint
 from ductile.store import tokens
 from ductile.store.ledger import Ledger

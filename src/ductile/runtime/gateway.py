@@ -6,6 +6,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import Enum, auto
@@ -17,19 +18,21 @@ from ductile.agents.agents import Agents
 from ductile.clock import Clock, Entropy, SystemClock, SystemEntropy
 from ductile.config import Loaded, load
 from ductile.config.redact import fingerprints, hidden, show
+from ductile.core.bounds import dedupe_key_flaw
 from ductile.errors import (
     ConfigError,
     DuctileError,
     LedgerBroken,
     LedgerError,
     Problem,
+    UsageError,
 )
 from ductile.failpoint import failpoint
 from ductile.log import configure, logger
 from ductile.model import Cancellation, NewJob, Settlement
 from ductile.runner.pool import RunnerPool
 from ductile.runner.sweep import sweep
-from ductile.runtime import intake, journal, readiness, recovery
+from ductile.runtime import intake, journal, predecessor, readiness, recovery
 from ductile.runtime.backup import Backups
 from ductile.runtime.bell import Bell
 from ductile.runtime.blueprint import Blueprint, build
@@ -42,6 +45,7 @@ from ductile.runtime.keys import fingerprint_key
 from ductile.runtime.lane import Lane
 from ductile.runtime.lock import InstanceLock, state_dir_id
 from ductile.runtime.loop import Loop
+from ductile.runtime.nodes import Nodes
 from ductile.runtime.outbound import Sender
 from ductile.runtime.relay import RelayLane
 from ductile.runtime.reload import unreloadable
@@ -147,16 +151,24 @@ class Gateway:
 
     def open(self, *, slots: int | None = None) -> None:
         """Take the state directory, open its ledger, and bring it into order."""
-        settings = self._loaded.settings
         self._lock.acquire()
         failpoint("locked")
         self.pool = RunnerPool(
             slots or self._workers_wanted, lock_fd=self._lock.fd, on_event=self._runner_event
         )
-        swept = sweep(self._marker)
-        if swept:
-            self._log.warning("ended processes of a gateway that died", count=swept)
+        # The runner comes up, and what a dead gateway left is ended, beside all that does not
+        # need it: nothing is recovered before.
+        self.pool.launch()
+        with ThreadPoolExecutor(1, "sweep") as aside:
+            swept = aside.submit(sweep, self._marker)
+            self._open_ledger()
+        if count := swept.result():
+            self._log.warning("ended processes of a gateway that died", count=count)
         self.pool.start()
+        self._recover()
+
+    def _open_ledger(self) -> None:
+        settings = self._loaded.settings
         self.ledger = open_ledger(
             path=settings.state.path,
             url=settings.state.url,
@@ -167,12 +179,7 @@ class Gateway:
         self._alone = not self.ledger.follow(Tail(self.ledger, self.bridge, position).look)
         self.ledger.listen(self._committed)
         self.ledger.claim_boot(self.boot)
-        now = self.clock.now()
-        self.ledger.write(
-            lambda tx: boots.begin(
-                tx, id=self.boot, pid=os.getpid(), version=ductile.__version__, now=now
-            )
-        )
+        self._begin_boot()
         self.scheduler = Scheduler(
             self.ledger,
             self.clock,
@@ -186,8 +193,13 @@ class Gateway:
         )
         self.lanes = {lane.name: lane for lane in lanes}
         self._adopt(build(self._loaded, boot_marker=self._boot_marker, environ=self._environ))
-        recovery.recover(self.ledger, self.blueprint, self.clock, self.entropy)
+
+    def _recover(self) -> None:
+        last = None if self._alone else predecessor.last(self.state_dir)
+        recovery.at_start(self.ledger, self.blueprint, self.clock, self.entropy, last)
         failpoint("recovered")
+        if not self._alone:
+            predecessor.remember(self.state_dir, self.boot)
         for lane in self.lanes.values():
             lane.recover()
         gone = recovery.end_jobs_of_gone_plugins(
@@ -274,6 +286,15 @@ class Gateway:
             "heartbeats": self.agents.heartbeats.tick,
             "reminders": self.agents.cron.tick,
         }
+        if not self._alone:
+            ticks["nodes"] = Nodes(
+                self.ledger,
+                self.boot,
+                lambda: self.blueprint,
+                self.clock,
+                self.entropy,
+                self._returned,
+            ).tick
         send = Sender(self.clock)
         for name, lane in self.lanes.items():
             self.couriers[name] = Courier(lane, send, self.clock, self.broken)
@@ -350,6 +371,18 @@ class Gateway:
             self.pool.stop()
         self._lock.release()
 
+    def _begin_boot(self) -> None:
+        now, pid, version = self.clock.now(), os.getpid(), ductile.__version__
+        self.ledger.write(
+            lambda tx: boots.begin(tx, id=self.boot, pid=pid, version=version, now=now)
+        )
+
+    def _returned(self) -> None:
+        """Others have begun our jobs anew: what still runs of them here ends, and we go on."""
+        if self._dispatcher is not None:
+            self._dispatcher.cancel(Cancellation.STOP)
+        self._begin_boot()
+
     def _end_boot(self) -> None:
         now = self.clock.now()
         try:
@@ -392,6 +425,8 @@ class Gateway:
 
     def enqueueing(self, new: NewJob) -> Callable[[Tx], jobs.Enqueued]:
         """The transaction of `enqueue`, for those who do not wait for it."""
+        if flaw := dedupe_key_flaw(new.dedupe_key):
+            raise UsageError(f"dedupe_key {flaw}")
         return intake.enqueueing(self.blueprint, new, id=self.entropy.uuid(), now=self.clock.now())
 
     def told(self, new: NewJob, answer: jobs.Enqueued) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from ductile.clock import Clock, Entropy
 from ductile.core.prepare import PluginPlan, Unrunnable, prepare
 from ductile.core.protocol import Response, read_response
 from ductile.core.redact import Redactor
 from ductile.model import Ending, Job, JobStatus, Outcome
+from ductile.record import dataclass
 from ductile.runner.client import Slot
 from ductile.runner.pool import RunnerPool
 from ductile.runtime.blueprint import Blueprint

@@ -6,19 +6,21 @@ With `dry` a function refuses what it would refuse, and changes nothing.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from datetime import datetime
 
 import orjson
 
 from ductile.clock import Ids, to_text
+from ductile.core.bounds import dedupe_key_flaw
 from ductile.core.intent import StartPipeline
 from ductile.core.lifecycle import ENDED, RETRIABLE_BY_OPERATOR
 from ductile.core.pipeline import Pipeline
+from ductile.core.protocol import without_nul
 from ductile.core.router import Router
 from ductile.core.schedule import Schedule
-from ductile.errors import NotFound, Refused
+from ductile.errors import NotFound, Refused, UsageError
 from ductile.model import Cancellation, Event, Job, JobStatus, Json, Notice, SubmittedBy
+from ductile.record import dataclass
 from ductile.runtime import lineage
 from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.gateway import Gateway
@@ -55,11 +57,13 @@ class Starting:
     ) -> None:
         self._chart = gateway.blueprint.chart
         self.pipeline = find_pipeline(self._chart.router, name)
+        if flaw := dedupe_key_flaw(dedupe_key):
+            raise UsageError(f"dedupe_key {flaw}")
         self._now, self._base_id = gateway.clock.now(), gateway.entropy.uuid()
         event = Event(
             self.pipeline.on or f"{submitted_by}.trigger",
             payload,
-            dedupe_key,
+            without_nul(dedupe_key),
             submitted_by.value,
             self._now,
             gateway.entropy.uuid(),

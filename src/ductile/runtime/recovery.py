@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from ductile.clock import Clock, Entropy, Ids
@@ -18,17 +18,36 @@ from ductile.store.settle import settle
 BATCH = 1000
 
 
-def recover(ledger: Ledger, blueprint: Blueprint, clock: Clock, entropy: Entropy) -> list[Job]:
-    """Settle the running jobs of every boot that is no more, as lost attempts."""
+def at_start(
+    ledger: Ledger, blueprint: Blueprint, clock: Clock, entropy: Entropy, last: str | None
+) -> None:
+    """Recover the jobs of the boots that have certainly ended.
+
+    On SQLite that is every other. Where nodes share a ledger it is the `last` one of this state
+    directory alone: a boot that nobody holds may be a node that takes its lock again just now,
+    after a restart of the database that has let us start, too. Theirs wait for `Nodes`.
+    """
+    owners = ledger.read(boots.owners)
+    if ledger.engine != "sqlite":
+        owners = [owner for owner in owners if owner is None or owner == last]
+    recover(ledger, blueprint, clock, entropy, owners)
+
+
+def recover(
+    ledger: Ledger,
+    blueprint: Blueprint,
+    clock: Clock,
+    entropy: Entropy,
+    owners: Iterable[str | None],
+) -> list[Job]:
+    """Settle the running jobs of these boots as lost attempts; none of a boot that is held."""
     recovered: list[Job] = []
-    for owner in ledger.read(boots.owners):
-        if owner is not None and not ledger.boot_is_dead(owner):
-            continue
+    for owner in owners:
         while True:
             luck = [(entropy.uniform(), entropy.uuid()) for _ in range(BATCH)]
-            batch = ledger.write(_recover_batch(owner, blueprint, clock.now(), luck))
+            found, batch = ledger.write(_recover_batch(owner, blueprint, clock.now(), luck))
             recovered += batch
-            if len(batch) < BATCH:
+            if found < BATCH:
                 break
     log = logger("recovery")
     for job in recovered:
@@ -37,24 +56,35 @@ def recover(ledger: Ledger, blueprint: Blueprint, clock: Clock, entropy: Entropy
             plugin=job.plugin,
             job_id=job.id,
             attempt=job.attempt,
+            boot=job.owner,
         )
     return recovered
 
 
 def _recover_batch(
     owner: str | None, blueprint: Blueprint, now: datetime, luck: list[tuple[float, str]]
-) -> Callable[[Tx], list[Job]]:
+) -> Callable[[Tx], tuple[int, list[Job]]]:
+    """How many there were, and those of them that nobody else has ended."""
     lost = Outcome(Ending.LOST, reason="the gateway died while this job ran")
 
-    def work(tx: Tx) -> list[Job]:
+    def work(tx: Tx) -> tuple[int, list[Job]]:
+        if owner is not None:
+            if not tx.hold("boot", owner, wait=False):
+                # It lives after all, or another node sees to it.
+                return 0, []
+            boots.end(tx, owner, now)
         orphans = requeue.orphans(tx, owner, BATCH)
+        recovered = []
         for job, (chance, base_id) in zip(orphans, luck, strict=False):
             if job.started_at is None:
-                requeue.unstart(tx, job, now)
+                ended = requeue.unstart(tx, job, now)
             else:
                 rules = blueprint.rules(job.plugin, job.command)
-                settle(tx, judge(job, lost, rules, now, chance), blueprint.chart, base_id)
-        return orphans
+                settlement = judge(job, lost, rules, now, chance)
+                ended = settle(tx, settlement, blueprint.chart, base_id) is not None
+            if ended:
+                recovered.append(job)
+        return len(orphans), recovered
 
     return work
 

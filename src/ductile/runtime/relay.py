@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -26,6 +25,7 @@ from ductile.errors import DuctileError, LedgerError
 from ductile.failpoint import failpoint
 from ductile.log import logger
 from ductile.model import Event, Notice, SubmittedBy
+from ductile.record import dataclass
 from ductile.runtime.abandoned import Abandoned
 from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.lane import Answer, Parcel

@@ -11,7 +11,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import apsw
 from ductile.config import Settings
 from ductile.errors import DuctileError, LedgerError, Locked, NotFound, Refused
 from ductile.failpoint import failpoint
+from ductile.record import dataclass
 from ductile.runtime.backup import SIBLINGS, check_copy, check_room, discard, stamp, sync
 from ductile.runtime.lock import InstanceLock
 from ductile.runtime.selfcheck import living

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 from ductile.config import Settings
 from ductile.errors import Refused
+from ductile.record import dataclass
 from ductile.runtime.lock import InstanceLock
 from ductile.runtime.restore import restore
 from ductile.store import backup, foreign

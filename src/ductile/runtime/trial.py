@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from ductile.core.redact import hide_secret_keys
 from ductile.errors import Refused, Severity
 from ductile.model import Ending, Job, JobStatus, Json, Outcome, Settlement, SubmittedBy
 from ductile.plugins.manifest import Command
+from ductile.record import dataclass
 from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.rehearse import goes_to, launched
 from ductile.store import state as states

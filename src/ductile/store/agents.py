@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +11,7 @@ import orjson
 from ductile.clock import to_text
 from ductile.core.heartbeat import Beat
 from ductile.model import Json, Notice
+from ductile.record import dataclass
 from ductile.store import notices
 from ductile.store.ledger import Tx
 

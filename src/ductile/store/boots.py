@@ -9,11 +9,18 @@ from ductile.store.ledger import Tx
 
 
 def begin(tx: Tx, *, id: str, pid: int, version: str, now: datetime) -> None:
-    tx.run("insert_boot", id=id, pid=pid, version=version, now=to_text(now))
+    """Also for one that others have taken for dead: it has not ended after all."""
+    if not tx.run("resume_boot", id=id):
+        tx.run("insert_boot", id=id, pid=pid, version=version, now=to_text(now))
 
 
 def end(tx: Tx, id: str, now: datetime) -> None:
     tx.run("end_boot", id=id, now=to_text(now))
+
+
+def is_under_way(tx: Tx, id: str) -> bool:
+    """Whether nobody has recorded its end."""
+    return tx.one("boot_under_way", id=id) is not None
 
 
 def owners(tx: Tx) -> list[str | None]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ductile.core.pipeline import Compiled
 from ductile.core.router import Router, build
 from ductile.model import DEFAULT_BREAKER, BreakerPolicy
+from ductile.record import dataclass
 
 
 def _no_routes() -> Router:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 
 from ductile.clock import from_text, to_text
 from ductile.core import retry
 from ductile.model import Job, Notice
+from ductile.record import dataclass
 from ductile.store import jobs, notices
 from ductile.store.ledger import Row, Tx
 

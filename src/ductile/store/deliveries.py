@@ -7,7 +7,7 @@ transaction.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,6 +15,7 @@ from ductile.clock import from_text, to_text
 from ductile.core.delivery import EDGES, INTERNAL, RETRIABLE, DeliveryStatus, Verdict, signature
 from ductile.errors import NotFound, Refused
 from ductile.model import Notice
+from ductile.record import dataclass
 from ductile.store import notices
 from ductile.store.ledger import Tx
 

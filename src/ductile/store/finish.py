@@ -7,7 +7,6 @@ open inside has ended; a split that ended well makes its join, once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -21,6 +20,7 @@ from ductile.core.join import EndedJob
 from ductile.core.lifecycle import edges
 from ductile.core.router import SplitScope
 from ductile.model import Job, JobStatus, Notice
+from ductile.record import dataclass
 from ductile.store import breakers, jobs, notices, spawn
 from ductile.store.chart import Chart
 from ductile.store.ledger import Row, Tx

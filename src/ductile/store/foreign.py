@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ import apsw
 import orjson
 
 from ductile.clock import from_text, to_text
+from ductile.core.bounds import LONGEST_NAME, fits, size
 from ductile.errors import LedgerError, NotFound, Refused
+from ductile.record import dataclass
 from ductile.store.ledger import Tx
 from ductile.store.state import LARGEST_STATE
 
@@ -144,6 +146,8 @@ def _states(connection: apsw.Connection, notes: list[str]) -> Iterator[tuple[str
         found = _object(text)
         if found is None or len(found) > LARGEST_STATE:
             notes.append(f"the state of {plugin} is no JSON object of at most 1 MiB, and is left")
+        elif not fits(str(plugin), LONGEST_NAME):
+            notes.append(f"the name of a plugin has {size(str(plugin))} bytes; its state is left")
         elif found != "{}":
             yield str(plugin), found
 
@@ -160,14 +164,15 @@ def _facts(connection: apsw.Connection, notes: list[str]) -> Iterator[Fact]:
     left = 0
     for plugin, kind, job_id, command, text, created_at in rows:
         found = _object(text)
-        if found is None or len(found) > LARGEST_STATE:
+        if found is None or len(found) > LARGEST_STATE or not fits(str(plugin), LONGEST_NAME):
             left += 1
             continue
         yield Fact(
             str(plugin), str(kind), _text(job_id), _text(command), found, _moment(created_at)
         )
     if left:
-        notes.append(f"{left} facts are no JSON objects of at most 1 MiB, and are left")
+        why = "no JSON object of at most 1 MiB, or no name of a plugin"
+        notes.append(f"{left} facts are left: {why}")
 
 
 def _object(value: Any) -> str | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
 
 from ductile.clock import to_text
 from ductile.errors import DuctileError
+from ductile.record import dataclass
 from ductile.store.ledger import Tx, Work
 
 T = TypeVar("T")

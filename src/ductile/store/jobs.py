@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,6 +11,7 @@ import orjson
 from ductile.clock import from_text, to_text
 from ductile.core.protocol import without_nul
 from ductile.model import Job, JobStatus, Json, NewJob, Notice
+from ductile.record import dataclass
 from ductile.store import notices
 from ductile.store.ledger import Row, Tx
 

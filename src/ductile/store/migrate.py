@@ -1,14 +1,15 @@
-"""Numbered migrations, each one transaction, checksummed; SQLite backs itself up first."""
+"""Numbered migrations, checksummed, in one transaction; SQLite backs itself up first."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Protocol
 
 from ductile.errors import LedgerError
+from ductile.record import dataclass
 from ductile.store.queries import in_dialect
 
 
@@ -26,13 +27,13 @@ class Schema(Protocol):
     engine: str
 
     def applied(self) -> dict[int, str]:
-        """Number to checksum; makes the table where there is none."""
+        """Number to checksum; nothing where the ledger is new."""
 
     def before(self, migration: Migration) -> None:
         """Called before the first migration of a ledger that has data."""
 
-    def apply(self, migration: Migration) -> None:
-        """Run the statements and record the migration, in one transaction."""
+    def apply(self, pending: Sequence[Migration]) -> None:
+        """Run and record them, all in one transaction."""
 
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
@@ -74,8 +75,8 @@ def migrate(schema: Schema) -> list[Migration]:
             f"this ledger is of a newer version (migration {newer[-1]:04}); upgrade ductile"
         )
     pending = [migration for migration in known if migration.number not in applied]
-    if pending and applied:
-        schema.before(pending[0])
-    for migration in pending:
-        schema.apply(migration)
+    if pending:
+        if applied:
+            schema.before(pending[0])
+        schema.apply(pending)
     return pending

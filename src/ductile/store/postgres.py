@@ -1,15 +1,16 @@
 """The ledger on PostgreSQL: the same queries, READ COMMITTED, a connection a transaction.
 
 Where one writer holds everything on SQLite, advisory locks hold a plugin or a dedupe key
-here. A boot id is held by a session lock on a connection of its own.
+here. A boot id is held by a lock of a session of its own.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,13 +22,16 @@ from psycopg_pool import ConnectionPool
 from ductile.errors import LedgerBusy, LedgerError, LedgerFull
 from ductile.failpoint import failpoint
 from ductile.store import queries
-from ductile.store.ledger import Done, Effects, Listener, Row, Work
+from ductile.store.ledger import Done, Effects, Listener, Row, StoredNotice, Work
 from ductile.store.migrate import Migration, migrate
 from ductile.store.news import News
+from ductile.store.session import BootSession, attentive, watch_client
 
 T = TypeVar("T")
 TRIES = 20
 """A deadlock or a lost race is tried again so often before the caller hears of it."""
+ANSWER_WITHIN, ASK_AGAIN = 20.0, 0.1
+"""Seconds for which a server that was lost at a commit is asked what became of it."""
 AGE_NOTICES = """
 UPDATE notices SET xact = 0
 WHERE xact >= CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint)
@@ -53,12 +57,18 @@ class PostgresTx:
     def run(self, query: str, /, **values: Any) -> int:
         return self._connection.execute(self._sql(query), values).rowcount
 
+    def insert(self, query: str, /, **values: Any) -> int:
+        row = self._connection.execute(self._sql(query), values).fetchone()
+        assert row is not None
+        id: int = row[0]
+        return id
+
     def dicts(self, query: str, /, **values: Any) -> list[dict[str, Any]]:
         with self._connection.cursor(row_factory=dict_row) as cursor:
             return cursor.execute(self._sql(query), values).fetchall()
 
     def hold(self, kind: str, name: str, *, wait: bool) -> bool:
-        key = {"key": f"ductile:{kind}:{name}"}
+        key = {"key": _key(kind, name)}
         if wait:
             self._connection.execute(
                 "SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))", key
@@ -75,20 +85,27 @@ class PostgresTx:
 
 class PostgresLedger:
     engine = "postgres"
+    at_once = 1
+    """Each statement is a journey: several transactions travel at the same time."""
 
     def __init__(self, url: str, *, connections: int = 8, read_only: bool = False) -> None:
         self.url = url
         self._read_only = read_only
+        self._address = attentive(url)
         self._pool: ConnectionPool[psycopg.Connection[Row]] = ConnectionPool(
-            url, min_size=1, max_size=connections, open=False, timeout=10.0
+            self._address,
+            min_size=1,
+            max_size=connections,
+            open=False,
+            timeout=10.0,
+            configure=watch_client,
         )
         self._submitters = concurrent.futures.ThreadPoolExecutor(
             connections, thread_name_prefix="ledger"
         )
         self._listeners: list[Listener] = []
         self._announcing = threading.Lock()
-        self._boots: psycopg.Connection[Row] | None = None
-        self._boot_lock = threading.Lock()
+        self._boots = BootSession(self._address, self._pool, _boot_key)
         self._commits = 0
         self._closed = False
         self._news: News | None = None
@@ -113,22 +130,47 @@ class PostgresLedger:
             except (errors.DeadlockDetected, errors.UniqueViolation, errors.SerializationFailure):
                 if left == 0:
                     raise
-            except errors.DiskFull as error:
-                raise LedgerFull("the disk is full; nothing was written") from error
-            except (psycopg.OperationalError, psycopg.errors.InterfaceError) as error:
-                raise LedgerBusy(f"the database does not answer: {error}") from error
         raise AssertionError("unreachable")
 
     def _commit(self, work: Work[T]) -> T:
-        with self._pool.connection() as connection:
-            tx = PostgresTx(connection)
-            with connection.transaction():
-                result = work(tx)
-                failpoint("commit.before")
-            failpoint("commit.after")
+        asked = 0
+        try:
+            with _answering(), self._pool.connection() as connection:
+                tx = PostgresTx(connection)
+                with connection.transaction():
+                    result = work(tx)
+                    failpoint("commit.before")
+                    asked = connection.info.backend_pid
+                failpoint("commit.after")
+        except LedgerBusy:
+            if not (asked and self._is_committed(asked, tx.effects.notices)):
+                raise
         self._commits += 1
         self._announce(tx.effects)
         return result
+
+    def _is_committed(self, pid: int, notices: Sequence[StoredNotice]) -> bool:
+        """Whether what the server process `pid` was to commit when it was lost is committed.
+
+        A job that was claimed so would be nobody's: its owner lives, and does not know of it.
+        Where the server stays away too long it is taken for undone.
+        """
+        give_up = time.monotonic() + ANSWER_WITHIN
+        while notices and not self._closed and time.monotonic() < give_up:
+            try:
+                if not self._is_in_transaction(pid):
+                    return self.read(lambda tx: tx.one("notice", id=notices[0].id)) is not None
+            except LedgerBusy:
+                pass
+            time.sleep(ASK_AGAIN)
+        return False
+
+    def _is_in_transaction(self, pid: int) -> bool:
+        with _answering(), self._pool.connection() as connection:
+            query = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND xact_start IS NOT NULL"
+            found = connection.execute(query, (pid,)).fetchone()
+            connection.rollback()
+            return found is not None
 
     def _announce(self, effects: Effects) -> None:
         if effects.ready or effects.notices or effects.retry_at:
@@ -151,7 +193,7 @@ class PostgresLedger:
         self._submitters.submit(self.write, work).add_done_callback(finish)
 
     def read(self, work: Work[T]) -> T:
-        with self._pool.connection() as connection:
+        with _answering(), self._pool.connection() as connection:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             result = work(PostgresTx(connection))
             connection.rollback()
@@ -161,22 +203,18 @@ class PostgresLedger:
         self._listeners.append(listener)
 
     def follow(self, ear: Callable[[], bool]) -> bool:
-        self._news = News(self.url, ear)
+        self._news = News(self._address, ear)
         self._news.start()
         return True
 
     def claim_boot(self, boot: str) -> None:
-        with self._boot_lock:
-            if self._boots is None:
-                self._boots = psycopg.connect(self.url, autocommit=True)
-            self._boots.execute(
-                "SELECT pg_advisory_lock(hashtextextended(%(key)s, 0))", {"key": _boot_key(boot)}
-            )
+        self._boots.claim(boot)
 
     def boot_is_dead(self, boot: str) -> bool:
-        with self._pool.connection() as connection:
+        with _answering(), self._pool.connection() as connection:
+            # Shared: whoever else looks at the same moment must not pass for its holder.
             row = connection.execute(
-                "SELECT pg_try_advisory_xact_lock(hashtextextended(%(key)s, 0))",
+                "SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(key)s, 0))",
                 {"key": _boot_key(boot)},
             ).fetchone()
             connection.rollback()
@@ -215,16 +253,30 @@ class PostgresLedger:
         self._submitters.shutdown(wait=True)
         if self._news is not None:
             self._news.stop()
-        if self._boots is not None:
-            # The server ends a session some time after its connection; a lock goes at once.
-            with contextlib.suppress(psycopg.Error):
-                self._boots.execute("SELECT pg_advisory_unlock_all()")
-            self._boots.close()
+        self._boots.close()
         self._pool.close()
 
 
+@contextmanager
+def _answering() -> Iterator[None]:
+    """What the server may do better another time is an error of the ledger's; a bug is not."""
+    try:
+        yield
+    except (errors.DeadlockDetected, errors.SerializationFailure, errors.ProgramLimitExceeded):
+        raise
+    except errors.DiskFull as error:
+        raise LedgerFull("the disk is full; nothing was written") from error
+    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        raise LedgerBusy(f"the database does not answer: {error}") from error
+
+
+def _key(kind: str, name: str) -> str:
+    return f"ductile:{kind}:{name}"
+
+
 def _boot_key(boot: str) -> str:
-    return f"ductile:boot:{boot}"
+    """Also what `Tx.hold` takes: who sees to what a boot has left holds it meanwhile."""
+    return _key("boot", boot)
 
 
 class PostgresSchema:
@@ -249,19 +301,20 @@ class PostgresSchema:
         return found
 
     def before(self, migration: Migration) -> None:
-        """A database server has backups of its own; each migration is one transaction."""
+        """A database server has backups of its own; and a migration that fails changes nothing."""
 
-    def apply(self, migration: Migration) -> None:
+    def apply(self, pending: Sequence[Migration]) -> None:
         with self._connection.transaction():
             self._connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('ductile', 0))")
-            row = self._connection.execute(
-                "SELECT 1 FROM schema_migrations WHERE number = %s", (migration.number,)
-            ).fetchone()
-            if row is not None:
-                return
-            for statement in migration.statements:
-                self._connection.execute(statement)
-            self._connection.execute(
-                "INSERT INTO schema_migrations VALUES (%s, %s, %s)",
-                (migration.number, migration.name, migration.checksum),
-            )
+            for migration in pending:
+                row = self._connection.execute(
+                    "SELECT 1 FROM schema_migrations WHERE number = %s", (migration.number,)
+                ).fetchone()
+                if row is not None:
+                    continue
+                for statement in migration.statements:
+                    self._connection.execute(statement)
+                self._connection.execute(
+                    "INSERT INTO schema_migrations VALUES (%s, %s, %s)",
+                    (migration.number, migration.name, migration.checksum),
+                )

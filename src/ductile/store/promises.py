@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -11,6 +10,7 @@ import orjson
 from ductile.core.lifecycle import EDGES, ENDED
 from ductile.core.values import same
 from ductile.model import JobStatus, Json
+from ductile.record import dataclass
 
 COUNTS_DOWN = frozenset({"ductile.route_depth"})
 """What differs between a context and its parent."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ductile.clock import to_text
+from ductile.record import dataclass
 from ductile.store import idempotency
 from ductile.store.ledger import Tx
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,6 +10,7 @@ from ductile.clock import from_text, to_text
 from ductile.core.intent import SendRelay
 from ductile.errors import NotFound, Refused
 from ductile.model import Notice
+from ductile.record import dataclass
 from ductile.store import notices
 from ductile.store.ledger import Tx
 

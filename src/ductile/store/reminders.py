@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +12,7 @@ from ductile.core.heartbeat import moment_of
 from ductile.core.reminder import Due, Later, NewReminder, ScheduleError
 from ductile.core.values import Failure
 from ductile.model import Json, Notice
+from ductile.record import dataclass
 from ductile.store import notices
 from ductile.store.ledger import Row, Tx
 

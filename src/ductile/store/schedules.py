@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from ductile.clock import Ids, from_text, to_text
@@ -10,6 +9,7 @@ from ductile.core import breaker as breakers_core
 from ductile.core import schedule as core
 from ductile.core.schedule import Anchors, Fire, Hold, Reason, Run, Schedule
 from ductile.model import Job, JobStatus, NewJob, SubmittedBy
+from ductile.record import dataclass
 from ductile.store import breakers, finish, jobs
 from ductile.store.chart import Chart
 from ductile.store.ledger import Row, Tx

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 
 import orjson
@@ -13,6 +13,7 @@ from ductile.core.entering import payload_column
 from ductile.core.intent import Intent, OpenScope, SendRelay, SpawnJob, StartPipeline
 from ductile.core.protocol import without_nul
 from ductile.model import Json, NewJob, Notice
+from ductile.record import dataclass
 from ductile.store import jobs, notices, relays
 from ductile.store.chart import Chart
 from ductile.store.ledger import Tx

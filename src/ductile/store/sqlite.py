@@ -55,6 +55,10 @@ class SqliteTx:
         self._execute(self._queries[query], values)
         return self._connection.changes()
 
+    def insert(self, query: str, /, **values: Any) -> int:
+        self._execute(self._queries[query], values)
+        return self._connection.last_insert_rowid()
+
     def dicts(self, query: str, /, **values: Any) -> list[dict[str, Any]]:
         cursor = self._connection.cursor()
         cursor.execute(self._queries[query], values)
@@ -106,6 +110,7 @@ class SqliteLedger:
     """Owns the file: the caller holds the instance lock, or opens it `read_only`."""
 
     engine = "sqlite"
+    at_once = 64
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         refuse_foreign(path)
@@ -375,10 +380,8 @@ class SqliteSchema:
         self._path = path
 
     def applied(self) -> dict[int, str]:
-        self._connection.execute(
-            "CREATE TABLE IF NOT EXISTS schema_migrations "
-            "(number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)"
-        )
+        if not self._connection.table_exists(None, "schema_migrations"):
+            return {}
         rows = self._connection.execute("SELECT number, checksum FROM schema_migrations")
         return {int(str(row[0])): str(row[1]) for row in rows.fetchall()}
 
@@ -390,11 +393,16 @@ class SqliteSchema:
             backup.step()
         copy.close()
 
-    def apply(self, migration: Migration) -> None:
+    def apply(self, pending: Sequence[Migration]) -> None:
         with self._connection:
-            for statement in migration.statements:
-                self._connection.execute(statement)
             self._connection.execute(
-                "INSERT INTO schema_migrations VALUES (?, ?, ?)",
-                (migration.number, migration.name, migration.checksum),
+                "CREATE TABLE IF NOT EXISTS schema_migrations "
+                "(number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)"
             )
+            for migration in pending:
+                for statement in migration.statements:
+                    self._connection.execute(statement)
+                self._connection.execute(
+                    "INSERT INTO schema_migrations VALUES (?, ?, ?)",
+                    (migration.number, migration.name, migration.checksum),
+                )

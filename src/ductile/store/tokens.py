@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +10,7 @@ import orjson
 
 from ductile.clock import to_text
 from ductile.errors import NotFound, Refused
+from ductile.record import dataclass
 from ductile.store.ledger import Tx
 
 

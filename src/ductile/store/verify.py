@@ -8,7 +8,7 @@ judged by, `promises` judges it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import apsw
 
 from ductile.errors import LedgerError
+from ductile.record import dataclass
 from ductile.store import promises
 from ductile.store.ledger import Ledger, Row, Tx
 from ductile.store.migrate import migrations

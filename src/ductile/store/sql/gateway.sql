@@ -1,8 +1,17 @@
 -- name: insert_boot
 INSERT INTO boots (id, pid, version, started_at) VALUES (:id, :pid, :version, :now);
 
+-- name: resume_boot
+UPDATE boots SET ended_at = NULL WHERE id = :id;
+
 -- name: end_boot
 UPDATE boots SET ended_at = :now WHERE id = :id AND ended_at IS NULL;
+
+-- name: notice
+SELECT 1 FROM notices WHERE id = :id;
+
+-- name: boot_under_way
+SELECT 1 FROM boots WHERE id = :id AND ended_at IS NULL;
 
 -- name: running_owners
 SELECT DISTINCT owner FROM job_queue WHERE status = 'running';

@@ -1,0 +1,226 @@
+"""Boots: which of them live, and how one stays alive whose session the server has ended."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from ductile.errors import LedgerBusy, LedgerError
+from ductile.store import boots
+from ductile.store.ledger import Ledger
+from ductile.store.postgres import PostgresLedger
+from ductile.store.session import attentive
+from tests.conftest import FakeClock
+from tests.postgres import Server
+from tests.runtime.site import until
+
+HOLDERS = """
+SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND database =
+  (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+def begin(ledger: Ledger, id: str, now: datetime) -> None:
+    ledger.write(lambda tx: boots.begin(tx, id=id, pid=1, version="1", now=now))
+
+
+def under_way(ledger: Ledger, id: str) -> bool:
+    return ledger.read(lambda tx: boots.is_under_way(tx, id))
+
+
+def test_a_boot_is_under_way_until_it_ends(ledger: Ledger, clock: FakeClock) -> None:
+    begin(ledger, "a", clock.now())
+    assert under_way(ledger, "a")
+    ledger.write(lambda tx: boots.end(tx, "a", clock.now()))
+    assert not under_way(ledger, "a")
+    assert not under_way(ledger, "of nobody")
+
+
+def test_a_boot_that_was_taken_for_dead_may_begin_again(ledger: Ledger, clock: FakeClock) -> None:
+    begin(ledger, "a", clock.now())
+    ledger.write(lambda tx: boots.end(tx, "a", clock.now()))
+    begin(ledger, "a", clock.now())
+    assert under_way(ledger, "a")
+
+
+# PostgreSQL: a lock of a session
+
+
+@pytest.fixture
+def url(postgres: Server, request: pytest.FixtureRequest) -> str:
+    return postgres.database(f"b{abs(hash(request.node.name))}")
+
+
+@pytest.fixture
+def node(url: str) -> Iterator[Callable[[], PostgresLedger]]:
+    """Opens the ledger as one more node."""
+    opened: list[PostgresLedger] = []
+
+    def node() -> PostgresLedger:
+        ledger = PostgresLedger(url, connections=2)
+        ledger.start()
+        opened.append(ledger)
+        return ledger
+
+    yield node
+    for ledger in opened:
+        ledger.close()
+
+
+Node = Callable[[], PostgresLedger]
+
+
+def holders(url: str) -> list[int]:
+    with psycopg.connect(url) as connection:
+        return [pid for (pid,) in connection.execute(HOLDERS)]
+
+
+def cut(url: str) -> None:
+    """The server ends whoever holds a boot."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for pid in holders(url):
+            connection.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+
+
+def test_a_boot_that_is_claimed_again_and_again_is_held_once(url: str, node: Node) -> None:
+    ours, other = node(), node()
+    for _ in range(3):
+        ours.claim_boot("a")
+    assert len(holders(url)) == 1
+    assert not other.boot_is_dead("a")
+
+
+def test_a_boot_whose_session_was_ended_is_free_until_it_is_claimed_again(
+    url: str, node: Node
+) -> None:
+    ours, other = node(), node()
+    ours.claim_boot("a")
+    cut(url)
+    assert other.boot_is_dead("a")
+    ours.claim_boot("a")
+    assert not other.boot_is_dead("a")
+
+
+def test_whoever_has_lost_its_session_takes_all_its_boots_again(url: str, node: Node) -> None:
+    ours, other = node(), node()
+    ours.claim_boot("a")
+    ours.claim_boot("b")
+    cut(url)
+    ours.claim_boot("b")
+    assert not other.boot_is_dead("a")
+
+
+def test_a_boot_that_another_session_holds_cannot_be_claimed_until_it_is_free(
+    url: str, node: Node
+) -> None:
+    ours, ghost = node(), node()
+    ghost.claim_boot("a")
+    with pytest.raises(LedgerBusy, match="another session"):
+        ours.claim_boot("a")
+    ghost.close()
+    ours.claim_boot("a")
+    assert not node().boot_is_dead("a")
+
+
+def test_a_boot_is_as_dead_to_many_who_look_at_once_as_to_one(node: Node) -> None:
+    nodes = [node() for _ in range(3)]
+    ready = threading.Barrier(3)
+
+    def look(ledger: PostgresLedger) -> list[bool]:
+        ready.wait(20)
+        return [ledger.boot_is_dead("nobody") for _ in range(100)]
+
+    with ThreadPoolExecutor(3) as pool:
+        assert {dead for seen in pool.map(look, nodes) for dead in seen} == {True}
+
+
+def test_what_sees_to_a_boot_holds_it_against_its_owner_meanwhile(node: Node) -> None:
+    ours, other = node(), node()
+
+    def work(tx: object) -> None:
+        assert tx.hold("boot", "a", wait=False)  # type: ignore[attr-defined]
+        with pytest.raises(LedgerBusy):
+            ours.claim_boot("a")
+
+    other.write(work)
+    ours.claim_boot("a")
+    assert not other.write(lambda tx: tx.hold("boot", "a", wait=False))
+
+
+def test_a_node_to_which_the_server_grants_no_further_session_holds_its_boot_by_one_it_has(
+    url: str, postgres: Server
+) -> None:
+    address = {**conninfo_to_dict(url), "user": "guest"}
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE ROLE guest LOGIN CONNECTION LIMIT 2")
+        connection.execute(f'ALTER DATABASE "{address["dbname"]}" OWNER TO guest')
+        connection.execute("GRANT ALL ON SCHEMA public TO guest")
+    ours = PostgresLedger(psycopg.conninfo.make_conninfo("", **address), connections=2)
+    other = PostgresLedger(url)
+    try:
+        ours.start()
+        # Both sessions are the pool's, so that none is left for the boot.
+        with ours._pool.connection(), ours._pool.connection():
+            pass
+        ours.claim_boot("a")
+        other.start()
+        assert not other.boot_is_dead("a")
+        assert ours.read(lambda tx: tx.one("has_ready")) is None
+        cut(url)
+        assert other.boot_is_dead("a")
+        until(lambda: claimed(ours, "a"))
+        assert not other.boot_is_dead("a")
+    finally:
+        ours.close()
+        other.close()
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(f'ALTER DATABASE "{address["dbname"]}" OWNER TO CURRENT_USER')
+            connection.execute("DROP OWNED BY guest")
+            connection.execute("DROP ROLE guest")
+
+
+def claimed(ledger: Ledger, boot: str) -> bool:
+    try:
+        ledger.claim_boot(boot)
+    except LedgerBusy:
+        return False
+    return True
+
+
+def test_a_server_that_is_away_is_an_error_of_the_ledgers(url: str, node: Node) -> None:
+    ours = node()
+    ours.claim_boot("a")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+    with pytest.raises(LedgerBusy):
+        ours.read(lambda tx: tx.one("has_ready"))
+    until(lambda: claimed(ours, "a"))
+
+
+def test_the_server_learns_soon_that_a_client_has_lost_its_power(node: Node) -> None:
+    """What it answers over a socket of the machine's own is 0; that it is asked is seen."""
+    ours = node()
+    source = "SELECT source FROM pg_settings WHERE name = 'tcp_keepalives_idle'"
+    with ours._pool.connection() as connection:
+        assert connection.execute(source).fetchone() == ("session",)
+
+
+def test_what_an_address_says_of_keepalives_stands() -> None:
+    given = conninfo_to_dict(attentive("postgresql://db.example/d?keepalives_idle=60"))
+    assert (given["keepalives_idle"], given["host"]) == ("60", "db.example")
+    assert given["tcp_user_timeout"] == "9000"
+
+
+def test_an_address_that_is_none_is_refused_without_quoting_it() -> None:
+    with pytest.raises(LedgerError) as caught:
+        PostgresLedger("host=db hunter22")
+    assert "hunter22" not in caught.value.message
