@@ -57,7 +57,7 @@ def test_a_reminder_is_told_and_gone_or_neither(site: Site, live: Any, place: st
         if not dies_unfired(live(f"{place}:{number}"), site):
             break
         assert kept(site) == 1
-    assert number > 3
+    assert number > 1, "no commit came before the one that fires"
     assert (fired(site), kept(site)) == (1, 0)
     survivor = live().ready()
     survivor.client.post("/gateway/cron", {"agent_id": "agent-8", "delay_ms": 1})

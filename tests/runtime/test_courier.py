@@ -162,6 +162,22 @@ def test_a_send_that_cannot_start_within_a_second_is_given_back(clock: FakeClock
     assert courier.outcomes() == {"given_back": 2}
 
 
+def test_a_parcel_for_which_no_thread_can_be_started_is_given_back(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane = Queue("a")
+    courier = carrying(lane, clock)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        assert courier.tick(clock.now()) == 5.0
+    assert lane.given_back == ["a"]
+    assert courier.idle(0)
+
+
+def no_thread(_self: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 def test_one_that_starts_in_time_is_not(clock: FakeClock) -> None:
     lane = Queue("a")
     lane.while_claiming = lambda: clock.advance(0.9)

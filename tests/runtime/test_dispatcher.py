@@ -11,9 +11,13 @@ from collections.abc import Callable, Iterator
 import orjson
 import pytest
 
-from ductile.model import Cancellation, Ending, Launch, Outcome
+from ductile.model import Cancellation, Ending, Launch, Outcome, Settlement
 from ductile.runner.client import Broken, Link
+from ductile.runtime import dispatcher
 from ductile.runtime.dispatcher import LARGE_ANSWER, Dispatcher
+from ductile.store.chart import Chart
+from ductile.store.ledger import Tx
+from ductile.store.settle import settle
 from tests.runtime.site import OK, Running, Site, until
 
 WAIT = 10.0
@@ -251,6 +255,28 @@ def test_a_launch_that_a_new_slot_has_taken_goes_on_there(pair: Bench) -> None:
     assert (job["status"], job["attempt"]) == ("succeeded", 1)
 
 
+def test_of_two_that_end_together_a_bug_in_the_settling_of_one_spares_the_other(
+    pair: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cursed, sound = pair.house.put("echo"), pair.house.put("echo")
+    for slot in pair.slots:
+        assert slot.started.acquire(timeout=WAIT)
+    together: list[int] = []
+
+    def settled(tx: Tx, settlement: Settlement, chart: Chart, base_id: str) -> Settlement | None:
+        together.append(pair.dispatcher.busy)
+        if settlement.job_id == cursed:
+            raise RuntimeError("a bug")
+        return settle(tx, settlement, chart, base_id)
+
+    monkeypatch.setattr(dispatcher, "settle", settled)
+    # In the dispatcher's own thread: it finds both ended when it looks next.
+    pair.dispatcher.ask(lambda: [slot.finish() for slot in pair.slots] and None)
+    assert pair.house.ended(sound)["status"] == "succeeded"
+    assert together[0] == 0, "they did not end together"
+    assert pair.house.job(cursed)["status"] == "running"
+
+
 def test_an_answer_that_takes_long_to_judge_is_settled_like_any_other(bench: Bench) -> None:
     result = "x" * 2 * LARGE_ANSWER
     stdout = orjson.dumps({"status": "ok", "result": result})
@@ -260,6 +286,22 @@ def test_an_answer_that_takes_long_to_judge_is_settled_like_any_other(bench: Ben
     bench.slot.finish()
     job = bench.house.ended(id)
     assert (job["status"], job["result"]["result"]) == ("succeeded", result)
+
+
+def test_without_a_thread_to_be_had_the_dispatcher_does_it_itself(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    stdout = orjson.dumps({"status": "ok", "result": "x" * 2 * LARGE_ANSWER})
+    bench.slot.outcome = Outcome(Ending.EXITED, exit_code=0, stdout=stdout)
+    id = bench.house.put("echo")
+    bench.running()
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    bench.slot.finish()
+    assert bench.house.ended(id)["status"] == "succeeded"
+    monkeypatch.undo()
 
 
 def test_a_slot_that_dies_while_idle_does_not_keep_the_dispatcher_busy(bench: Bench) -> None:

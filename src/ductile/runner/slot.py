@@ -22,8 +22,9 @@ SPAWN_PATIENCE = 2.0
 
 _SPAWN_PAUSE = 0.02
 _PASSING = frozenset({errno.ETXTBSY, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
-# Python ignores these two, and what is ignored stays so through exec.
-_RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
+# What is ignored stays so through exec, and Python ignores SIGPIPE. All of them by number: the C
+# library asks after every signal that it is not told of, a system call each.
+_RESTORED = tuple(map(int, signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))
 _CHUNK = 64 * 1024
 _DRAIN_ROUNDS = 64
 _HEAD_START = 5.0

@@ -43,9 +43,15 @@ class Courier:
         for parcel in parcels:
             with self._changed:
                 self._under_way += 1
-            threading.Thread(
+            thread = threading.Thread(
                 target=self._carry, args=(parcel, now), name=self._lane.name, daemon=True
-            ).start()
+            )
+            try:
+                thread.start()
+            except RuntimeError:
+                # No thread is to be had: given back here, to be claimed again a little later.
+                self._carry(parcel, now - 2 * START_WITHIN)
+                wait = max(wait, SETTLE_AGAIN)
         return wait
 
     def idle(self, seconds: float) -> bool:

@@ -1,7 +1,7 @@
 """The dispatcher: one thread that waits for every slot at once.
 
-What has ended since it last looked is judged, and then settled, each end with a claim of the
-next job, in one commit. Whatever may take its time (copying files, judging a large answer,
+What has ended since it last looked is judged, and then settled in one transaction, with the
+claims of the jobs that follow. Whatever may take its time (copying files, judging a large answer,
 replacing a dead slot) is done aside, by a thread of its own, so that no job waits for another's.
 """
 
@@ -38,8 +38,8 @@ TICK = 1.0
 """How often a slot that runs is asked whether it is late."""
 LARGE_ANSWER = 256 * 1024
 
-_Result = tuple[Settlement | None, Claimed | None]
-"""What was settled, if anything, and the next job."""
+_Result = tuple[list[Settlement | None], list[Claimed]]
+"""What was settled of each errand, and the jobs that come next."""
 
 
 class House(Protocol):
@@ -62,13 +62,15 @@ class House(Protocol):
 
 
 class _Errand:
-    """What is wanted of the ledger for a seat: settle its job, and claim the next."""
+    """What is wanted of the ledger for a seat: settle its job, if it had one; claim the next."""
 
-    __slots__ = ("base_id", "seat", "settlement", "tries")
+    __slots__ = ("alone", "base_id", "seat", "settlement", "tries")
 
     def __init__(self, seat: Seat, settlement: Settlement | None = None, base_id: str = "") -> None:
         self.seat, self.settlement, self.base_id = seat, settlement, base_id
         self.tries = TRIES_WHILE_STOPPING
+        self.alone = False
+        """Set once a transaction with others has failed: it may be this one's fault, or theirs."""
 
 
 class Dispatcher:
@@ -82,7 +84,7 @@ class Dispatcher:
         self._seats = [Seat(slot) for slot in slots]
         self._idle = self._seats[::-1]
         self._guard = threading.Lock()
-        self._running: dict[str, Seat] = {}
+        self._running: dict[Seat, Attempt] = {}
         self._ended: list[_Errand] = []
         self._refused: list[_Errand] = []
         """Settlements that the ledger did not take, until `_resume_at`."""
@@ -114,10 +116,10 @@ class Dispatcher:
     ) -> bool:
         """End the processes that run now (only that of `job_id`, where given); whether one did."""
         with self._guard:
-            found = [seat for id, seat in self._running.items() if job_id in (None, id)]
-            for seat in found:
-                assert seat.attempt is not None
-                seat.attempt.cancelled = seat.attempt.cancelled or why
+            running = self._running.items()
+            found = [(seat, one) for seat, one in running if job_id in (None, one.job.id)]
+            for seat, attempt in found:
+                attempt.cancelled = attempt.cancelled or why
                 # Inside the guard: the slot cannot have gone on to the next job.
                 seat.slot.cancel(grace)
         return bool(found)
@@ -200,7 +202,11 @@ class Dispatcher:
             else:
                 self._post(partial(self._careful, seat, partial(then, result)))
 
-        threading.Thread(target=run, name="aside", daemon=True).start()
+        try:
+            threading.Thread(target=run, name="aside", daemon=True).start()
+        except RuntimeError:
+            # No thread is to be had: better that the others wait than that this one is lost.
+            run()
 
     # An attempt
 
@@ -242,7 +248,7 @@ class Dispatcher:
         with self._guard:
             stopped = self._house.stopping.is_set()
             if not stopped:
-                self._running[attempt.job.id] = seat
+                self._running[seat] = attempt
                 outcome = seat.slot.begin(ready)
         if stopped:
             self._end(seat, attempt.stopped())
@@ -265,7 +271,7 @@ class Dispatcher:
         attempt = seat.attempt
         assert attempt is not None
         with self._guard:
-            self._running.pop(attempt.job.id, None)
+            self._running.pop(seat, None)
         if len(outcome.stdout) > LARGE_ANSWER:
             self._aside(seat, partial(attempt.judge, outcome), partial(self._end, seat))
         else:
@@ -274,7 +280,7 @@ class Dispatcher:
     def _leave(self, seat: Seat) -> None:
         """Without a settlement: the seat is free again."""
         with self._guard:
-            self._running = {id: one for id, one in self._running.items() if one is not seat}
+            self._running.pop(seat, None)
         seat.running, seat.attempt = False, None
         self._idle.append(seat)
         self._house.bell.ring()
@@ -282,7 +288,7 @@ class Dispatcher:
     def _end(self, seat: Seat, settlement: Settlement) -> None:
         seat.running, seat.attempt = False, None
         with self._guard:
-            self._running.pop(settlement.job_id, None)
+            self._running.pop(seat, None)
         self._ended.append(_Errand(seat, settlement, self._house.entropy.uuid()))
 
     # The ledger
@@ -302,44 +308,53 @@ class Dispatcher:
         chart, now = house.blueprint.chart, house.clock.now()
         policy = house.claim_policy() if taking else None
         errands, self._ended = self._ended, []
-        works = [
-            (_SettleAndClaim(errand, chart, policy, now), partial(self._answered, errand))
-            for errand in errands
-        ]
+        turns = [_Turn(some, chart, policy, now) for some in _parted(errands, house.ledger)]
+        works = [(turn, partial(self._answered, turn.errands)) for turn in turns]
         try:
             house.ledger.carry(works)
         except Exception as error:  # noqa: BLE001 - then nobody was answered
-            for errand in errands:
-                self._answered(errand, None, error)
+            self._answered(errands, None, error)
 
     def _answered(
-        self, errand: _Errand, result: _Result | None, error: BaseException | None
+        self, errands: list[_Errand], result: _Result | None, error: BaseException | None
     ) -> None:
-        self._post(partial(self._committed, errand, result, error))
+        self._post(partial(self._committed, errands, result, error))
 
     def _committed(
-        self, errand: _Errand, result: _Result | None, error: BaseException | None
+        self, errands: list[_Errand], result: _Result | None, error: BaseException | None
     ) -> None:
         if error is not None:
-            self._not_committed(errand, error)
+            self._undone(errands, error)
             return
         assert result is not None
         done, claimed = result
-        settlement = errand.settlement
-        if settlement is not None:
+        free = [errand.seat for errand in errands]
+        if any(errand.settlement for errand in errands):
             failpoint("settled")
-            self._tell(settlement, done)
-        elif claimed is not None:
+        if claimed:
             failpoint("claimed")
-        if claimed is None:
-            self._idle.append(errand.seat)
-        else:
-            self._careful(errand.seat, partial(self._begin, errand.seat, claimed))
+        # First of all: nothing else is as much in the way of the work.
+        for job in claimed:
+            seat = free.pop()
+            self._careful(seat, partial(self._begin, seat, job))
+        self._idle += free
+        for errand, settled in zip(errands, done, strict=True):
+            if errand.settlement is not None:
+                self._tell(errand.settlement, settled)
+
+    def _undone(self, errands: list[_Errand], error: BaseException) -> None:
+        if isinstance(error, LedgerBroken):
+            raise error
+        if isinstance(error, LedgerError) or len(errands) == 1:
+            for errand in errands:
+                self._not_committed(errand, error)
+            return
+        for errand in errands:
+            errand.alone = True
+        self._ended += errands
 
     def _not_committed(self, errand: _Errand, error: BaseException) -> None:
         house, settlement = self._house, errand.settlement
-        if isinstance(error, LedgerBroken):
-            raise error
         self._resume_at = house.clock.monotonic() + LEDGER_PAUSE
         if settlement is None or not isinstance(error, LedgerError):
             if isinstance(error, LedgerError):
@@ -372,19 +387,35 @@ class Dispatcher:
             self._log.crash("after a settlement", error, **about)
 
 
-class _SettleAndClaim:
-    """The one transaction a job: its end, and the start of the next."""
+class _Turn:
+    """One transaction: the ends that have gathered, and a start for every seat that is free."""
 
-    __slots__ = ("_chart", "_errand", "_now", "_policy")
+    __slots__ = ("_chart", "_now", "_policy", "errands")
 
     def __init__(
-        self, errand: _Errand, chart: Chart, policy: ClaimPolicy | None, now: datetime
+        self, errands: list[_Errand], chart: Chart, policy: ClaimPolicy | None, now: datetime
     ) -> None:
-        self._errand, self._chart, self._policy, self._now = errand, chart, policy, now
+        self.errands = errands
+        self._chart, self._policy, self._now = chart, policy, now
 
     def __call__(self, tx: Tx) -> _Result:
-        errand, done = self._errand, None
-        if errand.settlement is not None:
-            done = settle(tx, errand.settlement, self._chart, errand.base_id)
-        claimed = claim(tx, self._policy, self._now) if self._policy else None
+        done = [
+            errand.settlement and settle(tx, errand.settlement, self._chart, errand.base_id)
+            for errand in self.errands
+        ]
+        claimed: list[Claimed] = []
+        while self._policy is not None and len(claimed) < len(self.errands):
+            job = claim(tx, self._policy, self._now)
+            if job is None:
+                break
+            claimed.append(job)
         return done, claimed
+
+
+def _parted(errands: list[_Errand], ledger: Ledger) -> list[list[_Errand]]:
+    """As many together as the ledger takes well."""
+    together = [errand for errand in errands if not errand.alone]
+    parts = [[errand] for errand in errands if errand.alone]
+    for start in range(0, len(together), ledger.at_once):
+        parts.append(together[start : start + ledger.at_once])
+    return parts

@@ -87,6 +87,9 @@ class Tx(Protocol):
     def run(self, query: str, /, **values: object) -> int:
         """How many rows were changed."""
 
+    def insert(self, query: str, /, **values: object) -> int:
+        """The `id` of the new row, of a query that ends in `@returning_id@`."""
+
     def dicts(self, query: str, /, **values: object) -> list[dict[str, Any]]:
         """Every row, by column name."""
 
@@ -105,6 +108,8 @@ Listener = Callable[[Effects], None]
 
 class Ledger(Protocol):
     engine: str
+    at_once: int
+    """How many settlements are better made in one transaction than side by side."""
 
     def start(self) -> None:
         """Bring the schema forward, then take transactions."""

@@ -17,7 +17,7 @@ def post(
     """Record a notice, and have it announced once this transaction is durable; its id."""
     payload = orjson.dumps(notice.payload).decode()
     at = to_text(now)
-    row = tx.one(
+    id = tx.insert(
         "insert_notice",
         topic=notice.topic,
         type=notice.type,
@@ -26,9 +26,7 @@ def post(
         payload=payload,
         now=at,
     )
-    assert row is not None
-    tx.effects.notices.append(StoredNotice(row[0], notice.topic, notice.type, job_id, payload, at))
-    id: int = row[0]
+    tx.effects.notices.append(StoredNotice(id, notice.topic, notice.type, job_id, payload, at))
     return id
 
 

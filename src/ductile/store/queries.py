@@ -18,8 +18,11 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         # One writer: nothing to lock, nothing to skip.
         "skip_locked": "",
         "for_update": "",
+        "waits": "id = :id AND status = 'queued'",
         "lock_scope": "",
         "collate": "",
+        # The connection knows the last one; to return it costs half of the insert again.
+        "returning_id": "",
         "seconds_since_completed": "(julianday(:now) - julianday(completed_at)) * 86400",
     },
     "postgres": {
@@ -31,8 +34,13 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "big": "BIGINT",
         "skip_locked": "FOR UPDATE SKIP LOCKED",
         "for_update": "FOR UPDATE",
+        "waits": (
+            "id = (SELECT waiting.id FROM job_queue waiting WHERE waiting.id = :id"
+            " AND waiting.status = 'queued' FOR UPDATE SKIP LOCKED)"
+        ),
         "lock_scope": "FOR NO KEY UPDATE",
         "collate": 'COLLATE "C"',
+        "returning_id": "RETURNING id",
         "seconds_since_completed": (
             "extract(epoch FROM CAST(:now AS timestamptz) - CAST(completed_at AS timestamptz))"
         ),

@@ -47,8 +47,7 @@ ORDER BY j.seq LIMIT 1 @skip_locked@;
 -- plugin's state and the context that it enters with.
 UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
                      started_snapshot_id = :snapshot_id
-WHERE id = (SELECT waiting.id FROM job_queue waiting
-            WHERE waiting.id = :id AND waiting.status = 'queued' @skip_locked@)
+WHERE @waits@
 RETURNING id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,
           created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
           source_event_id, owner, hops, pipeline, step_path, branch, scope_id,

@@ -1,7 +1,6 @@
 -- name: insert_notice
 INSERT INTO notices (topic, type, job_id, plugin, payload, created_at)
-VALUES (:topic, :type, :job_id, :plugin, :payload, :now)
-RETURNING id;
+VALUES (:topic, :type, :job_id, :plugin, :payload, :now) @returning_id@;
 
 -- name: notices_after
 SELECT id, topic, type, job_id, payload, created_at, xact FROM notices
