@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -231,3 +232,11 @@ class TestDemo:
             if path.is_file() and "__pycache__" not in path.parts
         }
         assert wanted <= names
+
+
+def test_a_signal_that_the_system_gives_to_another_thread_stops_the_gateway(house: House) -> None:
+    with house.gateway() as process:
+        threads = {int(path.name) for path in Path(f"/proc/{process.pid}/task").iterdir()}
+        other = max(threads - {process.pid})
+        assert ctypes.CDLL(None).tgkill(process.pid, other, signal.SIGTERM) == 0
+        assert process.wait(PATIENCE) == 0

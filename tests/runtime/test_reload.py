@@ -11,8 +11,9 @@ import pytest
 
 from ductile.config import load
 from ductile.errors import ConfigError, LedgerFull
-from ductile.runtime.gateway import Gateway, Request
+from ductile.runtime.gateway import Gateway
 from ductile.runtime.lock import running_pid
+from ductile.runtime.requests import Request
 from ductile.store.ledger import Ledger, Work
 from tests.runtime.site import OK, PYTHON, Running, Site
 
@@ -310,8 +311,8 @@ def test_a_reload_that_the_ledger_refuses_changes_nothing_and_ends_nothing(site:
         site.settings["plugins"]["echo"]["config"] = {"v": 2}
         site.write()
         with refusing.full():
-            gateway.ask(Request.RELOAD)
-            gateway.ask(Request.STOP)
+            gateway.requests.put(Request.RELOAD)
+            gateway.requests.put(Request.STOP)
             gateway.run()
         assert gateway.blueprint is before
         gateway.reload()

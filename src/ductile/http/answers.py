@@ -64,7 +64,7 @@ async def body_of(request: Request, limit: int = LARGEST_BODY) -> bytes:
 async def object_of(request: Request) -> dict[str, Any]:
     """The body as a JSON object; an empty body is an empty object."""
     raw = await body_of(request)
-    if not raw.strip():
+    if not raw.strip(b" \t\r\n"):
         return {}
     value = _parsed(raw)
     if not isinstance(value, dict):

@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from types import FrameType
 
 from ductile.config import Loaded
 from ductile.errors import Refused
@@ -16,9 +15,10 @@ from ductile.http.lobby import Lobby
 from ductile.http.server import Door, HttpServer, bind_local, bind_tcp
 from ductile.log import configure, logger
 from ductile.runtime.environment import FORBIDDEN
-from ductile.runtime.gateway import Gateway, Request
+from ductile.runtime.gateway import Gateway
 from ductile.runtime.notify import Notifier, watched
 from ductile.runtime.pulse import Pulse
+from ductile.runtime.requests import Request
 
 
 def serve(
@@ -36,13 +36,13 @@ def serve(
     gateway.around_reload = notifier.reloading
     for name in FORBIDDEN:
         os.environ.pop(name, None)
-
-    def asking(request: Request) -> Callable[[int, FrameType | None], None]:
-        return lambda _signal, _frame: gateway.ask(request)
-
-    signal.signal(signal.SIGTERM, asking(Request.STOP))
-    signal.signal(signal.SIGINT, asking(Request.STOP))
-    signal.signal(signal.SIGHUP, asking(Request.RELOAD))
+    gateway.requests.take_signals(
+        {
+            signal.SIGTERM: Request.STOP,
+            signal.SIGINT: Request.STOP,
+            signal.SIGHUP: Request.RELOAD,
+        }
+    )
     log = logger("gateway")
     try:
         gateway.open()

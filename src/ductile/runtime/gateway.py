@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import queue
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from enum import Enum, auto
 from functools import cached_property
 from pathlib import Path
 
@@ -49,6 +47,7 @@ from ductile.runtime.nodes import Nodes
 from ductile.runtime.outbound import Sender
 from ductile.runtime.relay import RelayLane
 from ductile.runtime.reload import unreloadable
+from ductile.runtime.requests import Request, Requests
 from ductile.runtime.retries import Retries
 from ductile.runtime.scheduler import Scheduler
 from ductile.runtime.tail import Tail
@@ -59,13 +58,6 @@ from ductile.store.ledger import Effects, Ledger, Tx
 from ductile.store.open import open_ledger
 
 CLAIMED_BUT_NOT_RUNNING = 1.0
-
-
-class Request(Enum):
-    """What a signal or an operator may ask of a running gateway."""
-
-    STOP = auto()
-    RELOAD = auto()
 
 
 class Gateway:
@@ -107,7 +99,7 @@ class Gateway:
         self._dispatcher: Dispatcher | None = None
         self._policy: ClaimPolicy | None = None
         self._blueprint: Blueprint | None = None
-        self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self.requests = Requests()
         self._log = logger("gateway")
         self.loops: dict[str, Loop] = {}
         self.lanes: dict[str, Lane] = {}
@@ -392,7 +384,7 @@ class Gateway:
 
     def run(self) -> None:
         """Serve requests to reload, until one to stop comes."""
-        while self._requests.get() is not Request.STOP:
+        while self.requests.get() is not Request.STOP:
             try:
                 self.reload()
             except ConfigError as error:
@@ -401,17 +393,13 @@ class Gateway:
             except DuctileError as error:
                 self._log.error("reload refused", problem=error.message)
 
-    def ask(self, request: Request) -> None:
-        """From any thread, or from a signal handler."""
-        self._requests.put(request)
-
     def broken(self, error: LedgerBroken) -> None:
         """The fate of a commit is unknown: stop at once, and let the next start look."""
         self.failure = error
         self._log.error("the ledger is broken; stopping", error=error.message)
         self.stopping.set()
         self.bell.knock()
-        self.ask(Request.STOP)
+        self.requests.put(Request.STOP)
 
     def check(self, plugin: str, command: str) -> None:
         """Refuse what no loaded plugin can do."""
