@@ -13,7 +13,7 @@ import pytest
 
 from ductile.model import Cancellation, Ending, Launch, Outcome, Settlement
 from ductile.runner.client import Broken, Link
-from ductile.runtime import dispatcher
+from ductile.runtime import turn
 from ductile.runtime.dispatcher import LARGE_ANSWER, Dispatcher
 from ductile.store.chart import Chart
 from ductile.store.ledger import Tx
@@ -269,7 +269,7 @@ def test_of_two_that_end_together_a_bug_in_the_settling_of_one_spares_the_other(
             raise RuntimeError("a bug")
         return settle(tx, settlement, chart, base_id)
 
-    monkeypatch.setattr(dispatcher, "settle", settled)
+    monkeypatch.setattr(turn, "settle", settled)
     # In the dispatcher's own thread: it finds both ended when it looks next.
     pair.dispatcher.ask(lambda: [slot.finish() for slot in pair.slots] and None)
     assert pair.house.ended(sound)["status"] == "succeeded"

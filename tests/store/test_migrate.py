@@ -18,7 +18,8 @@ from ductile.store.ledger import Ledger
 from ductile.store.migrate import Migration, migrate, migrations
 from ductile.store.postgres import PostgresLedger, PostgresSchema
 from ductile.store.queries import load
-from ductile.store.sqlite import SqliteLedger, SqliteSchema, connect
+from ductile.store.sqlite import SqliteLedger, connect
+from ductile.store.sqlite_schema import SqliteSchema
 from tests.store.conftest import execute
 
 KNOWN = [migration.number for migration in migrations("sqlite")]

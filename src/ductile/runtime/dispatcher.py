@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -24,22 +23,16 @@ from ductile.runtime.attempt import Attempt
 from ductile.runtime.bell import Bell
 from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.seat import Lookout, Seat, Slot
-from ductile.store.chart import Chart
-from ductile.store.claim import Claimed, ClaimPolicy, claim
-from ductile.store.ledger import Ledger, Tx
-from ductile.store.settle import settle
+from ductile.runtime.turn import Errand, Result, Turn, parted
+from ductile.store.claim import Claimed, ClaimPolicy
+from ductile.store.ledger import Ledger
 
 T = TypeVar("T")
 LEDGER_PAUSE = 1.0
-TRIES_WHILE_STOPPING = 2
-"""How often a settlement that the ledger refuses is tried again once the gateway stops."""
 CANCEL_GRACE = 5.0
 TICK = 1.0
 """How often a slot that runs is asked whether it is late."""
 LARGE_ANSWER = 256 * 1024
-
-_Result = tuple[list[Settlement | None], list[Claimed]]
-"""What was settled of each errand, and the jobs that come next."""
 
 
 class House(Protocol):
@@ -61,18 +54,6 @@ class House(Protocol):
     def broken(self, error: LedgerBroken) -> None: ...
 
 
-class _Errand:
-    """What is wanted of the ledger for a seat: settle its job, if it had one; claim the next."""
-
-    __slots__ = ("alone", "base_id", "seat", "settlement", "tries")
-
-    def __init__(self, seat: Seat, settlement: Settlement | None = None, base_id: str = "") -> None:
-        self.seat, self.settlement, self.base_id = seat, settlement, base_id
-        self.tries = TRIES_WHILE_STOPPING
-        self.alone = False
-        """Set once a transaction with others has failed: it may be this one's fault, or theirs."""
-
-
 class Dispatcher:
     """Every seat is idle, or in the hands of exactly one of: a claim, an attempt, a settlement."""
 
@@ -85,8 +66,8 @@ class Dispatcher:
         self._idle = self._seats[::-1]
         self._guard = threading.Lock()
         self._running: dict[Seat, Attempt] = {}
-        self._ended: list[_Errand] = []
-        self._refused: list[_Errand] = []
+        self._ended: list[Errand] = []
+        self._refused: list[Errand] = []
         """Settlements that the ledger did not take, until `_resume_at`."""
         self._resume_at = 0.0
         self._look_at = 0.0
@@ -289,7 +270,7 @@ class Dispatcher:
         seat.running, seat.attempt = False, None
         with self._guard:
             self._running.pop(seat, None)
-        self._ended.append(_Errand(seat, settlement, self._house.entropy.uuid()))
+        self._ended.append(Errand(seat, settlement, self._house.entropy.uuid()))
 
     # The ledger
 
@@ -302,13 +283,13 @@ class Dispatcher:
             self._refused = []
             if taking and self._idle:
                 for _ in range(house.bell.take(len(self._idle))):
-                    self._ended.append(_Errand(self._idle.pop()))
+                    self._ended.append(Errand(self._idle.pop()))
         if not self._ended:
             return
         chart, now = house.blueprint.chart, house.clock.now()
         policy = house.claim_policy() if taking else None
         errands, self._ended = self._ended, []
-        turns = [_Turn(some, chart, policy, now) for some in _parted(errands, house.ledger)]
+        turns = [Turn(some, chart, policy, now) for some in parted(errands, house.ledger)]
         works = [(turn, partial(self._answered, turn.errands)) for turn in turns]
         try:
             house.ledger.carry(works)
@@ -316,12 +297,12 @@ class Dispatcher:
             self._answered(errands, None, error)
 
     def _answered(
-        self, errands: list[_Errand], result: _Result | None, error: BaseException | None
+        self, errands: list[Errand], result: Result | None, error: BaseException | None
     ) -> None:
         self._post(partial(self._committed, errands, result, error))
 
     def _committed(
-        self, errands: list[_Errand], result: _Result | None, error: BaseException | None
+        self, errands: list[Errand], result: Result | None, error: BaseException | None
     ) -> None:
         if error is not None:
             self._undone(errands, error)
@@ -342,7 +323,7 @@ class Dispatcher:
             if errand.settlement is not None:
                 self._tell(errand.settlement, settled)
 
-    def _undone(self, errands: list[_Errand], error: BaseException) -> None:
+    def _undone(self, errands: list[Errand], error: BaseException) -> None:
         if isinstance(error, LedgerBroken):
             raise error
         if isinstance(error, LedgerError) or len(errands) == 1:
@@ -353,7 +334,7 @@ class Dispatcher:
             errand.alone = True
         self._ended += errands
 
-    def _not_committed(self, errand: _Errand, error: BaseException) -> None:
+    def _not_committed(self, errand: Errand, error: BaseException) -> None:
         house, settlement = self._house, errand.settlement
         self._resume_at = house.clock.monotonic() + LEDGER_PAUSE
         if settlement is None or not isinstance(error, LedgerError):
@@ -385,37 +366,3 @@ class Dispatcher:
             self._house.settled(done)
         except Exception as error:  # noqa: BLE001 - the end is durable, and the next job claimed
             self._log.crash("after a settlement", error, **about)
-
-
-class _Turn:
-    """One transaction: the ends that have gathered, and a start for every seat that is free."""
-
-    __slots__ = ("_chart", "_now", "_policy", "errands")
-
-    def __init__(
-        self, errands: list[_Errand], chart: Chart, policy: ClaimPolicy | None, now: datetime
-    ) -> None:
-        self.errands = errands
-        self._chart, self._policy, self._now = chart, policy, now
-
-    def __call__(self, tx: Tx) -> _Result:
-        done = [
-            errand.settlement and settle(tx, errand.settlement, self._chart, errand.base_id)
-            for errand in self.errands
-        ]
-        claimed: list[Claimed] = []
-        while self._policy is not None and len(claimed) < len(self.errands):
-            job = claim(tx, self._policy, self._now)
-            if job is None:
-                break
-            claimed.append(job)
-        return done, claimed
-
-
-def _parted(errands: list[_Errand], ledger: Ledger) -> list[list[_Errand]]:
-    """As many together as the ledger takes well."""
-    together = [errand for errand in errands if not errand.alone]
-    parts = [[errand] for errand in errands if errand.alone]
-    for start in range(0, len(together), ledger.at_once):
-        parts.append(together[start : start + ledger.at_once])
-    return parts

@@ -28,7 +28,8 @@ from ductile.store.backup import Watch
 from ductile.store.ledger import Tx
 from ductile.store.migrate import Migration, migrate
 from ductile.store.open import open_ledger
-from ductile.store.sqlite import SqliteLedger, SqliteSchema, connect
+from ductile.store.sqlite import SqliteLedger, connect
+from ductile.store.sqlite_schema import SqliteSchema
 from ductile.store.verify import applied_migrations
 
 DRAFT = ".ductile-restore-"

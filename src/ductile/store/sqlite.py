@@ -21,8 +21,9 @@ from ductile.failpoint import failpoint
 from ductile.store import backup, queries
 from ductile.store.foreign import refuse_foreign
 from ductile.store.ledger import Done, Effects, Listener, Row, Tx, Work
-from ductile.store.migrate import Migration, migrate
+from ductile.store.migrate import migrate
 from ductile.store.pending import Latch, Pending
+from ductile.store.sqlite_schema import SqliteSchema
 
 T = TypeVar("T")
 BUSY_TIMEOUT_MS = 5_000
@@ -368,41 +369,3 @@ def _translated(error: BaseException) -> BaseException:
 def _give_back(tx: Tx) -> bool:
     assert isinstance(tx, SqliteTx)
     return tx.give_back(PAGES_AT_ONCE)
-
-
-class SqliteSchema:
-    """The migrations' view of a SQLite file."""
-
-    engine = "sqlite"
-
-    def __init__(self, connection: apsw.Connection, path: Path) -> None:
-        self._connection = connection
-        self._path = path
-
-    def applied(self) -> dict[int, str]:
-        if not self._connection.table_exists(None, "schema_migrations"):
-            return {}
-        rows = self._connection.execute("SELECT number, checksum FROM schema_migrations")
-        return {int(str(row[0])): str(row[1]) for row in rows.fetchall()}
-
-    def before(self, migration: Migration) -> None:
-        target = self._path.with_name(f"{self._path.name}.before-{migration.number:04}")
-        os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
-        copy = apsw.Connection(str(target))
-        with copy.backup("main", self._connection, "main") as backup:
-            backup.step()
-        copy.close()
-
-    def apply(self, pending: Sequence[Migration]) -> None:
-        with self._connection:
-            self._connection.execute(
-                "CREATE TABLE IF NOT EXISTS schema_migrations "
-                "(number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)"
-            )
-            for migration in pending:
-                for statement in migration.statements:
-                    self._connection.execute(statement)
-                self._connection.execute(
-                    "INSERT INTO schema_migrations VALUES (?, ?, ?)",
-                    (migration.number, migration.name, migration.checksum),
-                )
