@@ -19,7 +19,8 @@ import pytest
 from ductile.errors import LedgerBusy
 from ductile.runtime import abandoned, nodes, recovery
 from ductile.runtime.abandoned import LOST_AFTER
-from ductile.runtime.nodes import LOOK, Nodes
+from ductile.runtime.gateway import LETTING_GO_GRACE
+from ductile.runtime.nodes import LET_GO_AFTER, LOOK, Nodes
 from ductile.store import boots
 from ductile.store.ledger import Ledger
 from ductile.store.postgres import PostgresLedger
@@ -101,13 +102,22 @@ class Watch:
     """The look of one node at the others."""
 
     def __init__(self, house: Running, clock: FakeClock, boot: str, ledger: Ledger) -> None:
-        self.clock, self.ledger, self.returned = clock, ledger, 0
+        self.clock, self.ledger, self.returned, self.let_go = clock, ledger, 0, 0
         blueprint = house.gateway.blueprint
         self.nodes = Nodes(
-            ledger, boot, lambda: blueprint, clock, CountingEntropy(), self._came_back
+            ledger,
+            boot,
+            lambda: blueprint,
+            clock,
+            CountingEntropy(),
+            self._lets_go,
+            self._came_back,
         )
         now = clock.now()
         ledger.write(lambda tx: boots.begin(tx, id=boot, pid=1, version="1", now=now))
+
+    def _lets_go(self) -> None:
+        self.let_go += 1
 
     def _came_back(self) -> None:
         self.returned += 1
@@ -268,7 +278,7 @@ def test_a_node_that_was_taken_for_dead_is_told_once(
         assert row(url, "a") == ("queued", 2, None)
         assert theirs.returned == 0
         ours.tick()
-        assert ours.returned == 1
+        assert (ours.returned, ours.let_go) == (1, 1)
     finally:
         other.close()
 
@@ -286,6 +296,46 @@ def test_a_database_that_is_away_makes_nobody_lost(
                 watch.tick()
     watch.run(LONG)
     assert row(url, "a") == ("running", 1, "lost")
+
+
+def test_a_node_without_its_boot_ends_its_processes_before_others_begin_its_jobs(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without(seconds: int) -> int:
+        before = watch.let_go
+        with monkeypatch.context() as away:
+            away.setattr(watch.ledger, "claim_boot", _away)
+            for _ in range(seconds):
+                watch.clock.advance(1)
+                with pytest.raises(LedgerBusy):
+                    watch.tick()
+        watch.tick()
+        return watch.let_go - before
+
+    assert LET_GO_AFTER + LETTING_GO_GRACE < LONG
+    assert without(7) == 0
+    assert without(30) == 1, "once, however long it lasts"
+    assert without(7) == 0, "counted from when it was held last"
+    assert without(8) == 1
+
+
+def test_what_a_cut_off_node_ran_goes_back_to_the_queue_without_having_used_an_attempt(
+    node: Make, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "LET_GO_AFTER", 0.0)
+    site = node("")
+    gate = site.gate()
+    site.plugin("work", gate.script() + OK)
+    with site.running() as house:
+        id = house.put("work")
+        gate.arrived()
+        with cut_off(house, url):
+            house.gateway.loops["nodes"].wake()
+            gate.arrived()
+        gate.open()
+        assert house.ended(id)["status"] == "succeeded"
+        job = house.job(id)
+        assert (job["attempt"], job["max_attempts"]) == (2, 5)
 
 
 def _away(_boot: str) -> bool:

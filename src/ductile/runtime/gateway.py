@@ -58,6 +58,8 @@ from ductile.store.ledger import Effects, Ledger, Tx
 from ductile.store.open import open_ledger
 
 CLAIMED_BUT_NOT_RUNNING = 1.0
+LETTING_GO_GRACE = 2.0
+"""Shorter than other cancels': another node may be about to begin the job anew."""
 
 
 class Gateway:
@@ -285,7 +287,8 @@ class Gateway:
                 lambda: self.blueprint,
                 self.clock,
                 self.entropy,
-                self._returned,
+                self._let_go,
+                self._begin_boot,
             ).tick
         send = Sender(self.clock)
         for name, lane in self.lanes.items():
@@ -369,11 +372,10 @@ class Gateway:
             lambda tx: boots.begin(tx, id=self.boot, pid=pid, version=version, now=now)
         )
 
-    def _returned(self) -> None:
-        """Others have begun our jobs anew: what still runs of them here ends, and we go on."""
+    def _let_go(self) -> None:
+        """What runs here goes back to the queue, where others may have put it already."""
         if self._dispatcher is not None:
-            self._dispatcher.cancel(Cancellation.STOP)
-        self._begin_boot()
+            self._dispatcher.cancel(Cancellation.STOP, grace=LETTING_GO_GRACE)
 
     def _end_boot(self) -> None:
         now = self.clock.now()
