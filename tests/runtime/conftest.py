@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.runtime.clockwork import Clockwork
-from tests.runtime.site import OK, Site
+from tests.runtime.site import OK, Site, until
 
 
 @pytest.fixture
@@ -22,6 +22,22 @@ def site() -> Iterator[Site]:
     left = site.alive()
     shutil.rmtree(folder, ignore_errors=True)
     assert left == []
+
+
+@pytest.fixture
+def another() -> Iterator[Callable[[], Site]]:
+    """Makes further sites, for gateways that run beside each other."""
+    made: list[Site] = []
+
+    def another() -> Site:
+        made.append(Site(Path(tempfile.mkdtemp(prefix="dt-"))))
+        return made[-1]
+
+    yield another
+    for site in made:
+        site.close()
+        until(lambda site=site: site.alive() == [], 10)  # type: ignore[misc]
+        shutil.rmtree(site.folder, ignore_errors=True)
 
 
 @pytest.fixture

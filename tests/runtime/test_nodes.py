@@ -353,23 +353,17 @@ def test_on_sqlite_nobody_looks_for_others(site: Site) -> None:
 
 
 @pytest.fixture
-def node(url: str) -> Iterator[Callable[[str], Site]]:
+def node(url: str, another: Callable[[], Site]) -> Callable[[str], Site]:
     """Makes a node with one plugin, which runs this script."""
-    made: list[Site] = []
 
     def node(script: str) -> Site:
-        site = Site(Path(tempfile.mkdtemp(prefix="dt-")))
+        site = another()
         site.plugin("work", script, retry={"backoff_base": "10ms"})
         site.settings["service"]["log_level"] = "info"
         site.settings["state"] = {"url": url, "dir": str(site.state)}
-        made.append(site)
         return site
 
-    yield node
-    for site in made:
-        site.close()
-        until(lambda site=site: site.alive() == [], 10)  # type: ignore[misc]
-        shutil.rmtree(site.folder, ignore_errors=True)
+    return node
 
 
 @pytest.fixture

@@ -47,12 +47,11 @@ def url(server: Server, request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def node(url: str) -> Iterator[Callable[[int], Site]]:
+def node(url: str, another: Callable[[], Site]) -> Callable[[int], Site]:
     """Makes a node that relays whatever is made to the gateway at this port."""
-    made: list[Site] = []
 
     def node(port: int) -> Site:
-        site = Site(Path(tempfile.mkdtemp(prefix="dt-")))
+        site = another()
         site.plugin("emit", EMIT, retry={"backoff_base": "10ms"})
         site.settings["service"] |= {"name": "home", "log_level": "info"}
         site.settings["state"] = {"url": url, "dir": str(site.state)}
@@ -67,14 +66,9 @@ def node(url: str) -> Iterator[Callable[[int], Site]]:
         ]
         step = {"relay": {"to": "lab", "event": "made.there"}}
         site.settings["pipelines"] = [{"name": "p", "on": "made", "steps": [step]}]
-        made.append(site)
         return site
 
-    yield node
-    for site in made:
-        site.close()
-        until(lambda site=site: site.alive() == [], 10)  # type: ignore[misc]
-        shutil.rmtree(site.folder, ignore_errors=True)
+    return node
 
 
 @pytest.fixture

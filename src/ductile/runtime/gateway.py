@@ -16,14 +16,12 @@ from ductile.agents.agents import Agents
 from ductile.clock import Clock, Entropy, SystemClock, SystemEntropy
 from ductile.config import Loaded, load
 from ductile.config.redact import fingerprints, hidden, show
-from ductile.core.bounds import dedupe_key_flaw
 from ductile.errors import (
     ConfigError,
     DuctileError,
     LedgerBroken,
     LedgerError,
     Problem,
-    UsageError,
 )
 from ductile.failpoint import failpoint
 from ductile.log import configure, logger
@@ -415,8 +413,6 @@ class Gateway:
 
     def enqueueing(self, new: NewJob) -> Callable[[Tx], jobs.Enqueued]:
         """The transaction of `enqueue`, for those who do not wait for it."""
-        if flaw := dedupe_key_flaw(new.dedupe_key):
-            raise UsageError(f"dedupe_key {flaw}")
         return intake.enqueueing(self.blueprint, new, id=self.entropy.uuid(), now=self.clock.now())
 
     def told(self, new: NewJob, answer: jobs.Enqueued) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
+from ductile.core.bounds import dedupe_key_flaw
 from ductile.core.entering import payload_column
 from ductile.errors import UsageError
 from ductile.model import Event, NewJob
@@ -33,6 +34,8 @@ def enqueueing(
     blueprint: Blueprint, new: NewJob, *, id: str, now: datetime
 ) -> Callable[[Tx], jobs.Enqueued]:
     """The transaction that queues a job, or answers with the one that makes it needless."""
+    if flaw := dedupe_key_flaw(new.dedupe_key):
+        raise UsageError(f"dedupe_key {flaw}")
     ttl, snapshot_id = blueprint.settings.service.dedupe_ttl, blueprint.snapshot_id
     if new.command != INIT:
         attempts = blueprint.retry_policy(new.plugin).max_attempts
