@@ -42,33 +42,38 @@ class Claimed:
 
 def claim(tx: Tx, policy: ClaimPolicy, now: datetime) -> Claimed | None:
     """Start the oldest job that may run. Once this commits, its attempt counts."""
-    candidates: list[tuple[int, str, str]] = []
-    for plugin, running, seq, job_id, dedupe_key in tx.all("ready_heads"):
+    candidates: list[tuple[int, str]] = []
+    for plugin, running, seq, has_key in tx.all("ready_heads"):
         if plugin in policy.held:
             continue
         cap = policy.caps.get(plugin)
         if cap is not None and not _below_cap(tx, plugin, running, cap):
             continue
-        if plugin in policy.init_only or dedupe_key is not None:
-            row = _first_eligible(tx, policy, plugin)
-            if row is not None:
-                candidates.append((row[0], row[1], plugin))
-        else:
-            candidates.append((seq, job_id, plugin))
-    if not candidates:
-        return None
-    _, job_id, plugin = min(candidates)
-    started = start(tx, policy, job_id, now)
-    if started is None:
-        # Another node was faster; the plugin's next may still be free.
-        row = _first_eligible(tx, policy, plugin)
-        started = start(tx, policy, row[1], now) if row is not None else None
-    return started
+        if plugin not in policy.init_only and not has_key:
+            candidates.append((seq, plugin))
+            continue
+        # Its head may have to wait, while another behind it need not.
+        row = tx.one("first_ready", plugin=plugin, init_only=int(plugin in policy.init_only))
+        if row is not None:
+            candidates.append((row[0], plugin))
+    for _, plugin in sorted(candidates):
+        # None where other nodes have taken all that this plugin had.
+        started = _start_first(tx, policy, plugin, now)
+        if started is not None:
+            return started
+    return None
 
 
-def _first_eligible(tx: Tx, policy: ClaimPolicy, plugin: str) -> Row | None:
-    query = "first_ready_init" if plugin in policy.init_only else "first_ready"
-    return tx.one(query, plugin=plugin)
+def _start_first(tx: Tx, policy: ClaimPolicy, plugin: str, now: datetime) -> Claimed | None:
+    row = tx.one(
+        "start_first",
+        plugin=plugin,
+        init_only=int(plugin in policy.init_only),
+        owner=policy.owner,
+        snapshot_id=policy.snapshot_id,
+        now=to_text(now),
+    )
+    return None if row is None else _started(tx, row, now)
 
 
 def start(tx: Tx, policy: ClaimPolicy, job_id: str, now: datetime) -> Claimed | None:
@@ -80,8 +85,10 @@ def start(tx: Tx, policy: ClaimPolicy, job_id: str, now: datetime) -> Claimed | 
         snapshot_id=policy.snapshot_id,
         now=to_text(now),
     )
-    if row is None:
-        return None
+    return None if row is None else _started(tx, row, now)
+
+
+def _started(tx: Tx, row: Row, now: datetime) -> Claimed:
     job = jobs.from_row(row)
     _record_start(tx, job, now)
     return Claimed(job, row[25] or "{}", row[26] or "{}")

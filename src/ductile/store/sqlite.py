@@ -96,6 +96,8 @@ def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:
         flags |= apsw.SQLITE_OPEN_CREATE
     connection = apsw.Connection(str(path), flags=flags)
     connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+    # A plan for all values: else every new value of some parameters has the query planned again.
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     connection.pragma("foreign_keys", True)
     if not read_only:
         # Counts only before the first table is made.

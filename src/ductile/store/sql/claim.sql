@@ -11,7 +11,7 @@ WITH RECURSIVE ready(plugin) AS (
 SELECT ready.plugin,
        (SELECT count(*) FROM job_queue running
         WHERE running.status = 'running' AND running.plugin = ready.plugin),
-       head.seq, head.id, head.dedupe_key
+       head.seq, head.dedupe_key IS NOT NULL
 FROM ready JOIN job_queue head
   ON head.seq = (SELECT first.seq FROM job_queue first
                  WHERE first.plugin = ready.plugin AND first.status = 'queued'
@@ -19,32 +19,64 @@ FROM ready JOIN job_queue head
                  ORDER BY first.seq LIMIT 1)
 WHERE ready.plugin IS NOT NULL;
 
+-- name: ready_heads [postgres]
+-- LATERAL, because the planner may read all of job_queue for a join, and does where it has no
+-- statistics yet.
+WITH RECURSIVE ready(plugin) AS (
+  SELECT (SELECT min(plugin) FROM job_queue WHERE status = 'queued' AND next_retry_at IS NULL)
+  UNION ALL
+  SELECT (SELECT min(plugin) FROM job_queue
+          WHERE status = 'queued' AND next_retry_at IS NULL AND plugin > ready.plugin)
+  FROM ready WHERE ready.plugin IS NOT NULL
+)
+SELECT ready.plugin,
+       (SELECT count(*) FROM job_queue running
+        WHERE running.status = 'running' AND running.plugin = ready.plugin),
+       head.seq, head.dedupe_key IS NOT NULL
+FROM ready CROSS JOIN LATERAL (
+  SELECT seq, dedupe_key FROM job_queue first
+  WHERE first.plugin = ready.plugin AND first.status = 'queued' AND first.next_retry_at IS NULL
+  ORDER BY seq LIMIT 1) head
+WHERE ready.plugin IS NOT NULL;
+
 -- name: running_of_plugin
 SELECT count(*) FROM job_queue WHERE status = 'running' AND plugin = :plugin;
 
 -- name: first_ready
--- A plugin's oldest ready job, passing over those whose dedupe key runs now and, where
--- several claim at once, those that another is about to start.
-SELECT j.seq, j.id, j.dedupe_key FROM job_queue j
+-- Where a plugin's oldest job stands that may run: only `init` where the others must wait for
+-- it, none whose dedupe key runs now and, where several claim at once, none that another is
+-- about to start.
+SELECT j.seq FROM job_queue j
 WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
+  AND (j.command = 'init' OR 0 = :init_only)
   AND (j.dedupe_key IS NULL OR NOT EXISTS (
     SELECT 1 FROM job_queue r WHERE r.status = 'running' AND r.plugin = j.plugin
       AND r.command = j.command AND r.dedupe_key = j.dedupe_key))
 ORDER BY j.seq LIMIT 1 @skip_locked@;
 
--- name: first_ready_init
--- The same for a plugin whose other jobs must wait for its `init`.
-SELECT j.seq, j.id, j.dedupe_key FROM job_queue j
-WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
-  AND j.command = 'init'
-  AND (j.dedupe_key IS NULL OR NOT EXISTS (
-    SELECT 1 FROM job_queue r WHERE r.status = 'running' AND r.plugin = j.plugin
-      AND r.command = j.command AND r.dedupe_key = j.dedupe_key))
-ORDER BY j.seq LIMIT 1 @skip_locked@;
+-- name: start_first
+-- Start that job. The claim is the start: once this is committed the attempt counts. With the
+-- job come its plugin's state and the context that it enters with.
+UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
+                     started_snapshot_id = :snapshot_id
+WHERE seq = (
+  SELECT j.seq FROM job_queue j
+  WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
+    AND (j.command = 'init' OR 0 = :init_only)
+    AND (j.dedupe_key IS NULL OR NOT EXISTS (
+      SELECT 1 FROM job_queue r WHERE r.status = 'running' AND r.plugin = j.plugin
+        AND r.command = j.command AND r.dedupe_key = j.dedupe_key))
+  ORDER BY j.seq LIMIT 1 @skip_locked@)
+RETURNING id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,
+          created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
+          source_event_id, owner, hops, pipeline, step_path, branch, scope_id,
+          entered_context_id, join_of, schedule_id,
+          (SELECT state FROM plugin_state WHERE plugin_name = plugin),
+          (SELECT accumulated_json FROM event_context
+           WHERE event_context.id = job_queue.entered_context_id);
 
 -- name: start_job
--- The claim is the start: once this is committed the attempt counts. With the job come its
--- plugin's state and the context that it enters with.
+-- The same for one job by its id, whatever waits before it.
 UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
                      started_snapshot_id = :snapshot_id
 WHERE @waits@

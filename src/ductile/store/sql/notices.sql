@@ -28,5 +28,6 @@ ORDER BY xact DESC, id DESC LIMIT 1 OFFSET :skipped;
 SELECT 1 WHERE FALSE;
 
 -- name: notices_held [postgres]
-SELECT 1 FROM notices
-WHERE xact >= CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint) LIMIT 1;
+-- By the last in order: for a condition alone the planner may read them all.
+SELECT 1 FROM (SELECT xact FROM notices ORDER BY xact DESC, id DESC LIMIT 1) last
+WHERE xact >= CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint);
