@@ -66,6 +66,7 @@ class Dispatcher:
         self._idle = self._seats[::-1]
         self._guard = threading.Lock()
         self._running: dict[Seat, Attempt] = {}
+        self._in_hand: set[str] = set()
         self._ended: list[Errand] = []
         self._refused: list[Errand] = []
         """Settlements that the ledger did not take, until `_resume_at`."""
@@ -108,6 +109,10 @@ class Dispatcher:
     def ask(self, answered: Callable[[], None]) -> None:
         """Have `answered` called by the dispatcher's thread: it lives."""
         self._post(answered)
+
+    def in_hand(self) -> frozenset[str]:
+        """The ids of jobs whose claim or settlement is for this dispatcher to bring to its end."""
+        return frozenset(self._in_hand)
 
     @property
     def busy(self) -> int:
@@ -207,12 +212,13 @@ class Dispatcher:
         try:
             assert seat.attempt is not None
             self._end(seat, seat.attempt.failed(error))
-        except Exception:  # noqa: BLE001 - then it is for the next start to recover
+        except Exception:  # noqa: BLE001 - then it is a stray
             self._log.crash("an attempt cannot be ended", error)
-            self._leave(seat)
+            self._leave(seat, None if seat.attempt is None else seat.attempt.job.id)
 
     def _begin(self, seat: Seat, claimed: Claimed) -> None:
         attempt = seat.attempt = Attempt(self._house, claimed)
+        self._in_hand.add(attempt.job.id)
         if attempt.needs_files:
             self._aside(seat, attempt.prepare, partial(self._launch, seat))
         else:
@@ -258,8 +264,10 @@ class Dispatcher:
         else:
             self._end(seat, attempt.judge(outcome))
 
-    def _leave(self, seat: Seat) -> None:
-        """Without a settlement: the seat is free again."""
+    def _leave(self, seat: Seat, job_id: str | None) -> None:
+        """Without a settlement: the seat is free again, and its job is in nobody's hand."""
+        if job_id is not None:
+            self._in_hand.discard(job_id)
         with self._guard:
             self._running.pop(seat, None)
         seat.running, seat.attempt = False, None
@@ -321,6 +329,7 @@ class Dispatcher:
         self._idle += free
         for errand, settled in zip(errands, done, strict=True):
             if errand.settlement is not None:
+                self._in_hand.discard(errand.settlement.job_id)
                 self._tell(errand.settlement, settled)
 
     def _undone(self, errands: list[Errand], error: BaseException) -> None:
@@ -342,7 +351,7 @@ class Dispatcher:
                 self._log.error("the ledger takes no writes", error=error.message)
             else:
                 self._log.crash("a transaction met a bug", error)
-            self._leave(errand.seat)
+            self._leave(errand.seat, None if settlement is None else settlement.job_id)
             return
         self._log.error(
             "a settlement waits for the ledger",

@@ -48,6 +48,7 @@ from ductile.runtime.reload import unreloadable
 from ductile.runtime.requests import Request, Requests
 from ductile.runtime.retries import Retries
 from ductile.runtime.scheduler import Scheduler
+from ductile.runtime.strays import Strays
 from ductile.runtime.tail import Tail
 from ductile.runtime.tally import Tally
 from ductile.store import boots, jobs, notices, snapshots
@@ -275,6 +276,9 @@ class Gateway:
             "retries": Retries(self.ledger, self.bell).tick,
             "scheduler": self.scheduler.tick,
             "janitor": Janitor(self.ledger, lambda: self.blueprint).tick,
+            "strays": Strays(
+                self.ledger, self.boot, self._in_hand, lambda: self.blueprint, self.entropy
+            ).tick,
             "heartbeats": self.agents.heartbeats.tick,
             "reminders": self.agents.cron.tick,
         }
@@ -326,6 +330,10 @@ class Gateway:
         while not self.cancel_running(job_id, Cancellation.SUPERSEDED):
             if self.clock.monotonic() >= give_up or self.clock.wait(self.stopping, 0.01):
                 return
+
+    def _in_hand(self) -> frozenset[str]:
+        dispatcher = self._dispatcher
+        return frozenset() if dispatcher is None else dispatcher.in_hand()
 
     def cancel_running(self, job_id: str, why: Cancellation) -> bool:
         """End the process of a job that runs here; False where none does."""

@@ -153,7 +153,8 @@ class PostgresLedger:
         """Whether what the server process `pid` was to commit when it was lost is committed.
 
         A job that was claimed so would be nobody's: its owner lives, and does not know of it.
-        Where the server stays away too long it is taken for undone.
+        Where the server stays away too long it is taken for undone; if it was not, its job is
+        found as a stray (`runtime/strays.py`).
         """
         give_up = time.monotonic() + ANSWER_WITHIN
         while notices and not self._closed and time.monotonic() < give_up:

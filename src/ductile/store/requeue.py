@@ -67,5 +67,10 @@ def orphans(tx: Tx, owner: str | None, limit: int) -> list[Job]:
     return [jobs.from_row(row) for row in tx.all("orphans", owner=owner, limit=limit)]
 
 
+def running(tx: Tx, owner: str) -> list[tuple[str, int]]:
+    """What a boot has running: each job's id, and which attempt of it."""
+    return [(id, attempt) for id, attempt in tx.all("running_of_owner", owner=owner)]
+
+
 def queued_of(tx: Tx, plugin: str, limit: int) -> list[Job]:
     return [jobs.from_row(row) for row in tx.all("queued_of_plugin", plugin=plugin, limit=limit)]

@@ -26,6 +26,9 @@ FROM job_queue
 WHERE status = 'running' AND (owner = :owner OR (owner IS NULL AND CAST(:owner AS TEXT) IS NULL))
 ORDER BY seq LIMIT :limit;
 
+-- name: running_of_owner
+SELECT id, attempt FROM job_queue WHERE status = 'running' AND owner = :owner;
+
 -- name: unstart_job
 -- A claim that was never started goes back as it was: its attempt does not count.
 UPDATE job_queue SET status = 'queued', owner = NULL
