@@ -18,7 +18,7 @@ from bench.gateway import Place
 from bench.programs import PAYLOAD
 from ductile.clock import SystemClock, to_text
 from ductile.store.claim import ClaimPolicy, claim
-from ductile.store.ledger import Tx
+from ductile.store.ledger import Ledger, Tx
 from ductile.store.sqlite import SqliteLedger, connect
 
 PLUGINS = 8
@@ -103,7 +103,7 @@ def bindings(status: str, count: int, now: datetime) -> dict[str, str | int]:
     }
 
 
-def time_of_claim(ledger: SqliteLedger) -> float:
+def time_of_claim(ledger: Ledger) -> float:
     """Seconds inside `claim`, in a transaction that does not commit."""
     policy, now = ClaimPolicy(owner="bench"), SystemClock().now()
 
