@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import sys
 import threading
 import traceback
@@ -15,6 +16,10 @@ from ductile.clock import to_text
 from ductile.core.redact import Redactor
 
 LEVELS = {"debug": 10, "info": 20, "warn": 30, "error": 40}
+PATIENCE = 1.0
+"""Seconds that whoever reads our lines may be behind, before they go on without them."""
+_AT_ONCE = select.PIPE_BUF
+"""So much never blocks where something can be written at all."""
 _JSON = orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
 _COLOURS = {"debug": "2", "info": "32", "warn": "33", "error": "31"}
 
@@ -29,25 +34,54 @@ class _Sink:
         self.lost = 0
         """Lines that could not be written since one was."""
         self._lock = threading.Lock()
+        self._cut = False
+        """Whether the last line was written in part."""
+        self._poll, self._fd = select.poll(), -1
 
     def write(self, level: str, fields: Mapping[str, object]) -> None:
-        if self.json:
-            encoded = _as_json(fields)
-            if self.redactor.knows_any:
-                encoded = self.redactor.text(encoded.decode()).encode()
-        else:
-            line = _readable(level, dict(fields)) + "\n"
-            encoded = self.redactor.text(line).encode("utf-8", "replace")
+        encoded = self._encoded(level, fields)
         with self._lock:
             try:
                 if self.lost:
-                    encoded = b"%d log lines could not be written\n" % self.lost + encoded
-                sys.stdout.buffer.write(encoded)
-                sys.stdout.buffer.flush()
+                    encoded = self._confession() + encoded
+                self._put(encoded)
                 self.lost = 0
             except (OSError, ValueError, AttributeError):
                 # A log that nobody takes must not stop the work; the next line says so.
                 self.lost += 1
+
+    def _encoded(self, level: str, fields: Mapping[str, object]) -> bytes:
+        if not self.json:
+            line = _readable(level, dict(fields)) + "\n"
+            return self.redactor.text(line).encode("utf-8", "replace")
+        encoded = _as_json(fields)
+        if self.redactor.knows_any:
+            encoded = self.redactor.text(encoded.decode()).encode()
+        return encoded
+
+    def _confession(self) -> bytes:
+        message = f"{self.lost} log lines could not be written"
+        line = self._encoded("warn", _line("warn", "log", message))
+        return b"\n" + line if self._cut else line
+
+    def _put(self, encoded: bytes) -> None:
+        for start in range(0, len(encoded), _AT_ONCE):
+            self._until_taken()
+            sys.stdout.buffer.write(encoded[start : start + _AT_ONCE])
+            sys.stdout.buffer.flush()
+            self._cut = start + _AT_ONCE < len(encoded)
+
+    def _until_taken(self) -> None:
+        """Until a write does not block. `TimeoutError` where nobody reads."""
+        try:
+            fd = sys.stdout.fileno()
+        except (OSError, ValueError, AttributeError):
+            return
+        if fd != self._fd:
+            self._poll, self._fd = select.poll(), fd
+            self._poll.register(fd, select.POLLOUT)
+        if not self._poll.poll(0 if self.lost else PATIENCE * 1000):
+            raise TimeoutError
 
 
 _sink = _Sink()
@@ -68,20 +102,7 @@ class Logger:
     def log(self, level: str, message: str, **fields: object) -> None:
         if LEVELS[level] < _sink.level:
             return
-        line: dict[str, object] = {
-            "timestamp": to_text(datetime.now(UTC)),
-            "level": level,
-            "component": self._component,
-        }
-        for name in ("plugin", "job_id"):
-            value = fields.pop(name, None)
-            if value is not None:
-                line[name] = value
-        line["message"] = message
-        for name, value in fields.items():
-            if value is not None:
-                line[name] = value
-        _sink.write(level, line)
+        _sink.write(level, _line(level, self._component, message, **fields))
 
     def debug(self, message: str, **fields: object) -> None:
         self.log("debug", message, **fields)
@@ -103,6 +124,24 @@ class Logger:
 
 def logger(component: str) -> Logger:
     return Logger(component)
+
+
+def _line(level: str, component: str, message: str, **fields: object) -> dict[str, object]:
+    """The fields of a line, in their order."""
+    line: dict[str, object] = {
+        "timestamp": to_text(datetime.now(UTC)),
+        "level": level,
+        "component": component,
+    }
+    for name in ("plugin", "job_id"):
+        value = fields.pop(name, None)
+        if value is not None:
+            line[name] = value
+    line["message"] = message
+    for name, value in fields.items():
+        if value is not None:
+            line[name] = value
+    return line
 
 
 def _as_json(fields: Mapping[str, object]) -> bytes:

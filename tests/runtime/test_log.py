@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import io
 import json
+import os
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
 
+from ductile import log
 from ductile.core.redact import Redactor
 from ductile.log import configure, logger
 from tests.runtime.site import OK, Site, until
@@ -75,8 +78,8 @@ def test_what_is_less_severe_than_the_level_is_left_out(
     out: Written, level: str, shown: int
 ) -> None:
     configure(level, "json")
-    log = logger("x")
-    log.debug("a"), log.info("b"), log.warning("c"), log.error("d")
+    x = logger("x")
+    x.debug("a"), x.info("b"), x.warning("c"), x.error("d")
     assert len(out.lines()) == shown
 
 
@@ -104,9 +107,9 @@ def test_a_bug_is_logged_with_its_trace(out: Written) -> None:
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_secrets_are_hidden_in_fields_and_message_and_trace(out: Written, form: str) -> None:
     configure("debug", form, Redactor(['secret"quoted1']))
-    log = logger("x")
-    log.info('said secret"quoted1', stderr='secret"quoted1')
-    log.crash("bug", ValueError('secret"quoted1'))
+    x = logger("x")
+    x.info('said secret"quoted1', stderr='secret"quoted1')
+    x.crash("bug", ValueError('secret"quoted1'))
     assert b"quoted1" not in out.bytes()
 
 
@@ -160,3 +163,96 @@ def test_a_closed_stdout_does_not_stop_the_work(
         for _ in range(5):
             id = house.put("echo")
             until(lambda id=id: house.job(id)["status"] == "succeeded", 8)
+
+
+class Reader:
+    """Whoever reads our lines from a pipe, when he likes. They go there inside of `with`."""
+
+    def __init__(self) -> None:
+        self._read, write = os.pipe()
+        os.set_blocking(self._read, False)
+        self._stdout = os.fdopen(write, "w")
+
+    def __enter__(self) -> None:
+        self._before, sys.stdout = sys.stdout, self._stdout
+
+    def __exit__(self, *_: object) -> None:
+        sys.stdout = self._before
+
+    def all(self) -> bytes:
+        found = b""
+        while chunk := self._chunk():
+            found += chunk
+        return found
+
+    def _chunk(self) -> bytes:
+        try:
+            return os.read(self._read, 1 << 20)
+        except BlockingIOError:
+            return b""
+
+    def close(self) -> None:
+        self._stdout.close()
+        os.close(self._read)
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
+    configure("info", "json", Redactor())
+    monkeypatch.setattr(log, "PATIENCE", 0.01)
+    reader = Reader()
+    yield reader
+    reader.close()
+    # What it could not say there is not for the next test to hear.
+    log._sink.lost, log._sink._cut = 0, False
+
+
+def test_a_reader_that_is_stuck_loses_lines_and_is_told_how_many(reader: Reader) -> None:
+    with reader:
+        for number in range(2000):
+            logger("x").info("a line", number=number)
+        lines = [json.loads(line) for line in reader.all().splitlines()]
+        logger("x").info("again")
+    kept = len(lines)
+    assert 0 < kept < 2000
+    assert [line["number"] for line in lines] == list(range(kept))
+    confessed, again = [json.loads(line) for line in reader.all().splitlines()]
+    assert confessed["message"] == f"{2000 - kept} log lines could not be written"
+    assert (confessed["level"], again["message"]) == ("warn", "again")
+
+
+def test_a_line_that_was_cut_off_spoils_no_other(reader: Reader) -> None:
+    with reader:
+        logger("x").info("large", text="x" * 1_000_000)
+        assert not reader.all().endswith(b"\n")
+        logger("x").info("again")
+    assert reader.all().startswith(b'\n{"timestamp"')
+
+
+def test_a_large_line_arrives_whole_where_somebody_reads(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "PATIENCE", 10.0)
+    found = [b""]
+
+    def read() -> None:
+        while not found[-1].endswith(b"\n"):
+            found.append(reader.all())
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    with reader:
+        logger("x").info("large", text="x" * 1_000_000)
+    thread.join(10)
+    assert json.loads(b"".join(found))["text"] == "x" * 1_000_000
+
+
+def test_a_log_that_nobody_reads_stops_neither_the_work_nor_the_stop(
+    site: Site, reader: Reader
+) -> None:
+    site.plugin("echo", OK, manifest="concurrency_safe: true\n")
+    with reader:
+        logger("x").info("large", text="x" * 1_000_000)
+        with site.running() as house:
+            for id in [house.put("echo") for _ in range(5)]:
+                until(lambda id=id: house.job(id)["status"] == "succeeded", 8)
