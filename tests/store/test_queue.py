@@ -15,6 +15,7 @@ from ductile.clock import Ids
 from ductile.core.judge import Rules, judge
 from ductile.core.redact import Redactor
 from ductile.core.retry import RetryPolicy
+from ductile.errors import LedgerError
 from ductile.model import Cancellation, Ending, JobStatus, NewJob, Outcome, SubmittedBy
 from ductile.store import claim as claims
 from ductile.store import finish, jobs, requeue, state
@@ -335,6 +336,31 @@ def test_listeners_hear_of_what_a_commit_made_ready(q: Queue) -> None:
     q.put()
     assert [effects.ready for effects in heard] == [1]
     assert [notice.type for notice in heard[0].notices] == ["job.queued"]
+
+
+def test_a_listener_that_fails_does_not_undo_what_is_durable(q: Queue) -> None:
+    def fails(effects: Effects) -> None:
+        raise RuntimeError("a bug")
+
+    heard: list[Effects] = []
+    q.ledger.listen(fails)
+    q.ledger.listen(heard.append)
+    assert q.job(q.put().job_id)["status"] == "queued"
+    assert len(heard) == 1
+
+
+@pytest.mark.parametrize("kind", ["relays", "deliveries"])
+def test_what_is_for_others_is_told_even_where_it_comes_alone(q: Queue, kind: str) -> None:
+    heard: list[Effects] = []
+    q.ledger.listen(heard.append)
+    q.ledger.write(lambda tx: setattr(tx.effects, kind, 1))
+    assert [getattr(effects, kind) for effects in heard] == [1]
+
+
+def test_a_closed_ledger_refuses_what_is_handed_over(q: Queue) -> None:
+    q.ledger.close()
+    with pytest.raises(LedgerError, match="closed"):
+        q.ledger.submit(lambda tx: None, lambda result, error: None)
 
 
 def test_a_transaction_that_fails_changes_nothing_and_tells_nobody(q: Queue) -> None:

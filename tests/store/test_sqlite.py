@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
@@ -511,6 +512,40 @@ def test_a_read_that_fails_leaves_the_reader_usable(ledger: SqliteLedger) -> Non
     assert not there(ledger, "p")
 
 
+def test_a_file_that_cannot_be_read_is_an_error_of_the_ledgers(path: Path) -> None:
+    ledger = SqliteLedger(path)
+    ledger.start()
+    ledger.close()
+    page = 4096
+    path.write_bytes(path.read_bytes()[:page] + b"\xff" * (path.stat().st_size - page))
+    ledger = SqliteLedger(path, read_only=True)
+    with pytest.raises(LedgerError, match="cannot be used"):
+        there(ledger, "p")
+    ledger.close()
+
+
+def test_a_reader_is_closed_when_its_thread_ends(path: Path) -> None:
+    ledger = SqliteLedger(path)
+    ledger.start()
+
+    def opened() -> int:
+        found = [os.path.realpath(fd.path) for fd in os.scandir("/proc/self/fd")]
+        return sum(name.startswith(str(path)) for name in found)
+
+    def read_by_another_thread() -> None:
+        thread = threading.Thread(target=there, args=(ledger, "p"))
+        thread.start()
+        thread.join(WAIT)
+
+    # SQLite keeps the descriptor of the first, for whoever comes next.
+    read_by_another_thread()
+    before = opened()
+    for _ in range(5):
+        read_by_another_thread()
+    assert opened() == before
+    ledger.close()
+
+
 def test_a_read_only_ledger_reads_beside_the_one_that_writes(
     ledger: SqliteLedger, path: Path
 ) -> None:
@@ -624,6 +659,17 @@ def test_writes_that_were_under_way_are_finished_by_a_close(path: Path) -> None:
     again.start()
     assert all(there(again, f"p{n}") for n in range(10))
     again.close()
+
+
+def test_a_write_that_comes_in_the_moment_of_the_close_is_answered(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = SqliteLedger(path)
+    ledger.start()
+    answered: list[BaseException | None] = []
+    monkeypatch.setattr(ledger, "_check", ledger.close)
+    ledger.submit(put("p"), lambda result, error: answered.append(error))
+    assert [type(error) for error in answered] == [LedgerError]
 
 
 def test_a_closed_ledger_says_so(path: Path) -> None:

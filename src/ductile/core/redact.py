@@ -96,7 +96,7 @@ class Redactor:
     @property
     def knows_any(self) -> bool:
         """Whether there is a secret to look for."""
-        return self._pattern is not None
+        return bool(self._spellings)
 
     def text(self, text: str) -> str:
         """`text` without any of the secrets."""

@@ -14,7 +14,7 @@ from ductile.runner.client import Slot
 from ductile.runner.pool import RunnerPool
 from ductile.runtime.blueprint import Blueprint
 from ductile.store import state
-from ductile.store.ledger import Ledger
+from ductile.store.ledger import Ledger, Tx
 
 HEALTH = "health"
 SIDE_BY_SIDE = 8
@@ -34,15 +34,15 @@ def check_up(
     plans = [plan for plan in blueprint.plans.values() if HEALTH in plan.commands]
     if not plans:
         return {}
+    states = ledger.read(lambda tx: _states(tx, plans)) if ledger else {}
     pool = RunnerPool(min(SIDE_BY_SIDE, len(plans)))
     pool.start()
     slots = [pool.slot(index) for index in range(min(SIDE_BY_SIDE, len(plans)))]
 
     def one(plan: PluginPlan) -> tuple[str, Checkup]:
-        text = ledger.read(lambda tx: state.text(tx, plan.name)) if ledger else "{}"
         slot = slots.pop()
         try:
-            outcome = _run(plan, text, slot, clock, entropy)
+            outcome = _run(plan, states.get(plan.name, "{}"), slot, clock, entropy)
         finally:
             slots.append(slot)
         return plan.name, _read(outcome, blueprint.redactor)
@@ -52,6 +52,10 @@ def check_up(
             return dict(threads.map(one, plans))
     finally:
         pool.stop()
+
+
+def _states(tx: Tx, plans: list[PluginPlan]) -> dict[str, str]:
+    return {plan.name: state.text(tx, plan.name) for plan in plans}
 
 
 def _run(plan: PluginPlan, state_text: str, slot: Slot, clock: Clock, entropy: Entropy) -> Outcome:

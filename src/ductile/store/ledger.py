@@ -60,6 +60,11 @@ class Effects:
     """How many deliveries of webhooks wait for another time than before."""
     notices: list[StoredNotice] = field(default_factory=list)
 
+    def __bool__(self) -> bool:
+        """Whether there is anything to tell."""
+        told = self.ready or self.relays or self.deliveries or self.notices
+        return bool(told) or self.retry_at is not None
+
     def merge(self, other: Effects) -> None:
         self.ready += other.ready
         self.relays += other.relays
@@ -130,7 +135,10 @@ class Ledger(Protocol):
         """Run `work` on one snapshot; it must not change anything."""
 
     def listen(self, listener: Listener) -> None:
-        """Call `listener` after each commit that had effects, in the order of the commits."""
+        """Call `listener` after each commit that had effects.
+
+        In the order of the commits where nobody but this process writes; see `follow`.
+        """
 
     def follow(self, ear: Callable[[], bool]) -> bool:
         """Have `ear` called, in a thread of the ledger's, when anybody may have posted notices.

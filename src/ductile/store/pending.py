@@ -1,11 +1,28 @@
-"""A transaction that was handed over, and whoever waits for it."""
+"""A transaction that was handed over, whoever waits for it, and whoever is told of it."""
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from ductile.store.ledger import Done, Effects, Work
+from ductile.store.ledger import Done, Effects, Listener, Work
+
+
+def announce(effects: Effects, listeners: Iterable[Listener]) -> None:
+    """Tell what a commit has changed; that it is durable is not for a listener to undo."""
+    if effects:
+        for listener in listeners:
+            without_fail(listener, effects)
+
+
+def without_fail(call: Callable[..., None], *arguments: object) -> None:
+    """A listener's bug, or a caller that is gone, must not end the writer; it is shown."""
+    try:
+        call(*arguments)
+    except Exception as error:  # noqa: BLE001
+        sys.excepthook(type(error), error, error.__traceback__)
 
 
 class Pending:

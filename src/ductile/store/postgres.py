@@ -25,6 +25,7 @@ from ductile.store import queries
 from ductile.store.ledger import Done, Effects, Listener, Row, StoredNotice, Work
 from ductile.store.migrate import Migration, migrate
 from ductile.store.news import News
+from ductile.store.pending import announce
 from ductile.store.session import BootSession, attentive, watch_client
 
 T = TypeVar("T")
@@ -174,10 +175,8 @@ class PostgresLedger:
             return found is not None
 
     def _announce(self, effects: Effects) -> None:
-        if effects.ready or effects.notices or effects.retry_at:
-            with self._announcing:
-                for listener in self._listeners:
-                    listener(effects)
+        with self._announcing:
+            announce(effects, self._listeners)
         if effects.notices and self._news is not None:
             self._news.post()
 
@@ -191,7 +190,11 @@ class PostgresLedger:
             error = future.exception()
             done(None if error else future.result(), error)
 
-        self._submitters.submit(self.write, work).add_done_callback(finish)
+        try:
+            submitted = self._submitters.submit(self.write, work)
+        except RuntimeError as error:
+            raise LedgerError("the ledger is closed") from error
+        submitted.add_done_callback(finish)
 
     def read(self, work: Work[T]) -> T:
         with _answering(), self._pool.connection() as connection:

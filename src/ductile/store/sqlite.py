@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import queue
-import sys
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from ductile.store import backup, queries
 from ductile.store.foreign import refuse_foreign
 from ductile.store.ledger import Done, Effects, Listener, Row, Tx, Work
 from ductile.store.migrate import migrate
-from ductile.store.pending import Latch, Pending
+from ductile.store.pending import Latch, Pending, announce, without_fail
 from ductile.store.sqlite_schema import SqliteSchema
 
 T = TypeVar("T")
@@ -31,6 +31,13 @@ LARGEST_BATCH = 256
 WAL_BYTES_KEPT = 16 * 1024 * 1024
 CHECKPOINT_PAGES = 4000
 """Pages that are written again and again cost the database file one write a checkpoint."""
+_FILE_TROUBLE = (
+    apsw.IOError,
+    apsw.CantOpenError,
+    apsw.CorruptError,
+    apsw.NotADBError,
+    apsw.NoMemError,
+)
 PAGES_AT_ONCE = 200
 PAGES_KEPT = 1000
 """Free pages that new rows will soon want again."""
@@ -81,14 +88,6 @@ class SqliteTx:
         return free - pages > PAGES_KEPT
 
 
-def _without_fail(call: Callable[..., None], *arguments: object) -> None:
-    """A listener's bug, or a caller that is gone, must not end the writer; it is shown."""
-    try:
-        call(*arguments)
-    except Exception as error:  # noqa: BLE001
-        sys.excepthook(type(error), error, error.__traceback__)
-
-
 def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:
     """A connection with the pragmas that every user of the ledger needs."""
     flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE
@@ -120,7 +119,8 @@ class SqliteLedger:
         self.path = path
         self._read_only = read_only
         self._readers = threading.local()
-        self._open_readers: list[apsw.Connection] = []
+        # A reader is its thread's: it is closed when the thread ends, or by `close`.
+        self._open_readers: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
         self._listeners: list[Listener] = []
         self._broken: LedgerBroken | None = None
         self._batches = self._transactions = self._largest = self._busy = 0
@@ -153,12 +153,15 @@ class SqliteLedger:
     def submit(self, work: Work[T], done: Done[T]) -> None:
         self._check()
         self._inbox.put(Pending(work, done))
+        if self._closed:
+            # Closed since it was checked: nobody else may look there again.
+            self._refuse_the_rest()
 
     def carry(self, works: Sequence[tuple[Work[T], Done[T]]]) -> None:
         """Committed here and now, with what else has gathered: no thread has to be woken."""
-        self._check()
         batch = [Pending(work, done) for work, done in works]
         with self._turn:
+            self._check()
             self._commit_batch(batch + self._gathered(LARGEST_BATCH - len(batch)))
 
     def _check(self) -> None:
@@ -172,12 +175,18 @@ class SqliteLedger:
         if connection is None:
             connection = connect(self.path, read_only=True)
             self._readers.connection = connection
-            self._open_readers.append(connection)
-        connection.execute("BEGIN")
+            self._open_readers.add(connection)
         try:
+            connection.execute("BEGIN")
             return work(SqliteTx(connection))
+        except apsw.Error as error:
+            known = _translated(error)
+            if known is error:
+                raise
+            raise known from error
         finally:
-            connection.execute("ROLLBACK")
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -210,7 +219,7 @@ class SqliteLedger:
             backup.copy(source, target, watch)
         except apsw.Error as error:
             known = _translated(error)
-            if isinstance(known, LedgerError):
+            if isinstance(known, LedgerFull | LedgerBusy):
                 raise known from error
             raise LedgerError(f"the ledger cannot be copied: {error}") from error
         finally:
@@ -233,10 +242,19 @@ class SqliteLedger:
         if self._writer is not None:
             self._inbox.put(None)
             self._writer.join()
-        for connection in self._open_readers:
+            self._refuse_the_rest()
+        for connection in list(self._open_readers):
             connection.close()
-        if hasattr(self, "_connection"):
-            self._connection.close()
+        if not self._read_only:
+            with self._turn:
+                self._connection.close()
+
+    def _refuse_the_rest(self) -> None:
+        """Answer what came too late for the writer."""
+        while late := self._gathered(LARGEST_BATCH):
+            for pending in late:
+                pending.error = LedgerError("the ledger is closed")
+                without_fail(pending.settle)
 
     def _write_loop(self) -> None:
         while (first := self._inbox.get()) is not None:
@@ -287,11 +305,9 @@ class SqliteLedger:
         for pending in batch:
             if pending.effects is not None and pending.error is None:
                 effects.merge(pending.effects)
-        if effects.ready or effects.notices or effects.retry_at:
-            for listener in self._listeners:
-                _without_fail(listener, effects)
+        announce(effects, self._listeners)
         for pending in batch:
-            _without_fail(pending.settle)
+            without_fail(pending.settle)
 
     def _commit_together(self, batch: list[Pending], *, guarded: bool = False) -> bool:
         """Run and commit; False where all of it was undone and has to be run again.
@@ -361,10 +377,13 @@ class SqliteLedger:
 
 
 def _translated(error: BaseException) -> BaseException:
+    """What the file or the disk refuses is an error of the ledger's; a bug is not."""
     if isinstance(error, apsw.FullError):
         return LedgerFull("the disk is full; nothing was written")
     if isinstance(error, apsw.BusyError):
         return LedgerBusy("another process holds the ledger's write lock")
+    if isinstance(error, _FILE_TROUBLE):
+        return LedgerError(f"the ledger's file cannot be used: {error}")
     return error
 
 
