@@ -5,17 +5,22 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ductile.config import load
 from ductile.errors import ConfigError, LedgerFull
+from ductile.model import JobStatus, Settlement
+from ductile.plugins.registry import Plugin
+from ductile.runtime import readiness, recovery
+from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.gateway import Gateway
 from ductile.runtime.lock import running_pid
 from ductile.runtime.requests import Request
 from ductile.store.ledger import Ledger, Work
-from tests.runtime.site import OK, PYTHON, Running, Site
+from tests.runtime.site import OK, PYTHON, Running, Site, until
 
 ANSWER_CONFIG = (
     PYTHON + "r = json.load(sys.stdin)\n"
@@ -281,7 +286,8 @@ class Refusing:
     """The ledger, which takes no writes while it is full."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._ledger, self._full = ledger, False
+        self._write, self._full = ledger.write, False
+        ledger.write = self.write  # type: ignore[method-assign]
 
     @contextlib.contextmanager
     def full(self) -> Iterator[None]:
@@ -294,10 +300,7 @@ class Refusing:
     def write(self, work: Work[Any]) -> Any:
         if self._full:
             raise LedgerFull("the disk is full; nothing was written")
-        return self._ledger.write(work)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._ledger, name)
+        return self._write(work)
 
 
 def test_a_reload_that_the_ledger_refuses_changes_nothing_and_ends_nothing(site: Site) -> None:
@@ -307,7 +310,6 @@ def test_a_reload_that_the_ledger_refuses_changes_nothing_and_ends_nothing(site:
         gateway = house.gateway
         before = gateway.blueprint
         refusing = Refusing(gateway.ledger)
-        gateway.ledger = refusing  # type: ignore[assignment]
         site.settings["plugins"]["echo"]["config"] = {"v": 2}
         site.write()
         with refusing.full():
@@ -319,12 +321,89 @@ def test_a_reload_that_the_ledger_refuses_changes_nothing_and_ends_nothing(site:
         assert house.run("echo")["result"]["result"] == 2
 
 
+def test_what_the_ledger_refuses_after_an_adoption_is_done_when_it_takes_it(
+    site: Site,
+) -> None:
+    """Else jobs of a new plugin would wait for an `init` that nobody has queued."""
+    site.plugin("echo", OK)
+    with site.running() as house:
+        site.plugin("fresh", OK, commands=("poll", "init"), schedule={"every": "1h"})
+        site.write()
+
+        def refused(*_: object) -> int:
+            patch.undo()
+            raise LedgerFull("the disk is full; nothing was written")
+
+        patch = pytest.MonkeyPatch()
+        patch.setattr(recovery, "end_jobs_of_gone_plugins", refused)
+        house.gateway.reload()
+        until(lambda: "job.succeeded" in {kind for kind, _ in house.told()})
+        assert house.run("fresh")["status"] == "succeeded"
+        assert ("fresh", "default") in house.gateway.scheduler._entries
+
+
+def test_an_init_that_ends_during_a_reload_counts_for_what_is_adopted(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.plugin("echo", OK, commands=("poll", "init"))
+    with site.opened() as house:
+        gateway = house.gateway
+        [plugin] = gateway.blueprint.needs_init()
+        ended = threading.Thread(target=gateway._adoption.init_ended, args=(init_of(plugin),))
+        uninitialised = readiness.uninitialised
+
+        def meanwhile(ledger: Ledger, blueprint: Blueprint) -> dict[str, str]:
+            found = uninitialised(ledger, blueprint)
+            ended.start()
+            # It must not be through before this has its effect.
+            ended.join(0.1)
+            return found
+
+        monkeypatch.setattr(readiness, "uninitialised", meanwhile)
+        gateway.reload()
+        ended.join()
+        assert gateway.unready == {}
+        assert gateway.claim_policy().init_only == frozenset()
+
+
+def init_of(plugin: Plugin) -> Settlement:
+    """The end of its `init`, as well as can be."""
+    return SimpleNamespace(  # type: ignore[return-value]
+        plugin=plugin.name, init_key=plugin.init_key, status=JobStatus.SUCCEEDED, error=None
+    )
+
+
+def test_a_reload_is_not_undone_by_due_times_that_are_worked_out_anew(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.plugin("echo", OK, schedule={"every": "1h"})
+    with site.opened() as house:
+        scheduler, clock = house.gateway.scheduler, house.gateway.clock
+        before = house.gateway.blueprint
+        site.plugin("other", OK, schedule={"every": "1h"})
+        del site.settings["plugins"]["echo"]["schedule"]
+        site.write()
+        reloading = threading.Thread(target=house.gateway.reload)
+        ensure = scheduler._ensure
+
+        def meanwhile(*about: Any) -> None:
+            monkeypatch.setattr(scheduler, "_ensure", ensure)
+            reloading.start()
+            until(lambda: house.gateway.blueprint is not before)
+            ensure(*about)
+
+        monkeypatch.setattr(scheduler, "_ensure", meanwhile)
+        scheduler.refresh()
+        scheduler.tick(clock.now())
+        reloading.join()
+        assert {plugin for plugin, _ in scheduler._entries} == {"other"}
+
+
 def test_a_close_that_cannot_write_still_gives_the_directory_back(site: Site) -> None:
     site.plugin("echo", OK)
     with site.running() as house:
         house.run("echo")
         refusing = Refusing(house.gateway.ledger)
-        house.gateway.ledger = refusing  # type: ignore[assignment]
         with refusing.full(), contextlib.suppress(LedgerFull):
             house.end()
         given_back = running_pid(site.state) is None

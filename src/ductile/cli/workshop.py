@@ -27,7 +27,6 @@ from ductile.config import Loaded
 from ductile.errors import LedgerError, NotFound
 from ductile.http.app import local_app
 from ductile.model import Cancellation
-from ductile.runtime import readiness
 from ductile.runtime.blueprint import build
 from ductile.runtime.dispatcher import CANCEL_GRACE, Dispatcher
 from ductile.runtime.gateway import Gateway
@@ -96,8 +95,9 @@ class Onlooker(Gateway):
 
     def look(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self._blueprint = build(self._loaded, boot_marker=self._boot_marker, environ=self._environ)
-        self.unready = readiness.uninitialised(ledger, self.blueprint)
+        blueprint = build(self._loaded, boot_marker=self._boot_marker, environ=self._environ)
+        self._adoption = self._adopting()
+        self._adoption.look(blueprint)
 
 
 @contextmanager

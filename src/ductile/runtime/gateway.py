@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import ductile
 from ductile.agents.agents import Agents
 from ductile.clock import Clock, Entropy, SystemClock, SystemEntropy
 from ductile.config import Loaded, load
-from ductile.config.redact import fingerprints, hidden, show
+from ductile.config.redact import hidden
 from ductile.errors import (
     ConfigError,
     DuctileError,
@@ -28,7 +27,8 @@ from ductile.log import configure, logger
 from ductile.model import Cancellation, NewJob, Settlement
 from ductile.runner.pool import RunnerPool
 from ductile.runner.sweep import sweep
-from ductile.runtime import intake, journal, predecessor, readiness, recovery
+from ductile.runtime import intake, journal, predecessor, recovery
+from ductile.runtime.adoption import Adoption
 from ductile.runtime.backup import Backups
 from ductile.runtime.bell import Bell
 from ductile.runtime.blueprint import Blueprint, build
@@ -37,12 +37,12 @@ from ductile.runtime.courier import Courier
 from ductile.runtime.deliveries import Deliveries
 from ductile.runtime.dispatcher import Dispatcher
 from ductile.runtime.janitor import Janitor
-from ductile.runtime.keys import fingerprint_key
 from ductile.runtime.lane import Lane
 from ductile.runtime.lock import InstanceLock, state_dir_id
 from ductile.runtime.loop import Loop
 from ductile.runtime.nodes import Nodes
 from ductile.runtime.outbound import Sender
+from ductile.runtime.readiness import INIT, Unready
 from ductile.runtime.relay import RelayLane
 from ductile.runtime.reload import unreloadable
 from ductile.runtime.requests import Request, Requests
@@ -51,7 +51,7 @@ from ductile.runtime.scheduler import Scheduler
 from ductile.runtime.strays import Strays
 from ductile.runtime.tail import Tail
 from ductile.runtime.tally import Tally
-from ductile.store import boots, jobs, notices, snapshots
+from ductile.store import boots, jobs, notices
 from ductile.store.claim import ClaimPolicy
 from ductile.store.ledger import Effects, Ledger, Tx
 from ductile.store.open import open_ledger
@@ -67,6 +67,7 @@ class Gateway:
     ledger: Ledger
     pool: RunnerPool
     _dispatching: threading.Thread
+    _adoption: Adoption
     scheduler: Scheduler
 
     def __init__(
@@ -83,8 +84,6 @@ class Gateway:
         self.started_at = self.clock.now()
         self.stopping = threading.Event()
         self.failure: LedgerBroken | None = None
-        self.unready: Mapping[str, str] = {}
-        """Plugins whose `init` has not succeeded, and why."""
         self.bridge = Bridge()
         self.tally = Tally()
         self._alone = True
@@ -98,8 +97,6 @@ class Gateway:
         self._lock = InstanceLock(self.state_dir)
         self._marker = state_dir_id(self.state_dir)
         self._dispatcher: Dispatcher | None = None
-        self._policy: ClaimPolicy | None = None
-        self._blueprint: Blueprint | None = None
         self.requests = Requests()
         self._log = logger("gateway")
         self.loops: dict[str, Loop] = {}
@@ -126,8 +123,15 @@ class Gateway:
 
     @property
     def blueprint(self) -> Blueprint:
-        assert self._blueprint is not None
-        return self._blueprint
+        return self._adoption.now.blueprint
+
+    @property
+    def unready(self) -> Unready:
+        """Plugins whose `init` has not succeeded, and why."""
+        return self._adoption.now.unready
+
+    def claim_policy(self) -> ClaimPolicy:
+        return self._adoption.now.policy
 
     @cached_property
     def agents(self) -> Agents:
@@ -173,7 +177,8 @@ class Gateway:
         self.ledger.listen(self._committed)
         self.ledger.claim_boot(self.boot)
         self._begin_boot()
-        self.scheduler = Scheduler(
+        self._adoption = self._adopting()
+        self.scheduler = self._adoption.scheduler = Scheduler(
             self.ledger,
             self.clock,
             self.entropy,
@@ -187,6 +192,11 @@ class Gateway:
         self.lanes = {lane.name: lane for lane in lanes}
         self._adopt(build(self._loaded, boot_marker=self._boot_marker, environ=self._environ))
 
+    def _adopting(self) -> Adoption:
+        return Adoption(
+            self.ledger, self.boot, self.state_dir, self.clock, self.entropy, self.bell.ring_all
+        )
+
     def _recover(self) -> None:
         last = None if self._alone else predecessor.last(self.state_dir)
         recovery.at_start(self.ledger, self.blueprint, self.clock, self.entropy, last)
@@ -195,12 +205,8 @@ class Gateway:
             predecessor.remember(self.state_dir, self.boot)
         for lane in self.lanes.values():
             lane.recover()
-        gone = recovery.end_jobs_of_gone_plugins(
-            self.ledger, self.blueprint, self.clock, self.entropy
-        )
-        if gone:
+        if gone := self._adoption.settle():
             self._log.warning("ended queued jobs of plugins that are gone", count=gone)
-        self._queue_inits()
 
     @property
     def workers(self) -> int:
@@ -220,60 +226,20 @@ class Gateway:
         return f"{self._marker}:{self.boot}"
 
     def _adopt(self, blueprint: Blueprint) -> None:
+        self._adoption.adopt(blueprint)
         service = blueprint.settings.service
         configure(service.log_level, service.log_format, blueprint.redactor)
-        now, id = self.clock.now(), self.entropy.uuid()
-        prints = fingerprints(blueprint.settings, fingerprint_key(self.state_dir))
-        snapshot_id = self.ledger.write(
-            lambda tx: snapshots.record(
-                tx,
-                id=id,
-                config_hash=blueprint.loaded.config_hash,
-                config=show(blueprint.settings),
-                fingerprints=prints,
-                now=now,
-            )
-        )
-        chart = replace(blueprint.chart, snapshot_id=snapshot_id)
-        # What must wait for its `init` is known before anything of the new plan can be claimed.
-        self.unready = readiness.uninitialised(self.ledger, blueprint)
-        self._blueprint = replace(blueprint, snapshot_id=snapshot_id, chart=chart)
-        self._policy = None
-        self.bell.ring_all()
         for refusal in blueprint.registry.refused:
             self._log.error("plugin refused", plugin=refusal.name, reason=refusal.reason)
         for problem in blueprint.warnings:
             self._log.warning(str(problem))
 
-    def _queue_inits(self) -> None:
-        for name in self.unready:
-            self._queue_init(name)
-
-    def _set_unready(self, unready: Mapping[str, str]) -> None:
-        self.unready = unready
-        self._policy = None
-        self.bell.ring_all()
-        self.scheduler.readied()
-        self._wake("scheduler")
-
-    def claim_policy(self) -> ClaimPolicy:
-        policy = self._policy
-        if policy is None:
-            policy = self._policy = ClaimPolicy(
-                owner=self.boot,
-                snapshot_id=self.blueprint.snapshot_id,
-                caps=self.blueprint.caps,
-                init_only=frozenset(self.unready),
-                held=self.blueprint.held(),
-            )
-        return policy
-
     def start(self) -> None:
         """Set the workers and loops going."""
-        self.scheduler.adopt(self.blueprint)
         self.agents.heartbeats.start()
         ticks = {
             "retries": Retries(self.ledger, self.bell).tick,
+            "adoption": self._adoption.tick,
             "scheduler": self.scheduler.tick,
             "janitor": Janitor(self.ledger, lambda: self.blueprint).tick,
             "strays": Strays(
@@ -353,14 +319,19 @@ class Gateway:
             built = build(fresh, boot_marker=self._boot_marker, environ=self._environ)
             self._adopt(built)
             self._loaded = fresh
-            recovery.end_jobs_of_gone_plugins(self.ledger, self.blueprint, self.clock, self.entropy)
-            self._queue_inits()
-            self.scheduler.adopt(self.blueprint)
+            self._settle_adopted()
             self._wake("scheduler")
             # What waited for an instance that was disabled may leave now.
             self._wake(RelayLane.name)
         self._log.info("reloaded", plugins=len(built.plans), schedules=len(built.schedules))
         return fresh.warnings
+
+    def _settle_adopted(self) -> None:
+        try:
+            self._adoption.settle()
+        except LedgerError as error:
+            self._log.warning("the rest of the reload waits for the ledger", error=error.message)
+            self._wake("adoption")
 
     def close(self) -> None:
         """Give the state directory back. No process of a plugin remains."""
@@ -441,17 +412,9 @@ class Gateway:
         """After an attempt's end is durable."""
         self.tally.settled(settlement, self.blueprint)
         journal.tell(self._log, settlement)
-        if settlement.command == readiness.INIT:
-            unready = readiness.after_init(self.unready, self.blueprint, settlement)
-            if unready is self.unready:
-                self._queue_init(settlement.plugin)
-            elif unready is not None:
-                self._set_unready(unready)
-
-    def _queue_init(self, plugin: str) -> None:
-        new = readiness.wanted_init(self.ledger, plugin)
-        if new is not None:
-            self.enqueue(new)
+        if settlement.command == INIT:
+            self._adoption.init_ended(settlement)
+            self._wake("scheduler")
 
     def _committed(self, effects: Effects) -> None:
         if effects.ready:

@@ -37,6 +37,8 @@ class Scheduler:
         self._ledger, self._clock, self._entropy = ledger, clock, entropy
         self._unready, self._kill = unready, kill
         self._boot = clock.now()
+        self._adopting = threading.Lock()
+        """Held while due times are worked out, which asks the ledger."""
         self._guard = threading.Lock()
         self._blueprint: Blueprint | None = None
         self._entries: dict[Key, Schedule] = {}
@@ -49,6 +51,10 @@ class Scheduler:
 
     def adopt(self, blueprint: Blueprint) -> None:
         """Take the entries of a configuration; those that stay keep their anchors."""
+        with self._adopting:
+            self._install(blueprint)
+
+    def _install(self, blueprint: Blueprint) -> None:
         entries = {(entry.plugin, entry.id): entry for entry in blueprint.schedules}
         now = self._clock.now()
         heap: list[tuple[datetime, Key]] = []
@@ -95,9 +101,8 @@ class Scheduler:
         if self._was_set_back(now):
             self._log.warning("the clock was set back; every schedule is worked out anew")
             self._stale = True
-        if self._stale and self._blueprint is not None:
-            self._stale = False
-            self.adopt(self._blueprint)
+        if self._stale:
+            self._work_out_anew()
         while True:
             with self._guard:
                 blueprint = self._blueprint
@@ -111,6 +116,17 @@ class Scheduler:
             if schedule is not None:
                 self._round(blueprint, schedule, key, due, now)
         return self._sleep(now)
+
+    def _work_out_anew(self) -> None:
+        # A reload may be adopted just now: what counts is what it leaves.
+        with self._adopting:
+            self._stale = False
+            try:
+                if self._blueprint is not None:
+                    self._install(self._blueprint)
+            except BaseException:
+                self._stale = True
+                raise
 
     def _round(
         self, blueprint: Blueprint, schedule: Schedule, key: Key, due: datetime, now: datetime

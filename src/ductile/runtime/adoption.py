@@ -1,0 +1,146 @@
+"""The configuration that counts now: adopted whole, with what may run of it and by what rules."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from ductile.clock import Clock, Entropy
+from ductile.config.redact import fingerprints, show
+from ductile.model import Settlement
+from ductile.record import dataclass
+from ductile.runtime import intake, readiness, recovery
+from ductile.runtime.blueprint import INIT_PENDING, Blueprint
+from ductile.runtime.keys import fingerprint_key
+from ductile.runtime.readiness import Unready
+from ductile.runtime.scheduler import Scheduler
+from ductile.store import snapshots
+from ductile.store.claim import ClaimPolicy
+from ductile.store.ledger import Ledger
+
+LOOK = 60.0
+"""Seconds after which a plugin that still waits for its `init` is looked at again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """One value, so that nobody sees the plugins of one configuration by the rules of another."""
+
+    blueprint: Blueprint
+    unready: Unready
+    """Plugins whose `init` has not succeeded, and why."""
+    policy: ClaimPolicy
+
+
+class Adoption:
+    """Thread-safe. `tick` is for a loop: it does what the ledger would not take before."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        boot: str,
+        state_dir: Path,
+        clock: Clock,
+        entropy: Entropy,
+        changed: Callable[[], None],
+    ) -> None:
+        """`changed` is called when something may be claimed that could not be before."""
+        self._ledger, self._boot, self._state_dir = ledger, boot, state_dir
+        self._clock, self._entropy, self._changed = clock, entropy, changed
+        self.scheduler: Scheduler
+        self._guard = threading.Lock()
+        self._now: Adopted | None = None
+        self._settled: Blueprint | None = None
+
+    @property
+    def now(self) -> Adopted:
+        assert self._now is not None
+        return self._now
+
+    def adopt(self, blueprint: Blueprint) -> None:
+        """From now on this one counts; where it raises, the one before still does."""
+        snapshot_id = self._record(blueprint)
+        chart = replace(blueprint.chart, snapshot_id=snapshot_id)
+        blueprint = replace(blueprint, snapshot_id=snapshot_id, chart=chart)
+        # An `init` that ends meanwhile waits: it counts for what is adopted here.
+        with self._guard:
+            self._set(blueprint, readiness.uninitialised(self._ledger, blueprint))
+        self._changed()
+
+    def look(self, blueprint: Blueprint) -> None:
+        """As `adopt`, for one who leaves no trace in the ledger."""
+        self._set(blueprint, readiness.uninitialised(self._ledger, blueprint))
+
+    def _record(self, blueprint: Blueprint) -> str:
+        now, id = self._clock.now(), self._entropy.uuid()
+        prints = fingerprints(blueprint.settings, fingerprint_key(self._state_dir))
+        return self._ledger.write(
+            lambda tx: snapshots.record(
+                tx,
+                id=id,
+                config_hash=blueprint.loaded.config_hash,
+                config=show(blueprint.settings),
+                fingerprints=prints,
+                now=now,
+            )
+        )
+
+    def _set(self, blueprint: Blueprint, unready: Unready) -> None:
+        policy = ClaimPolicy(
+            owner=self._boot,
+            snapshot_id=blueprint.snapshot_id,
+            caps=blueprint.caps,
+            init_only=frozenset(unready),
+            held=blueprint.held(),
+        )
+        self._now = Adopted(blueprint, unready, policy)
+
+    def init_ended(self, settlement: Settlement) -> None:
+        """An `init` was settled: its plugin may run now, or may not, or wants another."""
+        with self._guard:
+            before = self.now
+            unready = readiness.after_init(before.unready, before.blueprint, settlement)
+            if unready is None:
+                return
+            if unready is not before.unready:
+                self._set(before.blueprint, unready)
+        if unready is before.unready:
+            self._queue_init(settlement.plugin)
+            return
+        self._changed()
+        self.scheduler.readied()
+
+    def settle(self) -> int:
+        """What the adopted configuration asks of the ledger; how many jobs of gone plugins ended.
+
+        Where it raises, `tick` does it.
+        """
+        blueprint = self.now.blueprint
+        gone = recovery.end_jobs_of_gone_plugins(
+            self._ledger, blueprint, self._clock, self._entropy
+        )
+        self._queue_inits()
+        self.scheduler.adopt(blueprint)
+        self._settled = blueprint
+        return gone
+
+    def tick(self, now: datetime) -> float:  # noqa: ARG002
+        """Settle what is not settled yet; seconds to the next look."""
+        if self._settled is not self.now.blueprint:
+            self.settle()
+        self._queue_inits()
+        return LOOK
+
+    def _queue_inits(self) -> None:
+        for plugin, why in self.now.unready.items():
+            if why == INIT_PENDING:
+                self._queue_init(plugin)
+
+    def _queue_init(self, plugin: str) -> None:
+        new = readiness.wanted_init(self._ledger, plugin)
+        if new is not None:
+            id, now = self._entropy.uuid(), self._clock.now()
+            self._ledger.write(intake.enqueueing(self.now.blueprint, new, id=id, now=now))
