@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import signal
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -31,6 +33,20 @@ class Server:
         with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{name}"')
         return self._server.get_uri(database=name)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """It answers nobody, and nobody is told so."""
+        pid = self._server.get_pid()
+        assert pid is not None
+        processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+        for process in processes:
+            process.suspend()
+        try:
+            yield
+        finally:
+            for process in processes:
+                process.resume()
 
     def stop(self) -> None:
         # The package would stop it again at exit, and complain that it is gone.

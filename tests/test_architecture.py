@@ -13,7 +13,7 @@ import ductile
 
 ROOT = Path(ductile.__file__).parent
 LAYERS = (
-    {"model", "record", "errors", "clock", "failpoint"},
+    {"model", "record", "errors", "clock", "directory", "failpoint"},
     {"core"},
     {"config", "store", "plugins", "runner", "log"},
     {"agents"},
@@ -169,6 +169,18 @@ def test_only_the_clock_asks_for_the_time_or_for_an_id() -> None:
             ):
                 wrong.append(f"{shown(path)}:{node.lineno}")
         wrong += [shown(path) for module, _ in outside(path) if module in ("random", "uuid_utils")]
+    assert wrong == []
+
+
+def test_one_place_makes_what_is_missing_above_a_directory() -> None:
+    """`mkdir(parents=True)` leaves the modes of the parents to the umask."""
+    wrong = [
+        f"{shown(path)}:{node.lineno}"
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if (isinstance(node, ast.keyword) and node.arg == "parents")
+        or (isinstance(node, ast.Attribute) and node.attr == "makedirs")
+    ]
     assert wrong == []
 
 

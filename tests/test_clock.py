@@ -57,7 +57,10 @@ def test_any_iso_form_is_read(text):
     assert from_text(text) == datetime(2026, 2, 8, 10, 0, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "2026-02-08T25:00:00Z"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "yesterday", "2026-13-01", "2026-02-08T25:00:00Z", "0001-01-01T00:00:00+08:00"],
+)
 def test_what_is_no_time_is_refused(text):
     with pytest.raises(ValueError):
         from_text(text)

@@ -251,7 +251,9 @@ def test_facts_state_and_a_route(running: Home) -> None:
     job = running.json("plugin", "run", "withings")
     assert job["status"] == "succeeded"
     facts = running.json("system", "plugin-facts", "withings")
-    assert [fact["fact_json"]["cursor"] for fact in facts["facts"]] == [42, 41, 40]
+    # Its schedule has a window: at some hours it fires at first sight, too.
+    cursors = [fact["fact_json"]["cursor"] for fact in facts["facts"]]
+    assert cursors in ([42, 41, 40], [43, 42, 41, 40])
     assert {fact["fact_type"] for fact in facts["facts"]} == {"withings.snapshot"}
     routed = eventually(lambda: _children(running, job["job_id"]))
     assert [(row["plugin"], row["command"]) for row in routed] == [("notify", "handle")]

@@ -2,40 +2,55 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
-import sys
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
+
+from tests.docs.page import Command, blocks, commands, matches
+from tests.docs.session import Session
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_five_minutes_run_as_written(tmp_path: Path) -> None:
-    [block] = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
-    script = re.sub(r"^\$ ", "", block, flags=re.MULTILINE)
-    commands, last = script.strip().rsplit("\n", 1)
-    bin_dir = Path(sys.executable).parent
-    env = {**os.environ, "PATH": f"{bin_dir}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["sh", "-e"],
-        check=False,
-        input=commands,
-        cwd=tmp_path,
-        env=env,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "hello" in done.stdout
-    gateway = subprocess.Popen(last.split(), cwd=tmp_path, env=env, stdout=subprocess.PIPE)
-    assert gateway.stdout is not None
-    assert b'"ready"' in gateway.stdout.readline()
-    gateway.send_signal(signal.SIGTERM)
-    assert gateway.wait(20) == 0
-    gateway.stdout.close()
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    # A socket's path may have no more than 107 bytes.
+    folder = Path(tempfile.mkdtemp(prefix="dt-")).resolve()
+    session = Session(folder)
+    yield session
+    session.end()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_the_five_minutes_do_as_written(session: Session) -> None:
+    shown = [block for block in blocks(ROOT / "README.md") if block.language == "console"]
+    *typed, last = [command for block in shown for command in commands(block)]
+    for command in typed:
+        code, printed = session.run(command)
+        assert code == 0, f"README.md:{command.line}: {command.text}\n{printed}"
+        assert matches(command.printed, printed), f"README.md:{command.line}\n{printed}"
+    assert last.text.startswith("ductile system start ")
+    code, printed = session.run(replace(last, text=f"{last.text} &"))
+    assert code == 0, printed
+    routed = Command(0, "ductile job list --plugin echo --status succeeded --config ./gateway")
+    give_up = time.monotonic() + PATIENCE
+    while "echo    handle   succeeded" not in session.run(routed)[1]:
+        assert time.monotonic() < give_up, "the route led to nothing"
+
+
+def test_yaml_in_the_readme_stands_in_files_that_a_command_writes() -> None:
+    languages = {block.language for block in blocks(ROOT / "README.md")}
+    assert not languages & {"yaml", "yml", "sh", "bash"}
 
 
 def test_the_two_commands_at_the_top_are_make_targets() -> None:

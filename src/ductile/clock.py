@@ -103,6 +103,22 @@ _told: tuple[datetime | None, str] = None, ""
 
 
 def from_text(text: str) -> datetime:
-    """Read any ISO 8601 form, also SQLite's `YYYY-MM-DD HH:MM:SS`; without a zone it is UTC."""
+    """Read any ISO 8601 form, also SQLite's `YYYY-MM-DD HH:MM:SS`; without a zone it is UTC.
+
+    `ValueError` where it cannot be read.
+    """
     moment = datetime.fromisoformat(text.strip())
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"{text} is beyond the calendar in UTC") from error
+
+
+def moment_of(text: str) -> datetime | None:
+    """As `from_text`; None where it cannot be read."""
+    try:
+        return from_text(text)
+    except ValueError:
+        return None

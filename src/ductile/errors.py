@@ -60,6 +60,20 @@ class Problem:
             parts.append(f"; did you mean {self.nearest!r}?")
         return "".join(parts)
 
+    def document(self) -> dict[str, str | int | None]:
+        """The same for programs."""
+        return {
+            "severity": self.severity.value,
+            "message": self.message,
+            "file": self.file,
+            "line": self.line,
+            "column": self.column,
+            "path": dotted(self.path) or None,
+            "found": self.found,
+            "allowed": self.allowed,
+            "nearest": self.nearest,
+        }
+
 
 def dotted(path: Path) -> str:
     """`("plugins", "a", "schedules", 0)` as `plugins.a.schedules[0]`."""
@@ -109,7 +123,7 @@ class ConfigError(DuctileError):
         super().__init__(
             "\n".join(str(problem) for problem in self.problems)
             or "the configuration is not valid",
-            problems=[str(problem) for problem in self.problems],
+            problems=[problem.document() for problem in self.problems],
             count=count,
         )
 

@@ -214,8 +214,12 @@ class Settlement:
     intents: tuple[Any, ...] = ()
     """What the attempt's events set going (`core.intent`)."""
     unrouted: tuple[Any, ...] = ()
+    untaken: tuple[str, ...] = ()
+    """The types of its events that nothing takes."""
     cancelled: bool = False
     """Somebody ended it: it says nothing of the plugin's health."""
+    remark: str | None = None
+    """What the plugin's author should know; logged, and of no effect."""
     otherwise: Settlement | None = None
     """What to settle instead where the ledger must refuse the state update."""
 

@@ -168,6 +168,12 @@ class TestPayload:
     def test_that_is_none(self, echo: House, text: str, code: int) -> None:
         assert echo("run", "echo", "--payload", text).code == code
 
+    @pytest.mark.parametrize("levels", [101, 255, 1000])
+    def test_one_that_nests_too_deep_is_refused(self, echo: House, levels: int) -> None:
+        done = echo("run", "echo", "--payload", "[" * levels + "]" * levels)
+        assert done.code == 2
+        assert "the payload is nested more than 100 levels deep" in done.err
+
     def test_that_is_too_large(self, echo: House, tmp_path: Path) -> None:
         file = tmp_path / "p.json"
         file.write_text('"' + "x" * 1024 * 1024 + '"')

@@ -69,6 +69,26 @@ class TestCheck:
         assert people.code == 78
         assert f"{house.root}/config.yaml:1:1: servce" in people.err
 
+    def test_what_only_plugins_can_tell_comes_with_the_rest(self, house: House) -> None:
+        house.write(
+            "config.yaml",
+            "state: {path: ./data/state.db}\n"
+            "plugin_roots: [./plugins]\n"
+            "api: {max_sync: 1}\n"
+            "plugins: {hello: {retri: {}}}\n"
+            "routes: [{from: hello, event_type: x, to: helo}]\n"
+            "pipelines:\n"
+            "  - {name: a, on: x, if: {path: payload.x, op: equal}, steps: [{uses: hello}]}\n",
+        )
+        done = house("config", "check", "--json")
+        assert done.code == 78
+        assert [problem["path"] for problem in done.json["problems"]] == [
+            "api.max_sync",
+            "plugins.hello.retri",
+            "pipelines[0].if.op",
+            "routes[0].to",
+        ]
+
     def test_a_refused_plugin_is_a_warning(self, house: House) -> None:
         (house.root / "plugins/bad/run.sh").chmod(0o600)
         done = house("config", "check", "--json")
@@ -78,6 +98,24 @@ class TestCheck:
         assert "plugin bad is refused" in warning["message"]
         assert (warning["severity"], warning["line"]) == ("warning", 6)
         assert "1 warning" in house("config", "check").out
+
+    def test_what_leads_to_a_plugin_without_handle_is_a_warning(self, house: House) -> None:
+        house.plugin("mute", "exit 1", commands="poll")
+        house.write(
+            "config.yaml",
+            "routes: [{from: mute, event_type: x, to: mute}]\n"
+            "webhooks: [{path: /h, plugin: mute, secret: s}]\n",
+        )
+        done = house("config", "check", "--json")
+        assert done.code == 0
+        assert [w["path"] for w in done.json["warnings"] if "`handle`" in w["message"]] == [
+            "routes[0].to",
+            "webhooks.endpoints[0].plugin",
+        ]
+
+    def test_a_plugin_of_another_name_is_a_warning(self, house: House) -> None:
+        (house.root / "plugins/hello").rename(house.root / "plugins/other")
+        assert "holds a plugin of another name" in house("config", "check").out
 
     def test_no_config_at_all(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("DUCTILE_CONFIG_DIR", raising=False)

@@ -198,9 +198,15 @@ class TestSeal:
 
 
 class TestShow:
+    def test_durations_and_sizes_are_as_they_are_written(self, sealed: House) -> None:
+        assert "backoff_base: 30s\n" in sealed("config", "show", "plugin:hello").out
+        assert sealed("config", "show", "service.shutdown_grace").out == "0s\n"
+        assert sealed("config", "get", "plugins.hello.timeouts", "--json").json["value"] == {}
+        assert "max_body_size: 1MB\n" in sealed("config", "show", "remote_ingress").out
+
     def test_an_entity_with_its_defaults(self, sealed: House) -> None:
         found = sealed("config", "show", "plugin:hello", "--json").json
-        assert found["retry"] == {"max_attempts": 2, "backoff_base": 30.0}
+        assert found["retry"] == {"max_attempts": 2, "backoff_base": "30s"}
         assert found["config"] == {"city": "Oslo", "api_key": "[REDACTED]"}
 
     @pytest.mark.parametrize(

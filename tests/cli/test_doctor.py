@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import apsw
+
 from tests.cli.running import House
 
 
@@ -55,3 +57,29 @@ def test_it_looks_at_this_machine_alone(house: House) -> None:
     told = house("system", "doctor", "--api-url", "http://127.0.0.1:1")
     assert told.code == 2
     assert "the machine that it runs on" in told.err
+
+
+def test_what_a_gateway_refuses_it_refuses_until_it_reloads(house: House) -> None:
+    entrypoint = house.root / "plugins" / "hello" / "run.sh"
+    entrypoint.chmod(0o600)
+    job = house("run", "bad", "--async", "--json").json["job_id"]
+    with house.gateway():
+        connection = apsw.Connection(str(house.state / "state.db"))
+        connection.set_busy_timeout(5000)
+        connection.execute(
+            "UPDATE job_queue SET plugin = 'hello', status = 'queued', "
+            "next_retry_at = NULL WHERE id = ?",
+            (job,),
+        )
+        connection.close()
+        entrypoint.chmod(0o700)
+        hint = "once a refused plugin is mended: ductile system reload\n"
+        assert house("plugin", "list").err == hint
+        assert house("queue", "list").err == hint
+        assert house("job", "why", job).err == hint
+        refused = house("plugin", "run", "hello")
+        assert refused.err.rstrip().endswith("; then: ductile system reload)")
+        assert "the running gateway refuses plugin hello" in house("system", "doctor").out
+        assert house("system", "reload").code == 0
+        assert house("plugin", "list").err == ""
+        assert "refuse" not in house("system", "doctor").out

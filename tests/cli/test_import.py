@@ -44,6 +44,16 @@ def test_another_programs_ledger_is_refused_and_not_touched(
     assert (moving.state / "state.db").read_bytes() == before
 
 
+@pytest.mark.parametrize("levels", [101, 255, 1000])
+def test_a_state_that_nests_too_deep_is_left(moving: House, levels: int) -> None:
+    deep = '{"a":' * levels + "1" + "}" * levels
+    with closing(apsw.Connection(str(moving.state / "state.db"))) as db:
+        db.execute("UPDATE plugin_state SET state = ? WHERE plugin_name = 'withings'", (deep,))
+    done = moving("system", "import")
+    assert done.code == 0, done.err
+    assert "the state of withings is no JSON object" in done.out
+
+
 def test_it_is_taken_over_in_its_place_and_kept(moving: House) -> None:
     done = moving("system", "import")
     assert done.code == 0, done.err
@@ -62,6 +72,18 @@ def test_it_is_taken_over_in_its_place_and_kept(moving: House) -> None:
     ]
     assert moving("system", "selfcheck").code == 0
     assert not list(moving.state.glob(".import-*"))
+
+
+def test_it_is_not_moved_while_somebody_has_it_open(moving: House) -> None:
+    path = moving.state / "state.db"
+    with closing(apsw.Connection(str(path))) as reader:
+        reader.execute("SELECT count(*) FROM plugin_state").fetchall()
+        done = moving("system", "import")
+        assert done.code == 1
+        assert "Traceback" not in done.err
+        assert f"another process has the ledger {path} open" in done.err
+        assert not list(moving.state.glob(".import-*"))
+    assert moving("system", "import").code == 0
 
 
 def test_a_dry_run_changes_nothing(moving: House) -> None:

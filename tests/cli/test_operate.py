@@ -195,6 +195,7 @@ class Claimed:
 
     ledger: SqliteLedger
     looks: int
+    boot: str = "me"
     clock: SystemClock = field(default_factory=SystemClock)
 
     def cancel_running(self, *_: Any) -> bool:

@@ -97,6 +97,15 @@ class TestRun:
             told = flow("job", "why", again.json["instance_id"]).out
             assert "an instance of pipeline chain, skipped" in told
 
+    def test_a_dedupe_ttl(self, flow: House) -> None:
+        line = ("pipeline", "run", "chain", "--payload", '{"name": "x"}', "--dedupe-key", "k")
+        with flow.gateway():
+            assert flow(*line).code == 0
+            assert flow(*line, "--dedupe-ttl", "0s", "--json").json["status"] == "succeeded"
+            assert flow(*line, "--dedupe-ttl", "1h", "--json").json["status"] == "skipped"
+            odd = flow(*line, "--dedupe-ttl", "soon", "--json")
+            assert (odd.code, odd.json["code"]) == (2, "usage")
+
     def test_only_thought_of(self, flow: House) -> None:
         done = flow("pipeline", "run", "fan", "--payload", '{"who": 1}', "--dry-run", "--json")
         assert done.json["first"][0]["baggage_added"] == {"run": {"who": 1}}
@@ -123,6 +132,25 @@ class TestDryRun:
         assert f"at {flow.root}/config.yaml:" in done.err
         both = flow("pipeline", "dry-run", "wide", "--json").json["first"]
         assert [item["branch"] for item in both] == ["0", "1"]
+
+    @pytest.mark.parametrize(
+        ("given", "matched", "words"),
+        [
+            ("{}", False, "is false: such an event would start nothing"),
+            ('{"never": 1}', True, "is true"),
+        ],
+    )
+    def test_its_own_condition_is_judged(
+        self, flow: House, given: str, matched: bool, words: str
+    ) -> None:
+        line = ("pipeline", "dry-run", "picky", "--payload", given)
+        plan = flow(*line, "--json").json
+        assert plan["if"] == {"condition": "payload.never exists", "matched": matched}
+        assert [item["step"] for item in plan["first"]] == ["step_1"]
+        assert f"if payload.never exists {words}" in flow(*line).out
+
+    def test_a_pipeline_without_a_condition_has_none_to_judge(self, flow: House) -> None:
+        assert flow("pipeline", "dry-run", "fan", "--json").json["if"] is None
 
     def test_a_step_alone_begins_there(self, flow: House) -> None:
         given = ("--payload", '{"name": "ann"}', "--json")
@@ -200,6 +228,16 @@ class TestDryRun:
         assert (missing.code, missing.json["code"]) == (1, "not_found")
         none = flow("pipeline", "dry-run", "fan", "--step", "nope", "--job", root, "--json")
         assert "its steps: first" in none.json["error"]
+
+    def test_what_it_would_remember_under_a_secret_name_is_hidden(self, flow: House) -> None:
+        with flow.gateway():
+            root = flow("pipeline", "run", "wide", "--json").json["job_id"]
+        answer = '{"status":"ok","result":"","state_updates":{"refresh_token":"hunter2-hunter2"}}'
+        flow.plugin("mark", f"echo '{answer}'", protocol=2, commands="poll, handle")
+        line = ("pipeline", "dry-run", "wide", "--step", "both.0.step_1", "--job", root)
+        done = flow(*line, "--json")
+        assert done.json["state_updates"] == {"refresh_token": "[REDACTED]"}
+        assert "hunter2" not in done.out + flow(*line, "-v").out
 
     def test_a_switch_of_a_job_is_judged_again(self, flow: House) -> None:
         with flow.gateway():

@@ -64,6 +64,18 @@ class TestBeforeAnyLedger:
         assert state_of(timed, "ghost/default")["state"] == "refused"
         assert "ghost/default" in timed("schedule").out
 
+    def test_intervals_are_told_as_they_are_written(self, timed: House) -> None:
+        assert state_of(timed, "ghost/default")["rule"] == "every 1h"
+        assert state_of(timed, "hello/often")["rule"] == "every 200ms"
+
+    def test_a_moment_that_is_past_is_warned_of(self, timed: House) -> None:
+        past = "2020-01-01T00:00:00Z"
+        done = timed("config", "set", "plugins.hello.schedules[+]", f"{{id: g, at: {past}}}")
+        assert (done.code, "fires at once" in done.err) == (0, True)
+        told = timed("config", "check", "--json").json["warnings"]
+        [warning] = [item for item in told if "fires at once" in item["message"]]
+        assert warning["path"] == "plugins.hello.schedules[2].at"
+
     def test_pause_before_any_start(self, timed: House) -> None:
         dry = timed("schedule", "pause", "hello/often", "--dry-run")
         assert dry.out == "hello/often would be paused (it was active)\n"
@@ -162,6 +174,10 @@ class TestReload:
                 refused = timed(*line, "--json")
                 assert (refused.code, refused.json["code"]) == (78, "config_invalid")
                 assert "max_workers" in refused.json["error"]
+                (problem,) = refused.json["problems"]
+                assert problem["path"] == "service.max_workers"
+                assert problem["file"] == f"{timed.root}/config.yaml"
+                assert None not in (problem["line"], problem["column"])
             timed.write("config.yaml", config)
             assert timed("reload").out.endswith("reloaded\n")
             assert "fresh" in timed("plugins").out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.cli.running import House
 
 
@@ -29,3 +31,21 @@ def test_a_dry_run_makes_nothing(house: House) -> None:
 def test_what_is_no_scope_is_wrong_usage(house: House) -> None:
     assert house("token", "create", "ci", "--scope", "everything").code == 2
     assert house("token", "create", "ci").code == 2
+
+
+def test_scopes_in_one_word_are_refused_with_the_way_to_give_them(house: House) -> None:
+    refused = house("token", "create", "ci", "--scope", "agents:rw,jobs:ro")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--scope agents:rw --scope jobs:ro" in refused.err
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_scope_that_opens_nothing_is_told_of(house: House, more: tuple[str, ...]) -> None:
+    made = house("token", "create", "ci", "--scope", "helo:rw", "--scope", "jobs:ro", *more)
+    assert made.code == 0
+    said = [line for line in made.err.splitlines() if line.startswith("warning: ")]
+    assert said == [
+        "warning: helo:rw opens nothing: there is no plugin 'helo'; did you mean 'hello'?"
+    ]
+    for scope in ("hello:rw", "*", "read:jobs", "plugin:rw"):
+        assert "warning" not in house("token", "create", f"t{scope}", "--scope", scope).err

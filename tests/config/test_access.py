@@ -38,6 +38,8 @@ class TestApi:
         problem = only(home.refused("api: {enabled: true}"))
         assert "without any token" in problem.message
         assert problem.path == ("api", "enabled")
+        assert "api.auth.tokens" in (problem.allowed or "")
+        assert "`ductile token create`" in (problem.allowed or "")
 
     def test_a_token_of_its_own_is_enough(self, home: Home) -> None:
         text = 'api: {enabled: true, auth: {tokens: [{token: ${T}, scopes: ["*"]}]}}'

@@ -98,6 +98,12 @@ class TestGet:
         assert found.value == value
         assert (Path(found.place.file).name, found.place.line) == (file, line)
 
+    def test_one_of_several_schedules_has_to_be_chosen(self, files: Home) -> None:
+        text = "plugins: {echo: {schedule: {id: b, every: 1h}, schedules: [{id: a, every: 1h}]}}"
+        files.write({"plugins.yaml": text})
+        with pytest.raises(UsageError, match=r"schedules\[0\], schedules\[1\]"):
+            draft(files).get("plugins.echo.schedule.every", {"TOKEN": "x"})
+
     def test_nobody_wrote_it(self, files: Home) -> None:
         assert draft(files).get("service.log_level", {}) is None
 
@@ -108,6 +114,12 @@ class TestGet:
         token = draft(files).get("api.auth.tokens[0].token", {"TOKEN": "not-to-be-seen"})
         assert token is not None
         assert token.value == REDACTED
+
+    def test_all_below_a_secret_name_in_a_plugins_config_is_hidden(self, home: Home) -> None:
+        home.write("plugins: {p: {config: {auth: {user: joe, n: 5}, user: jane}}}\n")
+        found = draft(home).get("plugins.p.config", {})
+        assert found is not None
+        assert found.value == {"auth": {"user": REDACTED, "n": REDACTED}, "user": "jane"}
 
     def test_a_variable_is_expanded(self, home: Home) -> None:
         home.write("service: {name: '${N}', max_workers: ${W}}\n")
@@ -285,6 +297,12 @@ class TestSet:
         assert "correct horse" not in "".join(edit.shown())
         edit = draft(files).set("state.url", "postgres://me:hush@db/x")
         assert "hush" not in edit.shown()[1]
+
+    def test_what_stands_below_a_secret_name_is_not_shown(self, home: Home) -> None:
+        home.write("plugins:\n  p:\n    config:\n      auth:\n        user: joe\n")
+        edit = draft(home).set("plugins.p.config.auth.user", "jane")
+        assert edit.changes
+        assert not any(name in text for name in ("joe", "jane") for text in edit.shown())
 
 
 class TestWrite:

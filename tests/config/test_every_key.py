@@ -11,7 +11,7 @@ import pytest
 
 from ductile.config.problems import known_keys
 from ductile.errors import ConfigError, Problem
-from tests.config.conftest import Home
+from tests.config.conftest import Home, only
 
 EVERY_KEY: dict[str, Any] = {
     "include": [],
@@ -172,7 +172,15 @@ def paths(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def test_every_key_is_taken(home: Home) -> None:
-    assert home.load(json.dumps(EVERY_KEY)).warnings == ()
+    loaded = home.load(json.dumps(EVERY_KEY))
+    assert "both set" in only(list(loaded.warnings)).message
+
+
+def test_what_is_shown_of_it_would_be_taken_again(home: Home) -> None:
+    settings = home.load(json.dumps(EVERY_KEY)).settings
+    shown = settings.written()
+    del shown["state"]["dir"]  # which follows from its path
+    assert home.load(json.dumps(shown)).settings.written() == settings.written()
 
 
 @pytest.mark.parametrize("section", sorted(EVERY_KEY))

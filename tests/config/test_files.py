@@ -118,6 +118,36 @@ class TestSymlinks:
         (tmp_path / "alias").symlink_to(home.path)
         assert "alias is a symlink" in only(Home(tmp_path / "alias").refused()).message
 
+    def test_a_link_above_the_configuration_directory_counts(
+        self, home: Home, tmp_path: Path
+    ) -> None:
+        home.write("{}")
+        (tmp_path / "alias").symlink_to(tmp_path)
+        through = Home(tmp_path / "alias" / home.path.name)
+        problem = only(through.refused())
+        assert problem.message == f"{tmp_path}/alias is a symlink"
+        warning = only(list(through.load("service: {allow_symlinks: true}").warnings))
+        assert warning.message == problem.message
+
+    def test_a_link_above_a_file_elsewhere_counts(self, home: Home, tmp_path: Path) -> None:
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "elsewhere" / "a.yaml").write_text("{}")
+        (tmp_path / "alias").symlink_to("elsewhere")
+        problem = only(home.refused(f"include: [{tmp_path}/alias/a.yaml]"))
+        assert "alias is a symlink" in problem.message
+
+    def test_a_linked_seal_counts(self, home: Home) -> None:
+        home.write("{}")
+        home.lock().rename(home.path / "real")
+        (home.path / ".checksums").symlink_to("real")
+        problem = only(home.refused())
+        assert problem.message == f"{home.path}/.checksums is a symlink"
+        home.write("service: {allow_symlinks: true}")
+        (home.path / ".checksums").unlink()
+        home.lock().rename(home.path / "real")
+        (home.path / ".checksums").symlink_to("real")
+        assert only(list(home.load().warnings)).message == problem.message
+
     def test_a_circle_of_links_is_a_problem(self, home: Home) -> None:
         home.write("include: [a.yaml]")
         (home.path / "a.yaml").symlink_to("a.yaml")

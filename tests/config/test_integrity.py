@@ -87,6 +87,21 @@ def test_another_changed_file_is_warned_about(sealed: Home, name: str) -> None:
     assert (warning.severity, warning.file) == (Severity.WARNING, str(sealed.path / name))
 
 
+def test_what_differs_is_told_with_both_hashes(sealed: Home) -> None:
+    changed, was = '["*"] ', FILES["scopes/t.json"]
+    problem = only(sealed.refused({"scopes/t.json": changed}, KEY="k"))
+    assert (problem.line, problem.column) == (1, 1)
+    assert problem.found == f"BLAKE3 {blake3(changed.encode()).hexdigest()}"
+    assert problem.allowed == f"BLAKE3 {blake3(was.encode()).hexdigest()}"
+
+
+def test_what_is_gone_is_told_with_the_hash_that_it_had(sealed: Home) -> None:
+    (sealed.path / "scopes/t.json").unlink()
+    problem = next(p for p in sealed.refused(KEY="k") if "is gone" in p.message)
+    assert problem.found == "nothing"
+    assert problem.allowed == f"BLAKE3 {blake3(FILES['scopes/t.json'].encode()).hexdigest()}"
+
+
 def test_another_changed_file_is_refused_in_strict_mode(sealed: Home) -> None:
     sealed.write(STRICT)
     sealed.lock()
@@ -160,6 +175,57 @@ def test_moving_the_directory_breaks_the_seal(sealed: Home) -> None:
 def test_unused_scope_files_are_sealed_too(sealed: Home) -> None:
     sealed.write({"scopes/unused.json": "[]"})
     assert str(sealed.path / "scopes/unused.json") in measure(sealed.path).hashes
+
+
+def test_an_unused_scope_file_is_held_to_its_seal(sealed: Home) -> None:
+    sealed.write({"scopes/unused.json": "[]"})
+    problem = only(sealed.refused(KEY="k"))
+    assert (problem.file, "is not sealed" in problem.message) == (
+        str(sealed.path / "scopes/unused.json"),
+        True,
+    )
+    sealed.lock()
+    assert sealed.load(KEY="k").warnings == ()
+    problem = only(sealed.refused({"scopes/unused.json": '["*"]'}, KEY="k"))
+    assert "has changed since it was sealed" in problem.message
+
+
+@pytest.mark.parametrize("name", ["tokens.yaml", "webhooks.yaml"])
+def test_a_high_security_file_that_nobody_includes_is_held_to_its_seal(
+    home: Home, name: str
+) -> None:
+    home.write("{}")
+    home.lock()
+    assert "is not sealed" in only(home.refused({name: "{"})).message
+    home.lock()
+    assert home.load().warnings == ()
+    assert "has changed" in only(home.refused({name: "{}"})).message
+
+
+def test_a_sealed_high_security_file_elsewhere_is_held_to_its_seal(home: Home) -> None:
+    home.write({"config.yaml": "include: [sub/tokens.yaml]", "sub/tokens.yaml": "{}"})
+    home.lock()
+    (home.path / "config.yaml").write_text("{}")
+    problem = only(home.refused({"sub/tokens.yaml": "tokens: []"}))
+    assert (problem.file, "has changed" in problem.message) == (
+        str(home.path / "sub/tokens.yaml"),
+        True,
+    )
+
+
+def test_what_an_editor_leaves_among_the_scope_files_is_its_business(sealed: Home) -> None:
+    (sealed.path / "scopes/.#t.json").symlink_to("somebody@somewhere.1234")
+    assert sealed.load({"scopes/t.json~": "[]"}, KEY="k").warnings == ()
+
+
+def test_scope_files_that_cannot_be_listed_are_a_problem(
+    sealed: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("ductile.config.files.os.scandir", refuse)
+    assert "cannot list" in only(sealed.refused(KEY="k")).message
 
 
 def test_what_cannot_be_read_cannot_be_sealed(home: Home) -> None:

@@ -172,6 +172,11 @@ def test_opaque_values_are_typed_as_yaml_types_them(home: Home, value: str) -> N
     assert loaded.settings.plugins["p"].config["a"] in (True, 1000.0, None)
 
 
+def test_a_key_on_the_way_to_a_problem_is_told_as_it_was_written(home: Home) -> None:
+    problems = home.refused("plugins: {${P}: {enabled: true, enabled: false}}", P="p")
+    assert ("plugins", "${P}", "enabled") in [problem.path for problem in problems]
+
+
 class TestEnvFiles:
     def test_they_give_values(self, home: Home) -> None:
         files = {

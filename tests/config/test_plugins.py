@@ -54,6 +54,16 @@ def test_cron_is_judged_at_load(home: Home) -> None:
     assert "5 wanted" in wrong(home, 'cron: "* * * *"')
 
 
+def test_a_cron_rule_that_never_comes_is_warned_of(home: Home) -> None:
+    loaded = home.load(
+        'plugins: {p: {schedules: [{cron: "0 0 30 2 *"}, {id: b, cron: "0 0 29 2 *"}]}}'
+    )
+    warning = only(list(loaded.warnings))
+    assert warning.severity is Severity.WARNING
+    assert "never comes" in warning.message
+    assert warning.path == ("plugins", "p", "schedules", 0, "cron")
+
+
 def test_at_is_a_moment_with_its_offset(home: Home) -> None:
     assert schedule(home, "at: 2026-02-08T10:00:00Z").at == datetime(2026, 2, 8, 10, tzinfo=UTC)
     for text in ("2026-02-08", "2026-02-08T10:00:00", "tomorrow", "2026-13-08T10:00:00Z"):

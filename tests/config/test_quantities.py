@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ductile.config.quantities import duration, size
+from ductile.config.quantities import duration, duration_text, size, size_text
 from tests.config.conftest import patient
 
 UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -70,6 +70,41 @@ def test_sizes(text: str, count: int) -> None:
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(ValueError, match="must"):
         size(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0s"),
+        (0.5, "500ms"),
+        (30.0, "30s"),
+        (90.0, "1m30s"),
+        (300.0, "5m"),
+        (5400.0, "1h30m"),
+        (86_400.0, "1d"),
+        (2_592_000.0, "30d"),
+        (1.1, "1s100ms"),
+        (0.0015, "1.5ms"),
+    ],
+)
+def test_a_duration_as_it_would_be_written(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0B"), (7, "7B"), (1536, "1536B"), (65536, "64KB"), (1048576, "1MB"), (1024**3, "1GB")],
+)
+def test_a_size_as_it_would_be_written(count: int, text: str) -> None:
+    assert size_text(count) == text
+
+
+@patient
+@given(st.integers(0, 3_000_000_000_000))
+def test_what_is_written_is_read_as_the_same(count: int) -> None:
+    assert duration(duration_text(count / 1000)) == count / 1000
+    assert size(size_text(count)) == count
 
 
 @patient

@@ -72,6 +72,45 @@ def test_what_is_no_secret_is_shown(home: Home) -> None:
     assert shown["pipelines"][0]["steps"][0]["uses"] == "p"
 
 
+NESTED = """
+plugins:
+  auth-proxy:
+    parallelism: 3
+    config:
+      auth: {user: joe, n: 5, again: [{name: somebody-else, since: 20260208101112}]}
+      user: jane
+"""
+
+
+def test_all_below_a_secret_name_in_a_plugins_config_is_hidden(home: Home) -> None:
+    shown = show(home.load(NESTED).settings)["plugins"]["auth-proxy"]
+    assert shown["parallelism"] == 3
+    again = [{"name": REDACTED, "since": REDACTED}]
+    assert shown["config"] == {
+        "auth": {"user": REDACTED, "n": REDACTED, "again": again},
+        "user": "jane",
+    }
+
+
+def test_text_below_a_secret_name_is_a_secret_a_number_is_none(home: Home) -> None:
+    assert home.load(NESTED).secrets == {"somebody-else"}
+
+
+def test_a_number_that_itself_has_a_secret_name_is_a_secret(home: Home) -> None:
+    loaded = home.load("plugins: {p: {config: {auth: {pin: ${PIN}, key: 12345678}}}}", PIN="9" * 9)
+    assert loaded.secrets == {"12345678"}
+
+
+def test_what_is_hidden_below_a_secret_name_has_a_fingerprint(home: Home) -> None:
+    prints = fingerprints(home.load(NESTED).settings, b"k" * 32)
+    assert [item["purpose"] for item in prints] == [
+        "plugins.auth-proxy.config.auth.user",
+        "plugins.auth-proxy.config.auth.n",
+        "plugins.auth-proxy.config.auth.again[0].name",
+        "plugins.auth-proxy.config.auth.again[0].since",
+    ]
+
+
 def test_fingerprints_name_the_secret_and_hide_it(home: Home) -> None:
     settings = home.load(TEXT, **ENV).settings
     prints = {item["purpose"]: item["fingerprint"] for item in fingerprints(settings, b"k" * 32)}

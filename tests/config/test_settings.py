@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from ductile.config import Settings
+from ductile.errors import Severity
 from tests.config.conftest import Home, only
 
 
@@ -128,6 +129,19 @@ class TestBothShapes:
     def test_schedule(self, home: Home) -> None:
         one = home.load("plugins: {p: {schedule: {every: 5m}}}").settings
         assert one == home.load("plugins: {p: {schedules: [{every: 5m}]}}").settings
+
+    def test_a_schedule_beside_schedules_leaves_their_numbers_alone(self, home: Home) -> None:
+        text = "plugins: {p: {schedule: {id: b, every: 5m}, schedules: [{id: a, every: 1h}]}}"
+        loaded = home.load(text)
+        assert [entry.id for entry in loaded.settings.plugins["p"].schedules] == ["a", "b"]
+        warning = only(list(loaded.warnings))
+        assert warning.severity is Severity.WARNING
+        assert "schedule and schedules are both set" in warning.message
+        assert (warning.path, warning.column) == (("plugins", "p", "schedule"), 15)
+
+    def test_what_is_wrong_beside_a_schedule_has_its_own_number(self, home: Home) -> None:
+        text = "plugins: {p: {schedule: {id: b, every: 5m}, schedules: [{id: a, every: x}]}}"
+        assert only(home.refused(text)).path == ("plugins", "p", "schedules", 0, "every")
 
     def test_preferred_window(self, home: Home) -> None:
         text = "plugins: {p: {schedule: {every: 5m, %s}}}"

@@ -24,6 +24,11 @@ def test_it_is_its_owners_alone(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)
 
 
+def test_what_is_made_above_it_is_too(tmp_path: Path) -> None:
+    init(tmp_path / "a" / "b")
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o700
+
+
 @pytest.mark.parametrize("name", ["config.yaml", "pipelines.yaml"])
 def test_nothing_is_overwritten(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("mine")

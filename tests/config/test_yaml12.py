@@ -104,6 +104,12 @@ def test_a_duplicate_key_names_both_lines() -> None:
     assert "'a' is already set in line 1" in found.message
 
 
+def test_a_duplicate_key_names_its_path_and_what_is_allowed() -> None:
+    found = problem("a:\n  - x: 1\n  - b: {c: 1, c: 2}\n")
+    assert found.path == ("a", 1, "b", "c")
+    assert (found.found, found.allowed) == ("'c' again", "each key once")
+
+
 def test_the_same_key_in_different_mappings_is_fine() -> None:
     tree("a: {x: 1}\nb: {x: 1}\n")
 
@@ -162,7 +168,9 @@ def test_a_quoted_merge_key_is_a_key() -> None:
 
 
 def test_a_merge_of_text_is_refused() -> None:
-    assert "takes a mapping" in problem("a: {<<: text}\n").message
+    found = problem("a: {<<: text}\n")
+    assert (found.message, found.path, found.found) == ("cannot be merged", ("a", "<<"), "text")
+    assert found.allowed == "a mapping or a list of them"
 
 
 def bomb(levels: int) -> str:

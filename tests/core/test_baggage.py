@@ -17,6 +17,7 @@ from ductile.core.baggage import (
     route_max_depth,
     step_context,
 )
+from ductile.core.bounds import DEEPEST_KEPT
 from ductile.core.values import MISSING, Failure, Scope, same
 from ductile.errors import Problem
 
@@ -135,9 +136,11 @@ def test_at_most_a_mebibyte_is_carried():
 
 def test_baggage_that_nests_without_end_fails_instead_of_breaking():
     deep: dict[str, object] = {}
-    for _ in range(300):
+    for _ in range(DEEPEST_KEPT - 2):
         deep = {"d": deep}
-    assert isinstance(step_context(root(), claims({"a": "payload.x"}), {"x": deep}), Failure)
+    assert not isinstance(step_context(root(), claims({"a": "payload.x"}), {"x": deep}), Failure)
+    answer = step_context(root(), claims({"a": "payload.x"}), {"x": {"d": deep}})
+    assert answer == Failure("baggage is nested more than 150 levels deep")
 
 
 @pytest.mark.parametrize(

@@ -391,3 +391,20 @@ def test_the_table_of_passing_shortages_is_the_contracts():
     named = {errno.ETXTBSY, errno.EAGAIN, errno.ENOMEM, errno.EMFILE}
     assert named <= TRANSIENT_SPAWN_ERRORS
     assert not TRANSIENT_SPAWN_ERRORS & {errno.ENOENT, errno.EACCES, errno.ENOEXEC}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "stdout", "remarked"),
+    [
+        (2, b'{"status": "ok"}', True),
+        (2, b'{"status": "ok", "state_updates": {"a": 1}}', True),
+        (2, b'{"status": "ok", "result": ""}', False),
+        (2, b'{"status": "error"}', False),
+        (1, b'{"status": "ok"}', False),
+    ],
+)
+def test_a_success_that_lacks_what_its_protocol_wants_is_remarked_on(
+    protocol: int, stdout: bytes, remarked: bool
+) -> None:
+    settled = verdict(exited(stdout), rules=replace(RULES, protocol=protocol))
+    assert (settled.remark is not None) == remarked

@@ -266,3 +266,23 @@ def test_a_path_is_bounded_with_all_that_is_around_it():
     refused(
         (*S, "steps", 0), "1025 bytes; allowed: at most 1024", pipeline({**around, "id": "o" * 524})
     )
+
+
+@pytest.mark.parametrize(
+    ("step", "key"),
+    [
+        ({"uses": "echo", "with": {"d": "{payloda.x}"}}, ("with", "d")),
+        ({"relay": {"to": "lab", "event": "e", "with": "{payloda.x}"}}, ("relay", "with")),
+        (
+            {"relay": {"to": "lab", "event": "e", "dedupe_key": "{payloda.x}"}},
+            ("relay", "dedupe_key"),
+        ),
+    ],
+)
+def test_a_misspelt_reference_is_a_warning(step, key):
+    raw = [{"name": "p", "on": "go", "steps": [step]}]
+    result = compile_pipelines(raw, {"echo": frozenset({"handle"})})
+    assert not isinstance(result, list)
+    [warning] = result.warnings
+    assert warning.path == ("pipelines", 0, "steps", 0, *key)
+    assert warning.nearest == "payload"

@@ -12,15 +12,19 @@ import orjson
 import pytest
 
 from ductile.core.baggage import MAX_CONTEXT
+from ductile.core.bounds import DEEPEST, LONGEST_DEDUPE_KEY, LONGEST_NAME, fits
+from ductile.core.delivery import DeliveryStatus, Verdict
 from ductile.core.entering import RelayMessage
 from ductile.core.relay import (
-    LEVELS_AROUND,
+    RETRY_SECONDS,
     Peer,
     Refusal,
     Relayed,
     Request,
     Terms,
+    after_send,
     envelope,
+    is_final,
     is_receipt,
     named,
     signature,
@@ -40,18 +44,30 @@ ENVELOPE: dict[str, Any] = {
 }
 
 
+def own_headers(
+    us: str, raw: bytes, *, at: datetime = NOW, path: str = PATH
+) -> dict[str, list[str]]:
+    signed = signed_headers(us, PEER, path, raw, at)
+    return {name.lower(): [value] for name, value in signed.items()}
+
+
 def request(
     body: Any = ENVELOPE, *, at: datetime = NOW, path: str = PATH, **changed: Any
 ) -> Request:
     """What the peer sends; `changed` headers replace the true ones, None removes one."""
     raw = body if isinstance(body, bytes) else orjson.dumps(body)
-    headers = {
-        name.lower(): [value] for name, value in signed_headers("home", PEER, path, raw, at).items()
-    }
+    headers = own_headers("home", raw, at=at, path=path)
     for name, value in changed.items():
         header = "x-ductile-" + name.replace("_", "-")
         headers[header] = [] if value is None else value if isinstance(value, list) else [value]
     return Request(path, headers, raw)
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
 
 
 def judged(given: Request, peer: Peer = PEER, terms: Terms = TERMS) -> Relayed | Refusal:
@@ -98,12 +114,30 @@ def test_without_a_dedupe_key_the_event_has_one_of_its_own() -> None:
     assert let_in(request()).dedupe_key == "relay:home:home:e-1"
 
 
-def test_an_event_id_of_which_no_dedupe_key_can_be_made_is_refused() -> None:
-    refusal = refused(request(changed(origin__event_id="😀" * 255)))
-    assert refusal.status == 400
-    assert "origin.event_id is 1036 bytes long, it must be at most 1024" in refusal.told
-    body = changed(origin__event_id="😀" * 255, event__dedupe_key="mine")
-    assert let_in(request(body)).dedupe_key == "mine"
+def test_the_longest_names_make_a_dedupe_key_that_fits() -> None:
+    name = "n" * LONGEST_NAME
+    body = orjson.dumps(changed(origin={"instance": name, "event_id": name}))
+    key = let_in(Request(PATH, own_headers(name, body), body), replace(PEER, name=name)).dedupe_key
+    assert key is not None
+    assert fits(key, LONGEST_DEDUPE_KEY)
+
+
+@pytest.mark.parametrize("sign", ["k", "😀"])
+@pytest.mark.parametrize(
+    ("part", "most"),
+    [
+        ("event__dedupe_key", LONGEST_DEDUPE_KEY),
+        ("event__type", LONGEST_NAME),
+        ("origin__event_id", LONGEST_NAME),
+    ],
+)
+def test_names_and_keys_are_measured_in_bytes(part: str, most: int, sign: str) -> None:
+    peer, longest = replace(PEER, accept=frozenset()), sign * (most // len(sign.encode()))
+    assert isinstance(judged(request(changed(**{part: longest})), peer), Relayed)
+    refusal = judged(request(changed(**{part: longest + sign})), peer)
+    assert isinstance(refusal, Refusal)
+    path = part.replace("__", ".")
+    assert refusal.told == f"{path} must be a text of at most {most} bytes"
 
 
 def test_the_senders_dedupe_key_stands() -> None:
@@ -237,23 +271,14 @@ def test_a_signed_body_that_makes_no_sense_is_told_so(body: bytes) -> None:
     assert refused(request(body)).status == 400
 
 
-def nested(levels: int) -> Any:
-    value: Any = 1
-    for _ in range(levels):
-        value = [value]
-    return value
-
-
-DEEPEST = 254 - LEVELS_AROUND - 2
-"""What the encoder writes, without what stands around a payload here and in an envelope."""
-
-
-@pytest.mark.parametrize(("levels", "fits"), [(DEEPEST, True), (DEEPEST + 1, False)])
-def test_what_is_let_in_can_be_written_down_with_all_that_comes_around_it(
-    levels: int, fits: bool
-) -> None:
-    body = orjson.dumps(changed(event__payload=nested(levels)))
-    assert isinstance(judged(request(body)), Relayed if fits else Refusal)
+@pytest.mark.parametrize(
+    "parts",
+    [{"event__payload": nested(DEEPEST + 1)}, {"baggage": {"trace_id": nested(DEEPEST)}}],
+)
+def test_what_nests_too_deep_is_refused(parts: dict[str, Any]) -> None:
+    refusal = refused(request(changed(**parts)))
+    assert refusal.status == 400
+    assert "nested more than 100 levels deep" in refusal.told
 
 
 def test_the_baggage_that_nobody_takes_over_may_be_large() -> None:
@@ -283,20 +308,29 @@ def sent(message: RelayMessage) -> str | Failure:
     return envelope(message, instance="home", plugin=None, job_id="j", event_id="e")
 
 
-def test_what_we_send_is_what_a_peer_lets_in() -> None:
-    message = RelayMessage("lab", "backup.ready", [1, 2], "k", {"trace_id": 7}, {})
-    body = sent(message)
+@pytest.mark.parametrize(
+    ("payload", "key", "carried"),
+    [
+        ([1, 2], "k", 7),
+        ({}, "k" * LONGEST_DEDUPE_KEY, None),
+        (nested(DEEPEST), None, nested(DEEPEST - 1)),
+    ],
+)
+def test_what_we_send_is_what_a_peer_lets_in(payload: Any, key: str | None, carried: Any) -> None:
+    body = sent(RelayMessage("lab", "backup.ready", payload, key, {"trace_id": carried}, {}))
     assert isinstance(body, str)
     event = let_in(request(body.encode()))
-    assert (event.payload, event.dedupe_key, event.baggage) == ([1, 2], "k", {"trace_id": 7})
+    assert (event.payload, event.baggage) == (payload, {"trace_id": carried})
+    assert event.dedupe_key == (key or "relay:home:home:e")
 
 
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        (RelayMessage("lab", "a", nested(DEEPEST + 1), None, {}, {}), "nested too deep"),
-        (RelayMessage("lab", "a", {}, None, {"x": nested(DEEPEST + 1)}, {}), "nested too deep"),
-        (RelayMessage("lab", "a", {}, "k" * 256, {}, {}), "relay.dedupe_key"),
+        (RelayMessage("lab", "a", nested(DEEPEST + 1), None, {}, {}), "100 levels deep"),
+        (RelayMessage("lab", "a", {}, None, {"x": nested(DEEPEST)}, {}), "100 levels deep"),
+        (RelayMessage("lab", "a", {}, "k" * 1025, {}, {}), "relay.dedupe_key must be"),
+        (RelayMessage("lab", "a", {}, "k\0", {}, {}), "relay.dedupe_key must be"),
         (RelayMessage("lab", "a" * 256, {}, None, {}, {}), "relay.event"),
     ],
 )
@@ -325,6 +359,39 @@ def test_only_a_gateways_own_words_are_a_receipt(
     status: int | None, body: bytes, is_one: bool
 ) -> None:
     assert is_receipt(status, body) is is_one
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "is_so"),
+    [
+        (400, b'{"error": "event.type is required", "code": "bad_request"}', True),
+        (400, b'{"error": "no", "code": "other"}', False),
+        (400, b"<html>The plain HTTP request was sent to HTTPS port</html>", False),
+        (400, b"[]", False),
+        (403, b'{"error": "forbidden", "code": "bad_request"}', False),
+        (None, b"", False),
+    ],
+)
+def test_only_a_gateways_own_words_are_final(status: int | None, body: bytes, is_so: bool) -> None:
+    assert is_final(status, body) is is_so
+
+
+@pytest.mark.parametrize(("before", "delay"), list(enumerate(RETRY_SECONDS)))
+def test_a_failed_send_is_tried_again_by_the_schedule(before: int, delay: int) -> None:
+    verdict = after_send(before, "no luck", final=False, now=NOW)
+    due = NOW + timedelta(seconds=delay)
+    assert verdict == Verdict(DeliveryStatus.FAILED, before + 1, due)
+
+
+@pytest.mark.parametrize(("before", "final"), [(len(RETRY_SECONDS), False), (0, True)])
+def test_after_the_last_send_or_a_final_word_it_is_dead(before: int, final: bool) -> None:
+    verdict = after_send(before, "no luck", final=final, now=NOW)
+    assert verdict == Verdict(DeliveryStatus.DEAD, before + 1, None)
+
+
+def test_a_receipt_ends_it_whatever_came_before() -> None:
+    verdict = after_send(3, None, final=False, now=NOW)
+    assert verdict == Verdict(DeliveryStatus.DELIVERED, 3, None)
 
 
 def test_the_bytes_are_the_same_as_long_as_the_name_is() -> None:

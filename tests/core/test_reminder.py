@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ductile.core.bounds import DEEPEST
 from ductile.core.reminder import (
     LARGEST_PAYLOAD,
     LONGEST_DELAY_MS,
@@ -17,7 +18,6 @@ from ductile.core.reminder import (
     ScheduleError,
     judge,
     once,
-    payload_of,
     recurring,
     topic_of,
 )
@@ -58,7 +58,8 @@ def deep(levels: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    "payload", [None, [], "x", 1, {"a": "x" * LARGEST_PAYLOAD}, deep(300), {"a": 10**30}]
+    "payload",
+    [None, [], "x", 1, {"a": "x" * LARGEST_PAYLOAD}, deep(DEEPEST), deep(300), {"a": 10**30}],
 )
 def test_a_payload_that_cannot_be_kept(payload: Any) -> None:
     assert once("a", 1, payload, NOW) is ScheduleError.INVALID_PAYLOAD
@@ -110,20 +111,6 @@ def test_a_row_without_a_time_is_a_failure() -> None:
 
 def test_one_time_counts_whatever_the_rule_says() -> None:
     assert judge(PAST, "nonsense", is_one_time=True, now=NOW) == Due(None)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ('{"a": 1}', {"a": 1}),
-        ("[1]", [1]),
-        ("not json", "not json"),
-        ("", ""),
-        ("[" * 300 + "]" * 300, "[" * 300 + "]" * 300),
-    ],
-)
-def test_a_stored_payload_is_told_whatever_it_is(text: str, value: Any) -> None:
-    assert payload_of(text) == value
 
 
 def test_the_topic() -> None:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ductile.core.template import Literal, compile_template, render
+from ductile.core.template import Literal, compile_template, misspelt, render
 from ductile.core.values import Failure, Scope
-from ductile.errors import Problem
+from ductile.errors import Problem, Severity
 
 from .test_values import JSON
 
@@ -157,3 +157,27 @@ def test_any_text_compiles_or_is_refused(text):
     template = compile_template(text, AT)
     if not isinstance(template, list):
         render(template, SCOPE)
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "meant"),
+    [
+        ("{payloda.x}", "{payloda.x}", "payload"),
+        ("to { Payload.x }", "{ Payload.x }", "payload"),
+        ("{contxt.user}", "{contxt.user}", "context"),
+        ("{configs.url}", "{configs.url}", "config"),
+        ("{payload.n} {payloda.x}", "{payloda.x}", "payload"),
+    ],
+)
+def test_what_looks_like_a_misspelt_reference_is_warned_of(text, found, meant):
+    [warning] = misspelt({"a": [text]}, AT)
+    assert warning.severity is Severity.WARNING
+    assert (warning.found, warning.nearest) == (found, meant)
+    assert warning.path == (*AT, "a", 0)
+
+
+@pytest.mark.parametrize(
+    "text", ["{payload.n}", "{payload.no}", "{{payloda.x}}", "{user.name}", "{payloda}", "{}", ""]
+)
+def test_what_does_not_is_just_text(text):
+    assert list(misspelt(text, AT)) == []

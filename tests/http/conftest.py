@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ductile.http.app import local_app
+from ductile.http.room import Room
 from ductile.http.server import Door, HttpServer, bind_local
 from tests.http.client import Client
 from tests.postgres import Server
@@ -40,7 +41,7 @@ def serve(site: Site) -> Iterator[Callable[[], Served]]:
         def serve() -> Served:
             house = stack.enter_context(site.running())
             path = house.gateway.socket_path
-            server = HttpServer([Door("local", local_app(house.gateway), bind_local(path))])
+            server = HttpServer([Door("local", local_app(house.gateway), bind_local(path), Room())])
             server.start()
             stack.callback(server.stop)
             return Served(house, Client(path))

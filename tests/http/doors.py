@@ -16,6 +16,7 @@ from typing import Any
 
 from ductile.config import load
 from ductile.config.lock import lock
+from ductile.http.room import Room
 from ductile.http.serve import open_doors
 from ductile.http.server import HttpServer
 from ductile.runtime.gateway import Gateway
@@ -104,6 +105,9 @@ class House:
 
     def connect(self, door: str = "api") -> socket.socket:
         return socket.create_connection(self.address(door), timeout=PATIENCE)
+
+    def room(self, door: str = "api") -> Room:
+        return next(d.room for d in self.server.doors if d.name == door)
 
     def write(self, name: str, text: str, mode: int = 0o600) -> Path:
         return write(self.root, name, text, mode)

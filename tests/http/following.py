@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +22,14 @@ class Follower:
     def line(self) -> str:
         return self.response.readline().decode().rstrip("\n")
 
+    def rest(self) -> bytes:
+        """Everything until the other side ends the stream, which it must."""
+        lines, give_up = [], time.monotonic() + PATIENCE
+        while line := self.response.readline():
+            lines.append(line)
+            assert time.monotonic() < give_up, "the stream does not end"
+        return b"".join(lines)
+
     def next(self) -> dict[str, Any]:
         """The next event, with its fields and its parsed data."""
         found: dict[str, Any] = {}
@@ -33,9 +42,11 @@ class Follower:
 
 
 @contextmanager
-def following(house: House, query: str = "", **headers: str) -> Iterator[Follower]:
+def following(
+    house: House, query: str = "", *, token: str = ADMIN, **headers: str
+) -> Iterator[Follower]:
     connection = http.client.HTTPConnection(*house.address("api"), timeout=PATIENCE)
-    sent = {"Authorization": f"Bearer {ADMIN}"}
+    sent = {"Authorization": f"Bearer {token}"}
     sent |= {name.replace("_", "-"): value for name, value in headers.items()}
     try:
         connection.request("GET", f"/events{query}", headers=sent)

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from ductile.clock import to_text
+from ductile.core.reminder import NewReminder
 from ductile.errors import LedgerFull
 from ductile.http import beats
 from ductile.store import agents, notices, reminders
@@ -42,6 +43,10 @@ def own() -> Iterator[House]:
     """A gateway of the test's own, whose loops it may stop."""
     with opened() as house:
         yield house
+
+
+def deep(levels: int) -> bytes:
+    return b'{"a":' * (levels - 1) + b"{}" + b"}" * (levels - 1)
 
 
 def heartbeat(agent_id: Any = "agent-42", cluster_id: Any = "cluster-west", **more: Any) -> Any:
@@ -166,7 +171,7 @@ def test_reading_empty_ids_are_a_422(house: House, field: str, value: Any) -> No
     answer = beat(house, **{field: value})
     assert (answer.status, answer.json) == (
         422,
-        {"status": "error", "reason": "missing_required_field"},
+        {"status": "error", "reason": "missing_required_field", "field": field},
     )
 
 
@@ -401,6 +406,8 @@ def test_a_recurring_reminder_stands_beside_the_schedules(house: House) -> None:
         ({"agent_id": "a", "delay_ms": 5, "schedule": "* * * * *"}, 400, "usage"),
         (b"{", 400, "invalid_json"),
         (b"[]", 400, "usage"),
+        (b'{"agent_id": "a", "delay_ms": 5, "payload": ' + deep(100) + b"}", 400, "usage"),
+        (b'{"agent_id": "a", "delay_ms": 5, "x": ' + deep(1000) + b"}", 400, "usage"),
     ],
 )
 def test_a_reminder_that_is_none(house: House, body: Any, status: int, reason: str) -> None:
@@ -411,6 +418,25 @@ def test_a_reminder_that_is_none(house: House, body: Any, status: int, reason: s
         reason,
     )
     assert answer.json["detail"]
+
+
+def test_the_deepest_reminder_is_listed(house: House) -> None:
+    body = b'{"agent_id": "agent-d", "delay_ms": 3600000, "payload": ' + deep(99) + b"}"
+    assert house.ask("POST", "/gateway/cron", body).status == 201
+    (listed,) = house.ask("GET", "/gateway/cron?agent_id=agent-d").json["reminders"]
+    assert listed["payload"] == json.loads(deep(99))
+
+
+@pytest.mark.parametrize("levels", [253, 254, 600, 1000])
+def test_a_deep_reminder_that_stands_in_the_ledger_is_listed_as_text(
+    house: House, levels: int
+) -> None:
+    at, agent_id = house.gateway.clock.now() + timedelta(hours=1), f"agent-{levels}"
+    new = NewReminder(agent_id, at, deep(levels).decode(), None)
+    house.gateway.ledger.write(lambda tx: reminders.add(tx, new))
+    answer = house.ask("GET", f"/gateway/cron?agent_id={agent_id}")
+    assert answer.status == 200
+    assert answer.json["reminders"][0]["payload"] == deep(levels).decode()
 
 
 @pytest.mark.parametrize("id", ["0", "x", "-1", "9" * 30, "²", "1.5"])

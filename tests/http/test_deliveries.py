@@ -15,7 +15,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook as Published
 
 from ductile.clock import from_text
-from ductile.runtime.deliveries import MISMATCHES_A_MINUTE
+from ductile.runtime.deliveries import MISMATCHES_A_MINUTE, Sending
 from ductile.store import deliveries
 from ductile.store.ledger import StoredNotice
 from tests.http.doors import ADMIN, CONFIG, PATIENCE, Answer, House, opened
@@ -311,6 +311,23 @@ def test_a_dry_run_makes_and_removes_nothing(house: House) -> None:
     assert house.ask("DELETE", path).json["removed"] is True
     again = house.ask("DELETE", path)
     assert (again.status, again.json["reason"]) == (404, "webhook_not_found")
+
+
+def test_a_removal_with_a_flag_that_says_neither_removes_nothing(house: House) -> None:
+    path = f"/gateway/webhook-configs/{webhook(house)}"
+    assert house.ask("DELETE", f"{path}?dry_run=1").status == 400
+    assert house.ask("DELETE", f"{path}?dry_run=false").json["removed"] is True
+
+
+@pytest.mark.parametrize("levels", [253, 254, 1000])
+def test_a_deep_payload_that_stands_in_the_ledger_is_shown_as_text(
+    house: House, levels: int
+) -> None:
+    text, now = "[" * levels + "]" * levels, house.gateway.clock.now()
+    sending = Sending(webhook(house), text, house.gateway.entropy.uuid(), now)
+    id = house.gateway.ledger.write(sending).delivery_id
+    answer = house.ask("GET", f"/gateway/deliveries/{id}")
+    assert (answer.status, answer.json["payload"]) == (200, text)
 
 
 # What goes out

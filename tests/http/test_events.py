@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import http.client
+import threading
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from ductile.http import events, stream
 from ductile.runtime import bridge
 from ductile.store import notices
-from tests.http.doors import CONFIG, House, opened
+from tests.http.doors import CONFIG, PATIENCE, House, opened
 from tests.http.following import following
 
 
@@ -95,6 +98,74 @@ def test_a_cursor_of_the_future_gets_all_there_is(house: House) -> None:
 def test_followers_are_bounded(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "MOST_FOLLOWERS", 0)
     assert house.ask("GET", "/events").status == 503
+
+
+def created(house: House, name: str, **more: str) -> str:
+    asked = {"name": name, "scopes": ["events:ro", "jobs:ro"], **more}
+    token: str = house.ask("POST", "/tokens", asked).json["token"]
+    return token
+
+
+def test_a_revoked_token_is_told_nothing_more(house: House) -> None:
+    with following(house, token=created(house, "revoked")) as follower:
+        trigger(house)
+        assert follower.next()["event"] == "job.queued"
+        assert house.ask("POST", "/token/revoked/revoke").status == 200
+        trigger(house)
+        assert follower.rest() == b""
+
+
+def test_a_revoked_token_does_not_wait_for_ever(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "HEARTBEAT", 0.02)
+    with following(house, token=created(house, "quiet")) as follower:
+        assert house.ask("POST", "/token/quiet/revoke").status == 200
+        assert b"event:" not in follower.rest()
+
+
+def test_a_token_that_ends_is_told_nothing_more(house: House) -> None:
+    token = created(house, "short", expires_in="1s")
+    with following(house, token=token) as follower:
+        give_up = time.monotonic() + PATIENCE
+        while house.ask("GET", "/jobs", token=token).status != 401:
+            assert time.monotonic() < give_up
+            time.sleep(0.02)
+        trigger(house)
+        assert follower.rest() == b""
+
+
+@pytest.mark.parametrize("left", ["", "      - {token: configured-token-01, scopes: [jobs:ro]}\n"])
+def test_a_token_that_a_reload_takes_it_from_is_told_nothing_more(left: str) -> None:
+    listed = "      - {token: configured-token-01, scopes: [events:ro]}\n"
+    with opened(CONFIG + listed, working=False) as own:
+        with following(own, token="configured-token-01") as follower:
+            own.write("config.yaml", CONFIG + left)
+            own.gateway.reload()
+            trigger(own)
+            assert follower.rest() == b""
+        with following(own):
+            pass
+
+
+def test_who_waits_by_a_token_that_ends_meanwhile_is_refused(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, job_id = created(house, "waiting"), trigger(house)
+    waits, when_ended = threading.Event(), house.gateway.bridge.when_ended
+
+    def waiting(job_id: str, callback: Callable[[], None]) -> None:
+        when_ended(job_id, callback)
+        waits.set()
+
+    monkeypatch.setattr(house.gateway.bridge, "when_ended", waiting)
+    raw = http.client.HTTPConnection(*house.address("api"), timeout=PATIENCE)
+    raw.request("GET", f"/job/{job_id}?wait=20", headers={"Authorization": f"Bearer {token}"})
+    assert waits.wait(PATIENCE)
+    assert house.ask("POST", "/token/waiting/revoke").status == 200
+    assert house.ask("POST", f"/job/{job_id}/cancel").status == 202
+    assert raw.getresponse().status == 401
+    raw.close()
 
 
 def test_a_reload_keeps_followers_and_a_stop_sends_them_away() -> None:

@@ -126,6 +126,31 @@ def test_a_payload_that_is_nested_to_the_limit_runs(served) -> None:
     assert served.house.ended(answer.json["job_id"])["status"] == "succeeded"
 
 
+@pytest.mark.parametrize("levels", [251, 255, 1000])
+def test_a_deep_payload_that_stands_in_the_ledger_is_shown_as_text(
+    site: Site, served, levels: int
+) -> None:
+    id = served.post("/plugin/echo/poll").json["job_id"]
+    served.house.ended(id)
+    text = "[" * levels + "]" * levels
+    beside = apsw.Connection(str(site.state / "state.db"))
+    beside.set_busy_timeout(5000)
+    beside.execute("UPDATE job_queue SET payload = ? WHERE id = ?", (text, id))
+    beside.execute("UPDATE job_log SET result = ? WHERE job_id = ?", (text, id))
+    beside.close()
+    answer = served.get(f"/job/{id}")
+    assert (answer.status, answer.json["payload"], answer.json["result"]) == (200, text, text)
+    assert served.get("/jobs").status == 200
+    assert served.get("/job-logs").status == 200
+
+
+@pytest.mark.parametrize("after", [b"", b"\ntrailing"])
+def test_an_integer_that_would_become_another_number_is_refused(served, after: bytes) -> None:
+    body = b'{"payload": {"n": 9223372036854775808}}'
+    answer = served.post("/plugin/echo/poll", body + after)
+    assert "beyond 64 bits" in error(answer, 400, "usage")
+
+
 def test_bytes_after_the_json_value_are_ignored(served) -> None:
     """SPEC §7 (compat)."""
     answer = served.post("/plugin/echo/poll", b'{"payload": {"n": 1}}\ntrailing')
@@ -172,6 +197,23 @@ def test_a_repeat_is_answered_with_the_first_job(served) -> None:
     again = served.post("/plugin/echo/poll", body).json
     assert first["deduplicated"] is False
     assert (again["deduplicated"], again["job_id"]) == (True, first["job_id"])
+
+
+def test_a_drop_is_logged_at_info(
+    site: Site, serve, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Once: a request that is sent again under its Idempotency-Key drops nothing."""
+    site.settings["service"]["log_level"] = "info"
+    site.plugin("echo", OK)
+    served = serve()
+    body = {"dedupe_key": "k", "dedupe_ttl": "1h"}
+    first = served.post("/plugin/echo/poll", body).json["job_id"]
+    for _ in range(2):
+        served.client.request("POST", "/plugin/echo/poll", body, {"Idempotency-Key": "i"})
+    lines = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    [line] = [line for line in lines if line["message"] == "deduplicated"]
+    assert (line["level"], line["plugin"], line["job_id"]) == ("info", "echo", first)
+    assert line["dedupe_key"] == "k"
 
 
 @pytest.mark.parametrize("key", ["", 5, [], True])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
@@ -12,7 +14,8 @@ import pytest
 from ductile.errors import Refused
 from ductile.http import protocol
 from ductile.http.server import bind_tcp
-from tests.http.doors import ADMIN, House, opened, read_all
+from tests.http.doors import ADMIN, CONFIG, PATIENCE, House, opened, read_all
+from tests.http.following import following
 
 AUTH = f"Authorization: Bearer {ADMIN}\r\n"
 
@@ -129,8 +132,8 @@ def test_slow_clients_delay_nobody(house: House) -> None:
 def test_an_idle_connection_gives_way_to_a_new_one(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "MOST_CONNECTIONS", 1)
-    kept = http.client.HTTPConnection(*house.address("api"), timeout=20)
+    monkeypatch.setattr(house.room(), "most", 1)
+    kept = http.client.HTTPConnection(*house.address("api"), timeout=PATIENCE)
     kept.request("GET", "/")
     kept.getresponse().read()
     assert house.ask("GET", "/jobs").status == 200
@@ -138,13 +141,91 @@ def test_an_idle_connection_gives_way_to_a_new_one(
     kept.close()
 
 
-def test_connections_are_bounded(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "MOST_CONNECTIONS", 1)
+HEAD = "POST /plugin/echo/poll HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"
+
+
+@pytest.mark.parametrize(
+    "sent", ["", "POST /plu", HEAD, f"{HEAD}{AUTH}\r\n", f"{HEAD}\r\n{{"], ids=repr
+)
+def test_the_oldest_that_is_not_complete_gives_way_to_a_new_one(
+    house: House, monkeypatch: pytest.MonkeyPatch, sent: str
+) -> None:
+    monkeypatch.setattr(house.room(), "most", 2)
     with house.connect() as first, house.connect() as second:
-        first.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
-        with suppress(OSError):
+        first.sendall(sent.encode())
+        second.sendall(f"{HEAD}{AUTH}Expect: 100-continue\r\n\r\n".encode())
+        assert second.recv(100).startswith(b"HTTP/1.1 100 ")
+        assert house.ask("GET", "/jobs").status == 200
+        with suppress(ConnectionResetError):
+            assert b"HTTP/1.1 408 " not in read_all(first)
+        second.sendall(b'{"a": 1} ')
+        assert b"HTTP/1.1 2" in second.recv(65536)
+
+
+def test_who_is_at_work_gives_way_to_nobody(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    with following(house) as follower:
+        monkeypatch.setattr(house.room(), "most", 1)
+        with house.connect() as second, suppress(OSError):
             second.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert read_all(second) == b""
+        monkeypatch.undo()
+        house.ask("POST", "/plugin/echo/poll", "{}")
+        assert follower.next()["event"] == "job.queued"
+
+
+def test_whoever_fills_a_door_shuts_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    webhooks = """\
+webhooks:
+  listen: 127.0.0.1:0
+  endpoints: [{path: /hook/a, plugin: echo, secret: a-secret-of-the-test}]
+"""
+    with opened(CONFIG + webhooks, working=False) as own, ExitStack() as stack:
+        for door in ("api", "webhooks"):
+            monkeypatch.setattr(own.room(door), "most", 3)
+        for _ in range(9):
+            stack.enter_context(own.connect("webhooks")).sendall(b"POST /hook/a HTTP/1.1\r\nHo")
+        kept = stack.enter_context(own.connect())
+        for _ in range(5):
+            assert own.ask("GET", "/healthz").status == 200
+            assert own.ask("GET", "/healthz", door="webhooks").status == 200
+        kept.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert kept.recv(100).startswith(b"HTTP/1.1 200 ")
+
+
+def test_what_is_closed_and_not_read_is_cut_off(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "STALLED_FOR", 0.05)
+    listener = next(door.listener for door in house.server.doors if door.name == "api")
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    with socket.socket() as raw:
+        raw.settimeout(PATIENCE)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        raw.connect(house.address("api"))
+        wanted = "GET /plugin/echo/openapi.json HTTP/1.1\r\nHost: localhost\r\n"
+        raw.sendall(f"{wanted}{AUTH}Connection: close\r\n\r\n".encode())
+        assert raw.recv(1)
+        give_up = time.monotonic() + PATIENCE
+        while len(house.room()):
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+
+
+def test_a_burst_is_kept_for_a_loop_that_is_busy(house: House) -> None:
+    assert house.ask("GET", "/jobs").status == 200
+    busy, free = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        busy.set()
+        free.wait()
+
+    with ExitStack() as stack:
+        stack.callback(free.set)
+        house.server.ask(hold)
+        assert busy.wait(PATIENCE)
+        for _ in range(64):
+            stack.enter_context(house.connect())
+    assert house.ask("GET", "/jobs").status == 200
 
 
 def test_an_address_in_use_is_refused() -> None:

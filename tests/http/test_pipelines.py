@@ -118,6 +118,29 @@ def test_a_dedupe_key_that_no_ledger_takes_starts_nothing(flow: House) -> None:
         assert job["dedupe_key"] == "k\ufffd" * 512
 
 
+def test_a_dedupe_ttl_guards_against_a_first_step_that_waits_or_runs(flow: House) -> None:
+    body = {"dedupe_key": "k", "dedupe_ttl": "1h"}
+    with answering(flow) as client:
+        first = client.post("/pipeline/slowly?async=true", body)
+        again = client.post("/pipeline/slowly?async=true", body)
+        assert (again["deduplicated"], again["job_id"]) == (True, first["job_id"])
+        assert again["status"] == "skipped"
+        assert client.get(f"/job/{first['job_id']}")["dedupe_ttl"] == 3600.0
+        is_up(flow)
+        client.post(f"/job/{first['job_id']}/cancel", {})
+
+
+def test_a_dedupe_ttl_of_a_pipeline_counts_instead_of_the_services(flow: House) -> None:
+    with answering(flow) as client:
+        body = {"payload": {"name": "x"}, "dedupe_key": "k"}
+        started = client.post("/pipeline/chain?async=true", body)
+        assert _until_over(client, started["instance_id"])["status"] == "succeeded"
+        assert client.post("/pipeline/chain?async=true", body)["deduplicated"] is True
+        anyway = client.post("/pipeline/chain?async=true", {**body, "dedupe_ttl": 0})
+        assert anyway["deduplicated"] is False
+        assert refusal(client, "/pipeline/chain", {**body, "dedupe_ttl": -1}) == "usage"
+
+
 def _until_over(client: Client, instance_id: str) -> dict[str, Any]:
     def look() -> dict[str, Any] | None:
         found = client.get(f"/pipeline-instance/{instance_id}", wait=5, seen=1000)

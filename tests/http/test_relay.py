@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from ductile.core.relay import LEVELS_AROUND, Peer, signed_headers
+from ductile.core.bounds import DEEPEST
+from ductile.core.relay import Peer, is_final, signed_headers
 from ductile.errors import LedgerBusy
 from ductile.http.relay import ROUTE
 from ductile.runtime.deliveries import MISMATCHES_A_MINUTE
@@ -165,11 +166,11 @@ def test_a_routed_job_enters_with_the_baggage_too(house: House) -> None:
 def test_a_payload_as_deep_as_it_may_be_goes_through_all_that_is_done_with_it() -> None:
     config = CONFIG.replace("max_body_size: 2KB", "max_body_size: 64KB")
     with doors.opened(config) as house:
-        payload: Any = 1
-        for _ in range(254 - LEVELS_AROUND - 2):
+        payload: Any = {}
+        for _ in range(DEEPEST - 1):
             payload = {"a": payload}
         body = envelope("e-deep", payload=payload)
-        body["baggage"] = {"trace": payload}
+        body["baggage"] = {"trace": payload["a"]}
         answer = send(house, body)
         assert answer.status == 202
 
@@ -302,7 +303,9 @@ def test_another_event_type_is_named_in_the_refusal(house: House) -> None:
 
 
 def test_a_signed_body_that_is_no_envelope_is_a_bad_request(house: House) -> None:
-    assert send(house, b"[1]").status == 400
+    answer = send(house, b"[1]")
+    assert answer.status == 400
+    assert is_final(answer.status, answer.raw)
 
 
 def test_only_post_is_taken(house: House) -> None:

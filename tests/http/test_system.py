@@ -177,8 +177,11 @@ def test_a_refused_reload_answers_with_every_problem(site: Site, served) -> None
     answer = served.post("/system/reload")
     error(answer, 409, "config_invalid")
     problems = answer.json["problems"]
-    assert any("tick_interval" in problem for problem in problems)
-    assert any("log_level" in problem for problem in problems)
+    assert {problem["path"] for problem in problems} == {
+        "service.tick_interval",
+        "service.log_level",
+    }
+    assert all(problem["file"] and problem["line"] and problem["column"] for problem in problems)
     assert served.post("/plugin/echo/poll").status == 202
 
 

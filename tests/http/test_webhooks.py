@@ -12,8 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from ductile.core.bounds import DEEPEST
 from ductile.store import jobs
 from tests.http.doors import CONFIG, ECHO, PATIENCE, Answer, House, opened, read_all
+from tests.runtime.site import until
 
 SECRET = "hook-secret-0123456789"
 HOOKS = f"""\
@@ -35,6 +37,12 @@ PLUGINS = dict.fromkeys(("echo", "other"), ECHO)
 @pytest.fixture(scope="module")
 def house() -> Iterator[House]:
     with opened(CONFIG + HOOKS, plugins=PLUGINS, working=False) as house:
+        yield house
+
+
+@pytest.fixture(scope="module")
+def working() -> Iterator[House]:
+    with opened(CONFIG + HOOKS, plugins=PLUGINS) as house:
         yield house
 
 
@@ -165,6 +173,17 @@ def test_bodies_become_payloads(house: House, body: bytes, kind: str, payload: o
     event = job(house, answer.json["job_id"])["payload"]
     assert isinstance(event, dict)
     assert event["payload"] == payload
+
+
+@pytest.mark.parametrize("levels", [100, 101, 253, 254, 255])
+def test_however_deep_a_body_is_its_job_runs_and_can_be_seen(working: House, levels: int) -> None:
+    body = b"[" * levels + b"]" * levels
+    answer = post(working, "/hook/own", body, X_Own=sign(body))
+    assert answer.status == 202
+    path = f"/job/{answer.json['job_id']}"
+    until(lambda: working.ask("GET", path).json["status"] == "succeeded")
+    shown = working.ask("GET", path).json["payload"]["payload"]
+    assert shown == (json.loads(body) if levels <= DEEPEST else {"body": body.decode()})
 
 
 def test_strangers_get_nothing_else(house: House) -> None:

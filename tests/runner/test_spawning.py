@@ -5,14 +5,17 @@ import os
 import re
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 import ductile
 from ductile.model import Ending, Launch
+from ductile.runner import diagnose
 from ductile.runner.pool import RunnerPool
 
 
@@ -36,6 +39,20 @@ def test_each_run_has_its_own_environment(pool):
     for value in ("a", "b", "a"):
         outcome = pool.slot(0).run(Launch(("/usr/bin/env",), {"V": value}, b"", 10.0))
         assert outcome.stdout == f"V={value}\n".encode()
+
+
+def test_a_plugin_may_hold_as_many_descriptors_as_we_might_before(plugins):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    plugin = plugins.python("import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))")
+    pool = RunnerPool(1)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
+        pool.start()
+        outcome = pool.slot(0).run(plugins.launch(plugin))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        pool.stop()
+    assert outcome.stdout == f"({soft}, {hard})\n".encode()
 
 
 def test_the_descriptors_are_exactly_the_standard_three(plugins, tmp_path):
@@ -135,6 +152,34 @@ def test_crlf_line_ends_behind_env_are_named_as_the_cause(run, plugins):
     outcome = run(plugin)
     assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 127)
     assert "CRLF" in outcome.reason
+
+
+def asks_for(loader):
+    """A program of 64 bits that has nothing but a name of its loader."""
+    name = loader.encode() + b"\0"
+    at = 64 + 56
+    head = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
+    machine = {"x86_64": 62, "aarch64": 183}[os.uname().machine]
+    head += struct.pack("<HHIQQQIHHHHHH", 2, machine, 1, 0, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    return head + struct.pack("<IIQQQQQQ", 3, 4, at, 0, 0, len(name), len(name), 1) + name
+
+
+def test_a_missing_dynamic_loader_is_named(run, tmp_path):
+    program = tmp_path / "program"
+    program.write_bytes(asks_for("/no/such/loader.so"))
+    program.chmod(0o755)
+    words = (str(program), "dynamic loader '/no/such/loader.so' does not exist")
+    not_spawned(run(str(program)), errno.ENOENT, *words)
+
+
+@pytest.mark.parametrize("content", [b"#!/usr/bin/env sh\n", b"no program", b"\x7fELF", None])
+def test_an_entrypoint_that_came_back_was_not_there_when_it_was_started(tmp_path, content):
+    """Whatever it is now says nothing of why it could not be started."""
+    program = tmp_path / "program"
+    program.write_bytes(Path(sys.executable).read_bytes() if content is None else content)
+    program.chmod(0o755)
+    told = diagnose.spawn_failure(str(program), errno.ENOENT)
+    assert told == f"entrypoint {str(program)!r} was not there when it was started"
 
 
 def test_a_missing_shebang_line_is_named(run, plugins):

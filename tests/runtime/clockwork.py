@@ -31,7 +31,6 @@ class Clockwork:
         self.ledger: Any = SqliteLedger(site.state / "state.db")
         self.ledger.start()
         self.unready: dict[str, str] = {}
-        self.killed: list[str] = []
         self.ticks = 0
         self.start()
 
@@ -42,7 +41,6 @@ class Clockwork:
             self.clock,
             self.entropy,
             unready=lambda: self.unready,
-            kill=lambda id: bool(self.killed.append(id)) or True,
         )
         self.reload()
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from ductile.errors import NotFound
-from ductile.runtime import agenda
+from ductile.errors import NotFound, Severity
+from ductile.runtime import agenda, timetable
 from ductile.store import schedules
 from tests.runtime.clockwork import BAD, HOUR, Clockwork
+from tests.runtime.site import OK, Site
 
 Make = Callable[..., Clockwork]
 
@@ -119,3 +120,32 @@ def test_what_is_not_there_is_not_found(make: Make, name: str) -> None:
     work = make({"every": "1h"})
     with pytest.raises(NotFound):
         agenda.find(work.blueprint(), name)
+
+
+class TestAMomentThatIsPast:
+    PAST = "2020-01-01T00:00:00Z"
+
+    def test_its_next_run_is_now(self, make: Make) -> None:
+        work = make({"at": self.PAST})
+        assert listed(work)["next_run"] == "2026-02-08T10:00:00.000000Z"
+
+    def test_its_fire_is_explained_by_when_it_was(self, make: Make) -> None:
+        work = make({"at": self.PAST})
+        work.run(HOUR)
+        [schedule] = work.blueprint().schedules
+        [row] = agenda.explain(schedule, work.ledger, work.clock.now())
+        assert (row["slot"], row["fired"]) == ("2020-01-01T00:00:00.000000Z", True)
+        assert row["decided_at"].startswith("2026-02-08T10:00")
+        later = work.clock.now() + timedelta(days=2)
+        assert agenda.explain(schedule, work.ledger, later) == []
+
+    def test_it_is_warned_of(self, site: Site) -> None:
+        site.plugin(
+            "echo", OK, schedules=[{"at": self.PAST}, {"id": "b", "at": "2030-01-01T00:00:00Z"}]
+        )
+        site.plugin("off", OK, enabled=False, schedules=[{"at": self.PAST}])
+        [warning] = timetable.past(site.load(), datetime(2026, 2, 8, tzinfo=UTC))
+        assert warning.severity is Severity.WARNING
+        assert warning.path == ("plugins", "echo", "schedules", 0, "at")
+        assert warning.line is not None
+        assert "fires at once" in warning.message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -181,6 +181,19 @@ def no_thread(_self: threading.Thread) -> None:
 def test_one_that_starts_in_time_is_not(clock: FakeClock) -> None:
     lane = Queue("a")
     lane.while_claiming = lambda: clock.advance(0.9)
+    courier = carrying(lane, clock)
+    courier.tick(clock.now())
+    assert courier.idle(PATIENCE)
+    assert lane.settled.keys() == {"a"}
+
+
+def test_a_clock_that_was_set_while_claiming_delays_nothing(clock: FakeClock) -> None:
+    lane = Queue("a")
+
+    def set_the_clock() -> None:
+        clock.moment += timedelta(hours=1)
+
+    lane.while_claiming = set_the_clock
     courier = carrying(lane, clock)
     courier.tick(clock.now())
     assert courier.idle(PATIENCE)

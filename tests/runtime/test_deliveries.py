@@ -441,7 +441,7 @@ def test_a_receiver_that_hangs_does_not_hold_up_the_next_cycle(
     for _ in range(2):
         office.courier.tick(clock.now())
         clock.advance(5)
-        until(lambda: len(office.lane._claimed) == 1)
+        until(lambda: len(office.lane._held) == 1)
     assert [office.status(id) for id in others] == ["delivered"] * 8
     assert office.status(hanging) == "pending"
     over.set()
@@ -504,6 +504,22 @@ def test_what_was_claimed_without_our_knowing_is_released(office: Office) -> Non
     office.ledger.write(lambda tx: deliveries.claim(tx, "boot-of-the-test", now))
     office.run(6)
     assert office.status(id) == "delivered"
+
+
+def test_one_whose_end_could_not_be_recorded_is_sent_again(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bug(*_: Any, **__: Any) -> bool:
+        raise ZeroDivisionError
+
+    id = office.put(office.webhook())
+    with monkeypatch.context() as patch:
+        patch.setattr(deliveries, "settle", bug)
+        office.tick()
+    assert office.row(id)["owner"] == "boot-of-the-test"
+    office.run(11)
+    assert office.status(id) == "delivered"
+    assert len(office.sent) == 2
 
 
 def test_what_is_being_sent_is_not_taken_for_that(house: Running, clock: FakeClock) -> None:

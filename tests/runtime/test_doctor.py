@@ -251,6 +251,33 @@ def test_a_plugin_whose_init_fails_and_the_jobs_that_wait_for_it(place: Site) ->
     assert "its init failed" in waiting.why
 
 
+def test_a_refusal_that_only_the_running_gateway_has_is_over_after_a_reload(place: Site) -> None:
+    entrypoint = place.plugin("late", OK) / "run"
+    entrypoint.chmod(0o600)
+    with attended(place) as (house, asking):
+        house.put("late")
+        entrypoint.chmod(0o700)
+        found = examined(place, **asking)
+        finding = one(found, "the running gateway refuses plugin late")
+        assert finding.severity is ERROR
+        assert "is not executable" in finding.why
+        assert finding.run == f"ductile system reload --config {place.folder}/config.yaml"
+        waiting = one(found, "jobs of late that wait: 1")
+        assert waiting.why.startswith("the running gateway refuses the plugin: ")
+        assert waiting.run == finding.run
+        house.gateway.reload()
+        assert examined(place, **asking) == []
+
+
+def test_a_refusal_that_both_have_takes_a_reload_as_well(place: Site) -> None:
+    entrypoint = place.plugin("late", OK) / "run"
+    entrypoint.chmod(0o600)
+    with attended(place) as (_, asking):
+        finding = one(examined(place, **asking), "plugin late is refused")
+    reload = f"ductile system reload --config {place.folder}/config.yaml"
+    assert finding.run == f"chmod +x {entrypoint} && {reload}"
+
+
 # The gateway
 
 

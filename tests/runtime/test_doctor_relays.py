@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ductile.core.delivery import refused
 from ductile.core.intent import SendRelay
 from ductile.runtime.doctor import Finding, Patient
 from ductile.runtime.doctor.relays import LONG, waiting
@@ -29,8 +30,7 @@ def found(site: Site, *instances: dict[str, Any], age: timedelta) -> list[Findin
         for id in ("r-1", "dead"):
             work = lambda tx, id=id: relays.enqueue(tx, given, id=id, now=now - age)  # noqa: E731
             house.gateway.ledger.write(work)
-        for _ in range(len(relays.RETRY_SECONDS) + 1):
-            house.gateway.ledger.write(_fail)
+        house.gateway.ledger.write(_fail)
     site.settings["instances"] = list(instances)
     patient = Patient(site.write(), site.environ, now)
     try:
@@ -43,7 +43,7 @@ def _fail(tx: Any) -> None:
     later = datetime.now(UTC) + timedelta(days=30)
     for claimed in relays.claim(tx, ["lab"], "boot", later):
         if claimed.id == "dead":
-            relays.settle(tx, claimed, "boot", "no luck", datetime.now(UTC))
+            relays.settle(tx, claimed, "boot", refused(0), "no luck", later)
         else:
             relays.give_back(tx, claimed, "boot")
 

@@ -53,6 +53,13 @@ def test_a_plugin_inherits_what_is_allowed_and_our_own_marks_only(site: Site) ->
     }
 
 
+def test_what_may_be_inherited_is_this_and_no_more() -> None:
+    """SPEC §3."""
+    allowed = ("PATH", "HOME", "LANG", "LC_TIME", "TZ", "TMPDIR", "USER", "SHELL")
+    kept = plugin_environment(dict.fromkeys((*allowed, "LOGNAME", "TEMP"), "x"), (), "m:b")
+    assert kept == {**dict.fromkeys(allowed, "x"), "DUCTILE_BOOT": "m:b"}
+
+
 def test_a_plugin_has_the_standard_three_descriptors_and_no_other(site: Site) -> None:
     """Whatever the gateway has open: ledger, lock, sockets."""
     site.plugin("look", LOOK)

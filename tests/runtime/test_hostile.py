@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -126,6 +127,17 @@ def test_megabytes_on_both_streams_are_consumed_and_capped(site: Site) -> None:
     assert len(attempt["stderr"]) == 64 * 1024
     assert len(attempt["stdout"]) <= 64 * 1024
     assert "10 MiB" in job["last_error"]
+
+
+@pytest.mark.parametrize(("written", "warned"), [(64 * 1024, 0), (64 * 1024 + 1, 1)])
+def test_a_stderr_that_was_cut_is_warned_about(
+    site: Site, capsysbinary: pytest.CaptureFixture[bytes], written: int, warned: int
+) -> None:
+    site.settings["service"]["log_level"] = "warn"
+    outcome(site, f"head -c {written} /dev/zero >&2\n{OK}")
+    lines = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    cut = [line for line in lines if line["message"] == "stderr was truncated"]
+    assert [(line["level"], line["plugin"]) for line in cut] == [("warn", "hostile")] * warned
 
 
 def test_a_plugin_that_never_reads_a_megabyte_of_stdin_is_not_waited_for(site: Site) -> None:

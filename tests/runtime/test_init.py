@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ductile.model import SubmittedBy
 from ductile.runtime import report
+from ductile.runtime.operate import Replaying, Retrying
 from tests.runtime.site import OK, PYTHON, Running, Site, until
 
 COMMANDS = ("init", "poll")
@@ -80,6 +82,23 @@ def test_a_failed_init_is_not_retried_and_the_plugins_jobs_wait_saying_why(site:
         init = house.job(str(ended.job_id))
         assert (init["command"], init["attempt"], init["status"]) == ("init", 1, "dead")
     assert ran(site) == ["init"]
+
+
+def test_an_init_by_hand_has_one_attempt_however_it_comes_to_run(site: Site) -> None:
+    """Asked for, retried by an operator, replayed."""
+    site.plugin("echo", counting(site, FAILING + OK), commands=COMMANDS)
+    with site.running() as house:
+        gateway, by = house.gateway, SubmittedBy.API
+        house.notice("job.dead")
+        job = house.run("echo", "init")
+        assert (job["status"], job["max_attempts"]) == ("dead", 1)
+        again = gateway.ledger.write(Retrying(gateway, job["id"]))
+        assert (again.attempt, again.max_attempts) == (2, 2)
+        job = house.ended(job["id"])
+        assert (job["status"], job["attempt"]) == ("dead", 2)
+        replayed = gateway.ledger.write(Replaying(gateway, job["id"], by)).job_id
+        assert house.ended(str(replayed))["status"] == "dead"
+    assert ran(site) == ["init"] * 4
 
 
 def test_a_failed_init_is_run_again_at_the_next_start(site: Site) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ductile.errors import Locked
+from ductile.errors import Locked, Refused
 from ductile.runtime.lock import InstanceLock, holder, running_pid, state_dir_id
 from tests.runtime.site import OK, Site, until
 
@@ -59,6 +59,13 @@ def test_the_lock_names_its_holder_and_is_its_owners_alone(tmp_path: Path) -> No
     assert stat.S_IMODE(lock.path.stat().st_mode) == 0o600
     assert stat.S_IMODE(lock.path.parent.stat().st_mode) == 0o700
     lock.release()
+
+
+def test_all_that_is_made_above_the_lock_is_its_owners_alone(tmp_path: Path) -> None:
+    lock = InstanceLock(tmp_path / "a" / "b")
+    lock.acquire()
+    lock.release()
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o700
 
 
 def test_a_second_gateway_is_refused_naming_the_first(site: Site) -> None:
@@ -122,7 +129,7 @@ def test_a_symlink_for_a_lock_is_not_followed(tmp_path: Path) -> None:
     target = tmp_path / "precious"
     target.write_text("keep me")
     (tmp_path / "ductile.lock").symlink_to(target)
-    with pytest.raises(OSError):
+    with pytest.raises(Refused):
         InstanceLock(tmp_path).acquire()
     assert target.read_text() == "keep me"
 

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -206,6 +207,73 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
     reader.close()
 
 
+def said(out: Written, message: str) -> list[dict[str, Any]]:
+    """The lines with this message."""
+    lines = (json.loads(line) for line in out.lines())
+    return [line for line in lines if line["message"] == message]
+
+
+def test_a_plugins_stderr_is_logged_as_a_warning(site: Site, out: Written) -> None:
+    site.settings["service"]["log_level"] = "warn"
+    site.plugin("echo", "echo careful >&2\n" + OK)
+    with site.running() as house:
+        id = house.run("echo")["id"]
+    [line] = said(out, "stderr")
+    assert (line["level"], line["plugin"], line["job_id"]) == ("warn", "echo", id)
+    assert line["stderr"] == "careful\n"
+
+
+def emitting(*events: dict[str, Any]) -> str:
+    return f"echo '{json.dumps({'status': 'ok', 'result': 'done', 'events': events})}'\n"
+
+
+def test_an_event_that_nothing_takes_is_logged_at_debug(site: Site, out: Written) -> None:
+    """002 §7.2. What a pipeline's last step passes on is no such event."""
+    site.settings["service"]["log_level"] = "debug"
+    site.settings["routes"] = [{"from": "source", "event_type": "taken", "to": "sink"}]
+    never = {"path": "payload.never", "op": "exists"}
+    site.settings["pipelines"] = [
+        {"name": "picky", "on": "refused", "if": never, "steps": [{"uses": "sink"}]}
+    ]
+    site.plugin("source", emitting({"type": "taken"}, {"type": "lost"}, {"type": "refused"}))
+    site.plugin("sink", OK)
+    with site.running() as house:
+        id = house.run("source")["id"]
+    lines = said(out, "nothing takes this event")
+    assert [line["event_type"] for line in lines] == ["lost", "refused"]
+    assert {(line["level"], line["plugin"], line["job_id"]) for line in lines} == {
+        ("debug", "source", id)
+    }
+
+
+JOBS_OF_SINK = {
+    **dict.fromkeys(("status", "command", "submitted_by", "before")),
+    "plugin": "sink",
+    "limit": 10,
+}
+
+
+@pytest.mark.parametrize("to", ["route", "pipeline"])
+def test_an_event_whose_job_is_needless_is_logged_at_info(
+    site: Site, out: Written, to: str
+) -> None:
+    site.settings["service"]["log_level"] = "info"
+    if to == "route":
+        site.settings["routes"] = [{"from": "source", "event_type": "e", "to": "sink"}]
+    else:
+        site.settings["pipelines"] = [{"name": "p", "on": "e", "steps": [{"uses": "sink"}]}]
+    site.plugin("source", emitting({"type": "e", "dedupe_key": "k"}))
+    site.plugin("sink", OK)
+    with site.running() as house:
+        house.run("source")
+        [sink] = house.gateway.ledger.read(lambda tx: tx.dicts("jobs", **JOBS_OF_SINK))
+        house.ended(sink["id"])
+        house.run("source")
+    [line] = said(out, "deduplicated")
+    assert (line["level"], line["plugin"], line["job_id"]) == ("info", "sink", sink["id"])
+    assert (line["dedupe_key"], line["submitted_by"]) == ("k", "route")
+
+
 def test_a_reader_that_is_stuck_loses_lines_and_is_told_how_many(reader: Reader) -> None:
     with reader:
         for number in range(2000):
@@ -255,3 +323,18 @@ def test_a_log_that_nobody_reads_stops_neither_the_work_nor_the_stop(
         with site.running() as house:
             for id in [house.put("echo") for _ in range(5)]:
                 until(lambda id=id: house.job(id)["status"] == "succeeded", 8)
+
+
+def test_a_success_without_the_result_that_protocol_2_wants_is_logged(
+    site: Site, out: Written
+) -> None:
+    site.settings["service"]["log_level"] = "warn"
+    site.plugin("silent", """echo '{"status": "ok"}'\n""")
+    site.plugin("echo", OK)
+    with site.running() as house:
+        assert house.run("echo")["status"] == "succeeded"
+        job = house.run("silent")
+    assert job["status"] == "succeeded"
+    [line] = [json.loads(line) for line in out.lines()]
+    assert (line["level"], line["plugin"], line["job_id"]) == ("warn", "silent", job["id"])
+    assert "result" in line["message"]

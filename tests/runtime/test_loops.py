@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -12,6 +13,7 @@ import pytest
 
 from ductile.clock import SystemClock, to_text
 from ductile.errors import LedgerBroken, LedgerBusy
+from ductile.log import configure
 from ductile.model import NewJob, SubmittedBy
 from ductile.runtime.bell import Bell
 from ductile.runtime.blueprint import Blueprint, build
@@ -222,6 +224,61 @@ def test_a_retry_that_is_due_soon_is_waited_for_exactly(
 ) -> None:
     queued(ledger, clock, "a", due=0.25)
     assert Retries(ledger, Bell(1)).tick(clock.now()) == pytest.approx(0.25)
+
+
+def script_waits(ledger: SqliteLedger, id: str, until: str) -> None:
+    ledger.write(
+        lambda tx: tx._connection.execute(
+            "INSERT INTO job_queue (id, plugin, command, status, submitted_by, created_at,"
+            " next_retry_at) VALUES (?, 'echo', 'poll', 'queued', 'cli', '2026-02-08', ?)",
+            (id, until),
+        ).fetchall()
+    )
+
+
+def waiting(ledger: SqliteLedger) -> set[str]:
+    rows = ledger.read(lambda tx: tx.dicts("pending_jobs", limit=100))
+    return {row["id"] for row in rows if row["next_retry_at"] is not None}
+
+
+def test_a_row_in_another_form_of_time_holds_up_no_other(
+    ledger: SqliteLedger, clock: FakeClock
+) -> None:
+    """As text it comes first; as time it is hours away."""
+    script_waits(ledger, "later", "2026-02-08T03:00:00-08:00")
+    script_waits(ledger, "due", "2026-02-08T18:00:00+08:00")
+    queued(ledger, clock, "ours", due=0)
+    assert Retries(ledger, Bell(4)).tick(clock.now()) == POLL_SECONDS
+    assert waiting(ledger) == {"later"}
+    clock.advance(3600)
+    Retries(ledger, Bell(4)).tick(clock.now())
+    assert waiting(ledger) == set()
+
+
+def test_a_row_that_a_script_writes_between_two_looks_is_not_run_before_its_time(
+    ledger: SqliteLedger, clock: FakeClock
+) -> None:
+    retries = Retries(ledger, Bell(4))
+    retries.tick(clock.now())
+    script_waits(ledger, "later", "2026-02-08T03:00:00-08:00")
+    waits = [retries.tick(clock.now()) for _ in range(2)]
+    assert waits == [0.0, POLL_SECONDS]
+    assert waiting(ledger) == {"later"}
+
+
+def test_a_time_that_cannot_be_read_is_warned_about_once_and_holds_up_nothing(
+    ledger: SqliteLedger, clock: FakeClock, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    configure("warn", "json")
+    script_waits(ledger, "odd", "0garbage")
+    queued(ledger, clock, "ours", due=0)
+    retries = Retries(ledger, Bell(4))
+    for _ in range(2):
+        retries.tick(clock.now())
+    assert waiting(ledger) == set()
+    [line] = capsysbinary.readouterr().out.splitlines()
+    told = json.loads(line)
+    assert (told["level"], told["job_id"]) == ("warn", "odd")
 
 
 def test_without_anything_due_it_looks_once_a_second(

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from ductile.errors import LedgerBusy
-from ductile.runtime import abandoned, nodes, recovery
+from ductile.runtime import abandoned, adoption, nodes, recovery
 from ductile.runtime.abandoned import LOST_AFTER
 from ductile.runtime.gateway import LETTING_GO_GRACE
 from ductile.runtime.nodes import LET_GO_AFTER, LOOK, Nodes
@@ -579,3 +579,82 @@ def test_a_spoiled_memory_of_the_last_boot_keeps_no_gateway_from_starting(
     with site.running() as house:
         assert house.run("work")["status"] == "succeeded"
     assert (site.state / "last.boot").stat().st_mode & 0o777 == 0o600
+
+
+# One configuration here, another there
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adoption, "SOON", 0.05)
+    monkeypatch.setattr(adoption, "LOOK", 0.1)
+
+
+def test_an_init_that_one_node_has_run_counts_for_the_others(node: Make, often: None) -> None:
+    first, second = node(""), node(OK)
+    gate = first.gate()
+    first.plugin("work", gate.script() + OK, commands=("poll", "init"))
+    second.plugin("work", OK, commands=("poll", "init"))
+    with first.running():
+        gate.arrived()
+        with second.running() as house:
+            assert house.gateway.unready
+            gate.open()
+            until(lambda: not house.gateway.unready)
+            assert house.run("work")["status"] == "succeeded"
+
+
+def test_an_init_that_died_with_its_node_is_run_by_another(
+    node: Make, url: str, soon: None, often: None
+) -> None:
+    dying, other = node(""), node(OK)
+    gate = dying.gate()
+    dying.plugin("work", gate.script() + OK, commands=("poll", "init"))
+    other.plugin("work", OK, commands=("poll", "init"))
+    life = Life(dying)
+    try:
+        life.ready()
+        gate.arrived()
+        with other.running() as house:
+            life.kill()
+            until(lambda: not house.gateway.unready)
+            assert house.run("work")["status"] == "succeeded"
+    finally:
+        life.end()
+
+
+def test_an_init_that_fails_is_tried_once_by_each_node(node: Make, often: None) -> None:
+    bad = 'echo \'{"status": "error", "error": "no"}\'\nexit 1\n'
+    sites = [node(""), node("")]
+    for site in sites:
+        site.plugin("work", bad, commands=("poll", "init"))
+    with sites[0].running() as one, sites[1].running() as two:
+        for house in (one, two):
+            until(lambda house=house: "failed" in house.gateway.unready.get("work", ""))  # type: ignore[misc]
+        ended = [kind for kind, _ in one.told() if kind in ("job.dead", "job.failed")]
+    assert 1 <= len(ended) <= 2
+
+
+def test_jobs_of_a_plugin_that_only_another_node_knows_are_left_to_it(
+    node: Make, often: None
+) -> None:
+    """A reload goes from node to node."""
+    knowing, behind = node(OK), node(OK)
+    knowing.plugin("fresh", OK)
+    knowing.settings["service"]["max_workers"] = 1
+    with behind.running() as house, knowing.running() as other:
+        ids = [other.put("fresh") for _ in range(10)]
+        house.gateway.reload()
+        ids += [other.put("fresh") for _ in range(10)]
+        assert {other.ended(id)["status"] for id in ids} == {"succeeded"}
+
+
+def test_what_no_node_knows_ends_when_it_has_waited_for_long(
+    node: Make, often: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "LEFT_TO_OTHERS", timedelta(0))
+    knowing, behind = node(OK), node(OK)
+    knowing.plugin("fresh", OK)
+    with behind.running() as house, knowing.opened() as other:
+        id = other.put("fresh")
+        assert house.ended(id)["last_error"] == "plugin removed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import socket
 import ssl
 import threading
@@ -16,6 +17,7 @@ from ductile.clock import SystemClock
 from ductile.runtime import outbound
 from ductile.runtime.lane import Answer, Parcel
 from ductile.runtime.outbound import LARGEST_ANSWER, Sender
+from tests.conftest import FakeClock
 from tests.runtime.receiver import Authority, gone, heard, receiving, speaking
 from tests.runtime.spellings import SPELLINGS
 
@@ -487,7 +489,54 @@ def test_resolvers_that_hang_are_bounded_in_number(
     assert len(asked) == 2
 
 
+def test_a_look_up_for_which_no_thread_can_be_started_loses_no_place(
+    resolver: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    resolver(lambda *_, **__: [LOCAL])
+    monkeypatch.setattr(outbound, "_look_ups", threading.BoundedSemaphore(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        for _ in range(2):
+            answer = send("https://a.example/", timeout=SHORT)
+            assert answer == Answer(None, "no answer within 0.4 s")
+    assert outbound.look_up("a.example", 1, lambda: SHORT) == ["127.0.0.1"]
+
+
+def test_the_wait_for_a_place_is_part_of_the_time_for_a_look_up(
+    resolver: Callable[[Any], None], clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A place is had after 4 of the 5 seconds; the resolver gets what is left of them."""
+    over, asked = threading.Event(), []
+
+    class Slow(threading.BoundedSemaphore):
+        def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+            clock.advance(4)
+            return super().acquire(blocking, timeout)
+
+    class Patience(queue.SimpleQueue[Any]):
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:
+            asked.append(timeout)
+            raise queue.Empty
+
+    def hangs(*_: object, **__: object) -> object:
+        over.wait(AMPLE)
+        raise socket.gaierror
+
+    resolver(hangs)
+    monkeypatch.setattr(outbound, "_look_ups", Slow(1))
+    monkeypatch.setattr(outbound.queue, "SimpleQueue", Patience)
+    answer = Sender(clock)(parcel("https://slow.example/", timeout=5.0))
+    over.set()
+    assert answer == Answer(None, "no answer within 5 s")
+    assert asked == [1.0]
+
+
+LOCAL = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 1))
+
+
 def test_an_address_that_comes_twice_is_one(resolver: Callable[[Any], None]) -> None:
-    row = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 1))
-    resolver(lambda *_, **__: [row, row])
-    assert outbound.look_up("a.example", 1, PATIENT) == ["127.0.0.1"]
+    resolver(lambda *_, **__: [LOCAL, LOCAL])
+    assert outbound.look_up("a.example", 1, lambda: PATIENT) == ["127.0.0.1"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -9,6 +10,7 @@ import apsw
 import pytest
 
 from ductile.clock import from_text
+from tests.conftest import CountingEntropy
 from tests.runtime.site import OK, Site
 
 ROW = (
@@ -76,11 +78,32 @@ def test_an_orphans_lost_attempt_counts_and_it_waits_its_backoff(
     [job] = recovered(site, "a")
     assert (job["status"], job["attempt"], job["max_attempts"]) == ("queued", 2, 4)
     assert (job["owner"], job["started_at"]) == (None, None)
-    wait = from_text(job["next_retry_at"]) - from_text(job["attempts"][0]["completed_at"])
-    assert 30 <= wait.total_seconds() <= 60
     assert "died" in job["last_error"]
     edges = [(t["from_status"], t["to_status"]) for t in job["transitions"]]
     assert edges == [("running", "failed"), ("failed", "queued")]
+
+
+@pytest.mark.parametrize(("chance", "seconds"), [(0.0, 30.0), (0.5, 45.0), (0.9, 57.0)])
+def test_an_orphans_backoff_has_its_random_part(
+    site: Site, ledger: Ledger, chance: float, seconds: float
+) -> None:
+    ledger.insert("a")
+    with site.opened(entropy=CountingEntropy(chance)) as house:
+        job = house.job("a")
+    wait = from_text(job["next_retry_at"]) - from_text(job["attempts"][0]["completed_at"])
+    assert wait.total_seconds() == seconds
+
+
+def test_a_recovered_job_is_logged_as_a_warning(
+    site: Site, ledger: Ledger, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    site.settings["service"]["log_level"] = "warn"
+    ledger.insert("a", attempt=2)
+    recovered(site, "a")
+    [line] = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    assert line["message"] == "recovered a job that ran when the gateway died"
+    assert (line["level"], line["plugin"], line["job_id"]) == ("warn", "echo", "a")
+    assert (line["attempt"], line["boot"]) == (2, "dead-boot")
 
 
 def test_an_orphan_whose_attempts_are_used_up_is_dead(site: Site, ledger: Ledger) -> None:

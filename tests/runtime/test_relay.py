@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from ductile.core import relay as core
+from ductile.core.bounds import LONGEST_DEDUPE_KEY
 from ductile.runtime import relay
 from ductile.store import relays
 from tests.http import doors
@@ -139,17 +141,26 @@ def test_a_template_that_fails_fails_the_relays_own_job(stack: ExitStack, lab: H
 def test_an_event_that_no_receiver_would_take_fails_the_relays_own_job(
     stack: ExitStack, lab: House
 ) -> None:
-    house = open_home(stack, home(lab.address("api")[1], step=f"dedupe_key: {'k' * 256}"))
+    house = open_home(stack, home(lab.address("api")[1], step=f"dedupe_key: {'k' * 1025}"))
     root = emit(house)
     until(lambda: [j["status"] for j in tree(house, root)] == ["succeeded", "failed"])
-    assert "relay.dedupe_key: at most 255" in tree(house, root)[1]["last_error"]
+    reason = "relay.dedupe_key must be a text of at most 1024 bytes"
+    assert reason in tree(house, root)[1]["last_error"]
     assert deliveries(house) == []
+
+
+def test_the_longest_dedupe_key_travels(stack: ExitStack, lab: House) -> None:
+    key = "k" * LONGEST_DEDUPE_KEY
+    house = open_home(stack, home(lab.address("api")[1], step=f"dedupe_key: {key}"))
+    emit(house)
+    until(lambda: [row["status"] for row in deliveries(house)] == ["delivered"])
+    assert [row["dedupe_key"] for row in relayed(lab)] == [key]
 
 
 def test_a_gateway_that_is_away_gets_it_when_it_is_back(
     stack: ExitStack, lab: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relays, "RETRY_SECONDS", (0.01,) * 1000)
+    monkeypatch.setattr(core, "RETRY_SECONDS", (0.01,) * 1000)
     port = lab.address("api")[1]
     lab.server.stop()
     house = open_home(stack, home(port))
@@ -164,7 +175,7 @@ def test_a_gateway_that_is_away_gets_it_when_it_is_back(
 def test_a_peer_that_refuses_for_good_makes_it_dead(
     stack: ExitStack, lab: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relays, "RETRY_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(core, "RETRY_SECONDS", (0.0, 0.0))
     house = open_home(stack, home(lab.address("api")[1], path="/ingest/peer/stranger"))
     emit(house)
     until(lambda: [row["status"] for row in deliveries(house)] == ["dead"])
@@ -176,7 +187,7 @@ def test_a_peer_that_refuses_for_good_makes_it_dead(
 def test_what_was_dead_is_sent_again_at_once(
     stack: ExitStack, lab: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relays, "RETRY_SECONDS", ())
+    monkeypatch.setattr(core, "RETRY_SECONDS", ())
     port = lab.address("api")[1]
     config = home(port, path="/ingest/peer/stranger")
     house = open_home(stack, config)

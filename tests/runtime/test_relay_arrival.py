@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from ductile.clock import to_text
+from ductile.core.bounds import LONGEST_DEDUPE_KEY, LONGEST_NAME
 from ductile.core.relay import Peer, Relayed, Request, signed_headers
 from ductile.runtime.janitor import Janitor
 from ductile.runtime.relay import Ingress, ReplayedRelay
@@ -90,8 +91,8 @@ def test_u0000_is_stored_as_ufffd(house: Running) -> None:
 
 
 def test_names_as_long_as_they_may_be_are_stored(house: Running) -> None:
-    long = "\U0001f980" * 255
-    body = event(long, dedupe_key=long)
+    sign = "\U0001f980"
+    body = event(sign * (LONGEST_NAME // 4), dedupe_key=sign * (LONGEST_DEDUPE_KEY // 4))
     first, again = verified(house, body), verified(house, body, late=1)
     receipt = arrive(house, first)
     assert receipt.job_id is not None

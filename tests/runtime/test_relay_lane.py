@@ -47,11 +47,13 @@ class Unsure:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self.failures: list[tuple[bool, Exception]] = []
+        self.before_writing: Callable[[], None] = lambda: None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ledger, name)
 
     def write(self, work: Work[T]) -> T:
+        self.before_writing()
         if not self.failures:
             return self._ledger.write(work)
         committed, error = self.failures.pop(0)
@@ -271,6 +273,26 @@ class TestWhatCounts:
         assert len(told) == 2
         assert SECRET not in "".join(told)
 
+    def test_what_a_gateway_says_it_cannot_take_is_dead_at_once(
+        self, house: Running, clock: FakeClock
+    ) -> None:
+        """One of an older version takes shorter names; the same bytes get the same answer."""
+        told = b'{"error": "event.dedupe_key must be shorter", "code": "bad_request"}'
+        office = Office(house, clock, lambda _: Answer(400, "HTTP 400 Bad Request", told))
+        office.put()
+        office.run(60)
+        row = office.row()
+        assert (row["status"], row["attempt_count"], len(office.sent)) == ("dead", 1, 1)
+        assert row["error_detail"] == "HTTP 400 Bad Request: the gateway cannot take this event"
+
+    def test_what_somebody_on_the_way_does_not_take_is_tried_again(
+        self, house: Running, clock: FakeClock
+    ) -> None:
+        office = Office(house, clock, lambda _: Answer(400, "HTTP 400 Bad Request", b"<html>"))
+        office.put()
+        office.run(2)
+        assert (office.status(), len(office.sent)) == ("failed", 2)
+
 
 class TestWhatTheLedgerRefuses:
     def test_a_claim_of_which_we_were_not_told_is_released(self, office: Office) -> None:
@@ -315,7 +337,7 @@ class TestWhatTheLedgerRefuses:
         office.lane.settle(parcel, Answer(500, "HTTP 500"), clock.now())
         assert (office.status(), office.row()["attempt_count"]) == ("failed", 1)
         assert office.under_way() == {}
-        assert office.lane._held == {}
+        assert len(office.lane._held) == 0
 
     def test_one_that_cannot_be_settled_is_sent_again_and_no_place_is_lost(
         self, office: Office
@@ -333,13 +355,11 @@ class TestWhatTheLedgerRefuses:
     ) -> None:
         office.put()
         before = office.row()
-        claimed_at = office.clock.now()
-        office.clock.advance(START_WITHIN.total_seconds() + 1)
-        office.courier.tick(claimed_at)
-        assert office.courier.idle(PATIENCE)
+        office.ledger.before_writing = lambda: office.clock.advance(START_WITHIN + 1)
+        office.tick()
         assert office.sent == []
         assert office.row() == before
-        assert (office.under_way(), office.lane._held) == ({}, {})
+        assert (office.under_way(), len(office.lane._held)) == ({}, 0)
 
 
 class TestOtherNodes:

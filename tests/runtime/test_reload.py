@@ -173,6 +173,33 @@ def test_what_takes_a_restart_is_refused_in_clear_words(
         assert house.run("echo")["status"] == "succeeded"
 
 
+def test_what_takes_a_restart_is_told_with_its_place(site: Site) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        site.settings["service"]["max_workers"] = 7
+        path = site.write()
+        with pytest.raises(ConfigError) as caught:
+            house.gateway.reload()
+        (problem,) = caught.value.problems
+        lines = path.read_text().splitlines()
+        assert problem.line is not None
+        assert "max_workers" in lines[problem.line - 1]
+        assert (problem.file, problem.path) == (str(path), ("service", "max_workers"))
+        assert (problem.found, problem.allowed) == ("7", "2")
+
+
+def test_another_database_takes_a_restart_and_is_not_quoted(site: Site) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        site.settings["state"] = {"url": "postgresql://me:pw@db/x", "dir": str(site.state)}
+        site.write()
+        with pytest.raises(ConfigError) as caught:
+            house.gateway.reload()
+        told = next(p for p in caught.value.problems if p.path == ("state", "url"))
+        assert (told.found, told.line is not None) == ("another database", True)
+        assert not any("pw" in str(problem) for problem in caught.value.problems)
+
+
 @pytest.mark.parametrize("damage", ["missing", "directory", "binary", "empty-map", "unterminated"])
 def test_a_config_file_that_cannot_be_read_is_refused(site: Site, damage: str) -> None:
     site.plugin("echo", OK)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +255,17 @@ def test_a_ledger_that_is_beyond_reading_is_kept_with_its_wal(site: Site, copy: 
     assert Path(done.kept).read_bytes() == b"broken" * 5000
     assert Path(done.kept + "-wal").read_bytes() == b"frames"
     assert len(jobs_of(site)) == 50
+
+
+def test_nothing_is_restored_under_whoever_has_the_ledger_open(site: Site, copy: Path) -> None:
+    """Who would go on with the file that was there."""
+    with closing(apsw.Connection(str(site.state / "state.db"))) as reader:
+        reader.execute("SELECT count(*) FROM job_queue").fetchall()
+        before = sorted(os.listdir(site.state))
+        with pytest.raises(Refused, match=r"another process has the ledger .*/state\.db open"):
+            put_back(site, copy)
+        assert sorted(os.listdir(site.state)) == before
+    assert put_back(site, copy).kept is not None
 
 
 LATE = (

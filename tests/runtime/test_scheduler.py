@@ -10,8 +10,9 @@ import pytest
 from ductile.errors import LedgerBusy
 from ductile.runtime.blueprint import INIT_PENDING
 from ductile.store import claim as claims
-from ductile.store import schedules
-from ductile.store.ledger import Ledger
+from ductile.store import notices, schedules
+from ductile.store.cancels import REQUESTED
+from ductile.store.ledger import BEGINNING, Ledger
 from tests.runtime.clockwork import BAD, DAY, HOUR, YEAR, Clockwork
 from tests.runtime.site import OK, Site
 
@@ -131,12 +132,14 @@ def test_a_refused_plugin_is_not_scheduled(make, site: Site) -> None:
     assert set(work.reasons()) == {"unhealthy"}
 
 
-def test_with_cancel_what_runs_is_killed(make) -> None:
+def test_with_cancel_what_runs_is_asked_to_end(make) -> None:
     work = make({"every": "5m", "if_running": "cancel"})
     work.run(0, outcome=None)
     old = work.claim()
     work.run(300, outcome=None)
-    assert work.killed == [old]
+    told = work.ledger.read(lambda tx: notices.after(tx, BEGINNING))
+    asked = [notice for notice in told if notice.type == REQUESTED]
+    assert [notice.job_id for notice in asked] == [old]
     assert len(work.fires()) == 2
 
 

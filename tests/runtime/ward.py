@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ductile.http.app import local_app
+from ductile.http.room import Room
 from ductile.http.server import Door, HttpServer, bind_local
 from ductile.runtime import doctor
 from ductile.runtime.doctor import Finding, Patient, Severity
@@ -44,7 +45,7 @@ def attended(site: Site) -> Iterator[tuple[Running, dict[str, Any]]]:
     """A gateway at work with its socket, and how a doctor asks it."""
     with site.running() as house:
         path = house.gateway.socket_path
-        server = HttpServer([Door("local", local_app(house.gateway), bind_local(path))])
+        server = HttpServer([Door("local", local_app(house.gateway), bind_local(path), Room())])
         server.start()
         client = Client(path)
         try:

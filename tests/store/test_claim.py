@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -76,6 +76,92 @@ def test_a_retry_does_not_wait_for_a_clock_that_was_set_back_ten_years(q: Queue)
     q.clock.advance(31 * 86_400)
     q.ledger.write(lambda tx: claims.promote_due(tx, q.clock.now()))
     assert q.take() is not None
+
+
+def waits(q: Queue, id: str, until: str) -> str:
+    """A row as a script writes it, which waits until then."""
+    execute(
+        q.ledger,
+        "INSERT INTO job_queue (id, plugin, command, status, submitted_by, created_at,"
+        f" next_retry_at) VALUES ('{id}', 'echo', 'poll', 'queued', 'cli', '2026-02-08 10:00:00',"
+        f" '{until}')",
+    )
+    return id
+
+
+def mended(q: Queue) -> dict[str, str | None]:
+    return q.ledger.write(claims.mend_retries)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "2026-02-08 10:00:30",
+        "2026-02-08T10:00:30Z",
+        "2026-02-08T10:00:30.000Z",
+        "2026-02-08T02:00:30-08:00",
+        "2026-02-08T18:00:30.000000+08:00",
+        "20260208T100030Z",
+        " 2026-02-08T10:00:30.000000Z",
+    ],
+)
+def test_a_time_in_another_form_is_waited_for_as_in_ours(q: Queue, written: str) -> None:
+    waits(q, "script", written)
+    assert q.ledger.read(claims.has_foreign_retry)
+    assert mended(q) == {"script": "2026-02-08T10:00:30.000000Z"}
+    assert not q.ledger.read(claims.has_foreign_retry)
+    due = q.ledger.read(lambda tx: claims.next_retry(tx, q.clock.now()))
+    assert due == q.clock.now() + timedelta(seconds=30)
+    assert q.take() is None
+    q.clock.advance(30)
+    assert q.ledger.write(lambda tx: claims.promote_due(tx, q.clock.now())) == 1
+    assert q.must_take().job.id == "script"
+
+
+@pytest.mark.parametrize("written", ["0garbage", "", "soon", "0001-01-01T00:00:00+08:00"])
+def test_a_time_that_cannot_be_read_keeps_its_job_waiting_no_longer(q: Queue, written: str) -> None:
+    heard: list[int] = []
+    q.ledger.listen(lambda effects: heard.append(effects.ready))
+    waits(q, "script", written)
+    assert mended(q) == {"script": None}
+    assert heard == [1]
+    assert q.must_take().job.id == "script"
+
+
+def test_a_time_in_another_form_is_not_due_by_its_text(q: Queue) -> None:
+    waits(q, "script", "2026-02-08T03:00:00-08:00")
+    assert q.ledger.write(lambda tx: claims.promote_due(tx, q.clock.now())) == 0
+
+
+def test_a_time_in_our_form_stays_as_it_is(q: Queue) -> None:
+    q.put()
+    q.end(q.must_take(), BAD)
+    assert not q.ledger.read(claims.has_foreign_retry)
+    assert mended(q) == {}
+
+
+@pytest.mark.parametrize("day", ["2026-02-30", "2026-99-99"])
+def test_a_day_that_no_month_has_stops_no_other_retry(q: Queue, day: str) -> None:
+    """It is in our form, and in its place by text order; only when that is cannot be said."""
+    waits(q, "script", f"{day}T10:00:00.000000Z")
+    mended(q)
+    assert q.ledger.read(lambda tx: claims.next_retry(tx, q.clock.now())) in (None, q.clock.now())
+    q.clock.moment = datetime(2026, 3, 1, tzinfo=UTC)
+    assert q.ledger.read(lambda tx: claims.next_retry(tx, q.clock.now())) == q.clock.now()
+    assert q.ledger.write(lambda tx: claims.promote_due(tx, q.clock.now())) == 1
+
+
+def test_times_in_other_forms_are_mended_in_small_batches(q: Queue) -> None:
+    rows = ",".join(
+        f"('j{n}', 'echo', 'poll', 'queued', 'cli', '2026-02-08 10:00:00', '2026-02-08 10:00:00')"
+        for n in range(claims.RETRIES_AT_ONCE + 20)
+    )
+    execute(
+        q.ledger,
+        "INSERT INTO job_queue (id, plugin, command, status, submitted_by, created_at,"
+        f" next_retry_at) VALUES {rows}",
+    )
+    assert [len(mended(q)) for _ in range(3)] == [claims.RETRIES_AT_ONCE, 20, 0]
 
 
 def test_a_claim_stamps_its_owner_and_its_start(q: Queue) -> None:

@@ -35,6 +35,19 @@ def test_the_work_is_done_once(ledger: Ledger, clock: FakeClock) -> None:
     assert ask(Key("me", "POST", "/x", "k", "other")) == f"answer {len(done)}"
 
 
+@pytest.mark.parametrize(("hours", "holds"), [(24 - 1e-6, True), (24 + 1e-6, False)])
+def test_a_key_holds_for_a_day(ledger: Ledger, clock: FakeClock, hours: float, holds: bool) -> None:
+    answers = iter(("first", "second"))
+
+    def ask() -> str:
+        work = once(KEY, lambda tx: next(answers), clock.now(), encode=str, decode=str)
+        return ledger.write(work)
+
+    assert ask() == "first"
+    clock.advance(hours * 3600)
+    assert ask() == ("first" if holds else "second")
+
+
 def test_work_that_fails_leaves_no_key(ledger: Ledger, clock: FakeClock) -> None:
     def fails(tx: Tx) -> str:
         raise ValueError("no")

@@ -20,10 +20,10 @@ from ductile.core.route import Route
 from ductile.core.router import build
 from ductile.core.values import Failure
 from ductile.model import Ending, Event, JobStatus, Outcome, SubmittedBy
-from ductile.store import finish, jobs, requeue
+from ductile.store import finish, jobs, notices, requeue
 from ductile.store.chart import Chart
 from ductile.store.claim import Claimed, ClaimPolicy, claim
-from ductile.store.ledger import Ledger
+from ductile.store.ledger import BEGINNING, Ledger
 from ductile.store.settle import settle
 from ductile.store.spawn import Place
 from tests.conftest import CountingEntropy, FakeClock
@@ -48,11 +48,12 @@ class House:
         pipelines: list[dict[str, object]],
         routes: tuple[Route, ...] = (),
         notify: frozenset[str] = frozenset(),
+        max_hops: int = 20,
     ) -> None:
         self.ledger, self.clock, self.entropy = ledger, clock, entropy
         compiled = compile_pipelines(pipelines, PLUGINS)
         assert isinstance(compiled, Compiled), compiled
-        self.chart = Chart(router=build(routes, compiled), notify=notify)
+        self.chart = Chart(router=build(routes, compiled, max_hops), notify=notify)
         self.rules = Rules(RetryPolicy(), Redactor(), self.chart.router)
 
     def start(self, name: str, payload: object, dedupe_key: str | None = None) -> str:
@@ -107,6 +108,11 @@ class House:
 
     def scope(self, id: str) -> str:
         return str(self.rows("scope", id=id)[0]["status"])
+
+    def announced(self, instance: str) -> list[str]:
+        """What was said of an instance, in order."""
+        stored = self.ledger.read(lambda tx: notices.after(tx, BEGINNING))
+        return [n.type for n in stored if n.topic == "pipelines" and n.job_id == instance]
 
     def payload_of(self, step: str) -> object:
         [row] = [row for row in self.rows("pending_jobs", limit=100) if row["step_path"] == step]
@@ -289,6 +295,33 @@ def test_a_loop_ends_dead_with_its_reason_and_nothing_else_stops(
     assert "hop 21" in str(dead["last_error"])
 
 
+def test_an_instance_whose_first_job_is_over_its_limit_is_announced_as_failed_once(
+    ledger: Ledger, clock: FakeClock, entropy: CountingEntropy
+) -> None:
+    pipelines: list[dict[str, object]] = [
+        {"name": "p", "on": "go", "steps": [{"uses": "a"}]},
+        {"name": "q", "on": "next", "steps": [{"uses": "b"}]},
+    ]
+    house = House(ledger, clock, entropy, pipelines, max_hops=1)
+    house.start("p", {})
+    further = {"status": "ok", "result": "", "events": [{"type": "next"}]}
+    house.run(a=further, b=further)
+    [dead] = house.rows("jobs", **_filters(status="dead"))
+    assert house.announced(str(dead["scope_id"])) == ["pipeline.failed"]
+
+
+def test_an_instance_that_a_retry_opens_again_is_announced_at_each_of_its_ends(make) -> None:
+    house = make(*SPLIT)
+    instance = house.start("p", {})
+    house.run(c=FINAL)
+    for bodies in ({"c": FINAL}, {}):
+        [failed] = house.rows("jobs", **_filters(status="failed"))
+        job = house.ledger.read(lambda tx, id=failed["id"]: jobs.load(tx, id))
+        house.ledger.write(lambda tx, job=job: requeue.retry(tx, job, 4, house.clock.now()))
+        house.run(**bodies)
+    assert house.announced(instance) == ["pipeline.failed", "pipeline.failed", "pipeline.ended"]
+
+
 def test_the_same_event_delivered_again_makes_no_second_job(make) -> None:
     house = make({"uses": "a"})
     now = house.clock.now()
@@ -323,7 +356,7 @@ def test_ending_a_queued_branch_closes_its_scopes_too(make) -> None:
     house = make(*SPLIT)
     instance = house.start("p", {})
     house.end(house.take())
-    [waiting] = house.ledger.read(lambda tx: requeue.queued_of(tx, "d", 10))
+    [waiting] = house.ledger.read(lambda tx: requeue.queued_of(tx, "d", house.clock.now(), 10))
     base = house.entropy.uuid()
     house.ledger.write(
         lambda tx: finish.end_queued(

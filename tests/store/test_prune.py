@@ -165,6 +165,44 @@ def test_a_row_that_a_script_wrote_in_its_own_form_is_forgotten_too(t: Timer) ->
     assert job_ids(t) == set()
 
 
+def script_ended(t: Timer, completed_at: str) -> None:
+    execute(
+        t.ledger,
+        "INSERT INTO job_queue (id, plugin, command, status, submitted_by, created_at, dedupe_key,"
+        " dedupe_ttl, completed_at) VALUES ('script', 'echo', 'poll', 'succeeded', 'cli',"
+        f" '2026-02-08 08:00:00', 'k', 60, '{completed_at}')",
+    )
+
+
+@pytest.mark.parametrize(
+    ("completed_at", "kept"),
+    [
+        ("2026-02-08 09:30:00", True),
+        ("2026-02-08 08:59:59", False),
+        ("2026-02-08T02:00:00-08:00", True),
+        ("2026-02-08T00:59:59-08:00", False),
+    ],
+)
+def test_a_row_in_another_form_of_time_is_forgotten_by_its_time(
+    t: Timer, completed_at: str, kept: bool
+) -> None:
+    """Kept for an hour, and it is ten o'clock."""
+    script_ended(t, completed_at)
+    pruned(t, replace(RETENTION, jobs=3600.0, dedupe_ttl=3600.0))
+    assert job_ids(t) == ({"script"} if kept else set())
+
+
+def test_a_row_whose_end_cannot_be_read_is_forgotten_one_retention_after_it_was_found(
+    t: Timer,
+) -> None:
+    script_ended(t, "0garbage")
+    pruned(t)
+    assert job_ids(t) == {"script"}
+    t.clock.advance(31 * DAY)
+    pruned(t)
+    assert job_ids(t) == set()
+
+
 # The rest, kind by kind
 
 

@@ -190,6 +190,46 @@ def test_a_success_inside_the_window_makes_the_same_key_needless(q: Queue) -> No
     assert not q.put(dedupe_key="k").deduplicated
 
 
+def succeeded_by_script(q: Queue, id: str, completed_at: str) -> str:
+    execute(
+        q.ledger,
+        "INSERT INTO job_queue (id, plugin, command, status, submitted_by, created_at, dedupe_key,"
+        f" completed_at) VALUES ('{id}', 'echo', 'poll', 'succeeded', 'cli', '2026-02-08', 'k',"
+        f" '{completed_at}')",
+    )
+    return id
+
+
+@pytest.mark.parametrize(
+    ("completed_at", "guards"),
+    [
+        ("2026-02-07 10:00:00", True),
+        ("2026-02-07 09:59:59", False),
+        ("2026-02-07T10:00:00Z", True),
+        ("2026-02-07T18:00:00+08:00", True),
+        ("2026-02-07T17:59:59+08:00", False),
+        ("2026-02-07T02:00:00-08:00", True),
+        ("0garbage", False),
+        ("zgarbage", False),
+    ],
+)
+def test_a_success_counts_by_its_time_in_whatever_form_that_stands(
+    q: Queue, completed_at: str, guards: bool
+) -> None:
+    """The key is good for a day, and it is the 8th, ten o'clock."""
+    succeeded_by_script(q, "script", completed_at)
+    assert q.put(dedupe_key="k").deduplicated is guards
+
+
+def test_of_several_successes_the_latest_is_named(q: Queue) -> None:
+    first = q.put(dedupe_key="k", dedupe_ttl=0).job_id
+    q.end(q.must_take())
+    assert q.put(dedupe_key="k").job_id == first
+    later = succeeded_by_script(q, "script", "2026-02-08 10:00:01")
+    q.clock.advance(2)
+    assert q.put(dedupe_key="k").job_id == later
+
+
 def test_without_a_ttl_of_its_own_a_key_does_not_guard_against_what_is_queued(q: Queue) -> None:
     q.put(dedupe_key="k")
     assert not q.put(dedupe_key="k").deduplicated
@@ -255,7 +295,7 @@ def test_facts_are_appended_with_a_rising_seq_and_mirrored_into_the_state(q: Que
 
 def test_a_cancelled_waiting_job_is_dead_with_a_log_row_of_attempt_0(q: Queue) -> None:
     id = q.put().job_id
-    [job] = q.ledger.read(lambda tx: requeue.queued_of(tx, "echo", 10))
+    [job] = q.ledger.read(lambda tx: requeue.queued_of(tx, "echo", q.clock.now(), 10))
     q.ledger.write(
         lambda tx: finish.end_queued(
             tx, job, JobStatus.DEAD, "cancelled", q.clock.now(), Chart(), Ids(BASE)
@@ -269,7 +309,7 @@ def test_a_cancelled_waiting_job_is_dead_with_a_log_row_of_attempt_0(q: Queue) -
 def test_a_job_cancelled_between_attempts_ends_its_last_attempts_row(q: Queue) -> None:
     id = q.put().job_id
     q.end(q.must_take(), BAD)
-    [job] = q.ledger.read(lambda tx: requeue.queued_of(tx, "echo", 10))
+    [job] = q.ledger.read(lambda tx: requeue.queued_of(tx, "echo", q.clock.now(), 10))
     q.ledger.write(
         lambda tx: finish.end_queued(
             tx, job, JobStatus.DEAD, "cancelled", q.clock.now(), Chart(), Ids(BASE)

@@ -14,11 +14,12 @@ import pytest
 
 from ductile.clock import to_text
 from ductile.core.intent import SendRelay
+from ductile.core.relay import RETRY_SECONDS, after_send
 from ductile.errors import NotFound, Refused
 from ductile.store import prune, queries, relays
 from ductile.store.ledger import Effects, Ledger, StoredNotice, Tx
 from ductile.store.postgres import PostgresLedger
-from ductile.store.relays import IN_FLIGHT, RETRY_SECONDS, TOPIC, Claimed, Receipt
+from ductile.store.relays import IN_FLIGHT, TOPIC, Claimed, Receipt
 from ductile.store.sqlite import SqliteLedger
 from tests.store.conftest import execute
 
@@ -48,7 +49,10 @@ def settle(
     now: datetime = NOW,
     owner: str = BOOT,
 ) -> str | None:
-    return ledger.write(lambda tx: relays.settle(tx, claimed, owner, error, now))
+    """The status that it has now; None where the claim had ended already."""
+    verdict = after_send(claimed.attempts, error, final=False, now=now)
+    done = ledger.write(lambda tx: relays.settle(tx, claimed, owner, verdict, error, now))
+    return verdict.status.value if done else None
 
 
 def retry(ledger: Ledger, id: str, now: datetime = NOW, *, dry: bool = False) -> str:

@@ -27,8 +27,8 @@ from ductile.core.schedule import (
     next_due,
 )
 from ductile.core.window import Window
-from ductile.model import BreakerPolicy, Outcome
-from ductile.store import schedules
+from ductile.model import BreakerPolicy, Cancellation, Outcome
+from ductile.store import cancels, notices, schedules
 from ductile.store.chart import Chart
 from ductile.store.claim import Claimed
 from ductile.store.ledger import Ledger
@@ -313,18 +313,21 @@ def test_with_cancel_a_queued_job_is_dead_and_the_new_one_takes_its_place(t: Tim
     schedule = t.begin(replace(MINUTELY, if_running=IfRunning.CANCEL))
     [old] = t.after(60, schedule).job_ids
     fired = t.after(60, schedule)
-    assert (len(fired.job_ids), fired.to_kill) == (1, ())
+    assert len(fired.job_ids) == 1
     job = t.job(old)
-    assert (job["status"], job["last_error"]) == ("dead", schedules.SUPERSEDED)
+    assert (job["status"], job["last_error"]) == ("dead", Cancellation.SUPERSEDED.value)
     assert t.must_take().job.id == fired.job_ids[0]
 
 
-def test_with_cancel_a_running_job_is_named_to_be_killed(t: Timer) -> None:
+def test_with_cancel_who_runs_a_job_is_asked_to_end_it(t: Timer) -> None:
     schedule = t.begin(replace(MINUTELY, if_running=IfRunning.CANCEL))
     [old] = t.after(60, schedule).job_ids
     t.must_take()
-    fired = t.after(60, schedule)
-    assert (len(fired.job_ids), fired.to_kill) == (1, (old,))
+    before = t.ledger.read(notices.last)
+    assert len(t.after(60, schedule).job_ids) == 1
+    told = t.ledger.read(lambda tx: notices.after(tx, before))
+    requests = [cancels.requested(one) for one in told if one.type == cancels.REQUESTED]
+    assert requests == [cancels.Request(old, t.job(old)["owner"], Cancellation.SUPERSEDED)]
     assert t.job(old)["status"] == "running"
 
 

@@ -99,7 +99,11 @@ class Call:
     def act(self, path: str, body: Mapping[str, Any] | None = None) -> Json:
         """One POST that changes something or, with `--dry-run`, says what it would change."""
         with self.place() as door:
-            return door.post(path, {**(body or {}), **({"dry_run": True} if self.dry_run else {})})
+            return self.send(door, path, body)
+
+    def send(self, door: Door, path: str, body: Mapping[str, Any] | None = None) -> Json:
+        """The same, through a door that is open already."""
+        return door.post(path, {**(body or {}), **({"dry_run": True} if self.dry_run else {})})
 
     def show(self, document: Any, render: Callable[[Any], None]) -> None:
         """The answer: as JSON for a program, rendered for people."""
@@ -143,6 +147,13 @@ def write(name: str) -> Callable[[Body], Action]:
     return click.command(name, cls=Action, writes=True)
 
 
+HINTS = {
+    "stop": "; a gateway stops by Ctrl-C, or by SIGTERM to the process that ductile.lock in its "
+    "state directory names"
+}
+"""Of what is no command, though people look for it."""
+
+
 class Helpful(click.Group):
     """A group that answers a command it does not know with the nearest that it does."""
 
@@ -151,7 +162,7 @@ class Helpful(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
-            hint = nearest(name, self.list_commands(ctx))
+            hint = HINTS.get(name) or nearest(name, self.list_commands(ctx))
             raise click.UsageError(f"there is no command {name!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -178,6 +189,9 @@ class Noun(Helpful):
         bare = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
         if self._default is not None and bare:
             args = [self._default, *args]
+        elif args and bare:
+            place = f"{ctx.command_path} ACTION {args[0]}"
+            raise click.UsageError(f"no option comes before the action: {place}", ctx)
         return super().parse_args(ctx, args)
 
     def read(self, name: str) -> Callable[[Body], Action]:

@@ -9,13 +9,15 @@ import click
 from ductile.cli import output
 from ductile.cli.action import Call, Noun
 from ductile.cli.client import Json, path_to
-from ductile.cli.options import LIMIT, seconds
+from ductile.cli.options import LIMIT, Whole, seconds
 from ductile.cli.options import payload as read_payload
 from ductile.errors import NotFound, UsageError
 
 agent = Noun("agent", "Agents: which live, what they can do, their reminders.", default="list")
 
-_limit = click.option("--limit", type=LIMIT, default=1000, show_default=True)
+_limit = click.option(
+    "--limit", type=LIMIT, default=1000, show_default=True, help="So many at most."
+)
 
 
 @agent.read("list")
@@ -94,7 +96,7 @@ def _show_one(row: Json) -> None:
 @agent.write("remind")
 @click.argument("agent_id", metavar="ID")
 @click.option("--in", "delay", type=seconds, metavar="D", help="After this time: 5m, 1h30m.")
-@click.option("--delay-ms", type=click.IntRange(1), metavar="N", help="The same in milliseconds.")
+@click.option("--delay-ms", type=Whole(1), metavar="N", help="The same in milliseconds.")
 @click.option("--cron", metavar="RULE", help="Again and again, by a 5-field rule in UTC.")
 @click.option("--payload", metavar="JSON|@FILE|-", help="What it is told: an object.")
 def remind(
@@ -131,7 +133,7 @@ def _show_kept(kept: Json) -> None:
 
 @agent.read("reminders")
 @click.option("--agent", "agent_id", metavar="ID", help="Only those of this agent.")
-@click.option("--after", type=click.IntRange(0), metavar="ID", help="Go on behind this one.")
+@click.option("--after", type=Whole(0), metavar="ID", help="Go on behind this one.")
 @_limit
 def reminders(call: Call, agent_id: str | None, after: int | None, limit: int) -> None:
     """List the reminders that have yet to fire."""
@@ -173,7 +175,7 @@ def _compact(payload: Any) -> str:
 
 
 @agent.write("forget")
-@click.argument("reminder_id", metavar="REMINDER_ID", type=click.IntRange(1))
+@click.argument("reminder_id", metavar="REMINDER_ID", type=Whole(1))
 def forget(call: Call, reminder_id: int) -> None:
     """Delete a reminder, so that it fires no more."""
     gone = call.act(path_to("gateway", "cron", str(reminder_id), "forget"))

@@ -12,7 +12,6 @@ import click
 from ductile.cli import output
 from ductile.cli.action import Call, nearest
 from ductile.cli.client import Json
-from ductile.cli.failure import problem_document
 from ductile.cli.options import PLUGIN
 from ductile.cli.options import payload as read_json
 from ductile.cli.plugin import choose_command, plugin
@@ -29,7 +28,13 @@ TARGET = "NAME|DIR"
 
 @plugin.write("new")
 @click.argument("name")
-@click.option("--lang", type=LANGUAGES, default="python", show_default=True)
+@click.option(
+    "--lang",
+    type=LANGUAGES,
+    default="python",
+    show_default=True,
+    help="The language of its script.",
+)
 @click.option(
     "--root",
     type=click.Path(path_type=Path, file_okay=False),
@@ -327,7 +332,7 @@ class Invalid(Refused):
     def __init__(self, inspections: list[Inspection]) -> None:
         problems = [p for i in inspections for p in i.problems if p.severity is Severity.ERROR]
         text = "\n".join(str(problem) for problem in problems)
-        super().__init__(text, problems=[problem_document(problem) for problem in problems])
+        super().__init__(text, problems=[problem.document() for problem in problems])
 
 
 def _validated(inspections: list[Inspection]) -> Json:
@@ -338,7 +343,7 @@ def _validated(inspections: list[Inspection]) -> Json:
                 "plugin": inspection.name,
                 "directory": str(inspection.directory),
                 "ok": inspection.sound,
-                "problems": [problem_document(problem) for problem in inspection.problems],
+                "problems": [problem.document() for problem in inspection.problems],
             }
             for inspection in inspections
         ],

@@ -63,7 +63,10 @@ class Said(DuctileError):
 def _in_one_shape(body: Mapping[str, Any]) -> Json:
     """What stands below /gateway/ as status, reason and detail, like any other error."""
     rest = {key: body[key] for key in body.keys() - {"status", "reason", "detail"}}
-    return {"error": body.get("detail", body["reason"]), "code": body["reason"], **rest}
+    text = body.get("detail", body["reason"])
+    if "field" in body:
+        text = f"{text}: {body['field']}"
+    return {"error": text, "code": body["reason"], **rest}
 
 
 def path_to(*parts: str) -> str:

@@ -12,13 +12,13 @@ import click
 
 from ductile.cli import output
 from ductile.cli.action import Call, Noun, nearest
-from ductile.cli.failure import problem_document
 from ductile.cli.options import SETTING
 from ductile.errors import ConfigError, NotFound, Problem, Refused, Severity, UsageError, dotted
 
 if TYPE_CHECKING:
     from ductile.config import Loaded
-    from ductile.plugins.registry import Plugin, Registry
+    from ductile.plugins.registry import Plugin
+    from ductile.runtime.blueprint import Blueprint
 
 config = Noun("config", "The configuration: write, check, show, seal it.")
 
@@ -62,28 +62,53 @@ def _show_init(document: dict[str, Any]) -> None:
 
 @config.read("check")
 def check(call: Call) -> None:
-    """Judge the configuration: every problem with its place. Exit 78 where it cannot run."""
-    loaded = call.site.loaded
-    registry = _registry(loaded)
-    warnings = [*loaded.warnings, *_of_plugins(loaded, registry)]
+    """Judge the configuration: every problem with its place. Exit 78 where it cannot run.
+
+    A part with errors does not hide those of the others; what relies on it is judged when it
+    is mended, and warnings come when no error is left.
+    """
+    from ductile.clock import SystemClock
+    from ductile.runtime import timetable
+
+    loaded = _whole(call)
+    blueprint = _blueprint(loaded)
+    past = timetable.past(loaded, SystemClock().now())
+    warnings = [*blueprint.warnings, *past, *_refusals(blueprint)]
     document = {
         "ok": True,
         "config": str(loaded.settings.config_dir),
         "files": [str(path) for path in loaded.files],
-        "plugins": sorted(registry.plugins),
-        "warnings": [problem_document(warning) for warning in warnings],
+        "plugins": sorted(blueprint.registry.plugins),
+        "warnings": [warning.document() for warning in warnings],
     }
     call.show(document, lambda shown: _show_check(shown, warnings))
 
 
-def _registry(loaded: Loaded) -> Registry:
+def _whole(call: Call) -> Loaded:
+    """The configuration; where it has errors, with those of its routes and pipelines too."""
+    from ductile.config import Flawed
+
+    try:
+        return call.site.loaded
+    except Flawed as flawed:
+        problems = list(flawed.problems)
+        if flawed.rest is not None:
+            try:
+                _blueprint(flawed.rest)
+            except ConfigError as more:
+                problems += more.problems
+        raise ConfigError(problems) from None
+
+
+def _blueprint(loaded: Loaded) -> Blueprint:
     from ductile.runtime.blueprint import build
 
-    return build(loaded, boot_marker="", environ=os.environ).registry
+    return build(loaded, boot_marker="", environ=os.environ)
 
 
-def _of_plugins(loaded: Loaded, registry: Registry) -> Iterator[Problem]:
-    for refusal in registry.refused:
+def _refusals(blueprint: Blueprint) -> Iterator[Problem]:
+    loaded = blueprint.loaded
+    for refusal in blueprint.registry.refused:
         path = ("plugins", refusal.name)
         file, line, column = (
             loaded.locate(path)
@@ -92,8 +117,6 @@ def _of_plugins(loaded: Loaded, registry: Registry) -> Iterator[Problem]:
         )
         message = f"plugin {refusal.name} is refused: {refusal.reason}"
         yield Problem(message, (), file, line, column, severity=Severity.WARNING)
-    for warning in registry.warnings:
-        yield Problem(warning, severity=Severity.WARNING)
 
 
 def _show_check(document: dict[str, Any], warnings: Sequence[Problem]) -> None:
@@ -135,9 +158,9 @@ def _part(call: Call, document: dict[str, Any], entity: str) -> Any:
     found = at(document, path)
     if found is MISSING and path[0] == "plugins" and len(path) > 1:
         # A plugin that is found without being configured runs by the defaults.
-        plugins = _registry(call.site.loaded).plugins
+        plugins = _blueprint(call.site.loaded).registry.plugins
         if path[1] in plugins:
-            found = at(PluginSettings().model_dump(mode="json", by_alias=True), path[2:])
+            found = at(PluginSettings().written(), path[2:])
     if found is MISSING:
         above = at(document, path[:-1])
         hint = nearest(str(path[-1]), list(above)) if isinstance(above, dict) else ""
@@ -214,7 +237,7 @@ def _fingerprints(path: Path) -> list[dict[str, Any]]:
         found = output.count(len(error.problems), "problem")
         output.aside(f"warning: plugins are not sealed, the configuration has {found}", fg="yellow")
         return []
-    plugins = _registry(loaded).plugins.values()
+    plugins = _blueprint(loaded).registry.plugins.values()
     return [_fingerprint(plugin, loaded) for plugin in plugins]
 
 

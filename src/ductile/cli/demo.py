@@ -14,6 +14,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ductile import directory
 from ductile.cli import output
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _targets(where: Path) -> Iterator[tuple[Path, Traversable]]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.create(path.parent)
     # A wheel need not keep the mode, and a plugin must be executable.
     mode = 0o700 if path.suffix in EXECUTABLES else 0o600
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)

@@ -130,7 +130,10 @@ def _planned(draft: Draft, path: str, text: str, over_references: bool) -> Edit:
 
 def _judged(call: Call, edit: Edit) -> list[Problem]:
     """Load the result as a start would; `ConfigError` with every problem it has."""
+    from ductile.clock import SystemClock
     from ductile.config import load
+    from ductile.config.expand import is_secret
+    from ductile.runtime import timetable
     from ductile.runtime.blueprint import build
 
     drafts = {edit.file: edit.after}
@@ -146,15 +149,9 @@ def _judged(call: Call, edit: Edit) -> list[Problem]:
         edit.path,
         str(edit.file),
     )
-    literal = _is_secret(edit) and not edit.references and edit.changes
-    return [*built.warnings, *([problem] if literal else [])]
-
-
-def _is_secret(edit: Edit) -> bool:
-    from ductile.core.redact import names_a_secret
-
-    last = next((part for part in reversed(edit.path) if isinstance(part, str)), "")
-    return names_a_secret(last)
+    literal = is_secret(edit.path) and not edit.references and edit.changes
+    past = timetable.past(loaded, SystemClock().now())
+    return [*built.warnings, *past, *([problem] if literal else [])]
 
 
 def _seal_after(root: Path, edit: Edit, lock: bool) -> Seal | None:

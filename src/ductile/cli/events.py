@@ -12,6 +12,7 @@ import click
 from ductile.cli import output
 from ductile.cli.action import Call, Noun
 from ductile.cli.client import Client, read_answer, with_query
+from ductile.cli.options import Whole
 from ductile.errors import NotRunning
 
 events = Noun("events", "Events: everything that happens, as it happens.", default="follow")
@@ -25,7 +26,7 @@ MOST_TRIES = 30
 @events.read("follow")
 @click.option("--topic", "topics", multiple=True, help="Only these topics: jobs, breakers, ...")
 @click.option("--after", metavar="ID", help="Begin after this event, not now.")
-@click.option("--count", type=click.IntRange(1), help="End after so many events.")
+@click.option("--count", type=Whole(1), help="End after so many events.")
 def follow(call: Call, topics: tuple[str, ...], after: str | None, count: int | None) -> None:
     """Print events as they happen, until Ctrl-C; a dropped connection is taken up again."""
     client = call.site.client()

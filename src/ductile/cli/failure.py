@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from ductile.cli import output
-from ductile.errors import ConfigError, DuctileError, Problem, dotted
+from ductile.errors import ConfigError, DuctileError
 
 INTERRUPTED = 130
 PIPE_CLOSED = 1
@@ -51,6 +51,8 @@ def _tell(error: Exception, as_json: bool) -> int:
     code, body = _described(error)
     if as_json:
         output.document(body)
+    elif isinstance(error, click.exceptions.NoArgsIsHelpError):
+        output.aside(error.format_message())
     elif isinstance(error, ConfigError):
         _show_problems(error)
     else:
@@ -67,13 +69,11 @@ def _tell(error: Exception, as_json: bool) -> int:
 def _described(error: Exception) -> tuple[int, dict[str, Any]]:
     """Exit code, and the error as a program reads it."""
     body: dict[str, Any]
-    if isinstance(error, ConfigError):
-        problems = [problem_document(problem) for problem in error.problems]
-        body = {"error": error.message, "code": error.code, "problems": problems}
-        return error.exit_code, body
     if isinstance(error, DuctileError):
         body = {"error": error.message, "code": error.code, **error.details}
         return error.exit_code, body
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error.exit_code, {"error": "a command is missing", "code": "usage"}
     if isinstance(error, click.ClickException):
         message = error.format_message()
         return error.exit_code, {"error": message[:1].lower() + message[1:], "code": "usage"}
@@ -81,21 +81,6 @@ def _described(error: Exception) -> tuple[int, dict[str, Any]]:
         place = f"{error.filename}: " if error.filename else ""
         return 1, {"error": f"{place}{error.strerror or error}", "code": "os_error"}
     return 1, {"error": f"a bug: {type(error).__name__}: {error}", "code": "internal"}
-
-
-def problem_document(problem: Problem) -> dict[str, Any]:
-    """One problem of a configuration, for programs."""
-    return {
-        "severity": problem.severity.value,
-        "message": problem.message,
-        "file": problem.file,
-        "line": problem.line,
-        "column": problem.column,
-        "path": dotted(problem.path) or None,
-        "found": problem.found,
-        "allowed": problem.allowed,
-        "nearest": problem.nearest,
-    }
 
 
 def _show_problems(error: ConfigError) -> None:

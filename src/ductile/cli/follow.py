@@ -10,9 +10,9 @@ import click
 
 from ductile.cli import output
 from ductile.cli.action import Call, read
-from ductile.cli.client import Client, Json
-from ductile.cli.job import job, show_words
-from ductile.cli.options import LIMIT, PLUGIN, STATUS, since
+from ductile.cli.client import Client, Door, Json, path_to
+from ductile.cli.job import job, meant, show_words
+from ductile.cli.options import LIMIT, PLUGIN, STATUS, check_plugin, since
 from ductile.errors import NotRunning
 
 PAUSE = 0.25
@@ -24,7 +24,7 @@ ATTEMPT_ENDS = frozenset({"job.retrying", "job.succeeded", "job.failed", "job.de
 def _log_options(command: Any) -> Any:
     for option in (
         click.option("--before", metavar="CURSOR", help="Go on after a page, by its cursor."),
-        click.option("--limit", type=LIMIT, default=50, show_default=True),
+        click.option("--limit", type=LIMIT, default=50, show_default=True, help="So many at most."),
         click.option(
             "--since",
             type=since,
@@ -38,12 +38,17 @@ def _log_options(command: Any) -> Any:
 
 
 @job.read("logs")
-@click.argument("job_id", metavar="[ID]", required=False)
+@click.argument("typed", metavar="[ID]", required=False)
 @click.option("--plugin", type=PLUGIN, help="Only attempts of this plugin.")
 @_log_options
-def logs(call: Call, **filters: Any) -> None:
+def logs(call: Call, typed: str | None, **filters: Any) -> None:
     """Show what attempts said, the newest last."""
-    _logs(call, filters)
+    with call.site.reading() as door:
+        job_id = None if typed is None else meant(door, typed)
+        page = _page(door, job_id=job_id, **filters)
+        if job_id is not None and not page["logs"]:
+            door.get(path_to("job", job_id))
+    call.show(page, _show_logs)
 
 
 @read("logs")
@@ -58,7 +63,7 @@ def plugin_logs(call: Call, follow: bool, **filters: Any) -> None:
     with call.site.reading() as door:
         # Asked first: what happens between the two is told twice, not lost.
         told = door.get("/notices", last=filters["limit"] * NOTICES_A_JOB)
-        page = door.get("/job-logs", **filters)
+        page = _page(door, **filters)
     page["notices"] = list(_beside(page["logs"], told["notices"], filters))
     call.show(page, _show_logs)
     client = call.site.client() if follow else None
@@ -66,6 +71,13 @@ def plugin_logs(call: Call, follow: bool, **filters: Any) -> None:
         _follow(call, client, told["cursor"], filters["plugin"])
     elif follow:
         raise NotRunning("no gateway runs, so nothing follows")
+
+
+def _page(door: Door, **filters: Any) -> Json:
+    page = door.get("/job-logs", **filters)
+    if not page["logs"]:
+        check_plugin(door, filters["plugin"])
+    return page
 
 
 def _beside(
@@ -83,12 +95,6 @@ def _beside(
 
 def _of(notice: Json, plugin: str | None) -> bool:
     return plugin in (None, notice["payload"].get("plugin"))
-
-
-def _logs(call: Call, filters: Mapping[str, Any]) -> None:
-    with call.site.reading() as door:
-        page = door.get("/job-logs", **filters)
-    call.show(page, _show_logs)
 
 
 def _show_logs(page: Json) -> None:

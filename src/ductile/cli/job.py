@@ -9,26 +9,68 @@ import click
 
 from ductile.cli import output
 from ductile.cli.action import Call, Noun
-from ductile.cli.client import path_to
-from ductile.cli.options import LIMIT, PLUGIN, STATUS
+from ductile.cli.client import Door, Json, path_to
+from ductile.cli.options import LIMIT, PLUGIN, STATUS, check_plugin
+from ductile.errors import NotFound, UsageError
 
 job = Noun("job", "Jobs: what ran, how it ended, what it said.")
 
 Row = Mapping[str, Any]
 CANCEL_WAIT = 15.0
 """How long a process that is told to end may take, until it is killed."""
+SHORTEST_ID = 6
+"""As few characters of an id may stand for all of it, where no other job's begins so."""
+MATCHES = 5
+RELOAD = "ductile system reload"
+ID = click.argument("typed", metavar="ID")
+
+
+def meant(door: Door, typed: str) -> str:
+    """The id of the job that is typed, whole or its beginning.
+
+    What begins none is handed on as it is: whoever is asked says that there is no such job.
+    """
+    known = door.get("/job-ids", begins=typed, limit=MATCHES + 1)["job_ids"]
+    if typed in known or not known:
+        return typed
+    if len(typed) < SHORTEST_ID:
+        least = f"an id can be shortened to {SHORTEST_ID} characters"
+        raise NotFound(f"there is no job {typed}; {least}")
+    if len(known) > 1:
+        first = known[:MATCHES]
+        listed = ", ".join([*first, "..."] if len(known) > MATCHES else first)
+        raise UsageError(f"several jobs' ids begin with {typed}: {listed}", jobs=first)
+    return str(known[0])
+
+
+def hint_at_reload(door: Door) -> None:
+    """A gateway that runs does not look at a refused plugin again by itself."""
+    if door.running:
+        output.aside(f"once a refused plugin is mended: {RELOAD}")
+
+
+def is_refused(reason: str | None) -> bool:
+    """Whether a job waits for a plugin that is refused."""
+    return reason is not None and " is refused: " in reason
+
+
+def _act(call: Call, typed: str, verb: str, body: Row | None = None) -> Json:
+    with call.place() as door:
+        return call.send(door, path_to("job", meant(door, typed), verb), body)
 
 
 @job.read("list")
 @click.option("--status", type=STATUS, help="Only jobs in this state.")
 @click.option("--plugin", type=PLUGIN, help="Only jobs of this plugin.")
 @click.option("--command", help="Only jobs of this command.")
-@click.option("--limit", type=LIMIT, default=50, show_default=True)
+@click.option("--limit", type=LIMIT, default=50, show_default=True, help="So many at most.")
 @click.option("--before", metavar="CURSOR", help="Go on after a page, by its cursor.")
 def listing(call: Call, **filters: Any) -> None:
     """List jobs, the newest first."""
     with call.site.reading() as door:
         page = door.get("/jobs", **filters)
+        if not page["jobs"]:
+            check_plugin(door, filters["plugin"])
     call.show(page, _show_page)
 
 
@@ -62,14 +104,18 @@ def _note(row: Row) -> str:
 
 
 @job.read("inspect")
-@click.argument("job_id", metavar="ID")
-def inspect(call: Call, job_id: str) -> None:
+@ID
+def inspect(call: Call, typed: str) -> None:
     """Show one job and the whole graph it belongs to.
+
+    An ID may be shortened, here and everywhere, to six characters or more that no other
+    job's begins with.
 
     Its payload, attempts, changes of state and result; and of every job that led to it or
     came of it the step, timings, attempts, errors and the baggage that it added.
     """
     with call.site.reading() as door:
+        job_id = meant(door, typed)
         found = door.get(path_to("job", job_id))
         found["graph"] = door.get(path_to("job", job_id, "tree"), flat="true")["jobs"]
     call.show(found, _show_job)
@@ -144,12 +190,14 @@ def _details(node: Row) -> Iterator[tuple[str, str]]:
 
 
 @job.read("why")
-@click.argument("job_id", metavar="ID")
-def why(call: Call, job_id: str) -> None:
+@ID
+def why(call: Call, typed: str) -> None:
     """Say why a job ran, waits, was skipped, was deduplicated, or led to nothing."""
     with call.site.reading() as door:
-        found = door.get(path_to("job", job_id, "why"))
+        found = door.get(path_to("job", meant(door, typed), "why"))
     call.show(found, _show_why)
+    if any(map(is_refused, found["why"])):
+        hint_at_reload(door)
 
 
 def _show_why(found: Row) -> None:
@@ -159,10 +207,10 @@ def _show_why(found: Row) -> None:
 
 
 @job.write("retry")
-@click.argument("job_id", metavar="ID")
-def retry(call: Call, job_id: str) -> None:
+@ID
+def retry(call: Call, typed: str) -> None:
     """Queue a failed or dead job again, with its plugin's number of attempts."""
-    answer = call.act(path_to("job", job_id, "retry"))
+    answer = _act(call, typed, "retry")
     call.show(answer, _show_retry)
 
 
@@ -176,12 +224,12 @@ def _show_retry(answer: Row) -> None:
 
 
 @job.write("cancel")
-@click.argument("job_id", metavar="ID")
-def cancel(call: Call, job_id: str) -> int:
+@ID
+def cancel(call: Call, typed: str) -> int:
     """End a job: what waits does not run, what runs is killed. Exit 1 where it was too late."""
     with call.place() as place:
-        body = {"dry_run": True} if call.dry_run else {}
-        answer = place.post(path_to("job", job_id, "cancel"), body)
+        job_id = meant(place, typed)
+        answer = call.send(place, path_to("job", job_id, "cancel"))
         if not call.dry_run:
             ended = place.get(path_to("job", job_id), wait=CANCEL_WAIT)
             answer |= {"status": ended["status"], "cancelled": ended["status"] == "dead"}
@@ -200,15 +248,15 @@ def _show_cancel(answer: Row) -> None:
 
 
 @job.write("replay")
-@click.argument("job_id", metavar="ID")
+@ID
 @click.option("--step", metavar="S", help="Not this job, but that of this step in its graph.")
-def replay(call: Call, job_id: str, step: str | None) -> None:
+def replay(call: Call, typed: str, step: str | None) -> None:
     """Make a new job from an old one's payload, context and workspace.
 
     What follows it in its pipeline runs as well; a split that the old job stood in is not
     joined a second time.
     """
-    answer = call.act(path_to("job", job_id, "replay"), {"step": step} if step else {})
+    answer = _act(call, typed, "replay", {"step": step} if step else None)
     call.show(answer, _show_replay)
 
 

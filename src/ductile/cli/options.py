@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ductile.cli.action import nearest
 from ductile.errors import UsageError
 from ductile.model import JobStatus
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+    from ductile.cli.client import Door
 
 
 class Known(click.ParamType[str]):
@@ -34,12 +37,36 @@ class Known(click.ParamType[str]):
         return suggestions(self._kind, ctx, incomplete)
 
 
+def check_plugin(door: Door, name: str | None) -> None:
+    """Refuse a plugin of which nobody has ever heard: no root has it, nor does the log."""
+    if name is None:
+        return
+    known = [row["name"] for row in door.get("/plugins")["plugins"]]
+    if name not in known and not door.get("/job-logs", plugin=name, limit=1)["logs"]:
+        raise UsageError(f"unknown plugin {name!r}{nearest(name, known)}", plugin=name)
+
+
 PLUGIN = Known("plugin")
 PIPELINE = Known("pipeline")
 SCHEDULE = Known("schedule")
 SETTING = Known("setting")
 STATUS = click.Choice([status.value for status in JobStatus])
-LIMIT = click.IntRange(1, 1000)
+
+
+class Whole(click.IntRange):
+    """A whole number, within bounds."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
+            most = "" if self.max is None else f" to {self.max:.0f}"
+            self.fail(f"{value!r} is not a whole number from {self.min}{most}", param, ctx)
+
+
+LIMIT = Whole(1, 1000)
 
 
 def seconds(text: str) -> float:
@@ -76,6 +103,8 @@ def payload(text: str | None, what: str = "the payload") -> Any:
         return None
     import orjson
 
+    from ductile.core.bounds import DEEPEST, too_deep
+
     if text == "-":
         raw = sys.stdin.buffer.read()
     elif text.startswith("@"):
@@ -83,6 +112,9 @@ def payload(text: str | None, what: str = "the payload") -> Any:
     else:
         raw = text.encode("utf-8", "surrogateescape")
     try:
-        return orjson.loads(raw)
+        value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise UsageError(f"{what} is not JSON: {error}") from None
+    if too_deep(value, raw):
+        raise UsageError(f"{what} is nested more than {DEEPEST} levels deep")
+    return value

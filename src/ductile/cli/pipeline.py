@@ -117,6 +117,7 @@ def visualize(call: Call, name: str, text: bool) -> None:
 @click.argument("name", metavar="NAME", type=PIPELINE)
 @PAYLOAD
 @click.option("--dedupe-key", metavar="K", help="Start nothing if a first step with this key did.")
+@click.option("--dedupe-ttl", metavar="D", help="For how long, and beside one that still waits.")
 @click.option("--async", "detached", is_flag=True, help="Start it and do not wait.")
 @click.option(
     "--timeout",
@@ -131,12 +132,14 @@ def run(
     name: str,
     payload: str | None,
     dedupe_key: str | None,
+    dedupe_ttl: str | None,
     detached: bool,
     timeout: float,
 ) -> int:
     """Start a pipeline and wait for its end, telling each step on a terminal or with -v.
 
-    The exit code is 1 where it did not end well in time. It takes a running gateway.
+    It starts whatever its `on`, `from_plugin` and `if`: those are for events. The exit code
+    is 1 where it did not end well in time. It takes a running gateway.
     """
     given = read_payload(payload)
     if call.dry_run:
@@ -148,7 +151,7 @@ def run(
             "no gateway runs, and a pipeline needs one; start it (ductile start), "
             "or see what would run: ductile pipeline dry-run"
         )
-    body = {"payload": given, "dedupe_key": dedupe_key}
+    body = {"payload": given, "dedupe_key": dedupe_key, "dedupe_ttl": dedupe_ttl}
     started = client.post(
         f"{path_to('pipeline', name)}?async=true",
         {key: value for key, value in body.items() if value is not None},
@@ -252,7 +255,8 @@ def dry_run(
 ) -> int:
     """Show what a pipeline would run, with which payload and context.
 
-    A step alone (or PIPELINE/STEP, where several pipelines have it) begins there.
+    A step alone (or PIPELINE/STEP, where several pipelines have it) begins there. What the
+    pipeline's own `if` would say to such an event is told; run by hand, it is passed by.
 
     With --step and --job that step's plugin really runs, in a copy of the job's workspace:
     its response, state updates and events are shown, never committed. With -v: how the
@@ -266,11 +270,12 @@ def dry_run(
         return 0
     if payload is not None:
         raise UsageError("the payload is the job's own; --payload is for the whole pipeline")
-    from ductile.cli.workshop import onlooking, terminable
+    from ductile.cli.job import meant
+    from ductile.cli.workshop import Indoors, onlooking, terminable
     from ductile.runtime import rehearse
 
     with terminable(), onlooking(call.site.loaded) as gateway:
-        done = rehearse.step(gateway, name, step, job_id)
+        done = rehearse.step(gateway, name, step, meant(Indoors(gateway), job_id))
     call.show(done, lambda done: _show_rehearsal(call, done))
     return 0 if done.get("status", "succeeded") == "succeeded" and "fails" not in done else 1
 
@@ -290,10 +295,22 @@ def _plan(call: Call, name: str, given: Any) -> Json:
 def _show_plan(call: Call, plan: Json) -> None:
     where = f" at {plan['step']}" if plan["step"] else ""
     output.line(f"{plan['pipeline']} would start{where} with an event {plan['event']}", bold=True)
+    if plan["if"]:
+        output.line(_own_condition(plan["if"]))
     _note_resolution(call, plan["resolution"])
     call.note(f"root context: {output.value(plan['context'])}; max depth {plan['max_depth']}")
     for item in plan["first"]:
         _show_ahead(call, item)
+
+
+def _own_condition(judged: Json) -> str:
+    if "fails" in judged:
+        verdict = f"would fail: {judged['fails']}; such an event would start nothing"
+    elif judged["matched"]:
+        verdict = "is true"
+    else:
+        verdict = "is false: such an event would start nothing; by hand it starts all the same"
+    return f"if {judged['condition']} {verdict}"
 
 
 def _show_ahead(call: Call, item: Json) -> None:

@@ -11,7 +11,7 @@ import click
 from ductile.cli import output
 from ductile.cli.action import Call, Noun, nearest
 from ductile.cli.client import Door, Json, Workplace, path_to
-from ductile.cli.job import show_words
+from ductile.cli.job import RELOAD, hint_at_reload, show_words
 from ductile.cli.options import PLUGIN, seconds
 from ductile.cli.options import payload as read_payload
 from ductile.errors import UsageError
@@ -27,6 +27,8 @@ def listing(call: Call) -> None:
     with call.site.reading() as door:
         page = door.get("/plugins")
     call.show(page, _show)
+    if any(row["state"] == "refused" for row in page["plugins"]):
+        hint_at_reload(door)
 
 
 def _show(page: Json) -> None:
@@ -116,11 +118,12 @@ def _command(door: Door, name: str, wanted: str | None) -> str:
     rows = door.get("/plugins")["plugins"]
     loaded = {row["name"]: row for row in rows if row["commands"]}
     if name not in loaded:
-        why = next(
-            (f" ({row['state']}: {row['reason']})" for row in rows if row["name"] == name), ""
-        )
-        hint = why or nearest(name, list(loaded))
-        raise UsageError(f"unknown plugin {name!r}{hint}", plugin=name)
+        found = next((row for row in rows if row["name"] == name), None)
+        if found is None:
+            raise UsageError(f"unknown plugin {name!r}{nearest(name, list(loaded))}", plugin=name)
+        then = f"; then: {RELOAD}" if door.running and found["state"] == "refused" else ""
+        why = f"{found['state']}: {found['reason']}{then}"
+        raise UsageError(f"unknown plugin {name!r} ({why})", plugin=name)
     return choose_command(name, loaded[name]["commands"], wanted)
 
 
@@ -165,6 +168,8 @@ def _show_outcome(job: Json) -> None:
         output.line(f"{turn} is due at {output.when(job['next_retry_at'])}")
     elif job.get("waits_for"):
         output.line(job["waits_for"])
+    elif job["status"] == "running":
+        output.line("it is not over; it goes on without this command")
     output.line(f"job {job['job_id']}", fg="bright_black")
 
 

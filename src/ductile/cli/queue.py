@@ -8,19 +8,21 @@ import click
 
 from ductile.cli import output
 from ductile.cli.action import Call, Noun
-from ductile.cli.job import show_jobs
+from ductile.cli.job import hint_at_reload, is_refused, show_jobs
 from ductile.cli.options import LIMIT
 
 queue = Noun("queue", "The queue: what waits and what runs.", default="list")
 
 
 @queue.read("list")
-@click.option("--limit", type=LIMIT, default=50, show_default=True)
+@click.option("--limit", type=LIMIT, default=50, show_default=True, help="So many at most.")
 def listing(call: Call, limit: int) -> None:
     """List the jobs that wait or run, in the order of the queue, and what they wait for."""
     with call.site.reading() as door:
         page = door.get("/queue", limit=limit)
     call.show(page, _show)
+    if any(is_refused(row["waits_for"]) for row in page["jobs"]):
+        hint_at_reload(door)
 
 
 def _show(page: dict[str, Any]) -> None:

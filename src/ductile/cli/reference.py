@@ -84,7 +84,7 @@ def _option(option: click.Option) -> str | None:
     value = "" if option.is_flag else f" {option.metavar or option.type.name.upper()}"
     if isinstance(option.type, click.Choice):
         value = f" {'|'.join(map(str, option.type.choices))}"
-    return f"- {names}{value}: {option.help or 'how many.'}"
+    return f"- {names}{value}: {option.help}"
 
 
 def _paragraphs(text: str) -> str:

@@ -19,7 +19,7 @@ STATUSES = click.Choice(["pending", "delivered", "failed", "dead"])
 @system.read("relays")
 @click.option("--status", type=STATUSES, help="Only those in this state.")
 @click.option("--instance", metavar="NAME", help="Only those for this gateway.")
-@click.option("--limit", type=LIMIT, default=50, show_default=True)
+@click.option("--limit", type=LIMIT, default=50, show_default=True, help="So many at most.")
 def relays(call: Call, status: str | None, instance: str | None, limit: int) -> None:
     """List the events that go to other gateways, the newest first."""
     with call.site.reading() as door:

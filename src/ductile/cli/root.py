@@ -53,7 +53,16 @@ SENECHAL_COMMANDS = ("start", "run", "status", "reload", "reset", "plugins", "lo
 """000 §9.6, which is what the command tells of when it is called by that name."""
 
 
+ASKED = {"help": "--help", "version": "--version"}
+"""Options that people type as commands: `ductile help job list`."""
+
+
 class Root(Helpful):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] in ASKED:
+            args = [*args[1:], ASKED[args[0]]]
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return [*NOUNS, *SHORT]
 
@@ -94,7 +103,11 @@ class Root(Helpful):
         ]
 
 
-@click.group(cls=Root, params=[config_option(), verbose_option()])
+@click.group(
+    cls=Root,
+    params=[config_option(), verbose_option()],
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(ductile.__version__, prog_name="ductile", message="%(prog)s %(version)s")
 def root(**_: object) -> None:
     """An automation gateway: scripts in any language, run on schedules and events.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -10,8 +11,11 @@ from ductile.cli import output
 from ductile.cli.action import Call, Noun
 from ductile.cli.agent import when
 from ductile.cli.client import Door, Json, path_to
-from ductile.cli.options import SCHEDULE, since
+from ductile.cli.options import SCHEDULE, Whole, since
 from ductile.errors import NotFound, UsageError
+
+LATE = timedelta(minutes=1)
+"""How long after its slot a fire is told with its own time."""
 
 schedule = Noun("schedule", "Schedules: what comes next, what fired, why not.", default="list")
 
@@ -55,7 +59,9 @@ def _reminder(row: Json) -> tuple[Any, ...]:
 
 @schedule.read("next")
 @click.argument("name", metavar="NAME[/ID]", type=SCHEDULE)
-@click.option("--count", type=click.IntRange(1, 1000), default=20, show_default=True)
+@click.option(
+    "--count", type=Whole(1, 1000), default=20, show_default=True, help="So many fires at most."
+)
 def coming(call: Call, name: str, count: int) -> None:
     """Show the exact coming fires of a plugin's entries, or of one.
 
@@ -96,7 +102,7 @@ def _show_fires(page: Json) -> None:
     help="How far back (24h, a time).",
 )
 def explain(call: Call, name: str, since: str) -> None:
-    """Show every slot of the last day, fired or not, and the reason when not."""
+    """Show every slot of the last day, or decided in it: fired or not, and the reason why not."""
     with call.site.reading() as door:
         page = door.get("/scheduler/explain", name=name, since=since)
     call.show(page, _show_slots)
@@ -109,13 +115,22 @@ def _show_slots(page: Json) -> None:
             (
                 slot["local"].replace("T", " "),
                 slot["schedule"],
-                "fired" if slot["fired"] else "not fired",
+                _fired(slot),
                 f"{slot['job_id']} {slot['status'] or ''}" if slot["fired"] else slot["why"],
             )
             for slot in page["slots"]
         ),
         empty="no slots in that time",
     )
+
+
+def _fired(slot: Json) -> str:
+    from ductile.clock import from_text
+
+    if not slot["fired"]:
+        return "not fired"
+    late = from_text(slot["decided_at"]) - from_text(slot["slot"]) > LATE
+    return f"fired {output.when(slot['decided_at'])}" if late else "fired"
 
 
 @schedule.write("pause")

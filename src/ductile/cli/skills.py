@@ -109,9 +109,10 @@ def _check_ours(path: Path) -> None:
 
 def _write(path: Path, text: str) -> None:
     from ductile.config.files import replace
+    from ductile.directory import create
 
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        create(path.parent)
         replace(path, text.encode())
     except OSError as error:
         raise Refused(f"cannot write {path}: {error.strerror}") from error

@@ -167,11 +167,12 @@ def reload(call: Call) -> None:
 def _show_reload(answer: Json) -> None:
     for warning in answer["warnings"]:
         output.line(f"warning: {warning}", fg="yellow")
-    if not answer.get("dry_run"):
+    dry = answer.get("dry_run")
+    for name, reason in answer["refused"].items():
+        output.line(f"plugin {name} {'would be' if dry else 'is'} refused: {reason}", fg="yellow")
+    if not dry:
         output.line("reloaded")
         return
-    for name, reason in answer["refused"].items():
-        output.line(f"plugin {name} would be refused: {reason}", fg="yellow")
     for kind, changes in answer["changes"].items():
         for change, names in changes.items():
             if names:

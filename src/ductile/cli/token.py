@@ -9,6 +9,7 @@ import click
 from ductile.cli import output
 from ductile.cli.action import Call, Noun
 from ductile.cli.client import path_to
+from ductile.errors import UsageError
 
 token = Noun("token", "Tokens: who may call the API, and what they may do.")
 
@@ -27,8 +28,15 @@ _expires = click.option("--expires", metavar="DURATION", help="How long it is go
 @_expires
 def create(call: Call, name: str, scopes: tuple[str, ...], expires: str | None) -> None:
     """Make a token; it is shown this once."""
+    for scope in scopes:
+        if "," in scope:
+            apart = " ".join(f"--scope {part.strip()}" for part in scope.split(","))
+            raise UsageError(f"{scope!r} is no scope; give each by itself: {apart}")
     body = {"name": name, "scopes": list(scopes), "expires_in": expires}
-    call.show(call.act("/tokens", body), _show_secret)
+    made = call.act("/tokens", body)
+    for warning in () if call.as_json else made["warnings"]:
+        output.aside(f"warning: {warning}", fg="yellow")
+    call.show(made, _show_secret)
 
 
 @token.write("rotate")

@@ -12,7 +12,7 @@ import click
 from ductile.cli import output
 from ductile.cli.action import Call, Noun
 from ductile.cli.client import Json, path_to
-from ductile.cli.options import LIMIT, since
+from ductile.cli.options import LIMIT, Whole, since
 from ductile.cli.options import payload as read_payload
 from ductile.errors import UsageError
 
@@ -133,7 +133,7 @@ def _goes_to(row: Json) -> str:
 
 
 @config.write("remove")
-@click.argument("id", type=click.IntRange(1))
+@click.argument("id", type=Whole(1))
 def remove(call: Call, id: int) -> None:
     """Remove a webhook: what is outstanding of it will be dead when it is due."""
     with call.place() as door:
@@ -150,7 +150,7 @@ def _show_removed(done: Json) -> None:
 
 
 @webhook.write("send")
-@click.argument("id", type=click.IntRange(1), required=False)
+@click.argument("id", type=Whole(1), required=False)
 @click.option("--source", help="With --event, in place of the id.")
 @click.option("--event", help="With --source, in place of the id.")
 @click.option(
@@ -177,10 +177,10 @@ def _show_sent(sent: Json) -> None:
 
 @webhook.read("deliveries")
 @click.option("--status", type=STATUS, help="Only those in this state; dead ones wait for you.")
-@click.option("--webhook", "webhook_id", type=click.IntRange(1), metavar="ID", help="Only of one.")
+@click.option("--webhook", "webhook_id", type=Whole(1), metavar="ID", help="Only of one.")
 @_since
-@click.option("--before", type=click.IntRange(1), metavar="ID", help="Go on behind this one.")
-@click.option("--limit", type=LIMIT, default=50, show_default=True)
+@click.option("--before", type=Whole(1), metavar="ID", help="Go on behind this one.")
+@click.option("--limit", type=LIMIT, default=50, show_default=True, help="So many at most.")
 def deliveries(
     call: Call,
     status: str | None,
@@ -219,7 +219,7 @@ def _show_deliveries(page: Json) -> None:
 
 
 @webhook.read("show")
-@click.argument("id", type=click.IntRange(1))
+@click.argument("id", type=Whole(1))
 def show(call: Call, id: int) -> None:
     """Show one delivery with its payload."""
     with call.site.reading() as door:
@@ -234,7 +234,7 @@ def _show_one(row: Json) -> None:
 
 
 @webhook.write("retry")
-@click.argument("id", type=click.IntRange(1), required=False)
+@click.argument("id", type=Whole(1), required=False)
 @click.option("--all-dead", is_flag=True, help="Every one that was given up.")
 @_since
 def retry(call: Call, id: int | None, all_dead: bool, since: str | None) -> None:

@@ -9,13 +9,14 @@ Nothing else of the package reads a configuration file.
 from __future__ import annotations
 
 from ductile.config.integrity import Seal
-from ductile.config.load import Loaded, find, load
+from ductile.config.load import Flawed, Loaded, find, load
 from ductile.config.lock import lock, measure
 from ductile.config.redact import REDACTED, fingerprints, show
 from ductile.config.settings import Settings
 
 __all__ = [
     "REDACTED",
+    "Flawed",
     "Loaded",
     "Seal",
     "Settings",

@@ -36,12 +36,16 @@ class _Checker:
     def _say(self, path: Path, message: str, **more: Any) -> None:
         self.problems.append(self._places.locate(path).problem(message, path=path, **more))
 
+    def _warn(self, path: Path, message: str) -> None:
+        self._say(path, message, severity=Severity.WARNING)
+
     def api(self, settings: Settings) -> None:
         if settings.api.enabled and not settings.all_tokens:
             self._say(
                 ("api", "enabled"),
                 "the API is enabled without any token",
-                allowed="tokens in api.auth.tokens or in an included tokens.yaml",
+                allowed="a first one in api.auth.tokens or in an included tokens.yaml; "
+                "`ductile token create` makes others beside it",
             )
 
     def names(self, settings: Settings) -> None:
@@ -67,12 +71,13 @@ class _Checker:
     def schedules(self, settings: Settings) -> None:
         for plugin, entry in settings.plugins.items():
             for index, schedule in enumerate(entry.schedules):
+                at: Path = ("plugins", plugin, "schedules", index)
                 if schedule.catch_up != "skip" and schedule.every is None:
-                    self._say(
-                        ("plugins", plugin, "schedules", index, "catch_up"),
-                        "catch_up is for `every` alone and has no effect here",
-                        severity=Severity.WARNING,
+                    self._warn(
+                        (*at, "catch_up"), "catch_up is for `every` alone and has no effect here"
                     )
+                if schedule.cron is not None and not _comes(schedule.cron):
+                    self._warn((*at, "cron"), "no date matches this: it never comes")
 
     def references(self, settings: Settings, scopes: Scopes) -> Settings:
         tokens = tuple(
@@ -115,6 +120,12 @@ class _Checker:
                     )
             resolved.append(entry)
         return tuple(resolved)
+
+
+def _comes(rule: str) -> bool:
+    from ductile.core import cron
+
+    return cron.comes(rule)
 
 
 def _known(tokens: Iterable[ApiTokenSettings], scopes: Scopes) -> tuple[ApiTokenSettings, ...]:

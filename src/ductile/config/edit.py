@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ductile.config.expand import URL_PASSWORD, expand
+from ductile.config.expand import URL_PASSWORD, expand, is_secret
 from ductile.config.fields import Found
 from ductile.config.files import Source, replace
 from ductile.config.include import Sources, gather
@@ -23,7 +23,7 @@ from ductile.config.spans import Span, spans
 from ductile.config.splice import Splicer
 from ductile.config.yaml12 import NotJson, compose, type_of
 from ductile.config.yaml12 import resolve as typed
-from ductile.core.redact import REDACTED, names_a_secret
+from ductile.core.redact import REDACTED
 from ductile.errors import ConfigError, Problem, Refused, Severity, UsageError, dotted
 from ductile.errors import Path as KeyPath
 from ductile.model import Json
@@ -296,15 +296,11 @@ def _shown(data: Any, path: KeyPath) -> Json:
         return [_shown(item, (*path, index)) for index, item in enumerate(data)]
     if not isinstance(data, Found):
         return None
-    if data.secret or names_a_secret(_name(path)):
+    if data.secret or is_secret(path):
         return REDACTED
     if isinstance(data.value, str):
         return URL_PASSWORD.sub(rf"\1:{REDACTED}", data.value)
     return data.text if isinstance(data.value, NotJson) else data.value
-
-
-def _name(path: KeyPath) -> str:
-    return next((part for part in reversed(path) if isinstance(part, str)), "")
 
 
 def _without_secrets(text: str) -> str:
@@ -315,20 +311,22 @@ def _without_secrets(text: str) -> str:
         span
         for span in (root.walk() if root else ())
         if span.kind is Scalar and span.start != span.end
-        if names_a_secret(_key_above(span, text)) and "${" not in text[span.start : span.end]
+        if is_secret(_path(span, text)) and "${" not in text[span.start : span.end]
     ]
     for span in reversed(secrets):
         text = f"{text[: span.start]}{REDACTED}{text[span.end :]}"
     return URL_PASSWORD.sub(rf"\1:{REDACTED}", text)
 
 
-def _key_above(span: Span, text: str) -> str:
+def _path(span: Span, text: str) -> KeyPath:
+    """The keys on the way down to what is written there."""
+    keys = []
     above: Span | None = span
     while above is not None:
         if above.key is not None:
-            return text[above.key.start : above.key.end].strip("\"'")
+            keys.append(text[above.key.start : above.key.end].strip("\"'"))
         above = above.parent
-    return ""
+    return tuple(reversed(keys))
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from ductile.errors import Path, Problem
 
 URL_PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):([^\s/@]+)(?=@)")
 _TEMPLATE = re.compile(r"\{(payload|context|config)\.")
+_GIVEN = {"plugins": "config", "pipelines": "with"}
+"""Below these keys stands what is handed to plugins as it is."""
 
 
 @dataclass(slots=True)
@@ -75,9 +77,6 @@ class _Expander:
         for name, content in expansion.used:
             if not _is_text(content):
                 self._break(scalar, path, f"the variable {name} is not UTF-8 text", "UTF-8")
-        secret = self._keep_secrets(path, text, expansion.used)
-        if warning := lookalike(scalar.text, scalar.place, quote=not secret):
-            self.out.problems.append(warning)
         value: Any
         try:
             value = type_of(scalar, text)
@@ -86,6 +85,9 @@ class _Expander:
         except ValueError as error:
             self._break(scalar, path, str(error), None)
             value = text
+        secret = self._keep_secrets(path, text, value, expansion.used)
+        if warning := lookalike(scalar.text, scalar.place, quote=not secret):
+            self.out.problems.append(warning)
         if value is None and path not in self.out.broken:
             return None
         return Found(text, value, scalar.place, secret)
@@ -94,25 +96,40 @@ class _Expander:
         self.out.broken.add(path)
         self.out.problems.append(scalar.place.problem(message, path=path, allowed=allowed))
 
-    def _keep_secrets(self, path: Path, text: str, used: tuple[tuple[str, str], ...]) -> bool:
-        secret = _is_secret(path) and not _TEMPLATE.search(text)
-        kept = {text} if secret else set()
-        kept |= {value for name, value in used if secret or names_a_secret(name)}
+    def _keep_secrets(
+        self, path: Path, text: str, value: Any, used: tuple[tuple[str, str], ...]
+    ) -> bool:
+        secret = is_secret(path) and not _names_ours(path) and not _TEMPLATE.search(text)
+        # A number further below (a time, a count) would black out what has nothing to do with it.
+        known = secret and (isinstance(value, str) or names_a_secret(_names(path)[-1]))
+        kept = {text} if known else set()
+        kept |= {content for name, content in used if known or names_a_secret(name)}
         kept |= {password for _, password in URL_PASSWORD.findall(text)}
-        self.out.secrets |= {value for value in kept if len(value) >= SHORTEST_SECRET}
-        return bool(kept)
+        self.out.secrets |= {content for content in kept if len(content) >= SHORTEST_SECRET}
+        return secret or bool(kept)
 
 
-def _is_secret(path: Path) -> bool:
-    """Whether the scalar at `path` stands under a secret-named key.
+def is_secret(path: Path) -> bool:
+    """Whether the scalar at `path` is hidden: it stands under a secret-named key.
 
-    The keys below `on_events`, `baggage` and `timeouts` name events, claims and commands.
+    In what plugins are given that is any key above it; elsewhere the one that it stands under,
+    for those above are our own (`api.auth`), or a plugin's name.
     """
-    names = [part for part in path if isinstance(part, str)]
-    if not names or not names_a_secret(names[-1]):
-        return False
+    names = _names(path)
+    given = _GIVEN.get(names[0]) if names else None
+    under = names[names.index(given) + 1 :] if given in names else names[-1:]
+    return any(map(names_a_secret, under))
+
+
+def _names_ours(path: Path) -> bool:
+    """Whether it stands where keys name events, claims and commands."""
+    names = _names(path)
     ours = names[0] in ("pipelines", "plugins") and "config" not in names
-    return not (ours and names[-2] in ("on_events", "baggage", "timeouts"))
+    return ours and names[-2] in ("on_events", "baggage", "timeouts")
+
+
+def _names(path: Path) -> list[str]:
+    return [part for part in path if isinstance(part, str)]
 
 
 def _is_text(value: str) -> bool:

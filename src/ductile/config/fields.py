@@ -8,7 +8,7 @@ number. Plain Python values are taken as they are, so tests can build settings b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, Self
 
@@ -18,9 +18,12 @@ from pydantic import (
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
     WithJsonSchema,
+    WrapSerializer,
     model_validator,
 )
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
@@ -31,6 +34,8 @@ from ductile.config.nodes import Place
 from ductile.config.yaml12 import NotJson
 from ductile.model import Json
 from ductile.record import dataclass
+
+_AS_WRITTEN = "as_written"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,10 @@ class Section(BaseModel):
     def complaints(cls, data: dict[str, Any]) -> Iterable[str]:  # noqa: ARG003 - for heirs
         """What is wrong with the keys of `data`, as given, taken together."""
         return ()
+
+    def written(self) -> dict[str, Json]:
+        """The section as a file could have it: by its keys, durations and sizes as text."""
+        return self.model_dump(mode="json", by_alias=True, context={_AS_WRITTEN: True})
 
     @model_validator(mode="wrap")
     @classmethod
@@ -161,6 +170,16 @@ def _bytes(value: Any) -> Any:
         refuse(str(error), allowed=quantities.SIZE)
 
 
+def _noted(text: Callable[[Any], str]) -> WrapSerializer:
+    """Shows a number in the notation of the files where that is wanted, else as it is."""
+
+    def shown(value: Any, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
+        wanted = info.context and not isinstance(value, str)
+        return text(value) if wanted else handler(value)
+
+    return WrapSerializer(shown, when_used="json")
+
+
 def _path(value: Any, info: ValidationInfo) -> Any:
     text = text_of(value, "a path")
     if not isinstance(text, str):
@@ -209,9 +228,12 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Word = BeforeValidator(_text)
 """Annotates a Literal of words."""
+InDuration = _noted(quantities.duration_text)
+"""Annotates seconds."""
 Seconds = Annotated[
     float,
     BeforeValidator(_seconds),
+    InDuration,
     WithJsonSchema({"type": "string", "pattern": quantities.DURATION_PATTERN}),
 ]
 Span = Annotated[Seconds, Field(gt=0)]
@@ -219,6 +241,7 @@ Bytes = Annotated[
     int,
     BeforeValidator(_bytes),
     Field(gt=0),
+    _noted(quantities.size_text),
     WithJsonSchema({"type": ["string", "integer"], "pattern": quantities.SIZE_PATTERN}),
 ]
 FilePath = Annotated[Path, BeforeValidator(_path), WithJsonSchema({"type": "string"})]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from blake3 import blake3
@@ -48,8 +48,8 @@ class Source:
 class Reader:
     """Reads files below or beside one configuration directory.
 
-    `hashes` names every file that was read; `symlinks` every symlink met on the way, which is
-    for the caller to allow or refuse. A symlink that leads out of its root is never followed.
+    `hashes` names every file that was read; `symlinks` every symlink met on the way from `/`,
+    which is for the caller to allow or refuse. One that leads out of its root is never followed.
     `drafts` are taken for the content of their files, which must exist all the same.
     """
 
@@ -60,8 +60,6 @@ class Reader:
         self.symlinks: dict[Path, Place] = {}
         self.problems: list[Problem] = []
         self._full = False
-        if root.is_symlink():
-            self.symlinks[root] = Place(str(root), 1, 1)
 
     def read(self, path: Path, asked: Place) -> Source | None:
         """The file at `path`, which `asked` named; None, with a problem, where it cannot be."""
@@ -103,7 +101,7 @@ class Reader:
     def _follow(self, path: Path, asked: Place) -> Path | None:
         root = self.root if path.is_relative_to(self.root) else path.parent
         try:
-            for step in _below(root, path):
+            for step in (*reversed(path.parents), path):
                 if step.is_symlink():
                     self.symlinks.setdefault(step, asked)
             real = path.resolve(strict=True)
@@ -122,14 +120,6 @@ class Reader:
         self.problems.append(place.problem(message, allowed=allowed))
 
 
-def _below(root: Path, path: Path) -> Iterator[Path]:
-    """Every step below `root` on the way down to `path`."""
-    step = root
-    for part in path.relative_to(root).parts:
-        step = step / part
-        yield step
-
-
 def absolute(base: Path, path: Path | str) -> Path:
     """`path` from `base`, without `..`; symlinks are left as they are, to be seen."""
     return Path(os.path.normpath(base.absolute() / path))
@@ -140,15 +130,15 @@ def is_directory(path: Path) -> bool:
     return os.path.isdir(path)  # noqa: PTH112 - the method raises PermissionError
 
 
-def listed(directory: Path) -> list[Path]:
-    """The `*.yaml` of a directory by name; hidden files are editors' business.
+def listed(directory: Path, suffix: str) -> list[Path]:
+    """The files of a directory that end so, by name; hidden files are editors' business.
 
     Ends soon after the number of files that will be refused anyway.
     """
     names = []
     with os.scandir(directory) as entries:
         for entry in entries:
-            if entry.name.endswith(".yaml") and not entry.name.startswith("."):
+            if entry.name.endswith(suffix) and not entry.name.startswith("."):
                 names.append(entry.name)
                 if len(names) > MAX_FILES:
                     break

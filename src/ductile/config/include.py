@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ductile.config import shapes
+from ductile.config import integrity, shapes
 from ductile.config.files import Reader, Source, absolute, is_directory, listed
 from ductile.config.integrity import Seal
 from ductile.config.interpolate import Variables
@@ -59,12 +59,14 @@ class Sources:
 def gather(config: Path, seal: Seal | None, drafts: Mapping[Path, bytes] | None = None) -> Sources:
     """Read `config` (absolute) and all that it includes, depth first, each file once.
 
-    A file that `seal` finds broken and high-security is not parsed. Nothing is expanded.
+    High-security files that nobody includes are read as well, to be held to the seal. One that
+    `seal` finds broken is not parsed. Nothing is expanded.
     `drafts` stand for the content of their files.
     """
     gatherer = _Gatherer(config, seal, drafts)
     gatherer.load(config, Place(str(config), 1, 1), ())
     gatherer.scopes()
+    gatherer.guarded()
     gatherer.sources.problems[:0] = gatherer.sources.reader.problems
     return gatherer.sources
 
@@ -129,6 +131,19 @@ class _Gatherer:
             else:
                 self.sources.scope_files[node.text] = source
 
+    def guarded(self) -> None:
+        """Read what must be sealed though nothing refers to it: one edit away from being used."""
+        scopes = self.sources.root / integrity.SCOPES
+        paths = [self.sources.root / name for name in integrity.HIGH_SECURITY]
+        paths += self._seal.high_security if self._seal else ()
+        try:
+            paths += listed(scopes, ".json") if is_directory(scopes) else ()
+        except OSError as error:
+            self._problem(Place(str(scopes), 1, 1), f"cannot list it: {error.strerror}", path=())
+        for path in paths:
+            if path not in self.sources.reader.hashes and os.path.lexists(path):
+                self.sources.reader.read(path, Place(str(path), 1, 1))
+
     def _table(self, source: Source) -> Table | None:
         file = str(source.path)
         text = source.text()
@@ -138,7 +153,7 @@ class _Gatherer:
         concealed, problems = self.sources.variables.conceal(text, file)
         self.sources.problems += problems
         node, problems = compose(concealed, file)
-        self.sources.problems += problems
+        self.sources.problems += map(self._as_written, problems)
         if node is None or is_null(node):
             return None
         if not isinstance(node, Table):
@@ -149,6 +164,11 @@ class _Gatherer:
         table, problems = shapes.one_shape(node)
         self.sources.problems += problems
         return table
+
+    def _as_written(self, problem: Problem) -> Problem:
+        restore = self.sources.variables.restore
+        path = tuple(restore(part) if isinstance(part, str) else part for part in problem.path)
+        return replace(problem, path=path)
 
     def _env_paths(self, node: Node) -> list[Scalar]:
         if is_null(node):
@@ -206,7 +226,7 @@ class _Gatherer:
 
     def _files(self, target: Path, asked: Place) -> list[Path]:
         try:
-            return listed(target) if is_directory(target) else [target]
+            return listed(target, ".yaml") if is_directory(target) else [target]
         except OSError as error:
             self._problem(asked, f"cannot list {target}: {error.strerror}")
             return []

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from ductile.config.files import Reader, Source, replace
+from ductile.config.files import Reader, Source
+from ductile.config.files import replace as replace_file
 from ductile.config.nodes import Listing, Node, Place, Scalar, Table
 from ductile.config.yaml12 import compose, type_of
 from ductile.errors import Problem, Refused, Severity
@@ -21,14 +22,15 @@ FILE = ".checksums"
 VERSION = 2
 """The Go program's number for a seal whose hashes go by absolute path."""
 
-_HIGH_SECURITY = frozenset({"tokens.yaml", "webhooks.yaml"})
+HIGH_SECURITY = ("tokens.yaml", "webhooks.yaml")
+SCOPES = "scopes"
 _MEND = "run `ductile config lock` if the change is yours"
 
 
 def is_high_security(path: Path) -> bool:
     """Whether a file decides who may do what, and so must be sealed to be used."""
-    scopes = path.parent.name == "scopes" and path.suffix == ".json"
-    return path.name in _HIGH_SECURITY or scopes
+    scopes = path.parent.name == SCOPES and path.suffix == ".json"
+    return path.name in HIGH_SECURITY or scopes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,13 @@ class Seal:
     hashes: Mapping[str, str] = field(default_factory=dict)
     plugin_fingerprints: tuple[Mapping[str, Any], ...] = ()
     exists: bool = True
+    symlinks: Mapping[Path, Place] = field(default_factory=dict)
+    """Met on the way to it, for the caller to allow or refuse."""
+
+    @property
+    def high_security(self) -> list[Path]:
+        """The files that were sealed and must be, wherever they are."""
+        return [path for path in map(Path, self.hashes) if is_high_security(path)]
 
     def trusts(self, source: Source) -> bool:
         """False only for a high-security file that is not as it was sealed."""
@@ -59,19 +68,20 @@ class Seal:
             if self._holds(path, digest) or not (high or self.exists):
                 continue
             why = "has changed since it was sealed" if str(path) in self.hashes else "is not sealed"
-            problems.append(self._problem(path, why, refuse=high or strict))
-        for name in self.hashes:
-            path = Path(name)
+            problems.append(self._problem(path, why, digest, refuse=high or strict))
+        for path in map(Path, self.hashes):
             if path not in files and not os.path.lexists(path):
                 refuse = strict or is_high_security(path)
-                problems.append(self._problem(path, "was sealed and is gone", refuse=refuse))
+                problems.append(self._problem(path, "was sealed and is gone", None, refuse=refuse))
         return problems
 
-    def _problem(self, path: Path, why: str, *, refuse: bool) -> Problem:
+    def _problem(self, path: Path, why: str, digest: str | None, *, refuse: bool) -> Problem:
         seal = "" if self.exists else f" (there is no {self.path})"
-        return Problem(
+        sealed = self.hashes.get(str(path))
+        return Place(str(path), 1, 1).problem(
             f"the file {why}{seal}; {_MEND}",
-            file=str(path),
+            found=f"BLAKE3 {digest}" if digest else "nothing",
+            allowed=f"BLAKE3 {sealed}" if sealed else f"a file that {FILE} names",
             severity=Severity.ERROR if refuse else Severity.WARNING,
         )
 
@@ -87,7 +97,7 @@ class Seal:
         }
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=4096)
         try:
-            replace(self.path, text.encode())
+            replace_file(self.path, text.encode())
         except OSError as error:
             raise Refused(f"cannot write {self.path}: {error.strerror}") from error
 
@@ -108,7 +118,8 @@ def read(root: Path) -> tuple[Seal, list[Problem]]:
     node, problems = compose(text, str(path))
     if problems:
         return Seal(path), problems
-    return _parse(path, node)
+    seal, problems = _parse(path, node)
+    return replace(seal, symlinks=reader.symlinks), problems
 
 
 def _parse(path: Path, node: Node | None) -> tuple[Seal, list[Problem]]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any, Protocol
 
 from blake3 import blake3
 from pydantic import ValidationError
@@ -18,9 +20,10 @@ from ductile.config.files import Reader, absolute, is_directory
 from ductile.config.include import Sources, gather
 from ductile.config.integrity import Seal
 from ductile.config.locate import Places
-from ductile.config.nodes import Scalar, Table
+from ductile.config.nodes import Place, Scalar, Table
 from ductile.config.problems import translate
 from ductile.config.redact import hidden
+from ductile.config.rest import rest
 from ductile.config.settings import Settings
 from ductile.config.tokens import Scopes
 from ductile.errors import ConfigError, Problem, Severity
@@ -39,11 +42,11 @@ class Loaded:
     settings: Settings
     warnings: tuple[Problem, ...]
     files: Mapping[Path, str]
-    """Every file that was read, with the BLAKE3 hash of the bytes that were parsed."""
+    """Every file that was read, with the BLAKE3 hash of the bytes that were used."""
     secrets: frozenset[str]
     """Values of eight or more characters that must not leave the process."""
     seal: Seal | None
-    """The `.checksums` it was held against, whose plugin fingerprints the registry judges."""
+    """The `.checksums` it was held against; the plugins' part is for discovery to judge."""
     config_hash: str
     """Of the effective settings; differs where only a secret differs."""
     places: Places
@@ -51,6 +54,15 @@ class Loaded:
     def locate(self, path: KeyPath) -> tuple[str, int, int]:
         """File, line and column of a path in the merged configuration, or of its next parent."""
         return self.places.locate(path)
+
+
+class Flawed(ConfigError):
+    """A configuration with errors, and the `rest` of it, without the parts that have them."""
+
+    def __init__(self, problems: Sequence[Problem], rest: Loaded | None) -> None:
+        super().__init__(problems)
+        self.rest = rest
+        """To be judged on, never to run; None where nothing true could be said of it."""
 
 
 def find(explicit: Path | None, environ: Mapping[str, str]) -> Path:
@@ -67,7 +79,8 @@ def find(explicit: Path | None, environ: Mapping[str, str]) -> Path:
         if os.path.lexists(place / FILE):
             return place / FILE
     looked = ", ".join(["--config", "$DUCTILE_CONFIG_DIR", *map(str, places)])
-    raise ConfigError([Problem(f"there is no {FILE}; looked in {looked}")])
+    how = "make one: ductile config init"
+    raise ConfigError([Problem(f"there is no {FILE}; looked in {looked}; {how}")])
 
 
 def load(
@@ -93,22 +106,51 @@ def load(
     expanded = expand(sources.tree, sources.variables, values(sources, environ, problems))
     problems += expanded.problems
     problems += _judge(stored, sources, strict=_flag(expanded, "strict_mode"))
-    problems += _symlinks(sources.reader, allowed=_flag(expanded, "allow_symlinks"))
+    symlinks = {**(stored.symlinks if stored else {}), **sources.reader.symlinks}
+    problems += _symlinks(symlinks, allowed=_flag(expanded, "allow_symlinks"))
     places = Places(expanded.places, expanded.keys)
-    settings, found = _validate(expanded, sources, places, environ, whole=not _errors(problems))
-    problems = hidden([*problems, *found], expanded.secrets)
-    if settings is None or _errors(problems):
-        raise ConfigError(_ordered(_errors(problems), sources.reader))
-    return Loaded(
+    judge = partial(_validate, expanded, sources, places, environ)
+    settings, found = judge(expanded.data, whole=not _errors(problems))
+    problems += found
+    flawed = bool(_errors(problems))
+    if flawed:
+        settings = _sound(expanded.data, judge, problems)
+    told = _ordered(hidden(problems, expanded.secrets), sources.reader)
+    if settings is None:
+        raise Flawed(_errors(told), None)
+    loaded = Loaded(
         path=config,
         settings=settings,
-        warnings=tuple(_ordered(problems, sources.reader)),
+        warnings=() if flawed else tuple(told),
         files=sources.reader.hashes,
         secrets=settings.secrets,
         seal=stored,
         config_hash=config_hash(settings),
         places=places,
     )
+    if flawed:
+        raise Flawed(_errors(told), loaded)
+    return loaded
+
+
+class _Judge(Protocol):
+    def __call__(
+        self, data: dict[str, Any], *, whole: bool
+    ) -> tuple[Settings | None, list[Problem]]: ...
+
+
+def _sound(data: dict[str, Any], judge: _Judge, problems: list[Problem]) -> Settings | None:
+    """What is left without the parts that have problems; those of the rest are added to them."""
+    settings, errors = None, _errors(problems)
+    while errors:
+        left = rest(data, errors)
+        if left is None or left == data:
+            return None
+        data = left
+        settings, found = judge(data, whole=True)
+        errors = _errors(found)
+        problems += errors
+    return settings
 
 
 def _validate(
@@ -116,21 +158,20 @@ def _validate(
     sources: Sources,
     places: Places,
     environ: Mapping[str, str],
+    data: dict[str, Any],
     *,
     whole: bool,
 ) -> tuple[Settings | None, list[Problem]]:
-    """Judge by schema and, where every file could be read, as a whole."""
+    """Judge by schema and, where nothing of it is missing, as a whole."""
     context = {
         "config_dir": sources.root,
         "home": environ.get("HOME"),
         "secrets": expanded.secrets,
     }
     try:
-        settings = Settings.model_validate(
-            expanded.data, context=context, by_alias=True, by_name=False
-        )
+        settings = Settings.model_validate(data, context=context, by_alias=True, by_name=False)
     except ValidationError as error:
-        return None, translate(error, expanded.data, places, expanded.broken)
+        return None, translate(error, data, places, expanded.broken)
     if not whole:
         return settings, []
     scopes = Scopes(
@@ -183,12 +224,12 @@ def _literal_flag(sources: Sources, name: str) -> bool:
     return isinstance(node, Scalar) and not node.style and node.text.lower() == "true"
 
 
-def _symlinks(reader: Reader, *, allowed: bool) -> list[Problem]:
+def _symlinks(met: Mapping[Path, Place], *, allowed: bool) -> list[Problem]:
     severity = Severity.WARNING if allowed else Severity.ERROR
     hint = None if allowed else "service.allow_symlinks: true"
     return [
         place.problem(f"{path} is a symlink", severity=severity, allowed=hint)
-        for path, place in reader.symlinks.items()
+        for path, place in met.items()
     ]
 
 

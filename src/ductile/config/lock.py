@@ -11,7 +11,6 @@ from ductile.config import integrity
 from ductile.config.include import gather
 from ductile.config.integrity import Seal
 from ductile.config.load import find
-from ductile.config.nodes import Place
 from ductile.errors import ConfigError, Severity
 
 
@@ -27,18 +26,12 @@ def lock(
 def measure(config: Path, *, plugin_fingerprints: Iterable[Mapping[str, Any]] = ()) -> Seal:
     """The seal that `lock` would write.
 
-    It covers all that is read, and every `scopes/*.json`. What the files say is not judged,
-    but they must be readable, be YAML and lead somewhere; else `ConfigError`.
+    It covers all that is read, high-security files that nobody includes as well. What the files
+    say is not judged, but they must be readable, be YAML and lead somewhere; else `ConfigError`.
     """
     config = find(config, {})
     sources = gather(config, None)
-    reader = sources.reader
-    already = len(reader.problems)
-    for path in sorted((config.parent / "scopes").glob("*.json")):
-        if path not in reader.hashes:
-            reader.read(path, Place(str(path), 1, 1))
-    problems = [*sources.problems, *reader.problems[already:]]
-    if errors := [problem for problem in problems if problem.severity is Severity.ERROR]:
+    if errors := [problem for problem in sources.problems if problem.severity is Severity.ERROR]:
         raise ConfigError(errors)
-    hashes = {str(path): digest for path, digest in reader.hashes.items()}
+    hashes = {str(path): digest for path, digest in sources.reader.hashes.items()}
     return Seal(config.parent / integrity.FILE, hashes, tuple(plugin_fingerprints))

@@ -53,7 +53,7 @@ def resolve(text: str, document: Json) -> Path:
     here: Json = document
     parts = _parsed(text)
     while parts:
-        parts = _without_synonyms(path, parts)
+        parts = _without_synonyms(path, here, parts)
         key, used = _step(path, here, parts)
         path = (*path, key)
         here = at(document, path)
@@ -103,7 +103,7 @@ def _parsed(text: str) -> list[Part]:
     return parts
 
 
-def _without_synonyms(path: Path, parts: list[Part]) -> list[Part]:
+def _without_synonyms(path: Path, here: Json, parts: list[Part]) -> list[Part]:
     """Both shapes that a file may have lead to the one that the schema knows."""
     first = parts[0].text
     meant: Path | None = None
@@ -111,6 +111,10 @@ def _without_synonyms(path: Path, parts: list[Part]) -> list[Part]:
         meant = _SYNONYMS.get(first)
     elif len(path) == 2 and path[0] == "plugins" and first == "schedule":
         meant = ("schedules", 0)
+        entries = at(here, meant[:1])
+        if isinstance(entries, list) and len(entries) > 1:
+            listed = ", ".join(f"schedules[{index}]" for index in range(len(entries)))
+            raise UsageError(f"{dotted(path)} has several schedules; choose one: {listed}")
     elif len(path) == 4 and path[0] == "plugins" and first == "preferred_window":
         meant = ("only_between",)
     elif path == ("webhooks",) and parts[0].whole and first != "endpoints":

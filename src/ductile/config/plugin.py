@@ -11,6 +11,7 @@ from ductile.config import quantities
 from ductile.config.fields import (
     Flag,
     Found,
+    InDuration,
     Name,
     OpaqueTable,
     Seconds,
@@ -117,6 +118,7 @@ Weekday = Annotated[int, BeforeValidator(_weekday), WithJsonSchema({"type": ["st
 Interval = Annotated[
     float | Literal["monthly"],
     BeforeValidator(_every),
+    InDuration,
     WithJsonSchema(
         {
             "anyOf": [

@@ -41,3 +41,26 @@ def size(text: str) -> int:
     if count >= _LARGEST:
         raise ValueError("must be smaller than that")
     return count
+
+
+def duration_text(seconds: float) -> str:
+    """Seconds as a configuration would have them: `1h30m`."""
+    millis = round(seconds * 1000, 6)
+    parts = []
+    for unit in ("d", "h", "m", "s"):
+        count, millis = divmod(millis, _UNITS[unit] * 1000)
+        if count:
+            parts.append(f"{count:.0f}{unit}")
+    if millis:
+        rest = f"{millis:.6f}".rstrip("0").rstrip(".")
+        parts.append(f"{rest}ms")
+    return "".join(parts) or "0s"
+
+
+def size_text(count: int) -> str:
+    """Bytes as a configuration would have them, in the largest unit that they fill: `64KB`."""
+    for unit in ("T", "G", "M", "K"):
+        whole, rest = divmod(count, 1024 ** _POWERS[unit])
+        if whole and not rest:
+            return f"{whole}{unit}B"
+    return f"{count}B"

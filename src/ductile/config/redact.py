@@ -8,18 +8,17 @@ from typing import Any
 
 from blake3 import blake3
 
-from ductile.config.expand import URL_PASSWORD
+from ductile.config.expand import URL_PASSWORD, is_secret
 from ductile.config.settings import Settings
 from ductile.core.redact import REDACTED as REDACTED
-from ductile.core.redact import Redactor, hide_secret_keys, names_a_secret
+from ductile.core.redact import Redactor
 from ductile.errors import Path, Problem, dotted
 from ductile.model import Json
 
 
 def show(settings: Settings) -> dict[str, Json]:
-    """`settings` as JSON, by the keys of the files, with every secret replaced."""
-    document = settings.model_dump(mode="json", by_alias=True)
-    hidden = Redactor(settings.secrets).document(hide_secret_keys(document))
+    """`settings` as JSON, as a file could have them, with every secret replaced."""
+    hidden = Redactor(settings.secrets).document(_hide_secrets(settings.written(), ()))
     return {**_hide_passwords(hidden), "config_dir": str(settings.config_dir)}
 
 
@@ -49,8 +48,16 @@ def fingerprints(settings: Settings, key: bytes) -> list[dict[str, str]]:
     return [
         {"purpose": dotted(path), "fingerprint": blake3(text.encode(), key=key).hexdigest()}
         for path, text in _scalars(document, ())
-        if names_a_secret(_name(path)) or redactor.text(text) != text or URL_PASSWORD.search(text)
+        if is_secret(path) or redactor.text(text) != text or URL_PASSWORD.search(text)
     ]
+
+
+def _hide_secrets(value: Json, path: Path) -> Json:
+    if isinstance(value, Mapping):
+        return {key: _hide_secrets(item, (*path, key)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_hide_secrets(item, (*path, index)) for index, item in enumerate(value)]
+    return REDACTED if value is not None and is_secret(path) else value
 
 
 def _hide_passwords(value: Json) -> Any:
@@ -72,8 +79,3 @@ def _scalars(value: Json, path: Path) -> Iterator[tuple[Path, str]]:
             yield from _scalars(item, (*path, index))
     elif value is not None:
         yield path, str(value)
-
-
-def _name(path: Path) -> str:
-    """The key that a scalar stands under, itself or in a list."""
-    return next((part for part in reversed(path) if isinstance(part, str)), "")

@@ -8,7 +8,7 @@ schema to refuse.
 from __future__ import annotations
 
 from ductile.config.nodes import Entry, Listing, Node, Table, is_null
-from ductile.errors import Problem
+from ductile.errors import Problem, Severity
 
 INCLUDE = "include"
 ENVIRONMENT = "environment_vars"
@@ -28,7 +28,7 @@ SCHEDULE_ALSO = {"preferred_window": "The same as `only_between`, as a mapping o
 def one_shape(root: Table) -> tuple[Table, list[Problem]]:
     """`root`, of one file, with every synonym replaced; what it includes is left in place."""
     problems: list[Problem] = []
-    root = _prepend(root, "plugins_dir", "plugin_roots")
+    root = _into(root, "plugins_dir", "plugin_roots")
     root = _database(root)
     root = _log_level(root).without("tcc_paths")
     webhooks = root.items.get("webhooks")
@@ -45,7 +45,8 @@ def one_shape(root: Table) -> tuple[Table, list[Problem]]:
     return root, problems
 
 
-def _prepend(table: Table, single: str, plural: str) -> Table:
+def _into(table: Table, single: str, plural: str, *, last: bool = False) -> Table:
+    """What is given alone, moved into the list of its kind: as the first item or the last."""
     entry = table.items.get(single)
     more = table.get(plural)
     table = table.without(single)
@@ -54,7 +55,7 @@ def _prepend(table: Table, single: str, plural: str) -> Table:
     if more is None or is_null(more):
         items: tuple[Node, ...] = (entry.value,)
     elif isinstance(more, Listing):
-        items = (entry.value, *more.items)
+        items = (*more.items, entry.value) if last else (entry.value, *more.items)
     else:
         return table
     return table.replacing(plural, Entry(entry.key, Listing(items, entry.value.place)))
@@ -88,7 +89,17 @@ def _log_level(root: Table) -> Table:
 def _plugin(plugin: Node, name: str, problems: list[Problem]) -> Node:
     if not isinstance(plugin, Table):
         return plugin
-    plugin = _prepend(plugin, "schedule", "schedules")
+    single, more = plugin.items.get("schedule"), plugin.get("schedules")
+    if single and not is_null(single.value) and isinstance(more, Listing) and more.items:
+        problems.append(
+            single.key.problem(
+                "schedule and schedules are both set, and all of them hold; better keep one list",
+                path=("plugins", name, "schedule"),
+                severity=Severity.WARNING,
+            )
+        )
+    # The last, so that the items of the list keep their numbers.
+    plugin = _into(plugin, "schedule", "schedules", last=True)
     schedules = plugin.items.get("schedules")
     if schedules is None or not isinstance(schedules.value, Listing):
         return plugin

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ductile.directory import create
 from ductile.errors import Refused
 
 CONFIG = """\
@@ -37,7 +38,8 @@ plugins: {}
 #     retry: {max_attempts: 4, backoff_base: 30s}
 #     timeouts: {poll: 60s}
 
-# The API wants at least one token.
+# The API wants a first token from here: any long secret, as `openssl rand -hex 32` makes one.
+# `ductile token create` makes others beside it.
 # api:
 #   enabled: true
 #   listen: 127.0.0.1:8080
@@ -85,7 +87,7 @@ def init(directory: Path) -> list[Path]:
     try:
         for folder in (directory, directory / "plugins"):
             if not folder.is_dir():
-                folder.mkdir(mode=0o700, parents=True)
+                create(folder)
                 written.append(folder)
         for path, text in files.items():
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

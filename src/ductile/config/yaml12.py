@@ -27,6 +27,7 @@ _INT = re.compile(r"[-+]?[0-9]+\Z|0o[0-7]+\Z|0x[0-9a-fA-F]+\Z")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
 _NOT_FINITE = re.compile(r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z")
 _LARGEST = 2**63
+_MERGE = "<<"
 
 
 class NotJson(ValueError):
@@ -94,6 +95,8 @@ def compose(text: str, file: str) -> tuple[Node | None, list[Problem]]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = ", ".join(part for part in (error.context, error.problem) if part)
+        if mark is not None and text.startswith("\t", mark.index):
+            reason = "a tab; indent with spaces"
         builder.problems.append(_place(file, mark).problem(f"not valid YAML: {reason}"))
         return None, builder.problems
     except yaml.reader.ReaderError as error:
@@ -140,6 +143,16 @@ class _Frame:
     merged: list[Table] = field(default_factory=list)
     size: int = 1
     height: int = 0
+
+    @property
+    def step(self) -> str | int | None:
+        """The key or the index that comes next; None where a key does."""
+        if not self.mapping:
+            return len(self.items)
+        if self.key is None:
+            return None
+        text, _ = self.key
+        return _MERGE if text is None else text
 
 
 class _Builder:
@@ -190,6 +203,12 @@ class _Builder:
                 )
             )
             self.broken = True
+
+    def _flaw(self, place: Place, message: str, *, found: str, allowed: str) -> None:
+        """A problem of the key that is being read, and of nothing else."""
+        steps = (frame.step for frame in self._frames)
+        path = tuple(step for step in steps if step is not None)
+        self.problems.append(place.problem(message, path=path, found=found, allowed=allowed))
 
     def _open(self, event: yaml.CollectionStartEvent, place: Place) -> bool:
         mapping = isinstance(event, yaml.MappingStartEvent)
@@ -251,26 +270,29 @@ class _Builder:
     def _take_key(self, frame: _Frame, node: Node) -> bool:
         if not isinstance(node, Scalar):
             return self._stop(node.place, "a list or mapping cannot be a key")
-        if node.text == "<<" and not node.style:
+        if node.text == _MERGE and not node.style:
             frame.key = (None, node.place)
             return True
-        if first := frame.entries.get(node.text):
-            self.problems.append(
-                node.place.problem(f"the key {node.text!r} is already set in line {first.key.line}")
-            )
         frame.key = (node.text, node.place)
+        if first := frame.entries.get(node.text):
+            message = f"the key {node.text!r} is already set in line {first.key.line}"
+            self._flaw(node.place, message, found=f"{node.text!r} again", allowed="each key once")
         return True
 
     def _take_value(self, frame: _Frame, node: Node, alias: Place | None) -> None:
         assert frame.key is not None
-        (text, place), frame.key = frame.key, None
-        if text is not None:
+        text, place = frame.key
+        if text is None:
+            self._merge(frame, node, alias or place)
+        else:
             frame.entries.setdefault(text, Entry(place, node))
-            return
+        frame.key = None
+
+    def _merge(self, frame: _Frame, node: Node, place: Place) -> None:
         for source in node.items if isinstance(node, Listing) else (node,):
             if isinstance(source, Table):
                 frame.merged.append(source)
             else:
-                self.problems.append(
-                    (alias or place).problem("the merge key << takes a mapping or a list of them")
-                )
+                found = "text" if isinstance(source, Scalar) else "a list of lists"
+                allowed = "a mapping or a list of them"
+                self._flaw(place, "cannot be merged", found=found, allowed=allowed)

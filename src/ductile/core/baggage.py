@@ -11,8 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-import orjson
-
+from ductile.core.bounds import DEEPEST_KEPT, too_deep
 from ductile.core.values import MISSING, Failure, Ref, Scope, parse_ref, same, shown, size_of
 from ductile.errors import Path, Problem
 from ductile.model import MIB, Json
@@ -151,10 +150,9 @@ def route_max_depth(context: Mapping[str, Json]) -> int:
 
 
 def _within_bounds(accumulated: dict[str, Json]) -> dict[str, Json] | Failure:
-    try:
-        size = size_of(accumulated)
-    except orjson.JSONEncodeError:
-        return Failure("baggage is nested too deep, or holds what JSON cannot")
+    if too_deep(accumulated, most=DEEPEST_KEPT):
+        return Failure(f"baggage is nested more than {DEEPEST_KEPT} levels deep")
+    size = size_of(accumulated)
     if size > MAX_CONTEXT:
         return Failure(f"baggage of {size} bytes: at most {MAX_CONTEXT} are carried")
     return accumulated

@@ -35,7 +35,7 @@ _HORIZON_YEARS = 50
 def parse(expr: str) -> str:
     """The rule with single spaces, or ValueError saying which field is wrong and what it may be.
 
-    A rule that can never match (`0 0 30 2 *`) is well formed: `next_after` answers None.
+    A rule that can never match (`0 0 30 2 *`) is well formed: see `comes`.
     """
     fields = expr.split()
     if len(fields) != len(_FIELDS):
@@ -52,6 +52,11 @@ def parse(expr: str) -> str:
                 "*, lists (1,2), rising ranges (1-5), steps (*/5, 1-9/2)"
             ) from None
     return " ".join(fields)
+
+
+def comes(expr: str) -> bool:
+    """Whether any date matches at all: `0 0 30 2 *` waits for ever."""
+    return next(_matches(expr, _ANY_DAY), None) is not None
 
 
 def next_after(expr: str, moment: datetime, zone: ZoneInfo) -> datetime | None:

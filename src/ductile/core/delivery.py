@@ -1,11 +1,11 @@
-"""Deliveries of webhooks: their states, their retries, and how they are signed (004)."""
+"""Deliveries: their states and retries, and how webhooks are signed (004)."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -68,13 +68,20 @@ def after_success(attempt_count: int) -> Verdict:
     return Verdict(_OK, attempt_count, None)
 
 
-def after_failure(attempt_count: int, now: datetime) -> Verdict:
-    """`attempt_count` is the number of failures before this one."""
+def after_failure(
+    attempt_count: int, now: datetime, schedule: Sequence[float] = RETRY_SCHEDULE_SECONDS
+) -> Verdict:
+    """`attempt_count` is the number of failures before this one, by which `schedule` goes."""
     failed_before = max(attempt_count, 0)
-    if failed_before >= len(RETRY_SCHEDULE_SECONDS):
-        return Verdict(_D, failed_before + 1, None)
-    delay = timedelta(seconds=RETRY_SCHEDULE_SECONDS[failed_before])
+    if failed_before >= len(schedule):
+        return refused(failed_before)
+    delay = timedelta(seconds=schedule[failed_before])
     return Verdict(_F, failed_before + 1, now + delay)
+
+
+def refused(attempt_count: int) -> Verdict:
+    """It failed, and no retry could change that."""
+    return Verdict(_D, attempt_count + 1, None)
 
 
 def given_up(attempt_count: int) -> Verdict:

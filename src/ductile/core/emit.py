@@ -15,6 +15,9 @@ from ductile.core.protocol import Response
 from ductile.core.router import Done, Router
 from ductile.model import Event, Job, Json, Settlement
 
+OWN_EVENTS = "ductile."
+"""What the types of the core's own events begin with."""
+
 
 def emit(
     settlement: Settlement,
@@ -93,8 +96,14 @@ def _routed(
         branch=job.branch,
     )
     routing = router.route(done, events)
+    taken = {spawned.event.event_id for spawned in routing.jobs()}
+    # What the core itself passes on may well be the end of its chain.
+    untaken = (event.type for event in events if event.event_id not in taken)
     return replace(
-        with_context(settlement, entered), intents=routing.intents, unrouted=routing.unrouted
+        with_context(settlement, entered),
+        intents=routing.intents,
+        unrouted=routing.unrouted,
+        untaken=tuple(type for type in untaken if not type.startswith(OWN_EVENTS)),
     )
 
 

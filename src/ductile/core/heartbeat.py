@@ -48,6 +48,12 @@ def read(document: Json, now: datetime) -> Beat | Refusal:
     return Beat(agent_id, cluster_id, to_text(now if said is None else said))
 
 
+def missing(document: Json) -> str | None:
+    """The first field that `Refusal.MISSING` is about."""
+    named = document if isinstance(document, dict) else {}
+    return next((name for name in ("agent_id", "cluster_id") if not is_text(named.get(name))), None)
+
+
 def is_text(value: Json) -> bool:
     """Whether there is anything to read."""
     return isinstance(value, str) and bool(value.strip())

@@ -25,6 +25,8 @@ class SpawnJob:
     parent_job_id: str | None
     hops: int
     dedupe_key: str | None = None
+    dedupe_ttl: float | None = None
+    """As in `NewJob`."""
     pipeline: str = ""
     step_path: str = ""
     branch: str = ""

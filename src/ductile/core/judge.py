@@ -35,7 +35,12 @@ from ductile.record import dataclass
 TRANSIENT_SPAWN_ERRORS = frozenset(
     {errno.ETXTBSY, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 )
-SPAWN_RETRY_SECONDS = 5.0
+TRANSIENT_FILE_ERRORS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+)
+SHORTAGE_SECONDS = 5.0
+"""How long a job waits that the machine has no room for; it uses up no attempt."""
+NO_RESULT = "protocol 2 wants a result with status ok"
 STDOUT_KEPT = 64 * 1024
 LONGEST_ERROR = 8 * 1024
 
@@ -50,6 +55,7 @@ class Rules:
     fact_type: str | None = None
     mirror_fact: bool = False
     init_key: str | None = None
+    protocol: int = 1
 
 
 def judge(
@@ -143,6 +149,15 @@ def prepare_failed(job: Job, error: str, rules: Rules, now: datetime) -> Settlem
     return _Attempt(job, rules, now, 0.0, {}).ends(JobStatus.FAILED, error=error)
 
 
+def no_workspace(job: Job, error: OSError, rules: Rules, now: datetime) -> Settlement:
+    """A job whose files could not be provided waits out a full disk; else it has failed."""
+    attempt = _Attempt(job, rules, now, 0.0, {})
+    reason = f"no workspace: {error}"
+    if error.errno in TRANSIENT_FILE_ERRORS:
+        return attempt.waits(reason)
+    return attempt.ends(JobStatus.FAILED, error=reason)
+
+
 class _Attempt:
     """One attempt under judgement: the settlements that its end can come to."""
 
@@ -171,6 +186,11 @@ class _Attempt:
         after = JobStatus.DEAD if retry_at is None else JobStatus.QUEUED
         return self.ends(status, after, error=error, retry_at=retry_at)
 
+    def waits(self, error: str) -> Settlement:
+        """For the machine: what it is short of is none of the plugin's."""
+        retry_at = self.now + timedelta(seconds=SHORTAGE_SECONDS)
+        return self.ends(JobStatus.QUEUED, error=error, retry_at=retry_at, counted=False)
+
     def cancelled(self, why: Cancellation) -> Settlement:
         if why is Cancellation.STOP:
             return self.ends(JobStatus.QUEUED, error=why.value, counted=False, cancelled=True)
@@ -178,12 +198,7 @@ class _Attempt:
 
     def not_spawned(self, outcome: Outcome) -> Settlement:
         if outcome.errno in TRANSIENT_SPAWN_ERRORS:
-            return self.ends(
-                JobStatus.QUEUED,
-                error=outcome.reason or "the machine could not start a process",
-                retry_at=self.now + timedelta(seconds=SPAWN_RETRY_SECONDS),
-                counted=False,
-            )
+            return self.waits(outcome.reason or "the machine could not start a process")
         return self.ends(
             JobStatus.FAILED, error=outcome.reason or "the entrypoint could not be started"
         )
@@ -199,8 +214,9 @@ class _Attempt:
         return self.failed(JobStatus.FAILED, error or "failed")
 
     def succeeded(self, response: Response) -> Settlement:
+        remark = NO_RESULT if self.rules.protocol >= 2 and response.missing_result else None
         if not response.state_updates:
-            return self.ends(JobStatus.SUCCEEDED)
+            return self.ends(JobStatus.SUCCEEDED, remark=remark)
         too_large = "the plugin's state would exceed 1 MiB; its update was refused"
         return self.ends(
             JobStatus.SUCCEEDED,
@@ -208,6 +224,7 @@ class _Attempt:
             fact_type=self.rules.fact_type,
             mirror_fact=self.rules.mirror_fact,
             otherwise=self.failed(JobStatus.FAILED, too_large),
+            remark=remark,
         )
 
 

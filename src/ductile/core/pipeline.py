@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from types import MappingProxyType
 
-from ductile.core.condition import Condition, compile_condition, roots
+from ductile.core.condition import Condition, compile_condition, evaluate, roots
 from ductile.core.hook import HOOKS
 from ductile.core.link import Authored, Linked, link
 from ductile.core.node import Node, NodeKind
 from ductile.core.steps import Known, Step, StepKind, nearest, read_steps, walk
-from ductile.core.values import shown
+from ductile.core.values import Failure, Scope, shown
 from ductile.errors import Path, Problem, Severity
 from ductile.model import Json
 from ductile.record import dataclass
@@ -60,6 +60,12 @@ class Pipeline:
         """
         raised = self.longest if self.author_depth == 0 else self.author_depth
         return max(max_hops, raised or 0)
+
+    def admits(self, payload: Json, context: Mapping[str, Json]) -> bool | Failure:
+        """What its own `if` says to an event; without one it takes every event."""
+        if self.condition is None:
+            return True
+        return evaluate(self.condition, Scope(payload, dict(context)))
 
     def first_jobs(self) -> tuple[Node, ...]:
         """The nodes whose jobs start an instance: several where it begins with a split."""

@@ -31,22 +31,19 @@ def names_a_secret(key: str) -> bool:
 
 
 def hide_secret_keys(value: Json) -> Json:
-    """The same document with every scalar under a secret-named key replaced, at any depth."""
+    """The same document with every scalar below a secret-named key replaced, at any depth."""
+    return _hide(value, secret=False)
+
+
+def _hide(value: Json, *, secret: bool) -> Json:
     if isinstance(value, Mapping):
-        return {key: _hide(key, item) for key, item in value.items()}
+        return {
+            key: _hide(item, secret=secret or names_a_secret(str(key)))
+            for key, item in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [hide_secret_keys(item) for item in value]
-    return value
-
-
-def _hide(key: object, item: Json) -> Json:
-    if not names_a_secret(str(key)):
-        return hide_secret_keys(item)
-    if isinstance(item, Mapping):
-        return {inner: _hide(inner, value) for inner, value in item.items()}
-    if isinstance(item, list | tuple):
-        return [REDACTED if not isinstance(one, Mapping) else hide_secret_keys(one) for one in item]
-    return None if item is None else REDACTED
+        return [_hide(item, secret=secret) for item in value]
+    return REDACTED if secret and value is not None else value
 
 
 def _spellings(secret: str) -> set[str]:

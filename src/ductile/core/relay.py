@@ -16,7 +16,8 @@ import orjson
 
 from ductile.clock import from_text, to_text
 from ductile.core.baggage import MAX_CONTEXT, RESERVED
-from ductile.core.bounds import dedupe_key_flaw
+from ductile.core.bounds import DEEPEST, LONGEST_DEDUPE_KEY, LONGEST_NAME, fits, too_deep
+from ductile.core.delivery import Verdict, after_failure, after_success, refused
 from ductile.core.entering import RelayMessage
 from ductile.core.protocol import without_nul
 from ductile.core.values import Failure, size_of
@@ -28,10 +29,11 @@ PEER = "X-Ductile-Peer"
 KEY_ID = "X-Ductile-Key-Id"
 TIMESTAMP = "X-Ductile-Timestamp"
 SIGNATURE = "X-Ductile-Signature"
-LONGEST_NAME = 255
-LEVELS_AROUND = 8
-"""What a ledger and a plugin's request may put around an event that was let in."""
 ACCEPTED = 202
+MALFORMED = 400
+MALFORMED_CODE = "bad_request"
+RETRY_SECONDS = (1, 5, 30, 120, 600, 3600, 21600, 43200)
+"""After the first failed send, the second, and so on; then it is dead."""
 ANYWHERE = ("0.0.0.0/0", "::/0")
 """An instance is named by the operator, who may mean a private address."""
 
@@ -97,18 +99,18 @@ def envelope(
     message: RelayMessage, *, instance: str, plugin: str | None, job_id: str, event_id: str
 ) -> str | Failure:
     """The body to send: what was emitted, where it comes from, and what it carries."""
-    names = {"event": message.event_type, "dedupe_key": message.dedupe_key}
-    for key, name in names.items():
-        if name is not None and not _is_name(name):
-            return Failure(f"relay.{key}: at most {LONGEST_NAME} characters are sent")
+    if flaw := _flaw(message.event_type, LONGEST_NAME):
+        return Failure(f"relay.event {flaw}")
+    if flaw := _flaw(message.dedupe_key, LONGEST_DEDUPE_KEY):
+        return Failure(f"relay.dedupe_key {flaw}")
+    if too_deep(message.payload) or too_deep(message.baggage):
+        return Failure(f"relay: its payload or baggage is nested more than {DEEPEST} levels deep")
     event = {"type": message.event_type, "payload": message.payload}
     if message.dedupe_key is not None:
         event["dedupe_key"] = message.dedupe_key
     origin = {"instance": instance, "plugin": plugin, "job_id": job_id, "event_id": event_id}
     told = {key: value for key, value in origin.items() if value is not None}
     body = {"event": event, "origin": told, "baggage": message.baggage}
-    if not _can_be_written(body):
-        return Failure("relay: its payload or baggage is nested too deep to be sent")
     return orjson.dumps(body).decode()
 
 
@@ -145,11 +147,30 @@ def signature(secret: str, path: str, timestamp: str, body: bytes) -> str:
 
 def is_receipt(status: int | None, body: bytes) -> bool:
     """Whether an answer says that the event is durable there; any 2xx of a stranger does not."""
+    return status == ACCEPTED and isinstance(_said(body, "receiver_event_id"), str)
+
+
+def is_final(status: int | None, body: bytes) -> bool:
+    """Whether a gateway says that it cannot take these bytes, today or tomorrow.
+
+    A 400 of a proxy on the way, which may be mended, is no such word.
+    """
+    return status == MALFORMED and _said(body, "code") == MALFORMED_CODE
+
+
+def _said(body: bytes, key: str) -> Json:
     try:
-        said = orjson.loads(body) if status == ACCEPTED else None
+        answer = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return False
-    return isinstance(said, dict) and isinstance(said.get("receiver_event_id"), str)
+        return None
+    return answer.get(key) if isinstance(answer, dict) else None
+
+
+def after_send(attempts: int, error: str | None, *, final: bool, now: datetime) -> Verdict:
+    """`attempts` is the number of sends that have failed before this one."""
+    if error is None:
+        return after_success(attempts)
+    return refused(attempts) if final else after_failure(attempts, now, RETRY_SECONDS)
 
 
 def verify(request: Request, peer: Peer, terms: Terms, now: datetime) -> Relayed | Refusal:
@@ -178,8 +199,6 @@ def _read(body: bytes, peer: Peer, signed: str) -> Relayed | Refusal:
         given = orjson.loads(body)
     except orjson.JSONDecodeError:
         return _malformed("the body is not JSON")
-    if not _can_be_written(given):
-        return _malformed("the body is nested too deep")
     if not isinstance(given, dict):
         return _malformed("the body must be an object")
     parts = {key: given.get(key) or {} for key in ("event", "origin", "baggage")}
@@ -187,6 +206,8 @@ def _read(body: bytes, peer: Peer, signed: str) -> Relayed | Refusal:
         if not isinstance(part, dict):
             return _malformed(f"{key} must be an object")
     event, origin = parts["event"], parts["origin"]
+    if too_deep(event.get("payload"), body) or too_deep(parts["baggage"], body):
+        return _malformed(f"its payload or baggage is nested more than {DEEPEST} levels deep")
     names = {
         "event.type": event.get("type"),
         "event.dedupe_key": event.get("dedupe_key"),
@@ -194,8 +215,9 @@ def _read(body: bytes, peer: Peer, signed: str) -> Relayed | Refusal:
         "origin.event_id": origin.get("event_id"),
     }
     for path, value in names.items():
-        if value is not None and not _is_name(value):
-            return _malformed(f"{path} must be a text of at most {LONGEST_NAME} characters")
+        longest = LONGEST_DEDUPE_KEY if path == "event.dedupe_key" else LONGEST_NAME
+        if flaw := _flaw(value, longest):
+            return _malformed(f"{path} {flaw}")
     if not names["event.type"]:
         return _malformed("event.type is required")
     if names["origin.instance"] not in (None, "", peer.name):
@@ -206,15 +228,12 @@ def _read(body: bytes, peer: Peer, signed: str) -> Relayed | Refusal:
     baggage = _taken_over(parts["baggage"], peer)
     if size_of(baggage) > MAX_CONTEXT:
         return _malformed(f"at most {MAX_CONTEXT} bytes of baggage are taken over")
-    dedupe_key = names["event.dedupe_key"] or _default_key(names, peer)
-    if flaw := dedupe_key_flaw(dedupe_key):
-        return _malformed(f"the dedupe key that follows from origin.event_id {flaw}")
     payload = event.get("payload")
     return Relayed(
         peer=peer.name,
         event_type=names["event.type"],
         payload={} if payload is None else without_nul(payload),
-        dedupe_key=dedupe_key,
+        dedupe_key=names["event.dedupe_key"] or _default_key(names, peer),
         event_id=names["origin.event_id"] or None,
         baggage=baggage,
         signature=signed,
@@ -227,18 +246,8 @@ def _taken_over(baggage: Mapping[str, Json], peer: Peer) -> dict[str, Json]:
     return taken
 
 
-def _can_be_written(document: Json) -> bool:
-    """Whether it still can be, with a few levels more around it."""
-    for _ in range(LEVELS_AROUND):
-        document = [document]
-    try:
-        orjson.dumps(document)
-    except orjson.JSONEncodeError:
-        return False
-    return True
-
-
 def _default_key(names: Mapping[str, Json], peer: Peer) -> str | None:
+    """Of three names: together they are shorter than a dedupe key may be."""
     event_id = names["origin.event_id"]
     return f"relay:{peer.name}:{names['origin.instance'] or ''}:{event_id}" if event_id else None
 
@@ -259,8 +268,11 @@ def _moment(text: str) -> datetime | None:
         return None
 
 
-def _is_name(value: Json) -> bool:
-    return isinstance(value, str) and len(value) <= LONGEST_NAME and "\0" not in value
+def _flaw(value: Json, longest: int) -> str | None:
+    """What is wrong with it, to follow its name; None where nothing is, or nothing was given."""
+    if value is None or (isinstance(value, str) and "\0" not in value and fits(value, longest)):
+        return None
+    return f"must be a text of at most {longest} bytes"
 
 
 def _forbidden(reason: str) -> Refusal:
@@ -268,4 +280,4 @@ def _forbidden(reason: str) -> Refusal:
 
 
 def _malformed(reason: str) -> Refusal:
-    return Refusal(400, reason, reason)
+    return Refusal(MALFORMED, reason, reason)

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 import orjson
 
 from ductile.core import cron
+from ductile.core.bounds import too_deep
 from ductile.core.heartbeat import is_id, moment_of
 from ductile.core.values import Failure
 from ductile.model import Json
@@ -113,19 +114,9 @@ def topic_of(agent_id: str) -> str:
     return f"agent:{agent_id}:scheduled"
 
 
-def payload_of(text: str) -> Json:
-    """A stored payload; what is no JSON that can be told on is told as text."""
-    try:
-        value = orjson.loads(text)
-        orjson.dumps(value)
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
-        return text
-    return value
-
-
 def _payload_text(payload: Json) -> str | None:
     """An object, as it is stored; None where it is none, or too large or deep."""
-    if not isinstance(payload, dict):
+    if not isinstance(payload, dict) or too_deep(payload):
         return None
     try:
         text = orjson.dumps(payload)

@@ -36,7 +36,6 @@ from datetime import datetime
 from types import MappingProxyType
 
 from ductile.core.baggage import Origin, control, route_depth, route_max_depth
-from ductile.core.condition import evaluate
 from ductile.core.entering import SWITCH_TRUE
 from ductile.core.hook import RootEnd, hook_payload, hook_signals
 from ductile.core.intent import Intent, OpenScope, Routing, SpawnJob, StartPipeline, Unrouted
@@ -44,7 +43,6 @@ from ductile.core.join import EndedJob, inner_branch, join_payload
 from ductile.core.node import COMMAND, Node, NodeKind
 from ductile.core.pipeline import MAX_HOPS, Compiled, Pipeline
 from ductile.core.route import Route
-from ductile.core.values import Failure, Scope
 from ductile.model import Event, Json, SubmittedBy
 from ductile.record import dataclass
 
@@ -93,6 +91,7 @@ class _Entry:
     branch: str = ""
     submitted_by: SubmittedBy = SubmittedBy.ROUTE
     dedupe_key: str | None = None
+    dedupe_ttl: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +152,7 @@ class Router:
         submitted_by: SubmittedBy,
         baggage: Mapping[str, Json] | None = None,
         at: str | None = None,
+        dedupe_ttl: float | None = None,
     ) -> StartPipeline | None:
         """An instance by name, whatever its `on`, `from_plugin` and `if`; None if unknown.
 
@@ -161,7 +161,12 @@ class Router:
         found = self.pipelines.get(pipeline)
         if found is None:
             return None
-        entry = _Entry(event, submitted_by=submitted_by, dedupe_key=event.dedupe_key)
+        entry = _Entry(
+            event,
+            submitted_by=submitted_by,
+            dedupe_key=event.dedupe_key,
+            dedupe_ttl=dedupe_ttl,
+        )
         return self._instance(found, entry, _outside(event, submitted_by, baggage), at)
 
     def hooks(self, end: RootEnd, *, now: datetime, event_ids: Sequence[str]) -> Routing:
@@ -243,10 +248,7 @@ class Router:
     def _triggered(
         self, pipeline: Pipeline, entry: _Entry, cause: _Cause
     ) -> Iterator[Intent | Unrouted]:
-        verdict: bool | Failure = True
-        if pipeline.condition is not None:
-            scope = Scope(entry.event.payload, dict(cause.context))
-            verdict = evaluate(pipeline.condition, scope)
+        verdict = pipeline.admits(entry.event.payload, cause.context)
         if verdict is True:
             yield self._instance(pipeline, entry, cause)
         else:
@@ -299,6 +301,7 @@ class Router:
             parent_job_id=entry.parent_job_id,
             hops=entry.hops,
             dedupe_key=entry.dedupe_key,
+            dedupe_ttl=entry.dedupe_ttl,
             pipeline=node.pipeline,
             step_path=node.path,
             branch=entry.branch,

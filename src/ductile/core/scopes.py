@@ -35,6 +35,12 @@ def allows_command(granted: frozenset[str], plugin: str, *, reads: bool) -> bool
     return plugin not in NOUNS and f"{plugin}:{level}" in granted
 
 
+def plugin_of(scope: str) -> str | None:
+    """The plugin that a scope is about; None where it is about a noun, or all."""
+    noun, _, _ = scope.rpartition(":")
+    return None if scope in (ALL, *ALIASES) or noun in NOUNS else noun
+
+
 def is_scope(text: str) -> bool:
     """Whether `text` can be granted: `*`, or a noun or plugin with `:ro` or `:rw`."""
     noun, _, level = text.rpartition(":")

@@ -11,6 +11,7 @@ import hashlib
 import hmac
 from collections.abc import Callable, Iterable, Mapping
 
+from ductile.core.values import Failure
 from ductile.record import dataclass
 
 Headers = Mapping[str, list[str]]
@@ -149,28 +150,50 @@ def verify(
     *,
     header: str | None = None,
 ) -> Verified | None:
-    """Who sent these bytes knows `secret`, and sent them just now; None is no.
+    """Who sent these bytes knows `secret`, and sent them just now; None is no. See `judge`."""
+    judged = judge(scheme, secret, headers, body, now, header=header)
+    return judged if isinstance(judged, Verified) else None
+
+
+def judge(
+    scheme: Scheme,
+    secret: str,
+    headers: Headers,
+    body: bytes,
+    now: float,
+    *,
+    header: str | None = None,
+) -> Verified | Failure:
+    """The same, with the reason of a no: for our log alone, and without what was sent.
 
     A header that decides and comes twice decides nothing. `header` stands in the place of
     the scheme's own.
     """
     names = (scheme.timestamp_header, scheme.id_header, scheme.event_header)
-    if any(len(headers.get(name, ())) > 1 for name in names if name):
-        return None
-    given = headers.get((header or scheme.header).lower(), [])
+    for name in names:
+        if name and len(headers.get(name, ())) > 1:
+            return Failure(f"more than one header {name}")
+    own = (header or scheme.header).lower()
+    given = headers.get(own, [])
     if len(given) != 1:
-        return None
+        return Failure(f"more than one header {own}" if given else f"no header {own}")
     at, signatures = scheme.read(given[0])
     at = at or _one(headers, scheme.timestamp_header)
     id = _one(headers, scheme.id_header)
-    if (scheme.timed and not _near(at, now)) or (scheme.id_signed and not id):
-        return None
+    if scheme.timed and not at:
+        return Failure("no timestamp")
+    if scheme.timed and not _near(at, now):
+        return Failure("its timestamp is too far from our clock")
+    if scheme.id_signed and not id:
+        return Failure(f"no header {scheme.id_header}")
     expected = hmac.new(
         scheme.key(secret), scheme.signed(id or "", at or "", body), hashlib.sha256
     ).digest()
     # Every one is compared, so that time tells nothing.
     matches = [hmac.compare_digest(expected, signature) for signature in signatures]
-    return Verified(id, _one(headers, scheme.event_header)) if any(matches) else None
+    if not any(matches):
+        return Failure("the signature does not match")
+    return Verified(id, _one(headers, scheme.event_header))
 
 
 def _one(headers: Headers, name: str | None) -> str | None:

@@ -10,7 +10,7 @@ from itertools import count
 
 from ductile.core.baggage import Claims, compile_claims
 from ductile.core.condition import Condition, compile_condition
-from ductile.core.template import Template, compile_template
+from ductile.core.template import Template, compile_template, misspelt
 from ductile.core.values import shown
 from ductile.errors import Path, Problem
 from ductile.model import Json
@@ -215,6 +215,7 @@ class _Reader:
         if not isinstance(given["with"], Mapping):
             self.report((*at, "with"), "with must be a mapping", given["with"])
             return None
+        self.problems.extend(misspelt(given["with"], (*at, "with")))
         compiled = compile_template(given["with"], (*at, "with"))
         if isinstance(compiled, list):
             self.problems.extend(compiled)
@@ -256,6 +257,7 @@ class _Reader:
     def expression(self, given: Mapping[str, Json], key: str, at: Path) -> Template | None:
         if key not in given:
             return None
+        self.problems.extend(misspelt(given[key], (*at, key)))
         compiled = compile_template(given[key], (*at, key), bare_paths=True)
         if isinstance(compiled, list):
             self.problems.extend(compiled)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 
 from ductile.core.values import MISSING, ROOTS, Failure, Ref, Scope, parse_ref
-from ductile.errors import Path, Problem
+from ductile.errors import Path, Problem, Severity
 from ductile.model import Json
 from ductile.record import dataclass
 
@@ -22,6 +23,7 @@ _REFERENCE = re.compile(
     rf"\{{(?P<escaped>\{{\s*(?:{_ROOT})(?:\.[^{{}}]*)?\s*\}})\}}"
     rf"|\{{(?P<path>\s*(?:{_ROOT})(?:\.[^{{}}]*)?\s*)\}}"
 )
+_LOOKALIKE = re.compile(r"(?<!\{)\{\s*(?P<root>\w+)\.[^{}]*\}")
 _UNFINISHED = re.compile(rf"\{{\s*(?:{_ROOT})\.")
 
 
@@ -57,6 +59,26 @@ def compile_template(
     problems: list[Problem] = []
     template = _compile(raw, path, problems, bare_paths)
     return problems or template
+
+
+def misspelt(raw: Json, path: Path) -> Iterator[Problem]:
+    """A warning for each text in `raw` that stays text but was probably meant to be a reference."""
+    if isinstance(raw, Mapping):
+        for key, value in raw.items():
+            yield from misspelt(value, (*path, key))
+    elif isinstance(raw, list | tuple):
+        for index, item in enumerate(raw):
+            yield from misspelt(item, (*path, index))
+    elif isinstance(raw, str):
+        for match in _LOOKALIKE.finditer(raw):
+            if match["root"] not in ROOTS:
+                close = get_close_matches(match["root"].lower(), ROOTS, 1)
+                yield from (_just_text(match[0], path, root) for root in close)
+
+
+def _just_text(found: str, path: Path, meant: str) -> Problem:
+    message = "this is no reference, so it stays text"
+    return Problem(message, path, found=found, nearest=meant, severity=Severity.WARNING)
 
 
 def render(template: Template, scope: Scope) -> Json | Failure:

@@ -11,17 +11,10 @@ from starlette.responses import Response
 from ductile.agents.heartbeats import HeartbeatManagerUnavailable, span_at
 from ductile.config import Settings
 from ductile.core import decision_log, heartbeat
+from ductile.core.bounds import DEEPEST, too_deep
 from ductile.core.heartbeat import Refusal
 from ductile.core.values import Failure
-from ductile.http.answers import (
-    DEEPEST_BODY,
-    JsonResponse,
-    body_of,
-    gateway_of,
-    reading,
-    too_deep,
-    writing,
-)
+from ductile.http.answers import JsonResponse, body_of, gateway_of, reading, writing
 from ductile.http.guard import principal_of
 from ductile.http.protocol import LARGEST_HELD
 from ductile.http.query import flag
@@ -31,15 +24,15 @@ from ductile.store import agents
 LARGEST_BEAT = LARGEST_HELD
 LARGEST_LOG = 64 * 1024
 _OK = {"status": "ok"}
-_TOO_DEEP = Failure(f"a decision log must not be nested more than {DEEPEST_BODY} levels deep")
+_TOO_DEEP = Failure(f"a decision log must not be nested more than {DEEPEST} levels deep")
 
 
 def is_open(settings: Settings) -> bool:
     return settings.gateway.open
 
 
-def _refused(status: int, reason: str) -> Response:
-    return JsonResponse({"status": "error", "reason": reason}, status)
+def _refused(status: int, reason: str, **more: str) -> Response:
+    return JsonResponse({"status": "error", "reason": reason, **more}, status)
 
 
 async def beat(request: Request) -> Response:
@@ -52,7 +45,8 @@ async def beat(request: Request) -> Response:
         return _refused(400, "invalid_json")
     read = heartbeat.read(document, gateway.clock.now())
     if isinstance(read, Refusal):
-        return _refused(422, read)
+        field = heartbeat.missing(document) if read is Refusal.MISSING else None
+        return _refused(422, read, **({"field": field} if field else {}))
     try:
         gateway.agents.heartbeats.record_heartbeat(read.agent_id, read.cluster_id)
     except HeartbeatManagerUnavailable as error:
@@ -69,7 +63,7 @@ async def message(request: Request) -> Response:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return _refused(400, "invalid_json")
-    log = _TOO_DEEP if too_deep(raw, document) else decision_log.read(document)
+    log = _TOO_DEEP if too_deep(document, raw) else decision_log.read(document)
     decisions = gateway.agents.decisions
     if isinstance(log, Failure):
         principal = principal_of(request)

@@ -13,6 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from ductile.core.bounds import DEEPEST, too_deep
+from ductile.core.integers import beyond_64_bits
 from ductile.errors import DuctileError, UsageError
 from ductile.http.knock import PRINCIPAL, Unauthorized
 from ductile.http.mailbox import Mailbox
@@ -22,7 +24,6 @@ from ductile.store.ledger import Work
 
 T = TypeVar("T")
 LARGEST_BODY = 1024 * 1024
-DEEPEST_BODY = 100
 BODY = "ductile.body"
 """Where the scope keeps the bytes that were read."""
 AGENTS = "/gateway/"
@@ -66,7 +67,15 @@ async def object_of(request: Request) -> dict[str, Any]:
     raw = await body_of(request)
     if not raw.strip(b" \t\r\n"):
         return {}
-    value = _parsed(raw)
+    return as_object(_parsed(raw), raw)
+
+
+def as_object(value: Any, raw: bytes) -> dict[str, Any]:
+    """What was read from a body, as an object that may be kept; `UsageError` where it is none."""
+    if too_deep(value, raw):
+        raise UsageError(f"the body is nested more than {DEEPEST} levels deep")
+    if beyond_64_bits(raw):
+        raise UsageError("the body holds an integer beyond 64 bits; send it as text")
     if not isinstance(value, dict):
         raise UsageError("the body must be a JSON object")
     if not isinstance(value.get("dry_run"), bool | None):
@@ -76,14 +85,12 @@ async def object_of(request: Request) -> dict[str, Any]:
 
 def _parsed(raw: bytes) -> Any:
     try:
-        value = orjson.loads(raw)
+        return orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         value = _leading(raw)
         if value is None:
             raise UsageError(f"the body is not JSON: {error}") from None
-    if too_deep(raw, value):
-        raise UsageError(f"the body is nested more than {DEEPEST_BODY} levels deep")
-    return value
+        return value
 
 
 def _leading(raw: bytes) -> Any:
@@ -93,23 +100,6 @@ def _leading(raw: bytes) -> Any:
         return orjson.loads(text[:end])
     except (ValueError, RecursionError):
         return None
-
-
-def too_deep(raw: bytes, value: Any) -> bool:
-    """Whether the ledger could not write it down again."""
-    if raw.count(b"{") + raw.count(b"[") <= DEEPEST_BODY:
-        return False
-    level = [value]
-    for _ in range(DEEPEST_BODY + 1):
-        level = [
-            item
-            for container in level
-            if isinstance(container, dict | list)
-            for item in (container.values() if isinstance(container, dict) else container)
-        ]
-        if not level:
-            return False
-    return True
 
 
 async def reading(gateway: Gateway, work: Work[T]) -> T:

@@ -29,7 +29,7 @@ from ductile.http import (
     tokens,
 )
 from ductile.http.answers import Handler
-from ductile.http.guard import Guard, permit
+from ductile.http.guard import Guard, permit, permit_again
 from ductile.http.lobby import Lobby
 from ductile.http.relay import RelayIngress
 from ductile.http.switchboard import Switchboard
@@ -50,6 +50,7 @@ class Endpoint:
     """Whether the configuration opens it to all."""
 
 
+_WAIT = "wait"
 _PAGE = ("limit", "before")
 _OF_JOBS = ("status", "plugin", "command")
 _OF_DELIVERIES = ("status", "webhook_id", "since", *_PAGE)
@@ -61,7 +62,7 @@ ENDPOINTS = (
     Endpoint("GET", "/system/status", "system:ro", system.status),
     Endpoint("GET", "/plugins", "any", system.plugins),
     Endpoint("POST", "/plugin/{plugin}/{command}", "plugin", jobs.trigger),
-    Endpoint("GET", "/job/{job_id}", "jobs:ro", jobs.show, ("wait",)),
+    Endpoint("GET", "/job/{job_id}", "jobs:ro", jobs.show, (_WAIT,)),
     Endpoint("GET", "/job/{job_id}/tree", "jobs:ro", pipelines.tree, ("flat",)),
     Endpoint("GET", "/job/{job_id}/why", "jobs:ro", pipelines.why),
     Endpoint("POST", "/job/{job_id}/cancel", "jobs:rw", pipelines.cancel),
@@ -75,11 +76,12 @@ ENDPOINTS = (
         "/pipeline-instance/{instance_id}",
         "jobs:ro",
         pipelines.instance,
-        ("wait", "seen"),
+        (_WAIT, "seen"),
     ),
     Endpoint("GET", "/notices", "events:ro", pipelines.notices, ("after", "last")),
-    Endpoint("GET", "/events", "events:ro", events.follow, ("topic", "after")),
+    Endpoint("GET", "/events", events.SCOPE, events.follow, ("topic", "after")),
     Endpoint("GET", "/jobs", "jobs:ro", jobs.listing, (*_OF_JOBS, "submitted_by", *_PAGE)),
+    Endpoint("GET", "/job-ids", "jobs:ro", jobs.ids, ("begins", "limit")),
     Endpoint("POST", "/jobs/cancel", "jobs:rw", operators.cancel_many),
     Endpoint("POST", "/jobs/retry", "jobs:rw", operators.retry_many),
     Endpoint("GET", "/analytics/summary", "jobs:ro", operators.analytics_summary, ("window",)),
@@ -132,7 +134,7 @@ ENDPOINTS = (
     Endpoint("GET", "/system/reload", "system:rw", schedules.rehearse_reload),
     Endpoint("POST", "/system/reload", "system:rw", system.reload),
     Endpoint("GET", "/system/overview", "system:ro", operations.overview),
-    Endpoint("GET", "/system/backup", "system:ro", operations.backup_state, ("wait",)),
+    Endpoint("GET", "/system/backup", "system:ro", operations.backup_state, (_WAIT,)),
     Endpoint("POST", "/system/backup", "system:rw", operations.backup),
 )
 
@@ -175,6 +177,8 @@ def _bound(endpoint: Endpoint) -> Handler:
                 permit(request, endpoint.scope)
             _readable(request)
             response: Response = await endpoint.handler(request)
+            if _WAIT in endpoint.query and _WAIT in request.query_params:
+                await permit_again(request, endpoint.scope)
             status = response.status_code
             return answers.redacted(response, gateway)
         except DuctileError as error:

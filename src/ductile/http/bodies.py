@@ -17,6 +17,7 @@ dedupe_ttl?: any - For how long: `1h`, or seconds.
 START = """
 payload?: any - The payload of the event that starts it.
 dedupe_key?: text - A first job of the same key makes this one needless.
+dedupe_ttl?: any - For how long: `1h`, or seconds.
 """
 MANY = f"""
 filter: object - What to act on; at least one of its keys.

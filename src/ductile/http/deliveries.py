@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -13,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ductile.clock import from_text, to_text
+from ductile.core.bounds import document
 from ductile.core.delivery import RETRIABLE, DeliveryStatus
 from ductile.errors import DuctileError, NotFound, UsageError
 from ductile.http.answers import JsonResponse, gateway_of, object_of, reading, writing
@@ -104,9 +104,7 @@ async def show(request: Request) -> Response:
     """`GET /gateway/deliveries/{delivery_id}`: one, with its payload."""
     gateway, id = gateway_of(request), _id(request)
     row = await reading(gateway, lambda tx: deliveries.get(tx, id))
-    with suppress(orjson.JSONDecodeError):
-        row["payload"] = orjson.loads(row["payload"])
-    row["payload"] = gateway.blueprint.redactor.document(row["payload"])
+    row["payload"] = gateway.blueprint.redactor.document(document(row["payload"]))
     return JsonResponse({**_shown(row), "sending": row["owner"] is not None})
 
 

@@ -1,13 +1,15 @@
 """`GET /events`: everything that happens, as server-sent events.
 
 A follower keeps its position. It drains the ring of recent notices, and the ledger where the ring
-does not reach back to it; nobody asks the ledger while nothing happens.
+does not reach back to it; nobody asks the ledger while nothing happens. Whether it may still
+follow is asked before it is told anything.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from functools import partial
 
 import orjson
@@ -16,11 +18,12 @@ from starlette.responses import Response, StreamingResponse
 
 from ductile.errors import DuctileError, UsageError
 from ductile.http.answers import gateway_of, reading
-from ductile.http.stream import PAUSE, Stream
-from ductile.runtime.gateway import Gateway
+from ductile.http.guard import permit_again
+from ductile.http.stream import PAUSE
 from ductile.store import notices
 from ductile.store.ledger import BEGINNING, Position, StoredNotice
 
+SCOPE = "events:ro"
 HEARTBEAT = 15.0
 AT_ONCE = 500
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -45,7 +48,7 @@ async def follow(request: Request) -> Response:
         position = BEGINNING
     if not stream.enter():
         raise Crowded("too many follow the events already")
-    told = _told(gateway, stream, frozenset(topics), position)
+    told = _told(request, frozenset(topics), position)
     return StreamingResponse(told, media_type="text/event-stream", headers=HEADERS)
 
 
@@ -58,8 +61,9 @@ def position_of(cursor: str) -> Position:
 
 
 async def _told(
-    gateway: Gateway, stream: Stream, topics: frozenset[str], position: Position
+    request: Request, topics: frozenset[str], position: Position
 ) -> AsyncIterator[bytes]:
+    gateway, stream = gateway_of(request), request.app.state.lobby.stream
     try:
         # Whoever is cut off before the first event has a place to go on from all the same.
         yield f": following\nid: {position}\n\n".encode()
@@ -69,20 +73,29 @@ async def _told(
             if found is None:
                 behind = partial(notices.after, position=position, limit=AT_ONCE)
                 found = await reading(gateway, behind)
+            text = "".join(_event(n) for n in found if not topics or n.topic in topics)
             if found:
                 position = found[-1].position
-                text = "".join(_event(n) for n in found if not topics or n.topic in topics)
-                if text:
-                    yield gateway.blueprint.redactor.text(text).encode()
-                await asyncio.sleep(PAUSE)
-                continue
-            try:
-                await asyncio.wait_for(bell.wait(), HEARTBEAT)
-            except TimeoutError:
+            elif not await _rung(bell):
                 # Carries the position past what the filter left out.
-                yield f": alive\nid: {position}\n\n".encode()
+                text = f": alive\nid: {position}\n\n"
+            if text:
+                await permit_again(request, SCOPE)
+                yield gateway.blueprint.redactor.text(text).encode()
+            if found:
+                await asyncio.sleep(PAUSE)
+    except DuctileError:
+        # The answer has begun, so that it can only end. Whoever comes back is told why.
+        return
     finally:
         stream.leave()
+
+
+async def _rung(bell: asyncio.Event) -> bool:
+    """Whether something has happened, within the time between two signs of life."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(bell.wait(), HEARTBEAT)
+    return bell.is_set()
 
 
 def _event(notice: StoredNotice) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ductile.core.bounds import document
 from ductile.core.redact import hide_secret_keys
 from ductile.errors import NotFound
 from ductile.http.answers import JsonResponse, gateway_of, reading
@@ -39,4 +39,4 @@ async def listing(request: Request) -> Response:
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, "fact_json": hide_secret_keys(orjson.loads(row["fact_json"]))}
+    return {**row, "fact_json": hide_secret_keys(document(row["fact_json"]))}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from starlette.requests import Request
@@ -49,16 +48,8 @@ class Guard:
         except DuctileError as error:
             await problem(error, scope["path"])(scope, receive, send)
             return
-        scope[knock.PRINCIPAL] = await self._who(told.token)
+        scope[knock.PRINCIPAL] = await self._lobby.who(told.token)
         await self._app(scope, receive, send)
-
-    async def _who(self, token: str | None) -> Principal | None:
-        if token is None:
-            return None
-        keeper = self._lobby.keeper
-        if keeper.is_stale(token):
-            await asyncio.to_thread(keeper.refresh)
-        return keeper.who(token)
 
 
 def _sharing(send: Any, origin: bytes) -> Any:
@@ -99,6 +90,14 @@ def permit(request: Request, wanted: str | None) -> None:
         allowed = scopes.allows(principal.scopes, wanted)
     if not allowed:
         raise Forbidden(f"this token does not have the scope {wanted}", scope=wanted)
+
+
+async def permit_again(request: Request, wanted: str | None) -> None:
+    """As `permit`, by what holds now: a token may end while its request is answered."""
+    if not request.app.state.local:
+        token = knock.read(request.scope["headers"]).token
+        request.scope[knock.PRINCIPAL] = await request.app.state.lobby.who(token)
+    permit(request, wanted)
 
 
 def _reads(request: Request, plugin: str, command: str) -> bool:

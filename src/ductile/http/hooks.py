@@ -23,12 +23,12 @@ from ductile.http.answers import (
     gateway_of,
     object_of,
     reading,
-    too_deep,
     writing,
 )
 from ductile.http.deliveries import whole
 from ductile.http.guard import Forbidden, principal_of
 from ductile.http.jobs import text_of
+from ductile.http.query import flag
 from ductile.model import Notice
 from ductile.runtime import operate
 from ductile.runtime.arrival import payload_of
@@ -82,8 +82,6 @@ def _id(request: Request) -> int:
 def json_text(body: bytes, content_type: str) -> str:
     """The body as JSON text: byte for byte where it is JSON, else as `payload_of` has it."""
     payload = payload_of(body, content_type)
-    if too_deep(body, payload):
-        payload = {"body": body.decode("utf-8", "replace")}
     with suppress(orjson.JSONDecodeError):
         if orjson.loads(body) == payload:
             return body.decode()
@@ -196,7 +194,7 @@ async def remove(request: Request) -> Response:
     With `?dry_run=true` it only says what it would remove.
     """
     gateway, id = gateway_of(request), _id(request)
-    now, dry = gateway.clock.now(), request.query_params.get("dry_run") == "true"
+    now, dry = gateway.clock.now(), flag(request, "dry_run")
     if dry:
         found = await reading(gateway, lambda tx: deliveries.find_webhook(tx, id))
     else:

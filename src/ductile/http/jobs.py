@@ -37,11 +37,10 @@ async def trigger(request: Request) -> Response:
         producer(request),
         payload=body.get("payload") if body.get("payload") is not None else {},
         dedupe_key=text_of(body, "dedupe_key"),
-        dedupe_ttl=_seconds(body, "dedupe_ttl"),
+        dedupe_ttl=seconds_of(body, "dedupe_ttl"),
     )
     work = once(request, gateway.enqueueing(new), Enqueued)
     answer = await writing(gateway, work)
-    gateway.told(new, answer)
     return JsonResponse(
         {
             "job_id": answer.job_id,
@@ -67,7 +66,7 @@ def text_of(body: dict[str, Any], key: str) -> str | None:
     return value
 
 
-def _seconds(body: dict[str, Any], key: str) -> float | None:
+def seconds_of(body: dict[str, Any], key: str) -> float | None:
     value = body.get(key)
     if value is None:
         return None
@@ -159,6 +158,16 @@ def _summary(gateway: Gateway, row: dict[str, Any]) -> dict[str, Any]:
     waits = report.waits_for(row, gateway.blueprint, gateway.unready)
     kept = {key: value for key, value in row.items() if key not in ("id", "payload", "seq")}
     return {"job_id": row["id"], **kept, "waits_for": waits}
+
+
+async def ids(request: Request) -> Response:
+    """`GET /job-ids`: the first ids that begin with `begins`, also of jobs only in the log."""
+    gateway, limit = gateway_of(request), limit_of(request)
+    begins = request.query_params.get("begins")
+    if not begins:
+        raise UsageError("begins must be the beginning of an id")
+    found = await reading(gateway, lambda tx: jobs.beginning(tx, begins, limit))
+    return JsonResponse({"job_ids": found})
 
 
 async def queue(request: Request) -> Response:

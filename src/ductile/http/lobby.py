@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,7 +10,7 @@ from ductile.errors import DuctileError
 from ductile.http.beats import Beats
 from ductile.http.stream import Stream
 from ductile.runtime.deliveries import Mismatches
-from ductile.runtime.doors import Doorkeeper
+from ductile.runtime.doors import Doorkeeper, Principal
 from ductile.runtime.gateway import Gateway
 from ductile.runtime.metrics import Metrics
 
@@ -29,6 +30,14 @@ class Lobby:
         self.metrics = Metrics(gateway)
         self.mismatches = Mismatches()
         self.beats = Beats(gateway)
+
+    async def who(self, token: str | None) -> Principal | None:
+        """Whose token it is now."""
+        if token is None:
+            return None
+        if self.keeper.is_stale(token):
+            await asyncio.to_thread(self.keeper.refresh)
+        return self.keeper.who(token)
 
     @contextmanager
     def line(self) -> Iterator[None]:

@@ -37,7 +37,8 @@ def once(request: Request, work: Work[T], answer: type[T]) -> Work[T]:
     claim = idempotency.Key(
         principal.id,
         request.method,
-        request.url.path,
+        # No text of PostgreSQL's holds a NUL; nothing is found under such a path anyway.
+        request.url.path.replace("\0", "\ufffd"),
         key,
         hashlib.sha256(request.scope.get(BODY, b"")).hexdigest(),
     )

@@ -27,6 +27,7 @@ TAGS = {
     "plugins": ("plugins", ""),
     "job": ("jobs", "What ran, runs and waits."),
     "jobs": ("jobs", ""),
+    "job-ids": ("jobs", ""),
     "job-logs": ("jobs", ""),
     "queue": ("jobs", ""),
     "analytics": ("jobs", ""),

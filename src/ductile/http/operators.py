@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -24,12 +23,15 @@ from ductile.http.once import once
 from ductile.model import JobStatus, SubmittedBy
 from ductile.record import dataclass
 from ductile.runtime import operate
+from ductile.runtime.gateway import Gateway
 from ductile.runtime.metrics import TYPE
 from ductile.store.ledger import Tx
 
 FILTERS = ("plugin", "command", "status", "submitted_by")
 WORDS = {"status": tuple(JobStatus), "submitted_by": tuple(SubmittedBy)}
 MOST_AT_ONCE = 1000
+IN_ONE_COMMIT = 100
+"""So many are ended together: others who write wait that long and no longer."""
 
 
 async def config_view(request: Request) -> Response:
@@ -134,6 +136,16 @@ class _Selection:
                 raise UsageError(f"{name} must be one of {', '.join(words)}")
         self._values |= {"before": _moment(text_of(wanted, "before")), "action": action}
 
+    @property
+    def status(self) -> JobStatus | None:
+        """The one that a job must be in."""
+        wanted = self._values["status"]
+        return None if wanted is None else JobStatus(wanted)
+
+    @property
+    def ends_queued(self) -> bool:
+        return not self.dry and self.status in (None, JobStatus.QUEUED)
+
     def read(self, tx: Tx) -> list[str]:
         return [row[0] for row in tx.all("jobs_to_act_on", limit=self.limit, **self._values)]
 
@@ -157,10 +169,23 @@ async def cancel_many(request: Request) -> Response:
     gateway, selection = gateway_of(request), _Selection(await object_of(request), "cancel")
 
     def work() -> Many:
-        cancel = partial(operate.cancel, gateway, dry=selection.dry)
-        return selection.each(gateway.ledger.read(selection.read), cancel)
+        found = gateway.ledger.read(selection.read)
+        ended = _end_queued(gateway, found) if selection.ends_queued else frozenset()
+
+        def cancel(job_id: str) -> None:
+            if job_id not in ended:
+                operate.cancel(gateway, job_id, dry=selection.dry, only=selection.status)
+
+        return selection.each(found, cancel)
 
     return selection.answer(await asyncio.to_thread(work))
+
+
+def _end_queued(gateway: Gateway, found: list[str]) -> frozenset[str]:
+    """Those of them that wait: before what runs is killed, which would have them begin."""
+    starts = range(0, len(found), IN_ONE_COMMIT)
+    together = (found[start : start + IN_ONE_COMMIT] for start in starts)
+    return frozenset().union(*(operate.end_queued(gateway, ids) for ids in together))
 
 
 async def retry_many(request: Request) -> Response:

@@ -22,6 +22,7 @@ NAMES: dict[str, tuple[Schema, str]] = {
     "plugin": (_TEXT, "A plugin's name."),
     "command": (_TEXT, "A command's name."),
     "job_id": (_TEXT, "A job's id."),
+    "begins": (_TEXT, "The beginning of an id."),
     "name": (_TEXT, "A pipeline's name."),
     "/scheduler/next name": (_TEXT, "`plugin`, or `plugin/id` for one of its entries."),
     "/scheduler/explain name": (_TEXT, "`plugin`, or `plugin/id` for one of its entries."),

@@ -12,12 +12,11 @@ from starlette.responses import Response
 
 from ductile.core import graph
 from ductile.core.lifecycle import ENDED
-from ductile.core.node import SWITCH_PLUGIN
 from ductile.core.pipeline import Pipeline
-from ductile.errors import NotFound, UsageError
+from ductile.errors import UsageError
 from ductile.http.answers import JsonResponse, gateway_of, object_of, reading, writing
 from ductile.http.events import position_of
-from ductile.http.jobs import producer, text_of
+from ductile.http.jobs import producer, seconds_of, text_of
 from ductile.http.once import once
 from ductile.http.query import flag, seconds, whole
 from ductile.runtime import lineage, operate, rehearse
@@ -72,7 +71,14 @@ async def start(request: Request) -> Response:
     gateway, name = gateway_of(request), request.path_params["name"]
     body = await object_of(request)
     payload = body.get("payload") if body.get("payload") is not None else {}
-    starting = Starting(gateway, name, payload, producer(request), text_of(body, "dedupe_key"))
+    starting = Starting(
+        gateway,
+        name,
+        payload,
+        producer(request),
+        text_of(body, "dedupe_key"),
+        seconds_of(body, "dedupe_ttl"),
+    )
     wanted = starting.pipeline.execution_mode == "synchronous"
     if not wanted or flag(request, "async"):
         return JsonResponse(
@@ -144,53 +150,13 @@ async def _ended(gateway: Gateway, instance_id: str) -> dict[str, Any]:
     bell = _Bell(gateway)
     try:
         bell.listen(instance_id)
-        found = await reading(gateway, lambda tx: _instance(tx, instance_id))
+        found = await reading(gateway, lambda tx: lineage.instance(tx, instance_id))
         if found["status"] == "open":
             await bell.wait()
-            found = await reading(gateway, lambda tx: _instance(tx, instance_id))
+            found = await reading(gateway, lambda tx: lineage.instance(tx, instance_id))
         return found
     finally:
         bell.close()
-
-
-def _instance(tx: Tx, instance_id: str) -> dict[str, Any]:
-    """An instance of a pipeline, all its jobs, and the response of the last."""
-    scopes = tx.dicts("scope", id=instance_id)
-    if not scopes or scopes[0]["split"]:
-        raise NotFound(f"there is no pipeline instance {instance_id}")
-    scope = scopes[0]
-    members = tx.all("ended_jobs_of_scope", id=instance_id)
-    jobs = [_member(tx.dicts("job", id=row[0])[0]) for row in members]
-    responses = {row[0]: row[5] for row in members}
-    real = [job for job in jobs if job["plugin"] != SWITCH_PLUGIN] or jobs
-    last = responses[real[-1]["job_id"]] if real else None
-    return {
-        "instance_id": instance_id,
-        "pipeline": scope["pipeline"],
-        "status": {"ended": "succeeded"}.get(scope["status"], scope["status"]),
-        "reason": scope["reason"],
-        "created_at": scope["created_at"],
-        "ended_at": scope["ended_at"],
-        "jobs": jobs,
-        "result": orjson.loads(last) if last else None,
-    }
-
-
-def _member(row: dict[str, Any]) -> dict[str, Any]:
-    kept = (
-        "plugin",
-        "command",
-        "status",
-        "branch",
-        "attempt",
-        "max_attempts",
-        "created_at",
-        "started_at",
-        "completed_at",
-        "next_retry_at",
-        "last_error",
-    )
-    return {"job_id": row["id"], "step": row["step_path"], **{key: row[key] for key in kept}}
 
 
 async def instance(request: Request) -> Response:
@@ -204,13 +170,13 @@ async def instance(request: Request) -> Response:
     bell = _Bell(gateway)
     try:
         bell.listen(id)
-        found = await reading(gateway, lambda tx: _instance(tx, id))
+        found = await reading(gateway, lambda tx: lineage.instance(tx, id))
         if wait and _same(found, seen):
             bell.listen(*(job["job_id"] for job in found["jobs"] if job["status"] not in ENDED))
-            found = await reading(gateway, lambda tx: _instance(tx, id))
+            found = await reading(gateway, lambda tx: lineage.instance(tx, id))
             if _same(found, seen):
                 await bell.wait(wait)
-                found = await reading(gateway, lambda tx: _instance(tx, id))
+                found = await reading(gateway, lambda tx: lineage.instance(tx, id))
     finally:
         bell.close()
     return JsonResponse(found)

@@ -15,7 +15,12 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
+from ductile.http.room import Room, Standing
+
 if TYPE_CHECKING:
+    from uvicorn import Config
+    from uvicorn.server import ServerState
+
     from ductile.http.express import Express
 
 LARGEST_HEAD = 32 * 1024
@@ -28,8 +33,6 @@ HEAD_WITHIN = 10.0
 BODY_WITHIN = 30.0
 STALLED_FOR = 30.0
 """How long a client may leave its answer unread."""
-MOST_CONNECTIONS = 512
-"""On TCP; the local socket stays open to the operator whoever else holds connections."""
 
 
 class _TooLarge(Exception):
@@ -40,6 +43,8 @@ class Connection(HttpToolsProtocol):
     _deadline: float | None = None
     _stalled: float | None = None
     _in_head = False
+    _has_head = False
+    """Whether the head of a request has come, and its body not yet."""
     _head = 0
     """Bytes that came while the head was incomplete: a header that never ends."""
     _head_read = 0
@@ -50,26 +55,34 @@ class Connection(HttpToolsProtocol):
     _held: RequestResponseCycle | None = None
     """A request for the express, whose body is not complete."""
 
+    def __init__(self, config: Config, server_state: ServerState, room: Room) -> None:
+        super().__init__(config, server_state, {})
+        self._room = room
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._express = getattr(self.app, "express", None)
         self._deadline = self.loop.time() + HEAD_WITHIN
-        if self.client is not None and len(self.connections) > MOST_CONNECTIONS:
-            self._make_room()
+        if not self._room.enter(self):
+            transport.abort()
 
-    def _make_room(self) -> None:
-        """One that waits for a next request gives way; where all are at work, this one does."""
-        for other in self.connections:
-            if isinstance(other, Connection) and other.client is not None and other.idle:
-                other.transport.close()
-                return
-        self.transport.abort()
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._room.leave(self)
+        super().connection_lost(exc)
 
     @property
-    def idle(self) -> bool:
-        """Whether it has had its answer, and has not asked again."""
-        answered = self.cycle is not None and self.cycle.response_complete
-        return answered and self._deadline is None and not self.transport.is_closing()
+    def standing(self) -> Standing:
+        if self.transport.is_closing():
+            return Standing.LEAVING
+        answered = self.cycle is None or self.cycle.response_complete
+        if self._deadline is not None and (self._has_head or answered):
+            return Standing.BODILESS if self._has_head else Standing.HEADLESS
+        if self._stalled is not None or (answered and self.transport.get_write_buffer_size()):
+            return Standing.UNREAD
+        return Standing.IDLE if answered else Standing.AT_WORK
+
+    def give_way(self) -> None:
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self._deadline is None:
@@ -98,7 +111,7 @@ class Connection(HttpToolsProtocol):
             self._stop(431, "the head is too large", "head_too_large")
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
+        self._in_head, self._has_head = False, True
         self._deadline = self.loop.time() + BODY_WITHIN
         super().on_headers_complete()
 
@@ -112,7 +125,7 @@ class Connection(HttpToolsProtocol):
             self._go_the_ordinary_way(self._held)
 
     def on_message_complete(self) -> None:
-        self._deadline = None
+        self._deadline, self._has_head = None, False
         super().on_message_complete()
         if self._held is not None:
             self._hand_over(self._held)
@@ -164,6 +177,9 @@ class Connection(HttpToolsProtocol):
 
     def look(self, now: float) -> None:
         """Cut the client off if its time is over."""
+        if self._stalled is None and self.transport.is_closing():
+            # What it does not read keeps the connection, however little it is.
+            self._stalled = now + STALLED_FOR
         if self._stalled is not None and now > self._stalled:
             self.transport.abort()
         elif self._deadline is not None and now > self._deadline:

@@ -11,7 +11,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from ductile.core.relay import METHOD, Peer, Refusal, Relayed
+from ductile.core.relay import MALFORMED, MALFORMED_CODE, METHOD, Peer, Refusal, Relayed
 from ductile.core.relay import Request as Relay
 from ductile.errors import DuctileError
 from ductile.http.answers import JsonResponse, body_of, crashed, problem, redacted, writing
@@ -23,7 +23,7 @@ from ductile.runtime.relay import Ingress, ReplayedRelay
 
 ROUTE = "{remote_ingress.listen_path}/{peer}"
 """What metrics call it: never the path of a caller."""
-CODES = {400: "bad_request", 403: "forbidden", 422: "event_not_accepted"}
+CODES = {MALFORMED: MALFORMED_CODE, 403: "forbidden", 422: "event_not_accepted"}
 
 
 class RelayIngress:

@@ -22,7 +22,7 @@ from ductile.core.reminder import (
 )
 from ductile.core.values import Failure
 from ductile.errors import DuctileError, NotFound, UsageError
-from ductile.http.answers import JsonResponse, body_of, gateway_of, reading, writing
+from ductile.http.answers import JsonResponse, as_object, body_of, gateway_of, reading, writing
 from ductile.http.query import LARGEST_PAGE, whole
 from ductile.runtime.gateway import Gateway
 from ductile.store import reminders
@@ -104,12 +104,10 @@ async def forget(request: Request) -> Response:
 async def _object(request: Request) -> dict[str, Any]:
     raw = await body_of(request, LARGEST_BODY)
     try:
-        document = orjson.loads(raw) if raw else {}
+        value = orjson.loads(raw) if raw else {}
     except orjson.JSONDecodeError as error:
         raise InvalidJson(f"the body is not JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise UsageError("the body must be a JSON object")
-    return document
+    return as_object(value, raw)
 
 
 def _asked(body: dict[str, Any], now: datetime) -> NewReminder:

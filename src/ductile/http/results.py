@@ -115,6 +115,7 @@ RESULTS: dict[tuple[str, str], Results] = {
     ("GET", "/pipeline-instance/{instance_id}"): _ok(kind("Instance")),
     ("GET", "/notices"): _ok(_page("notices", "Notice", "text")),
     ("GET", "/jobs"): _ok(_page("jobs", "JobSummary")),
+    ("GET", "/job-ids"): _ok("job_ids: [text]"),
     ("POST", "/jobs/cancel"): _ok(_MANY),
     ("POST", "/jobs/retry"): _ok(_MANY),
     ("GET", "/analytics/summary"): _ok(_SUMMARY),
@@ -140,13 +141,18 @@ RESULTS: dict[tuple[str, str], Results] = {
     ("POST", "/relay/{relay_id}/retry"): _taken(_DONE_TO),
     ("GET", "/tokens"): _ok("tokens: [Token]"),
     ("POST", "/tokens"): {
-        201: ("Made; the answer holds the token, this once.", fields("id: text\ntoken: text")),
+        201: (
+            "Made; the answer holds the token, this once.",
+            fields("id: text\ntoken: text\nwarnings: [text] - Of scopes that open nothing."),
+        ),
         200: ("With `dry_run`: what would be made.", OBJECT),
     },
     ("POST", "/token/{which}/revoke"): _ok(kind("Token")),
     ("POST", "/token/{which}/rotate"): _ok(kind("Token")),
     ("GET", "/system/reload"): _ok("status: text\nchanges: object"),
-    ("POST", "/system/reload"): _ok("status: text\nwarnings: [text]", "It is in force."),
+    ("POST", "/system/reload"): _ok(
+        "status: text\nwarnings: [text]\nrefused: object", "It is in force."
+    ),
     ("GET", "/system/overview"): _ok("at: time\nversion: text\nqueue: object\nrunning: [object]"),
     ("GET", "/system/backup"): _ok(kind("Backup")),
     ("POST", "/system/backup"): _taken(kind("Backup")),

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 
 from ductile.config import Loaded
 from ductile.errors import Refused
+from ductile.http import descriptors
 from ductile.http.app import api_app, local_app
 from ductile.http.lobby import Lobby
+from ductile.http.room import Room
 from ductile.http.server import Door, HttpServer, bind_local, bind_tcp
 from ductile.log import configure, logger
 from ductile.runtime.environment import FORBIDDEN
@@ -46,6 +48,7 @@ def serve(
     log = logger("gateway")
     try:
         gateway.open()
+        descriptors.raise_limit()
         server = open_doors(gateway)
         gateway.start()
         server.start()
@@ -90,14 +93,18 @@ def _log_crashes() -> None:
 def open_doors(gateway: Gateway) -> HttpServer:
     """The local socket, and the listeners that the configuration wants."""
     settings, lobby = gateway.blueprint.settings, Lobby(gateway)
-    doors = [Door("local", local_app(gateway, lobby), bind_local(gateway.socket_path))]
+    most = descriptors.places(1 + settings.api.enabled + settings.webhooks_enabled)
+    local = bind_local(gateway.socket_path)
+    doors = [Door("local", local_app(gateway, lobby), local, Room(most))]
     try:
         if settings.api.enabled:
-            doors.append(Door("api", api_app(lobby), bind_tcp(settings.api.address)))
+            listener = bind_tcp(settings.api.address)
+            doors.append(Door("api", api_app(lobby), listener, Room(most)))
         if settings.webhooks_enabled:
             from ductile.http.webhooks import Webhooks
 
-            doors.append(Door("webhooks", Webhooks(lobby), bind_tcp(settings.webhooks.address)))
+            listener = bind_tcp(settings.webhooks.address)
+            doors.append(Door("webhooks", Webhooks(lobby), listener, Room(most)))
     except Refused:
         for door in doors:
             door.listener.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -16,13 +17,18 @@ import uvicorn
 
 from ductile.errors import Refused
 from ductile.http.protocol import Connection
+from ductile.http.room import Room
 from ductile.log import logger
 from ductile.record import dataclass
 
 LONGEST_SOCKET_PATH = 107
 WAITING = 1024
 """Connections that the kernel keeps for us while a burst comes in."""
+ACCEPTED_AT_ONCE = 1
+"""In one turn of the loop. Out of descriptors, asyncio fails, tells and tries again that often."""
 TICKS_BETWEEN_LOOKS = 5
+BETWEEN_COMPLAINTS = 1.0
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 def bind_local(path: Path) -> socket.socket:
@@ -59,11 +65,12 @@ def bind_tcp(address: tuple[str, int]) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """An application, and where it listens."""
+    """An application, where it listens, and the room for those who come."""
 
     name: str
     app: Callable[..., Any]
     listener: socket.socket
+    room: Room
 
     @property
     def place(self) -> str:
@@ -89,8 +96,12 @@ class _Server(uvicorn.Server):
         for door, config in zip(self._doors, self._configs, strict=True):
             if not config.loaded:
                 config.load()
-            make = _maker(config, self.server_state)
-            self.servers.append(await loop.create_server(make, sock=door.listener, backlog=WAITING))
+            make = _maker(config, self.server_state, door.room)
+            self.servers.append(
+                await loop.create_server(make, sock=door.listener, backlog=ACCEPTED_AT_ONCE)
+            )
+            # It has told the kernel to keep no more than that.
+            door.listener.listen(WAITING)
         self.started = True
 
     async def on_tick(self, counter: int) -> bool:
@@ -102,8 +113,8 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-def _maker(config: uvicorn.Config, state: Any) -> Callable[[], Connection]:
-    return lambda: Connection(config, state, {})
+def _maker(config: uvicorn.Config, state: Any, room: Room) -> Callable[[], Connection]:
+    return lambda: Connection(config, state, room)
 
 
 def _config(app: Callable[..., Any]) -> uvicorn.Config:
@@ -121,13 +132,26 @@ def _config(app: Callable[..., Any]) -> uvicorn.Config:
     )
 
 
-def _crashed(_loop: asyncio.AbstractEventLoop, about: dict[str, Any]) -> None:
-    """What a callback or a task raised and nobody took; asyncio's own line is not redacted."""
-    error = about.get("exception")
-    if isinstance(error, BaseException):
-        logger("http").crash(str(about["message"]), error)
-    else:
-        logger("http").error(str(about["message"]))
+class _Complaints:
+    """What a callback or a task raised and nobody took; asyncio's own lines are not redacted."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, about: dict[str, Any]) -> None:
+        error = about.get("exception")
+        if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+            self._exhausted(error, loop.time())
+        elif isinstance(error, BaseException):
+            logger("http").crash(str(about["message"]), error)
+        else:
+            logger("http").error(str(about["message"]))
+
+    def _exhausted(self, error: OSError, now: float) -> None:
+        """It is tried again and again, at every door."""
+        if now >= self._next:
+            self._next = now + BETWEEN_COMPLAINTS
+            logger("http").error("a connection has to wait", error=error.strerror)
 
 
 class HttpServer:
@@ -149,7 +173,7 @@ class HttpServer:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._loop.set_exception_handler(_crashed)
+        self._loop.set_exception_handler(_Complaints())
         await self._server.serve()
 
     def ask(self, answered: Callable[[], None]) -> None:

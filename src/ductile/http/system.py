@@ -8,12 +8,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import ductile
-from ductile.http.answers import JsonResponse, gateway_of, reading
+from ductile.errors import LedgerError
+from ductile.http.answers import JsonResponse, gateway_of
 from ductile.http.guard import principal_of
 from ductile.http.knock import is_near
 from ductile.runtime import health, report
 from ductile.runtime.gateway import Gateway
 
+LEDGER_PATIENCE = 2.0
 LINKS = {
     "health": "/healthz",
     "docs": "/docs",
@@ -47,16 +49,27 @@ async def health_of(gateway: Gateway, *, whole: bool) -> dict[str, object]:
     status = {"status": "ok" if gateway.failure is None else "error"}
     if not whole:
         return dict(status)
-    waiting, _ = await asyncio.to_thread(report.queue_counts, gateway.ledger)
-    broken = await reading(gateway, lambda tx: tx.all("open_breakers")[0][0])
     return {
         **status,
         "version": ductile.__version__,
         "uptime_seconds": int((gateway.clock.now() - gateway.started_at).total_seconds()),
-        "queue_depth": waiting,
         "plugins_loaded": len(gateway.blueprint.plans),
-        "plugins_circuit_open": broken,
+        **await _counted(gateway),
     }
+
+
+async def _counted(gateway: Gateway) -> dict[str, object]:
+    """What the ledger says, if it answers."""
+
+    def count() -> dict[str, object]:
+        waiting, _ = report.queue_counts(gateway.ledger)
+        broken = gateway.ledger.read(lambda tx: tx.all("open_breakers")[0][0])
+        return {"queue_depth": waiting, "plugins_circuit_open": broken}
+
+    try:
+        return await asyncio.wait_for(asyncio.to_thread(count), LEDGER_PATIENCE)
+    except (TimeoutError, LedgerError):
+        return {"status": "error"}
 
 
 async def status(request: Request) -> Response:
@@ -84,7 +97,9 @@ async def reload(request: Request) -> Response:
     """`POST /system/reload`: the new configuration whole, or 409 with its problems."""
     gateway = gateway_of(request)
     warnings = await asyncio.to_thread(gateway.reload)
-    return JsonResponse({"status": "ok", "warnings": [str(warning) for warning in warnings]})
+    refused = {refusal.name: refusal.reason for refusal in gateway.blueprint.registry.refused}
+    told = [str(warning) for warning in warnings]
+    return JsonResponse({"status": "ok", "warnings": told, "refused": refused})
 
 
 async def plugins(request: Request) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -9,10 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ductile.config.quantities import duration
-from ductile.core.scopes import is_scope
+from ductile.core.scopes import NOUNS, is_scope, plugin_of
+from ductile.core.steps import nearest
 from ductile.errors import UsageError
 from ductile.http.answers import JsonResponse, gateway_of, object_of, reading, writing
 from ductile.http.jobs import text_of
+from ductile.runtime import report
+from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.doors import Doorkeeper, digest, new_token
 from ductile.store import tokens
 
@@ -39,9 +43,10 @@ async def create(request: Request) -> Response:
                 f"{scope!r} is no scope; allowed: *, or a noun or plugin with :ro, :rw"
             )
     now, id, token = gateway.clock.now(), gateway.entropy.uuid(), new_token()
-    life = _life(body)
+    life, idle = _life(body), list(_idle(scopes, gateway.blueprint))
     if body.get("dry_run"):
-        return JsonResponse({"dry_run": True, "name": name, "scopes": scopes})
+        planned = {"dry_run": True, "name": name, "scopes": scopes, "warnings": idle}
+        return JsonResponse(planned)
     made = await writing(
         gateway,
         lambda tx: tokens.create(
@@ -55,7 +60,18 @@ async def create(request: Request) -> Response:
         ),
     )
     _keeper(request).forget()
-    return JsonResponse({**made, "token": token}, status_code=201)
+    return JsonResponse({**made, "token": token, "warnings": idle}, status_code=201)
+
+
+def _idle(scopes: list[str], blueprint: Blueprint) -> Iterator[str]:
+    """Of scopes that open nothing, for what they name is not there."""
+    known = {row["name"] for row in report.plugins(blueprint, {})}
+    for scope in scopes:
+        plugin = plugin_of(scope)
+        if plugin is not None and plugin not in known:
+            close = nearest(plugin, known | NOUNS)
+            hint = f"; did you mean {close!r}?" if close else ""
+            yield f"{scope} opens nothing: there is no plugin {plugin!r}{hint}"
 
 
 async def revoke(request: Request) -> Response:

@@ -6,12 +6,14 @@ is in force when the request comes.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from ductile.config.http import EndpointSettings
+from ductile.core.values import Failure
 from ductile.errors import DuctileError
 from ductile.http import knock
 from ductile.http.answers import JsonResponse, TooLarge, body_of, problem, redacted, writing
@@ -22,6 +24,8 @@ from ductile.runtime.arrival import Arrival, payload_of, verified
 from ductile.runtime.blueprint import Blueprint
 
 HEALTH = "/healthz"
+SILENCE = 60.0
+"""Seconds in which refusals alike are one line of the log."""
 
 
 class Webhooks:
@@ -31,6 +35,8 @@ class Webhooks:
         self._lobby = lobby
         self._of: Blueprint | None = None
         self._endpoints: dict[str, EndpointSettings] = {}
+        self._told: dict[tuple[str, str], tuple[float, int]] = {}
+        """By path and reason: when it was logged, and how many were refused so since."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
@@ -67,6 +73,7 @@ class Webhooks:
         if blueprint is not self._of:
             self._endpoints = {e.path: e for e in blueprint.settings.webhooks.endpoints}
             self._of = blueprint
+            self._told.clear()
         return self._endpoints.get(path)
 
     async def _take(self, request: Request, endpoint: EndpointSettings) -> Response:
@@ -78,12 +85,14 @@ class Webhooks:
                 raise TooLarge("too large")
             body = await body_of(request, endpoint.max_body_size)
         except TooLarge:
+            self._tell(endpoint, "too large")
             return self._refused(endpoint, 413, "too large", "too_large")
         headers: dict[str, list[str]] = {}
         for name, value in request.scope["headers"]:
             headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
         said = verified(endpoint, headers, body, gateway.clock.now().timestamp())
-        if said is None:
+        if isinstance(said, Failure):
+            self._tell(endpoint, said.reason)
             return self._refused(endpoint, 403, "forbidden", "forbidden")
         payload = payload_of(body, headers.get("content-type", [""])[0])
         taken = await writing(gateway, Arrival(gateway, endpoint, said, payload))
@@ -91,6 +100,19 @@ class Webhooks:
         self._lobby.metrics.delivered(endpoint.event_name, outcome)
         answer = {"job_id": taken.job_id, "status": "accepted"}
         return JsonResponse(answer | {"duplicate": True} if taken.duplicate else answer, 202)
+
+    def _tell(self, endpoint: EndpointSettings, reason: str) -> None:
+        """Log why a delivery was refused; of many alike, one in a while."""
+        now, about = self._lobby.gateway.clock.monotonic(), (endpoint.path, reason)
+        told_at, unheard = self._told.get(about, (-math.inf, 0))
+        if now - told_at < SILENCE:
+            self._told[about] = (told_at, unheard + 1)
+            return
+        self._told[about] = (now, 0)
+        more = {"since_the_last": unheard + 1} if unheard else {}
+        logger("webhooks").warning(
+            "a webhook was refused", path=endpoint.path, reason=reason, **more
+        )
 
     def _refused(self, endpoint: EndpointSettings, status: int, text: str, code: str) -> Response:
         self._lobby.metrics.delivered(endpoint.event_name, code)

@@ -12,6 +12,7 @@ from types import MappingProxyType
 import orjson
 from blake3 import blake3
 
+from ductile.core.steps import nearest
 from ductile.model import Json
 from ductile.plugins.manifest import (
     MANIFEST_NAME,
@@ -24,6 +25,7 @@ from ductile.plugins.manifest import (
     read_manifest,
 )
 from ductile.plugins.trust import (
+    Sealed,
     Untrusted,
     hash_executable,
     locate,
@@ -34,6 +36,7 @@ from ductile.plugins.trust import (
 from ductile.record import dataclass
 
 MAX_ENTRIES = 10_000
+UNSEALED = Sealed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,8 @@ class Registry:
     warnings: tuple[str, ...]
     offered: Mapping[str, Manifest] = field(default_factory=lambda: MappingProxyType({}))
     """Good plugins that wait to be named in the configuration."""
+    missing: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Names that are disabled, with the plugin that each means and no root has."""
 
     def refusal(self, name: str) -> Refusal | None:
         """Why a name is not loaded though it is there; None where it is, or is disabled.
@@ -116,17 +121,19 @@ def discover(
     *,
     allow_symlinks: bool,
     offers: Collection[Path] = (),
+    sealed: Sealed = UNSEALED,
 ) -> Registry:
     """Load what the roots hold and the configuration wants; refuse the rest, saying why.
 
     Roots are scanned in order, directories by name; the first good plugin of a name wins. A
     plugin without a configured instance is loaded with an empty config, unless its root is
-    among `offers`: then it is only offered. Nothing is raised for what is found on disk.
+    among `offers`: then it is only offered. What is loaded is held against what was `sealed`.
+    Nothing is raised for what is found on disk.
     """
     survey = _Survey(allow_symlinks)
     for root in roots:
         survey.scan(root)
-    return _bind(survey, instances, offers)
+    return _bind(survey, instances, offers, sealed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +228,10 @@ def _may_be_plugin(directory: Path) -> bool:
 
 
 def _bind(
-    survey: _Survey, instances: Mapping[str, InstanceSpec], offers: Collection[Path]
+    survey: _Survey,
+    instances: Mapping[str, InstanceSpec],
+    offers: Collection[Path],
+    sealed: Sealed,
 ) -> Registry:
     plugins: dict[str, Plugin] = {}
     refused = list(survey.refused)
@@ -239,6 +249,12 @@ def _bind(
             warnings.append(f"{name} uses {spec.uses}, so the plugin in {path} is not reached")
         bound = _bound(name, spec, survey, instances)
         if isinstance(bound, Plugin):
+            flaw = sealed.flaw(name, bound.fingerprint)
+            if flaw is not None and sealed.strict:
+                refused.append(Refusal(name, bound.directory, flaw))
+                continue
+            if flaw is not None:
+                warnings.append(f"plugin {name}: {flaw}")
             plugins[name] = bound
         elif bound is not None:
             refused.append(bound)
@@ -249,7 +265,17 @@ def _bind(
         disabled=disabled,
         warnings=tuple(warnings),
         offered=MappingProxyType(offered),
+        missing=MappingProxyType(_missing(disabled, survey, instances)),
     )
+
+
+def _missing(
+    names: Collection[str], survey: _Survey, instances: Mapping[str, InstanceSpec]
+) -> dict[str, str]:
+    """Of `names`, with the plugin that each leads to, those that stand in no root."""
+    standing = survey.found.keys() | {refusal.name for refusal in survey.refused}
+    targets = {name: _target(name, instances) for name in names}
+    return {name: target for name, target in targets.items() if target and target not in standing}
 
 
 def _bound(
@@ -265,7 +291,9 @@ def _bound(
     if found is None:
         earlier = next((refusal for refusal in survey.refused if refusal.name == target), None)
         if earlier is None:
-            return Refusal(name, None, f"no plugin root has a plugin named {target}")
+            close = nearest(target, survey.found)
+            hint = f"; did you mean {close!r}?" if close else ""
+            return Refusal(name, None, f"no plugin root has a plugin named {target}{hint}")
         if target == name:
             return None
         return Refusal(name, None, f"it uses {target}, which was refused: {earlier.reason}")

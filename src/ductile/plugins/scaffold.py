@@ -11,6 +11,7 @@ from tempfile import mkdtemp
 
 import yaml
 
+from ductile import directory
 from ductile.errors import Refused, UsageError
 from ductile.plugins.manifest import NAME_PATTERN, is_plugin_name
 
@@ -44,7 +45,7 @@ def create(root: Path, name: str, language: str) -> list[Path]:
     target = root / name
     refuse_to_overwrite(target)
     try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.create(root)
         # Hidden until it is complete: a gateway that looks meanwhile passes it over.
         draft = Path(mkdtemp(prefix=f".{name}.", dir=root))
         try:

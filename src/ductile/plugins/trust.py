@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import field
 from pathlib import Path
 from shlex import quote
 
 from blake3 import blake3
 
 from ductile.plugins.document import MAX_BYTES
+from ductile.record import dataclass
 
 MAX_ENTRYPOINT = 1024**3
 _CHUNK = 1024 * 1024
@@ -26,6 +28,23 @@ _CHUNK = 1024 * 1024
 
 class Untrusted(Exception):
     """A rule is broken; the text says which one, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """The plugins as `config lock` found them."""
+
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    """By name. A seal without any, as the Go program writes it, says nothing of plugins."""
+    strict: bool = False
+    """Whether a plugin that differs is refused; else that is only worth a warning."""
+
+    def flaw(self, name: str, fingerprint: str) -> str | None:
+        """How a plugin differs from its seal, if it does."""
+        if not self.fingerprints or self.fingerprints.get(name) == fingerprint:
+            return None
+        why = "has changed since it was sealed" if name in self.fingerprints else "is not sealed"
+        return f"it {why}; if that is your doing, run: ductile config lock"
 
 
 def locate_root(root: Path, *, allow_symlinks: bool) -> tuple[Path, str | None]:

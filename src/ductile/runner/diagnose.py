@@ -5,9 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import struct
+from typing import BinaryIO
 
 _LINE = 256
 _DEEPEST = 5
+_INTERPRETER = 3
+"""The type of the ELF segment that names the dynamic loader."""
+_MOST_SEGMENTS = 256
+_PATH = 4096
 
 
 def spawn_failure(entrypoint: str, code: int) -> str:
@@ -22,7 +28,11 @@ def spawn_failure(entrypoint: str, code: int) -> str:
             return f"{what} {blamed!r} {trouble}" + _because(entrypoint, blamed)
         line = first_line(blamed)
         if line is None or not line.startswith(b"#!"):
-            return f"{what} {blamed!r} {_foreign(line, code)}" + _because(entrypoint, blamed)
+            if code == errno.ENOENT and line is not None and _missing_loader(blamed) is None:
+                # All that it takes is there by now: somebody was replacing it.
+                return f"entrypoint {entrypoint!r} was not there when it was started"
+            foreign = _foreign(blamed, line, code)
+            return f"{what} {blamed!r} {foreign}" + _because(entrypoint, blamed)
         interpreter = line[2:].lstrip(b" \t").replace(b"\t", b" ").partition(b" ")[0]
         if not interpreter:
             return f"{what} {blamed!r} has a shebang line that names no interpreter"
@@ -72,13 +82,41 @@ def _trouble(path: str) -> str | None:
     return None
 
 
-def _foreign(line: bytes | None, code: int) -> str:
+def _missing_loader(path: str) -> str | None:
+    """The dynamic loader that an ELF program asks for, where it is not there."""
+    try:
+        with open(path, "rb") as file:
+            loader = _loader(file)
+    except (OSError, OverflowError, struct.error):
+        return None
+    return loader if loader is not None and not os.path.exists(loader) else None
+
+
+def _loader(file: BinaryIO) -> str | None:
+    head = file.read(64).ljust(64, b"\0")
+    if head[:4] != b"\x7fELF":
+        return None
+    wide, order = head[4] == 2, ">" if head[5] == 2 else "<"
+    (start,) = struct.unpack_from(order + ("Q" if wide else "I"), head, 32 if wide else 28)
+    size, count = struct.unpack_from(order + "HH", head, 54 if wide else 42)
+    file.seek(start)
+    table = file.read(size * min(count, _MOST_SEGMENTS))
+    for at in range(0, len(table), max(size, 1)):
+        kind, *where = struct.unpack_from(order + ("I4xQ16xQ" if wide else "II8xI"), table, at)
+        if kind == _INTERPRETER:
+            offset, length = where
+            file.seek(offset)
+            return os.fsdecode(file.read(min(length, _PATH)).partition(b"\0")[0])
+    return None
+
+
+def _foreign(path: str, line: bytes | None, code: int) -> str:
     """Of a file that is there, may be executed, and has no shebang line."""
     if line is None:
         return "cannot be executed: " + os.strerror(code)
     if line.startswith(b"\x7fELF"):
         if code == errno.ENOENT:
-            return "is a program whose dynamic loader does not exist"
+            return f"is a program whose dynamic loader {_missing_loader(path)!r} does not exist"
         if code == errno.ENOEXEC:
             return "is a program for another kind of machine"
         return "cannot be executed: " + os.strerror(code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import select
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from struct import Struct
 
 from ductile.runner import reaper, runner, sweep
@@ -31,7 +33,8 @@ class RunnerPool:
 
     `lock_fd` is held by the runner and the slots until the last of them has ended; no
     plugin gets it. `on_event` hears of `runner.started`, `runner.lost`, `slot.lost` and
-    `slot.replaced`, on the thread that found out.
+    `slot.replaced`, on the thread that found out. Plugins may hold as many descriptors as
+    this process may when the pool is made, whatever it allows itself later.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class RunnerPool:
         self._control: socket.socket | None = None
         self._stopped = True
         self._mourned = ""
+        self._descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._news: list[tuple[str, dict[str, object]]] = []
 
     @property
@@ -111,6 +115,9 @@ class RunnerPool:
             except OSError:
                 ours.close()
                 raise
+        # Before it forks: it does when it is asked to. Where it is gone, it will be missed soon.
+        with suppress(OSError):
+            resource.prlimit(self._runner.pid, resource.RLIMIT_NOFILE, self._descriptors)
         self._control = ours
 
     def _take_slots(self) -> None:

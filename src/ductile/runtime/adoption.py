@@ -21,8 +21,8 @@ from ductile.store import snapshots
 from ductile.store.claim import ClaimPolicy
 from ductile.store.ledger import Ledger
 
-LOOK = 60.0
-"""Seconds after which a plugin that still waits for its `init` is looked at again."""
+LOOK, SOON = 60.0, 2.0
+"""Seconds between two looks; soon, where a plugin waits for its `init`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,8 @@ class Adoption:
         self._guard = threading.Lock()
         self._now: Adopted | None = None
         self._settled: Blueprint | None = None
+        self._queued: set[str] = set()
+        """The plugins whose `init` we have queued under this configuration: once each."""
 
     @property
     def now(self) -> Adopted:
@@ -67,6 +69,7 @@ class Adoption:
         blueprint = replace(blueprint, snapshot_id=snapshot_id, chart=chart)
         # An `init` that ends meanwhile waits: it counts for what is adopted here.
         with self._guard:
+            self._queued = set()
             self._set(blueprint, readiness.uninitialised(self._ledger, blueprint))
         self._changed()
 
@@ -95,6 +98,7 @@ class Adoption:
             caps=blueprint.caps,
             init_only=frozenset(unready),
             held=blueprint.held(),
+            known=None if self._ledger.engine == "sqlite" else blueprint.known(),
         )
         self._now = Adopted(blueprint, unready, policy)
 
@@ -109,7 +113,10 @@ class Adoption:
                 self._set(before.blueprint, unready)
         if unready is before.unready:
             self._queue_init(settlement.plugin)
-            return
+        else:
+            self._readied()
+
+    def _readied(self) -> None:
         self._changed()
         self.scheduler.readied()
 
@@ -119,9 +126,7 @@ class Adoption:
         Where it raises, `tick` does it.
         """
         blueprint = self.now.blueprint
-        gone = recovery.end_jobs_of_gone_plugins(
-            self._ledger, blueprint, self._clock, self._entropy
-        )
+        gone = self._end_jobs_of_gone_plugins(blueprint)
         self._queue_inits()
         self.scheduler.adopt(blueprint)
         self._settled = blueprint
@@ -131,12 +136,33 @@ class Adoption:
         """Settle what is not settled yet; seconds to the next look."""
         if self._settled is not self.now.blueprint:
             self.settle()
+        if self.now.unready:
+            self._look_again()
         self._queue_inits()
+        if INIT_PENDING in self.now.unready.values():
+            return SOON
+        self._end_jobs_of_gone_plugins(self.now.blueprint)
         return LOOK
+
+    def _look_again(self) -> None:
+        """Another node may have run an `init` that we wait for."""
+        with self._guard:
+            before = self.now
+            missing = readiness.uninitialised(self._ledger, before.blueprint)
+            unready = {name: why for name, why in before.unready.items() if name in missing}
+            if len(unready) == len(before.unready):
+                return
+            self._set(before.blueprint, unready)
+        self._readied()
+
+    def _end_jobs_of_gone_plugins(self, blueprint: Blueprint) -> int:
+        return recovery.end_jobs_of_gone_plugins(
+            self._ledger, blueprint, self._clock, self._entropy, self._boot
+        )
 
     def _queue_inits(self) -> None:
         for plugin, why in self.now.unready.items():
-            if why == INIT_PENDING:
+            if why == INIT_PENDING and plugin not in self._queued:
                 self._queue_init(plugin)
 
     def _queue_init(self, plugin: str) -> None:
@@ -144,3 +170,4 @@ class Adoption:
         if new is not None:
             id, now = self._entropy.uuid(), self._clock.now()
             self._ledger.write(intake.enqueueing(self.now.blueprint, new, id=id, now=now))
+            self._queued.add(plugin)

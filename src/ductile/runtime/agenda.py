@@ -141,7 +141,7 @@ def _row(
         "command": schedule.command,
         "rule": described(schedule),
         "timezone": str(schedule.zone),
-        "next_run": to_text(due) if due else None,
+        "next_run": to_text(max(due, now)) if due else None,
         "last_fire": to_text(anchors.last_fired_at) if anchors.last_fired_at else None,
         "last_success": to_text(anchors.last_success_at) if anchors.last_success_at else None,
         "state": state,
@@ -214,12 +214,13 @@ def _fire(schedule: Schedule, run: Run) -> dict[str, str]:
 def explain(
     schedule: Schedule, ledger: Ledger, now: datetime, *, back: timedelta = timedelta(days=1)
 ) -> list[dict[str, Any]]:
-    """Every slot of the time `back` from now, fired or not, and the reason when not."""
+    """Every slot of the time `back` from now, and every one decided in it: fired or not, and
+    the reason when not."""
     since = now - back
 
     def work(tx: Tx) -> tuple[list[dict[str, Any]], Anchors | None]:
         key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
-        rows = tx.dicts("slots_since", since=to_text(since), **key)
+        rows = tx.dicts("slots_told_since", since=to_text(since), **key)
         return rows[-SLOTS_TOLD:], schedules.anchors_of(tx, schedule, now)
 
     rows, anchors = ledger.read(work)

@@ -9,14 +9,15 @@ import orjson
 
 from ductile.clock import Ids, to_text
 from ductile.config.http import EndpointSettings
-from ductile.core.signing import PLAIN, PROVIDERS, Headers, Scheme, Verified, verify
+from ductile.core.bounds import too_deep
+from ductile.core.signing import PLAIN, PROVIDERS, Headers, Scheme, Verified, judge
+from ductile.core.values import Failure
 from ductile.model import Event, Json, Notice, SubmittedBy
 from ductile.record import dataclass
 from ductile.runtime.gateway import Gateway
 from ductile.store import finish, notices, spawn
 from ductile.store.ledger import Tx
 
-DEEPEST = 100
 LONGEST_ID = 255
 FORM = "application/x-www-form-urlencoded"
 
@@ -37,19 +38,19 @@ def scheme_of(endpoint: EndpointSettings) -> Scheme:
 
 def verified(
     endpoint: EndpointSettings, headers: Headers, body: bytes, now: float
-) -> Verified | None:
-    """What the signature says; None where it does not hold."""
+) -> Verified | Failure:
+    """What the signature says, or why it does not hold; that is for our log alone."""
     if not endpoint.secret:
-        return None
+        return Failure("the endpoint has no secret")
     own = endpoint.signature_header
-    return verify(scheme_of(endpoint), endpoint.secret, headers, body, now, header=own)
+    return judge(scheme_of(endpoint), endpoint.secret, headers, body, now, header=own)
 
 
 def payload_of(body: bytes, content_type: str) -> Json:
     """The body as the event's payload: JSON, a form's fields, else its text."""
     try:
         value: Json = orjson.loads(body)
-        return value if not _too_deep(body, value) else _text(body)
+        return value if not too_deep(value, body) else _text(body)
     except orjson.JSONDecodeError:
         pass
     if content_type.partition(";")[0].strip().lower() != FORM:
@@ -67,16 +68,6 @@ def payload_of(body: bytes, content_type: str) -> Json:
 
 def _text(body: bytes) -> Json:
     return {"body": body.decode("utf-8", "replace")}
-
-
-def _too_deep(body: bytes, value: Json) -> bool:
-    if body.count(b"{") + body.count(b"[") <= DEEPEST:
-        return False
-    try:
-        orjson.dumps(value)
-    except (TypeError, RecursionError):
-        return True
-    return False
 
 
 class Arrival:

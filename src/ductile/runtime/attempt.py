@@ -16,7 +16,7 @@ from ductile.core.entering import (
     judge_switch,
     prepare_relay,
 )
-from ductile.core.judge import judge, prepare_failed, relay, switch
+from ductile.core.judge import judge, no_workspace, prepare_failed, relay, switch
 from ductile.core.node import Node, NodeKind
 from ductile.core.prepare import Entered, Unrunnable, prepare
 from ductile.log import logger
@@ -61,6 +61,10 @@ class Attempt:
         if job.pipeline and node is None:
             reason = f"step {job.step_path} is gone from pipeline {job.pipeline}"
             return prepare_failed(job, reason, self.rules, now)
+        try:
+            workspace = blueprint.workspaces.provide(job)
+        except OSError as error:
+            return no_workspace(job, error, self.rules, now)
         context = orjson.loads(self._claimed.context)
         if node is not None and node.kind is NodeKind.SWITCH:
             return self._switch(node, context)
@@ -69,10 +73,6 @@ class Attempt:
         plan = blueprint.plans.get(job.plugin)
         if plan is None:
             return prepare_failed(job, f"plugin {job.plugin} is not loaded", self.rules, now)
-        try:
-            workspace = blueprint.workspaces.provide(job)
-        except OSError as error:
-            return prepare_failed(job, f"no workspace: {error}", self.rules, now)
         ready = prepare(job, self._claimed.state, context, plan, node, now, workspace)
         if isinstance(ready, Unrunnable):
             return prepare_failed(job, ready.reason, self.rules, now)
@@ -85,7 +85,6 @@ class Attempt:
         config = orjson.loads(guarded.config) if guarded else {}
         payload = entered_payload(job.command, job.payload)
         judged = judge_switch(node, payload, context, config)
-        blueprint.workspaces.provide(job)
         accumulated = judged.accumulated if isinstance(judged, Switched) else None
         entered = Entered(payload, accumulated, context)
         return switch(job, judged, entered, self.rules, house.clock.now(), house.entropy.uuid())
@@ -94,18 +93,16 @@ class Attempt:
         house, job, blueprint = self._house, self.job, self._blueprint
         payload = entered_payload(job.command, job.payload)
         message = prepare_relay(node, payload, entered_dedupe_key(job.payload), context)
-        blueprint.workspaces.provide(job)
         accumulated = message.accumulated if isinstance(message, RelayMessage) else None
         entered = Entered(payload, accumulated, context)
         us, now = blueprint.settings.service.name, house.clock.now()
         return relay(job, message, entered, self.rules, now, house.entropy.uuid(), us)
 
     def judge(self, outcome: Outcome) -> Settlement:
+        house, about = self._house, {"plugin": self.job.plugin, "job_id": self.job.id}
         if outcome.stderr_truncated:
-            log = logger("worker")
-            log.warning("stderr was truncated", plugin=self.job.plugin, job_id=self.job.id)
-        house = self._house
-        return judge(
+            logger("worker").warning("stderr was truncated", **about)
+        settlement = judge(
             self.job,
             outcome,
             self.rules,
@@ -115,6 +112,9 @@ class Attempt:
             self._entered,
             house.entropy.uuid(),
         )
+        if settlement.remark is not None:
+            logger("worker").warning(settlement.remark, **about)
+        return settlement
 
     def stopped(self) -> Settlement:
         """Given back before it ran."""

@@ -9,15 +9,18 @@ from pathlib import Path
 
 from ductile.config import Loaded, Settings, bundled
 from ductile.config.plugin import PluginSettings
+from ductile.config.redact import hidden
 from ductile.core.judge import Rules
+from ductile.core.node import RELAY_PLUGIN, SWITCH_PLUGIN
 from ductile.core.prepare import PluginPlan
 from ductile.core.redact import Redactor
 from ductile.core.retry import RetryPolicy
 from ductile.core.router import Router
 from ductile.core.schedule import Schedule
-from ductile.errors import Problem
+from ductile.errors import Problem, Severity
 from ductile.model import BreakerPolicy
 from ductile.plugins.registry import InstanceSpec, Plugin, Registry, discover
+from ductile.plugins.trust import Sealed
 from ductile.runtime.environment import local_zone, plugin_environment
 from ductile.runtime.routing import compile_router
 from ductile.runtime.timetable import schedules_of
@@ -81,6 +84,7 @@ class Blueprint:
             fact_type=fact.fact_type if fact else None,
             mirror_fact=bool(fact and fact.compatibility_view == "mirror_object"),
             init_key=loaded.init_key if loaded and command == "init" else None,
+            protocol=loaded.manifest.protocol if loaded else 1,
         )
 
     def needs_init(self) -> list[Plugin]:
@@ -90,6 +94,10 @@ class Blueprint:
         """Plugins whose queued jobs wait because the plugin is refused."""
         refused = {refusal.name for refusal in self.registry.refused}
         return frozenset(refused - self.registry.plugins.keys())
+
+    def known(self) -> frozenset[str]:
+        """Whose jobs can be run here."""
+        return frozenset({*self.plans, SWITCH_PLUGIN, RELAY_PLUGIN})
 
     def gone(self, plugin: str) -> str | None:
         """Why queued jobs of this plugin will never run, if so."""
@@ -119,6 +127,7 @@ def build(
         instances,
         allow_symlinks=settings.service.allow_symlinks,
         offers=(bundled.directory(),),
+        sealed=_sealed(loaded),
     )
     router, warnings = compile_router(loaded, registry)
     env = plugin_environment(environ, settings.service.plugin_env_passthrough, boot_marker)
@@ -137,8 +146,31 @@ def build(
         schedules=schedules_of(settings, local_zone(environ)),
         chart=_chart(settings, router),
         workspaces=_workspaces(settings, state_dir or settings.state_dir),
-        warnings=(*loaded.warnings, *warnings),
+        warnings=(*loaded.warnings, *warnings, *_of_plugins(loaded, registry)),
     )
+
+
+def _sealed(loaded: Loaded) -> Sealed:
+    plugins = loaded.seal.plugin_fingerprints if loaded.seal else ()
+    prints = {
+        str(plugin.get("name")): str(plugin["fingerprint"])
+        for plugin in plugins
+        if "fingerprint" in plugin
+    }
+    return Sealed(prints, strict=loaded.settings.service.strict_mode)
+
+
+def _of_plugins(loaded: Loaded, registry: Registry) -> list[Problem]:
+    """What is worth saying of the plugins that were found, and of how they are configured."""
+    warnings = [Problem(text, severity=Severity.WARNING) for text in registry.warnings]
+    for name, plugin in registry.plugins.items():
+        cap = loaded.settings.plugins.get(name, _DEFAULTS).parallelism
+        if cap is not None and cap > 1 and not plugin.manifest.concurrency_safe:
+            path = ("plugins", name, "parallelism")
+            message = f"{cap} at once, though the plugin's manifest says concurrency_safe: false"
+            place = loaded.locate(path)
+            warnings.append(Problem(message, path, *place, severity=Severity.WARNING))
+    return hidden(warnings, loaded.secrets)
 
 
 def _chart(settings: Settings, router: Router) -> Chart:

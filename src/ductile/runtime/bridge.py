@@ -32,6 +32,7 @@ class Bridge:
         self._waiting: dict[str, list[Callable[[], None]]] = {}
         self._watching: list[Callable[[list[StoredNotice]], None]] = []
         self._following: list[Callable[[], None]] = []
+        self._heeding: dict[str, Callable[[StoredNotice], None]] = {}
 
     def start(self, floor: Position) -> None:
         """Where the stream stands before anything is appended."""
@@ -55,6 +56,9 @@ class Bridge:
         self._wake(notices)
         for follower in self._following:
             follower()
+        for notice in notices:
+            if heed := self._heeding.get(notice.type):
+                heed(notice)
 
     def _wake(self, notices: list[StoredNotice]) -> None:
         if not self._waiting:
@@ -76,6 +80,10 @@ class Bridge:
     def follow(self, follower: Callable[[], None]) -> None:
         """Call `follower` when the stream goes on."""
         self._following.append(follower)
+
+    def heed(self, type: str, heed: Callable[[StoredNotice], None]) -> None:
+        """Call `heed` with each notice of this type that the stream comes to."""
+        self._heeding[type] = heed
 
     def since(self, position: Position) -> list[StoredNotice] | None:
         """The stream behind `position`; None where the ring does not reach back so far."""

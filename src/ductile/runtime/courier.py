@@ -5,15 +5,15 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from ductile.clock import Clock
 from ductile.errors import LedgerBroken, LedgerError
 from ductile.log import logger
 from ductile.runtime.lane import Answer, Lane, Parcel
 
-START_WITHIN = timedelta(seconds=1)
-"""What is claimed and cannot be sent by then is given back: lanes count on it."""
+START_WITHIN = 1.0
+"""Seconds. What is claimed and cannot be sent by then is given back: lanes count on it."""
 MOST_AT_ONCE = 64
 """Sends of a lane that are under way; beyond it nothing more is claimed."""
 LOOK_AGAIN = 0.05
@@ -39,18 +39,19 @@ class Courier:
         """Claim what is due and set it going; the seconds until this is worth calling again."""
         if self._stopping.is_set() or self._under_way >= MOST_AT_ONCE:
             return LOOK_AGAIN
+        claiming = self._clock.monotonic()
         parcels, wait = self._lane.claim(now)
         for parcel in parcels:
             with self._changed:
                 self._under_way += 1
             thread = threading.Thread(
-                target=self._carry, args=(parcel, now), name=self._lane.name, daemon=True
+                target=self._carry, args=(parcel, claiming), name=self._lane.name, daemon=True
             )
             try:
                 thread.start()
             except RuntimeError:
                 # No thread is to be had: given back here, to be claimed again a little later.
-                self._carry(parcel, now - 2 * START_WITHIN)
+                self._carry(parcel, claiming - 2 * START_WITHIN)
                 wait = max(wait, SETTLE_AGAIN)
         return wait
 
@@ -72,9 +73,10 @@ class Courier:
         self._stopping.set()
         self.idle(seconds)
 
-    def _carry(self, parcel: Parcel, claimed: datetime) -> None:
+    def _carry(self, parcel: Parcel, claiming: float) -> None:
         try:
-            if self._stopping.is_set() or self._clock.now() - claimed > START_WITHIN:
+            late = self._clock.monotonic() - claiming > START_WITHIN
+            if late or self._stopping.is_set():
                 self._note("given_back")
                 self._until_recorded(lambda: self._lane.give_back(parcel))
                 return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -15,9 +15,9 @@ from ductile.errors import LedgerError, Refused
 from ductile.failpoint import failpoint
 from ductile.log import logger
 from ductile.record import dataclass
-from ductile.runtime.abandoned import Abandoned
 from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.handover import HandOver
+from ductile.runtime.held import Held
 from ductile.runtime.lane import Answer, Parcel
 from ductile.store import deliveries
 from ductile.store.deliveries import Claimed, Delivery, Webhook
@@ -45,8 +45,9 @@ class Deliveries:
     ) -> None:
         self._ledger, self._blueprint = ledger, blueprint
         self._entropy, self._owner = entropy, owner
-        self._claimed: dict[str, Claimed] = {}
-        self._abandoned = Abandoned(ledger, owner, deliveries.release)
+        self._held: Held[int, Claimed] = Held(
+            self.name, ledger, owner, deliveries.under_way, deliveries.release
+        )
         self._log = logger(self.name)
 
     def claim(self, now: datetime) -> tuple[Sequence[Parcel], float]:
@@ -54,7 +55,7 @@ class Deliveries:
             lambda tx: (deliveries.next_at(tx, now), deliveries.under_way(tx))
         )
         poll = POLL_INTERVAL_MS / 1000
-        if self._released(under_way, now):
+        if self._held.released(under_way, now):
             return (), 0.0
         if at is None:
             return (), poll
@@ -65,27 +66,16 @@ class Deliveries:
         return [self._parcel(claimed, now) for claimed in found], 0.0 if found else SOON
 
     def recover(self) -> None:
-        self._abandoned.recover(self._ledger.read(deliveries.under_way))
-
-    def _released(self, under_way: Mapping[str, Sequence[int]], now: datetime) -> bool:
-        """Whether something is due again that nobody sends.
-
-        That is what a node was sending which is no more, and what a claim of ours took of
-        which we were not told that it was committed.
-        """
-        count = self._abandoned.release(under_way, self._claimed, now)
-        if count:
-            self._log.warning("released deliveries that nobody sends", count=count)
-        return bool(count)
+        self._held.recover()
 
     def _parcel(self, claimed: Claimed, now: datetime) -> Parcel:
         id = str(claimed.delivery.id)
-        self._claimed[id] = claimed
+        self._held.hold(id, claimed)
         try:
             return self._addressed(claimed, now)
         except Exception as error:  # noqa: BLE001 - it is this delivery's alone
             self._log.crash("a delivery cannot be read", error, delivery=id)
-            self._claimed[id] = replace(claimed, payload=None)
+            self._held.hold(id, replace(claimed, payload=None))
             return Parcel(id, "", b"", {}, SEND_TIMEOUT)
 
     def _addressed(self, claimed: Claimed, now: datetime) -> Parcel:
@@ -106,17 +96,16 @@ class Deliveries:
 
     def settle(self, parcel: Parcel, answer: Answer, now: datetime) -> None:
         failpoint("delivery.sent")
-        claimed = self._claimed[parcel.id]
-        try:
-            self._record(self._settling(claimed, answer, now))
-        except LedgerError:
-            raise
-        except Exception as error:  # noqa: BLE001 - it is this delivery's alone
-            row = claimed.delivery
-            self._log.crash("a delivery could not be settled", error, delivery=row.id)
-            verdict = rules.after_failure(row.attempt_count, now)
-            self._record(Settling(row, self._owner, verdict, "internal error", now))
-        self._claimed.pop(parcel.id, None)
+        with self._held.ending(parcel.id) as claimed:
+            try:
+                self._record(self._settling(claimed, answer, now))
+            except LedgerError:
+                raise
+            except Exception as error:  # noqa: BLE001 - it is this delivery's alone
+                row = claimed.delivery
+                self._log.crash("a delivery could not be settled", error, delivery=row.id)
+                verdict = rules.after_failure(row.attempt_count, now)
+                self._record(Settling(row, self._owner, verdict, "internal error", now))
 
     def _record(self, settling: Settling) -> None:
         recorded = self._ledger.write(settling)
@@ -154,9 +143,9 @@ class Deliveries:
             return None, refusal.message
 
     def give_back(self, parcel: Parcel) -> None:
-        row = self._claimed[parcel.id].delivery
-        self._ledger.write(lambda tx: deliveries.give_back(tx, row, self._owner))
-        self._claimed.pop(parcel.id, None)
+        with self._held.ending(parcel.id) as claimed:
+            row = claimed.delivery
+            self._ledger.write(lambda tx: deliveries.give_back(tx, row, self._owner))
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from ductile.runtime.backup import Backups
 from ductile.runtime.bell import Bell
 from ductile.runtime.blueprint import Blueprint, build
 from ductile.runtime.bridge import Bridge
+from ductile.runtime.cancels import Cancels
 from ductile.runtime.courier import Courier
 from ductile.runtime.deliveries import Deliveries
 from ductile.runtime.dispatcher import Dispatcher
@@ -52,11 +53,13 @@ from ductile.runtime.strays import Strays
 from ductile.runtime.tail import Tail
 from ductile.runtime.tally import Tally
 from ductile.store import boots, jobs, notices
+from ductile.store.cancels import REQUESTED
 from ductile.store.claim import ClaimPolicy
 from ductile.store.ledger import Effects, Ledger, Tx
 from ductile.store.open import open_ledger
 
-CLAIMED_BUT_NOT_RUNNING = 1.0
+LEDGER_PATIENCE = 10.0
+"""Seconds that a stop waits for what the ledger is being told."""
 LETTING_GO_GRACE = 2.0
 """Shorter than other cancels': another node may be about to begin the job anew."""
 
@@ -107,6 +110,13 @@ class Gateway:
         self.around_reload: Callable[[], AbstractContextManager[None]] = nullcontext
         """Entered before a reload and left after it, whether it was adopted or refused."""
         self.backups = Backups(lambda: self.ledger, self.state_dir, self.clock)
+        self._cancels = Cancels(
+            self.boot,
+            self.clock,
+            self._in_hand,
+            self.cancel_running,
+            lambda: self._wake("cancels"),
+        )
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
@@ -173,6 +183,7 @@ class Gateway:
         )
         position = self.ledger.read(notices.last)
         self.bridge.start(position)
+        self.bridge.heed(REQUESTED, self._cancels.heed)
         self._alone = not self.ledger.follow(Tail(self.ledger, self.bridge, position).look)
         self.ledger.listen(self._committed)
         self.ledger.claim_boot(self.boot)
@@ -183,7 +194,6 @@ class Gateway:
             self.clock,
             self.entropy,
             unready=lambda: self.unready,
-            kill=self._supersede,
         )
         lanes: tuple[Lane, ...] = (
             RelayLane(self.ledger, lambda: self.blueprint, self.boot),
@@ -240,6 +250,7 @@ class Gateway:
         ticks = {
             "retries": Retries(self.ledger, self.bell).tick,
             "adoption": self._adoption.tick,
+            "cancels": self._cancels.tick,
             "scheduler": self.scheduler.tick,
             "janitor": Janitor(self.ledger, lambda: self.blueprint).tick,
             "strays": Strays(
@@ -286,16 +297,22 @@ class Gateway:
         if self._dispatcher is not None:
             self._dispatching.join(max(0.0, deadline - self.clock.monotonic()))
             self._dispatcher.cancel(Cancellation.STOP, grace=0.0)
-            self._dispatching.join()
+        self._join_threads()
+        if self._dispatcher is not None:
             self._dispatcher.close()
             self._dispatcher = None
 
-    def _supersede(self, job_id: str) -> None:
-        """End a job that a newer slot replaces; one just claimed has no process for a moment."""
-        give_up = self.clock.monotonic() + CLAIMED_BUT_NOT_RUNNING
-        while not self.cancel_running(job_id, Cancellation.SUPERSEDED):
-            if self.clock.monotonic() >= give_up or self.clock.wait(self.stopping, 0.01):
-                return
+    def _join_threads(self) -> None:
+        threads: list[Loop | threading.Thread] = [*self.loops.values(), *self.threads]
+        give_up = self.clock.monotonic() + LEDGER_PATIENCE
+        for thread in threads:
+            thread.join(max(0.0, give_up - self.clock.monotonic()))
+        if any(thread.is_alive() for thread in threads):
+            # What it was not told is for recovery.
+            self._log.error("the ledger does not answer; stopping without it")
+            self.ledger.hang_up()
+            for thread in threads:
+                thread.join()
 
     def _in_hand(self) -> frozenset[str]:
         dispatcher = self._dispatcher
@@ -313,7 +330,7 @@ class Gateway:
         """
         with self._reloading, self.around_reload():
             fresh = load(self._loaded.path, environ=self._environ)
-            problems = unreloadable(self._loaded.settings, fresh.settings)
+            problems = unreloadable(self._loaded.settings, fresh)
             if problems:
                 raise ConfigError(hidden(problems, fresh.secrets))
             built = build(fresh, boot_marker=self._boot_marker, environ=self._environ)
@@ -324,7 +341,7 @@ class Gateway:
             # What waited for an instance that was disabled may leave now.
             self._wake(RelayLane.name)
         self._log.info("reloaded", plugins=len(built.plans), schedules=len(built.schedules))
-        return fresh.warnings
+        return built.warnings
 
     def _settle_adopted(self) -> None:
         try:
@@ -386,22 +403,11 @@ class Gateway:
 
     def enqueue(self, new: NewJob) -> jobs.Enqueued:
         """Queue a job durably, or answer with the one that makes it needless."""
-        answer = self.ledger.write(self.enqueueing(new))
-        self.told(new, answer)
-        return answer
+        return self.ledger.write(self.enqueueing(new))
 
     def enqueueing(self, new: NewJob) -> Callable[[Tx], jobs.Enqueued]:
         """The transaction of `enqueue`, for those who do not wait for it."""
         return intake.enqueueing(self.blueprint, new, id=self.entropy.uuid(), now=self.clock.now())
-
-    def told(self, new: NewJob, answer: jobs.Enqueued) -> None:
-        if answer.deduplicated:
-            self._log.info(
-                "deduplicated",
-                plugin=new.plugin,
-                dedupe_key=new.dedupe_key,
-                job_id=answer.job_id,
-            )
 
     def _runner_event(self, name: str, details: Mapping[str, object]) -> None:
         self.tally.runner_event(name)
@@ -425,6 +431,8 @@ class Gateway:
             self._wake(RelayLane.name)
         if effects.deliveries:
             self._wake(Deliveries.name)
+        for drop in effects.drops:
+            journal.tell_drop(self._log, drop)
         if effects.notices:
             self.bridge.committed(effects.notices)
             if self._alone:

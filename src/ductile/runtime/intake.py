@@ -11,7 +11,6 @@ from ductile.core.entering import payload_column
 from ductile.errors import UsageError
 from ductile.model import Event, NewJob
 from ductile.runtime.blueprint import Blueprint
-from ductile.runtime.readiness import INIT
 from ductile.store import jobs
 from ductile.store.ledger import Tx
 
@@ -37,9 +36,8 @@ def enqueueing(
     if flaw := dedupe_key_flaw(new.dedupe_key):
         raise UsageError(f"dedupe_key {flaw}")
     ttl, snapshot_id = blueprint.settings.service.dedupe_ttl, blueprint.snapshot_id
-    if new.command != INIT:
-        attempts = blueprint.retry_policy(new.plugin).max_attempts
-        new = replace(new, max_attempts=attempts)
+    attempts = blueprint.chart.max_attempts(new.plugin, new.command)
+    new = replace(new, max_attempts=attempts)
     if new.command == HANDLE:
         source = new.submitted_by.value
         event = Event(f"{source}.trigger", new.payload, new.dedupe_key, source, now, id)

@@ -1,9 +1,10 @@
-"""What the log says of the end of an attempt."""
+"""What the log says of the end of an attempt, and of a job that was not made."""
 
 from __future__ import annotations
 
 from ductile.log import Logger
 from ductile.model import JobStatus, Settlement
+from ductile.store.ledger import Drop
 
 STDERR_LOGGED = 4096
 """The whole of it stands in `job_log`."""
@@ -23,6 +24,19 @@ def tell(log: Logger, settlement: Settlement) -> None:
     )
     if settlement.stderr:
         log.warning("stderr", **about, stderr=settlement.stderr[:STDERR_LOGGED])
+    for type in settlement.untaken:
+        log.debug("nothing takes this event", **about, event_type=type)
+
+
+def tell_drop(log: Logger, drop: Drop) -> None:
+    log.info(
+        "deduplicated",
+        plugin=drop.plugin,
+        job_id=drop.existing_job_id,
+        command=drop.command,
+        dedupe_key=drop.dedupe_key,
+        submitted_by=drop.submitted_by,
+    )
 
 
 def _described(settlement: Settlement) -> tuple[str, str]:

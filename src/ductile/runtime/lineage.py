@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from ductile.core.node import SWITCH_PLUGIN
 from ductile.core.redact import Redactor
 from ductile.errors import NotFound
 from ductile.runtime import report
@@ -15,6 +16,7 @@ from ductile.store import jobs
 from ductile.store.ledger import Ledger, Tx
 
 LARGEST_GRAPH = 2000
+MOST_CHILDREN = 200
 DEEPEST_NEST = 60
 """Levels of a nested tree; a JSON document may not be nested without end, a chain may."""
 
@@ -54,28 +56,32 @@ def tree(ledger: Ledger, job_id: str, redactor: Redactor) -> Node:
 
 
 def family(tx: Tx, job_id: str) -> list[dict[str, Any]]:
-    """The rows of that graph, in the order of the queue."""
-    rows = {row["id"]: row for row in tx.dicts("lineage", id=job_id, limit=LARGEST_GRAPH)}
-    heads = [row for row in rows.values() if row["parent_job_id"] not in rows]
-    for head in heads:
-        instance = _instance_of(tx, head["scope_id"])
-        members = tx.all("ended_jobs_of_scope", id=instance) if instance else ()
-        for member in members:
-            if member[0] not in rows and len(rows) < LARGEST_GRAPH:
-                more = tx.dicts("lineage", id=member[0], limit=LARGEST_GRAPH)
-                rows.update((row["id"], row) for row in more)
-    return sorted(rows.values(), key=lambda row: int(row["seq"]))[:LARGEST_GRAPH]
+    """The rows of that graph, in the order of the queue.
+
+    Of one that is too large, its ancestors and what came of it stand before the rest.
+    """
+    return tx.dicts("lineage", id=job_id, limit=LARGEST_GRAPH)
 
 
-def _instance_of(tx: Tx, scope_id: str | None) -> str | None:
-    """The outermost scope around."""
-    outermost = None
-    while scope_id is not None:
-        rows = tx.dicts("scope", id=scope_id)
-        if not rows:
-            break
-        outermost, scope_id = scope_id, rows[0]["parent_id"]
-    return outermost
+def instance(tx: Tx, instance_id: str) -> dict[str, Any]:
+    """An instance of a pipeline, its jobs, and the response of the last."""
+    scopes = tx.dicts("scope", id=instance_id)
+    if not scopes or scopes[0]["split"]:
+        raise NotFound(f"there is no pipeline instance {instance_id}")
+    scope = scopes[0]
+    found = tx.dicts("jobs_of_instance", id=instance_id, limit=LARGEST_GRAPH + 1)
+    last = tx.one("result_of_instance", id=instance_id, switch=SWITCH_PLUGIN)
+    return {
+        "instance_id": instance_id,
+        "pipeline": scope["pipeline"],
+        "status": {"ended": "succeeded"}.get(scope["status"], scope["status"]),
+        "reason": scope["reason"],
+        "created_at": scope["created_at"],
+        "ended_at": scope["ended_at"],
+        "jobs": found[:LARGEST_GRAPH],
+        "jobs_left_out": len(found) > LARGEST_GRAPH,
+        "result": _document(last[0]) if last else None,
+    }
 
 
 def _told(tx: Tx, job_id: str, redactor: Redactor) -> list[Node]:
@@ -244,14 +250,12 @@ def _origin(job: Mapping[str, Any]) -> str:
 
 def _led_to(tx: Tx, job: Mapping[str, Any]) -> Iterator[str]:
     """Where its events went, and where they did not."""
-    children = [
-        row
-        for row in tx.dicts("lineage", id=job["id"], limit=LARGEST_GRAPH)
-        if row["parent_job_id"] == job["id"]
-    ]
-    for child in children:
+    children = tx.dicts("children", id=job["id"], limit=MOST_CHILDREN + 1)
+    for child in children[:MOST_CHILDREN]:
         step = f", step {child['step_path']} of {child['pipeline']}" if child["pipeline"] else ""
         yield f"It led to job {child['id']} of {child['plugin']}{step} ({child['status']})."
+    if len(children) > MOST_CHILDREN:
+        yield "It led to further jobs."
     refused = [
         orjson.loads(notice["payload"])
         for notice in tx.dicts("notices_of_job", id=job["id"])

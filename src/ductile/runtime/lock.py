@@ -8,7 +8,8 @@ import os
 import time
 from pathlib import Path
 
-from ductile.errors import Locked
+from ductile import directory
+from ductile.errors import Locked, Refused
 
 WAIT_FOR_THE_DEAD = 5.0
 """A killed gateway's slots need a moment to end; they hold the lock until they have."""
@@ -21,8 +22,7 @@ class InstanceLock:
 
     def acquire(self, wait: float = WAIT_FOR_THE_DEAD) -> None:
         """Take the lock or raise `Locked`; waits only while its last holder is dead."""
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = self._open()
         deadline = time.monotonic() + wait
         while True:
             try:
@@ -39,6 +39,16 @@ class InstanceLock:
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self.fd = fd
+
+    def _open(self) -> int:
+        try:
+            directory.create(self.path.parent)
+            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            why = f"{error.filename}: {error.strerror}"
+            what = f"the state directory {self.path.parent} cannot be used: {why}"
+            mend = "let this user write there, or set state.path (with state.url, state.dir)"
+            raise Refused(f"{what}; {mend}") from error
 
     def release(self) -> None:
         if self.fd >= 0:

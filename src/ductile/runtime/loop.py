@@ -43,10 +43,13 @@ class Loop:
         self._wake.set()
 
     def stop(self) -> None:
+        """Tick no more; the tick that runs now goes on until `join` has seen its end."""
         self._stopping = True
         self._wake.set()
+
+    def join(self, seconds: float | None = None) -> None:
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(seconds)
 
     def _run(self) -> None:
         log = logger(self._name)

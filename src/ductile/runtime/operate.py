@@ -6,7 +6,9 @@ With `dry` a function refuses what it would refuse, and changes nothing.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 
 import orjson
 
@@ -23,15 +25,19 @@ from ductile.model import Cancellation, Event, Job, JobStatus, Json, Notice, Sub
 from ductile.record import dataclass
 from ductile.runtime import lineage
 from ductile.runtime.blueprint import Blueprint
+from ductile.runtime.dispatcher import CANCEL_GRACE
 from ductile.runtime.gateway import Gateway
 from ductile.runtime.timetable import rule_text
-from ductile.store import finish, jobs, notices, requeue, schedules
+from ductile.store import cancels, finish, jobs, notices, requeue, schedules
 from ductile.store.ledger import Tx
 from ductile.store.spawn import Place
 
 CANCEL_PATIENCE = 5.0
 """How long a claimed job may take to come to its process, which can then be killed."""
 CANCEL_PAUSE = 0.01
+ASKED_PATIENCE = CANCEL_GRACE + CANCEL_PATIENCE
+"""How long another node may take to end a job: its process has its grace."""
+ASKED_PAUSE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,7 @@ class Starting:
         payload: Json,
         submitted_by: SubmittedBy,
         dedupe_key: str | None = None,
+        dedupe_ttl: float | None = None,
     ) -> None:
         self._chart = gateway.blueprint.chart
         self.pipeline = find_pipeline(self._chart.router, name)
@@ -68,7 +75,9 @@ class Starting:
             self._now,
             gateway.entropy.uuid(),
         )
-        intent = self._chart.router.start(name, event, submitted_by=submitted_by)
+        intent = self._chart.router.start(
+            name, event, submitted_by=submitted_by, dedupe_ttl=dedupe_ttl
+        )
         assert isinstance(intent, StartPipeline)
         self._intent = intent
 
@@ -87,29 +96,106 @@ def find_pipeline(router: Router, name: str) -> Pipeline:
     return pipeline
 
 
-def cancel(gateway: Gateway, job_id: str, *, dry: bool = False) -> JobStatus:
-    """End a job that waits, or kill the one that runs; the status it had."""
-    give_up = gateway.clock.monotonic() + CANCEL_PATIENCE
-    while True:
-        job = gateway.ledger.read(lambda tx: loaded(tx, job_id))
+def cancel(
+    gateway: Gateway, job_id: str, *, dry: bool = False, only: JobStatus | None = None
+) -> JobStatus:
+    """End a job that waits, or kill the one that runs; the status it had.
+
+    With `only`, what is in another status by now is refused.
+    """
+    return Cancelling(gateway, dry=dry, only=only)(job_id)
+
+
+class Cancelling:
+    """`cancel`, for several jobs: other nodes are asked for all of theirs, and then waited for."""
+
+    def __init__(
+        self, gateway: Gateway, *, dry: bool = False, only: JobStatus | None = None
+    ) -> None:
+        self._gateway, self._dry, self._only = gateway, dry, only
+        self._asked: dict[str, tuple[str, int, float]] = {}
+        """By job: whom, for which attempt, and when."""
+
+    def ask(self, job_ids: Sequence[str]) -> None:
+        """Ask for the end of those of the jobs that other nodes run."""
+        if self._dry or self._only not in (None, JobStatus.RUNNING):
+            return
+        found = self._gateway.ledger.read(lambda tx: [jobs.load(tx, id) for id in job_ids])
+        for job in found:
+            if job is not None and job.status is JobStatus.RUNNING:
+                self._ask(job)
+
+    def __call__(self, job_id: str) -> JobStatus:
+        gateway, begun = self._gateway, self._gateway.clock.monotonic()
+        while True:
+            job = gateway.ledger.read(lambda tx: loaded(tx, job_id))
+            if self._was_heeded(job):
+                return JobStatus.RUNNING
+            self._check(job)
+            if self._dry or self._is_ended(job):
+                return job.status
+            # It moved on under us, is claimed and has no process yet, or is another node's.
+            if gateway.clock.monotonic() > self._patience(job_id, begun):
+                raise Refused(f"job {job_id} is {job.status}, {self._whose(job_id)}")
+            pause = ASKED_PAUSE if job_id in self._asked else CANCEL_PAUSE
+            gateway.clock.wait(threading.Event(), pause)
+
+    def _check(self, job: Job) -> None:
         if job.status in ENDED:
-            raise Refused(f"job {job_id} is {job.status}; only what waits or runs can be cancelled")
-        if dry or _ended_by(gateway, job):
-            return job.status
-        # It moved on under us, or is claimed and has no process yet: look again.
-        if gateway.clock.monotonic() > give_up:
-            raise Refused(f"job {job_id} is {job.status}, but no worker of this gateway runs it")
-        gateway.clock.wait(threading.Event(), CANCEL_PAUSE)
+            raise Refused(f"job {job.id} is {job.status}; only what waits or runs can be cancelled")
+        if self._only not in (None, job.status):
+            now = "waits" if job.status is JobStatus.QUEUED else "runs"
+            raise Refused(f"job {job.id} {now} by now")
+
+    def _is_ended(self, job: Job) -> bool:
+        if job.status is JobStatus.QUEUED:
+            return bool(end_queued(self._gateway, (job.id,)))
+        if self._gateway.cancel_running(job.id, Cancellation.OPERATOR):
+            return True
+        self._ask(job)
+        return False
+
+    def _ask(self, job: Job) -> None:
+        """Once an attempt, and only a node that lives: the jobs of others are recovered."""
+        gateway, owner = self._gateway, job.owner
+        if owner is None or owner == gateway.boot:
+            return
+        known = self._asked.get(job.id)
+        if (known and known[:2] == (owner, job.attempt)) or gateway.ledger.boot_is_dead(owner):
+            return
+        now = gateway.clock.now()
+        gateway.ledger.write(lambda tx: cancels.request(tx, job, Cancellation.OPERATOR, now))
+        self._asked[job.id] = (owner, job.attempt, gateway.clock.monotonic())
+
+    def _was_heeded(self, job: Job) -> bool:
+        dead = job.status is JobStatus.DEAD and job.last_error == Cancellation.OPERATOR.value
+        return dead and job.id in self._asked
+
+    def _patience(self, job_id: str, begun: float) -> float:
+        known = self._asked.get(job_id)
+        return begun + CANCEL_PATIENCE if known is None else known[2] + ASKED_PATIENCE
+
+    def _whose(self, job_id: str) -> str:
+        if job_id in self._asked:
+            return "and the node that runs it was asked to end it, but has not done so yet"
+        return "but no worker of this gateway runs it"
 
 
-def _ended_by(gateway: Gateway, job: Job) -> bool:
-    if job.status is not JobStatus.QUEUED:
-        return gateway.cancel_running(job.id, Cancellation.OPERATOR)
+def end_queued(gateway: Gateway, job_ids: Sequence[str]) -> frozenset[str]:
+    """End those of the jobs that wait, in one transaction; which they were."""
     chart, now, base_id = gateway.blueprint.chart, gateway.clock.now(), gateway.entropy.uuid()
     reason = "cancelled by an operator"
-    return gateway.ledger.write(
-        lambda tx: finish.end_queued(tx, job, JobStatus.DEAD, reason, now, chart, Ids(base_id))
-    )
+
+    def work(tx: Tx) -> frozenset[str]:
+        ids = Ids(base_id)
+        found = (job for job in map(partial(jobs.load, tx), job_ids) if job is not None)
+        return frozenset(
+            job.id
+            for job in found
+            if finish.end_queued(tx, job, JobStatus.DEAD, reason, now, chart, ids)
+        )
+
+    return gateway.ledger.write(work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +221,7 @@ class Retrying:
             raise Refused(f"job {job.id} is {job.status}; only failed and dead jobs can be retried")
         _check_runnable(self._blueprint, job)
         if not self._dry:
-            attempts = self._blueprint.chart.max_attempts(job.plugin)
+            attempts = self._blueprint.chart.max_attempts(job.plugin, job.command)
             if not requeue.retry(tx, job, attempts, self._now):
                 raise Refused(f"job {job.id} has changed meanwhile")
             job = loaded(tx, job.id)
@@ -187,9 +273,10 @@ class Replaying:
             plugin=job.plugin,
             command=job.command,
             payload=orjson.dumps(job.payload).decode(),
-            max_attempts=chart.max_attempts(job.plugin),
+            max_attempts=chart.max_attempts(job.plugin, job.command),
             submitted_by=self._by.value,
             dedupe_key=None,
+            dedupe_ttl=None,
             now=to_text(self._now),
             parent_job_id=job.parent_job_id,
             source_event_id=self._event_id,

@@ -33,16 +33,18 @@ OWN_HEADERS = frozenset({"host", "content-length", "connection", "transfer-encod
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE = re.compile(r"[\t -~]*")
 
-LookUp = Callable[[str, int, float], list[str]]
-"""From host, port and seconds to addresses."""
+Left = Callable[[], float]
+"""The seconds that are left; `TimeoutError` where none are."""
+LookUp = Callable[[str, int, Left], list[str]]
+"""From host and port to addresses."""
 Connect = Callable[[str, int, float], socket.socket]
 """From address, port and seconds to a connection."""
 
 _look_ups = threading.BoundedSemaphore(MOST_LOOK_UPS)
 
 
-def look_up(host: str, port: int, seconds: float) -> list[str]:
-    """The addresses of a name; `TimeoutError` where that takes too long."""
+def look_up(host: str, port: int, left: Left) -> list[str]:
+    """The addresses of a name; `TimeoutError` where that takes too long, or cannot begin."""
     found: queue.SimpleQueue[list[str] | Exception] = queue.SimpleQueue()
     places = _look_ups
 
@@ -55,11 +57,16 @@ def look_up(host: str, port: int, seconds: float) -> list[str]:
         finally:
             places.release()
 
-    if not places.acquire(timeout=seconds):
+    if not places.acquire(timeout=left()):
         raise TimeoutError
-    threading.Thread(target=ask, name="look-up", daemon=True).start()
     try:
-        answer = found.get(timeout=seconds)
+        threading.Thread(target=ask, name="look-up", daemon=True).start()
+    except RuntimeError:
+        # No thread is to be had, and nobody else would give the place back.
+        places.release()
+        raise TimeoutError from None
+    try:
+        answer = found.get(timeout=left())
     except queue.Empty:
         raise TimeoutError from None
     if isinstance(answer, Exception):
@@ -127,7 +134,7 @@ class Sender:
         request = _request(target, parcel)
         addresses = [target.host]
         if not target.literal:
-            addresses = self._look_up(target.host, target.port, self._left(deadline))
+            addresses = self._look_up(target.host, target.port, lambda: self._left(deadline))
         allowed = admit(target, addresses, parcel.networks, plain=parcel.plain_http)
         connection = self._reach(allowed, target.port, deadline)
         try:
@@ -175,7 +182,7 @@ def _request(target: Target, parcel: Parcel) -> bytes:
 class _Wire:
     """A connection with one deadline for all that is done with it, and so much to be read."""
 
-    def __init__(self, connection: socket.socket, left: Callable[[], float]) -> None:
+    def __init__(self, connection: socket.socket, left: Left) -> None:
         self._connection, self._left = connection, left
         self._allowed = LARGEST_HEAD + LARGEST_ANSWER
         self._file = io.BufferedReader(_Reader(self.receive))

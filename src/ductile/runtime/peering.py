@@ -9,9 +9,10 @@ from urllib.parse import unquote
 from ductile.config import Settings
 from ductile.config.relay import InstanceSettings
 from ductile.core.address import Forbidden, parse
+from ductile.core.bounds import LONGEST_NAME
 from ductile.core.node import Node
 from ductile.core.pipeline import Pipeline
-from ductile.core.relay import ANYWHERE, LONGEST_NAME
+from ductile.core.relay import ANYWHERE
 from ductile.errors import Path, Problem, Severity
 
 _HEADER = re.compile(rf"[!-~][ -~]{{0,{LONGEST_NAME - 1}}}", re.ASCII)

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from ductile.model import JobStatus, NewJob, Settlement, SubmittedBy
 from ductile.runtime.blueprint import INIT_PENDING, Blueprint
+from ductile.store.chart import INIT as INIT
 from ductile.store.ledger import Ledger
-
-INIT = "init"
 
 Unready = Mapping[str, str]
 """Plugin to the reason."""
@@ -28,7 +27,7 @@ def wanted_init(ledger: Ledger, plugin: str) -> NewJob | None:
     """The `init` to queue; None where one waits or runs already."""
     if ledger.read(lambda tx: tx.one("init_outstanding", plugin=plugin)) is not None:
         return None
-    return NewJob(plugin, INIT, SubmittedBy.SCHEDULER, max_attempts=1)
+    return NewJob(plugin, INIT, SubmittedBy.SCHEDULER)
 
 
 def after_init(unready: Unready, blueprint: Blueprint, settlement: Settlement) -> Unready | None:

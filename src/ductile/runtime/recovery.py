@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from ductile.clock import Clock, Entropy, Ids
 from ductile.core.judge import judge
@@ -16,6 +16,9 @@ from ductile.store.ledger import Ledger, Tx
 from ductile.store.settle import settle
 
 BATCH = 1000
+HOUR = timedelta(hours=1)
+LEFT_TO_OTHERS = timedelta(minutes=15)
+"""How long jobs of a plugin that this node does not know wait for another that does."""
 
 
 def at_start(
@@ -90,16 +93,23 @@ def _recover_batch(
 
 
 def end_jobs_of_gone_plugins(
-    ledger: Ledger, blueprint: Blueprint, clock: Clock, entropy: Entropy
+    ledger: Ledger, blueprint: Blueprint, clock: Clock, entropy: Entropy, boot: str
 ) -> int:
-    """Queued jobs of a plugin that was removed or disabled end `dead`, saying so."""
+    """Queued jobs of a plugin that was removed or disabled end `dead`, saying so.
+
+    Another node may have adopted already what this one will: its new jobs are left to it.
+    """
     count = 0
+    others = ledger.read(lambda tx: boots.others(tx, boot))
+    # An hour ahead where we are alone: a clock may have been set back.
+    ahead = HOUR if all(map(ledger.boot_is_dead, others)) else -LEFT_TO_OTHERS
+    until = clock.now() + ahead
     plugins = ledger.read(lambda tx: [row[0] for row in tx.all("queued_plugins")])
     for plugin in plugins:
         reason = blueprint.gone(plugin)
         while reason is not None:
             batch = ledger.write(
-                _end_batch(plugin, reason, clock.now(), blueprint.chart, entropy.uuid())
+                _end_batch(plugin, reason, clock.now(), until, blueprint.chart, entropy.uuid())
             )
             count += batch
             if batch < BATCH:
@@ -108,11 +118,11 @@ def end_jobs_of_gone_plugins(
 
 
 def _end_batch(
-    plugin: str, reason: str, now: datetime, chart: Chart, base_id: str
+    plugin: str, reason: str, now: datetime, until: datetime, chart: Chart, base_id: str
 ) -> Callable[[Tx], int]:
     def work(tx: Tx) -> int:
         ids = Ids(base_id)
-        waiting = requeue.queued_of(tx, plugin, BATCH)
+        waiting = requeue.queued_of(tx, plugin, until, BATCH)
         for job in waiting:
             finish.end_queued(tx, job, JobStatus.DEAD, reason, now, chart, ids)
         return len(waiting)

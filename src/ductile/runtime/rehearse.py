@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-import stat
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -32,16 +27,18 @@ from ductile.core.judge import judge
 from ductile.core.node import Node, NodeKind
 from ductile.core.pipeline import Pipeline
 from ductile.core.prepare import Entered, Ready, Unrunnable, prepare
+from ductile.core.redact import hide_secret_keys
 from ductile.core.router import Done, Router
 from ductile.core.values import Failure
 from ductile.errors import ConfigError, NotFound, Refused
-from ductile.model import Event, Job, Json, Outcome, Settlement, SubmittedBy
+from ductile.model import Event, Job, JobStatus, Json, Outcome, Settlement, SubmittedBy
 from ductile.runner.pool import RunnerPool
 from ductile.runtime import operate
 from ductile.runtime.blueprint import Blueprint, build
 from ductile.runtime.gateway import Gateway
 from ductile.runtime.lineage import added
 from ductile.runtime.reload import unreloadable
+from ductile.runtime.sandbox import files_below, sandbox
 from ductile.store import state
 
 Document = dict[str, Any]
@@ -52,7 +49,7 @@ NOBODY = "dry-run"
 def reload(running: Blueprint) -> Document:
     """What a reload would bring; `ConfigError` with every problem where it would be refused."""
     fresh = load(running.loaded.path, environ=os.environ)
-    problems = unreloadable(running.settings, fresh.settings)
+    problems = unreloadable(running.settings, fresh)
     if problems:
         raise ConfigError(hidden(problems, fresh.secrets))
     built = build(fresh, boot_marker="", environ=os.environ)
@@ -126,7 +123,8 @@ def plan(blueprint: Blueprint, which: str, payload: Json, now: datetime) -> Docu
     """What starting a pipeline would run first, with which payload and context.
 
     `which` is a pipeline, or a step to begin with. An `if` is judged as far as what is known
-    goes: up to the first step whose result decides.
+    goes: up to the first step whose result decides. The pipeline's own is told of, and does
+    not hold back what is started by name.
     """
     router = blueprint.chart.router
     pipeline, step_path = _find(router, which)
@@ -141,11 +139,23 @@ def plan(blueprint: Blueprint, which: str, payload: Json, now: datetime) -> Docu
         "step": step_path,
         "event": event.type,
         "payload": shown(payload),
+        "if": None if step_path else shown(_own_condition(pipeline, payload)),
         "context": shown(start.context(NOBODY)),
         "max_depth": start.max_depth,
         "first": [shown(item) for item in _Outlook(blueprint, now).ahead((start,))],
         "resolution": resolved(blueprint, pipeline),
     }
+
+
+def _own_condition(pipeline: Pipeline, payload: Json) -> Document | None:
+    """What the pipeline's `if` says to an event with this payload and no context."""
+    if pipeline.condition is None:
+        return None
+    told: Document = {"condition": str(pipeline.condition)}
+    verdict = pipeline.admits(payload, {})
+    if isinstance(verdict, Failure):
+        return {**told, "fails": verdict.reason}
+    return {**told, "matched": verdict}
 
 
 def _find(router: Router, which: str) -> tuple[Pipeline, str | None]:
@@ -291,14 +301,14 @@ def _run(gateway: Gateway, job: Job, node: Node) -> Document:
     context = _context(gateway, job)
     known = gateway.ledger.read(lambda tx: state.text(tx, job.plugin))
     trial = replace(job, id=gateway.entropy.uuid(), attempt=1)
-    with _sandbox(gateway, job) as (box, source):
-        before = _files(box)
+    with sandbox(gateway, job) as (box, source):
+        before = files_below(box)
         ready = prepare(trial, known, context, plan, node, gateway.clock.now(), str(box))
         if isinstance(ready, Unrunnable):
             return {"status": "failed", "error": ready.reason}
         outcome = launched(ready)
-        files = _changes(before, _files(box))
-    told = judge(
+        files = _changes(before, files_below(box))
+    settlement = judge(
         trial,
         outcome,
         blueprint.rules(job.plugin, job.command),
@@ -308,8 +318,8 @@ def _run(gateway: Gateway, job: Job, node: Node) -> Document:
         ready.entered,
         gateway.entropy.uuid(),
     )
-    sandbox = {"directory": str(box), "cloned_from": source and str(source), "files": files}
-    return {"sandbox": sandbox, **_told(blueprint, ready, told)}
+    about = {"directory": str(box), "cloned_from": source and str(source), "files": files}
+    return {"sandbox": about, **_told(blueprint, ready, settlement)}
 
 
 def launched(ready: Ready) -> Outcome:
@@ -325,22 +335,31 @@ def launched(ready: Ready) -> Outcome:
 def _told(blueprint: Blueprint, ready: Ready, settlement: Settlement) -> Document:
     shown = blueprint.redactor.document
     request = orjson.loads(ready.launch.request)
+    return {
+        **came_to(blueprint, settlement),
+        "request": shown({k: v for k, v in request.items() if k not in ("config", "state")}),
+        "then": settlement.status.value,
+        "state_updates": shown(hide_secret_keys(dict(settlement.state_updates or {}))),
+        "baggage_added": shown(_baggage(ready.entered)),
+    }
+
+
+def came_to(blueprint: Blueprint, settlement: Settlement) -> Document:
+    """What an attempt came to and where that would lead, as every dry run tells of it."""
+    shown = blueprint.redactor.document
     response = orjson.loads(settlement.result) if settlement.result else None
+    succeeded = settlement.status is JobStatus.SUCCEEDED
     return {
         "plugin": settlement.plugin,
         "command": settlement.command,
-        "request": shown({k: v for k, v in request.items() if k not in ("config", "state")}),
         "status": settlement.path[0].value,
-        "then": settlement.path[-1].value,
         "error": settlement.error,
         "duration_ms": round(settlement.duration * 1000, 1),
         "response": response,
         "stdout": settlement.stdout,
         "stderr": settlement.stderr,
-        "state_updates": shown(dict(settlement.state_updates or {})),
-        "events": list((response or {}).get("events") or ()),
-        "baggage_added": shown(_baggage(ready.entered)),
-        "goes_to": [shown(goes_to(job)) for job in Routing(settlement.intents).jobs()],
+        "events": list(response.get("events") or ()) if succeeded and response else [],
+        "goes_to": [shown(_goes_to(job)) for job in Routing(settlement.intents).jobs()],
         "unrouted": [
             {"pipeline": item.pipeline, "reason": item.reason} for item in settlement.unrouted
         ],
@@ -351,8 +370,7 @@ def _baggage(entered: Entered) -> Document:
     return added(entered.inherited or {}, entered.accumulated or {})
 
 
-def goes_to(job: SpawnJob) -> Document:
-    """A job that would follow, as a dry run tells of it."""
+def _goes_to(job: SpawnJob) -> Document:
     return {
         "plugin": job.plugin,
         "command": job.command,
@@ -363,45 +381,3 @@ def goes_to(job: SpawnJob) -> Document:
         "payload": job.event.payload,
         "fails": job.dead,
     }
-
-
-@contextmanager
-def _sandbox(gateway: Gateway, job: Job) -> Iterator[tuple[Path, Path | None]]:
-    """A directory with a copy of the job's files, else of its parent's, and whose they are.
-
-    Always a copy, never hard links: what the plugin writes must reach nothing else.
-    """
-    workspaces = gateway.blueprint.workspaces
-    ids = [id for id in (job.id, job.parent_job_id) if id]
-    source = next((path for path in map(workspaces.path, ids) if path.is_dir()), None)
-    root = gateway.state_dir / "sandbox"
-    root.mkdir(mode=0o700, exist_ok=True)
-    box = root / gateway.entropy.uuid()
-    try:
-        if source is None:
-            box.mkdir(mode=0o700)
-        else:
-            shutil.copytree(source, box, symlinks=True, ignore=_special)
-        yield box, source
-    finally:
-        shutil.rmtree(box, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            root.rmdir()
-
-
-def _special(directory: str, names: list[str]) -> set[str]:
-    """Sockets, pipes and devices, which cannot be copied."""
-    modes = {name: (Path(directory) / name).lstat().st_mode for name in names}
-    plain = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISLNK)
-    return {name for name, mode in modes.items() if not any(kind(mode) for kind in plain)}
-
-
-def _files(box: Path) -> dict[str, tuple[int, int]]:
-    """Every file below, with what tells a change."""
-    found = {}
-    for path in box.rglob("*"):
-        with contextlib.suppress(OSError):
-            about = path.lstat()
-            if not stat.S_ISDIR(about.st_mode):
-                found[str(path.relative_to(box))] = (about.st_size, about.st_mtime_ns)
-    return found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import unquote
 
 from ductile.clock import Clock, Entropy, Ids, to_text
 from ductile.config.relay import InstanceSettings, PeerSettings
+from ductile.core.delivery import DeliveryStatus
 from ductile.core.relay import (
     ANYWHERE,
     Peer,
@@ -16,29 +17,31 @@ from ductile.core.relay import (
     Relayed,
     Request,
     Terms,
+    after_send,
+    is_final,
     is_receipt,
     named,
     signed_headers,
     verify,
 )
-from ductile.errors import DuctileError, LedgerError
+from ductile.errors import DuctileError
 from ductile.failpoint import failpoint
 from ductile.log import logger
 from ductile.model import Event, Notice, SubmittedBy
 from ductile.record import dataclass
-from ductile.runtime.abandoned import Abandoned
 from ductile.runtime.blueprint import Blueprint
+from ductile.runtime.held import Held
 from ductile.runtime.lane import Answer, Parcel
 from ductile.store import finish, notices, relays, spawn
 from ductile.store.ledger import Ledger, Tx
 from ductile.store.relays import Claimed, Receipt
 
-T = TypeVar("T")
 IDLE = 5.0
 """Seconds after which the ledger is asked again for what another node has left."""
 BUSY = 1.0
 """Seconds until the next look while something is due that may not be sent yet."""
 NOT_ALLOWED = "not sent: the instance does not allow this event type any more"
+CANNOT_TAKE = "the gateway cannot take this event"
 UNREADABLE = "not sent: its row cannot be read"
 
 
@@ -54,8 +57,9 @@ class RelayLane:
 
     def __init__(self, ledger: Ledger, blueprint: Callable[[], Blueprint], owner: str) -> None:
         self._ledger, self._blueprint, self._owner = ledger, blueprint, owner
-        self._held: dict[str, _Held] = {}
-        self._abandoned = Abandoned(ledger, owner, relays.release)
+        self._held: Held[str, _Outgoing] = Held(
+            self.name, ledger, owner, relays.under_way, relays.release
+        )
         self._log = logger(self.name)
 
     def claim(self, now: datetime) -> tuple[Sequence[Parcel], float]:
@@ -64,7 +68,7 @@ class RelayLane:
         due, under_way = self._ledger.read(
             lambda tx: (relays.next_due(tx, tuple(instances)), relays.under_way(tx))
         )
-        if self._released(under_way, now):
+        if self._held.released(under_way, now):
             return (), 0.0
         ready = [name for name, at in due.items() if at <= now]
         if not ready:
@@ -75,12 +79,8 @@ class RelayLane:
         parcels = [self._parcel(claimed, instances[claimed.instance], us, now) for claimed in found]
         return parcels, 0.0 if found else BUSY
 
-    def _released(self, under_way: Mapping[str, Sequence[str]], now: datetime) -> bool:
-        """Whether something is due again that nobody sends."""
-        count = self._abandoned.release(under_way, self._held, now)
-        if count:
-            self._log.warning("released relays that nobody sends", count=count)
-        return bool(count)
+    def recover(self) -> None:
+        self._held.recover()
 
     def _parcel(
         self, claimed: Claimed, instance: InstanceSettings, us: str, now: datetime
@@ -91,44 +91,34 @@ class RelayLane:
             refusal = UNREADABLE
         elif instance.allow and claimed.event_type not in instance.allow:
             refusal = NOT_ALLOWED
-        self._held[claimed.id] = _Held(claimed, refusal)
+        self._held.hold(claimed.id, _Outgoing(claimed, refusal))
         if body is None or refusal is not None:
             return Parcel(claimed.id, "", b"", {}, instance.timeout)
         return _addressed(claimed.id, instance, us, body, now)
 
     def settle(self, parcel: Parcel, answer: Answer, now: datetime) -> None:
         failpoint("relay.sent")
-        held, owner = self._held[parcel.id], self._owner
-        claimed = held.claimed
-        error = self._blueprint().redactor.maybe(held.refusal or _error(answer))
-        status = self._record(claimed, lambda tx: relays.settle(tx, claimed, owner, error, now))
+        with self._held.ending(parcel.id) as held:
+            claimed, final = held.claimed, is_final(answer.status, answer.body)
+            error = self._blueprint().redactor.maybe(held.refusal or _error(answer, final))
+            verdict = after_send(claimed.attempts, error, final=final, now=now)
+            recorded = self._ledger.write(
+                lambda tx: relays.settle(tx, claimed, self._owner, verdict, error, now)
+            )
         failpoint("relay.settled")
-        if status in ("failed", "dead"):
-            level, what = ("error", "is dead") if status == "dead" else ("warn", "failed")
+        if recorded and error is not None:
+            dead = verdict.status is DeliveryStatus.DEAD
+            level, what = ("error", "is dead") if dead else ("warn", "failed")
             told = {"relay": claimed.id, "instance": claimed.instance, "error": error}
             self._log.log(level, f"a relay {what}", **told)
 
     def give_back(self, parcel: Parcel) -> None:
-        claimed = self._held[parcel.id].claimed
-        self._record(claimed, lambda tx: relays.give_back(tx, claimed, self._owner))
-
-    def _record(self, claimed: Claimed, work: Callable[[Tx], T]) -> T:
-        """Commit the end of a claim; only where the ledger is asked again it is still held."""
-        try:
-            result = self._ledger.write(work)
-        except Exception as error:
-            if not isinstance(error, LedgerError):
-                self._held.pop(claimed.id, None)
-            raise
-        self._held.pop(claimed.id, None)
-        return result
-
-    def recover(self) -> None:
-        self._abandoned.recover(self._ledger.read(relays.under_way))
+        with self._held.ending(parcel.id) as held:
+            self._ledger.write(lambda tx: relays.give_back(tx, held.claimed, self._owner))
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _Outgoing:
     claimed: Claimed
     refusal: str | None
     """Why it is not sent at all."""
@@ -148,13 +138,14 @@ def _addressed(id: str, instance: InstanceSettings, us: str, body: bytes, now: d
     )
 
 
-def _error(answer: Answer) -> str | None:
+def _error(answer: Answer, final: bool) -> str | None:
     """Why it counts as not delivered: in our own words, nothing that the other side said."""
     if is_receipt(answer.status, answer.body):
         return None
     if answer.delivered:
         return f"HTTP {answer.status}, but no receipt of a gateway"
-    return answer.error or f"HTTP {answer.status}"
+    error = answer.error or f"HTTP {answer.status}"
+    return f"{error}: {CANNOT_TAKE}" if final else error
 
 
 class Ingress:

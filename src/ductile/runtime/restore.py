@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -59,7 +59,8 @@ def restore(
     dry: bool = False,
     watch: Watch = lambda _done, _total: None,
 ) -> Restored:
-    """`Locked` while a gateway runs, `Refused` where the copy does not verify.
+    """`Locked` while a gateway runs, `Refused` where the copy does not verify, or another
+    process has the ledger open.
 
     With `dry` the copy is checked, and nothing is changed.
     """
@@ -165,14 +166,26 @@ def _keep(ledger: Path, when: str) -> Path:
     """A second name for the ledger, all of it in one file. It stays in its place meanwhile."""
     kept = ledger.with_name(f"{ledger.name}.replaced-{when}")
     if _is_sqlite(ledger):
-        # One that is too broken for its WAL to be folded in is kept with it.
-        with suppress(apsw.CorruptError, apsw.NotADBError):
-            backup.single_file(ledger)
+        _fold_in(ledger)
     for end in ("", *SIBLINGS):
         if _beside(ledger, end).exists():
             _link(_beside(ledger, end), _beside(kept, end))
     sync(ledger.parent)
     return kept
+
+
+def _fold_in(ledger: Path) -> None:
+    """Also finds out whether somebody has it open, who would go on with the old file."""
+    try:
+        backup.single_file(ledger)
+    except (apsw.CorruptError, apsw.NotADBError):
+        # Too broken for its WAL to be folded in: it is kept with it.
+        pass
+    except apsw.BusyError as error:
+        raise Refused(
+            f"another process has the ledger {ledger} open; end it (fuser shows its pid), "
+            "and try again: nothing was changed"
+        ) from error
 
 
 def _is_sqlite(ledger: Path) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ductile.config import Loaded, Settings
@@ -13,7 +13,7 @@ from ductile.core.router import Router
 from ductile.core.router import build as build_router
 from ductile.errors import ConfigError, Problem, Severity
 from ductile.plugins.registry import Registry
-from ductile.runtime import peering
+from ductile.runtime import naming, peering
 
 
 class _AnyCommand(frozenset[str]):
@@ -34,7 +34,7 @@ def compile_router(loaded: Loaded, registry: Registry) -> tuple[Router, tuple[Pr
     absent = {refusal.name for refusal in registry.refused} | registry.disabled
     for name in absent - plugins.keys():
         plugins[name] = _AnyCommand()
-    sources = frozenset((*_webhook_names(document), *_relay_sources(settings)))
+    sources = frozenset(_sources(settings))
     pipelines = compile_pipelines(
         document.get("pipelines", []),
         plugins,
@@ -45,7 +45,8 @@ def compile_router(loaded: Loaded, registry: Registry) -> tuple[Router, tuple[Pr
     routes = compile_routes(document.get("routes", []), plugins, sources=sources)
     compiled = {} if isinstance(pipelines, list) else pipelines.pipelines
     relays = peering.problems(settings, compiled)
-    found = [*_problems(pipelines), *_problems(routes), *relays]
+    named = naming.problems(settings, plugins, registry.missing)
+    found = [*_problems(pipelines), *_problems(routes), *relays, *named]
     told = (_hinted(_located(problem, loaded), registry) for problem in found)
     located = tuple(hidden(told, loaded.secrets))
     if any(problem.severity is Severity.ERROR for problem in located):
@@ -72,12 +73,9 @@ def _hinted(problem: Problem, registry: Registry) -> Problem:
     return replace(problem, allowed=f"`{name}: {{}}` under plugins, which loads the bundled plugin")
 
 
-def _webhook_names(document: dict[str, object]) -> list[str]:
-    webhooks = document.get("webhooks")
-    endpoints = webhooks.get("endpoints", []) if isinstance(webhooks, dict) else []
-    return [str(e.get("name") or str(e.get("path", "")).rpartition("/")[2]) for e in endpoints]
-
-
-def _relay_sources(settings: Settings) -> list[str]:
-    """What `from` and `from_plugin` may name beside plugins: peers, as their events do."""
-    return [f"relay:{peer.name}" for peer in settings.remote_ingress.peers]
+def _sources(settings: Settings) -> Iterator[str]:
+    """What `from` and `from_plugin` may name beside plugins: webhooks and peers."""
+    for endpoint in settings.webhooks.endpoints:
+        yield endpoint.event_name
+    for peer in settings.remote_ingress.peers:
+        yield f"relay:{peer.name}"

@@ -32,10 +32,9 @@ class Scheduler:
         entropy: Entropy,
         *,
         unready: Callable[[], Mapping[str, str]],
-        kill: Callable[[str], None],
     ) -> None:
         self._ledger, self._clock, self._entropy = ledger, clock, entropy
-        self._unready, self._kill = unready, kill
+        self._unready = unready
         self._boot = clock.now()
         self._adopting = threading.Lock()
         """Held while due times are worked out, which asks the ledger."""
@@ -139,8 +138,6 @@ class Scheduler:
             raise
         if fired is None:
             return
-        for job_id in fired.to_kill:
-            self._kill(job_id)
         if fired.job_ids:
             self._log.debug(
                 "fired", plugin=schedule.plugin, schedule=schedule.id, jobs=len(fired.job_ids)

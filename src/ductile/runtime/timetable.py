@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import orjson
 
-from ductile.config import Settings
+from ductile.config import Loaded, Settings
 from ductile.config.plugin import ScheduleSettings
+from ductile.config.quantities import duration_text
 from ductile.core.schedule import (
     After,
     At,
@@ -20,11 +22,23 @@ from ductile.core.schedule import (
     Schedule,
 )
 from ductile.core.window import Window
+from ductile.errors import Path, Problem, Severity
 
 
 def schedules_of(settings: Settings, local: ZoneInfo) -> tuple[Schedule, ...]:
     """Every entry of every enabled plugin; without a zone of its own, in `local`."""
     return tuple(_all(settings, local))
+
+
+def past(loaded: Loaded, now: datetime) -> Iterator[Problem]:
+    """A warning for each `at` that lies before `now`: perhaps the year is wrong."""
+    message = "this moment is past: it fires at once, unless it has fired before"
+    for name, plugin in loaded.settings.plugins.items():
+        for index, entry in enumerate(plugin.schedules):
+            if plugin.enabled and entry.at is not None and entry.at < now:
+                path: Path = ("plugins", name, "schedules", index, "at")
+                place = loaded.locate(path)
+                yield Problem(message, path, *place, severity=Severity.WARNING)
 
 
 def _all(settings: Settings, local: ZoneInfo) -> Iterator[Schedule]:
@@ -71,7 +85,7 @@ def described(schedule: Schedule) -> str:
     """The rule in the words of the configuration."""
     match schedule.rule:
         case Every(seconds):
-            return f"every {seconds:g}s"
+            return f"every {duration_text(seconds)}"
         case Monthly():
             return "monthly"
         case Cron(expr):
@@ -79,4 +93,4 @@ def described(schedule: Schedule) -> str:
         case At(moment):
             return f"at {moment.isoformat()}"
         case After(seconds):
-            return f"after {seconds:g}s"
+            return f"after {duration_text(seconds)}"

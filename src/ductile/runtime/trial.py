@@ -16,7 +16,6 @@ from ductile.config.locate import Places
 from ductile.config.nodes import Place
 from ductile.config.plugin import PluginSettings
 from ductile.core.advice import Advice, Expected, advise
-from ductile.core.intent import Routing
 from ductile.core.judge import judge
 from ductile.core.prepare import Ready, Unrunnable, prepare
 from ductile.core.protocol import ProtocolError, Response, read_response
@@ -26,7 +25,7 @@ from ductile.model import Ending, Job, JobStatus, Json, Outcome, Settlement, Sub
 from ductile.plugins.manifest import Command
 from ductile.record import dataclass
 from ductile.runtime.blueprint import Blueprint
-from ductile.runtime.rehearse import goes_to, launched
+from ductile.runtime.rehearse import came_to, launched
 from ductile.store import state as states
 
 Document = dict[str, Any]
@@ -56,7 +55,10 @@ def unconfigured(directory: Path, name: str, config: Mapping[str, Json]) -> Load
 def with_plugin(
     loaded: Loaded, name: str, config: Mapping[str, Json] | None, root: Path | None = None
 ) -> Loaded:
-    """A configuration with another config for a plugin and, first of all, another root."""
+    """A configuration with another config for a plugin and, first of all, another root.
+
+    It is held against no seal: what is tried is not sealed yet.
+    """
     settings = loaded.settings
     changes: Document = {}
     if root is not None and root not in settings.plugin_roots:
@@ -65,7 +67,7 @@ def with_plugin(
         own = settings.plugins.get(name) or PluginSettings()
         changed = own.model_copy(update={"config": dict(config)})
         changes["plugins"] = {**settings.plugins, name: changed}
-    return replace(loaded, settings=settings.model_copy(update=changes)) if changes else loaded
+    return replace(loaded, settings=settings.model_copy(update=changes), seal=None)
 
 
 def run(blueprint: Blueprint, trial: Trial, now: datetime, entropy: Entropy) -> Document:
@@ -149,15 +151,10 @@ def _told(
     advice: list[Advice],
 ) -> Document:
     shown = blueprint.redactor.document
-    response = orjson.loads(settlement.result) if settlement.result else None
     return {
-        "plugin": trial.plugin,
-        "command": trial.command,
+        **came_to(blueprint, settlement),
         "protocol": blueprint.plans[trial.plugin].protocol,
-        "status": settlement.path[0].value,
-        "error": settlement.error,
         "exit_code": outcome.exit_code,
-        "duration_ms": round(settlement.duration * 1000, 1),
         "retry": _retry(settlement),
         "advice": [
             shown({"severity": a.severity.value, "what": a.what, "hint": a.hint}) for a in advice
@@ -165,17 +162,9 @@ def _told(
         "request": shown(hide_secret_keys(orjson.loads(ready.launch.request))),
         "environment": sorted(ready.launch.env),
         "timeout": ready.launch.timeout,
-        "response": response,
-        "stdout": settlement.stdout,
-        "stderr": settlement.stderr,
         "logs": orjson.loads(settlement.logs) if settlement.logs else [],
         "state": _state(shown, trial, settlement, after),
         "fact": settlement.fact_type if settlement.state_updates else None,
-        "events": _events(shown, response if settlement.status is JobStatus.SUCCEEDED else None),
-        "goes_to": [shown(goes_to(job)) for job in Routing(settlement.intents).jobs()],
-        "unrouted": [
-            {"pipeline": item.pipeline, "reason": item.reason} for item in settlement.unrouted
-        ],
         "warnings": sum(a.severity is Severity.WARNING for a in advice),
     }
 
@@ -206,7 +195,3 @@ def _state(shown: Any, trial: Trial, settlement: Settlement, after: str) -> Docu
         "bytes": len(after.encode()),
         "largest": states.LARGEST_STATE,
     }
-
-
-def _events(shown: Any, response: Any) -> list[Json]:
-    return [shown(event) for event in (response or {}).get("events") or ()]

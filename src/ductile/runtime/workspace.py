@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from ductile import directory
 from ductile.model import Job
 
 FICLONE = 0x40049409
@@ -36,15 +37,20 @@ class Workspaces:
             return None
         own = self.path(job.id)
         making = own.with_name(f".{own.name}")
-        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.create(self._root)
         for leftover in (making, own):
             shutil.rmtree(leftover, ignore_errors=True)
         parent = self.path(job.parent_job_id) if job.parent_job_id else None
-        if parent is not None and parent.is_dir():
-            shutil.copytree(parent, making, symlinks=True, copy_function=self._copy)
-        else:
-            making.mkdir(mode=0o700)
-        making.chmod(0o700)
+        try:
+            if parent is not None and parent.is_dir():
+                _copy_tree(parent, making, self._copy)
+            else:
+                making.mkdir(mode=0o700)
+            making.chmod(0o700)
+        except OSError:
+            # Half a copy is of no use to anybody, and may be what fills the disk.
+            shutil.rmtree(making, ignore_errors=True)
+            raise
         # Complete or absent: a crash half-way leaves a name that nobody looks for.
         making.rename(own)
         return str(own)
@@ -71,6 +77,25 @@ class Workspaces:
                         os.unlink(entry.path)  # noqa: PTH108 - a scandir entry is a path
                     removed += 1
         return removed
+
+
+def _copy_tree(source: Path, target: Path, copy: Callable[[str, str], object]) -> None:
+    """All that is below; stops at the first error, and raises that one, unlike `copytree`."""
+    copied = []
+    waiting = [(str(source), str(target))]
+    while waiting:
+        here, there = waiting.pop()
+        os.mkdir(there, 0o700)  # noqa: PTH102 - a scandir entry is a path
+        copied.append((here, there))
+        with os.scandir(here) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append((entry.path, f"{there}/{entry.name}"))
+                else:
+                    copy(entry.path, f"{there}/{entry.name}")
+    # Last, for a directory that nobody may write to is filled as well.
+    for here, there in reversed(copied):
+        shutil.copystat(here, there)
 
 
 def _link(source: str, target: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from ductile.clock import to_text
+from ductile.core.bounds import document
 from ductile.core.heartbeat import Beat
 from ductile.model import Json, Notice
 from ductile.record import dataclass
@@ -138,8 +139,5 @@ def capable(tx: Tx, *, after: str = "", limit: int = AT_ONCE) -> list[dict[str, 
 
 def _agent(row: dict[str, Any]) -> dict[str, Any]:
     """As it is told; capabilities that a script wrote and nobody can read are none."""
-    try:
-        capabilities = orjson.loads(row["capabilities"] or "null")
-    except orjson.JSONDecodeError:
-        capabilities = None
+    capabilities = document(row["capabilities"] or "null")
     return {**row, "capabilities": capabilities if isinstance(capabilities, dict) else None}

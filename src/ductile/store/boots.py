@@ -23,6 +23,11 @@ def is_under_way(tx: Tx, id: str) -> bool:
     return tx.one("boot_under_way", id=id) is not None
 
 
+def others(tx: Tx, id: str) -> list[str]:
+    """Boots whose end nobody has recorded, but this one."""
+    return [row[0] for row in tx.all("other_boots", id=id)]
+
+
 def owners(tx: Tx) -> list[str | None]:
     """The boots that running jobs name; None for a row that names none."""
     return [row[0] for row in tx.all("running_owners")]

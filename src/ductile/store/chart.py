@@ -10,6 +10,8 @@ from ductile.core.router import Router, build
 from ductile.model import DEFAULT_BREAKER, BreakerPolicy
 from ductile.record import dataclass
 
+INIT = "init"
+
 
 def _no_routes() -> Router:
     return build((), Compiled({}))
@@ -28,8 +30,9 @@ class Chart:
     dedupe_ttl: float = 86_400.0
     snapshot_id: str | None = None
 
-    def max_attempts(self, plugin: str) -> int:
-        return self.attempts.get(plugin, 4)
+    def max_attempts(self, plugin: str, command: str) -> int:
+        """A failed `init` is not retried, but run again at the next start or reload."""
+        return 1 if command == INIT else self.attempts.get(plugin, 4)
 
     def breaker(self, plugin: str) -> BreakerPolicy:
         return self.breakers.get(plugin, DEFAULT_BREAKER)

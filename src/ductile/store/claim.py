@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from datetime import datetime, timedelta
 
-from ductile.clock import from_text, to_text
+from ductile.clock import moment_of, to_text
 from ductile.core import retry
 from ductile.model import Job, Notice
 from ductile.record import dataclass
@@ -29,6 +29,12 @@ class ClaimPolicy:
     """Plugins whose `init` has yet to succeed: only that may run."""
     held: frozenset[str] = frozenset()
     """Plugins that are refused: their jobs wait."""
+    known: frozenset[str] | None = None
+    """Where other nodes may know others: the plugins that this one can run."""
+
+    def leaves(self, plugin: str) -> bool:
+        """Whether this plugin's jobs are not for us to claim."""
+        return plugin in self.held or (self.known is not None and plugin not in self.known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ def claim(tx: Tx, policy: ClaimPolicy, now: datetime) -> Claimed | None:
     """Start the oldest job that may run. Once this commits, its attempt counts."""
     candidates: list[tuple[int, str]] = []
     for plugin, running, seq, has_key in tx.all("ready_heads"):
-        if plugin in policy.held:
+        if policy.leaves(plugin):
             continue
         cap = policy.caps.get(plugin)
         if cap is not None and not _below_cap(tx, plugin, running, cap):
@@ -131,12 +137,37 @@ def promote_due(tx: Tx, now: datetime) -> int:
 
 
 def next_retry(tx: Tx, now: datetime) -> datetime | None:
-    """When `promote_due` will have something to do; not after `now` where it has already."""
+    """When `promote_due` will have something to do; not after `now` where it has already.
+
+    None where nothing waits, or nobody can say until when.
+    """
     row = tx.one("next_retry")
     if row is None or row[0] is None:
         return None
-    earliest, latest = from_text(row[0]), from_text(row[1])
-    return now if latest > now + LONGEST_DELAY else earliest
+    earliest, latest = row
+    if earliest <= to_text(now) or latest > to_text(now + LONGEST_DELAY):
+        return now
+    return moment_of(earliest)
+
+
+def has_foreign_retry(tx: Tx) -> bool:
+    """Whether a job waits until a time that is not written in our form."""
+    return tx.one("has_foreign_retry") is not None
+
+
+def mend_retries(tx: Tx) -> dict[str, str | None]:
+    """Write such times in our form, so that their text order is time order.
+
+    The jobs, at most `RETRIES_AT_ONCE`, and when each is due: None is at once, for the time
+    could not be read.
+    """
+    mended: dict[str, str | None] = {}
+    for id, text in tx.all("foreign_retries", limit=RETRIES_AT_ONCE):
+        moment = moment_of(text)
+        mended[id] = None if moment is None else to_text(moment)
+        tx.run("set_retry", id=id, retry_at=mended[id])
+        tx.effects.ready += moment is None
+    return mended
 
 
 def has_ready(tx: Tx) -> bool:

@@ -89,8 +89,9 @@ def write_intents(
     for job_id, reason in spawned.over_limit:
         _end_over_limit(tx, job_id, reason, chart, ids, now)
     for scope_id, existing in spawned.skipped:
-        reason = f"deduplicated: job {existing} makes it needless"
-        _end_scope(tx, scope_id, "skipped", reason, now)
+        scope = tx.one("scope_locked", id=scope_id)
+        assert scope is not None
+        _end_scope(tx, scope, "skipped", now, f"deduplicated: job {existing} makes it needless")
     for scope_id in reversed(spawned.scope_ids):
         close_upwards(tx, scope_id, chart, ids, now)
     return spawned
@@ -100,26 +101,26 @@ def close_upwards(tx: Tx, scope_id: str | None, chart: Chart, ids: Ids, now: dat
     """End the scope if nothing in it can go on, then look at the one around it."""
     while scope_id is not None:
         scope = tx.one("scope_locked", id=scope_id)
-        if scope is None or scope[9] in ("ended", "skipped"):
+        if scope is None or scope[9] != "open":
             return
         if tx.one("scope_is_busy", id=scope_id) is not None:
             return
         parent_id, split, join_always = scope[1], scope[3], scope[7]
         badly = tx.one("scope_went_badly", id=scope_id) is not None
         if badly and not (split and join_always):
-            _end_scope(tx, scope_id, "failed", None, now)
+            _end_scope(tx, scope, "failed", now)
         else:
-            _end_scope(tx, scope_id, "ended", None, now)
+            _end_scope(tx, scope, "ended", now)
             if split:
                 _join(tx, scope, chart, ids, now)
         scope_id = parent_id
 
 
-def _end_scope(tx: Tx, scope_id: str, status: str, reason: str | None, now: datetime) -> None:
+def _end_scope(tx: Tx, scope: Row, status: str, now: datetime, reason: str | None = None) -> None:
+    scope_id, pipeline, split = scope[0], scope[2], scope[3]
     tx.run("end_scope", id=scope_id, status=status, reason=reason, now=to_text(now))
-    row = tx.one("scope_locked", id=scope_id)
-    if row is not None and not row[3]:
-        told = {"instance_id": scope_id, "pipeline": row[2], "status": status, "reason": reason}
+    if not split:
+        told = {"instance_id": scope_id, "pipeline": pipeline, "status": status, "reason": reason}
         notice = Notice("pipelines", f"pipeline.{status}", told)
         notices.post(tx, notice, now, job_id=scope_id)
 

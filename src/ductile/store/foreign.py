@@ -12,7 +12,7 @@ import apsw
 import orjson
 
 from ductile.clock import from_text, to_text
-from ductile.core.bounds import LONGEST_NAME, fits, size
+from ductile.core.bounds import LONGEST_NAME, fits, size, too_deep
 from ductile.errors import LedgerError, NotFound, Refused
 from ductile.record import dataclass
 from ductile.store.ledger import Tx
@@ -181,7 +181,8 @@ def _object(value: Any) -> str | None:
         found = orjson.loads(value if isinstance(value, str | bytes) else str(value))
     except orjson.JSONDecodeError:
         return None
-    return orjson.dumps(found).decode() if isinstance(found, dict) else None
+    fit = isinstance(found, dict) and not too_deep(found)
+    return orjson.dumps(found).decode() if fit else None
 
 
 def _text(value: Any) -> str | None:

@@ -8,12 +8,13 @@ from typing import Any
 
 import orjson
 
-from ductile.clock import from_text, to_text
+from ductile.clock import from_text, moment_of, to_text
+from ductile.core.bounds import document
 from ductile.core.protocol import without_nul
 from ductile.model import Job, JobStatus, Json, NewJob, Notice
 from ductile.record import dataclass
 from ductile.store import notices
-from ductile.store.ledger import Row, Tx
+from ductile.store.ledger import Drop, Row, Tx
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ def _encoded(payload: Json) -> str:
 
 def duplicate(tx: Tx, new: NewJob, now: datetime, service_ttl: float) -> Enqueued | None:
     """The job that makes this one needless, the drop recorded; None where there is none."""
+    if new.dedupe_key is None:
+        return None
     # Two producers with one key decide one after the other, on any engine.
     tx.hold("dedupe", f"{new.plugin}\x1f{new.command}\x1f{new.dedupe_key}", wait=True)
     ttl = service_ttl if new.dedupe_ttl is None else new.dedupe_ttl
@@ -73,20 +76,25 @@ def duplicate(tx: Tx, new: NewJob, now: datetime, service_ttl: float) -> Enqueue
     if new.dedupe_ttl is not None:
         row = tx.one("outstanding_duplicate", **target)
     if row is None:
-        since = to_text(now - timedelta(seconds=ttl))
-        row = tx.one("succeeded_duplicate", since=since, **target)
+        row = _succeeded(tx, now - timedelta(seconds=ttl), target)
     if row is None:
         return None
-    tx.run(
-        "insert_dedupe_drop",
-        existing_job_id=row[0],
-        submitted_by=new.submitted_by.value,
-        now=to_text(now),
-        **target,
-    )
+    drop = Drop(**target, submitted_by=new.submitted_by.value, existing_job_id=row[0])
+    tx.run("insert_dedupe_drop", now=to_text(now), **drop._asdict())
+    tx.effects.drops.append(drop)
     told = {**target, "existing_job_id": row[0]}
     notices.post(tx, Notice("jobs", "job.deduplicated", told), now, job_id=row[0])
     return Enqueued(row[0], JobStatus(row[1]), deduplicated=True)
+
+
+def _succeeded(tx: Tx, since: datetime, target: dict[str, str]) -> Row | None:
+    """The latest success of the target since then."""
+    inside = []
+    for row in tx.all("succeeded_duplicates", since=to_text(since), **target):
+        moment = moment_of(row[2])
+        if moment is not None and moment >= since:
+            inside.append((moment, row))
+    return max(inside)[1] if inside else None
 
 
 def from_row(row: Row) -> Job:
@@ -154,7 +162,7 @@ def get(tx: Tx, job_id: str) -> dict[str, Any] | None:
     rows = tx.dicts("job", id=job_id)
     if not rows and not attempts:
         return None
-    job = rows[0] if rows else _from_log(attempts[-1])
+    job = rows[0] if rows else _from_log(job_id, attempts[-1])
     job["payload"] = _document(job.get("payload"))
     job["result"] = _document(attempts[-1]["result"]) if attempts else None
     for attempt in attempts:
@@ -165,18 +173,20 @@ def get(tx: Tx, job_id: str) -> dict[str, Any] | None:
     return job
 
 
-def _from_log(attempt: dict[str, Any]) -> dict[str, Any]:
-    job = {key: value for key, value in attempt.items() if key not in ("result", "logs", "stdout")}
-    return {**job, "id": attempt["job_id"], "pruned": True}
+def _from_log(job_id: str, attempt: dict[str, Any]) -> dict[str, Any]:
+    apart = ("job_id", "result", "logs", "stdout")
+    job = {key: value for key, value in attempt.items() if key not in apart}
+    return {**job, "id": job_id, "pruned": True}
+
+
+def beginning(tx: Tx, prefix: str, limit: int) -> list[str]:
+    """The first ids of jobs that begin so, also of those that only the log still knows."""
+    rows = tx.all("ids_beginning", prefix=prefix, beyond=f"{prefix}\U0010ffff", limit=limit)
+    return [row[0] for row in rows]
 
 
 def _document(text: str | None) -> Any:
-    if text is None:
-        return None
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return text
+    return None if text is None else document(text)
 
 
 def logs(tx: Tx, **filters: Any) -> list[dict[str, Any]]:

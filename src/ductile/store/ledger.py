@@ -46,6 +46,16 @@ class StoredNotice(NamedTuple):
         return Position(self.xact, self.id)
 
 
+class Drop(NamedTuple):
+    """A job that was not made, for another of its dedupe key makes it needless."""
+
+    plugin: str
+    command: str
+    dedupe_key: str
+    submitted_by: str
+    existing_job_id: str
+
+
 @dataclass(slots=True)
 class Effects:
     """What committed transactions ask of the loops around the ledger."""
@@ -58,11 +68,12 @@ class Effects:
     """How many messages for other gateways have come, or come free."""
     deliveries: int = 0
     """How many deliveries of webhooks wait for another time than before."""
+    drops: list[Drop] = field(default_factory=list)
     notices: list[StoredNotice] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         """Whether there is anything to tell."""
-        told = self.ready or self.relays or self.deliveries or self.notices
+        told = self.ready or self.relays or self.deliveries or self.drops or self.notices
         return bool(told) or self.retry_at is not None
 
     def merge(self, other: Effects) -> None:
@@ -71,6 +82,7 @@ class Effects:
         self.deliveries += other.deliveries
         if other.retry_at is not None:
             self.retry_later(other.retry_at)
+        self.drops += other.drops
         self.notices += other.notices
 
     def retry_later(self, moment: datetime) -> None:
@@ -173,5 +185,11 @@ class Ledger(Protocol):
 
     def health(self) -> Mapping[str, object]:
         """Facts for `status` and metrics."""
+
+    def hang_up(self) -> None:
+        """Wait no longer for a server that does not answer: whoever does gets a `LedgerError`.
+
+        From any thread. What it was told last may be committed or not; nothing more is.
+        """
 
     def close(self) -> None: ...

@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 import psycopg
 
+from ductile.store.session import hang_up
+
 _NOTIFY, _LISTEN = "NOTIFY ductile_notices", "LISTEN ductile_notices"
 APART = 0.01
 """Seconds between two wake-ups of one node."""
@@ -26,6 +28,7 @@ class News:
     def __init__(self, url: str, ear: Callable[[], bool]) -> None:
         self._url, self._ear = url, ear
         self._posted, self._ended = threading.Event(), threading.Event()
+        self._lines: list[psycopg.Connection] = []
         self._threads = [
             threading.Thread(target=self._keep, args=(loop,), name=name, daemon=True)
             for name, loop in (("news-out", self._tell), ("news-in", self._hear))
@@ -39,6 +42,12 @@ class News:
         """After a commit: somebody may want to look."""
         self._posted.set()
 
+    def hang_up(self) -> None:
+        self._ended.set()
+        self._posted.set()
+        for line in list(self._lines):
+            hang_up(line)
+
     def stop(self) -> None:
         self._ended.set()
         self._posted.set()
@@ -50,7 +59,11 @@ class News:
         while not self._ended.is_set():
             try:
                 with psycopg.connect(self._url, autocommit=True, connect_timeout=10) as connection:
-                    loop(connection)
+                    self._lines.append(connection)
+                    try:
+                        loop(connection)
+                    finally:
+                        self._lines.remove(connection)
             except psycopg.Error:
                 # Followers are late for as long as it lasts; whoever writes has said why.
                 self._ended.wait(RECONNECT)

@@ -26,7 +26,7 @@ from ductile.store.ledger import Done, Effects, Listener, Row, StoredNotice, Wor
 from ductile.store.migrate import Migration, migrate
 from ductile.store.news import News
 from ductile.store.pending import announce
-from ductile.store.session import BootSession, attentive, watch_client
+from ductile.store.session import BootSession, attentive, hang_up, watch_client
 
 T = TypeVar("T")
 TRIES = 20
@@ -109,6 +109,8 @@ class PostgresLedger:
         self._boots = BootSession(self._address, self._pool, _boot_key)
         self._commits = 0
         self._closed = False
+        self._lent: set[psycopg.Connection[Row]] = set()
+        self._has_hung_up = False
         self._news: News | None = None
 
     def start(self) -> None:
@@ -136,7 +138,7 @@ class PostgresLedger:
     def _commit(self, work: Work[T]) -> T:
         asked = 0
         try:
-            with _answering(), self._pool.connection() as connection:
+            with self._connection() as connection:
                 tx = PostgresTx(connection)
                 with connection.transaction():
                     result = work(tx)
@@ -150,6 +152,21 @@ class PostgresLedger:
         self._announce(tx.effects)
         return result
 
+    @contextmanager
+    def _connection(self) -> Iterator[psycopg.Connection[Row]]:
+        self._check_line()
+        with _answering(), self._pool.connection() as connection:
+            self._lent.add(connection)
+            try:
+                self._check_line()
+                yield connection
+            finally:
+                self._lent.discard(connection)
+
+    def _check_line(self) -> None:
+        if self._has_hung_up:
+            raise LedgerBusy("the database did not answer in time")
+
     def _is_committed(self, pid: int, notices: Sequence[StoredNotice]) -> bool:
         """Whether what the server process `pid` was to commit when it was lost is committed.
 
@@ -158,7 +175,7 @@ class PostgresLedger:
         found as a stray (`runtime/strays.py`).
         """
         give_up = time.monotonic() + ANSWER_WITHIN
-        while notices and not self._closed and time.monotonic() < give_up:
+        while notices and not self._has_hung_up and time.monotonic() < give_up:
             try:
                 if not self._is_in_transaction(pid):
                     return self.read(lambda tx: tx.one("notice", id=notices[0].id)) is not None
@@ -168,7 +185,7 @@ class PostgresLedger:
         return False
 
     def _is_in_transaction(self, pid: int) -> bool:
-        with _answering(), self._pool.connection() as connection:
+        with self._connection() as connection:
             query = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND xact_start IS NOT NULL"
             found = connection.execute(query, (pid,)).fetchone()
             connection.rollback()
@@ -197,7 +214,7 @@ class PostgresLedger:
         submitted.add_done_callback(finish)
 
     def read(self, work: Work[T]) -> T:
-        with _answering(), self._pool.connection() as connection:
+        with self._connection() as connection:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             result = work(PostgresTx(connection))
             connection.rollback()
@@ -215,7 +232,7 @@ class PostgresLedger:
         self._boots.claim(boot)
 
     def boot_is_dead(self, boot: str) -> bool:
-        with _answering(), self._pool.connection() as connection:
+        with self._connection() as connection:
             # Shared: whoever else looks at the same moment must not pass for its holder.
             row = connection.execute(
                 "SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(key)s, 0))",
@@ -250,6 +267,14 @@ class PostgresLedger:
         commits = {"commits": self._commits, "transactions": self._commits}
         return {"engine": self.engine, **commits, **self._pool.get_stats()}
 
+    def hang_up(self) -> None:
+        self._has_hung_up = True
+        for connection in list(self._lent):
+            hang_up(connection)
+        self._boots.hang_up()
+        if self._news is not None:
+            self._news.hang_up()
+
     def close(self) -> None:
         if self._closed:
             return
@@ -258,7 +283,8 @@ class PostgresLedger:
         if self._news is not None:
             self._news.stop()
         self._boots.close()
-        self._pool.close()
+        # Who connects to a server that does not answer is not waited for.
+        self._pool.close(timeout=0.0 if self._has_hung_up else 5.0)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from ductile.clock import to_text
+from ductile.clock import moment_of, to_text
 from ductile.record import dataclass
 from ductile.store import idempotency
 from ductile.store.ledger import Tx
@@ -44,13 +44,19 @@ def batches(retention: Retention, now: datetime) -> list[Callable[[Tx], int]]:
     def prune_log(query: str, seconds: float) -> Callable[[Tx], int]:
         return prune(query, seconds, window=WINDOW)
 
+    prune_jobs = prune(
+        "prune_jobs",
+        retention.jobs,
+        dedupe_before=before(max(retention.dedupe_ttl, retention.jobs)),
+        now=to_text(now),
+    )
+
+    def mend_and_prune_jobs(tx: Tx) -> int:
+        _mend_ends(tx, before(retention.jobs), now)
+        return prune_jobs(tx)
+
     work = [
-        prune(
-            "prune_jobs",
-            retention.jobs,
-            dedupe_before=before(max(retention.dedupe_ttl, retention.jobs)),
-            now=to_text(now),
-        ),
+        mend_and_prune_jobs,
         prune_log("prune_logs", retention.logs),
         prune_log("prune_transitions", retention.transitions),
         prune("prune_breaker_transitions", retention.breaker_transitions),
@@ -73,3 +79,12 @@ def batches(retention: Retention, now: datetime) -> list[Callable[[Tx], int]]:
     if retention.facts is not None:
         work.append(prune("prune_facts", retention.facts))
     return work
+
+
+def _mend_ends(tx: Tx, before: str, now: datetime) -> None:
+    """Write the ends of what is about to be pruned in our form, where a script wrote them.
+
+    What ended nobody can say when, counts from now on.
+    """
+    for id, text in tx.all("foreign_ends", before=before, window=WINDOW):
+        tx.run("set_end", id=id, completed_at=to_text(moment_of(text) or now))

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
+_OUR_TIME = "9999-99-99T99:99:99.999999Z".replace("9", "[0-9]")
+
 WORDS: Mapping[str, Mapping[str, str]] = {
     "sqlite": {
         "sequence": "INTEGER PRIMARY KEY",
@@ -23,6 +25,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "collate": "",
         # The connection knows the last one; to return it costs half of the insert again.
         "returning_id": "",
+        # Behind a column: a time that somebody else wrote, in a form of his own.
+        "not_our_time": f"NOT GLOB '{_OUR_TIME}'",
         "seconds_since_completed": "(julianday(:now) - julianday(completed_at)) * 86400",
     },
     "postgres": {
@@ -41,6 +45,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "lock_scope": "FOR NO KEY UPDATE",
         "collate": 'COLLATE "C"',
         "returning_id": "RETURNING id",
+        "not_our_time": r"!~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.]\d{6}Z$'",
         "seconds_since_completed": (
             "extract(epoch FROM CAST(:now AS timestamptz) - CAST(completed_at AS timestamptz))"
         ),

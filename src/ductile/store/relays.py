@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from ductile.clock import from_text, to_text
+from ductile.core.delivery import DeliveryStatus, Verdict
 from ductile.core.intent import SendRelay
 from ductile.errors import NotFound, Refused
 from ductile.model import Notice
@@ -15,8 +16,6 @@ from ductile.store import notices
 from ductile.store.ledger import Tx
 
 TOPIC = "relay"
-RETRY_SECONDS = (1, 5, 30, 120, 600, 3600, 21600, 43200)
-"""After the first failed send, the second, and so on; then it is dead."""
 RETRIABLE = frozenset({"failed", "dead"})
 """By an operator."""
 IN_FLIGHT = 4
@@ -66,7 +65,7 @@ def enqueue(tx: Tx, sent: SendRelay, *, id: str, now: datetime) -> None:
     )
     tx.effects.relays += 1
     told = _told(id, sent.instance, sent.event_type, sent.event_id)
-    _tell(tx, "pending", told, sent.job_id, now)
+    _tell(tx, DeliveryStatus.PENDING, told, sent.job_id, now)
 
 
 def claim(tx: Tx, instances: Sequence[str], owner: str, now: datetime) -> list[Claimed]:
@@ -95,32 +94,29 @@ def next_due(tx: Tx, instances: Sequence[str]) -> dict[str, datetime]:
     return {name: from_text(row[0]) for name, row in rows if row is not None and row[0]}
 
 
-def settle(tx: Tx, claimed: Claimed, owner: str, error: str | None, now: datetime) -> str | None:
-    """Record the end of a send; its status, or None where the claim had ended already."""
-    status, attempts, retry_at = "delivered", claimed.attempts, None
-    if error is not None:
-        spent = attempts >= len(RETRY_SECONDS)
-        status = "dead" if spent else "failed"
-        retry_at = None if spent else to_text(now + timedelta(seconds=RETRY_SECONDS[attempts]))
-        attempts += 1
+def settle(
+    tx: Tx, claimed: Claimed, owner: str, verdict: Verdict, error: str | None, now: datetime
+) -> bool:
+    """Record what became of a send; False where the claim had ended already."""
+    retry_at = verdict.next_retry_at
     changed = tx.run(
         "settle_relay",
         id=claimed.id,
         owner=owner,
         claimed_at=claimed.claimed_at,
-        status=status,
-        attempt_count=attempts,
-        next_retry_at=retry_at,
+        status=verdict.status.value,
+        attempt_count=verdict.attempt_count,
+        next_retry_at=None if retry_at is None else to_text(retry_at),
         error=error,
     )
     if changed != 1:
-        return None
+        return False
     # Whoever waits for the next one must look again: this one may be due sooner, or there is
     # room for another.
     tx.effects.relays += 1
     told = _told(claimed.id, claimed.instance, claimed.event_type, claimed.event_id)
-    _tell(tx, status, {**told, "error": error}, claimed.job_id, now)
-    return status
+    _tell(tx, verdict.status, {**told, "error": error}, claimed.job_id, now)
+    return True
 
 
 def give_back(tx: Tx, claimed: Claimed, owner: str) -> None:
@@ -180,7 +176,7 @@ def retry_dead(tx: Tx, limit: int, now: datetime, *, dry: bool = False) -> list[
 def _retried(tx: Tx, row: dict[str, Any], now: datetime) -> None:
     tx.effects.relays += 1
     told = _told(row["id"], row["instance"], row["event_type"], row["event_id"])
-    _tell(tx, "pending", told, row["job_id"], now)
+    _tell(tx, DeliveryStatus.PENDING, told, row["job_id"], now)
 
 
 def receive(
@@ -204,6 +200,8 @@ def _told(id: str, instance: str, event_type: str, event_id: str) -> dict[str, A
     return {"id": id, "instance": instance, "event_type": event_type, "event_id": event_id}
 
 
-def _tell(tx: Tx, status: str, told: dict[str, Any], job_id: str | None, now: datetime) -> None:
-    notice = Notice(TOPIC, f"relay.{status}", {**told, "status": status})
+def _tell(
+    tx: Tx, status: DeliveryStatus, told: dict[str, Any], job_id: str | None, now: datetime
+) -> None:
+    notice = Notice(TOPIC, f"relay.{status}", {**told, "status": status.value})
     notices.post(tx, notice, now, job_id=job_id)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ductile.clock import from_text, to_text
 from ductile.core import reminder as core
+from ductile.core.bounds import document
 from ductile.core.heartbeat import moment_of
 from ductile.core.reminder import Due, Later, NewReminder, ScheduleError
 from ductile.core.values import Failure
@@ -85,7 +86,7 @@ def fire_due(
         elif isinstance(judged, Later):
             _move(tx, row, judged.at)
         elif _done(tx, row, judged):
-            payload = redact(core.payload_of(row[4]))
+            payload = redact(document(row[4]))
             notices.post(tx, Notice(core.topic_of(row[1]), "reminder", payload), now)
             fired.append((row[0], row[1]))
     last = (rows[-1][3], rows[-1][0]) if len(rows) == AT_ONCE else None
@@ -151,6 +152,6 @@ def forget(tx: Tx, id: int) -> dict[str, Any] | None:
 def _reminder(row: dict[str, Any]) -> dict[str, Any]:
     return {
         **row,
-        "payload": core.payload_of(row["payload"]),
+        "payload": document(row["payload"]),
         "is_one_time": bool(row["is_one_time"]),
     }

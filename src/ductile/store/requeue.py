@@ -72,5 +72,7 @@ def running(tx: Tx, owner: str) -> list[tuple[str, int]]:
     return [(id, attempt) for id, attempt in tx.all("running_of_owner", owner=owner)]
 
 
-def queued_of(tx: Tx, plugin: str, limit: int) -> list[Job]:
-    return [jobs.from_row(row) for row in tx.all("queued_of_plugin", plugin=plugin, limit=limit)]
+def queued_of(tx: Tx, plugin: str, until: datetime, limit: int) -> list[Job]:
+    """The plugin's jobs that wait and were made by then, the oldest first."""
+    rows = tx.all("queued_of_plugin", plugin=plugin, until=to_text(until), limit=limit)
+    return [jobs.from_row(row) for row in rows]

@@ -8,13 +8,11 @@ from ductile.clock import Ids, from_text, to_text
 from ductile.core import breaker as breakers_core
 from ductile.core import schedule as core
 from ductile.core.schedule import Anchors, Fire, Hold, Reason, Run, Schedule
-from ductile.model import Job, JobStatus, NewJob, SubmittedBy
+from ductile.model import Cancellation, Job, JobStatus, NewJob, SubmittedBy
 from ductile.record import dataclass
-from ductile.store import breakers, finish, jobs
+from ductile.store import breakers, cancels, finish, jobs
 from ductile.store.chart import Chart
 from ductile.store.ledger import Row, Tx
-
-SUPERSEDED = "superseded by a newer schedule slot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +30,6 @@ class Fired:
     anchors: Anchors
     job_ids: tuple[str, ...] = ()
     passed: tuple[tuple[datetime, Reason], ...] = ()
-    to_kill: tuple[str, ...] = ()
-    """Running jobs that a newer slot replaces."""
 
 
 def ensure(tx: Tx, schedule: Schedule, rule: str, boot: datetime, now: datetime) -> Anchors:
@@ -107,7 +103,6 @@ def fire_due(
     anchors = decision.anchors
     passed = [(item.slot, item.reason) for item in decision.passed]
     fired: list[str] = []
-    to_kill: list[str] = []
     for run in decision.fires:
         job_id = ids.next()
         verdict = _admit(tx, schedule, run, policy, chart, job_id, now)
@@ -119,14 +114,14 @@ def fire_due(
             anchors = core.held(schedule, anchors, run.slot, now)
             continue
         if verdict.cancel_outstanding:
-            to_kill += _cancel_outstanding(tx, schedule, chart, ids, now)
+            _cancel_outstanding(tx, schedule, chart, ids, now)
         _enqueue(tx, schedule, run, chart, job_id, now)
         fired.append(job_id)
         anchors = core.fired(schedule, anchors, run.slot, now)
     for slot, reason in passed:
         tx.run("slot_passed", slot=to_text(slot), reason=reason.value, now=to_text(now), **key)
     _store(tx, schedule, anchors)
-    return Fired(anchors, tuple(fired), tuple(passed), tuple(to_kill))
+    return Fired(anchors, tuple(fired), tuple(passed))
 
 
 def _admit(
@@ -169,24 +164,21 @@ def _enqueue(
         schedule.command,
         SubmittedBy.SCHEDULER,
         payload=schedule.payload,
-        max_attempts=chart.max_attempts(schedule.plugin),
+        max_attempts=chart.max_attempts(schedule.plugin, schedule.command),
     )
     jobs.enqueue(tx, new, id=job_id, now=now, dedupe_ttl=0.0, snapshot_id=chart.snapshot_id)
     tx.run("schedule_job", id=job_id, schedule_id=schedule.id, slot=to_text(run.slot))
 
 
-def _cancel_outstanding(
-    tx: Tx, schedule: Schedule, chart: Chart, ids: Ids, now: datetime
-) -> list[str]:
+def _cancel_outstanding(tx: Tx, schedule: Schedule, chart: Chart, ids: Ids, now: datetime) -> None:
     """End the entry's queued jobs here; its running ones have to be killed by who runs them."""
-    running = []
     for row in tx.all("entry_jobs", plugin=schedule.plugin, schedule_id=schedule.id):
         job: Job = jobs.from_row(row)
         if job.status is JobStatus.RUNNING:
-            running.append(job.id)
+            cancels.request(tx, job, Cancellation.SUPERSEDED, now)
         else:
-            finish.end_queued(tx, job, JobStatus.DEAD, SUPERSEDED, now, chart, ids)
-    return running
+            reason = Cancellation.SUPERSEDED.value
+            finish.end_queued(tx, job, JobStatus.DEAD, reason, now, chart, ids)
 
 
 def pause(tx: Tx, plugin: str, schedule_id: str, *, paused: bool) -> bool:

@@ -8,6 +8,8 @@ without a word.
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -61,6 +63,15 @@ def watch_client(session: Session) -> None:
         session.commit()
 
 
+def hang_up(session: Session) -> None:
+    """Whoever waits for the server's answer waits no longer."""
+    with (
+        contextlib.suppress(OSError, psycopg.Error),
+        socket.socket(fileno=os.dup(session.fileno())) as line,
+    ):
+        line.shutdown(socket.SHUT_RDWR)
+
+
 class BootSession:
     """Holds boot ids. Thread-safe."""
 
@@ -90,6 +101,12 @@ class BootSession:
             except psycopg.Error as error:
                 self._drop()
                 raise LedgerBusy(f"this boot cannot be held: {error}") from error
+
+    def hang_up(self) -> None:
+        """Without the lock: whoever waits for the server holds it."""
+        session = self._session
+        if session is not None:
+            hang_up(session)
 
     def close(self) -> None:
         with self._lock:

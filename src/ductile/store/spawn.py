@@ -139,7 +139,11 @@ def _job(
     """Queue the job; the id of the one that makes it needless, if its dedupe key says so."""
     if intent.dedupe_key is not None:
         new = NewJob(
-            intent.plugin, intent.command, intent.submitted_by, dedupe_key=intent.dedupe_key
+            intent.plugin,
+            intent.command,
+            intent.submitted_by,
+            dedupe_key=intent.dedupe_key,
+            dedupe_ttl=intent.dedupe_ttl,
         )
         existing = jobs.duplicate(tx, new, now, chart.dedupe_ttl)
         if existing is not None:
@@ -154,9 +158,10 @@ def _job(
         plugin=intent.plugin,
         command=intent.command,
         payload=orjson.dumps(column).decode(),
-        max_attempts=chart.max_attempts(intent.plugin),
+        max_attempts=chart.max_attempts(intent.plugin, intent.command),
         submitted_by=intent.submitted_by.value,
         dedupe_key=intent.dedupe_key,
+        dedupe_ttl=intent.dedupe_ttl,
         now=to_text(now),
         parent_job_id=intent.parent_job_id,
         source_event_id=intent.event.event_id,

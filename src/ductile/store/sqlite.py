@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import apsw
 
+from ductile import directory
 from ductile.errors import LedgerBroken, LedgerBusy, LedgerError, LedgerFull
 from ductile.failpoint import failpoint
 from ductile.store import backup, queries
@@ -133,7 +134,7 @@ class SqliteLedger:
             self._turn = threading.Lock()
 
     def _create(self) -> None:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.create(self.path.parent)
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
     def start(self) -> None:
@@ -234,6 +235,9 @@ class SqliteLedger:
             "busy": self._busy,
             "broken": self._broken is not None,
         }
+
+    def hang_up(self) -> None:
+        """Nothing to do: nobody waits for a file for long."""
 
     def close(self) -> None:
         if self._closed:

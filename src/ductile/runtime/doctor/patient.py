@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -82,13 +82,25 @@ class Patient:
     def is_locked(self) -> bool:
         return self.pid is not None
 
-    @cached_property
+    @property
     def unready(self) -> Mapping[str, str]:
         """Plugins that wait for their `init`, as the running gateway has it."""
-        if self.ask is None:
-            return {}
-        rows = self.ask("/plugins")["plugins"]
-        return {row["name"]: row["reason"] or "" for row in rows if row["state"] == "unhealthy"}
+        return self._in_state("unhealthy")
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """Plugins that the running gateway refuses, whatever the disk says by now."""
+        return self._in_state("refused")
+
+    def _in_state(self, state: str) -> Mapping[str, str]:
+        return {row["name"]: row["reason"] or "" for row in self._plugins if row["state"] == state}
+
+    @cached_property
+    def _plugins(self) -> Sequence[Mapping[str, Any]]:
+        rows: Sequence[Mapping[str, Any]] = (
+            [] if self.ask is None else self.ask("/plugins")["plugins"]
+        )
+        return rows
 
     @cached_property
     def ledger(self) -> Ledger | None:

@@ -7,21 +7,28 @@ import shutil
 from collections.abc import Iterator
 
 from ductile.runner.diagnose import carries_crlf, first_line
-from ductile.runtime.doctor.finding import Finding, error, warning
+from ductile.runtime.doctor.finding import Finding, error
 from ductile.runtime.doctor.patient import Patient
 
 
 def refused(patient: Patient) -> Iterator[Finding]:
     if patient.blueprint is None:
         return
-    registry = patient.blueprint.registry
+    registry, reload = patient.blueprint.registry, patient.command("system reload")
     for refusal in registry.refused:
         # A reason says itself what to run, where that is known.
         _, marked, command = refusal.reason.rpartition("run: ")
         run = command if marked else patient.command("plugin list")
+        if marked and refusal.name in patient.refused:
+            run = f"{command} && {reload}"
         yield error("plugins", f"plugin {refusal.name} is refused", refusal.reason, run)
-    for text in registry.warnings:
-        yield warning("plugins", text, "said at every start", patient.command("plugin list"))
+    for name in sorted(patient.refused.keys() & registry.plugins.keys()):
+        yield error(
+            "plugins",
+            f"the running gateway refuses plugin {name}",
+            f"it was so when it looked, and is mended since: {patient.refused[name]}",
+            reload,
+        )
 
 
 def interpreters(patient: Patient) -> Iterator[Finding]:

@@ -64,6 +64,9 @@ def waiting(patient: Patient) -> Iterator[Finding]:
         why = _held(plugin, blueprint, patient)
         if why is not None:
             yield warning("jobs", jobs, why, patient.command(f"job list --plugin {plugin}"))
+        elif plugin in patient.refused:
+            why = f"the running gateway refuses the plugin: {patient.refused[plugin]}"
+            yield warning("jobs", jobs, why, patient.command("system reload"))
         elif patient.ask is not None and patient.now - since > LONG:
             yield warning(
                 "jobs",

@@ -90,16 +90,33 @@ RETURNING id, plugin, command, payload, status, attempt, max_attempts, submitted
 
 -- name: due_retries
 -- Clear the waiting mark of what is due; small batches keep the writer free. No delay
--- reaches beyond the horizon: what does was set by a clock that has been set back since.
+-- reaches beyond the horizon: what does was set by a clock that has been set back since. Of
+-- times that are not in our form text order says nothing: they have to be mended first.
 UPDATE job_queue SET next_retry_at = NULL
 WHERE id IN (SELECT id FROM job_queue
              WHERE status = 'queued' AND next_retry_at IS NOT NULL
                AND (next_retry_at <= :now OR next_retry_at > :horizon)
+               AND NOT (next_retry_at @not_our_time@)
              ORDER BY next_retry_at LIMIT :limit @skip_locked@);
 
 -- name: next_retry
-SELECT min(next_retry_at), max(next_retry_at) FROM job_queue
-WHERE status = 'queued' AND next_retry_at IS NOT NULL;
+-- Each end of the index by itself: asked for both at once, SQLite walks through all of it.
+SELECT (SELECT min(next_retry_at) FROM job_queue
+        WHERE status = 'queued' AND next_retry_at IS NOT NULL),
+       (SELECT max(next_retry_at) FROM job_queue
+        WHERE status = 'queued' AND next_retry_at IS NOT NULL);
+
+-- name: has_foreign_retry
+SELECT 1 FROM job_queue
+WHERE status = 'queued' AND next_retry_at IS NOT NULL AND next_retry_at @not_our_time@ LIMIT 1;
+
+-- name: foreign_retries
+SELECT id, next_retry_at FROM job_queue
+WHERE status = 'queued' AND next_retry_at IS NOT NULL AND next_retry_at @not_our_time@
+LIMIT :limit @skip_locked@;
+
+-- name: set_retry
+UPDATE job_queue SET next_retry_at = :retry_at WHERE id = :id;
 
 -- name: has_ready
 SELECT 1 FROM job_queue WHERE status = 'queued' AND next_retry_at IS NULL LIMIT 1;

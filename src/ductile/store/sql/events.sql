@@ -1,12 +1,14 @@
 -- name: insert_routed_job
 -- A job that an event makes. No row means that this event has made it already.
 INSERT INTO job_queue (id, plugin, command, payload, status, attempt, max_attempts,
-                       submitted_by, dedupe_key, created_at, parent_job_id, source_event_id,
-                       enqueued_snapshot_id, event_context_id, entered_context_id, hops,
-                       pipeline, step_path, branch, scope_id, join_of, replay_of)
+                       submitted_by, dedupe_key, dedupe_ttl, created_at, parent_job_id,
+                       source_event_id, enqueued_snapshot_id, event_context_id,
+                       entered_context_id, hops, pipeline, step_path, branch, scope_id, join_of,
+                       replay_of)
 VALUES (:id, :plugin, :command, :payload, 'queued', 1, :max_attempts, :submitted_by,
-        :dedupe_key, :now, :parent_job_id, :source_event_id, :snapshot_id, :context_id,
-        :context_id, :hops, :pipeline, :step_path, :branch, :scope_id, :join_of, :replay_of)
+        :dedupe_key, :dedupe_ttl, :now, :parent_job_id, :source_event_id, :snapshot_id,
+        :context_id, :context_id, :hops, :pipeline, :step_path, :branch, :scope_id, :join_of,
+        :replay_of)
 ON CONFLICT DO NOTHING;
 
 -- name: insert_context
@@ -51,7 +53,7 @@ SELECT 1 WHERE EXISTS (SELECT 1 FROM job_queue WHERE scope_id = :id
 
 -- name: end_scope
 UPDATE scopes SET status = :status, ended_at = :now, reason = :reason
-WHERE id = :id AND status IN ('open', 'failed');
+WHERE id = :id AND status = 'open';
 
 -- name: reopen_scope
 UPDATE scopes SET status = 'open', ended_at = NULL, reason = NULL
@@ -73,28 +75,82 @@ FROM inside JOIN job_queue j ON j.scope_id = inside.id
 LEFT JOIN job_log l ON l.id = j.id || '-' || j.attempt
 ORDER BY j.seq;
 
--- name: jobs_of_scope
-SELECT * FROM job_queue WHERE scope_id = :id ORDER BY seq;
+-- name: jobs_of_instance
+-- The first of the jobs of a scope and of the scopes inside it.
+WITH RECURSIVE inside(id) AS (
+  SELECT id FROM scopes WHERE id = :id
+  UNION ALL
+  SELECT s.id FROM scopes s JOIN inside ON s.parent_id = inside.id
+)
+SELECT j.id AS job_id, j.step_path AS step, j.plugin, j.command, j.status, j.branch, j.attempt,
+       j.max_attempts, j.created_at, j.started_at, j.completed_at, j.next_retry_at, j.last_error
+FROM inside JOIN job_queue j ON j.scope_id = inside.id ORDER BY j.seq LIMIT :limit;
+
+-- name: result_of_instance
+-- The response of its newest job, of one of `:switch` only where there is no other.
+WITH RECURSIVE inside(id) AS (
+  SELECT id FROM scopes WHERE id = :id
+  UNION ALL
+  SELECT s.id FROM scopes s JOIN inside ON s.parent_id = inside.id
+)
+SELECT result FROM job_log WHERE id = (
+  SELECT j.id || '-' || j.attempt FROM inside JOIN job_queue j ON j.scope_id = inside.id
+  ORDER BY j.plugin = :switch, j.seq DESC LIMIT 1);
+
+-- name: children
+SELECT id, plugin, pipeline, step_path, status FROM job_queue WHERE parent_job_id = :id
+ORDER BY seq LIMIT :limit;
 
 -- name: lineage
--- The whole graph that a job belongs to: from its root down. Bounded, for loops end by hops.
-WITH RECURSIVE up(id, parent, depth) AS (
-  SELECT id, parent_job_id, 0 FROM job_queue WHERE id = :id
+-- The graph that a job belongs to: all that came of its root and of the jobs that began an
+-- instance with that. Where it is too large, first of all the job's ancestors, then what came
+-- of the job. Loops end by hops.
+WITH RECURSIVE up(id, parent, scope, depth) AS (
+  SELECT id, parent_job_id, scope_id, 0 FROM job_queue WHERE id = :id
   UNION ALL
-  SELECT j.id, j.parent_job_id, up.depth + 1 FROM job_queue j JOIN up ON j.id = up.parent
-  WHERE up.depth < 1000
-), root(id) AS (
-  SELECT id FROM up ORDER BY depth DESC LIMIT 1
-), down(id) AS (
+  SELECT j.id, j.parent_job_id, j.scope_id, up.depth + 1
+  FROM job_queue j JOIN up ON j.id = up.parent WHERE up.depth < 1000
+), root(id, scope) AS (
+  SELECT id, scope FROM up ORDER BY depth DESC LIMIT 1
+), around(id, parent) AS (
+  SELECT s.id, s.parent_id FROM scopes s JOIN root ON s.id = root.scope
+  UNION ALL
+  SELECT s.id, s.parent_id FROM scopes s JOIN around ON s.id = around.parent
+), inside(id) AS (
+  SELECT id FROM around WHERE parent IS NULL
+  UNION ALL
+  SELECT s.id FROM scopes s JOIN inside ON s.parent_id = inside.id
+), begun(id) AS (
   SELECT id FROM root
   UNION
+  SELECT j.id FROM job_queue j JOIN inside ON j.scope_id = inside.id
+), below(id) AS (
+  SELECT id FROM job_queue WHERE id = :id
+  UNION
+  SELECT j.id FROM job_queue j JOIN below ON j.parent_job_id = below.id
+), down(id) AS (
+  SELECT id FROM begun
+  UNION
   SELECT j.id FROM job_queue j JOIN down ON j.parent_job_id = down.id
+), ranked(id, rank) AS (
+  SELECT id, 0 FROM up
+  UNION ALL
+  SELECT id, 1 FROM (SELECT id FROM below LIMIT :limit) AS nearest
+  UNION ALL
+  SELECT id, 2 FROM (SELECT id FROM down LIMIT :limit) AS others
+), picked(id) AS (
+  SELECT id FROM ranked GROUP BY id ORDER BY min(rank) LIMIT :limit
 )
-SELECT j.* FROM job_queue j JOIN down ON down.id = j.id ORDER BY j.seq LIMIT :limit;
+SELECT j.seq, j.id, j.plugin, j.command, j.status, j.pipeline, j.step_path, j.branch, j.join_of,
+       j.replay_of, j.parent_job_id, j.source_event_id, j.submitted_by, j.hops, j.attempt,
+       j.created_at, j.started_at, j.completed_at, j.last_error, j.entered_context_id,
+       j.event_context_id
+FROM picked JOIN job_queue j ON j.id = picked.id ORDER BY j.seq;
 
 -- name: logs_of_jobs
 SELECT job_id, attempt, status, started_at, completed_at, duration_ms, last_error, result
-FROM job_log WHERE id > :id || '-' AND id < :id || '.' ORDER BY attempt;
+FROM job_log
+WHERE id > :id || '-' AND id < :id || '.' AND id = :id || '-' || attempt ORDER BY attempt;
 
 -- name: notices_of_job
 SELECT id, topic, type, payload, created_at FROM notices

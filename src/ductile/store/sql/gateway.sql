@@ -13,6 +13,10 @@ SELECT 1 FROM notices WHERE id = :id;
 -- name: boot_under_way
 SELECT 1 FROM boots WHERE id = :id AND ended_at IS NULL;
 
+-- name: other_boots
+-- Those whose end nobody has recorded.
+SELECT id FROM boots WHERE ended_at IS NULL AND id <> :id;
+
 -- name: running_owners
 SELECT DISTINCT owner FROM job_queue WHERE status = 'running';
 
@@ -48,7 +52,8 @@ SELECT id, plugin, command, payload, status, attempt, max_attempts, submitted_by
        created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
        source_event_id, owner, hops, pipeline, step_path, branch, scope_id,
        entered_context_id, join_of, schedule_id
-FROM job_queue WHERE status = 'queued' AND plugin = :plugin ORDER BY seq LIMIT :limit;
+FROM job_queue WHERE status = 'queued' AND plugin = :plugin AND created_at <= :until
+ORDER BY seq LIMIT :limit;
 
 -- name: requeue_job
 -- An operator's retry: the same job, one attempt later, with the plugin's attempts again.

@@ -13,12 +13,12 @@ WHERE dedupe_key = :dedupe_key AND plugin = :plugin AND command = :command
   AND status IN ('queued', 'running')
 ORDER BY seq LIMIT 1;
 
--- name: succeeded_duplicate
--- The latest success with the same key and target inside the window.
-SELECT id, status FROM job_queue
+-- name: succeeded_duplicates
+-- Successes with the same key and target inside the window; and those that a script has
+-- written, whose times text order does not tell.
+SELECT id, status, completed_at FROM job_queue
 WHERE dedupe_key = :dedupe_key AND plugin = :plugin AND command = :command
-  AND status = 'succeeded' AND completed_at >= :since
-ORDER BY completed_at DESC LIMIT 1;
+  AND status = 'succeeded' AND (completed_at >= :since OR completed_at @not_our_time@);
 
 -- name: insert_dedupe_drop
 INSERT INTO dedupe_drops (dedupe_key, plugin, command, submitted_by, existing_job_id, created_at)
@@ -61,8 +61,10 @@ FROM known JOIN job_log l
 ORDER BY l.plugin;
 
 -- name: job_attempts
--- An attempt's id is its job's, a hyphen and its number; `.` follows the hyphen.
-SELECT * FROM job_log WHERE id > :id || '-' AND id < :id || '.' ORDER BY attempt;
+-- An attempt's id is its job's, a hyphen and its number. Other ids hold hyphens too: the range
+-- (`.` follows the hyphen) is for the index alone.
+SELECT * FROM job_log
+WHERE id > :id || '-' AND id < :id || '.' AND id = :id || '-' || attempt ORDER BY attempt;
 
 -- name: job_transitions
 SELECT from_status, to_status, attempt, reason, created_at
@@ -74,7 +76,7 @@ SELECT * FROM job_log
 WHERE (CAST(:plugin AS TEXT) IS NULL OR plugin = :plugin)
   AND (CAST(:command AS TEXT) IS NULL OR command = :command)
   AND (CAST(:status AS TEXT) IS NULL OR status = :status)
-  AND (CAST(:job_id AS TEXT) IS NULL OR (id > :job_id || '-' AND id < :job_id || '.'))
+  AND (CAST(:job_id AS TEXT) IS NULL OR id = :job_id || '-' || attempt)
   AND (CAST(:since AS TEXT) IS NULL OR completed_at >= :since)
   AND (CAST(:before AS @big@) IS NULL OR seq < :before)
 ORDER BY seq DESC LIMIT :limit;

@@ -21,3 +21,20 @@ WHERE status IN ('failed', 'timed_out', 'dead') ORDER BY seq DESC LIMIT :limit;
 -- name: tripped_breakers
 SELECT plugin, command, state, failure_count, opened_at FROM circuit_breakers
 WHERE state <> 'closed' ORDER BY opened_at, plugin, command LIMIT :limit;
+
+-- name: ids_beginning
+-- The first ids from `prefix` to `beyond`, of the queue and of the log, where every job is one
+-- probe: behind its attempts (`:` follows the digits) the next one's begin.
+WITH RECURSIVE logged(id, number) AS (
+  SELECT (SELECT substr(id, 1, length(id) - length('-' || attempt)) FROM job_log
+          WHERE id >= :prefix AND id < :beyond ORDER BY id LIMIT 1), 1
+  UNION ALL
+  SELECT (SELECT substr(id, 1, length(id) - length('-' || attempt)) FROM job_log
+          WHERE id > logged.id || '-:' AND id < :beyond ORDER BY id LIMIT 1), number + 1
+  FROM logged WHERE logged.id IS NOT NULL AND number < :limit
+)
+SELECT id FROM (SELECT id FROM job_queue WHERE id >= :prefix AND id < :beyond
+                ORDER BY id LIMIT :limit) AS queued
+UNION
+SELECT id FROM logged WHERE id >= :prefix
+ORDER BY id LIMIT :limit;

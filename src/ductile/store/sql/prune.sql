@@ -1,3 +1,14 @@
+-- name: foreign_ends
+-- Among the oldest by text order: what a script has written in a form of its own.
+SELECT id, completed_at FROM (
+  SELECT id, completed_at FROM job_queue
+  WHERE completed_at IS NOT NULL AND completed_at < :before
+  ORDER BY completed_at LIMIT :window) AS oldest
+WHERE completed_at @not_our_time@;
+
+-- name: set_end
+UPDATE job_queue SET completed_at = :completed_at WHERE id = :id;
+
 -- name: prune_jobs
 -- Ended jobs past their retention, unless their dedupe key still guards.
 DELETE FROM job_queue WHERE id IN (

@@ -56,6 +56,14 @@ FROM schedule_slots s LEFT JOIN job_queue j ON j.id = s.job_id
 WHERE s.plugin = :plugin AND s.schedule_id = :schedule_id AND s.slot >= :since
 ORDER BY s.slot;
 
+-- name: slots_told_since
+-- Those decided since too: a moment that was past, or a run caught up on, has an older slot.
+SELECT s.slot, s.reason, s.job_id, s.created_at, j.status
+FROM schedule_slots s LEFT JOIN job_queue j ON j.id = s.job_id
+WHERE s.plugin = :plugin AND s.schedule_id = :schedule_id
+  AND (s.slot >= :since OR s.created_at >= :since)
+ORDER BY s.slot;
+
 -- name: entry_outstanding
 -- The entry's own queued and running jobs.
 SELECT status, count(*) FROM job_queue

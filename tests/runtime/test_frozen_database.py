@@ -1,0 +1,47 @@
+"""A database that stands still: the gateway answers, ends its processes, and stops."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ductile.runtime import gateway
+from tests.postgres import Server
+from tests.runtime.site import OK, Site
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """Of this test alone: others would stand still with it."""
+    directory = Path(tempfile.mkdtemp(prefix="dpg"))
+    server = Server(directory)
+    yield server
+    server.stop()
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def test_a_stop_waits_for_no_answer_that_does_not_come(
+    site: Site, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.settings["state"] = {"url": server.database("frozen"), "dir": str(site.state)}
+    site.settings["service"]["shutdown_grace"] = "100ms"
+    monkeypatch.setattr(gateway, "LEDGER_PATIENCE", 0.3)
+    gate = site.gate()
+    site.plugin("echo", gate.script() + OK)
+    with site.running() as house:
+        id = house.put("echo")
+        gate.arrived()
+        with server.frozen():
+            stopping = threading.Thread(target=house.end, daemon=True)
+            stopping.start()
+            stopping.join(30)
+            ended, alive = not stopping.is_alive(), site.alive()
+        assert ended
+        assert alive == []
+    with site.opened() as house:
+        assert house.job(id)["status"] == "queued"

@@ -1,0 +1,134 @@
+"""What is told of large graphs: bounded, never wrong, in a few questions. On both engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from ductile.core.redact import Redactor
+from ductile.runtime import lineage
+from ductile.runtime.blueprint import Blueprint
+from ductile.runtime.lineage import LARGEST_GRAPH
+from ductile.store.ledger import Ledger, Tx
+from tests.store.conftest import execute
+
+MANY = LARGEST_GRAPH + 500
+LAST = f"c{MANY}"
+COLUMNS = "id, plugin, command, status, submitted_by, created_at, parent_job_id, scope_id"
+AT = "'2026-02-08T10:00:00.000000Z'"
+
+
+def job(ledger: Ledger, id: str, parent: str = "NULL", scope: str = "NULL") -> None:
+    values = f"'{id}', 'echo', 'poll', 'succeeded', 'api', {AT}, {parent}, {scope}"
+    execute(ledger, f"INSERT INTO job_queue ({COLUMNS}) VALUES ({values})")
+
+
+def many(ledger: Ledger, parent: str = "NULL", scope: str = "NULL") -> None:
+    """Jobs c1, c2, ..., each with a log row that holds its answer."""
+    numbers = f"(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {MANY})"
+    numbers += " SELECT i FROM n) AS numbers"
+    execute(
+        ledger,
+        f"INSERT INTO job_queue ({COLUMNS}) SELECT 'c' || i, 'echo', 'poll', 'succeeded', "
+        f"'api', {AT}, {parent}, {scope} FROM {numbers} ORDER BY i",
+    )
+    execute(
+        ledger,
+        "INSERT INTO job_log (id, job_id, plugin, command, status, result, attempt, submitted_by, "
+        "created_at, completed_at) SELECT 'c' || i || '-1', 'c' || i, 'echo', 'poll', "
+        "'succeeded', '{\"status\":\"ok\",\"result\":' || i || '}', 1, 'api', "
+        f"{AT}, {AT} FROM {numbers}",
+    )
+
+
+def scope(ledger: Ledger, id: str, parent: str = "NULL", split: str = "") -> None:
+    values = f"'{id}', {parent}, 'p', '{split}', '', 0, {AT}"
+    columns = "id, parent_id, pipeline, split, branch, hops, created_at"
+    execute(ledger, f"INSERT INTO scopes ({columns}) VALUES ({values})")
+
+
+@pytest.fixture
+def wide(ledger: Ledger) -> Ledger:
+    """A root with more children than a graph may hold; the last has one of its own."""
+    job(ledger, "root")
+    many(ledger, parent="'root'")
+    job(ledger, "grandchild", parent=f"'{LAST}'")
+    return ledger
+
+
+def family(ledger: Ledger, id: str) -> list[str]:
+    return [row["id"] for row in ledger.read(lambda tx: lineage.family(tx, id))]
+
+
+def test_a_job_its_ancestors_and_its_children_are_in_its_graph_however_large(wide: Ledger) -> None:
+    found = family(wide, LAST)
+    assert {"root", LAST, "grandchild"} <= set(found)
+    assert len(found) <= LARGEST_GRAPH
+
+
+def test_the_tree_around_a_late_job_of_a_large_graph(wide: Ledger) -> None:
+    root = lineage.tree(wide, LAST, Redactor())
+    [late] = [child for child in root["children"] if child["job_id"] == LAST]
+    assert [child["job_id"] for child in late["children"]] == ["grandchild"]
+
+
+def test_why_names_the_children_of_a_late_job_of_a_large_graph(wide: Ledger) -> None:
+    told = lineage.why(wide, LAST, cast(Blueprint, None), {})["why"]
+    assert "It led to job grandchild of echo (succeeded)." in told
+
+
+def test_why_names_so_many_children_and_says_that_there_are_more(wide: Ledger) -> None:
+    told = lineage.why(wide, "root", cast(Blueprint, None), {})["why"]
+    assert sum("It led to job" in line for line in told) == lineage.MOST_CHILDREN
+    assert told[-1] == "It led to further jobs."
+
+
+def test_jobs_that_began_an_instance_together_are_one_graph(ledger: Ledger) -> None:
+    scope(ledger, "whole")
+    scope(ledger, "inner", parent="'whole'", split="fan")
+    job(ledger, "one", scope="'inner'")
+    job(ledger, "two", scope="'inner'")
+    job(ledger, "below", parent="'two'")
+    job(ledger, "stranger")
+    assert family(ledger, "one") == family(ledger, "below") == ["one", "two", "below"]
+
+
+class Counting:
+    """A transaction that counts what it is asked, and keeps how much it answered."""
+
+    def __init__(self, tx: Tx) -> None:
+        self._tx, self.asked = tx, 0
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked += name in ("one", "all", "dicts")
+        return getattr(self._tx, name)
+
+
+def instance(ledger: Ledger) -> tuple[Mapping[str, Any], int]:
+    def work(tx: Tx) -> tuple[Mapping[str, Any], int]:
+        counting = Counting(tx)
+        return lineage.instance(cast(Tx, counting), "whole"), counting.asked
+
+    return ledger.read(work)
+
+
+def test_an_instance_is_told_in_as_many_questions_however_many_jobs_it_has(
+    ledger: Ledger,
+) -> None:
+    scope(ledger, "whole")
+    few = instance(ledger)[1]
+    many(ledger, scope="'whole'")
+    told, asked = instance(ledger)
+    assert asked == few
+    assert len(told["jobs"]) == LARGEST_GRAPH
+    assert told["jobs_left_out"] is True
+    assert told["result"] == {"status": "ok", "result": MANY}
+
+
+def test_the_result_of_an_instance_is_no_switchs_where_there_is_another(ledger: Ledger) -> None:
+    scope(ledger, "whole")
+    many(ledger, scope="'whole'")
+    execute(ledger, f"UPDATE job_queue SET plugin = 'core.switch' WHERE id = '{LAST}'")
+    assert instance(ledger)[0]["result"]["result"] == MANY - 1
