@@ -172,9 +172,12 @@ async def cancel_many(request: Request) -> Response:
         found = gateway.ledger.read(selection.read)
         ended = _end_queued(gateway, found) if selection.ends_queued else frozenset()
 
+        cancelling = operate.Cancelling(gateway, dry=selection.dry, only=selection.status)
+        cancelling.ask([job_id for job_id in found if job_id not in ended])
+
         def cancel(job_id: str) -> None:
             if job_id not in ended:
-                operate.cancel(gateway, job_id, dry=selection.dry, only=selection.status)
+                cancelling(job_id)
 
         return selection.each(found, cancel)
 
