@@ -141,7 +141,7 @@ def _row(
         "command": schedule.command,
         "rule": described(schedule),
         "timezone": str(schedule.zone),
-        "next_run": to_text(max(due, now)) if due else None,
+        "next_run": to_text(due) if due else None,
         "last_fire": to_text(anchors.last_fired_at) if anchors.last_fired_at else None,
         "last_success": to_text(anchors.last_success_at) if anchors.last_success_at else None,
         "state": state,
