@@ -31,7 +31,7 @@ version: 1.0.0
 protocol: 2
 entrypoint: run
 concurrency_safe: true
-commands: {{poll: {{type: read}}}}
+commands: {{poll: {{type: read}}, handle: {{type: write}}}}
 """
 # Without reading its request: dash reads a pipe byte by byte, and that would be most of it.
 SHELL = """\
