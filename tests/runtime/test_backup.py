@@ -7,7 +7,7 @@ import stat
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -17,10 +17,8 @@ from ductile.errors import DuctileError, Refused
 from ductile.runtime import backup
 from ductile.runtime.backup import Backups, back_up
 from ductile.store.ledger import Ledger
-from tests.postgres import Server
 from tests.runtime.copies import (
     CLOCK,
-    a_server,
     copied,
     damage,
     jobs_at,
@@ -30,12 +28,6 @@ from tests.runtime.copies import (
 )
 from tests.runtime.site import OK, Running, Site, until
 from tests.store.conftest import execute
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with a_server() as server:
-        yield server
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

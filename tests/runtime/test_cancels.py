@@ -17,7 +17,6 @@ from ductile.store import cancels, notices
 from ductile.store.ledger import BEGINNING, StoredNotice
 from tests.conftest import FakeClock
 from tests.postgres import Server
-from tests.runtime.copies import a_server
 from tests.runtime.site import OK, Gate, Running, Site, until
 
 TEXT = '{"owner": "ours", "reason": "cancelled"}'
@@ -97,12 +96,6 @@ def test_a_job_that_nobody_has_in_hand_is_looked_for_a_while(hand: Hand) -> None
 
 
 # Two nodes
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with a_server() as server:
-        yield server
 
 
 @pytest.fixture

@@ -6,12 +6,9 @@ import hashlib
 import hmac
 import itertools
 import json
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import apsw
@@ -356,15 +353,6 @@ def test_fr_10_12_never_more_than_five_though_ten_thousand_are_due_after_a_resta
     assert most_in(times, 1) <= 5
     assert most_in(times, 5) <= 5
     assert len(times) == 5 * 75
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    directory = Path(tempfile.mkdtemp(prefix="dpg"))
-    server = Server(directory)
-    yield server
-    server.stop()
-    shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from ductile.runtime import gateway
 from tests.postgres import Server
+from tests.runtime.copies import a_server
 from tests.runtime.site import OK, Site
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     """Of this test alone: others would stand still with it."""
-    directory = Path(tempfile.mkdtemp(prefix="dpg"))
-    server = Server(directory)
-    yield server
-    server.stop()
-    shutil.rmtree(directory, ignore_errors=True)
+    with a_server() as server:
+        yield server
 
 
 def test_a_stop_waits_for_no_answer_that_does_not_come(

@@ -6,11 +6,9 @@ import contextlib
 import os
 import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -37,15 +35,6 @@ VALUES (%(id)s, 'echo', 'poll', '{}', 'running', %(attempt)s, 4, 'cli',
 """
 STARTED = "2026-02-08T10:00:01.000000Z"
 LONG = LOST_AFTER.total_seconds()
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    directory = Path(tempfile.mkdtemp(prefix="dpg"))
-    server = Server(directory)
-    yield server
-    server.stop()
-    shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -17,15 +13,6 @@ from ductile.model import Cancellation
 from ductile.runtime import abandoned, agenda, nodes, report
 from tests.postgres import Server
 from tests.runtime.site import OK, PYTHON, Site, until
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    directory = Path(tempfile.mkdtemp(prefix="dpg"))
-    server = Server(directory)
-    yield server
-    server.stop()
-    shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture

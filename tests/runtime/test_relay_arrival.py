@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -19,20 +16,10 @@ from ductile.runtime.janitor import Janitor
 from ductile.runtime.relay import Ingress, ReplayedRelay
 from ductile.store import jobs
 from ductile.store.relays import Receipt
-from tests.postgres import Server
 from tests.runtime.site import OK, Running, Site
 
 SECRET = "a-shared-secret-of-two"
 PATH = "/ingest/peer/home"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    directory = Path(tempfile.mkdtemp(prefix="dpg"))
-    server = Server(directory)
-    yield server
-    server.stop()
-    shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

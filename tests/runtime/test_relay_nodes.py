@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-import shutil
 import socket
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -30,15 +27,6 @@ pipelines:
   - {{name: offsite, on: made.there, steps: [{{uses: echo}}]}}
 """
 EMIT = """echo '{"status":"ok","result":1,"events":[{"type":"made","payload":{}}]}'\n"""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    directory = Path(tempfile.mkdtemp(prefix="dpg"))
-    server = Server(directory)
-    yield server
-    server.stop()
-    shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from ductile.store.sqlite import SqliteLedger
 from tests.postgres import Server
 from tests.runtime.copies import (
     CLOCK,
-    a_server,
     changed,
     copied,
     damage,
@@ -37,12 +36,6 @@ from tests.runtime.copies import (
     put_back,
 )
 from tests.runtime.site import OK, Site, until
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with a_server() as server:
-        yield server
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,18 +11,8 @@ from ductile.runtime.selfcheck import living, selfcheck
 from ductile.store import boots
 from ductile.store.ledger import Ledger
 from ductile.store.open import open_ledger
-from tests.postgres import Server
 from tests.runtime.site import OK, Site
 from tests.store.conftest import execute
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    directory = Path(tempfile.mkdtemp(prefix="dpg"))
-    server = Server(directory)
-    yield server
-    server.stop()
-    shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -308,8 +308,8 @@ class Gateway:
         for thread in threads:
             thread.join(max(0.0, give_up - self.clock.monotonic()))
         if any(thread.is_alive() for thread in threads):
-            # What it was not told is for recovery.
-            self._log.error("the ledger does not answer; stopping without it")
+            # Most likely they wait for its answer. What it was not told is for recovery.
+            self._log.error("no answer of the ledger is waited for any more")
             self.ledger.hang_up()
             for thread in threads:
                 thread.join()

@@ -1,6 +1,8 @@
 -- name: ready_heads
--- Each plugin that has a ready job, with how many of its jobs run now and the oldest that
--- waits. A loose index scan: its cost grows with the plugins that wait, not with the jobs.
+-- Each plugin that has a ready job: how many of its jobs run now, where the oldest that waits
+-- stands, and whether that has a dedupe key. A loose index scan: its cost grows with the plugins
+-- that wait, not with the jobs. Not by a join, for which PostgreSQL may read all of job_queue,
+-- and does where it has no statistics yet.
 WITH RECURSIVE ready(plugin) AS (
   SELECT (SELECT min(plugin) FROM job_queue WHERE status = 'queued' AND next_retry_at IS NULL)
   UNION ALL
@@ -11,33 +13,15 @@ WITH RECURSIVE ready(plugin) AS (
 SELECT ready.plugin,
        (SELECT count(*) FROM job_queue running
         WHERE running.status = 'running' AND running.plugin = ready.plugin),
-       head.seq, head.dedupe_key IS NOT NULL
-FROM ready JOIN job_queue head
-  ON head.seq = (SELECT first.seq FROM job_queue first
-                 WHERE first.plugin = ready.plugin AND first.status = 'queued'
-                   AND first.next_retry_at IS NULL
-                 ORDER BY first.seq LIMIT 1)
-WHERE ready.plugin IS NOT NULL;
-
--- name: ready_heads [postgres]
--- LATERAL, because the planner may read all of job_queue for a join, and does where it has no
--- statistics yet.
-WITH RECURSIVE ready(plugin) AS (
-  SELECT (SELECT min(plugin) FROM job_queue WHERE status = 'queued' AND next_retry_at IS NULL)
-  UNION ALL
-  SELECT (SELECT min(plugin) FROM job_queue
-          WHERE status = 'queued' AND next_retry_at IS NULL AND plugin > ready.plugin)
-  FROM ready WHERE ready.plugin IS NOT NULL
-)
-SELECT ready.plugin,
-       (SELECT count(*) FROM job_queue running
-        WHERE running.status = 'running' AND running.plugin = ready.plugin),
-       head.seq, head.dedupe_key IS NOT NULL
-FROM ready CROSS JOIN LATERAL (
-  SELECT seq, dedupe_key FROM job_queue first
-  WHERE first.plugin = ready.plugin AND first.status = 'queued' AND first.next_retry_at IS NULL
-  ORDER BY seq LIMIT 1) head
-WHERE ready.plugin IS NOT NULL;
+       (SELECT head.seq FROM job_queue head
+        WHERE head.plugin = ready.plugin AND head.status = 'queued'
+          AND head.next_retry_at IS NULL
+        ORDER BY head.seq LIMIT 1),
+       (SELECT head.dedupe_key IS NOT NULL FROM job_queue head
+        WHERE head.plugin = ready.plugin AND head.status = 'queued'
+          AND head.next_retry_at IS NULL
+        ORDER BY head.seq LIMIT 1)
+FROM ready WHERE ready.plugin IS NOT NULL;
 
 -- name: running_of_plugin
 SELECT count(*) FROM job_queue WHERE status = 'running' AND plugin = :plugin;
