@@ -171,6 +171,13 @@ def test_a_reload_answers_ok(site: Site, served) -> None:
     assert served.post("/plugin/fresh/poll").status == 202
 
 
+def test_a_reload_says_which_plugins_dropped_out(site: Site, served) -> None:
+    (site.plugin("fresh", OK) / "run").chmod(0o644)
+    site.write()
+    answer = served.post("/system/reload").json
+    assert "not executable" in answer["refused"]["fresh"]
+
+
 def test_a_refused_reload_answers_with_every_problem(site: Site, served) -> None:
     site.settings["service"] |= {"tick_interval": "soon", "log_level": "loud"}
     site.write()

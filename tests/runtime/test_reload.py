@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ductile import log
 from ductile.config import load
 from ductile.errors import ConfigError, LedgerFull
 from ductile.model import JobStatus, Settlement
@@ -344,6 +345,7 @@ def test_a_reload_that_the_ledger_refuses_changes_nothing_and_ends_nothing(site:
             gateway.requests.put(Request.STOP)
             gateway.run()
         assert gateway.blueprint is before
+        assert log._sink.redactor is before.redactor
         gateway.reload()
         assert house.run("echo")["result"]["result"] == 2
 
