@@ -12,6 +12,7 @@ from bench.gateway import Place
 from bench.programs import PAYLOAD
 from ductile.clock import SystemClock, SystemEntropy
 from ductile.model import NewJob, SubmittedBy
+from ductile.store.chart import Chart
 from ductile.store.jobs import enqueue
 from ductile.store.ledger import Tx
 from ductile.store.open import open_ledger
@@ -63,14 +64,12 @@ def fill(place: Place, plugin: str, jobs: int) -> None:
     """Queue jobs as a producer does, with no gateway there to run them."""
     place.state_dir.mkdir(mode=0o700, exist_ok=True)
     ledger = open_ledger(path=None if place.url else place.ledger, url=place.url)
-    clock, entropy = SystemClock(), SystemEntropy()
+    clock, entropy, chart = SystemClock(), SystemEntropy(), Chart(dedupe_ttl=86_400.0)
     new = NewJob(plugin, "poll", SubmittedBy.API, payload=PAYLOAD)
 
     def work(tx: Tx) -> None:
         for _ in range(jobs):
-            enqueue(
-                tx, new, id=entropy.uuid(), now=clock.now(), dedupe_ttl=86400.0, snapshot_id=None
-            )
+            enqueue(tx, new, chart, id=entropy.uuid(), now=clock.now())
 
     try:
         ledger.write(work)

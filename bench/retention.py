@@ -26,6 +26,7 @@ DAY = 86_400.0
 IN_ONE = 100
 OUTCOME = Outcome(Ending.EXITED, exit_code=0, stdout=b'{"status": "ok", "result": "done"}')
 RULES = Rules(RetryPolicy(), Redactor())
+CHART = Chart(dedupe_ttl=DAY)
 RETENTION = prune.Retention(
     jobs=KEPT * DAY,
     logs=KEPT * DAY,
@@ -72,10 +73,10 @@ def _work(now: datetime) -> Callable[[Tx], None]:
     def work(tx: Tx) -> None:
         for id, base_id in ids:
             new = NewJob("echo", "poll", SubmittedBy.API)
-            jobs.enqueue(tx, new, id=id, now=now, dedupe_ttl=DAY, snapshot_id=None)
+            jobs.enqueue(tx, new, CHART, id=id, now=now)
             claimed = claim(tx, ClaimPolicy(owner="bench"), now)
             assert claimed is not None
-            settle(tx, judge(claimed.job, OUTCOME, RULES, now, 0.5), Chart(), base_id)
+            settle(tx, judge(claimed.job, OUTCOME, RULES, now, 0.5), CHART, base_id)
 
     return work
 

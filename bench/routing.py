@@ -6,9 +6,10 @@ import time
 from datetime import UTC, datetime
 
 from bench.findings import Check, Findings, median, table
+from ductile.core.chain import Done
 from ductile.core.pipeline import Compiled, compile_pipelines
 from ductile.core.route import Route
-from ductile.core.router import Done, Router, build
+from ductile.core.router import Router, build
 from ductile.model import Event
 
 PLUGINS = {"a": frozenset({"handle"}), "b": frozenset({"handle"})}

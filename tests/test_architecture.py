@@ -19,6 +19,7 @@ LAYERS = (
     {"agents"},
     {"runtime"},
     {"http", "cli"},
+    {"__main__"},
 )
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 BESIDE = {("cli", "http")}

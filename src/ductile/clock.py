@@ -116,9 +116,9 @@ def from_text(text: str) -> datetime:
         raise ValueError(f"{text} is beyond the calendar in UTC") from error
 
 
-def moment_of(text: str) -> datetime | None:
-    """As `from_text`; None where it cannot be read."""
+def moment_of(text: object) -> datetime | None:
+    """As `from_text`; None where it cannot be read, or is no text at all."""
     try:
-        return from_text(text)
+        return from_text(text) if isinstance(text, str) else None
     except ValueError:
         return None

@@ -1,7 +1,8 @@
-"""The directories that we make."""
+"""The directories and files that we make: their owner's alone."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 PRIVATE = 0o700
@@ -22,3 +23,11 @@ def create(path: Path) -> None:
                 raise
         else:
             step.chmod(PRIVATE)
+
+
+def write_new(path: Path, data: bytes, *, executable: bool = False) -> None:
+    """Write a file that is not there yet; `FileExistsError` where it is."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(path, flags, PRIVATE if executable else PRIVATE & ~0o100)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)

@@ -17,7 +17,7 @@ Expected failures of a plugin are values (`model.Outcome`), never exceptions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from ductile.record import dataclass
@@ -73,6 +73,11 @@ class Problem:
             "allowed": self.allowed,
             "nearest": self.nearest,
         }
+
+
+def errors_of(problems: Iterable[Problem]) -> list[Problem]:
+    """Those for which it cannot run."""
+    return [problem for problem in problems if problem.severity is Severity.ERROR]
 
 
 def dotted(path: Path) -> str:

@@ -16,6 +16,8 @@ Json = Any
 MIB = 1024 * 1024
 STDOUT_CAP = 10 * MIB
 STDERR_CAP = 64 * 1024
+CORE_PREFIX = "core."
+"""What the names of the gateway's own plugins begin with."""
 
 
 class JobStatus(StrEnum):
@@ -107,12 +109,9 @@ class NewJob:
     command: str
     submitted_by: SubmittedBy
     payload: Json = field(default_factory=dict)
-    max_attempts: int = 4
     dedupe_key: str | None = None
     dedupe_ttl: float | None = None
     """Seconds; set, it also guards against a queued or running duplicate (002 §3.6)."""
-    parent_job_id: str | None = None
-    source_event_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,17 +163,6 @@ class Cancellation(StrEnum):
     OPERATOR = "cancelled"
     SUPERSEDED = "superseded by a newer schedule slot"
     STOP = "the gateway stopped"
-
-
-@dataclass(frozen=True, slots=True)
-class BreakerPolicy:
-    threshold: int = 3
-    """Failed jobs in a row that open the breaker."""
-    reset_after: float = 30 * 60.0
-    """Seconds until a probe is let through."""
-
-
-DEFAULT_BREAKER = BreakerPolicy()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import hashlib
 from copy import deepcopy
 from typing import Any
 
+import orjson
 import pytest
 
 from ductile.agents.decisions import Accepted
@@ -22,7 +23,7 @@ MESSAGES, VIOLATIONS = "gateway:messages", "gateway:violations"
 
 
 def accept(house: House, document: Any) -> Accepted:
-    log = decision_log.read(document)
+    log = decision_log.read(document, orjson.dumps(document))
     assert isinstance(log, DecisionLog), log
     outcome = house.ledger.write(house.agents.decisions.accepting(log))
     house.agents.decisions.accepted(outcome)

@@ -10,6 +10,7 @@ import pytest
 from ductile.agents.agents import Agents
 from ductile.agents.reminders import POLL_SECONDS
 from ductile.clock import to_text
+from ductile.core.bounds import document
 from ductile.core.redact import Redactor
 from ductile.core.reminder import LONGEST_DELAY_MS, ScheduleError, recurring
 from ductile.store import reminders
@@ -42,6 +43,19 @@ def test_fr_10_5_positive_the_payload_is_broadcast_when_the_time_has_come(house:
     house.clock.advance(0.001)
     tick(house)
     assert house.told(TOPIC) == [("reminder", PAYLOAD)]
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", '"x"', "null", "5", "no JSON"])
+def test_a_payload_of_a_script_that_is_no_object_is_told_inside_one(
+    house: House, text: str
+) -> None:
+    execute(
+        house.ledger,
+        "INSERT INTO cron_jobs (agent_id, next_fire_at, payload, is_one_time)"
+        f" VALUES ('agent-7', '2020-01-01T00:00:00.000000Z', '{text}', TRUE)",
+    )
+    tick(house)
+    assert house.told(TOPIC) == [("reminder", {"payload": document(text)})]
 
 
 @pytest.mark.parametrize("delay", [0, -1, -5_000, True, False, LONGEST_DELAY_MS + 1, 10**30])

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from ductile.config import bundled, json_schema
+from ductile.config import bundled
+from ductile.config.schema import json_schema
 from ductile.errors import ConfigError
 from ductile.plugins.registry import InstanceSpec, discover
 from ductile.runtime.blueprint import build
@@ -147,7 +148,7 @@ def test_an_installed_plugin_is_executable_and_nobody_elses(installed: Path) -> 
 def ductile(installed: Path, *line: str) -> subprocess.CompletedProcess[str]:
     environ: Mapping[str, str] = {**os.environ, "PYTHONPATH": str(installed)}
     return subprocess.run(
-        [sys.executable, "-P", "-m", "ductile.cli", *line],
+        [sys.executable, "-P", "-m", "ductile", *line],
         env=environ,
         capture_output=True,
         text=True,

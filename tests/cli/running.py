@@ -18,7 +18,7 @@ import pytest
 
 from ductile.cli import main
 
-COMMAND = (sys.executable, "-m", "ductile.cli")
+COMMAND = (sys.executable, "-m", "ductile")
 PATIENCE = 30.0
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import fcntl
 import io
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ductile.cli import site
+from ductile.cli import output, site
 from ductile.cli.client import Client
 from tests.cli.running import House
 from tests.postgres import Server
@@ -76,6 +77,22 @@ class TestRun:
         assert "attempt 2 of 2 is due at" in done.out
         (row,) = house("queue", "list", "--json").json["jobs"]
         assert row["waits_for"].startswith("waits for its retry")
+
+    def test_the_times_of_a_line_are_of_one_zone(
+        self, house: House, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TZ", "Asia/Kolkata")
+        time.tzset()
+        try:
+            assert house("plugin", "run", "bad").code == 1
+            (row,) = house("queue", "list", "--json").json["jobs"]
+            retry, local = row["next_retry_at"], output.when(row["next_retry_at"])
+            told = house("job", "list").out
+        finally:
+            monkeypatch.undo()
+            time.tzset()
+        assert retry not in told
+        assert f"waits for its retry at {local}" in " ".join(told.split())
 
     def test_nothing_but_this_job_is_run(self, house: House) -> None:
         waiting = house("plugin", "run", "hello", "--async", "--json").json

@@ -44,6 +44,12 @@ def test_a_configuration_that_does_not_load_is_a_finding_too(house: House) -> No
     told = house("system", "doctor")
     assert told.code == 1
     assert "did you mean 'service'?" in told.out
+    facts = house("system", "doctor", "--json").json["facts"]
+    assert (facts["config"], facts["state_dir"]) == (str(house.root), str(house.state))
+
+
+def test_of_a_configuration_that_cannot_be_read_nothing_is_known(house: House) -> None:
+    house.write("config.yaml", "state: {path\n")
     assert house("system", "doctor", "--json").json["facts"].keys() == {"version"}
 
 

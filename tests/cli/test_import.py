@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import apsw
 import pytest
 
+from tests.cli.flows import eventually
 from tests.cli.running import House
 
 SQL = (Path(__file__).parents[1] / "compat/ledger.sql").read_text()
+SCHEDULED = """\
+service: {shutdown_grace: 0s, tick_interval: 1s}
+state: {path: ./data/state.db}
+plugin_roots: [./plugins]
+plugins:
+  withings:
+    schedules:
+      - {every: monthly}
+      - {id: once, at: 2026-01-01T00:00:00Z}
+      - {id: held, every: 1h}
+      - {id: new, every: 1h, command: sync}
+"""
 ANSWER = 'printf \'{"status":"ok","result":%s}\' "$request"'
 
 
@@ -19,7 +33,7 @@ def moving(house: House) -> House:
     """A house whose ledger is still that of the Go program."""
     house.state.mkdir(mode=0o700)
     other(house.state / "state.db")
-    house.plugin("withings", ANSWER)
+    house.plugin("withings", ANSWER, commands="poll, sync")
     return house
 
 
@@ -57,7 +71,7 @@ def test_a_state_that_nests_too_deep_is_left(moving: House, levels: int) -> None
 def test_it_is_taken_over_in_its_place_and_kept(moving: House) -> None:
     done = moving("system", "import")
     assert done.code == 0, done.err
-    assert "took over 1 state and 2 facts" in done.out
+    assert "took over 1 state, 2 facts and the past of 3 schedules" in done.out
     assert "the state of broken is no JSON object" in done.out
     assert "1 job not over there stays behind" in done.out
     seen = moving("plugin", "run", "withings", "--json").json["result"]["result"]
@@ -90,6 +104,7 @@ def test_a_dry_run_changes_nothing(moving: House) -> None:
     before = sorted(path.name for path in moving.state.iterdir())
     done = moving("system", "import", "--dry-run", "--json")
     assert done.json["states"] == ["withings"]
+    assert done.json["schedules"] == ["withings/default", "withings/held", "withings/once"]
     assert done.json["moved_to"] is None
     left = {path.name for path in moving.state.iterdir()} - {"state.db-wal", "state.db-shm"}
     assert left == set(before)
@@ -109,9 +124,12 @@ def test_from_a_file_into_a_ledger_that_is_there(house: House) -> None:
 
 def test_twice_is_once(house: House) -> None:
     source = other(house.root / "old.db")
-    assert house("system", "import", str(source), "--json").json["facts"] == 2
+    first = house("system", "import", str(source), "--json").json
+    assert (first["facts"], len(first["schedules"]), first["known"]) == (2, 3, [])
     again = house("system", "import", str(source), "--json").json
     assert (again["kept"], again["facts"]) == (["withings"], 0)
+    assert (again["schedules"], again["known"]) == ([], first["schedules"])
+    assert "withings/once has a past here already" in house("system", "import", str(source)).out
 
 
 def test_what_is_remembered_under_a_name_that_no_plugin_can_have_stays_behind(house: House) -> None:
@@ -150,6 +168,65 @@ def test_no_such_ledger(house: House, text: bytes | None, word: str) -> None:
 
 def test_nothing_to_import(house: House) -> None:
     assert "name its file" in house("system", "import").err
+
+
+def test_a_schedule_that_fired_there_does_not_fire_at_the_first_start(moving: House) -> None:
+    now = datetime.now(UTC)
+    with closing(apsw.Connection(str(moving.state / "state.db"))) as db:
+        db.execute(
+            "UPDATE schedule_entries SET last_fired_at = ? WHERE schedule_id = 'default'",
+            (now.isoformat(),),
+        )
+    moving.write("config.yaml", SCHEDULED)
+    assert moving("system", "import").code == 0
+    with moving.gateway():
+        # The entry without a past fires at once, which shows that the scheduler was there.
+        eventually(lambda: moving("job", "list", "--json").json["jobs"])
+        rows = moving("schedule", "list", "--json").json["schedules"]
+        jobs = moving("job", "list", "--json").json["jobs"]
+    states = {row["schedule"]: row["state"] for row in rows}
+    assert states == {"default": "active", "once": "exhausted", "held": "paused", "new": "active"}
+    assert {job["command"] for job in jobs} == {"sync"}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DROP TABLE schedule_entries",
+        "DELETE FROM schedule_entries",
+        "DROP TABLE schedule_entries; CREATE VIEW schedule_entries AS SELECT 1 AS plugin",
+        "ALTER TABLE schedule_entries RENAME COLUMN last_fired_at TO fired",
+        "ALTER TABLE schedule_entries DROP COLUMN status",
+    ],
+)
+def test_a_ledger_whose_schedules_cannot_be_read_is_taken_over_without(
+    house: House, sql: str
+) -> None:
+    source = other(house.root / "old.db", f"{SQL}; {sql}")
+    done = house("system", "import", str(source), "--json")
+    assert done.code == 0, done.err
+    assert (done.json["states"], done.json["facts"]) == (["withings"], 2)
+    assert done.json["schedules"] == []
+
+
+def test_that_the_schedules_are_left_is_told_with_the_reason(house: House) -> None:
+    sql = "ALTER TABLE schedule_entries RENAME COLUMN last_fired_at TO fired"
+    source = other(house.root / "old.db", f"{SQL}; {sql}")
+    told = house("system", "import", str(source)).out
+    assert "the schedules' past is left: their table has no column last_fired_at" in told
+
+
+def test_schedules_under_names_that_no_entry_can_have_stay_behind(house: House) -> None:
+    odd = ("'n' || char(0)", "NULL", "''", f"'{'n' * 256}'", "x'00ff'", "7.5")
+    values = ", ".join(f"({name}, 'x', 'poll', 'exhausted', 'now')" for name in odd)
+    sql = SQL.replace("plugin TEXT NOT NULL, schedule_id", "plugin, schedule_id").replace(
+        "\n  PRIMARY KEY (plugin, schedule_id)\n", "\n  UNIQUE (plugin, schedule_id)\n"
+    )
+    insert = "INSERT INTO schedule_entries (plugin, schedule_id, command, status, updated_at)"
+    source = other(house.root / "old.db", f"{sql}; {insert} VALUES {values}")
+    done = house("system", "import", str(source), "--json").json
+    assert len(done["schedules"]) == 3
+    assert any(note.startswith("6 schedules' past is left") for note in done["notes"])
 
 
 def test_facts_of_an_older_version_have_no_number(house: House) -> None:

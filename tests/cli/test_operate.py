@@ -16,6 +16,7 @@ from ductile.errors import Refused
 from ductile.model import JobStatus, NewJob, SubmittedBy
 from ductile.runtime import operate
 from ductile.store import claim, jobs
+from ductile.store.chart import Chart
 from ductile.store.sqlite import SqliteLedger
 from tests.cli.flows import alive, eventually, furnish, is_up, ran, steps
 from tests.cli.running import House
@@ -210,8 +211,7 @@ def test_cancel_waits_for_the_process_of_a_job_that_was_just_claimed(
     ledger.start()
     now = SystemClock().now()
     new = NewJob("x", "poll", SubmittedBy.CLI)
-    add = {"id": "j", "now": now, "dedupe_ttl": 0.0, "snapshot_id": None}
-    ledger.write(lambda tx: jobs.enqueue(tx, new, **add))
+    ledger.write(lambda tx: jobs.enqueue(tx, new, Chart(0.0), id="j", now=now))
     ledger.write(lambda tx: claim.start(tx, claim.ClaimPolicy("me"), "j", now))
     patient: Any = Claimed(ledger, 3)
     assert operate.cancel(patient, "j") is JobStatus.RUNNING

@@ -27,6 +27,11 @@ def test_a_terminal_has_colours_and_an_edge() -> None:
     assert row == "hello  \x1b[31mfailed\x1b[0m  a lo…"
 
 
+def test_a_moment_that_a_script_wrote_is_shown_as_it_stands() -> None:
+    assert output.when("soon") == "soon"
+    assert output.when(None) == "-"
+
+
 def test_nothing_of_a_plugin_commands_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     output.section("stderr", "one\x1b[2J\ntwo\a")
     output.table(("x",), [("a\x1b]0;title\a\nb",)])

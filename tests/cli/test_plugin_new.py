@@ -8,13 +8,14 @@ import stat
 import subprocess
 import sys
 import zipfile
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from ductile.cli import main
-from ductile.plugins.scaffold import LANGUAGES
+from ductile.cli.author import LANGUAGES
 from tests.cli.running import House
 
 OWN_TEST = {
@@ -31,9 +32,15 @@ languages = pytest.mark.parametrize(
                 lang == "node" and shutil.which("node") is None, reason="node is not installed"
             ),
         )
-        for lang in LANGUAGES
+        for lang in LANGUAGES.choices
     ],
 )
+
+
+def test_every_language_that_there_are_templates_for_is_offered() -> None:
+    assert {entry.name for entry in (files("ductile") / "scaffold").iterdir()} == {
+        *LANGUAGES.choices
+    }
 
 
 def made(house: House, lang: str, name: str = "greeter") -> Path:

@@ -131,6 +131,42 @@ def test_an_unsealed_file_does_not_hide_a_running_gateway(house: House) -> None:
     assert house("system", "status").code == 78
 
 
+NEEDS_A_SECRET = """
+state: {path: ./data/state.db}
+plugins: {echo: {config: {key: "${ONLY_ITS_SERVICE_HAS_IT}"}}}
+"""
+
+
+@pytest.mark.parametrize(
+    "line", [("system", "status"), ("job", "list"), ("queue", "list"), ("system", "backup")]
+)
+def test_a_shell_without_the_secrets_of_the_service_sees_the_gateway_that_runs(
+    house: House, monkeypatch: pytest.MonkeyPatch, line: tuple[str, ...]
+) -> None:
+    house.write("config.yaml", NEEDS_A_SECRET)
+    with monkeypatch.context() as service:
+        service.setenv("ONLY_ITS_SERVICE_HAS_IT", "some secret of it")
+        with house.gateway():
+            service.delenv("ONLY_ITS_SERVICE_HAS_IT")
+            assert house(*line).code == 0
+    assert house(*line).code == 78
+
+
+def test_a_slip_in_some_section_does_not_hide_a_running_gateway(house: House) -> None:
+    with house.gateway():
+        house.write("config.yaml", "state: {path: ./data/state.db}\nservce: {}\n")
+        assert house("job", "list").code == 0
+        reloaded = house("system", "reload")
+    assert (reloaded.code, "servce" in reloaded.err) == (78, True)
+
+
+@pytest.mark.parametrize("wrong", ["state: {path: []}", "sate: {path: ./data/state.db}"])
+def test_where_the_state_is_is_not_guessed(house: House, wrong: str) -> None:
+    with house.gateway():
+        house.write("config.yaml", f"{wrong}\n")
+        assert house("job", "list").code == 78
+
+
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_gives_its_job_back(slow: House, how: signal.Signals, code: int) -> None:
     process = slow.start("plugin", "run", "slow")

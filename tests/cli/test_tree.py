@@ -12,7 +12,9 @@ import pytest
 import ductile
 from ductile.cli import main
 from ductile.cli.action import Action
+from ductile.cli.options import DELIVERY_STATUS
 from ductile.cli.root import NOUNS, SHORT, root
+from ductile.core.delivery import DeliveryStatus
 from tests.cli.running import run
 
 HEAVY = ("pydantic", "starlette", "uvicorn", "apsw", "rich", "yaml", "orjson", "asyncio", "blake3")
@@ -132,6 +134,10 @@ def test_an_unknown_command_is_answered_with_the_nearest(
 ) -> None:
     assert main(line) == 2
     assert f"did you mean {meant!r}?" in capsys.readouterr().err
+
+
+def test_deliveries_are_asked_for_by_every_state_that_they_have() -> None:
+    assert tuple(DELIVERY_STATUS.choices) == tuple(DeliveryStatus)
 
 
 def test_wrong_usage_in_json(capsys: pytest.CaptureFixture[str]) -> None:

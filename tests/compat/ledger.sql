@@ -23,3 +23,18 @@ INSERT INTO plugin_state VALUES
 INSERT INTO plugin_facts VALUES
   ('f2', 2, 'withings', 'withings.snapshot', 'a', 'poll', '{"cursor": 41}', '2026-02-08T06:00:02Z'),
   ('f1', 1, 'withings', 'withings.snapshot', 'z', 'poll', '{"cursor": 40}', '2026-02-08T05:00:02Z');
+CREATE TABLE schedule_entries (
+  plugin TEXT NOT NULL, schedule_id TEXT NOT NULL, command TEXT NOT NULL,
+  status TEXT NOT NULL DEFAULT 'active', reason TEXT, last_fired_at TEXT,
+  last_success_job_id TEXT, last_success_at TEXT, next_run_at TEXT, updated_at TEXT NOT NULL,
+  PRIMARY KEY (plugin, schedule_id)
+);
+INSERT INTO schedule_entries VALUES
+  ('withings', 'default', 'poll', 'active', NULL, '2026-02-08T06:00:00.123456789Z', 'a',
+   '2026-02-08T06:00:02Z', '2026-02-08T07:00:02Z', '2026-02-08T06:00:02Z'),
+  ('withings', 'once', 'poll', 'exhausted', 'one_shot_exhausted', '2026-01-01T00:00:30Z', NULL,
+   NULL, NULL, '2026-01-01T00:00:30Z'),
+  ('withings', 'held', 'poll', 'paused_manual', NULL, NULL, NULL, NULL, NULL,
+   '2026-01-01T00:00:30Z'),
+  ('withings', 'never', 'poll', 'paused_invalid', 'command_not_supported', NULL, NULL, NULL, NULL,
+   '2026-01-01T00:00:30Z');

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from ductile.config import Loaded, load, lock
+from ductile.config import Loaded, load, measure
 from ductile.errors import ConfigError, Problem
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -43,7 +43,9 @@ class Home:
         return list(caught.value.problems)
 
     def lock(self) -> Path:
-        return lock(self.path, moment=MOMENT)
+        seal = measure(self.path)
+        seal.write(MOMENT)
+        return seal.path
 
 
 @pytest.fixture

@@ -69,6 +69,32 @@ class TestApi:
         assert "missing key 'token'" in only(home.refused(text, T="")).message
 
 
+TWO = "tokens: [{{name: a, key: kkkkkkkk, scopes: [{}]}}, {{name: b, key: kkkkkkkk, scopes: [{}]}}]"
+
+
+class TestOneKeyTwice:
+    def test_the_scopes_of_the_second_do_not_count_which_is_told(self, home: Home) -> None:
+        problem = only(list(home.load(TWO.format("jobs:ro", "'*'")).warnings))
+        assert problem.message == "the same as of a, whose scopes alone count"
+        assert (problem.path, problem.severity) == (("tokens", 1, "key"), Severity.WARNING)
+        assert "kkkkkkkk" not in str(problem)
+
+    def test_the_apis_own_come_first(self, home: Home) -> None:
+        inline = "api: {auth: {tokens: [{token: kkkkkkkk, scopes: ['*'], name: me}]}}\n"
+        text = inline + "tokens: [{name: a, key: kkkkkkkk, scopes: [jobs:ro]}]"
+        problem = only(list(home.load(text).warnings))
+        assert "the same as of me" in problem.message
+        assert problem.path == ("tokens", 0, "key")
+
+    @pytest.mark.parametrize(
+        ("one", "other"), [("jobs:ro", "read:jobs"), ("jobs:rw", "'jobs:rw', 'jobs:ro'")]
+    )
+    def test_where_both_may_do_the_same_there_is_nothing_to_tell(
+        self, home: Home, one: str, other: str
+    ) -> None:
+        assert list(home.load(TWO.format(one, other)).warnings) == []
+
+
 class TestScopes:
     def test_they_come_from_the_file(self, home: Home) -> None:
         token = sealed(home, with_token("scopes_file: scopes/t.json")).settings.tokens[0]
@@ -88,6 +114,10 @@ class TestScopes:
         loaded = sealed(home, files)
         assert (loaded.settings.tokens[0].scopes, loaded.settings.tokens[0].key) == ((), "k")
         assert only(list(loaded.warnings)).severity is Severity.WARNING
+
+    def test_a_wrong_hash_is_told_with_the_one_that_the_file_has(self, home: Home) -> None:
+        files = with_token(f"scopes_file: scopes/t.json, scopes_hash: 'blake3:{'1' * 64}'")
+        assert f"its hash is blake3:{HASH}" in only(list(sealed(home, files).warnings)).message
 
     def test_a_wrong_hash_refuses_in_strict_mode(self, home: Home) -> None:
         files = with_token(
@@ -113,6 +143,14 @@ class TestScopes:
         assert loaded.settings.tokens[0].scopes == ("jobs:ro",)
         assert len(loaded.warnings) == 2
 
+    @pytest.mark.parametrize("scope", ["a b:ro", "a\\u0007:ro", ":ro", "a:b:ro"])
+    def test_no_plugin_is_named_by_what_cannot_be_shown_or_read(
+        self, home: Home, scope: str
+    ) -> None:
+        loaded = sealed(home, with_token("scopes_file: scopes/t.json", f'["{scope}"]'))
+        assert loaded.settings.tokens[0].scopes == ()
+        assert "is no scope" in only(list(loaded.warnings)).message
+
     def test_variables_do_not_choose_scope_files(self, home: Home) -> None:
         home.write(with_token("scopes_file: ${F}"))
         problem = only(home.refused(seal=False, F="scopes/t.json"))
@@ -124,6 +162,13 @@ class TestScopes:
 
 
 class TestWebhooks:
+    def test_one_where_the_listener_tells_its_health_is_warned_of(self, home: Home) -> None:
+        door = "{path: /healthz, plugin: echo, secret: a-secret}"
+        problem = only(list(home.load(f"webhooks: {{endpoints: [{door}]}}").warnings))
+        assert "no delivery arrives" in problem.message
+        assert problem.severity is Severity.WARNING
+        assert problem.path == ("webhooks", "endpoints", 0, "path")
+
     def test_a_secret_is_the_value(self, home: Home) -> None:
         loaded = home.load("webhooks: [{path: /h, plugin: p, secret: ${S}}]", S="s3cret-value")
         assert loaded.settings.webhooks.endpoints[0].secret == "s3cret-value"

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from blake3 import blake3
 
-from ductile.config import Seal, lock, measure
+from ductile.config import measure
 from ductile.errors import ConfigError, Severity
 from tests.config.conftest import MOMENT, Home, only
 
@@ -243,9 +243,9 @@ def test_sealing_needs_no_variables(home: Home) -> None:
 def test_plugin_fingerprints_come_back(home: Home) -> None:
     home.write("")
     prints = [{"name": "echo", "enabled": True, "manifest_hash": "1" * 64}]
-    lock(home.path, moment=MOMENT, plugin_fingerprints=prints)
+    measure(home.path, plugin_fingerprints=prints).write(MOMENT)
     seal = home.load().seal
-    assert isinstance(seal, Seal)
+    assert seal is not None
     assert list(seal.plugin_fingerprints) == prints
 
 

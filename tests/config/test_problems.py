@@ -131,6 +131,22 @@ def test_a_long_value_is_cut(home: Home) -> None:
     assert len(problem.found or "") < 70
 
 
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("plugins: {p: {max_attempts: 3}}", "retry.max_attempts"),
+        ("plugins: {p: {threshold: 3}}", "circuit_breaker.threshold"),
+        ("max_workers: 3", "service.max_workers"),
+    ],
+)
+def test_a_key_that_belongs_one_section_deeper_is_named(home: Home, text: str, key: str) -> None:
+    assert only(home.refused(text)).nearest == key
+
+
+def test_a_key_that_several_sections_have_is_left_to_its_writer(home: Home) -> None:
+    assert only(home.refused("listen: 127.0.0.1:1")).nearest is None
+
+
 def test_config_dir_is_nobodys_key(home: Home) -> None:
     assert "unknown key" in only(home.refused("config_dir: /x")).message
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
-from ductile.config import REDACTED, fingerprints, show
+from ductile.config import show
+from ductile.config.redact import fingerprints
+from ductile.core.redact import REDACTED
 from tests.config.conftest import Home
 
 TEXT = """

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from ductile.config import json_schema
 from ductile.config.problems import known_keys
-from ductile.config.schema import KINDS
+from ductile.config.schema import KINDS, json_schema
 
 
 def properties(schema: Any) -> Iterator[tuple[str, Any]]:

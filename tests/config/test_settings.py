@@ -50,8 +50,7 @@ def test_a_plugin_has_every_default(home: Home) -> None:
     assert (plugin.circuit_breaker.threshold, plugin.circuit_breaker.reset_after) == (3, 1800)
     assert (plugin.max_outstanding_polls, plugin.parallelism) == (1, None)
     assert (plugin.notify_on_complete, plugin.uses, plugin.config) == (False, None, {})
-    timeouts = [plugin.timeout(name) for name in ("poll", "handle", "health", "init", "sync")]
-    assert timeouts == [60, 120, 10, 30, 60]
+    assert plugin.timeouts == {}
 
 
 def test_empty_sections_are_absent_sections(home: Home) -> None:
@@ -66,7 +65,7 @@ def test_settings_are_frozen(home: Home) -> None:
 
 def test_settings_can_be_built_by_hand() -> None:
     settings = Settings.model_validate({"plugins": {"p": {"timeouts": {"poll": 5.0}}}})
-    assert settings.plugins["p"].timeout("poll") == 5
+    assert settings.plugins["p"].timeouts == {"poll": 5}
 
 
 class TestPaths:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ductile.config import init, load
-from ductile.config.starter import CONFIG, PIPELINES
+from ductile.config import load
+from ductile.config.starter import CONFIG, PIPELINES, init
 from ductile.errors import Refused
 from tests.config.conftest import Home
 

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
+from ductile.core.chain import Done, SplitScope
 from ductile.core.entering import (
     Prepared,
     entered_payload,
@@ -25,10 +26,11 @@ from ductile.core.entering import (
     switch_event,
 )
 from ductile.core.intent import Intent, OpenScope, SpawnJob, StartPipeline
-from ductile.core.join import BAD, EndedJob
+from ductile.core.join import EndedJob
+from ductile.core.lifecycle import ENDED_BADLY
 from ductile.core.node import NodeKind
 from ductile.core.protocol import EmittedEvent
-from ductile.core.router import Done, Router, SplitScope
+from ductile.core.router import Router
 from ductile.core.values import Failure
 from ductile.model import Event, JobStatus, Json, SubmittedBy
 
@@ -165,7 +167,6 @@ class House:
         answer = self.plugins[row.spawn.plugin](row.seen, context)
         row.result = answer.result
         if answer.fails:
-            self.write_context(row, accumulated)
             self.end(row, JobStatus.DEAD, "the plugin failed")
         else:
             self.settle(row, accumulated, self.passed_on(row, payload, answer))
@@ -201,7 +202,7 @@ class House:
         self.end(row, JobStatus.SUCCEEDED, None)
 
     def write_context(self, row: Row, accumulated: dict[str, Json]) -> None:
-        if row.spawn.pipeline and row.own is None:
+        if row.spawn.pipeline:
             spawn = row.spawn
             row.own = next(self.ids)
             self.contexts[row.own] = ContextRow(
@@ -251,7 +252,8 @@ class House:
         open_ = any(row.status in (JobStatus.QUEUED, JobStatus.RUNNING) for row in jobs)
         if scope.state == "ended" or open_ or any(other.state == "open" for other in below):
             return
-        bad = any(row.status in BAD for row in jobs) or any(o.state == "failed" for o in below)
+        bad = any(row.status in ENDED_BADLY for row in jobs)
+        bad = bad or any(other.state == "failed" for other in below)
         if scope.opened is None or (bad and not scope.opened.join_always):
             scope.state = "failed" if bad else "ended"
         else:
@@ -284,6 +286,7 @@ class House:
             opened.parent_job_id,
             opened.hops,
             self.contexts[scope.entering].accumulated,
+            opened.join,
         )
         routing = self.router.join(split, ended, now=NOW, event_id=next(self.ids))
         for intent in routing.intents:
@@ -294,8 +297,7 @@ class House:
             scope = self.scopes[scope_id]
             assert scope.opened is not None
             assert scope.above is not None
-            node = self.router.node(scope.opened.pipeline, scope.opened.split)
-            if scope.state == "ended" and node is not None and node.next is not None:
+            if scope.state == "ended" and scope.opened.join.path:
                 return True
             scope_id = scope.above
         return False

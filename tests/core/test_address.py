@@ -259,6 +259,11 @@ def test_a_refusal_does_not_tell_what_a_name_resolves_to() -> None:
     assert "10.11" not in str(refusal.value)
 
 
+def test_a_refusal_tells_by_which_key_it_would_be_allowed() -> None:
+    with pytest.raises(Forbidden, match="in no network of allowed_networks"):
+        admit(parse("https://example.com/"), ("10.11.12.13",))
+
+
 def test_without_tls_only_a_named_network_may_be_reached() -> None:
     plain = parse("http://example.com/")
     with pytest.raises(Forbidden, match="without TLS"):

@@ -12,9 +12,9 @@ from ductile.core.baggage import (
     accrete,
     claimed,
     compile_claims,
+    depth_limit,
     root_context,
     route_depth,
-    route_max_depth,
     step_context,
 )
 from ductile.core.bounds import DEEPEST_KEPT
@@ -73,8 +73,17 @@ def test_a_step_claims_values_by_path_and_lies_one_deeper():
     assert not isinstance(context, Failure)
     assert context["web"] == {"url": "http://x", "meta": {"a": [1]}}
     assert context["again"] == "matt"
-    assert (route_depth(context), route_max_depth(context)) == (1, 4)
+    assert (route_depth(context), depth_limit(context)) == (1, 4)
     assert context["ductile"]["origin"] == ORIGIN
+
+
+def test_a_depth_that_was_computed_is_told_and_limits_nothing():
+    context = root_context(instance_id="i", max_depth=4, origin=ORIGIN, depth_is_computed=True)
+    assert context["ductile"]["route_max_depth"] == 4
+    assert depth_limit(context) == 0
+    deep = step_context(context, None, {})
+    assert not isinstance(deep, Failure)
+    assert depth_limit(deep) == 0
 
 
 def test_a_step_without_claims_only_lies_deeper():

@@ -240,3 +240,37 @@ def test_shifts_at_midnight_and_of_a_whole_day(
     start = datetime.fromisoformat(moment).replace(tzinfo=UTC)
     found = cron.next_after(expr, start, ZoneInfo(zone))
     assert found == datetime.fromisoformat(expected).replace(tzinfo=UTC)
+
+
+@given(
+    st.sampled_from(["* * * * *", "*/7 * * * *", "30 0-5 * * *", "15 2 * * *", "0 */6 * * *"]),
+    st.sampled_from(EVERY_SHIFT),
+    st.integers(0, 3 * 24 * 60),
+    st.integers(0, 3 * 24 * 60),
+    st.integers(1, 400),
+)
+@settings(max_examples=150)
+def test_the_newest_are_the_last_of_all_that_come(
+    expr: str, shift: tuple[str, datetime], before: int, after: int, most: int
+) -> None:
+    zone, moment = ZoneInfo(shift[0]), shift[1]
+    begin, end = moment - before * MINUTE, moment + after * MINUTE
+    every, slot = [], cron.next_after(expr, begin, zone)
+    while slot is not None and slot <= end:
+        every.append(slot)
+        slot = cron.next_after(expr, slot, zone)
+    found = cron.newest(expr, begin, end, zone, most)
+    assert found == every[len(every) - len(found) :]
+    # What a gap leaves out is looked for in vain.
+    assert min(most, len(every)) - len(found) <= (60 if shift in EVERY_GAP else 0)
+
+
+def test_the_newest_of_a_rule_that_seldom_comes_are_found_far_back() -> None:
+    zone, end = ZoneInfo("Europe/London"), datetime(2037, 6, 1, 0, 0, 30, tzinfo=UTC)
+    begin = datetime(2020, 1, 1, tzinfo=UTC)
+    found = cron.newest("* * * 6 *", begin, end, zone, 1440)
+    assert len(found) == 1440
+    assert [found[-61].year, found[-62].year] == [2037, 2036]
+    assert cron.newest("0 0 29 2 *", begin, end, zone, 3)[0].year == 2028
+    assert cron.newest("0 0 30 2 *", begin, end, zone, 3) == []
+    assert cron.newest("* * * * *", end, end, zone, 3) == []

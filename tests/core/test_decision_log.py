@@ -6,9 +6,12 @@ import json
 from copy import deepcopy
 from typing import Any
 
+import orjson
 import pytest
 
-from ductile.core.decision_log import SECTIONS, DecisionLog, Reminder, read, reminder_of
+from ductile.core import decision_log
+from ductile.core.bounds import DEEPEST
+from ductile.core.decision_log import SECTIONS, DecisionLog, Reminder, reminder_of
 from ductile.core.values import Failure
 
 LOG: dict[str, Any] = {
@@ -56,6 +59,10 @@ def without(path: str) -> dict[str, Any]:
     log = deepcopy(LOG)
     del (log[section] if field else log)[field or section]
     return log
+
+
+def read(document: Any) -> DecisionLog | Failure:
+    return decision_log.read(document, json.dumps(document).encode())
 
 
 def detail(document: Any) -> str:
@@ -155,6 +162,23 @@ def test_what_nobody_asked_for_is_let_through() -> None:
     assert isinstance(read(changed("cognition.reasoning", ["why"])), DecisionLog)
 
 
+@pytest.mark.parametrize(
+    ("number", "good"), [("18446744073709551615", True), ("18446744073709551616", False)]
+)
+def test_an_integer_must_not_become_another_number(number: str, good: bool) -> None:
+    text = json.dumps(changed("state_delta.n", "#")).replace('"#"', number).encode()
+    found = decision_log.read(orjson.loads(text), text)
+    assert isinstance(found, DecisionLog) is good
+    assert good or "beyond 64 bits" in getattr(found, "reason", "")
+
+
+def test_a_log_must_not_nest_too_deep() -> None:
+    deep: Any = []
+    for _ in range(DEEPEST):
+        deep = [deep]
+    assert "nested more than 100 levels deep" in detail({**LOG, "extra": deep})
+
+
 def test_a_refusal_holds_nothing_of_the_document() -> None:
     canary = "canary-0123456789"
     for path in REQUIRED:
@@ -179,6 +203,12 @@ def test_tool_input_is_an_object_or_a_text_that_holds_one() -> None:
 @pytest.mark.parametrize("tool_input", [None, [], 5, True, "", "not json", "[]", "5", "null", {}])
 def test_any_other_tool_input_asks_for_no_delay(tool_input: Any) -> None:
     assert asked(tool_input) == Reminder(None, {})
+
+
+@pytest.mark.parametrize("value", ["123456789012345678901234567890", "[" * 1000 + "]" * 1000])
+def test_a_payload_that_would_not_stay_as_it_is_is_none(value: str) -> None:
+    text = f'{{"delay_ms": 60000, "payload": {{"a": {value}}}}}'
+    assert asked(text) == Reminder(60_000, text)
 
 
 def test_another_tool_asks_for_nothing() -> None:

@@ -6,9 +6,11 @@ import pytest
 
 from ductile.core.baggage import root_context
 from ductile.core.entering import (
+    MAX_COPIED,
     Prepared,
     RelayMessage,
     Switched,
+    entered_dedupe_key,
     entered_payload,
     judge_switch,
     outgoing,
@@ -16,6 +18,7 @@ from ductile.core.entering import (
     prepare_relay,
     prepare_step,
     switch_event,
+    too_much_copied,
 )
 from ductile.core.node import Node
 from ductile.core.protocol import EmittedEvent
@@ -189,6 +192,21 @@ def passed_on(*emitted, in_pipeline=True, entered=None, result="ok"):
     )
 
 
+def test_what_a_result_is_copied_into_is_bounded_in_all():
+    lacking, own = {"a": 1}, {"result": "own"}
+    result = "x" * (MAX_COPIED // 4 - 2)
+    assert too_much_copied([lacking] * 4, result) is None
+    assert too_much_copied([None, lacking, None, lacking, own, own, [1]], result) is None
+    flaw = too_much_copied([None, lacking, None, lacking, lacking], result)
+    assert flaw is not None
+    assert flaw.reason.startswith(f"a result of {MAX_COPIED // 4} bytes would be copied into 5")
+
+
+def test_one_copy_is_no_more_than_the_answer_and_no_result_is_copied_nowhere():
+    assert too_much_copied([{}], "x" * (MAX_COPIED + 1)) is None
+    assert too_much_copied([{}] * 1000, None) is None
+
+
 def test_each_emitted_event_goes_on_with_the_result_where_it_has_none():
     events = passed_on(("x", {"a": 1}, "k"), ("y", {"result": "own"}, None), ("z", [1], None))
     assert events == (
@@ -234,3 +252,9 @@ def test_a_column_that_is_no_envelope_is_the_payload():
     assert entered_payload("handle", {"type": "x"}) == {}
     assert entered_payload("handle", None) == {}
     assert entered_payload("poll", {"type": "x"}) == {"type": "x"}
+
+
+def test_a_dedupe_key_is_the_envelopes_and_no_key_of_a_bare_payload():
+    assert entered_dedupe_key({"type": "x", "dedupe_key": "k"}) == "k"
+    assert entered_dedupe_key({"dedupe_key": "k"}) is None
+    assert entered_dedupe_key(None) is None

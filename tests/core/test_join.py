@@ -11,9 +11,9 @@ def job(id_, branch, parent="p", joined=False, status=OK, result="r"):
     return EndedJob(id_, parent, branch, f"step.{id_}", status, result, joined)
 
 
-def test_each_last_job_has_an_entry_in_the_order_of_the_branches():
-    jobs = [job("c", "named"), job("a", "1"), job("b", "1", parent="a"), job("d", "0")]
-    payload = join_payload(jobs, labels=("0", "1", "named"))
+def test_each_last_job_has_an_entry_in_the_order_in_which_the_branches_began():
+    jobs = [job("d", "0"), job("a", "10"), job("c", "2"), job("b", "10", parent="a")]
+    payload = join_payload(jobs)
     assert [entry["job_id"] for entry in payload["branches"]] == ["d", "b", "c"]
     assert payload["branches"][0] == {
         "branch": "0",
@@ -42,7 +42,7 @@ def test_jobs_of_a_split_inside_are_last_unless_it_was_joined():
 def test_a_branch_is_named_as_seen_from_the_split_that_ends():
     assert inner_branch("", "a") == "a"
     assert inner_branch("a", "0") == "a/0"
-    payload = join_payload([job("y", "a/0/b")], branch="a", labels=("0",))
+    payload = join_payload([job("y", "a/0/b")], branch="a")
     assert payload["branches"][0]["branch"] == "0"
 
 

@@ -11,10 +11,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ductile.core.judge import TRANSIENT_SPAWN_ERRORS, Rules, judge, prepare_failed
+from ductile.core.entering import MAX_COPIED
+from ductile.core.judge import (
+    LONGEST_SHORTAGE,
+    SHORTAGE_SECONDS,
+    TRANSIENT_SPAWN_ERRORS,
+    Rules,
+    judge,
+    left_to_others,
+    no_workspace,
+    plugin_gone,
+    prepare_failed,
+)
 from ductile.core.lifecycle import ENDED, edges
+from ductile.core.pipeline import Compiled
+from ductile.core.prepare import Entered
 from ductile.core.redact import REDACTED, Redactor
 from ductile.core.retry import RetryPolicy
+from ductile.core.route import Route
+from ductile.core.router import build
 from ductile.model import (
     STDERR_CAP,
     Cancellation,
@@ -160,7 +175,38 @@ def test_a_passing_shortage_uses_up_no_attempt(code):
     settled = verdict(Outcome(Ending.NOT_SPAWNED, errno=code), job=replace(JOB, attempt=4))
     assert settled.path == RELEASED
     assert not settled.counted
-    assert settled.retry_at > NOW
+    assert settled.retry_at == NOW + timedelta(seconds=5)
+
+
+def test_a_shortage_that_does_not_pass_is_waited_for_twice_as_long_each_time():
+    waited, job = [], JOB
+    for _ in range(100):
+        settled = verdict(Outcome(Ending.NOT_SPAWNED, errno=errno.ENOMEM), job=job)
+        waited.append((settled.retry_at - NOW).total_seconds())
+        # As the ledger settles what does not count.
+        job = replace(job, attempt=job.attempt + 1, max_attempts=job.max_attempts + 1)
+    assert waited[:8] == [5, 10, 20, 40, 80, 160, 300, 300]
+    assert waited[-1] == 300
+
+
+def test_what_a_shortage_took_does_not_lengthen_the_delay_after_a_failure():
+    late = replace(JOB, attempt=31, max_attempts=34)
+    assert verdict(exited(BAD), job=late).retry_at == verdict(exited(BAD)).retry_at
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(errno.ENOSPC, "it is full"), "no workspace: it is full"),
+        (
+            OSError(errno.EDQUOT, "too much", "a/b"),
+            f"no workspace: [Errno {errno.EDQUOT}] too much: 'a/b'",
+        ),
+    ],
+)
+def test_a_job_whose_files_have_no_room_waits_and_says_why(error, reason):
+    settled = no_workspace(JOB, error, RULES, NOW)
+    assert (settled.path, settled.counted, settled.error) == (RELEASED, False, reason)
 
 
 @pytest.mark.parametrize("code", [errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.EINVAL, None])
@@ -408,3 +454,50 @@ def test_a_success_that_lacks_what_its_protocol_wants_is_remarked_on(
 ) -> None:
     settled = verdict(exited(stdout), rules=replace(RULES, protocol=protocol))
     assert (settled.remark is not None) == remarked
+
+
+BASE = "01900000-0000-7000-8000-000000000000"
+ROUTED = Rules(RetryPolicy(), Redactor(), build([Route("echo", "x", "to")], Compiled({})))
+
+
+def answered(events, result="done", **entered):
+    body = {"status": "ok", "result": result, "events": events, "state_updates": {"n": 1}}
+    outcome = exited(json.dumps(body).encode())
+    return judge(JOB, outcome, ROUTED, NOW, 0.5, None, Entered({}, **entered), BASE)
+
+
+def test_an_answer_whose_result_would_be_copied_over_and_over_fails_and_sets_nothing_going():
+    result = "x" * (MAX_COPIED // 10)
+    few = answered([{"type": "x"}] * 9, result)
+    assert (few.path, len(few.intents)) == (SUCCEEDED, 9)
+    many = answered([{"type": "x"}] * 10, result)
+    assert (many.path, many.intents, many.state_updates) == (RETRIED, (), None)
+    assert many.error is not None
+    assert "copied into 10 events" in many.error
+
+
+def test_events_that_nothing_takes_are_no_copies():
+    assert answered([{"type": "y"}] * 100, "x" * (MAX_COPIED // 10)).path == SUCCEEDED
+
+
+def test_a_steps_own_context_is_that_of_the_attempt_that_succeeded():
+    step = Entered({}, accumulated={"who": "ann"})
+    failed = judge(JOB, exited(BAD), ROUTED, NOW, 0.5, None, step, BASE)
+    assert failed.context is None
+    done = replace(JOB, pipeline="p", step_path="s")
+    succeeded = judge(done, exited(OK), ROUTED, NOW, 0.5, None, step, BASE)
+    assert succeeded.context == '{"who":"ann"}'
+
+
+def test_a_job_whose_plugin_is_gone_is_dead_and_nobodys_failure():
+    gone = plugin_gone(JOB, "plugin disabled", RULES, NOW)
+    assert (gone.path, gone.error) == ((JobStatus.DEAD,), "plugin disabled")
+    assert gone.cancelled
+
+
+def test_a_job_that_is_left_to_others_waits_ever_longer_and_uses_up_no_attempt():
+    first = left_to_others(JOB, "step s is gone", RULES, NOW)
+    assert (first.path, first.counted, first.error) == (RELEASED, False, "step s is gone")
+    assert first.retry_at == NOW + timedelta(seconds=SHORTAGE_SECONDS)
+    late = left_to_others(replace(JOB, attempt=20, max_attempts=23), "x", RULES, NOW)
+    assert late.retry_at == NOW + timedelta(seconds=LONGEST_SHORTAGE)

@@ -293,15 +293,33 @@ def test_u0000_is_stored_as_ufffd() -> None:
     assert event.baggage == {"trace_id": {"c\ufffd": "d\ufffd"}}
 
 
+def counting(number: bytes) -> Request:
+    return request(b'{"event": {"type": "backup.ready", "payload": {"n": ' + number + b"}}}")
+
+
 @pytest.mark.parametrize(
     ("text", "read"),
-    [(b"9223372036854775808", 2**63), (b"123456789012345678901234567890", 1.2345678901234568e29)],
+    [(b"18446744073709551615", 2**64 - 1), (b"123456789012345680000", 1.2345678901234568e20)],
 )
-def test_an_integer_beyond_64_bits_is_read_as_the_nearest_float(text: bytes, read: Any) -> None:
-    """As other gateways write a float that large; everything smaller is exact."""
-    event = let_in(request(b'{"event": {"type": "backup.ready", "payload": {"n": ' + text + b"}}}"))
+def test_a_large_integer_is_exact_or_the_float_that_a_gateway_wrote_so(
+    text: bytes, read: Any
+) -> None:
+    event = let_in(counting(text))
     assert event.payload["n"] == read
     assert type(event.payload["n"]) is type(read)
+
+
+@pytest.mark.parametrize("text", [b"18446744073709551616", b"123456789012345678901234567890"])
+def test_an_integer_that_would_become_another_number_is_refused(text: bytes) -> None:
+    refusal = refused(counting(text))
+    assert refusal.status == 400
+    assert "beyond 64 bits" in refusal.told
+
+
+def test_what_nests_too_deep_where_nobody_looks_is_refused_too() -> None:
+    deep = b"[" * 1000 + b"12345678901234567890" + b"]" * 1000
+    refusal = refused(request(b'{"event": {"type": "backup.ready"}, "more": ' + deep + b"}"))
+    assert "nested more than 100 levels deep" in refusal.told
 
 
 def sent(message: RelayMessage) -> str | Failure:

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import timeit
 
+import pytest
+
 from ductile.core.baggage import root_context
+from ductile.core.chain import Done, SplitScope
 from ductile.core.hook import RootEnd
-from ductile.core.intent import OpenScope, SpawnJob, StartPipeline
+from ductile.core.intent import JoinStep, OpenScope, Routing, SpawnJob, StartPipeline
 from ductile.core.pipeline import Compiled, compile_pipelines
 from ductile.core.route import Routes, compile_routes
-from ductile.core.router import Done, Router, SplitScope, build
+from ductile.core.router import Router, build
 from ductile.model import Event, JobStatus, SubmittedBy
 
 from .house import NOW
@@ -106,10 +109,91 @@ def test_a_split_opens_a_scope_for_each_event_that_enters_it():
     ]
 
 
-def test_a_join_whose_split_is_gone_is_told_of():
-    scope = SplitScope("p", "gone", "", None, 0, {})
-    routing = router(pipeline(A)).join(scope, [], now=NOW, event_id="e")
-    assert (routing.intents, len(routing.unrouted)) == ((), 1)
+SPLIT = {"id": "s", "split": [A, B]}
+
+
+def entered(*steps) -> OpenScope:
+    """The scope of a pipeline's first split."""
+    start = router(pipeline(*steps)).start("p", event(), submitted_by=SubmittedBy.API)
+    assert start is not None
+    (scope,) = start.children
+    assert isinstance(scope, OpenScope)
+    return scope
+
+
+def joined(table: Router, join: JoinStep | None, split="s"):
+    scope = SplitScope("p", split, "", None, 0, {}, join)
+    return table.join(scope, [], now=NOW, event_id="e")
+
+
+def test_a_split_remembers_the_step_that_follows_it():
+    assert entered(SPLIT, C).join == JoinStep("step_1", "c", "handle")
+    assert entered(SPLIT).join == JoinStep()
+    second = {"id": "t", "split": [C]}
+    assert entered(SPLIT, second).join == JoinStep("t", "", "handle")
+
+
+def test_a_join_is_the_step_that_followed_the_split_when_it_was_entered():
+    join = entered(SPLIT, {"id": "j", "uses": "c"}).join
+    renamed = router(pipeline({"id": "other", "split": [A]}, D, {"id": "j", "uses": "c"}))
+    assert [(job.plugin, job.step_path) for job in joined(renamed, join).jobs()] == [("c", "j")]
+
+
+def test_nothing_follows_a_split_that_nothing_followed_when_it_was_entered():
+    assert joined(router(pipeline(SPLIT, C)), entered(SPLIT).join) == Routing()
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        pytest.param([pipeline(A)], id="step gone"),
+        pytest.param([pipeline(A, name="q")], id="pipeline gone"),
+        pytest.param([pipeline(SPLIT, {"id": "j", "uses": "d"})], id="another plugin"),
+        pytest.param([pipeline(SPLIT, {"id": "j", "uses": "c.poll"})], id="another command"),
+        pytest.param([pipeline(A, {"id": "j", "split": [C]})], id="a split"),
+    ],
+)
+def test_a_join_whose_step_is_lost_is_made_for_its_claim_to_say_so(now):
+    table = router(*now)
+    (job,) = joined(table, entered(SPLIT, {"id": "j", "uses": "c"}).join).jobs()
+    assert (job.pipeline, job.step_path, job.plugin, job.command) == ("p", "j", "c", "handle")
+    assert table.lost("p", "j", "c", "handle") is not None
+
+
+def test_a_join_that_is_a_split_and_is_lost_is_told_of():
+    routing = joined(router(pipeline(A, C)), entered(SPLIT, {"id": "t", "split": [C]}).join)
+    assert routing.intents == ()
+    assert [item.reason for item in routing.unrouted] == ["step t is gone from pipeline p"]
+
+
+def test_a_scope_that_does_not_remember_its_join_goes_on_with_what_follows_the_split_now():
+    table = router(pipeline(SPLIT, C))
+    assert [job.plugin for job in joined(table, None).jobs()] == ["c"]
+    for lost in ("gone", "step_1"):
+        routing = joined(table, None, split=lost)
+        assert (routing.intents, len(routing.unrouted)) == ((), 1)
+
+
+def test_a_job_is_lost_whose_step_is_gone_or_is_another_by_now():
+    table = router(pipeline(A, {"id": "s", "split": [B]}))
+    assert table.lost("p", "step_1", "a", "handle") is None
+    assert table.lost("p", "x", "a", "handle") == "step x is gone from pipeline p"
+    assert table.lost("q", "x", "a", "handle") == "step x is gone from pipeline q"
+    other = "step step_1 of pipeline p is a.handle now, not a.poll"
+    assert table.lost("p", "step_1", "a", "poll") == other
+    assert (
+        table.lost("p", "s", "a", "handle") == "step s of pipeline p is a split now, not a.handle"
+    )
+
+
+def test_a_limit_that_nobody_set_does_not_hold_for_a_pipeline_that_has_grown():
+    start = router(pipeline(A, B)).start("p", event(), submitted_by=SubmittedBy.API)
+    assert start is not None
+    late = {**start.context("i")}
+    late["ductile"] = {**late["ductile"], "route_depth": 2}
+    grown = router(pipeline(A, B, C))
+    (job,) = grown.route(done("step_2", context=late, hops=1), (event("x"),)).jobs()
+    assert (job.plugin, job.dead) == ("c", None)
 
 
 def test_routes_fan_out_by_exact_plugin_and_type():
@@ -165,6 +249,7 @@ def test_an_instance_has_a_root_context_with_its_origin():
             "pipeline_instance_id": "i9",
             "route_depth": 0,
             "route_max_depth": 2,
+            "route_max_depth_computed": True,
             "origin": {
                 "plugin": "a",
                 "event_type": "x",

@@ -11,6 +11,7 @@ import pytest
 
 from ductile.core.schedule import (
     CATCH_UP_MOST,
+    SHORTEST,
     After,
     Anchors,
     At,
@@ -20,11 +21,14 @@ from ductile.core.schedule import (
     Monthly,
     Passed,
     Reason,
+    Run,
     Schedule,
     due,
     fired,
+    fired_before,
     held,
     next_due,
+    next_look,
     preview,
     started,
 )
@@ -87,11 +91,17 @@ class TestEvery:
         anchors = replace(fired(HOURLY, SEEN, NOON, NOON), last_success_at=NOON - MINUTE)
         assert next_due(HOURLY, anchors, NOON) == NOON + HOUR
 
-    def test_a_slot_that_was_held_is_over(self) -> None:
+    def test_a_slot_that_met_the_run_before_is_over(self) -> None:
         slot = NOON + HOUR
-        anchors = held(HOURLY, SEEN, slot, slot)
+        anchors = held(HOURLY, SEEN, Run(slot, slot), Reason.RUNNING, slot)
         assert fires(HOURLY, anchors, slot) == []
-        assert next_due(HOURLY, anchors, slot) == slot + HOUR
+        assert next_look(HOURLY, anchors, slot) == slot + HOUR
+
+    def test_a_slot_that_fired_before_is_over(self) -> None:
+        slot = NOON + HOUR
+        anchors = fired_before(HOURLY, SEEN, slot, slot)
+        assert fires(HOURLY, anchors, slot) == []
+        assert next_look(HOURLY, anchors, slot) == slot + HOUR
 
     def test_a_day_is_24_hours_whatever_the_clocks_do(self) -> None:
         daily = replace(entry(Every(86400)), zone=BERLIN)
@@ -100,7 +110,7 @@ class TestEvery:
         assert next_due(daily, anchors, before_shift) == before_shift + 24 * HOUR
 
     def test_a_millisecond_is_an_interval_and_less_is_not(self) -> None:
-        assert next_due(entry(Every(0.001)), SEEN, NOON) == NOON + timedelta(milliseconds=1)
+        assert next_due(entry(Every(SHORTEST)), SEEN, NOON) == NOON + timedelta(milliseconds=1)
         with pytest.raises(ValueError, match="at least 1ms"):
             Every(0.0)
 
@@ -255,6 +265,20 @@ class TestOneShots:
         assert next_due(schedule, anchors, NOON + HOUR) is None
         assert fires(schedule, started(schedule, anchors, NOON + 5 * HOUR), NOON + 9 * HOUR) == []
 
+    def test_at_is_the_same_however_its_offset_is_written(self) -> None:
+        schedule = entry(At(NOON + HOUR), jitter=600)
+        elsewhere = entry(At((NOON + HOUR).astimezone(BERLIN)), jitter=600)
+        assert next_due(schedule, SEEN, NOON) == next_due(elsewhere, SEEN, NOON)
+        anchors = fired(schedule, SEEN, NOON + HOUR, NOON + HOUR)
+        assert next_due(elsewhere, anchors, NOON + HOUR) is None
+
+    def test_a_one_shot_whose_slot_fired_before_is_over_until_it_is_moved_on(self) -> None:
+        schedule, fresh = entry(At(NOON)), Anchors(first_seen=NOON, boot=NOON)
+        anchors = fired_before(schedule, fresh, NOON, NOON + HOUR)
+        assert anchors.exhausted
+        assert next_due(schedule, anchors, NOON + HOUR) is None
+        assert started(entry(At(NOON + 2 * HOUR)), anchors, NOON).exhausted is False
+
     def test_at_missed_while_down_fires_late(self) -> None:
         assert fires(entry(At(NOON + HOUR)), SEEN, NOON + 90 * HOUR) == [NOON + HOUR]
 
@@ -272,15 +296,16 @@ class TestOneShots:
         again = started(schedule, anchors, NOON + HOUR)
         assert next_due(schedule, again, NOON + HOUR) == NOON + HOUR + 10 * MINUTE
 
-    def test_held_back_it_comes_up_again_at_growing_distances(self) -> None:
+    @pytest.mark.parametrize("reason", [Reason.RUNNING, Reason.UNHEALTHY, Reason.BREAKER_OPEN])
+    def test_held_back_it_comes_up_again_at_growing_distances(self, reason: Reason) -> None:
         schedule, anchors, tries = entry(At(NOON)), SEEN, []
         moment: datetime | None = NOON + 2 * MINUTE
         for _ in range(9):
             assert moment is not None
-            (slot,) = fires(schedule, anchors, moment)
+            (run,) = due(schedule, anchors, moment).fires
             tries.append(int((moment - NOON) / MINUTE))
-            anchors = held(schedule, anchors, slot, moment)
-            moment = next_due(schedule, anchors, moment)
+            anchors = held(schedule, anchors, run, reason, moment)
+            moment = next_look(schedule, anchors, moment)
         assert tries == [2, 4, 8, 16, 32, 64, 124, 184, 244]
         assert not anchors.exhausted
 

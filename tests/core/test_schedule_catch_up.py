@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
+from ductile.core.cron import next_after
 from ductile.core.schedule import (
     CATCH_UP_MOST,
-    PASSED_LISTED,
+    LOOKED_BACK,
+    Anchors,
     CatchUp,
     Cron,
     Every,
     Fire,
     Hold,
     IfRunning,
+    Monthly,
     Passed,
     Reason,
     Run,
@@ -23,6 +28,7 @@ from ductile.core.schedule import (
     fired,
     held,
     next_due,
+    next_look,
 )
 from tests.core.test_schedule import (
     DAYTIME,
@@ -31,6 +37,7 @@ from tests.core.test_schedule import (
     MINUTE,
     NOON,
     SEEN,
+    UTC_ZONE,
     at,
     coming,
     entry,
@@ -71,7 +78,6 @@ class TestCatchUp:
         decision = due(schedule, self.DOWN, self.UP)
         assert len(decision.fires) == CATCH_UP_MOST
         assert decision.fires[-1].slot == self.UP
-        assert decision.truncated
 
     def test_a_slot_that_fell_due_before_the_start_is_owed(self) -> None:
         schedule = entry(Every(3600), catch_up=CatchUp.RUN_ONCE)
@@ -91,14 +97,19 @@ class TestCatchUp:
 
     def test_held_back_it_goes_on_from_now_too(self) -> None:
         decision = due(HOURLY, self.DOWN, self.UP)
-        anchors = held(HOURLY, decision.anchors, decision.fires[0].slot, self.UP)
+        anchors = held(HOURLY, decision.anchors, decision.fires[0], Reason.RUNNING, self.UP)
         assert next_due(HOURLY, anchors, self.UP) == self.UP + HOUR
 
     def test_rows_are_bounded(self) -> None:
         decision = due(entry(Every(1)), self.DOWN, self.UP)
-        assert len(decision.passed) == PASSED_LISTED
-        assert decision.truncated
+        assert len(decision.passed) + 1 == LOOKED_BACK
         assert decision.passed[-1].slot < decision.fires[0].slot
+
+    def test_what_run_all_leaves_out_says_so(self) -> None:
+        schedule = entry(Every(60), catch_up=CatchUp.RUN_ALL)
+        decision = due(schedule, self.DOWN, self.UP)
+        assert len(decision.passed) == 5 * 60 + 1 - CATCH_UP_MOST
+        assert {passed.reason for passed in decision.passed} == {Reason.CATCH_UP_SKIPPED}
 
     def test_nights_outside_the_window_were_not_missed(self) -> None:
         schedule = entry(Every(4 * 3600), window=DAYTIME, catch_up=CatchUp.RUN_ALL)
@@ -111,6 +122,53 @@ class TestCatchUp:
             assert decision.fires == (Run(self.SLOTS[-1], self.SLOTS[-1]),)
             assert [passed.slot for passed in decision.passed] == self.SLOTS[:-1]
 
+    @pytest.mark.parametrize(
+        ("late", "fired"), [(0, True), (1, True), (60, True), (61, False), (9 * 3600, False)]
+    )
+    def test_a_cron_slot_that_nobody_saw_come_fires_up_to_a_minute_late(
+        self, late: int, fired: bool
+    ) -> None:
+        nightly, slot = entry(Cron("0 3 * * *")), at("2026-05-21T03:00")
+        up = slot + timedelta(seconds=late)
+        for anchors in (
+            replace(SEEN, boot=up),
+            replace(SEEN, boot=NOON - HOUR, awake=up),
+        ):
+            decision = due(nightly, anchors, up)
+            assert [run.slot for run in decision.fires] == [slot] * fired
+            if not fired:
+                assert decision.passed == (Passed(slot, Reason.CATCH_UP_SKIPPED),)
+                assert next_look(nightly, decision.anchors, up) == slot + 24 * HOUR
+
+    def test_a_cron_slot_that_a_running_gateway_comes_to_late_fires(self) -> None:
+        slot = at("2026-05-21T03:00")
+        assert fires(entry(Cron("0 3 * * *")), SEEN, slot + 9 * HOUR) == [slot]
+
+    def test_a_start_that_a_clock_set_back_lies_before_hides_no_cron_slot(self) -> None:
+        slot = at("2026-05-21T03:00")
+        anchors = replace(SEEN, boot=slot + 1000 * HOUR)
+        assert fires(entry(Cron("0 3 * * *")), anchors, slot) == [slot]
+
+    def test_every_missed_cron_slot_of_a_day_is_told(self) -> None:
+        anchors = replace(SEEN, boot=NOON + 24 * HOUR)
+        decision = due(entry(Cron("* * * * *")), anchors, NOON + 24 * HOUR)
+        assert len(decision.passed) == 24 * 60 - 1
+        assert decision.passed[0].slot == NOON + MINUTE
+        assert [run.slot for run in decision.fires] == [NOON + 24 * HOUR]
+
+    @pytest.mark.parametrize("expr", ["* * * * *", "* 0 1 * *", "7,8 3-5 * * 1", "0 0 1 1 *"])
+    def test_of_years_of_cron_slots_the_newest_are_told(self, expr: str) -> None:
+        rule, now = Cron(expr), at("2036-05-20T12:34:56")
+        decision = due(entry(rule), replace(SEEN, boot=now), now)
+        told = [passed.slot for passed in decision.passed]
+        told += [run.slot for run in decision.fires]
+        assert len(told) == (10 if expr == "0 0 1 1 *" else LOOKED_BACK)
+        for earlier, later in pairwise(told):
+            assert next_after(expr, earlier, UTC_ZONE) == later
+        following = next_after(expr, told[-1], UTC_ZONE)
+        assert following is not None
+        assert following > now
+
     def test_cron_finds_its_newest_due_slot_years_later(self) -> None:
         for expr, newest in (
             ("* * * * *", "2036-05-20T12:34"),
@@ -120,7 +178,56 @@ class TestCatchUp:
         ):
             decision = due(entry(Cron(expr)), SEEN, at("2036-05-20T12:34:56"))
             assert [run.slot for run in decision.fires] == [at(newest)]
-            assert decision.truncated
+
+
+class TestHeld:
+    """Back by what may soon be over, an `every` run stays due until it fires."""
+
+    WEEK = 7 * 24 * HOUR
+    WEEKLY = entry(Every(7 * 86_400))
+
+    @pytest.mark.parametrize("reason", [Reason.UNHEALTHY, Reason.BREAKER_OPEN])
+    @pytest.mark.parametrize("rule", [Every(7 * 86_400), Monthly()], ids=str)
+    def test_it_is_tried_again_every_minute(self, rule: Every | Monthly, reason: Reason) -> None:
+        schedule, anchors = entry(rule), SEEN
+        now = slot = next_due(schedule, SEEN, NOON)
+        for _ in range(90):
+            assert now is not None
+            (run,) = due(schedule, anchors, now).fires
+            assert run.slot == slot
+            anchors = held(schedule, anchors, run, reason, now)
+            assert next_look(schedule, anchors, now) == now + MINUTE
+            now += MINUTE
+        assert fires(schedule, anchors, now) == [slot]
+
+    def test_a_short_interval_is_not_stretched(self) -> None:
+        schedule, now = entry(Every(10)), NOON + timedelta(seconds=10)
+        (run,) = due(schedule, SEEN, now).fires
+        anchors = held(schedule, SEEN, run, Reason.UNHEALTHY, now)
+        assert next_look(schedule, anchors, now) == now + timedelta(seconds=10)
+
+    def test_its_successor_takes_its_place_and_neither_is_caught_up(self) -> None:
+        for policy in CatchUp:
+            schedule, anchors = entry(Every(3600), catch_up=policy), SEEN
+            for minutes in range(60, 600):
+                now = NOON + minutes * MINUTE
+                decision = due(schedule, anchors, now)
+                anchors = decision.anchors
+                for run in decision.fires:
+                    anchors = held(schedule, anchors, run, Reason.UNHEALTHY, now)
+            assert fires(schedule, anchors, NOON + 600 * MINUTE - MINUTE) == [NOON + 9 * HOUR]
+
+    def test_at_first_sight_it_stays_due_too(self) -> None:
+        fresh = Anchors(first_seen=NOON, boot=NOON)
+        (run,) = due(self.WEEKLY, fresh, NOON).fires
+        anchors = held(self.WEEKLY, fresh, run, Reason.UNHEALTHY, NOON)
+        assert fires(self.WEEKLY, anchors, NOON + HOUR) == [NOON]
+
+    def test_cron_goes_on_with_its_next_slot(self) -> None:
+        schedule, slot = entry(Cron("0 3 * * *")), at("2026-05-21T03:00")
+        (run,) = due(schedule, SEEN, slot).fires
+        anchors = held(schedule, SEEN, run, Reason.UNHEALTHY, slot)
+        assert next_look(schedule, anchors, slot) == slot + 24 * HOUR
 
 
 class TestPause:

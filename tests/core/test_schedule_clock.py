@@ -22,7 +22,7 @@ from ductile.core.schedule import (
     Schedule,
     due,
     fired,
-    held,
+    fired_before,
     next_due,
     preview,
 )
@@ -51,7 +51,7 @@ class Gateway:
         count = 0
         for run in decision.fires:
             if run.slot in self.slots:
-                self.anchors = held(self.schedule, self.anchors, run.slot, now)
+                self.anchors = fired_before(self.schedule, self.anchors, run.slot, now)
                 continue
             self.slots.add(run.slot)
             self.anchors = fired(self.schedule, self.anchors, run.slot, now)

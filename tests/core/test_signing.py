@@ -8,7 +8,7 @@ import hmac
 
 import pytest
 
-from ductile.core.signing import PLAIN, PROVIDERS, Verified, verify
+from ductile.core.signing import PLAIN, PROVIDERS, Verified, judge, verify
 
 NOW = 1_770_000_000
 SECRET = "It's a Secret to Everybody"
@@ -136,7 +136,8 @@ def test_a_timestamp_that_is_no_number_is_refused() -> None:
 
 def test_an_endpoint_may_name_its_own_header() -> None:
     headers = {"x-signature": [mac(SECRET, BODY).hex()]}
-    assert verify(PLAIN, SECRET, headers, BODY, NOW, header="X-Signature") is not None
+    judged = judge(PLAIN, SECRET, headers, BODY, NOW, header="X-Signature")
+    assert isinstance(judged, Verified)
     assert verify(PLAIN, SECRET, headers, BODY, NOW) is None
 
 

@@ -55,7 +55,7 @@ class Running:
     def __init__(self, site: Path, dies_at: str = "") -> None:
         self.site = site
         env = {**os.environ, "DUCTILE_FAILPOINT": dies_at}
-        command = [sys.executable, "-m", "ductile.cli", "system", "start", "--config", str(site)]
+        command = [sys.executable, "-m", "ductile", "system", "start", "--config", str(site)]
         self.process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE)
         assert self.process.stdout is not None
         self.output = self.process.stdout

@@ -14,8 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ductile.config import load
-from ductile.config.lock import lock
+from ductile.config import load, measure
 from ductile.http.room import Room
 from ductile.http.serve import open_doors
 from ductile.http.server import HttpServer
@@ -148,7 +147,7 @@ def opened(
     for name, text in (files or {}).items():
         write(root, name, text)
     if seal:
-        lock(root, moment=datetime.now(UTC))
+        measure(root).write(datetime.now(UTC))
     env = {"PATH": "/usr/bin:/bin", **(environ or {})}
     gateway = Gateway(load(root, environ=env), environ=env)
     try:

@@ -285,6 +285,13 @@ def test_a_log_that_is_too_deep_breaks_the_rules(house: House) -> None:
     assert "100 levels" in answer.json["detail"]
 
 
+def test_a_log_with_an_integer_that_would_be_altered_breaks_the_rules(house: House) -> None:
+    raw = json.dumps(log_of("agent-large")).encode()[:-1] + b',"x":18446744073709551616}'
+    answer = house.ask("POST", "/gateway/messages", raw)
+    assert (answer.status, answer.json["reason"]) == (422, "schema_violation")
+    assert "64 bits" in answer.json["detail"]
+
+
 def test_fr_10_7_positive_a_reminder_comes_on_the_agents_topic(house: House) -> None:
     agent_id = 'agent "7", of: team/é'
     tool_input = {"delay_ms": 50, "payload": {"task": "check_quota"}}

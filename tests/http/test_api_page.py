@@ -17,7 +17,7 @@ SCOPES = {None: "none", "any": "any token", "plugin": "`plugin:ro` or `plugin:rw
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda e: f"{e.method} {e.path}")
 def test_every_route_is_named_with_its_scope(endpoint: Endpoint) -> None:
-    scope = SCOPES.get(endpoint.scope, f"`{endpoint.scope}`")
+    scope = SCOPES.get(endpoint.token_scope, f"`{endpoint.token_scope}`")
     assert ROWS.get(f"{endpoint.method} {endpoint.path}") == scope
 
 

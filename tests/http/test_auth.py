@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import json
 from collections.abc import Iterator
 
 import pytest
 
+from ductile.errors import LedgerError
 from ductile.http.app import ENDPOINTS, Endpoint
 from ductile.http.knock import is_near
 from ductile.http.system import health_of
@@ -16,12 +18,12 @@ from tests.http.doors import ADMIN, CONFIG, NOTHING, PATIENCE, READER, House, op
 every = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda e: f"{e.method} {e.path}")
 guarded = pytest.mark.parametrize(
     "endpoint",
-    [e for e in ENDPOINTS if e.scope is not None],
+    [e for e in ENDPOINTS if e.token_scope is not None],
     ids=lambda e: f"{e.method} {e.path}",
 )
 scoped = pytest.mark.parametrize(
     "endpoint",
-    [e for e in ENDPOINTS if e.scope not in (None, "any")],
+    [e for e in ENDPOINTS if e.token_scope not in (None, "any")],
     ids=lambda e: f"{e.method} {e.path}",
 )
 VALUES = {"plugin": "echo", "command": "poll"}
@@ -182,5 +184,20 @@ def test_health_is_for_everybody_its_details_for_those_we_know(house: House) -> 
 )
 def test_who_is_near(house: House, client: tuple[str, int], near: bool) -> None:
     assert is_near({"client": client}) is near
-    told = asyncio.run(health_of(house.gateway, whole=near))
+    told = json.loads(asyncio.run(health_of(house.gateway, whole=near)).body)
+    assert (told.keys() == {"status"}) is not near
+
+
+@pytest.mark.parametrize("near", [True, False])
+def test_a_ledger_that_fails_is_told_to_everybody(
+    house: House, monkeypatch: pytest.MonkeyPatch, near: bool
+) -> None:
+    def broken(*_: object) -> None:
+        raise LedgerError("the disk is gone")
+
+    monkeypatch.setattr(house.gateway.ledger, "read", broken)
+    answer = asyncio.run(health_of(house.gateway, whole=near))
+    told = json.loads(answer.body)
+    assert (answer.status_code, told["status"]) == (503, "error")
+    assert (told.get("error") == "the disk is gone") is near
     assert (told.keys() == {"status"}) is not near

@@ -15,6 +15,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook as Published
 
 from ductile.clock import from_text
+from ductile.http import agent_webhooks
 from ductile.runtime.deliveries import MISMATCHES_A_MINUTE, Sending
 from ductile.store import deliveries
 from ductile.store.ledger import StoredNotice
@@ -202,15 +203,21 @@ def test_any_body_is_kept_as_json(house: House, body: bytes, kind: str, payload:
     assert found["signature"] == signed
 
 
+def test_an_integer_beyond_64_bits_is_kept_and_shown_as_it_came(house: House) -> None:
+    body = b'{"id": 18446744073709551616}'
+    id = deliver(house, webhook(house), body).json["delivery_id"]
+    assert row(house, id)["payload"].encode() == body
+    shown = house.ask("GET", f"/gateway/deliveries/{id}").json
+    assert shown["payload"] == body.decode()
+
+
 def test_nothing_is_parsed_before_it_is_verified(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ductile.http import hooks
-
     def parses(*_: object) -> str:
         raise AssertionError("it parses")
 
-    monkeypatch.setattr(hooks, "json_text", parses)
+    monkeypatch.setattr(agent_webhooks, "json_text", parses)
     answer = deliver(house, webhook(house), b"{}", **{"X-Observatory-Signature": "sha256=00"})
     assert answer.status == 401
 

@@ -33,7 +33,7 @@ def test_the_document_has_every_route(house: House) -> None:
         operation = document["paths"][endpoint.path][endpoint.method.lower()]
         named = {p["name"] for p in operation["parameters"] if p["in"] == "path"}
         assert named == set(re.findall(r"\{(\w+)\}", endpoint.path))
-        assert bool(operation.get("security")) is (endpoint.scope is not None)
+        assert bool(operation.get("security")) is (endpoint.token_scope is not None)
     ids = [o["operationId"] for path in document["paths"].values() for o in path.values()]
     assert len(ids) == len(set(ids))
 

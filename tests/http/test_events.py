@@ -9,9 +9,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from ductile.core.bounds import PAGE_BYTES
+from ductile.core.redact import Redactor
 from ductile.http import events, stream
+from ductile.model import Notice
 from ductile.runtime import bridge
 from ductile.store import notices
+from ductile.store.ledger import StoredNotice
 from tests.http.doors import CONFIG, PATIENCE, House, opened
 from tests.http.following import following
 
@@ -178,3 +182,56 @@ def test_a_reload_keeps_followers_and_a_stop_sends_them_away() -> None:
         assert follower.next()["event"] == "job.queued"
         own.server.stop()
         assert follower.response.read() is not None
+
+
+def test_notices_after_a_cursor_beyond_the_end_begin_anew(house: House) -> None:
+    trigger(house)
+    whole = house.ask("GET", "/notices?after=0").json
+    beyond = house.ask("GET", f"/notices?after={int(whole['cursor']) + 1000}").json
+    assert beyond == whole
+    assert house.ask("GET", f"/notices?after={whole['cursor']}").json["notices"] == []
+
+
+def test_a_cursor_that_is_none_is_called_by_its_name(house: House) -> None:
+    for path in ("/notices?after=x", "/events?after=x"):
+        assert house.ask("GET", path).json["error"].startswith("after must")
+    answer = house.ask("GET", "/events", headers={"Last-Event-ID": "x"}).json
+    assert answer["error"].startswith("Last-Event-ID must")
+
+
+def _post(house: House, *sizes: int) -> None:
+    now = house.gateway.clock.now()
+    for size in sizes:
+        notice = Notice("large", "sized", {"text": "x" * size})
+        house.gateway.ledger.write(lambda tx, notice=notice: notices.post(tx, notice, now))
+
+
+def test_a_page_of_large_notices_ends_early_and_goes_on(house: House) -> None:
+    start = house.ask("GET", "/notices").json["cursor"]
+    _post(house, *[PAGE_BYTES // 3] * 5, 10)
+    pages, cursor = [], start
+    while found := (page := house.ask("GET", f"/notices?after={cursor}").json)["notices"]:
+        pages.append(len(found))
+        cursor = page["cursor"]
+    assert pages == [2, 2, 2]
+
+
+@pytest.mark.parametrize("ring", [bridge.RING, 1])
+def test_a_follower_is_told_large_events_a_few_at_a_time(
+    house: House, monkeypatch: pytest.MonkeyPatch, ring: int
+) -> None:
+    monkeypatch.setattr(bridge, "RING", ring)
+    start = house.ask("GET", "/notices").json["cursor"]
+    written: list[int] = []
+    write = events._written
+
+    async def noted(found: list[StoredNotice], redactor: Redactor) -> str:
+        written.append(sum(len(notice.payload) for notice in found))
+        return await write(found, redactor)
+
+    monkeypatch.setattr(events, "_written", noted)
+    _post(house, *[events.ROOM // 3] * 7)
+    with following(house, f"?topic=large&after={start}") as follower:
+        sizes = [len(follower.next()["data"]["data"]["text"]) for _ in range(7)]
+    assert sizes == [events.ROOM // 3] * 7
+    assert max(written) <= events.ROOM

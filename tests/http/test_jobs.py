@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
+from contextlib import suppress
 
 import apsw
 import pytest
 
+from ductile.core.redact import Redactor
+from ductile.http.answers import JsonResponse
 from tests.runtime.site import OK, Site, until
+
+JOBS = dict.fromkeys(("status", "plugin", "command", "submitted_by", "before"))
 
 
 @pytest.fixture
@@ -89,6 +95,13 @@ def test_an_unknown_command_is_refused_naming_those_there_are(served) -> None:
     assert "handle, poll, sync" in text
 
 
+def test_a_disabled_plugin_is_refused_as_such(site: Site, serve) -> None:
+    site.plugin("off", OK, enabled=False)
+    answer = serve().post("/plugin/off/poll")
+    error(answer, 400, "usage")
+    assert answer.json["error"] == "plugin 'off' is disabled (enabled: false)"
+
+
 def test_a_refused_plugin_is_refused_with_its_reason(site: Site, serve) -> None:
     site.plugin("bad", OK, manifest="config_keys: {required: [url]}\n")
     assert "url" in error(serve().post("/plugin/bad/poll", {}), 400, "usage")
@@ -105,6 +118,8 @@ def test_a_refused_plugin_is_refused_with_its_reason(site: Site, serve) -> None:
         b"\xff\xfe",
         b'{"payload": NaN}',
         b'{"payload": "\\ud800"}',
+        b'{"payload": "\xff"}',
+        b'{"payload": "\xff"} trailing',
         b"\x00",
         b"[" * 100_000,
     ],
@@ -151,9 +166,10 @@ def test_an_integer_that_would_become_another_number_is_refused(served, after: b
     assert "beyond 64 bits" in error(answer, 400, "usage")
 
 
-def test_bytes_after_the_json_value_are_ignored(served) -> None:
+@pytest.mark.parametrize("after", [b"\ntrailing", b"\xff\xfe", b"\xc3", b'{"dry_run": "no"}'])
+def test_bytes_after_the_json_value_are_ignored(served, after: bytes) -> None:
     """SPEC §7 (compat)."""
-    answer = served.post("/plugin/echo/poll", b'{"payload": {"n": 1}}\ntrailing')
+    answer = served.post("/plugin/echo/poll", b'{"payload": {"n": 1}}' + after)
     assert answer.status == 202
     assert served.house.ended(answer.json["job_id"])["payload"] == {"n": 1}
 
@@ -357,6 +373,155 @@ def test_jobs_are_filtered(site: Site, serve) -> None:
     assert served.get("/jobs?plugin=nosuch").json["jobs"] == []
 
 
+def test_the_log_is_filtered_as_the_go_program_filters_it(site: Site, serve) -> None:
+    site.plugin("echo", OK)
+    site.plugin("other", "echo No route to host >&2; exit 78")
+    served = serve()
+    many(served, 2)
+    id = served.post("/plugin/other/sync").json["job_id"]
+    served.house.ended(id)
+    ended = served.get(f"/job/{id}").json["completed_at"]
+    for query in (f"from={ended}", f"since={ended}", "query=NO%20ROUTE", "status=error"):
+        assert [row["job_id"] for row in served.get(f"/job-logs?{query}").json["logs"]] == [id]
+    assert len(served.get(f"/job-logs?to={ended}").json["logs"]) == 3
+    for query in ("from=2090-01-01T00:00:00Z", "to=2020-01-01T00:00:00Z", "query=nothingatall"):
+        assert served.get(f"/job-logs?{query}").json == {"logs": [], "cursor": None}
+    assert served.get("/job-logs?submitted_by=cli").json["logs"] == []
+    assert len(served.get("/job-logs?submitted_by=api").json["logs"]) == 3
+
+
+@pytest.mark.parametrize("query", ["from=soon", "to=x", "submitted_by=me", "include_result=1"])
+def test_a_filter_of_the_log_that_says_nothing_is_refused(served, query: str) -> None:
+    assert query.partition("=")[0] in error(served.get(f"/job-logs?{query}"), 400, "usage")
+
+
+@pytest.mark.parametrize(
+    ("alias", "status"), [("ok", "succeeded"), ("error", "failed"), ("pending", "queued")]
+)
+def test_states_have_the_names_of_the_go_program_too(site: Site, serve, alias, status) -> None:
+    gate = site.gate()
+    site.settings["service"]["max_workers"] = 1
+    site.plugin("echo", OK)
+    site.plugin("other", "exit 78")
+    site.plugin("slow", gate.script() + OK)
+    served = serve()
+    for plugin in ("echo", "other"):
+        served.house.ended(served.post(f"/plugin/{plugin}/poll").json["job_id"])
+    served.post("/plugin/slow/poll")
+    gate.arrived()
+    served.post("/plugin/echo/poll")
+    [job] = served.get(f"/jobs?status={alias}").json["jobs"]
+    assert job["status"] == status
+    dry = {"filter": {"status": alias}, "dry_run": True}
+    done = "cancel" if alias == "pending" else "retry"
+    wanted = [] if alias == "ok" else [job["job_id"]]
+    assert served.post(f"/jobs/{done}", dry).json["jobs"] == wanted
+    gate.open(1)
+    until(lambda: served.get("/healthz").json["queue_depth"] == 0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "close"),
+    [
+        ("/jobs?state=dead", "'status'"),
+        ("/job-logs?Query=x", "'query'"),
+        ("/queue?limits=1", "'limit'"),
+        ("/tokens?name=x", None),
+        ("/gateway/heartbeats?agent=x", "'agent_id'"),
+    ],
+)
+def test_a_filter_that_nobody_knows_is_refused_with_the_nearest(served, asked, close) -> None:
+    answer = served.get(asked)
+    assert answer.status == 400
+    told = answer.json.get("error") or answer.json["detail"]
+    assert asked.partition("?")[2].partition("=")[0] in told
+    assert ("did you mean" in told) == (close is not None)
+    assert close is None or close in told
+
+
+def test_a_page_of_large_responses_ends_early_and_goes_on(site: Site, serve) -> None:
+    mib = "head -c 3000000 /dev/zero | tr '\\0' x"
+    site.plugin("echo", f'printf \'{{"status":"ok","result":"\'; {mib}; printf \'"}}\'')
+    served = serve()
+    ids = many(served, 3)
+    seen: list[str] = []
+    cursor = ""
+    while True:
+        answer = served.get(f"/job-logs?include_result=true{cursor}")
+        assert len(answer.body) < 4 * 1024 * 1024
+        seen += [row["job_id"] for row in answer.json["logs"]]
+        if answer.json["cursor"] is None:
+            break
+        cursor = f"&before={answer.json['cursor']}"
+    assert seen == ids[::-1]
+    assert len(served.get("/job-logs").body) < 100_000
+
+
+@pytest.mark.parametrize(
+    "path", ["/job/{id}", "/job/{id}/tree", "/job-logs", "/jobs", "/notices?after=0"]
+)
+def test_what_may_be_large_is_written_out_and_redacted_off_the_loop(
+    site: Site, serve, monkeypatch, path: str
+) -> None:
+    site.plugin("echo", OK)
+    served = serve()
+    id = served.post("/plugin/echo/poll").json["job_id"]
+    served.house.ended(id)
+    in_the_loop: list[str] = []
+    render, text = JsonResponse.render, Redactor.text
+
+    def noted(what: str) -> None:
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            in_the_loop.append(what)
+
+    def rendering(self, content):
+        noted("render")
+        return render(self, content)
+
+    def redacting(self, shown):
+        noted("redact")
+        return text(self, shown)
+
+    monkeypatch.setattr(JsonResponse, "render", rendering)
+    monkeypatch.setattr(Redactor, "text", redacting)
+    assert served.get(path.format(id=id)).status == 200
+    assert in_the_loop == []
+
+
+def test_lists_of_jobs_leave_payloads_in_the_ledger(site: Site, served) -> None:
+    [id] = many(served, 1)
+    for query, more in (("jobs", JOBS), ("pending_jobs", {})):
+        rows = served.house.gateway.ledger.read(
+            lambda tx, query=query, more=more: tx.dicts(query, limit=10, **more)
+        )
+        assert all("payload" not in row for row in rows)
+    assert served.get("/jobs").json["jobs"][0]["job_id"] == id
+
+
+# Dry
+
+
+def test_a_dry_trigger_says_what_it_would_do_and_does_nothing(served) -> None:
+    answer = served.post("/plugin/echo/poll", {"dry_run": True})
+    assert (answer.status, answer.json["dry_run"]) == (200, True)
+    assert (answer.json["deduplicated"], answer.json["job_id"]) == (False, None)
+    assert served.get("/jobs").json["jobs"] == []
+    error(served.post("/plugin/nosuch/poll", {"dry_run": True}), 400, "usage")
+
+
+def test_a_dry_trigger_tells_the_job_that_makes_it_needless(served) -> None:
+    body = {"dedupe_key": "k", "dedupe_ttl": "1h"}
+    id = served.post("/plugin/echo/poll", body).json["job_id"]
+    served.house.ended(id)
+    answer = served.post("/plugin/echo/poll", {**body, "dry_run": True}).json
+    assert (answer["deduplicated"], answer["job_id"]) == (True, id)
+    ledger = served.house.gateway.ledger
+    assert ledger.read(lambda tx: tx.all("drops_onto", id=id)) == []
+    fresh = served.post("/plugin/echo/poll", {"dedupe_key": "other", "dry_run": True}).json
+    assert fresh["deduplicated"] is False
+
+
 @pytest.mark.parametrize("limit", ["0", "-1", "1001", "x", "nan", "1e9", ""])
 @pytest.mark.parametrize("path", ["/jobs", "/queue", "/job-logs"])
 def test_a_limit_out_of_range_is_refused(served, path: str, limit: str) -> None:
@@ -396,5 +561,5 @@ def test_a_log_line_has_what_its_attempt_said(site: Site, serve) -> None:
     served = serve()
     id = served.post("/plugin/echo/poll").json["job_id"]
     served.house.ended(id)
-    [row] = served.get(f"/job-logs?job_id={id}").json["logs"]
+    [row] = served.get(f"/job-logs?job_id={id}&include_result=true").json["logs"]
     assert (row["stderr"], row["result"]["result"]) == ("careful\n", "done")

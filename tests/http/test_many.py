@@ -6,9 +6,8 @@ import time
 
 import pytest
 
-from ductile.http import operators
 from ductile.model import JobStatus
-from ductile.runtime import operate
+from ductile.runtime import many, operate
 from ductile.runtime.gateway import Gateway
 from tests.http.doors import CONFIG, PATIENCE, House, opened
 
@@ -38,14 +37,14 @@ def test_what_begins_before_its_turn_is_no_longer_queued(monkeypatch: pytest.Mon
         first = trigger(house)
         is_running(house, first)
         second, third = trigger(house), trigger(house)
-        whole = operators._end_queued
+        whole = many._end_queued
 
         def late(gateway: Gateway, found: list[str]) -> frozenset[str]:
             operate.cancel(gateway, first)
             is_running(house, second)
             return whole(gateway, found)
 
-        monkeypatch.setattr(operators, "_end_queued", late)
+        monkeypatch.setattr(many, "_end_queued", late)
         answer = house.ask("POST", "/jobs/cancel", {"filter": {"status": "queued"}}).json
         assert answer["jobs"] == [third]
         told = {"job_id": second, "error": f"job {second} runs by now", "code": "refused"}
@@ -77,7 +76,7 @@ def test_without_a_status_what_runs_goes_too_and_nothing_begins() -> None:
 
 
 def test_what_waits_ends_in_few_commits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operators, "IN_ONE_COMMIT", 2)
+    monkeypatch.setattr(many, "IN_ONE_COMMIT", 2)
     with opened(working=False) as house:
         ids = [trigger(house) for _ in range(5)]
         sizes = []

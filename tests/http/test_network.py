@@ -13,9 +13,11 @@ import pytest
 
 from ductile.errors import Refused
 from ductile.http import protocol
+from ductile.http.room import Standing
 from ductile.http.server import bind_tcp
 from tests.http.doors import ADMIN, CONFIG, PATIENCE, House, opened, read_all
 from tests.http.following import following
+from tests.runtime.site import until
 
 AUTH = f"Authorization: Bearer {ADMIN}\r\n"
 
@@ -40,9 +42,9 @@ def said(house: House, *parts: str | bytes, door: str = "api") -> bytes:
         return read_all(raw)
 
 
-def pour(raw: socket.socket) -> None:
+def pour(raw: socket.socket, what: bytes = b"x") -> None:
     for _ in range(10_000):
-        raw.sendall(b"x" * 65536)
+        raw.sendall(what * (65536 // len(what)))
 
 
 @pytest.mark.usefixtures("hurried")
@@ -103,6 +105,61 @@ def test_bodies_are_bounded_while_they_stream(house: House, chunked: bool) -> No
         else:
             raw.sendall(f"{head}Content-Length: {size}\r\n\r\n".encode() + b" " * size)
         assert raw.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+CHUNKED = (
+    f"POST /plugin/echo/poll HTTP/1.1\r\nHost: localhost\r\n{AUTH}"
+    "Transfer-Encoding: chunked\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("begin", "more"),
+    [
+        (f"{CHUNKED}1;", "x"),
+        (CHUNKED, f"1;{'x' * 40}\r\n \r\n"),
+        (CHUNKED, "1\r\n \r\n"),
+        (f"{CHUNKED}0\r\nX: ", "x"),
+        ("", "\r\n"),
+    ],
+    ids=["an extension", "extensions", "tiny chunks", "a trailer", "blank lines"],
+)
+def test_what_is_neither_head_nor_body_is_cut_off_while_it_comes(
+    house: House, begin: str, more: str
+) -> None:
+    with house.connect() as raw:
+        raw.sendall(begin.encode())
+        with pytest.raises(OSError, match=r"reset|pipe"):
+            pour(raw, more.encode())
+
+
+def test_more_around_a_body_than_in_it_is_refused(house: House) -> None:
+    with house.connect() as raw:
+        raw.sendall(CHUNKED.encode())
+        until(lambda: any(guest.standing is Standing.BODILESS for guest in house.room()._guests))
+        raw.sendall(b"2;" + b"x" * protocol.LARGEST_FRAMING)
+        answer = read_all(raw)
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b'"code":"too_much_framing"' in answer
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"2;" + b"x" * 20_000 + b"\r\n{}\r\n", b"8\r\n        \r\n" * 100_000 + b"2\r\n{}\r\n"],
+    ids=["a long extension", "small chunks"],
+)
+def test_a_body_may_have_a_little_around_it(house: House, sent: bytes) -> None:
+    with house.connect() as raw:
+        raw.sendall(CHUNKED.encode() + sent + b"0\r\n\r\n")
+        assert raw.recv(100).startswith(b"HTTP/1.1 202 ")
+
+
+def test_requests_in_one_piece_are_no_large_head(house: House) -> None:
+    wanted = f"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: {'x' * 1000}\r\n\r\n".encode()
+    with house.connect() as raw:
+        raw.sendall(wanted * 100 + b"GET /healthz HT")
+        raw.sendall(b"TP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert read_all(raw).count(b"HTTP/1.1 200 ") == 101
 
 
 @pytest.mark.parametrize(

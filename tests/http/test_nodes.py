@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
+import psycopg
 import pytest
 
 from ductile.model import Notice
@@ -105,3 +106,27 @@ def test_notices_are_paged_by_a_cursor_that_holds_on_every_node(nodes: Nodes) ->
     assert before["notices"] == []
     until(all_told)
     assert sorted(names) == sorted(posted)
+
+
+@pytest.fixture
+def held_back(postgres: Server) -> Iterator[None]:
+    """A transaction that somebody left open, in another database of the server."""
+    with psycopg.connect(postgres.database("beside")) as connection:
+        connection.execute("CREATE TABLE left_open (n int)")
+        connection.execute("INSERT INTO left_open VALUES (1)")
+        yield
+        connection.rollback()
+
+
+@pytest.mark.usefixtures("held_back")
+def test_a_caller_hears_the_end_though_the_stream_is_held_back(nodes: Nodes) -> None:
+    began = time.monotonic()
+    answer = nodes[0].ask("POST", "/pipeline/now", "{}")
+    assert (answer.status, answer.json["status"]) == (200, "succeeded")
+    job_id = nodes[0].ask("POST", "/plugin/echo/poll", "{}").json["job_id"]
+    job = nodes[0].ask("GET", f"/job/{job_id}?wait=30").json
+    assert job["status"] == "succeeded"
+    started = nodes[0].ask("POST", "/pipeline/now?async=true", "{}").json["instance_id"]
+    found = nodes[0].ask("GET", f"/pipeline-instance/{started}?wait=30").json
+    assert found["status"] == "succeeded"
+    assert time.monotonic() - began < 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -92,6 +93,14 @@ def test_a_key_counts_for_one_caller_and_path(house: House) -> None:
 @pytest.mark.parametrize("key", ["", "x" * 256, "a\tb"])
 def test_what_is_no_key(house: House, key: str) -> None:
     assert post(house, "/plugin/echo/poll", key).status == 400
+
+
+def test_a_dry_run_uses_up_no_key_and_wants_a_good_one_all_the_same(house: House) -> None:
+    body = {"filter": {"plugin": "bad"}}
+    dry, wet = json.dumps({**body, "dry_run": True}), json.dumps(body)
+    assert post(house, "/jobs/retry", "x" * 256, dry).status == 400
+    assert post(house, "/jobs/retry", "k6", dry).status == 200
+    assert post(house, "/jobs/retry", "k6", wet).status == 200
 
 
 def test_a_refused_request_uses_up_no_key(house: House) -> None:

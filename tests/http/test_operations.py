@@ -45,7 +45,7 @@ def test_what_is_malformed_is_refused(
 
 
 @pytest.mark.parametrize("wait", ["x", "-1", "1e3", "nan", "9" * 12])
-def test_a_wait_is_a_whole_number(serve: Callable[[], Served], wait: str) -> None:
+def test_a_wait_is_a_number_of_seconds(serve: Callable[[], Served], wait: str) -> None:
     assert serve().get(f"/system/backup?wait={wait}").status == 400
 
 

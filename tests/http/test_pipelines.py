@@ -66,10 +66,32 @@ def test_the_bridge_breaks_when_the_time_is_up(flow: House) -> None:
         began = time.monotonic()
         answer = client.post("/pipeline/slowly", {})
         assert 0.25 < time.monotonic() - began < 5
-        assert answer["timeout_exceeded"] is True
+        assert (answer["timeout_exceeded"], answer["status"]) == (True, "running")
         assert client.get(f"/job/{answer['job_id']}")["status"] == "running"
         is_up(flow)
         client.post(f"/job/{answer['job_id']}/cancel", {})
+
+
+@pytest.mark.parametrize("query", ["", "?async=true"])
+def test_a_dry_start_says_what_would_run_first_and_runs_nothing(flow: House, query: str) -> None:
+    body = {"payload": {"go": True, "name": "x"}, "dedupe_key": "k", "dry_run": True}
+    with answering(flow) as client:
+        answer = client.post(f"/pipeline/chain{query}", body)
+        assert (answer["dry_run"], answer["pipeline"]) == (True, "chain")
+        assert answer["first"][0]["step"].startswith("one")
+        assert (answer["deduplicated"], answer["job_id"]) == (False, None)
+        assert client.get("/jobs")["jobs"] == []
+        assert refusal(client, "/pipeline/nope", body) == "not_found"
+
+
+def test_a_dry_start_tells_the_job_that_makes_it_needless(flow: House) -> None:
+    body = {"payload": {"name": "x"}, "dedupe_key": "k", "dedupe_ttl": "1h"}
+    with answering(flow) as client:
+        done = client.post("/pipeline/chain", body)
+        answer = client.post("/pipeline/chain", {**body, "dry_run": True})
+        assert (answer["deduplicated"], answer["job_id"]) == (True, done["job_id"])
+        again = client.post("/pipeline/chain?async=true", body)
+        assert (again["deduplicated"], again["job_id"]) == (True, done["job_id"])
 
 
 def test_no_more_callers_than_allowed_and_one_who_leaves_makes_room(flow: House) -> None:

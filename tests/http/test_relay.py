@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from ductile.core.bounds import DEEPEST
+from ductile.core.redact import Redactor
 from ductile.core.relay import Peer, is_final, signed_headers
 from ductile.errors import LedgerBusy
 from ductile.http.relay import ROUTE
+from ductile.log import configure
 from ductile.runtime.deliveries import MISMATCHES_A_MINUTE
 from ductile.store import jobs
 from tests.http import doors
@@ -319,11 +321,23 @@ def test_a_foreign_host_is_refused_here_too(house: House) -> None:
     assert house.ask("POST", PATH, body, token=None, headers=headers).status == 421
 
 
-def test_an_event_that_nothing_wants_is_accepted_without_a_job() -> None:
+def test_an_event_that_nothing_wants_is_accepted_without_a_job_and_logged_at_debug(
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> None:
     config = CONFIG.replace("accept: [backup.ready]", "accept: []")
     with doors.opened(config, working=False) as house:
-        answer = send(house, envelope("e-unwanted", type="nobody.cares"))
-        assert (answer.status, answer.json["job_id"]) == (202, None)
+        configure("debug", "json", Redactor())
+        try:
+            answer = send(house, envelope("e-unwanted", type="nobody.cares"))
+            again = send(house, envelope("e-unwanted", type="nobody.cares", payload={}))
+            assert send(house, envelope("e-wanted")).json["job_id"]
+        finally:
+            configure("info", "json", Redactor())
+    assert (answer.status, answer.json["job_id"]) == (202, None)
+    assert again.json["duplicate"]
+    lines = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    [line] = [line for line in lines if line["message"] == "nothing takes this event"]
+    assert (line["level"], line["peer"], line["event_type"]) == ("debug", "home", "nobody.cares")
 
 
 def test_without_peers_there_is_no_such_path() -> None:

@@ -14,7 +14,6 @@ from ductile.clock import SystemClock
 from ductile.config import load
 from ductile.runtime.agenda import find
 from ductile.runtime.blueprint import build
-from ductile.runtime.timetable import rule_text
 from ductile.store import schedules
 from ductile.store.sqlite import SqliteLedger
 from tests.cli.conftest import house  # noqa: F401 - a fixture
@@ -76,7 +75,7 @@ def test_slots_that_no_gateway_decided_are_told_too(request: pytest.FixtureReque
     home.state.mkdir()
     ledger = SqliteLedger(home.state / "state.db")
     ledger.start()
-    ledger.write(lambda tx: schedules.ensure(tx, entry, rule_text(entry), long_ago, long_ago))
+    ledger.write(lambda tx: schedules.ensure(tx, entry, long_ago, long_ago))
     ledger.close()
     with onlooker(loaded) as door:
         slots = door.get("/scheduler/explain", name="hello/default")["slots"]

@@ -46,7 +46,8 @@ def raising(error: Exception) -> Handler:
 def ask(method: str, path: str, handler: Handler | None = None) -> tuple[int, str, dict[str, str]]:
     board = Switchboard((m, p, handler or naming(p)) for m, p in ROUTES)
     board.state.local = True
-    board.state.gateway = SimpleNamespace(blueprint=SimpleNamespace(redactor=Redactor()))
+    gateway = SimpleNamespace(blueprint=SimpleNamespace(redactor=Redactor()))
+    board.state.lobby = SimpleNamespace(gateway=gateway)
     scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b""}
     sent: list[Any] = []
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,9 +15,10 @@ import pytest
 from ductile.errors import Refused
 from ductile.http.app import ENDPOINTS
 from ductile.http.server import bind_local
+from ductile.runtime import many, operate
 from tests.http.doors import error_keys
 from tests.http.test_jobs import error
-from tests.runtime.site import OK, Site
+from tests.runtime.site import OK, Site, until
 
 
 @pytest.fixture
@@ -157,6 +161,62 @@ def test_a_breaker_that_opened_is_shown_and_reset(site: Site, serve) -> None:
     )
 
 
+def test_a_breaker_that_a_plugin_left_behind_is_shown_and_reset(site: Site, serve) -> None:
+    directory = site.plugin(
+        "bad",
+        "exit 1",
+        schedules=[{"every": "50ms"}],
+        retry={"max_attempts": 1},
+        circuit_breaker={"threshold": 1, "reset_after": "1h"},
+    )
+    served = serve()
+    served.house.notice("breaker.open")
+    directory.rename(site.folder / "away")
+    del site.settings["plugins"]["bad"]
+    site.write()
+    assert served.post("/system/reload").status == 200
+    assert served.get("/system/breaker/bad").json["breakers"][0]["state"] == "open"
+    dry = served.post("/system/reset/bad", {"dry_run": True}).json
+    assert (dry["closed"], dry["dry_run"]) == (["poll"], True)
+    assert served.post("/system/reset/bad").json["closed"] == ["poll"]
+    assert served.get("/system/breaker/bad").json["breakers"][0]["state"] == "closed"
+
+
+def test_a_dry_reload_changes_nothing(site: Site, serve) -> None:
+    site.plugin("echo", OK)
+    served = serve()
+    before = served.get("/config/view").json["config_hash"]
+    site.plugin("other", OK)
+    site.write()
+    answer = served.post("/system/reload", {"dry_run": True}).json
+    assert (answer["dry_run"], answer["changes"]["plugins"]["added"]) == (True, ["other"])
+    assert served.get("/config/view").json["config_hash"] == before
+    assert served.post("/system/reload").status == 200
+    assert served.get("/config/view").json["config_hash"] != before
+
+
+@pytest.mark.parametrize("how", ["disabled", "removed"])
+def test_an_open_breaker_of_a_plugin_that_is_gone_is_not_counted(
+    site: Site, serve, how: str
+) -> None:
+    failing = {
+        "retry": {"max_attempts": 1},
+        "circuit_breaker": {"threshold": 1, "reset_after": "1h"},
+    }
+    for name in ("bad", "worse"):
+        site.plugin(name, "exit 1", schedules=[{"every": "50ms"}], **failing)
+    served = serve()
+    until(lambda: served.get("/healthz").json["plugins_circuit_open"] == 2)
+    if how == "disabled":
+        site.settings["plugins"]["bad"]["enabled"] = False
+    else:
+        del site.settings["plugins"]["bad"]
+        shutil.rmtree(site.plugins / "bad")
+    site.write()
+    assert served.post("/system/reload").status == 200
+    assert served.get("/healthz").json["plugins_circuit_open"] == 1
+
+
 def test_a_breaker_of_no_plugin_cannot_be_reset(served) -> None:
     error(served.post("/system/reset/nosuch"), 404, "not_found")
 
@@ -257,3 +317,58 @@ def test_many_callers_at_once_are_all_answered(served) -> None:
     assert len({answer.json["job_id"] for answer in answers}) == 200
     for answer in answers:
         served.house.ended(answer.json["job_id"])
+
+
+# Check-ups
+
+
+def test_checkups_are_shared_and_leave_the_threads_to_those_who_read(site: Site, serve) -> None:
+    gate = site.gate()
+    site.plugin("slow", gate.script() + OK, commands=("poll", "health"))
+    served = serve()
+    with ThreadPoolExecutor(24) as threads:
+        asked = [threads.submit(served.get, "/system/status") for _ in range(24)]
+        try:
+            gate.arrived()
+            assert served.get("/healthz").json["status"] == "ok"
+            assert served.get("/jobs").status == 200
+            assert gate.nobody()
+        finally:
+            gate.open(24)
+        for answer in asked:
+            [row] = answer.result().json["plugins"]
+            assert row["health"]["healthy"] is True
+
+
+def test_a_checkup_that_is_over_is_not_shared(site: Site, serve) -> None:
+    site.plugin("echo", OK, commands=("poll", "health"))
+    served = serve()
+    assert served.get("/system/status").json["plugins"][0]["health"]["healthy"] is True
+    site.plugin("echo", "exit 1", commands=("poll", "health"))
+    assert served.get("/system/status").json["plugins"][0]["health"]["healthy"] is False
+
+
+@pytest.mark.parametrize("path", ["/job/x/cancel", "/jobs/cancel", "/system/reload"])
+def test_what_blocks_long_leaves_the_threads_to_those_who_read(
+    served, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    go_on, begun = threading.Event(), threading.Semaphore(0)
+
+    def slow(*_: object, **__: object) -> None:
+        begun.release()
+        assert go_on.wait(30)
+        raise Refused("not today")
+
+    monkeypatch.setattr(operate, "cancel", slow)
+    monkeypatch.setattr(many, "cancel", slow)
+    monkeypatch.setattr(served.house.gateway, "reload", slow)
+    body = {"filter": {"plugin": "echo"}}
+    with ThreadPoolExecutor(24) as threads:
+        asked = [threads.submit(served.post, path, body) for _ in range(24)]
+        try:
+            assert begun.acquire(timeout=30)
+            assert served.get("/healthz").json["status"] == "ok"
+            assert served.get("/jobs").status == 200
+        finally:
+            go_on.set()
+        assert {answer.result().status for answer in asked} == {409}

@@ -76,8 +76,10 @@ def test_a_signed_delivery_is_a_job(house: House, prefix: str) -> None:
     assert event["payload"] == {"a": 1}
 
 
-def test_an_event_goes_to_routes_and_pipelines_too(house: House) -> None:
-    body = b'{"id": "evt_1"}'
+@pytest.mark.parametrize(
+    "body", [b'{"id": "evt_1"}', b'{"id": "evt_2", "n": 18446744073709551616}']
+)
+def test_an_event_goes_to_routes_and_pipelines_too(house: House, body: bytes) -> None:
     at = int(time.time())
     signature = sign(f"{at}.".encode() + body)
     answer = post(house, "/hook/stripe", body, Stripe_Signature=f"t={at},v1={signature}")
@@ -164,8 +166,15 @@ def test_a_body_is_capped_while_it_streams(house: House, chunked: bool) -> None:
         (b"payload=%7B%22x%22%3A1%7D", "application/x-www-form-urlencoded", {"x": 1}),
         (b"\xff{", "application/json", {"body": "\ufffd{"}),
         (b"[" * 400 + b"]" * 400, "application/json", {"body": "[" * 400 + "]" * 400}),
+        (b'{"id": 18446744073709551615}', "application/json", {"id": 2**64 - 1}),
+        (b'{"id": 18446744073709551616}', "", {"body": '{"id": 18446744073709551616}'}),
+        (
+            b"payload=%7B%22id%22%3A18446744073709551616%7D",
+            "application/x-www-form-urlencoded",
+            {"body": '{"id":18446744073709551616}'},
+        ),
     ],
-    ids=["json", "form", "json in a form", "neither", "deep"],
+    ids=["json", "form", "json in a form", "neither", "deep", "large", "too large", "in a form"],
 )
 def test_bodies_become_payloads(house: House, body: bytes, kind: str, payload: object) -> None:
     answer = post(house, "/hook/plain", body, X_Hub_Signature_256=sign(body), Content_Type=kind)
@@ -195,6 +204,19 @@ def test_strangers_get_nothing_else(house: House) -> None:
     assert house.ask("GET", "/healthz", token=None, door="webhooks", headers=foreign).status == 421
     assert post(house, "/hook/plain", b"{}", Host="evil.example").status == 421
     assert post(house, "/hook/plain", b"{}", Origin="https://evil.example").status == 403
+
+
+def test_a_delivery_to_a_disabled_plugin_is_kept_as_a_dead_job() -> None:
+    """None is lost: it can be retried once the plugin is enabled again."""
+    with opened(CONFIG + HOOKS, plugins=PLUGINS) as own:
+        off = CONFIG + HOOKS + "plugins: {echo: {enabled: false}}\n"
+        own.write("config.yaml", off)
+        reloaded = own.ask("POST", "/system/reload")
+        assert "plugin echo is disabled" in " ".join(reloaded.json["warnings"])
+        taken = post(own, "/hook/own", b"{}", X_Own=sign(b"{}"))
+        assert taken.status == 202
+        job = own.ask("GET", f"/job/{taken.json['job_id']}?wait=20").json
+        assert (job["status"], job["last_error"]) == ("dead", "plugin disabled")
 
 
 def test_a_reload_swaps_endpoints() -> None:

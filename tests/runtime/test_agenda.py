@@ -73,6 +73,46 @@ def test_a_refused_plugins_entry_says_why(make: Make, site) -> None:
     assert "execut" in row["reason"]
 
 
+def test_what_was_held_back_says_why_and_when_it_was_due(make: Make) -> None:
+    work = make({"every": "1h"})
+    work.run(HOUR - 60)
+    work.unready["echo"] = "its init failed"
+    work.run(600)
+    work.unready.clear()
+    row = listed(work)
+    assert row["next_run"] == "2026-02-08T11:00:00.000000Z"
+    assert "11:00:00.000000Z did not fire: the plugin was not ready" in row["reason"]
+    work.run(60)
+    assert listed(work)["reason"] is None
+
+
+def test_a_cron_slot_that_was_missed_is_not_the_next(make: Make) -> None:
+    """Nor is it shown as one by a command without a gateway."""
+    work = make({"cron": "0 3 * * *"})
+    work.run(HOUR)
+    work.clock.advance(24 * HOUR)
+    assert listed(work)["next_run"] == "2026-02-10T03:00:00.000000Z"
+
+
+@pytest.mark.parametrize(
+    ("rule", "next_run"),
+    [
+        ({"every": "2d"}, "2026-02-10T10:00:00.000000Z"),
+        ({"cron": "0 9 * * *"}, "2026-02-09T09:00:00.000000Z"),
+    ],
+)
+def test_a_rewritten_rule_is_told_as_a_start_would_take_it(
+    make: Make, site: Site, rule: dict[str, str], next_run: str
+) -> None:
+    work = make({"every": "daily"})
+    work.run(HOUR)
+    site.settings["plugins"]["echo"]["schedules"] = [rule]
+    assert listed(work)["next_run"] == next_run
+    work.start()
+    work.run(3 * 24 * HOUR)
+    assert work.fires()[1] == next_run
+
+
 def test_an_open_breaker_shows(make: Make) -> None:
     work = make({"every": "1m"}, circuit_breaker={"threshold": 2})
     work.run(180, outcome=BAD)

@@ -15,7 +15,7 @@ import pytest
 
 from ductile.errors import DuctileError, Refused
 from ductile.runtime import backup
-from ductile.runtime.backup import Backups, back_up
+from ductile.runtime.backup import UNDER_WAY, Backups, back_up
 from ductile.store.ledger import Ledger
 from tests.runtime.copies import (
     CLOCK,
@@ -229,11 +229,12 @@ def test_a_gateway_makes_one_backup_at_a_time(site: Site, folder: Path) -> None:
         assert backups.state()["state"] == "none"
         backups.start(folder / "a.db", replace=False)
         assert reached.wait(10)
-        assert backups.wait(0.0)["state"] == "copying"
+        assert backups.state()["state"] == "copying"
         with pytest.raises(Refused, match="being made already"):
             backups.start(folder / "b.db", replace=False)
         gate.set()
-        state = backups.wait(30)
+        until(lambda: backups.state()["state"] not in UNDER_WAY)
+        state = backups.state()
         assert (state["state"], state["made"]["path"]) == ("done", str(folder / "a.db"))
         backups.stop()
 

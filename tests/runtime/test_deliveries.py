@@ -19,6 +19,7 @@ from standardwebhooks.webhooks import Webhook as Published
 
 from ductile.clock import SystemClock
 from ductile.core.delivery import INBOUND_DELAY, RETRY_SCHEDULE_SECONDS
+from ductile.log import configure
 from ductile.runtime import deliveries as module
 from ductile.runtime import handover
 from ductile.runtime.abandoned import LOST_AFTER
@@ -31,7 +32,7 @@ from ductile.runtime.deliveries import (
     Mismatches,
     Sending,
 )
-from ductile.runtime.lane import Answer, Parcel
+from ductile.runtime.lane import MEND_EVERY, UNREADABLE, Answer, Parcel
 from ductile.runtime.outbound import Sender
 from ductile.store import deliveries
 from ductile.store.deliveries import NewWebhook
@@ -39,6 +40,7 @@ from tests.conftest import CountingEntropy, FakeClock
 from tests.postgres import Server
 from tests.runtime.receiver import Receiver, gone, receiving, speaking
 from tests.runtime.site import OK, Running, Site, until
+from tests.store.conftest import execute
 
 PATIENCE = 20.0
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -450,8 +452,8 @@ def spoil(house: Running, sql: str) -> None:
         ("target_url = 'garbage'", "not sent: "),
         ("target_url = 'file:///etc/passwd'", "not sent: "),
         ("target_url = x'00ff'", "not sent: "),
-        ("payload = CAST(x'ff' AS TEXT)", "its row cannot be read"),
-        ("payload = x'00ff'", "its row cannot be read"),
+        ("payload = CAST(x'ff' AS TEXT)", UNREADABLE),
+        ("payload = x'00ff'", UNREADABLE),
         ("message_id = 'a' || char(10) || 'b'", "not sent: "),
         ("session_id = x'00ff', message_id = x'00ff'", None),
         ("target_url = 'internal://session/s', payload = '{'", "its payload is not JSON"),
@@ -476,13 +478,103 @@ def test_a_bad_row_is_its_own_failure(
         assert bad["error_detail"].startswith(error)
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def either(request: pytest.FixtureRequest) -> None:
+    """Named before `office`, it puts the ledger there."""
+    if request.param == "postgres":
+        request.getfixturevalue("url")
+
+
+def script_sets(office: Office, id: int, written: str | None) -> None:
+    value = "NULL" if written is None else f"'{written}'"
+    sql = f"UPDATE webhook_deliveries SET next_retry_at = {value} WHERE id = {id}"
+    execute(office.ledger, sql)
+
+
+NO_TIMES = ["1700000000", "0garbage", "", "soon", "9999-99-99T99:99:99.999999Z"]
+
+
+@pytest.mark.parametrize("written", NO_TIMES)
+def test_a_time_that_cannot_be_read_is_told_once_and_stops_nothing(
+    either: None, office: Office, capsysbinary: pytest.CaptureFixture[bytes], written: str
+) -> None:
+    configure("warn", "json")
+    odd, ours = (office.put(office.webhook(event)) for event in ("push", "release"))
+    script_sets(office, odd, written)
+    capsysbinary.readouterr()
+    office.run(20)
+    assert [office.status(id) for id in (odd, ours)] == ["delivered"] * 2
+    (line,) = capsysbinary.readouterr().out.splitlines()
+    told = json.loads(line)
+    assert (told["level"], told["delivery"]) == ("warn", odd)
+    assert told["reason"] == "its next_retry_at cannot be read"
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["2026-02-08 10:10:00", "2026-02-08T03:10:00-07:00", "20260208T101000Z", "2026-02-08T10:10Z"],
+)
+def test_a_time_in_another_form_is_kept_to(either: None, office: Office, written: str) -> None:
+    id, began = office.put(office.webhook()), office.clock.now()
+    script_sets(office, id, written)
+    office.run(700)
+    assert [at - began for at, _ in office.sent] == [timedelta(minutes=10)]
+
+
+def test_fr_10_12_an_entry_that_was_reset_without_a_time_is_sent_within_one_poll(
+    either: None, office: Office
+) -> None:
+    """However often it is woken, and though it has looked just before."""
+    office.put(office.webhook())
+    office.tick()
+    reset = "UPDATE webhook_deliveries SET status = 'pending', attempt_count = 0"
+    execute(office.ledger, reset)
+    for _ in range(int(office.lane.poll)):
+        office.tick()
+        office.clock.advance(1)
+    assert len(office.sent) == 2
+
+
+@pytest.mark.parametrize("written", [*NO_TIMES, "2026-02-09 10:00:00", None])
+def test_what_a_script_has_just_written_does_not_delay_what_is_due(
+    office: Office, written: str | None
+) -> None:
+    odd = office.put(office.webhook(), inbound=True)
+    office.tick()
+    script_sets(office, odd, written)
+    ours = office.put(office.webhook("release"))
+    office.tick()
+    assert office.status(ours) == "delivered"
+
+
+def test_however_often_it_is_woken_what_is_outstanding_is_looked_through_once(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[datetime] = []
+    look = deliveries.foreign
+
+    def counted(tx: Any) -> list[int]:
+        looks.append(office.clock.now())
+        return look(tx)
+
+    monkeypatch.setattr(deliveries, "foreign", counted)
+    for _ in range(100):
+        office.tick()
+        office.clock.advance(0.1)
+    assert most_in(looks, MEND_EVERY.total_seconds() - 0.1) == 1
+    assert len(looks) == 3
+    office.clock.moment -= timedelta(days=1)
+    office.tick()
+    assert len(looks) == 4
+
+
 def test_a_secret_that_is_no_text_is_the_failure_of_its_own_deliveries(office: Office) -> None:
     bad, good = office.webhook(), office.webhook("release")
     ids = [office.put(bad), office.put(good)]
     spoil(office.house, f"UPDATE webhook_configs SET secret = x'00ff' WHERE id = {bad}")
     office.tick()
     assert [office.status(id) for id in ids] == ["failed", "delivered"]
-    assert office.row(ids[0])["error_detail"] == "its row cannot be read"
+    assert office.row(ids[0])["error_detail"] == UNREADABLE
 
 
 def test_what_was_claimed_without_our_knowing_is_released(office: Office) -> None:
@@ -594,6 +686,17 @@ def test_a_large_payload_is_not_in_the_stream(office: Office) -> None:
     (told,) = office.notices("WebhookEvent")
     assert (told["payload"], told["payload_omitted"]) == (None, True)
     assert len(office.row(id)["payload"]) > 100_000
+
+
+def test_an_integer_beyond_64_bits_is_handed_over_as_the_text_that_it_came_in(
+    office: Office,
+) -> None:
+    text = '{"id": 18446744073709551616}'
+    office.put(internal(office, plugin="echo"), text)
+    office.tick()
+    (told,) = office.notices("WebhookEvent")
+    assert told["payload"] == {"body": text}
+    assert office.house.job(told["job_ids"][0])["payload"]["payload"] == {"body": text}
 
 
 def test_the_plugin_that_the_webhook_names_gets_the_event_as_a_job(office: Office) -> None:

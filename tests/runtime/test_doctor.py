@@ -19,8 +19,13 @@ import pytest
 
 import ductile
 from ductile.cli.root import root
+from ductile.errors import LedgerError
+from ductile.model import NewJob, SubmittedBy
 from ductile.runtime import doctor
-from ductile.runtime.doctor import Finding, Patient, files
+from ductile.runtime.doctor import Finding, Patient, files, work
+from ductile.store import claim
+from ductile.store import jobs as store
+from ductile.store.claim import ClaimPolicy
 from tests.runtime.site import OK, Site, until
 from tests.runtime.ward import ERROR, WARNING, attended, examined, one
 
@@ -80,6 +85,16 @@ def test_a_configuration_that_does_not_load(place: Site) -> None:
     assert (finding.severity, finding.topic) == (ERROR, "config")
     assert finding.run is not None
     assert finding.run.startswith("ductile config check")
+
+
+def test_a_configuration_that_does_not_load_does_not_hide_the_ledger(place: Site) -> None:
+    with place.opened():
+        pass
+    place.settings["service"]["max_workers"] = "${WORKERS_WANTED}"
+    place.state.chmod(0o755)
+    found = examined(place)
+    assert one(found, "WORKERS_WANTED").topic == "config"
+    assert one(found, "is open to everybody").topic == "files"
 
 
 def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
@@ -355,6 +370,45 @@ def test_a_gateway_that_is_not_well(place: Site) -> None:
             place, ask=lambda target: ask(target) | ill if "health" in target else ask(target)
         )
     assert one(found, "is not well").severity is ERROR
+
+
+def test_a_gateway_that_answers_that_it_is_not_well(place: Site) -> None:
+    """As over its socket: an answer of 503 is raised, with what it says."""
+    with attended(place) as (_, asking):
+        ask = asking["ask"]
+
+        def ill(target: str) -> Any:
+            if target != "/healthz":
+                return ask(target)
+            told = ask(target) | {"status": "error"}
+            raise LedgerError("the disk is gone", **told)
+
+        found = examined(place, ask=ill)
+    assert one(found, "is not well").why == "the disk is gone"
+    assert not [finding for finding in found if "could not be made" in finding.what]
+
+
+@pytest.mark.parametrize(("command", "seconds"), [("handle", 120), ("poll", 60), ("sync", 60)])
+def test_a_job_of_a_plugin_that_is_gone_has_the_time_of_its_command(
+    place: Site, command: str, seconds: int
+) -> None:
+    new = NewJob("gone", command, SubmittedBy.API)
+    began = datetime.now(UTC)
+    with place.opened() as house:
+        policy, chart = ClaimPolicy(house.gateway.boot), house.gateway.blueprint.chart
+        house.gateway.ledger.write(lambda tx: store.enqueue(tx, new, chart, id="j", now=began))
+        house.gateway.ledger.write(lambda tx: claim.start(tx, policy, "j", began))
+
+        def late(after: float) -> list[Finding]:
+            now = began + timedelta(seconds=after)
+            patient = Patient(place.write(), place.environ, now)
+            try:
+                return list(work.jobs(patient))
+            finally:
+                patient.close()
+
+        assert late(seconds + work.GRACE - 1) == []
+        assert "runs far too long" in late(seconds + work.GRACE + 1)[0].what
 
 
 def test_a_clock_that_was_never_set(place: Site) -> None:

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import apsw
 import psycopg
 import pytest
 
 from ductile.clock import to_text
+from ductile.runtime import lineage
 from ductile.runtime.doctor import ledger
+from ductile.runtime.workspace import Workspaces
 from ductile.store import migrate
 from ductile.store.migrate import migrations
 from ductile.store.sqlite import SqliteLedger
 from tests.postgres import Server
 from tests.runtime.site import OK, Site, until
-from tests.runtime.ward import ERROR, WARNING, attended, examined, one
+from tests.runtime.ward import ERROR, WARNING, attended, examined, one, patient
 from tests.store.conftest import execute
 
 
@@ -44,6 +48,16 @@ def test_a_ledger_that_cannot_be_read(place: Site) -> None:
     assert finding.severity is ERROR
     assert finding.run is not None
     assert "system restore" in finding.run
+
+
+def test_the_ledger_of_the_go_program_is_to_be_imported(place: Site) -> None:
+    place.state.mkdir(mode=0o700)
+    sql = (Path(__file__).parents[1] / "compat/ledger.sql").read_text()
+    with closing(apsw.Connection(str(place.state / "state.db"))) as db:
+        db.execute(sql)
+    finding = one(examined(place), "the ledger cannot be read")
+    assert "ductile system import" in finding.why
+    assert finding.run == f"ductile system import --config {place.folder / 'config.yaml'}"
 
 
 def test_a_server_that_cannot_be_reached_and_no_word_of_its_password(place: Site) -> None:
@@ -267,6 +281,27 @@ def test_a_schedule_that_has_never_fired(place: Site) -> None:
     assert "0 0 29 2 *" in finding.why
 
 
+def test_jobs_that_wait_for_room_for_their_files(
+    place: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "12 MiB are wanted")
+
+    place.settings["service"]["workspaces"] = True
+    monkeypatch.setattr(Workspaces, "provide", full)
+    with place.running() as house:
+        id = house.put("echo")
+        house.notice("job.retrying", id)
+        told = lineage.why(house.gateway.ledger, id, house.gateway.blueprint, {})["why"]
+        finding = one(examined(place), "wait for room")
+        execute(house.gateway.ledger, "UPDATE job_queue SET next_retry_at = NULL")
+        one(examined(place), "wait for room")
+    assert finding.severity is ERROR
+    assert id in finding.what
+    assert "no workspace: 12 MiB are wanted" in finding.why
+    assert told[1].endswith("after: no workspace: 12 MiB are wanted.")
+
+
 def test_a_schedule_that_was_due_and_did_not_fire(place: Site) -> None:
     place.plugin("echo", OK, schedules=[{"id": "often", "every": "1h"}])
     with attended(place) as (house, asking):
@@ -274,6 +309,16 @@ def test_a_schedule_that_was_due_and_did_not_fire(place: Site) -> None:
         later = datetime.now(UTC) + timedelta(hours=3)
         finding = one(examined(place, now=later, **asking), "was due at")
     assert finding.severity is ERROR
+
+
+def test_the_rows_of_a_ledger_that_another_program_has_migrated_are_not_judged(
+    place: Site,
+) -> None:
+    with place.opened() as house:
+        execute(house.gateway.ledger, "UPDATE schema_migrations SET checksum = 'x'")
+    who = patient(place)
+    assert (who.behind, who.rows) == (-1, None)
+    who.close()
 
 
 def test_a_ledger_of_an_older_version_is_no_error(

@@ -16,6 +16,7 @@ import pytest
 from ductile import log
 from ductile.core.redact import Redactor
 from ductile.log import configure, logger
+from ductile.runtime.workspace import Workspaces
 from tests.runtime.site import OK, Site, until
 
 
@@ -221,6 +222,24 @@ def test_a_plugins_stderr_is_logged_as_a_warning(site: Site, out: Written) -> No
     [line] = said(out, "stderr")
     assert (line["level"], line["plugin"], line["job_id"]) == ("warn", "echo", id)
     assert line["stderr"] == "careful\n"
+
+
+def test_a_job_that_there_is_no_room_for_is_a_warning(
+    site: Site, out: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "it is full")
+
+    site.settings["service"] |= {"log_level": "warn", "workspaces": True}
+    site.plugin("echo", OK)
+    monkeypatch.setattr(Workspaces, "provide", full)
+    with site.running() as house:
+        id = house.put("echo")
+        house.notice("job.retrying", id)
+    # Whoever stops has told all that was settled.
+    [line] = said(out, "the job cannot run here now, and waits")
+    assert (line["level"], line["job_id"]) == ("warn", id)
+    assert line["error"] == "no workspace: it is full"
 
 
 def emitting(*events: dict[str, Any]) -> str:

@@ -21,6 +21,7 @@ from ductile.runtime.janitor import PAUSE, Janitor
 from ductile.runtime.loop import Loop
 from ductile.runtime.retries import POLL_SECONDS, Retries
 from ductile.store import jobs, prune
+from ductile.store.chart import Chart
 from ductile.store.sqlite import SqliteLedger
 from tests.conftest import FakeClock
 from tests.runtime.site import Site
@@ -196,7 +197,7 @@ def queued(ledger: SqliteLedger, clock: FakeClock, id: str, due: float | None = 
 
     def work(tx: Any) -> None:
         new = NewJob("echo", "poll", SubmittedBy.CLI)
-        jobs.enqueue(tx, new, id=id, now=now, dedupe_ttl=0.0, snapshot_id=None)
+        jobs.enqueue(tx, new, Chart(0.0), id=id, now=now)
 
     ledger.write(work)
     if due is not None:

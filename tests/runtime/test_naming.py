@@ -55,9 +55,69 @@ class TestWebhooks:
         door(site, "watcher")
         assert problems(site) == []
 
-    def test_one_to_a_disabled_plugin_is_accepted(self, site: Site) -> None:
+    def test_one_to_a_disabled_plugin_is_accepted_with_a_warning(self, site: Site) -> None:
         site.plugin("watcher", OK, enabled=False)
         door(site, "watcher")
+        [problem] = problems(site)
+        assert problem.severity is Severity.WARNING
+        assert problem.path == ("webhooks", "endpoints", 0, "plugin")
+        assert problem.message.startswith("plugin watcher is disabled: jobs made for it end")
+        assert problem.line is not None
+
+
+class TestScopes:
+    @pytest.mark.parametrize(
+        ("scope", "told"),
+        [
+            ("job:ro", "there is no plugin 'job'; did you mean 'jobs'?"),
+            ("*:ro", "there is no plugin '*'"),
+            ("wathcer:rw", "did you mean 'watcher'?"),
+        ],
+    )
+    def test_one_that_opens_nothing_is_warned_of(self, site: Site, scope: str, told: str) -> None:
+        site.plugin("watcher", OK)
+        inline = {"token": "a-token-0123456789", "scopes": ["watcher:ro", scope]}
+        site.settings["api"] = {"auth": {"tokens": [inline]}}
+        [problem] = problems(site)
+        assert problem.severity is Severity.WARNING
+        assert problem.message.startswith(f"{scope} opens nothing: ")
+        assert told in problem.message
+        assert problem.path == ("api", "auth", "tokens", 0, "scopes")
+        assert problem.line is not None
+
+    def test_one_of_a_plugin_that_cannot_run_now_is_fine(self, site: Site) -> None:
+        site.plugin("off", OK, enabled=False)
+        (site.plugin("bad", OK) / "run").chmod(0o644)
+        granted = ["off:rw", "bad:ro", "*", "read:jobs", "agents:rw"]
+        inline = {"token": "a-token-0123456789", "scopes": granted}
+        site.settings["api"] = {"auth": {"tokens": [inline]}}
+        assert problems(site) == []
+
+
+class TestDisabledPlugins:
+    def test_routes_to_them_and_steps_are_warned_of_where_they_stand(self, site: Site) -> None:
+        site.plugin("watcher", OK)
+        site.plugin("off", OK, enabled=False)
+        site.settings["routes"] = [
+            {"from": "watcher", "event_type": "seen", "to": "off"},
+            {"from": "off", "event_type": "seen", "to": "watcher"},
+        ]
+        site.settings["pipelines"] = [
+            {"name": "p", "on": "seen", "steps": [{"uses": "watcher"}, {"uses": "off"}]},
+            {"name": "q", "on": "heard", "steps": [{"call": "p"}, {"uses": "watcher"}]},
+        ]
+        found = problems(site)
+        assert {problem.path for problem in found} == {
+            ("routes", 0, "to"),
+            ("pipelines", 0, "steps", 1, "uses"),
+        }
+        assert len(found) == 2
+        assert all("plugin off is disabled" in problem.message for problem in found)
+        assert all(problem.severity is Severity.WARNING and problem.line for problem in found)
+
+    def test_one_that_nothing_names_is_nothing_to_tell(self, site: Site) -> None:
+        site.plugin("watcher", OK)
+        site.plugin("off", OK, enabled=False, schedules=[{"every": "1h"}])
         assert problems(site) == []
 
 

@@ -82,7 +82,7 @@ def ear(site: Site) -> Iterator[Manager]:
 def started(site: Site, manager: Manager, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
     """`ductile system start`, as a unit of the manager's."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "ductile.cli", "system", "start", "--config", str(site.write())],
+        [sys.executable, "-m", "ductile", "system", "start", "--config", str(site.write())],
         env={**os.environ, **site.environ, "NOTIFY_SOCKET": manager.address, **environ},
         stdout=subprocess.DEVNULL,
         stdin=subprocess.DEVNULL,

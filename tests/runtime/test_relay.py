@@ -11,7 +11,7 @@ import pytest
 
 from ductile.core import relay as core
 from ductile.core.bounds import LONGEST_DEDUPE_KEY
-from ductile.runtime import relay
+from ductile.runtime.relay import RelayLane
 from ductile.store import relays
 from tests.http import doors
 from tests.http.doors import House
@@ -247,7 +247,7 @@ def test_a_hanging_peer_does_not_hold_up_another(stack: ExitStack, lab: House) -
 def test_a_disabled_instances_events_wait_until_a_reload_enables_it(
     stack: ExitStack, lab: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "IDLE", 3600.0)
+    monkeypatch.setattr(RelayLane, "poll", 3600.0)
     config = home(lab.address("api")[1], more="    enabled: false")
     house = open_home(stack, config)
     emit(house)

@@ -13,20 +13,23 @@ import orjson
 import pytest
 
 from ductile.core.intent import SendRelay
-from ductile.core.relay import METHOD, PEER, SIGNATURE, TIMESTAMP, signature
+from ductile.core.relay import METHOD, PEER, RETRY_SECONDS, SIGNATURE, TIMESTAMP, signature
 from ductile.errors import LedgerBusy
+from ductile.log import configure
 from ductile.runtime.abandoned import LOST_AFTER
 from ductile.runtime.blueprint import build
 from ductile.runtime.courier import START_WITHIN, Courier
-from ductile.runtime.lane import Answer, Parcel
-from ductile.runtime.relay import IDLE, NOT_ALLOWED, UNREADABLE, RelayLane
+from ductile.runtime.lane import UNREADABLE, Answer, Parcel
+from ductile.runtime.relay import NOT_ALLOWED, RelayLane
 from ductile.store import relays
 from ductile.store.ledger import Ledger, T, Work
 from tests.conftest import FakeClock
 from tests.postgres import Server
 from tests.runtime.site import Running, Site, until
+from tests.store.conftest import execute
 
 PATIENCE = 20.0
+IDLE = RelayLane.poll
 SECRET = "a-shared-secret-of-two"
 LAB = {
     "name": "lab",
@@ -327,12 +330,23 @@ class TestWhatTheLedgerRefuses:
         assert office.under_way() == {}
         assert len(office.lane._held) == 0
 
-    def test_one_that_cannot_be_settled_is_sent_again_and_no_place_is_lost(
+    def test_one_that_cannot_be_settled_as_it_ended_has_failed(self, office: Office) -> None:
+        office.put()
+        (parcel,), _ = office.lane.claim(office.clock.now())
+        office.ledger.failures = [(False, RuntimeError("a bug"))]
+        office.lane.settle(parcel, RECEIPT, office.clock.now())
+        row = office.row()
+        assert (row["status"], row["error_detail"]) == ("failed", "internal error")
+        assert row["attempt_count"] == 1
+        office.run(RETRY_SECONDS[0] + 1)
+        assert office.status() == "delivered"
+
+    def test_one_that_cannot_be_settled_at_all_is_sent_again_and_no_place_is_lost(
         self, office: Office
     ) -> None:
         office.put()
         (parcel,), _ = office.lane.claim(office.clock.now())
-        office.ledger.failures = [(False, RuntimeError("a bug"))]
+        office.ledger.failures = [(False, RuntimeError("a bug"))] * 2
         with pytest.raises(RuntimeError):
             office.lane.settle(parcel, RECEIPT, office.clock.now())
         office.run(IDLE + 1)
@@ -348,6 +362,55 @@ class TestWhatTheLedgerRefuses:
         assert office.sent == []
         assert office.row() == before
         assert (office.under_way(), len(office.lane._held)) == ({}, 0)
+
+
+class TestTimesThatScriptsWrite:
+    @pytest.fixture(params=["sqlite", "postgres"])
+    def either(self, request: pytest.FixtureRequest) -> None:
+        """Named before `office`, it puts the ledger there."""
+        if request.param == "postgres":
+            request.getfixturevalue("postgres")
+
+    def put(self, office: Office, written: str | None) -> None:
+        id = office.put("odd")
+        value = "NULL" if written is None else f"'{written}'"
+        sql = f"UPDATE relay_deliveries SET next_retry_at = {value} WHERE id = '{id}'"
+        execute(office.house.gateway.ledger, sql)
+
+    @pytest.mark.parametrize("written", ["1700000000", "soon", "", "9999-99-99T99:99:99.999999Z"])
+    def test_one_that_cannot_be_read_is_told_once_and_stops_nothing(
+        self,
+        either: None,
+        office: Office,
+        capsysbinary: pytest.CaptureFixture[bytes],
+        written: str,
+    ) -> None:
+        configure("warn", "json")
+        self.put(office, written)
+        office.put("ours")
+        capsysbinary.readouterr()
+        office.run(20)
+        assert [office.status(id) for id in ("odd", "ours")] == ["delivered"] * 2
+        (line,) = capsysbinary.readouterr().out.splitlines()
+        told = orjson.loads(line)
+        assert (told["level"], told["relay"]) == ("warn", "odd")
+
+    @pytest.mark.parametrize(
+        "written", ["2026-02-08 10:10:00", "2026-02-08T03:10:00-07:00", "20260208T101000Z"]
+    )
+    def test_one_in_another_form_is_kept_to(
+        self, either: None, office: Office, written: str
+    ) -> None:
+        self.put(office, written)
+        office.run(599)
+        assert office.sent == []
+        office.run(2)
+        assert office.status("odd") == "delivered"
+
+    def test_without_one_it_is_due(self, either: None, office: Office) -> None:
+        self.put(office, None)
+        office.tick()
+        assert office.status("odd") == "delivered"
 
 
 class TestOtherNodes:

@@ -12,7 +12,8 @@ import psycopg
 import pytest
 
 from ductile.http.relay import ROUTE
-from ductile.runtime import abandoned, relay
+from ductile.runtime import abandoned
+from ductile.runtime.relay import RelayLane
 from tests.crash.life import Life
 from tests.http import doors
 from tests.http.doors import House
@@ -63,7 +64,7 @@ def node(url: str, another: Callable[[], Site]) -> Callable[[int], Site]:
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node is lost after half a second, not fifteen."""
     monkeypatch.setattr(abandoned, "LOST_AFTER", timedelta(seconds=0.5))
-    monkeypatch.setattr(relay, "IDLE", 0.1)
+    monkeypatch.setattr(RelayLane, "poll", 0.1)
 
 
 def rows(url: str) -> list[tuple[Any, ...]]:

@@ -15,7 +15,7 @@ from ductile.config import load
 from ductile.errors import ConfigError, LedgerFull
 from ductile.model import JobStatus, Settlement
 from ductile.plugins.registry import Plugin
-from ductile.runtime import readiness, recovery
+from ductile.runtime import operate, readiness, recovery
 from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.gateway import Gateway
 from ductile.runtime.lock import running_pid
@@ -118,6 +118,49 @@ def test_queued_jobs_of_a_plugin_that_is_disabled_are_dead(site: Site) -> None:
         assert house.ended(id)["last_error"] == "plugin disabled"
         gate.open()
         house.ended(blocker)
+
+
+EMIT = """echo '{"status": "ok", "result": "x", "events": [{"type": "seen", "payload": {}}]}'"""
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"routes": [{"from": "source", "event_type": "seen", "to": "echo"}]},
+        {"pipelines": [{"name": "p", "on": "seen", "steps": [{"uses": "echo"}]}]},
+    ],
+    ids=["route", "step"],
+)
+def test_jobs_that_come_to_a_disabled_plugin_are_dead_and_say_why(
+    site: Site, way: dict[str, Any]
+) -> None:
+    site.plugin("source", EMIT)
+    site.plugin("echo", OK)
+    site.settings |= way
+    with site.running() as house:
+        site.settings["plugins"]["echo"]["enabled"] = False
+        reloaded(site, house)
+        source = house.put("source")
+        ended = house.notice("job.dead")
+        job = house.job(ended.job_id or "")
+        assert (job["plugin"], job["status"], job["last_error"]) == (
+            "echo",
+            "dead",
+            "plugin disabled",
+        )
+        assert house.ended(source)["status"] == "succeeded"
+
+
+def test_a_dead_job_of_a_disabled_plugin_runs_once_it_is_enabled_and_retried(site: Site) -> None:
+    site.plugin("echo", OK, enabled=False)
+    with site.running() as house:
+        id = house.put("echo")
+        assert house.ended(id)["last_error"] == "plugin disabled"
+        site.settings["plugins"]["echo"]["enabled"] = True
+        reloaded(site, house)
+        gateway = house.gateway
+        gateway.ledger.write(operate.Retrying(gateway, id))
+        assert house.ended(id)["status"] == "succeeded"
 
 
 def test_queued_jobs_of_a_plugin_that_is_merely_refused_wait(site: Site) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from ductile.errors import LedgerBusy
 from ductile.runtime.blueprint import INIT_PENDING
 from ductile.store import claim as claims
-from ductile.store import notices, schedules
+from ductile.store import jobs, notices, schedules
 from ductile.store.cancels import REQUESTED
 from ductile.store.ledger import BEGINNING, Ledger
 from tests.runtime.clockwork import BAD, DAY, HOUR, YEAR, Clockwork
@@ -78,8 +79,9 @@ def test_several_entries_keep_their_own_time(make) -> None:
 def test_a_schedules_payload_and_command_reach_its_job(make) -> None:
     work = make({"every": "1m", "command": "sync", "payload": {"n": 1}})
     work.tick()
-    [row] = work.ledger.read(lambda tx: tx.dicts("pending_jobs", limit=10))
-    assert (row["command"], row["payload"], row["submitted_by"]) == ("sync", '{"n":1}', "scheduler")
+    [slot] = work.slots()
+    job = work.ledger.read(lambda tx: jobs.load(tx, slot["job_id"]))
+    assert (job.command, job.payload, job.submitted_by) == ("sync", {"n": 1}, "scheduler")
 
 
 def test_jitter_stays_within_its_half_on_either_side(make) -> None:
@@ -224,7 +226,7 @@ def test_an_entry_that_a_reload_brings_fires(make, site: Site) -> None:
     assert len(work.fires(id="b")) == 1 + 10
 
 
-def test_an_entry_whose_rule_changes_begins_anew(make, site: Site) -> None:
+def test_an_interval_that_is_over_once_it_is_shortened_comes_at_once(make, site: Site) -> None:
     work = make({"every": "1h"})
     work.run(50 * 60)
     site.settings["plugins"]["echo"]["schedules"] = [{"every": "20m"}]
@@ -362,7 +364,8 @@ def test_a_slot_that_met_an_error_is_fired_at_a_later_tick(make, error: Exceptio
     work.ledger = failing
     work.start()
     failing.errors.append(error)
-    with pytest.raises(type(error)):
+    expected = pytest.raises(LedgerBusy) if isinstance(error, LedgerBusy) else nullcontext()
+    with expected:
         work.tick()
     work.clock.advance(60)
     work.run(HOUR)

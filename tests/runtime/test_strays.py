@@ -37,9 +37,8 @@ class Desk:
     def running(self, owner: str = BOOT) -> str:
         new = NewJob("echo", "poll", SubmittedBy.CLI)
         id, now = self.entropy.uuid(), self.clock.now()
-        self.ledger.write(
-            lambda tx: jobs.enqueue(tx, new, id=id, now=now, dedupe_ttl=60.0, snapshot_id=None)
-        )
+        chart = self.blueprint.chart
+        self.ledger.write(lambda tx: jobs.enqueue(tx, new, chart, id=id, now=now))
         assert self.ledger.write(lambda tx: claim(tx, ClaimPolicy(owner), now)) is not None
         return id
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +14,16 @@ from typing import Any
 import pytest
 
 from ductile.model import SubmittedBy
+from ductile.runtime import lineage
 from ductile.runtime.operate import Starting
 from ductile.runtime.workspace import Workspaces
 from tests.core.test_judge import JOB
 from tests.runtime.site import OK, Running, Site
 
 CHILD = replace(JOB, id="child", parent_job_id="parent")
+
+
+FULL = f"no workspace: {os.strerror(errno.ENOSPC)}"
 
 
 def full(*_: object, **__: object) -> Any:
@@ -70,6 +76,49 @@ def test_what_does_not_fit_is_told_as_it_was_and_leaves_nothing(
     assert os.listdir(workspaces.path("parent").parent) == ["parent"]
 
 
+def test_a_copy_that_would_fill_the_disk_is_not_begun(
+    workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = furnished(workspaces)
+    with (parent / "large").open("wb") as file:
+        file.truncate(3 << 20)
+    room = shutil.disk_usage(parent)._replace(free=2 << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: room)
+    copied = counted(monkeypatch, shutil, "copyfileobj")
+    if workspaces._hardlink:
+        assert workspaces.provide(CHILD) is not None
+        return
+    with pytest.raises(OSError, match="take 3 MiB, and 2 MiB are free on the disk") as raised:
+        workspaces.provide(CHILD)
+    assert (raised.value.errno, copied) == (errno.ENOSPC, [])
+    assert os.listdir(parent.parent) == ["parent"]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: room._replace(free=4 << 20))
+    own = Path(str(workspaces.provide(CHILD)))
+    assert (own / "large").stat().st_size == 3 << 20
+
+
+def test_what_shares_its_blocks_needs_no_room(
+    workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    furnished(workspaces)
+    asked = counted(monkeypatch, shutil, "disk_usage")
+    monkeypatch.setattr(fcntl, "ioctl", lambda *_: 0)
+    assert workspaces.provide(CHILD) is not None
+    assert asked == []
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[Any]:
+    """Every call of this function, which still does what it does."""
+    real, calls = getattr(module, name), list[Any]()
+
+    def call(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(module, name, call)
+    return calls
+
+
 STEPS = {
     "uses": {"uses": "echo"},
     "switch": {"uses": "echo", "if": {"path": "payload.x", "op": "exists"}},
@@ -103,6 +152,9 @@ def test_a_job_waits_for_a_full_disk_and_loses_no_attempt(
     with house.running() as running:
         id = started(running)
         running.notice("job.retrying", id)
+        gateway = running.gateway
+        told = lineage.why(gateway.ledger, id, gateway.blueprint, {})["why"]
+        assert any(FULL in line for line in told)
         monkeypatch.undo()
         job = running.ended(id)
     assert job["status"] == "succeeded"

@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from ductile.core.breaker import Result, State
-from ductile.model import BreakerPolicy, Ending, Outcome
+from ductile.core.breaker import BreakerPolicy, Result, State
+from ductile.model import Ending, Outcome
 from ductile.store import breakers
 from ductile.store.ledger import Ledger
 from ductile.store.postgres import PostgresLedger
@@ -100,7 +100,7 @@ def test_jobs_are_counted_and_not_attempts(t: Timer) -> None:
 
 def test_jobs_of_other_producers_do_not_count(t: Timer) -> None:
     for _ in range(5):
-        t.put(max_attempts=1)
+        t.put(attempts=1)
         t.end(t.must_take(), BAD)
     assert state(t) == (State.CLOSED, 0)
 
@@ -191,10 +191,14 @@ def test_a_reset_closes_the_breaker_of_every_command(t: Timer) -> None:
     assert t.ledger.write(lambda tx: breakers.reset(tx, "echo", t.clock.now())) == ["poll", "sync"]
 
 
-def test_an_open_breaker_is_counted_once_a_plugin(t: Timer) -> None:
-    scheduled(t, BAD, BAD, BAD)
-    row = t.ledger.read(lambda tx: tx.one("open_breakers"))
-    assert row == (1,)
+def test_a_plugin_is_named_once_however_many_of_its_breakers_are_open(t: Timer) -> None:
+    assert t.ledger.read(breakers.plugins_not_closed) == []
+    for command in ("poll", "sync"):
+        schedule = t.begin(replace(MINUTELY, id=command, command=command))
+        for _ in range(3):
+            assert len(t.after(60, schedule).job_ids) == 1
+            t.finish(BAD)
+    assert t.ledger.read(breakers.plugins_not_closed) == ["echo"]
 
 
 def test_two_jobs_that_fail_at_once_are_two_failures(t: Timer) -> None:

@@ -72,16 +72,12 @@ def claim(ledger: Ledger, now: datetime = NOW, owner: str = "boot-1") -> list[Cl
 
 def fail(ledger: Ledger, claimed: Claimed, now: datetime, owner: str = "boot-1") -> bool:
     verdict = rules.after_failure(claimed.delivery.attempt_count, now)
-    return ledger.write(
-        lambda tx: deliveries.settle(tx, claimed.delivery, owner, verdict, "no luck", now)
-    )
+    return ledger.write(lambda tx: deliveries.settle(tx, claimed, owner, verdict, "no luck", now))
 
 
 def succeed(ledger: Ledger, claimed: Claimed, now: datetime, owner: str = "boot-1") -> bool:
     verdict = rules.after_success(claimed.delivery.attempt_count)
-    return ledger.write(
-        lambda tx: deliveries.settle(tx, claimed.delivery, owner, verdict, None, now)
-    )
+    return ledger.write(lambda tx: deliveries.settle(tx, claimed, owner, verdict, None, now))
 
 
 def row(ledger: Ledger, id: int) -> dict[str, Any]:
@@ -342,6 +338,139 @@ def test_a_row_that_a_script_wrote_has_a_name_of_its_own(ledger: Ledger) -> None
     assert claim(ledger)[0].delivery.message_id == f"delivery-{id}"
 
 
+# Times that scripts write
+
+
+OTHER_FORMS = [
+    "2026-02-08 10:00:30",
+    "2026-02-08T10:00:30Z",
+    "2026-02-08T10:00:30.000Z",
+    "2026-02-08T02:00:30-08:00",
+    "2026-02-08T18:00:30.000000+08:00",
+    "20260208T100030Z",
+    " 2026-02-08T10:00:30.000000Z",
+]
+NO_TIMES = [
+    "1700000000",
+    "0garbage",
+    "",
+    "soon",
+    "0001-01-01T00:00:00+08:00",
+    "2026-02-30T10:00:00.000000Z",
+    "9999-99-99T99:99:99.999999Z",
+]
+
+
+def script_sets(ledger: Ledger, id: int, written: str | None, status: str = "pending") -> None:
+    value = "NULL" if written is None else f"'{written}'"
+    execute(
+        ledger,
+        f"UPDATE webhook_deliveries SET status = '{status}', next_retry_at = {value}"
+        f" WHERE id = {id}",
+    )
+
+
+def mend(ledger: Ledger, now: datetime = NOW) -> dict[int, datetime | None]:
+    ids = ledger.read(deliveries.foreign)
+    return ledger.write(lambda tx: deliveries.mend(tx, ids, now))
+
+
+def next_at(ledger: Ledger, now: datetime = NOW) -> datetime | None:
+    return ledger.read(lambda tx: deliveries.next_at(tx, now))
+
+
+@pytest.mark.parametrize("status", ["pending", "failed"])
+@pytest.mark.parametrize("written", OTHER_FORMS)
+def test_a_time_in_another_form_is_waited_for_as_in_ours(
+    ledger: Ledger, written: str, status: str
+) -> None:
+    id = enqueue(ledger)
+    script_sets(ledger, id, written, status)
+    assert mend(ledger) == {id: later(30)}
+    assert ledger.read(deliveries.foreign) == []
+    assert next_at(ledger) == later(30)
+    assert claim(ledger, later(29)) == []
+    assert [found.id for found in claim(ledger, later(30))] == [id]
+
+
+@pytest.mark.parametrize("written", OTHER_FORMS)
+def test_until_it_is_mended_it_is_not_due_and_nobody_waits_for_it(
+    ledger: Ledger, written: str
+) -> None:
+    odd, ours = enqueue(ledger), enqueue(ledger, due=later(3))
+    script_sets(ledger, odd, written)
+    assert next_at(ledger) == later(3)
+    assert [found.id for found in claim(ledger, later(29))] == [ours]
+
+
+@pytest.mark.parametrize("status", ["pending", "failed"])
+def test_fr_10_12_without_a_time_it_is_due_now(ledger: Ledger, status: str) -> None:
+    id = enqueue(ledger, due=later(900))
+    script_sets(ledger, id, None, status)
+    assert mend(ledger) == {id: NOW}
+    assert next_at(ledger) == NOW
+    assert [found.id for found in claim(ledger)] == [id]
+
+
+@pytest.mark.parametrize("written", NO_TIMES)
+def test_one_whose_time_cannot_be_read_is_due_now(ledger: Ledger, written: str) -> None:
+    id = enqueue(ledger)
+    script_sets(ledger, id, written)
+    assert mend(ledger) == {id: None}
+    assert ledger.read(deliveries.foreign) == []
+    assert [found.id for found in claim(ledger)] == [id]
+
+
+@pytest.mark.parametrize("written", NO_TIMES)
+def test_one_whose_time_cannot_be_read_holds_up_no_other(ledger: Ledger, written: str) -> None:
+    odd, ours = enqueue(ledger), enqueue(ledger)
+    script_sets(ledger, odd, written)
+    found = next_at(ledger)
+    assert found is not None
+    assert found <= NOW
+    assert ours in [found.id for found in claim(ledger)]
+
+
+@pytest.mark.parametrize("written", ["x'00ff'", "CAST(x'ff' AS TEXT)"])
+def test_a_time_that_is_no_text_is_due_now(ledger: Ledger, written: str) -> None:
+    if ledger.engine == "postgres":
+        pytest.skip("its text is always text")
+    odd, ours = enqueue(ledger), enqueue(ledger)
+    execute(ledger, f"UPDATE webhook_deliveries SET next_retry_at = {written} WHERE id = {odd}")
+    assert next_at(ledger) == NOW
+    assert mend(ledger) == {odd: None}
+    assert [found.id for found in claim(ledger)] == [odd, ours]
+
+
+def test_times_in_our_form_and_of_what_has_ended_are_left_alone(ledger: Ledger) -> None:
+    enqueue(ledger, due=later(5))
+    for status in ("delivered", "dead"):
+        script_sets(ledger, enqueue(ledger), "soon", status)
+        script_sets(ledger, enqueue(ledger), None, status)
+    assert ledger.read(deliveries.foreign) == []
+
+
+def test_what_has_ended_since_it_was_found_is_not_mended(ledger: Ledger) -> None:
+    id = enqueue(ledger)
+    script_sets(ledger, id, None)
+    ids = ledger.read(deliveries.foreign)
+    script_sets(ledger, id, None, "delivered")
+    assert ledger.write(lambda tx: deliveries.mend(tx, ids, NOW)) == {}
+    assert row(ledger, id)["next_retry_at"] is None
+
+
+@pytest.mark.parametrize("analysed", [True, False])
+def test_they_are_sought_among_what_is_outstanding_alone(ledger: Ledger, analysed: bool) -> None:
+    add(ledger)
+    execute(ledger, MANY.replace("CASE i % 4", "CASE i % 100"))
+    if analysed or ledger.engine == "postgres":
+        execute(ledger, "ANALYZE")
+    shown = plan(ledger, "foreign_deliveries", limit=500)
+    assert "webhook_deliveries_due" in shown, shown
+    assert "SCAN webhook_deliveries" not in shown
+    assert "Seq Scan" not in shown
+
+
 # Ends
 
 
@@ -402,7 +531,7 @@ def test_a_settlement_that_the_table_does_not_have_is_a_bug(ledger: Ledger) -> N
     enqueue(ledger)
     (claimed,) = claim(ledger)
     delivered = rules.Verdict(DeliveryStatus.DELIVERED, 0, None)
-    dead = replace(claimed.delivery, status=DeliveryStatus.DEAD)
+    dead = replace(claimed, delivery=replace(claimed.delivery, status=DeliveryStatus.DEAD))
     with pytest.raises(ValueError, match="dead to delivered"):
         ledger.write(lambda tx: deliveries.settle(tx, dead, "boot-1", delivered, None, NOW))
 
@@ -412,7 +541,7 @@ def test_what_is_given_back_is_as_it_was(ledger: Ledger, told: list[StoredNotice
     fail(ledger, claim(ledger)[0], later(1))
     before = row(ledger, id)
     (claimed,) = claim(ledger, later(31))
-    ledger.write(lambda tx: deliveries.give_back(tx, claimed.delivery, "boot-1"))
+    ledger.write(lambda tx: deliveries.give_back(tx, claimed, "boot-1"))
     assert row(ledger, id) == before
     assert len(told) == 2
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from zoneinfo import ZoneInfo
 
 import orjson
 
-from ductile.store.foreign import Fact, Memory, take_over
+from ductile.core.entry import rule_text
+from ductile.core.schedule import At, Schedule
+from ductile.store import schedules
+from ductile.store.foreign import Entry, Fact, Memory, take_over
 from ductile.store.ledger import Ledger, Tx
 
 NOW = datetime(2026, 2, 8, 10, 0, tzinfo=UTC)
@@ -19,6 +23,11 @@ MEMORY = Memory(
         Fact("gone", "weight", "b", "poll", '{"x":1}', None),
     ],
     unfinished=0,
+    entries=[
+        Entry("echo", "once", "2026-01-01T00:00:30.000000Z", None, exhausted=True, paused=False),
+        Entry("echo", "held", None, None, exhausted=False, paused=True),
+        Entry("gone", "default", None, "2026-02-08T06:00:02.000000Z", False, False),
+    ],
 )
 TAKE = partial(take_over, memory=MEMORY, now=NOW)
 
@@ -62,3 +71,46 @@ def test_facts_of_one_type(ledger: Ledger) -> None:
         lambda tx: tx.dicts("facts_of_type", plugin="withings", fact_type="weight", limit=10)
     )
     assert [row["seq"] for row in rows] == [1]
+
+
+def entries(ledger: Ledger) -> dict[str, dict[str, object]]:
+    rows = ledger.read(lambda tx: tx.dicts("entries"))
+    return {f"{row.pop('plugin')}/{row.pop('schedule_id')}": row for row in rows}
+
+
+def test_the_past_of_schedules_is_taken_over(ledger: Ledger) -> None:
+    taken = ledger.write(TAKE)
+    assert (taken.schedules, taken.known) == (["echo/once", "echo/held", "gone/default"], [])
+    found = entries(ledger)
+    assert found["echo/once"] == {
+        "rule": "",
+        "first_seen": "2026-01-01T00:00:30.000000Z",
+        "last_fire": "2026-01-01T00:00:30.000000Z",
+        "last_fired_at": "2026-01-01T00:00:30.000000Z",
+        "last_passed": None,
+        "last_success_at": None,
+        "paused": 0,
+        "exhausted": 1,
+    }
+    assert (found["echo/held"]["paused"], found["echo/held"]["exhausted"]) == (1, 0)
+    assert found["echo/held"]["first_seen"] == "2026-02-08T10:00:00.000000Z"
+    assert found["gone/default"]["last_success_at"] == "2026-02-08T06:00:02.000000Z"
+
+
+def test_taken_over_twice_a_schedule_is_as_it_was(ledger: Ledger) -> None:
+    ledger.write(TAKE)
+    before = entries(ledger)
+    again = ledger.write(TAKE)
+    assert (again.schedules, again.known) == ([], ["echo/once", "echo/held", "gone/default"])
+    assert entries(ledger) == before
+
+
+def test_a_schedule_without_a_rule_takes_the_first_that_it_meets_and_keeps_its_past(
+    ledger: Ledger,
+) -> None:
+    schedule = Schedule("echo", "once", At(NOW - timedelta(days=60)), ZoneInfo("UTC"))
+    ledger.write(TAKE)
+    anchors = ledger.write(lambda tx: schedules.ensure(tx, schedule, NOW, NOW))
+    assert anchors.exhausted
+    assert anchors.last_fired_at == datetime(2026, 1, 1, 0, 0, 30, tzinfo=UTC)
+    assert entries(ledger)["echo/once"]["rule"] == rule_text(schedule)

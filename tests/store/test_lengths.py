@@ -10,10 +10,11 @@ import pytest
 
 from ductile.core import heartbeat
 from ductile.core.bounds import LONGEST_DEDUPE_KEY, LONGEST_NAME, LONGEST_STEP_PATH
-from ductile.http import hooks, once, tokens
+from ductile.http import agent_webhooks, once, tokens
 from ductile.model import NewJob, SubmittedBy
 from ductile.runtime import arrival
 from ductile.store import jobs
+from ductile.store.chart import Chart
 from ductile.store.ledger import Ledger
 from ductile.store.postgres import PostgresLedger
 from tests.conftest import FakeClock
@@ -53,8 +54,8 @@ BOUNDS = {
     ("webhook_receipts", "endpoint"): LONGEST_NAME,
     ("webhook_receipts", "delivery_id"): arrival.LONGEST_ID * WIDEST,
     ("gateway_heartbeats", "agent_id"): heartbeat.LONGEST_ID * WIDEST,
-    ("webhook_configs", "source_identifier"): hooks.LONGEST_TEXT * WIDEST,
-    ("webhook_configs", "event_type"): hooks.LONGEST_TEXT * WIDEST,
+    ("webhook_configs", "source_identifier"): agent_webhooks.LONGEST_TEXT * WIDEST,
+    ("webhook_configs", "event_type"): agent_webhooks.LONGEST_TEXT * WIDEST,
     ("relay_deliveries", "instance"): LONGEST_NAME,
     ("relay_receipts", "peer"): LONGEST_NAME,
     ("relay_receipts", "event_id"): LONGEST_NAME,
@@ -114,11 +115,7 @@ def test_the_longest_dedupe_key_is_taken(ledger: Ledger, clock: FakeClock) -> No
     new = NewJob(name, name, SubmittedBy.API, dedupe_key="".join(signs), dedupe_ttl=60.0)
 
     def put(id: str) -> jobs.Enqueued:
-        return ledger.write(
-            lambda tx: jobs.enqueue(
-                tx, new, id=id, now=clock.now(), dedupe_ttl=60.0, snapshot_id=None
-            )
-        )
+        return ledger.write(lambda tx: jobs.enqueue(tx, new, Chart(60.0), id=id, now=clock.now()))
 
     assert not put("a").deduplicated
     assert put("b").job_id == "a"

@@ -85,6 +85,20 @@ def test_why_names_so_many_children_and_says_that_there_are_more(wide: Ledger) -
     assert told[-1] == "It led to further jobs."
 
 
+def test_why_tells_the_first_and_the_last_of_many_changes_of_state(ledger: Ledger) -> None:
+    job(ledger, "often")
+    execute(
+        ledger,
+        "INSERT INTO job_transitions (job_id, from_status, to_status, attempt, reason, created_at)"
+        " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100)"
+        f" SELECT 'often', 'running', 'queued', i, 'try ' || i, {AT} FROM n ORDER BY i",
+    )
+    told = lineage.why(ledger, "often", cast(Blueprint, None), {})["why"][1:]
+    assert [line.rpartition(" ")[2] for line in told[:10]] == [str(n) for n in range(1, 11)]
+    assert told[10] == "... and 80 further changes of state, until"
+    assert [line.rpartition(" ")[2] for line in told[11:]] == [str(n) for n in range(91, 101)]
+
+
 def test_jobs_that_began_an_instance_together_are_one_graph(ledger: Ledger) -> None:
     scope(ledger, "whole")
     scope(ledger, "inner", parent="'whole'", split="fan")
@@ -125,6 +139,41 @@ def test_an_instance_is_told_in_as_many_questions_however_many_jobs_it_has(
     assert len(told["jobs"]) == LARGEST_GRAPH
     assert told["jobs_left_out"] is True
     assert told["result"] == {"status": "ok", "result": MANY}
+
+
+def told(ledger: Ledger, id: str) -> tuple[list[dict[str, Any]], int]:
+    def work(tx: Tx) -> tuple[list[dict[str, Any]], int]:
+        counting = Counting(tx)
+        return lineage._told(cast(Tx, counting), id, Redactor()), counting.asked
+
+    return ledger.read(work)
+
+
+def test_a_graph_is_told_in_as_many_questions_however_many_jobs_it_has(wide: Ledger) -> None:
+    job(wide, "alone")
+    nodes, asked = told(wide, "root")
+    assert asked == told(wide, "alone")[1]
+    assert len(nodes) == LARGEST_GRAPH
+    answers = {node["job_id"]: node["result"] for node in nodes if node["result"]}
+    assert answers["c7"] == {"status": "ok", "result": 7}
+    assert len(answers) == LARGEST_GRAPH - 1
+
+
+def test_each_job_of_a_graph_has_its_own_attempts_and_the_answer_of_the_last(
+    ledger: Ledger,
+) -> None:
+    job(ledger, "a")
+    job(ledger, "a-1", parent="'a'")
+    for id, attempt, result in (("a", 1, 1), ("a", 2, 2), ("a-1", 1, 3), ("a-1", 10, 4)):
+        execute(
+            ledger,
+            "INSERT INTO job_log (id, plugin, command, status, result, attempt, submitted_by, "
+            f"created_at, completed_at) VALUES ('{id}-{attempt}', 'echo', 'poll', 'failed', "
+            f"'{{\"result\":{result}}}', {attempt}, 'api', {AT}, {AT})",
+        )
+    nodes, _ = told(ledger, "a")
+    found = {n["job_id"]: ([a["attempt"] for a in n["attempts"]], n["result"]) for n in nodes}
+    assert found == {"a": ([1, 2], {"result": 2}), "a-1": ([1, 10], {"result": 4})}
 
 
 def test_the_result_of_an_instance_is_no_switchs_where_there_is_another(ledger: Ledger) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import orjson
 import pytest
 
 from ductile.clock import Ids
 from ductile.core.entering import Switched, entered_payload, judge_switch, prepare_step
-from ductile.core.judge import Rules, judge, switch
+from ductile.core.judge import Rules, judge, prepare_failed, switch
 from ductile.core.node import NodeKind
 from ductile.core.pipeline import Compiled, compile_pipelines
 from ductile.core.prepare import Entered
@@ -19,7 +21,7 @@ from ductile.core.retry import RetryPolicy
 from ductile.core.route import Route
 from ductile.core.router import build
 from ductile.core.values import Failure
-from ductile.model import Ending, Event, JobStatus, Outcome, SubmittedBy
+from ductile.model import Ending, Event, JobStatus, NewJob, Outcome, Settlement, SubmittedBy
 from ductile.store import finish, jobs, notices, requeue
 from ductile.store.chart import Chart
 from ductile.store.claim import Claimed, ClaimPolicy, claim
@@ -51,15 +53,30 @@ class House:
         max_hops: int = 20,
     ) -> None:
         self.ledger, self.clock, self.entropy = ledger, clock, entropy
+        self.routes, self.notify, self.max_hops = routes, notify, max_hops
+        self.began: dict[str, Rules] = {}
+        self.reload(pipelines)
+
+    def reload(self, pipelines: list[dict[str, object]]) -> None:
+        """Other pipelines from now on; what was taken before keeps to those it was taken under."""
         compiled = compile_pipelines(pipelines, PLUGINS)
         assert isinstance(compiled, Compiled), compiled
-        self.chart = Chart(router=build(routes, compiled, max_hops), notify=notify)
-        self.rules = Rules(RetryPolicy(), Redactor(), self.chart.router)
+        router = build(self.routes, compiled, self.max_hops)
+        self.chart = Chart(86_400.0, router=router, notify=self.notify)
+        self.rules = Rules(RetryPolicy(), Redactor(), router)
 
-    def start(self, name: str, payload: object, dedupe_key: str | None = None) -> str:
+    def start(
+        self,
+        name: str,
+        payload: object,
+        dedupe_key: str | None = None,
+        dedupe_ttl: float | None = None,
+    ) -> str:
         now = self.clock.now()
         event = Event("go", payload, dedupe_key, "api", now, self.entropy.uuid())
-        intent = self.chart.router.start(name, event, submitted_by=SubmittedBy.API)
+        intent = self.chart.router.start(
+            name, event, submitted_by=SubmittedBy.API, dedupe_ttl=dedupe_ttl
+        )
         assert intent is not None
         base = self.entropy.uuid()
         spawned = self.ledger.write(
@@ -69,18 +86,29 @@ class House:
 
     def take(self) -> Claimed | None:
         now = self.clock.now()
-        return self.ledger.write(lambda tx: claim(tx, ClaimPolicy(owner="boot"), now))
+        claimed = self.ledger.write(lambda tx: claim(tx, ClaimPolicy(owner="boot"), now))
+        if claimed is not None:
+            self.began[claimed.job.id] = self.rules
+        return claimed
 
     def end(self, claimed: Claimed, body: Mapping[str, object] | None = None) -> None:
         job, now = claimed.job, self.clock.now()
-        node = self.chart.router.node(job.pipeline, job.step_path) if job.pipeline else None
+        rules = self.began.pop(job.id)
+        router = rules.router
+        assert router is not None
+        own = (job.pipeline, job.step_path, job.plugin, job.command)
+        lost = router.lost(*own) if job.pipeline else None
+        if lost is not None:
+            self.settle(prepare_failed(job, lost, rules, now))
+            return
+        node = router.node(job.pipeline, job.step_path) if job.pipeline else None
         context = orjson.loads(claimed.context)
         payload = entered_payload(job.command, job.payload)
         if node is not None and node.kind is NodeKind.SWITCH:
             judged = judge_switch(node, payload, context, {})
             accumulated = judged.accumulated if isinstance(judged, Switched) else None
             entered = Entered(payload, accumulated, context)
-            verdict = switch(job, judged, entered, self.rules, now, self.entropy.uuid())
+            verdict = switch(job, judged, entered, rules, now, self.entropy.uuid())
         else:
             accumulated = None
             if node is not None:
@@ -91,9 +119,12 @@ class House:
             code = 0 if (body or {}).get("status", "ok") == "ok" else 1
             outcome = Outcome(Ending.EXITED, exit_code=code, stdout=answer)
             entered = Entered(payload, accumulated, context)
-            verdict = judge(job, outcome, self.rules, now, 0.5, None, entered, self.entropy.uuid())
+            verdict = judge(job, outcome, rules, now, 0.5, None, entered, self.entropy.uuid())
+        self.settle(verdict)
+
+    def settle(self, settlement: Settlement) -> None:
         base = self.entropy.uuid()
-        self.ledger.write(lambda tx: settle(tx, verdict, self.chart, base))
+        self.ledger.write(lambda tx: settle(tx, settlement, self.chart, base))
 
     def run(self, **bodies: Mapping[str, object]) -> list[str]:
         """Work until nothing is ready; the steps in the order in which they ran."""
@@ -116,7 +147,12 @@ class House:
 
     def payload_of(self, step: str) -> object:
         [row] = [row for row in self.rows("pending_jobs", limit=100) if row["step_path"] == step]
-        return orjson.loads(str(row["payload"]))["payload"]
+        return self.event_of(row)["payload"]
+
+    def event_of(self, row: Mapping[str, object]) -> dict[str, Any]:
+        """The event that entered a job."""
+        [whole] = self.rows("job", id=row["id"])
+        return dict(orjson.loads(str(whole["payload"])))
 
 
 @pytest.fixture
@@ -207,6 +243,16 @@ def test_a_branch_that_waits_for_its_retry_has_not_ended(make) -> None:
     instance = house.start("p", {})
     house.run(c={"status": "error", "error": "again"})
     assert house.scope(instance) == "open"
+
+
+def test_a_branch_that_a_script_left_timed_out_neither_holds_the_split_nor_ended_well(make) -> None:
+    house = make(*SPLIT)
+    instance = house.start("p", {})
+    first = house.take()
+    house.end(first)
+    execute(house.ledger, "UPDATE job_queue SET status = 'timed_out' WHERE plugin = 'c'")
+    assert "after" not in house.run()
+    assert house.scope(instance) == "failed"
 
 
 def test_nested_splits_close_from_the_inside_out(make) -> None:
@@ -350,6 +396,63 @@ def test_a_hook_fires_once_when_a_root_job_ends_and_never_for_a_hooks_own_job(
     assert len(ran) == 3
     hooked = house.rows("jobs", **_filters(submitted_by="hook"))
     assert [row["plugin"] for row in hooked] == ["e"]
+
+
+def test_what_follows_a_split_fires_no_hook_though_it_has_no_parent(
+    ledger: Ledger, clock: FakeClock, entropy: CountingEntropy
+) -> None:
+    inner = {"id": "in", "split": [{"uses": "d"}]}
+    pipelines: list[dict[str, object]] = [
+        {
+            "name": "p",
+            "on": "go",
+            "steps": [
+                {"id": "first", "split": [{"uses": "a"}, {"uses": "b"}]},
+                {"id": "second", "split": [{"uses": "c"}, {"steps": [inner]}]},
+                {"uses": "j"},
+            ],
+        },
+        {"name": "h", "on-hook": "job.completed", "steps": [{"uses": "e"}]},
+    ]
+    house = House(ledger, clock, entropy, pipelines, notify=frozenset("abcdj"))
+    house.start("p", {})
+    house.run()
+    hooked = house.rows("jobs", **_filters(submitted_by="hook"))
+    told = [house.event_of(row)["payload"]["plugin"] for row in hooked]
+    assert sorted(told) == ["a", "b"]
+
+
+TIMED_OUT = Outcome(Ending.TIMED_OUT, duration=1.0)
+HOOKS = ("job.completed", "job.failed", "job.timed_out")
+
+
+@pytest.mark.parametrize("outcome", [TIMED_OUT, Outcome(Ending.LOST)], ids=["late", "lost"])
+@pytest.mark.parametrize("again", [False, True], ids=["waiting", "retried"])
+def test_a_job_that_is_cancelled_before_its_next_attempt_tells_whether_the_last_timed_out(
+    ledger: Ledger, clock: FakeClock, entropy: CountingEntropy, outcome: Outcome, again: bool
+) -> None:
+    pipelines: list[dict[str, object]] = [
+        {"name": hook, "on-hook": hook, "steps": [{"uses": "e"}]} for hook in HOOKS
+    ]
+    house = House(ledger, clock, entropy, pipelines, notify=frozenset("a"))
+    new = NewJob("a", "poll", SubmittedBy.API)
+    id, now = entropy.uuid(), clock.now()
+    ledger.write(lambda tx: jobs.enqueue(tx, new, house.chart, id=id, now=now))
+    claimed = house.take()
+    last = replace(claimed.job, max_attempts=1) if again else claimed.job
+    house.settle(judge(last, outcome, house.rules, now, 0.5))
+    job = ledger.read(lambda tx: jobs.load(tx, id))
+    if again:
+        execute(ledger, "DELETE FROM job_queue WHERE plugin = 'e'")
+        assert ledger.write(lambda tx: requeue.retry(tx, job, 4, now))
+        job = ledger.read(lambda tx: jobs.load(tx, id))
+    base, why = Ids(entropy.uuid()), "cancelled"
+    assert ledger.write(
+        lambda tx: finish.end_queued(tx, job, JobStatus.DEAD, why, now, house.chart, base)
+    )
+    fired = {row["pipeline"] for row in house.rows("jobs", **_filters(submitted_by="hook"))}
+    late = outcome.ending is Ending.TIMED_OUT
+    assert fired == set(HOOKS if late else HOOKS[:2])
 
 
 def test_ending_a_queued_branch_closes_its_scopes_too(make) -> None:

@@ -14,7 +14,6 @@ import pytest
 from ductile.core.judge import judge
 from ductile.model import NewJob, SubmittedBy
 from ductile.store import jobs, notices, queries
-from ductile.store.chart import Chart
 from ductile.store.claim import claim
 from ductile.store.ledger import BEGINNING
 from ductile.store.postgres import PostgresLedger, PostgresTx
@@ -23,7 +22,7 @@ from ductile.store.sqlite import SqliteLedger, connect
 from tests.conftest import CountingEntropy, FakeClock
 from tests.postgres import Server
 from tests.store.conftest import execute
-from tests.store.test_queue import BASE, OK, POLICY, RULES
+from tests.store.test_queue import BASE, CHART, OK, POLICY, RULES
 
 MANY = 5000
 _numbers = itertools.count()
@@ -82,10 +81,10 @@ def test_postgres_reads_no_whole_table_for_a_job_even_before_it_has_statistics(
     new, id, now = NewJob("echo", "poll", SubmittedBy.CLI), entropy.uuid(), clock.now()
 
     def work(tx: PostgresTx) -> dict[str, int]:
-        jobs.enqueue(tx, new, id=id, now=now, dedupe_ttl=86400.0, snapshot_id=None)
+        jobs.enqueue(tx, new, CHART, id=id, now=now)
         claimed = claim(tx, POLICY, now)
         assert claimed is not None
-        assert settle(tx, judge(claimed.job, OK, RULES, now, 0.5), Chart(), BASE) is not None
+        assert settle(tx, judge(claimed.job, OK, RULES, now, 0.5), CHART, BASE) is not None
         assert len(notices.after(tx, BEGINNING, 10)) == 10
         notices.last(tx)
         notices.held(tx)
@@ -106,7 +105,7 @@ def test_whoever_finds_a_plugins_jobs_taken_by_another_node_goes_on_to_the_next_
         new, id = NewJob(plugin, "poll", SubmittedBy.CLI), entropy.uuid()
         on_postgres.write(
             lambda tx, new=new, id=id: jobs.enqueue(  # type: ignore[misc]
-                tx, new, id=id, now=now, dedupe_ttl=86400.0, snapshot_id=None
+                tx, new, CHART, id=id, now=now
             )
         )
 

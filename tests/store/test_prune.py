@@ -11,11 +11,11 @@ import psycopg
 import pytest
 
 from ductile.clock import to_text
-from ductile.core.breaker import Result
+from ductile.core.breaker import BreakerPolicy, Result
 from ductile.core.judge import Rules
 from ductile.core.redact import Redactor
 from ductile.core.retry import RetryPolicy
-from ductile.model import BreakerPolicy, Ending, Outcome
+from ductile.model import Ending, Outcome
 from ductile.store import boots, breakers, prune
 from ductile.store.ledger import Ledger
 from ductile.store.postgres import PostgresLedger
@@ -70,14 +70,11 @@ def job_ids(t: Timer) -> set[str]:
 
 
 def logs(t: Timer) -> list[Any]:
-    nothing = dict.fromkeys(
-        ("plugin", "command", "status", "job_id", "since", "before", "before_id")
-    )
-    return rows(t, "job_logs", limit=10_000, **nothing)
+    return rows(t, "attempts", before=2**62, limit=10_000)
 
 
 def ended(t: Timer, outcome: Outcome = OK, **more: Any) -> str:
-    id = t.put(max_attempts=1, **more).job_id
+    id = t.put(attempts=1, **more).job_id
     t.end(t.must_take(), outcome)
     return id
 
@@ -352,6 +349,49 @@ def test_a_scope_that_ended_goes_and_an_open_one_stays(t: Timer) -> None:
     scope(t, "open", context_id="x", ended=False)
     pruned(t)
     assert count(t, "scopes") == 1
+
+
+def in_a_branch(t: Timer, *, split_ended: bool) -> str:
+    """A job that ended long ago, in a branch that is over, of a split that may not be."""
+    scope(t, "split", context_id="x", ended=split_ended)
+    scope(t, "branch", context_id="x", ended=True)
+    execute(t.ledger, "UPDATE scopes SET parent_id = 'split' WHERE id = 'branch'")
+    id = t.put().job_id
+    t.end(t.must_take(), OK)
+    execute(t.ledger, f"UPDATE job_queue SET scope_id = 'branch' WHERE id = '{id}'")
+    t.clock.advance(31 * DAY)
+    return id
+
+
+def test_a_job_that_a_join_will_ask_for_stays_with_its_log(t: Timer) -> None:
+    id = in_a_branch(t, split_ended=False)
+    pruned(t)
+    assert (count(t, "job_queue"), count(t, "job_log")) == (1, 1)
+    assert rows(t, "ended_jobs_of_scope", id="split")[0]["id"] == id
+
+
+def test_a_job_goes_with_its_log_once_the_split_around_it_has_ended(t: Timer) -> None:
+    in_a_branch(t, split_ended=True)
+    pruned(t)
+    assert (count(t, "job_queue"), count(t, "job_log")) == (0, 0)
+
+
+def uses_workspace(t: Timer, id: str) -> bool:
+    return bool(rows(t, "workspace_in_use", id=id))
+
+
+@pytest.mark.parametrize("split_ended", [False, True])
+def test_the_files_before_a_split_are_in_use_until_its_join_has_begun(
+    t: Timer, split_ended: bool
+) -> None:
+    child = in_a_branch(t, split_ended=split_ended)
+    execute(t.ledger, "UPDATE scopes SET parent_job_id = 'before' WHERE id = 'split'")
+    execute(t.ledger, f"UPDATE job_queue SET parent_job_id = 'before' WHERE id = '{child}'")
+    assert uses_workspace(t, "before") is not split_ended
+
+
+def test_the_files_of_a_branch_that_is_over_are_not_in_use(t: Timer) -> None:
+    assert not uses_workspace(t, in_a_branch(t, split_ended=False))
 
 
 def fact(t: Timer, kind: str) -> None:

@@ -31,6 +31,7 @@ OK = Outcome(Ending.EXITED, exit_code=0, stdout=b'{"status": "ok", "result": "do
 BAD = Outcome(Ending.EXITED, exit_code=1, stdout=b'{"status": "error", "error": "no"}')
 RULES = Rules(RetryPolicy(), Redactor())
 POLICY = ClaimPolicy(owner="boot-1")
+CHART = Chart(dedupe_ttl=86_400.0)
 
 
 class Queue:
@@ -39,13 +40,19 @@ class Queue:
     def __init__(self, ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> None:
         self.ledger, self.clock, self.entropy = ledger, clock, entropy
 
-    def put(self, plugin: str = "echo", command: str = "poll", **more: object) -> jobs.Enqueued:
+    def put(
+        self,
+        plugin: str = "echo",
+        command: str = "poll",
+        *,
+        attempts: int = 4,
+        **more: object,
+    ) -> jobs.Enqueued:
         new = NewJob(plugin, command, SubmittedBy.CLI, **more)  # type: ignore[arg-type]
         id = self.entropy.uuid()
         now = self.clock.now()
-        return self.ledger.write(
-            lambda tx: jobs.enqueue(tx, new, id=id, now=now, dedupe_ttl=86400.0, snapshot_id=None)
-        )
+        chart = replace(CHART, attempts={plugin: attempts})
+        return self.ledger.write(lambda tx: jobs.enqueue(tx, new, chart, id=id, now=now))
 
     def take(self, policy: ClaimPolicy = POLICY) -> Claimed | None:
         now = self.clock.now()
@@ -58,7 +65,7 @@ class Queue:
 
     def end(self, claimed: Claimed, outcome: Outcome = OK, rules: Rules = RULES) -> bool:
         verdict = judge(claimed.job, outcome, rules, self.clock.now(), 0.5)
-        return self.ledger.write(lambda tx: settle(tx, verdict, Chart(), BASE)) is not None
+        return self.ledger.write(lambda tx: settle(tx, verdict, CHART, BASE)) is not None
 
     def job(self, job_id: str) -> dict[str, object]:
         found = self.ledger.read(lambda tx: jobs.get(tx, job_id))
@@ -126,7 +133,7 @@ def test_a_waiting_job_is_ready_once_it_is_due(q: Queue) -> None:
 
 
 def test_a_job_whose_attempts_are_used_up_is_dead(q: Queue) -> None:
-    id = q.put(max_attempts=2).job_id
+    id = q.put(attempts=2).job_id
     for _ in range(2):
         q.end(q.must_take(), BAD)
         q.clock.advance(3600)
@@ -150,7 +157,7 @@ def test_a_stop_gives_the_job_back_without_using_up_an_attempt(q: Queue) -> None
     verdict = judge(
         claimed.job, Outcome(Ending.CANCELLED), RULES, q.clock.now(), 0.5, Cancellation.STOP
     )
-    q.ledger.write(lambda tx: settle(tx, verdict, Chart(), BASE))
+    q.ledger.write(lambda tx: settle(tx, verdict, CHART, BASE))
     job = q.job(id)
     assert (job["status"], job["attempt"], job["max_attempts"]) == ("queued", 2, 5)
     assert q.must_take().job.id == id
@@ -298,7 +305,7 @@ def test_a_cancelled_waiting_job_is_dead_with_a_log_row_of_attempt_0(q: Queue) -
     [job] = q.ledger.read(lambda tx: requeue.queued_of(tx, "echo", q.clock.now(), 10))
     q.ledger.write(
         lambda tx: finish.end_queued(
-            tx, job, JobStatus.DEAD, "cancelled", q.clock.now(), Chart(), Ids(BASE)
+            tx, job, JobStatus.DEAD, "cancelled", q.clock.now(), CHART, Ids(BASE)
         )
     )
     found = q.job(id)
@@ -312,7 +319,7 @@ def test_a_job_cancelled_between_attempts_ends_its_last_attempts_row(q: Queue) -
     [job] = q.ledger.read(lambda tx: requeue.queued_of(tx, "echo", q.clock.now(), 10))
     q.ledger.write(
         lambda tx: finish.end_queued(
-            tx, job, JobStatus.DEAD, "cancelled", q.clock.now(), Chart(), Ids(BASE)
+            tx, job, JobStatus.DEAD, "cancelled", q.clock.now(), CHART, Ids(BASE)
         )
     )
     attempts = q.job(id)["attempts"]
@@ -320,7 +327,7 @@ def test_a_job_cancelled_between_attempts_ends_its_last_attempts_row(q: Queue) -
 
 
 def test_an_operators_retry_keeps_the_id_and_gives_the_attempts_again(q: Queue) -> None:
-    id = q.put(max_attempts=1).job_id
+    id = q.put(attempts=1).job_id
     claimed = q.must_take()
     q.end(claimed, BAD)
     dead = replace(claimed.job, status=JobStatus.DEAD)
@@ -409,7 +416,7 @@ def test_a_transaction_that_fails_changes_nothing_and_tells_nobody(q: Queue) -> 
 
     def work(tx: object) -> None:
         new = NewJob("echo", "poll", SubmittedBy.CLI)
-        jobs.enqueue(tx, new, id="x", now=q.clock.now(), dedupe_ttl=1.0, snapshot_id=None)  # type: ignore[arg-type]
+        jobs.enqueue(tx, new, CHART, id="x", now=q.clock.now())  # type: ignore[arg-type]
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError, match="no"):
@@ -425,7 +432,7 @@ def test_of_what_is_carried_each_is_a_transaction_of_its_own(q: Queue) -> None:
         new = NewJob("echo", "poll", SubmittedBy.CLI)
 
         def work(tx: Tx) -> None:
-            jobs.enqueue(tx, new, id=id, now=q.clock.now(), dedupe_ttl=1.0, snapshot_id=None)
+            jobs.enqueue(tx, new, CHART, id=id, now=q.clock.now())
             if fails:
                 raise RuntimeError("no")
 
@@ -456,7 +463,7 @@ def test_a_row_with_only_the_specified_columns_is_a_job(q: Queue) -> None:
 def test_an_init_is_recorded_only_where_it_succeeded(
     q: Queue, outcome: Outcome, recorded: bool
 ) -> None:
-    q.put(command="init", max_attempts=1)
+    q.put(command="init")
     q.end(q.must_take(), outcome, replace(RULES, init_key="pair-1"))
     found = q.ledger.read(lambda tx: tx.one("init_done", plugin="echo", init_key="pair-1"))
     assert (found is not None) == recorded

@@ -212,6 +212,109 @@ class TestClaims:
         assert due() == {"lab": later(5), "attic": later(9)}
 
 
+class TestTimesThatScriptsWrite:
+    OTHER_FORMS = (
+        "2026-02-08 10:00:30",
+        "2026-02-08T10:00:30Z",
+        "2026-02-08T02:00:30-08:00",
+        "2026-02-08T18:00:30.000000+08:00",
+        "20260208T100030Z",
+    )
+    NO_TIMES = (
+        "1700000000",
+        "0garbage",
+        "",
+        "soon",
+        "2026-02-30T10:00:00.000000Z",
+        "9999-99-99T99:99:99.999999Z",
+    )
+
+    def put(self, ledger: Ledger, written: str | None, status: str = "pending") -> str:
+        id = enqueue(ledger, f"odd-{status}")
+        value = "NULL" if written is None else f"'{written}'"
+        execute(
+            ledger,
+            f"UPDATE relay_deliveries SET status = '{status}', next_retry_at = {value}"
+            f" WHERE id = '{id}'",
+        )
+        return id
+
+    def foreign(self, ledger: Ledger, *instances: str) -> list[str]:
+        return ledger.read(lambda tx: relays.foreign(tx, instances or ("attic", "lab")))
+
+    def mend(self, ledger: Ledger) -> dict[str, datetime | None]:
+        ids = self.foreign(ledger)
+        return ledger.write(lambda tx: relays.mend(tx, ids, NOW))
+
+    def due(self, ledger: Ledger) -> datetime | None:
+        return ledger.read(lambda tx: relays.next_due(tx, ["lab"])).get("lab")
+
+    @pytest.mark.parametrize("status", ["pending", "failed"])
+    @pytest.mark.parametrize("written", OTHER_FORMS)
+    def test_a_time_in_another_form_is_waited_for_as_in_ours(
+        self, ledger: Ledger, written: str, status: str
+    ) -> None:
+        id = self.put(ledger, written, status)
+        assert self.mend(ledger) == {id: later(30)}
+        assert self.foreign(ledger) == []
+        assert self.due(ledger) == later(30)
+        assert claim(ledger, now=later(29)) == []
+        assert [found.id for found in claim(ledger, now=later(30))] == [id]
+
+    @pytest.mark.parametrize("written", OTHER_FORMS)
+    def test_until_it_is_mended_it_is_not_due_and_nobody_waits_for_it(
+        self, ledger: Ledger, written: str
+    ) -> None:
+        self.put(ledger, written)
+        enqueue(ledger, "ours", now=later(3))
+        assert self.due(ledger) == later(3)
+        assert [found.id for found in claim(ledger, now=later(29))] == ["ours"]
+
+    @pytest.mark.parametrize("status", ["pending", "failed"])
+    def test_without_a_time_it_is_due_now(self, ledger: Ledger, status: str) -> None:
+        id = self.put(ledger, None, status)
+        assert self.mend(ledger) == {id: NOW}
+        assert self.due(ledger) == NOW
+        assert [found.id for found in claim(ledger)] == [id]
+
+    @pytest.mark.parametrize("written", NO_TIMES)
+    def test_one_whose_time_cannot_be_read_is_due_now(self, ledger: Ledger, written: str) -> None:
+        id = self.put(ledger, written)
+        assert self.mend(ledger) == {id: None}
+        assert self.foreign(ledger) == []
+        assert [found.id for found in claim(ledger)] == [id]
+
+    @pytest.mark.parametrize("written", NO_TIMES)
+    def test_one_whose_time_cannot_be_read_holds_up_no_other(
+        self, ledger: Ledger, written: str
+    ) -> None:
+        self.put(ledger, written)
+        enqueue(ledger, "ours")
+        found = self.due(ledger)
+        assert found is not None
+        assert found <= NOW
+        assert "ours" in [found.id for found in claim(ledger)]
+
+    def test_another_instances_are_left_alone(self, ledger: Ledger) -> None:
+        id = self.put(ledger, "soon")
+        assert self.foreign(ledger, "attic") == []
+        assert self.foreign(ledger, "attic", "lab") == [id]
+
+    @pytest.mark.parametrize("status", ["delivered", "dead"])
+    @pytest.mark.parametrize("written", [None, "soon"])
+    def test_what_has_ended_is_left_alone(
+        self, ledger: Ledger, status: str, written: str | None
+    ) -> None:
+        self.put(ledger, written, status)
+        assert self.foreign(ledger) == []
+
+    def test_what_has_ended_since_it_was_found_is_not_mended(self, ledger: Ledger) -> None:
+        self.put(ledger, None)
+        ids = self.foreign(ledger)
+        execute(ledger, "UPDATE relay_deliveries SET status = 'delivered'")
+        assert ledger.write(lambda tx: relays.mend(tx, ids, NOW)) == {}
+
+
 class TestOwners:
     def test_only_the_boot_that_claimed_it_settles_it(
         self, ledger: Ledger, told: list[StoredNotice]
@@ -513,6 +616,7 @@ def plan(ledger: Ledger, query: str, **values: object) -> str:
     [
         ("due_relays", {"instance": "lab", "now": to_text(NOW), "limit": 4}, "due"),
         ("next_relay", {"instance": "lab"}, "due"),
+        ("foreign_relays", {"instance": "lab", "limit": 500}, "due"),
         ("relays_under_way", {}, "owner"),
         ("dead_relays", {"limit": 4}, "status"),
         ("prune_relays", {"before": "2026-02-08T09:00:11.000000Z", "limit": 4}, "status"),

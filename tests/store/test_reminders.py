@@ -156,7 +156,7 @@ def test_a_payload_that_is_no_json_is_told_as_text(house: House) -> None:
         " VALUES ('a', '2026-02-08T00:00:00.000000Z', 'water the plants', TRUE)",
     )
     assert len(house.fire().fired) == 1
-    assert house.told() == [("agent:a:scheduled", "water the plants")]
+    assert house.told() == [("agent:a:scheduled", {"payload": "water the plants"})]
 
 
 def test_a_row_is_recurring_unless_it_says_otherwise(house: House) -> None:

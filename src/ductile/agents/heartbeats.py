@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Literal
 
-from ductile.clock import Clock, to_text
-from ductile.core.heartbeat import is_overdue, moment_of
+from ductile.clock import Clock, moment_of, to_text
+from ductile.core.heartbeat import is_overdue
 from ductile.errors import DuctileError
 from ductile.log import logger
 from ductile.record import dataclass

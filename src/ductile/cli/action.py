@@ -1,7 +1,8 @@
-"""What every command shares: its options, the call that carries them, a hint for a typo."""
+"""What every command shares: its options, and the call that carries them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ductile.cli import output
+from ductile.core.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from ductile.cli.client import Door, Json
     from ductile.cli.site import Site
+    from ductile.config import Loaded
+    from ductile.runtime.blueprint import Blueprint
 
 Body = Callable[..., int | None]
 """A command's function: takes the `Call` first, answers with an exit code or None for 0."""
@@ -113,6 +117,13 @@ class Call:
             render(document)
 
 
+def blueprint_of(loaded: Loaded) -> Blueprint:
+    """What a configuration comes to, for one who only looks."""
+    from ductile.runtime.blueprint import build
+
+    return build(loaded, boot_marker="", environ=os.environ)
+
+
 class Action(click.Command):
     """A command that reads or writes, with the options that such a command must have."""
 
@@ -162,17 +173,9 @@ class Helpful(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
-            hint = HINTS.get(name) or nearest(name, self.list_commands(ctx))
+            hint = HINTS.get(name) or did_you_mean(name, self.list_commands(ctx))
             raise click.UsageError(f"there is no command {name!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
-
-
-def nearest(word: str, known: list[str]) -> str:
-    """`; did you mean 'x'?` where something known is close, else nothing."""
-    from difflib import get_close_matches
-
-    close = get_close_matches(word, known, 1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 class Noun(Helpful):

@@ -9,15 +9,13 @@ import click
 from ductile.cli import output
 from ductile.cli.action import Call, Noun
 from ductile.cli.client import Json, path_to
-from ductile.cli.options import LIMIT, Whole, seconds
+from ductile.cli.options import Whole, limited, seconds
 from ductile.cli.options import payload as read_payload
 from ductile.errors import NotFound, UsageError
 
 agent = Noun("agent", "Agents: which live, what they can do, their reminders.", default="list")
 
-_limit = click.option(
-    "--limit", type=LIMIT, default=1000, show_default=True, help="So many at most."
-)
+_limit = limited(1000)
 
 
 @agent.read("list")
@@ -128,7 +126,7 @@ def remind(
 def _show_kept(kept: Json) -> None:
     name = "would remind" if kept.get("dry_run") else f"reminder {kept['id']}: will remind"
     rule = f", then by {kept['schedule']} (UTC)" if kept["schedule"] else ""
-    output.line(f"{name} {kept['agent_id']} at {when(kept['next_fire_at'])}{rule}")
+    output.line(f"{name} {kept['agent_id']} at {output.when(kept['next_fire_at'])}{rule}")
 
 
 @agent.read("reminders")
@@ -149,7 +147,7 @@ def _show_reminders(page: Json) -> None:
             (
                 row["id"],
                 row["agent_id"],
-                when(row["next_fire_at"]),
+                output.when(row["next_fire_at"]),
                 "once" if row["is_one_time"] else row["schedule"],
                 _compact(row["payload"]),
             )
@@ -158,14 +156,6 @@ def _show_reminders(page: Json) -> None:
         empty="no reminders; make one: ductile agent remind ID --in 5m",
     )
     _show_cursor(page)
-
-
-def when(text: str) -> str:
-    """When a reminder fires; a row that a script wrote may hold what is no time."""
-    try:
-        return output.when(text)
-    except ValueError:
-        return text
 
 
 def _compact(payload: Any) -> str:

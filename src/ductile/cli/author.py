@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ductile.cli import output
-from ductile.cli.action import Call, nearest
+from ductile.cli.action import Call, blueprint_of
 from ductile.cli.client import Json
 from ductile.cli.options import PLUGIN
 from ductile.cli.options import payload as read_json
+from ductile.cli.pipeline import show_routing
 from ductile.cli.plugin import choose_command, plugin
-from ductile.errors import NotFound, Problem, Refused, Severity, UsageError
+from ductile.core.command import HANDLE
+from ductile.core.nearest import did_you_mean
+from ductile.errors import NotFound, Problem, Refused, UsageError, errors_of
 
 if TYPE_CHECKING:
-    from ductile.config import Loaded
     from ductile.runtime.blueprint import Blueprint
     from ductile.runtime.inspection import Inspection
 
@@ -65,7 +67,7 @@ def new(call: Call, name: str, lang: str, root: Path | None) -> None:
 def _first_root(call: Call, name: str) -> Path:
     """Where the configuration has its plugins, if it has none of that name yet."""
     loaded = call.site.loaded
-    found = _blueprint(loaded).registry.plugins.get(name)
+    found = blueprint_of(loaded).registry.plugins.get(name)
     if found is not None:
         raise Refused(f"there is a plugin {name} already, in {found.directory}")
     from ductile.config import bundled
@@ -121,10 +123,10 @@ def test(
         raise UsageError("--payload and --event exclude each other")
     config = _object(config_json, "--config-json")
     blueprint, name = _prepared(call, target, config)
-    if event is not None and command not in (None, "handle"):
-        raise UsageError(f"an event is for handle, not for {command}")
+    if event is not None and command not in (None, HANDLE):
+        raise UsageError(f"an event is for {HANDLE}, not for {command}")
     known = {c.name: c.type.value for c in blueprint.registry.plugins[name].manifest.commands}
-    chosen = choose_command(name, known, "handle" if event is not None else command)
+    chosen = choose_command(name, known, HANDLE if event is not None else command)
     given = read_json(payload) if event is None else _event(event)
     done = _tried(call, blueprint, name, chosen, {} if given is None else given, _state(state))
     call.show(done, lambda done: _show_trial(call, done))
@@ -170,7 +172,7 @@ def _prepared(call: Call, target: str, config: Mapping[str, Any] | None) -> tupl
 
     if not _is_directory(call, target):
         loaded = trial.with_plugin(call.site.loaded, target, config)
-        blueprint = _blueprint(loaded)
+        blueprint = blueprint_of(loaded)
         if target not in blueprint.registry.plugins:
             raise _not_loaded(blueprint, target)
         return blueprint, target
@@ -182,7 +184,7 @@ def _prepared(call: Call, target: str, config: Mapping[str, Any] | None) -> tupl
         loaded = trial.unconfigured(directory, name, config or {})
     else:
         loaded = trial.with_plugin(call.site.loaded, name, config, directory.parent)
-    blueprint = _blueprint(loaded)
+    blueprint = blueprint_of(loaded)
     if name not in blueprint.registry.plugins:
         raise _not_loaded(blueprint, name)
     return blueprint, name
@@ -202,12 +204,6 @@ def _path(target: str) -> Path:
     return path.parent.resolve() / path.name
 
 
-def _blueprint(loaded: Loaded) -> Blueprint:
-    from ductile.runtime.blueprint import build
-
-    return build(loaded, boot_marker="", environ=os.environ)
-
-
 def _not_loaded(blueprint: Blueprint, name: str) -> Exception:
     registry = blueprint.registry
     refusal = registry.refusal(name)
@@ -215,7 +211,7 @@ def _not_loaded(blueprint: Blueprint, name: str) -> Exception:
         return Refused(f"plugin {name} is refused: {refusal.reason}", plugin=name)
     if name in registry.disabled:
         return Refused(f"plugin {name} is disabled (enabled: false)", plugin=name)
-    hint = nearest(name, list(registry.plugins))
+    hint = did_you_mean(name, registry.plugins)
     return NotFound(f"there is no plugin {name!r}{hint}", plugin=name)
 
 
@@ -227,8 +223,8 @@ def _show_trial(call: Call, done: Json) -> None:
     if done["error"]:
         output.section("error", done["error"])
     for advice in done["advice"]:
-        colour = "red" if advice["severity"] == "error" else "yellow"
-        output.line(f"{advice['severity']}: {advice['what']}", fg=colour)
+        word = advice["severity"]
+        output.line(f"{word}: {advice['what']}", fg=output.colour_of(word))
         output.line(f"  hint: {advice['hint']}")
     for heading in ("response", "stdout", "stderr"):
         if done[heading]:
@@ -253,13 +249,8 @@ def _show_consequences(done: Json) -> None:
     if state["updates"]:
         kind = f"a fact {done['fact']}, and " if done["fact"] else ""
         output.section(f"would become {kind}the state", output.value(state["after"]))
+    show_routing(done)
     taken = {job["event"] for job in done["goes_to"]}
-    for job in done["goes_to"]:
-        step = f", step {job['step']} of {job['pipeline']}" if job["pipeline"] else ""
-        dead = f", dead: {job['fails']}" if job["fails"] else ""
-        output.line(f"{job['event']} would go to {job['plugin']}.{job['command']}{step}{dead}")
-    for item in done["unrouted"]:
-        output.line(f"would not start {item['pipeline']}: {item['reason']}")
     for event in done["events"]:
         if event["type"] not in taken:
             output.line(f"{event['type']} would go nowhere: no route and no pipeline takes it")
@@ -294,7 +285,7 @@ def _directory_of(call: Call, name: str) -> Path:
     """Where the plugin of a name is, loaded or not."""
     from ductile.runtime.inspection import plugin_directories
 
-    registry = _blueprint(call.site.loaded).registry
+    registry = blueprint_of(call.site.loaded).registry
     if name in registry.plugins:
         return registry.plugins[name].directory
     refusal = registry.refusal(name)
@@ -303,7 +294,7 @@ def _directory_of(call: Call, name: str) -> Path:
     roots = call.site.loaded.settings.plugin_roots
     found = {path.name: path for path in plugin_directories(roots)}
     if name not in found:
-        raise NotFound(f"there is no plugin {name!r}{nearest(name, list(found))}", plugin=name)
+        raise NotFound(f"there is no plugin {name!r}{did_you_mean(name, found)}", plugin=name)
     return found[name]
 
 
@@ -330,7 +321,7 @@ class Invalid(Refused):
     code = "plugin_invalid"
 
     def __init__(self, inspections: list[Inspection]) -> None:
-        problems = [p for i in inspections for p in i.problems if p.severity is Severity.ERROR]
+        problems = errors_of(p for inspection in inspections for p in inspection.problems)
         text = "\n".join(str(problem) for problem in problems)
         super().__init__(text, problems=[problem.document() for problem in problems])
 
@@ -359,5 +350,5 @@ def _show_inspections(inspections: list[Inspection]) -> None:
 
 
 def _show_problem(problem: Problem) -> None:
-    colour = "red" if problem.severity is Severity.ERROR else "yellow"
-    output.line(f"{problem.severity.value}: {problem}", fg=colour)
+    word = problem.severity.value
+    output.line(f"{word}: {problem}", fg=output.colour_of(word))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,16 +12,13 @@ import click
 
 from ductile.cli import output
 from ductile.cli.action import Call
+from ductile.cli.client import Client, Json, Said
 from ductile.cli.system import system
 from ductile.errors import Locked, UsageError
 
 if TYPE_CHECKING:
-    from ductile.cli.client import Client, Json
     from ductile.store.ledger import Ledger
 
-LOCK_PAUSE = 0.05
-LOCK_PATIENCE = 10.0
-"""How long a start, or another command that holds the lock, is waited for."""
 ANSWER_EVERY = 1
 """Seconds of one question for how far a backup is."""
 CONFIG_ENDING = ".config.tar"
@@ -45,30 +41,15 @@ def backup(call: Call, path: Path | None, replace: bool, with_config: bool) -> N
     if call.api_url is not None and (path is not None or with_config):
         raise UsageError("a remote gateway keeps its backups itself: give neither PATH nor config")
     wanted = None if path is None else path.absolute()
-    made = _backed_up(call, wanted, replace)
+    made = call.site.client_or(lambda: _by_ourselves(call, wanted, replace))
+    if isinstance(made, Client):
+        made = _by_the_gateway(call, made, wanted, replace)
     if with_config:
         made |= _with_config(call, Path(made["path"]))
     call.show(made, _show_backup)
 
 
-def _backed_up(call: Call, path: Path | None, replace: bool) -> Json:
-    give_up = time.monotonic() + LOCK_PATIENCE
-    while True:
-        client = call.site.client()
-        if client is not None:
-            return _by_the_gateway(call, client, path, replace)
-        try:
-            return _by_ourselves(call, path, replace)
-        except Locked:
-            # A gateway that starts right now will answer, or end.
-            if time.monotonic() > give_up:
-                raise
-            time.sleep(LOCK_PAUSE)
-
-
 def _by_the_gateway(call: Call, client: Client, path: Path | None, replace: bool) -> Json:
-    from ductile.cli.client import Said
-
     body = {"replace": replace, **({} if path is None else {"path": str(path)})}
     if call.dry_run:
         return client.post("/system/backup", {**body, "dry_run": True})

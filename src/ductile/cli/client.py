@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
-from ductile.errors import DuctileError, NotRunning
+from ductile.core.lifecycle import ENDED
+from ductile.errors import ConfigError, DuctileError, NotRunning, UsageError
 
 HEADERS = {"Host": "localhost", "X-Ductile-Client": "cli", "Content-Type": "application/json"}
 ANSWER_WITHIN = 30.0
 LARGEST_ANSWER = 256 * 1024 * 1024
+SILENCE = 45.0
+"""Three heartbeats of the stream of events; a connection that is quieter is dead."""
 SHORTEST_WAIT, LONGEST_WAIT = 0.1, 1.0
 """Seconds of one question; between two of them a retry that was scheduled is seen."""
 
-ENDED = frozenset({"succeeded", "failed", "timed_out", "dead", "skipped"})
 Json = dict[str, Any]
 
 
@@ -57,7 +59,10 @@ class Said(DuctileError):
         details = {key: value for key, value in body.items() if key not in ("error", "code")}
         super().__init__(str(body.get("error", "the gateway refused")), **details)
         self.code = str(body.get("code", "error"))
-        self.exit_code = {"usage": 2, "config_invalid": 78}.get(self.code, 1)
+        self.exit_code = _EXIT_CODES.get(self.code, DuctileError.exit_code)
+
+
+_EXIT_CODES = {kind.code: kind.exit_code for kind in (UsageError, ConfigError)}
 
 
 def _in_one_shape(body: Mapping[str, Any]) -> Json:

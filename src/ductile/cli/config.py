@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ductile.cli import output
-from ductile.cli.action import Call, Noun, nearest
+from ductile.cli.action import Call, Noun, blueprint_of
 from ductile.cli.options import SETTING
-from ductile.errors import ConfigError, NotFound, Problem, Refused, Severity, UsageError, dotted
+from ductile.core.nearest import did_you_mean
+from ductile.errors import ConfigError, NotFound, Problem, Severity, UsageError, dotted
 
 if TYPE_CHECKING:
     from ductile.config import Loaded
@@ -30,7 +30,7 @@ def init(call: Call, directory: Path | None) -> None:
     from ductile.config.starter import init as write_files
 
     where = (directory or call.config or _usual_place()).absolute()
-    written = _would_write(where) if call.dry_run else write_files(where)
+    written = write_files(where, dry=call.dry_run)
     document = {"config": str(where / "config.yaml"), "written": [str(path) for path in written]}
     call.show({**document, "dry_run": call.dry_run}, _show_init)
 
@@ -38,19 +38,6 @@ def init(call: Call, directory: Path | None) -> None:
 def _usual_place() -> Path:
     named = os.environ.get("DUCTILE_CONFIG_DIR")
     return Path(named) if named else Path.home() / ".config" / "ductile"
-
-
-def _would_write(where: Path) -> list[Path]:
-    from ductile.config.starter import init as write_files
-
-    with tempfile.TemporaryDirectory() as elsewhere:
-        made = write_files(Path(elsewhere))
-        planned = [where / path.relative_to(elsewhere) for path in made]
-        files = [path for path, copy in zip(planned, made, strict=True) if copy.is_file()]
-    for path in files:
-        if os.path.lexists(path):
-            raise Refused(f"{path} exists; nothing was written", path=str(path))
-    return [path for path in planned if not path.exists()]
 
 
 def _show_init(document: dict[str, Any]) -> None:
@@ -71,7 +58,7 @@ def check(call: Call) -> None:
     from ductile.runtime import timetable
 
     loaded = _whole(call)
-    blueprint = _blueprint(loaded)
+    blueprint = blueprint_of(loaded)
     past = timetable.past(loaded, SystemClock().now())
     warnings = [*blueprint.warnings, *past, *_refusals(blueprint)]
     document = {
@@ -94,16 +81,10 @@ def _whole(call: Call) -> Loaded:
         problems = list(flawed.problems)
         if flawed.rest is not None:
             try:
-                _blueprint(flawed.rest)
+                blueprint_of(flawed.rest)
             except ConfigError as more:
                 problems += more.problems
         raise ConfigError(problems) from None
-
-
-def _blueprint(loaded: Loaded) -> Blueprint:
-    from ductile.runtime.blueprint import build
-
-    return build(loaded, boot_marker="", environ=os.environ)
 
 
 def _refusals(blueprint: Blueprint) -> Iterator[Problem]:
@@ -150,7 +131,7 @@ def _part(call: Call, document: dict[str, Any], entity: str) -> Any:
 
     kind, divided, name = entity.partition(":")
     if divided and kind not in ENTITIES:
-        hint, known = nearest(kind, list(ENTITIES)), ", ".join(ENTITIES)
+        hint, known = did_you_mean(kind, ENTITIES), ", ".join(ENTITIES)
         raise UsageError(f"{kind!r} is no kind of entity{hint or f'; there are: {known}'}")
     if divided and name == "*":
         return at(document, ENTITIES[kind])
@@ -158,12 +139,12 @@ def _part(call: Call, document: dict[str, Any], entity: str) -> Any:
     found = at(document, path)
     if found is MISSING and path[0] == "plugins" and len(path) > 1:
         # A plugin that is found without being configured runs by the defaults.
-        plugins = _blueprint(call.site.loaded).registry.plugins
+        plugins = blueprint_of(call.site.loaded).registry.plugins
         if path[1] in plugins:
             found = at(PluginSettings().written(), path[2:])
     if found is MISSING:
         above = at(document, path[:-1])
-        hint = nearest(str(path[-1]), list(above)) if isinstance(above, dict) else ""
+        hint = did_you_mean(str(path[-1]), above) if isinstance(above, dict) else ""
         raise NotFound(f"there is no {dotted(path)}{hint}")
     return found
 
@@ -196,7 +177,7 @@ def schema(call: Call, kind: str) -> None:  # noqa: ARG001 - there is one form o
 
     kinds = {**KINDS, "manifest": manifest_schema}
     if kind not in kinds:
-        hint, known = nearest(kind, list(kinds)), ", ".join(kinds)
+        hint, known = did_you_mean(kind, kinds), ", ".join(kinds)
         raise UsageError(f"there is no schema {kind!r}{hint}", known=known)
     output.document(kinds[kind]())
 
@@ -237,7 +218,7 @@ def _fingerprints(path: Path) -> list[dict[str, Any]]:
         found = output.count(len(error.problems), "problem")
         output.aside(f"warning: plugins are not sealed, the configuration has {found}", fg="yellow")
         return []
-    plugins = _blueprint(loaded).registry.plugins.values()
+    plugins = blueprint_of(loaded).registry.plugins.values()
     return [_fingerprint(plugin, loaded) for plugin in plugins]
 
 

@@ -71,10 +71,7 @@ def _targets(where: Path) -> Iterator[tuple[Path, Traversable]]:
 def _write(path: Path, content: bytes) -> None:
     directory.create(path.parent)
     # A wheel need not keep the mode, and a plugin must be executable.
-    mode = 0o700 if path.suffix in EXECUTABLES else 0o600
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+    directory.write_new(path, content, executable=path.suffix in EXECUTABLES)
 
 
 def _show_off(gateway: Gateway, where: Path) -> None:
@@ -87,12 +84,13 @@ def _show_off(gateway: Gateway, where: Path) -> None:
 
 def _first_runs(gateway: Gateway) -> dict[str, str]:
     """What each plugin says at once, before its schedule is due."""
+    from ductile.core.command import POLL
     from ductile.model import NewJob, SubmittedBy
     from ductile.store import jobs
 
     results = {}
     for name in SHOWN:
-        job_id = gateway.enqueue(NewJob(name, "poll", SubmittedBy.CLI)).job_id
+        job_id = gateway.enqueue(NewJob(name, POLL, SubmittedBy.CLI)).job_id
         _wait(gateway, job_id)
         job = gateway.ledger.read(partial(jobs.get, job_id=job_id))
         response: Any = job and job["result"]
@@ -129,7 +127,7 @@ def _program() -> str:
     """How the user called us, so that the suggestions work as they stand."""
     program = Path(sys.argv[0]).absolute()
     if program.name.startswith("__main__") or not program.is_file():
-        return f"{shlex.quote(sys.executable)} -m ductile.cli"
+        return f"{shlex.quote(sys.executable)} -m ductile"
     known = shutil.which(program.name)
     if known and Path(known).absolute() == program:
         return program.name

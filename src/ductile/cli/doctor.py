@@ -54,26 +54,27 @@ def _client(patient: Patient) -> Client | None:
 
 def _facts(patient: Patient) -> dict[str, Any]:
     import ductile
+    from ductile.config import find
     from ductile.runtime.backup import last_backup, room_at
     from ductile.runtime.doctor.ledger import wal_size
 
     facts: dict[str, Any] = {"version": ductile.__version__}
-    settings, directory = patient.settings, patient.state_dir
-    if settings is None or directory is None:
+    state, directory = patient.state, patient.state_dir
+    if state is None or directory is None:
         return facts
     size = None
-    if settings.state.path is not None and settings.state.path.exists():
-        size = settings.state.path.stat().st_size
+    if state.path is not None and state.path.exists():
+        size = state.path.stat().st_size
     up = None
     if patient.ask is not None:
         try:
-            up = patient.ask("/healthz")["uptime_seconds"]
+            up = patient.health()["uptime_seconds"]
         except DuctileError:
             up = None
     return facts | {
-        "config": str(settings.config_dir),
+        "config": str(find(patient.config, patient.environ).parent),
         "state_dir": str(directory),
-        "engine": "sqlite" if settings.state.url is None else "postgres",
+        "engine": "sqlite" if state.url is None else "postgres",
         "pid": patient.pid,
         "uptime_seconds": up,
         "ledger_bytes": size,
@@ -87,9 +88,8 @@ def _show(page: dict[str, Any]) -> None:
     _show_facts(page["facts"])
     for finding in page["findings"]:
         output.line()
-        head = click.style(
-            output.safe(finding["severity"]), bold=True, fg=_COLOUR[finding["severity"]]
-        )
+        word = finding["severity"]
+        head = click.style(output.safe(word), bold=True, fg=output.colour_of(word))
         click.echo(f"{head}  {output.safe(finding['topic'])}: {output.safe(finding['what'])}")
         output.line(f"  why  {finding['why']}")
         if finding["run"]:
@@ -101,9 +101,6 @@ def _show(page: dict[str, Any]) -> None:
     }
     said = [output.count(number, word) for word, number in counts.items() if number]
     output.line(", ".join(said) or "nothing is wrong", fg=None if said else "green")
-
-
-_COLOUR = {"error": "red", "warning": "yellow"}
 
 
 def _show_facts(facts: dict[str, Any]) -> None:

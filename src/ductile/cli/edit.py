@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ductile.cli import output
-from ductile.cli.action import Call, nearest
+from ductile.cli.action import Call, blueprint_of
 from ductile.cli.config import config, show_value
 from ductile.cli.options import SETTING
+from ductile.core.nearest import did_you_mean
 from ductile.errors import ConfigError, NotFound, Problem, Refused, UsageError, dotted
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def _default(call: Call, draft: Draft, text: str) -> dict[str, Any]:
     effective = show(load(call.config, environ=os.environ, seal=False).settings)
     value = at(effective, path)
     if value is MISSING:
-        hint = nearest(str(path[-1]), sorted(known_keys(path[:-1])))
+        hint = did_you_mean(str(path[-1]), known_keys(path[:-1]))
         raise NotFound(f"nothing is written at {dotted(path)}, and it has no default{hint}")
     return {"path": dotted(path), "value": default_text(path) or value, "default": True}
 
@@ -134,12 +135,11 @@ def _judged(call: Call, edit: Edit) -> list[Problem]:
     from ductile.config import load
     from ductile.config.expand import is_secret
     from ductile.runtime import timetable
-    from ductile.runtime.blueprint import build
 
     drafts = {edit.file: edit.after}
     try:
         loaded = load(call.config, environ=os.environ, seal=False, drafts=drafts)
-        built = build(loaded, boot_marker="", environ=os.environ)
+        built = blueprint_of(loaded)
     except ConfigError:
         if not call.as_json:
             output.aside("nothing was written; the result would not do:")

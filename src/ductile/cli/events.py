@@ -11,14 +11,12 @@ import click
 
 from ductile.cli import output
 from ductile.cli.action import Call, Noun
-from ductile.cli.client import Client, read_answer, with_query
+from ductile.cli.client import SILENCE, Client, read_answer, with_query
 from ductile.cli.options import Whole
 from ductile.errors import NotRunning
 
 events = Noun("events", "Events: everything that happens, as it happens.", default="follow")
 
-SILENCE = 45.0
-"""Three heartbeats; a connection that is quieter is dead."""
 PAUSE = 1.0
 MOST_TRIES = 30
 
@@ -94,7 +92,8 @@ def _parsed(response: HTTPResponse) -> Iterator[tuple[str, dict[str, Any] | None
 
 
 def _show(event: dict[str, Any]) -> None:
-    told = event["data"]
+    # An agent's own may be any JSON.
+    told = event["data"] if isinstance(event["data"], dict) else {"reason": event["data"]}
     what = " ".join(str(told[key]) for key in ("plugin", "command", "pipeline") if told.get(key))
     rest = told.get("error") or told.get("reason") or ""
     head = f"{output.when(event['at'])}  {event['type']:<16} {what}"

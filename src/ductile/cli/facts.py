@@ -7,14 +7,14 @@ import click
 from ductile.cli import output
 from ductile.cli.action import Call
 from ductile.cli.client import Json, path_to
-from ductile.cli.options import LIMIT, PLUGIN
+from ductile.cli.options import PLUGIN, limited
 from ductile.cli.system import system
 
 
 @system.read("plugin-facts")
 @click.argument("name", metavar="PLUGIN", type=PLUGIN)
 @click.option("--fact-type", metavar="TYPE", help="Only facts of this type.")
-@click.option("--limit", type=LIMIT, default=50, show_default=True, help="So many at most.")
+@limited()
 def plugin_facts(call: Call, name: str, fact_type: str | None, limit: int) -> None:
     """Show the facts that a plugin has recorded, the newest first, and its state."""
     with call.site.reading() as door:

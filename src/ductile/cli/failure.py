@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import click
@@ -22,6 +23,11 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, taken for what Ctrl-C is."""
 
     exit_code = 143
+
+
+def terminate(_signal: int, _frame: FrameType | None) -> None:
+    """A handler of signals."""
+    raise Terminated
 
 
 @dataclass

@@ -12,7 +12,7 @@ from ductile.cli import output
 from ductile.cli.action import Call, read
 from ductile.cli.client import Client, Door, Json, path_to
 from ductile.cli.job import job, meant, show_words
-from ductile.cli.options import LIMIT, PLUGIN, STATUS, check_plugin, since
+from ductile.cli.options import PLUGIN, PRODUCER, STATUS, check_plugin, limited, since
 from ductile.errors import NotRunning
 
 PAUSE = 0.25
@@ -24,7 +24,7 @@ ATTEMPT_ENDS = frozenset({"job.retrying", "job.succeeded", "job.failed", "job.de
 def _log_options(command: Any) -> Any:
     for option in (
         click.option("--before", metavar="CURSOR", help="Go on after a page, by its cursor."),
-        click.option("--limit", type=LIMIT, default=50, show_default=True, help="So many at most."),
+        limited(),
         click.option(
             "--since",
             type=since,
@@ -40,12 +40,19 @@ def _log_options(command: Any) -> Any:
 @job.read("logs")
 @click.argument("typed", metavar="[ID]", required=False)
 @click.option("--plugin", type=PLUGIN, help="Only attempts of this plugin.")
+@click.option("--command", help="Only attempts of this command.")
+@click.option("--submitted-by", type=PRODUCER, help="Only of jobs from this producer.")
+@click.option("--from", type=since, metavar="TIME", help="As --since.")
+@click.option("--to", type=since, metavar="TIME", help="Only attempts that ended before.")
+@click.option("--query", metavar="TEXT", help="Only where error, stderr or response hold this.")
+@click.option("--include-result", is_flag=True, help="Show their responses too.")
 @_log_options
-def logs(call: Call, typed: str | None, **filters: Any) -> None:
+def logs(call: Call, typed: str | None, include_result: bool, **filters: Any) -> None:
     """Show what attempts said, the newest last."""
     with call.site.reading() as door:
         job_id = None if typed is None else meant(door, typed)
-        page = _page(door, job_id=job_id, **filters)
+        results = "true" if include_result else None
+        page = _page(door, job_id=job_id, include_result=results, **filters)
         if job_id is not None and not page["logs"]:
             door.get(path_to("job", job_id))
     call.show(page, _show_logs)
@@ -74,10 +81,18 @@ def plugin_logs(call: Call, follow: bool, **filters: Any) -> None:
 
 
 def _page(door: Door, **filters: Any) -> Json:
-    page = door.get("/job-logs", **filters)
-    if not page["logs"]:
+    """As many as are wanted, in as many answers as that takes."""
+    logs: list[Json] = []
+    cursor, limit = filters.pop("before"), filters.pop("limit")
+    while True:
+        page = door.get("/job-logs", **filters, before=cursor, limit=limit - len(logs))
+        logs += page["logs"]
+        cursor = page["cursor"]
+        if cursor is None or len(logs) >= limit:
+            break
+    if not logs:
         check_plugin(door, filters["plugin"])
-    return page
+    return {"logs": logs, "cursor": cursor}
 
 
 def _beside(
@@ -94,7 +109,13 @@ def _beside(
 
 
 def _of(notice: Json, plugin: str | None) -> bool:
-    return plugin in (None, notice["payload"].get("plugin"))
+    return plugin in (None, _told(notice).get("plugin"))
+
+
+def _told(notice: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What it says; an agent's own may be any JSON."""
+    payload = notice["payload"]
+    return payload if isinstance(payload, dict) else {"payload": payload}
 
 
 def _show_logs(page: Json) -> None:
@@ -117,6 +138,8 @@ def _show_entry(entry: Mapping[str, Any]) -> None:
     tail = f"in {took}, attempt {entry['attempt']}, job {entry['job_id']}"
     click.echo(f"{output.safe(head)}  {output.coloured(entry['status'])}  {tail}")
     show_words(entry)
+    if entry["result"] is not None:
+        output.section("response", output.value(entry["result"]))
 
 
 def _follow(call: Call, client: Client, cursor: int, plugin: str | None) -> None:
@@ -144,13 +167,13 @@ def _tell(call: Call, client: Client, notice: Json) -> None:
 
 
 def _show_notice(notice: Mapping[str, Any]) -> None:
-    about = {key: value for key, value in notice["payload"].items() if value is not None}
+    about = {key: value for key, value in _told(notice).items() if value is not None}
     words = " ".join(f"{key}={value}" for key, value in about.items())
     output.line(f"{output.when(notice['created_at'])}  {notice['type']}  {words}")
 
 
 def _attempts(client: Client, notice: Json) -> Iterator[Json]:
-    number = notice["payload"].get("attempt")
+    number = _told(notice).get("attempt")
     for entry in client.get("/job-logs", job_id=notice["job_id"])["logs"]:
         if entry["attempt"] in (number, 0):
             yield entry

@@ -16,15 +16,6 @@ Line = list[tuple[str, str | None]]
 """Pieces of text, each with its colour or None."""
 GAP = "  "
 DIM = "bright_black"
-COLOURS = {
-    "running": "cyan",
-    "failed": "red",
-    "timed_out": "red",
-    "dead": "red",
-    "open": "red",
-    "half_open": "yellow",
-    "active": None,
-}
 
 
 def frame(
@@ -95,7 +86,7 @@ def _waiting(row: Mapping[str, Any], held: Mapping[str, str]) -> Row:
 
 def _failed(row: Mapping[str, Any], now: datetime) -> Row:
     what = (f"{row['plugin']} {row['command']}", None)
-    status = (row["status"], COLOURS.get(row["status"]))
+    status = (row["status"], output.colour_of(row["status"]))
     return [(_ago(row["completed_at"], now), None), what, status, (row["error"] or "", None)]
 
 

@@ -17,7 +17,7 @@ from ductile.errors import Locked, UsageError
 @system.write("import")
 @click.argument("path", metavar="[PATH]", required=False, type=click.Path(path_type=Path))
 def import_(call: Call, path: Path | None) -> None:
-    """Take over what plugins remember in the Go program's ledger: their states and facts.
+    """Take over what is remembered in the Go program's ledger: states, facts, schedules' past.
 
     Without a PATH it is the one that stands where ours is to be; it is kept aside. No gateway
     may run. Jobs and their logs stay behind.
@@ -39,11 +39,14 @@ def import_(call: Call, path: Path | None) -> None:
 def _show(done: Json) -> None:
     verb = "would take over" if done["dry_run"] else "took over"
     states, facts = output.count(len(done["states"]), "state"), output.count(done["facts"], "fact")
-    output.line(f"{verb} {states} and {facts} from {done['source']}")
+    past = f"the past of {output.count(len(done['schedules']), 'schedule')}"
+    output.line(f"{verb} {states}, {facts} and {past} from {done['source']}")
     for plugin in done["states"]:
         output.line(f"  {plugin}")
     for plugin in done["kept"]:
         output.line(f"  {plugin} remembers something here already, which stays", fg="yellow")
+    for name in done["known"]:
+        output.line(f"  schedule {name} has a past here already, which stays", fg="yellow")
     for note in done["notes"]:
         output.line(f"note: {note}", fg="yellow")
     if done["unfinished"]:

@@ -10,7 +10,7 @@ import click
 from ductile.cli import output
 from ductile.cli.action import Call, Noun
 from ductile.cli.client import Door, Json, path_to
-from ductile.cli.options import LIMIT, PLUGIN, STATUS, check_plugin
+from ductile.cli.options import PLUGIN, STATUS, check_plugin, limited
 from ductile.errors import NotFound, UsageError
 
 job = Noun("job", "Jobs: what ran, how it ended, what it said.")
@@ -63,7 +63,7 @@ def _act(call: Call, typed: str, verb: str, body: Row | None = None) -> Json:
 @click.option("--status", type=STATUS, help="Only jobs in this state.")
 @click.option("--plugin", type=PLUGIN, help="Only jobs of this plugin.")
 @click.option("--command", help="Only jobs of this command.")
-@click.option("--limit", type=LIMIT, default=50, show_default=True, help="So many at most.")
+@limited()
 @click.option("--before", metavar="CURSOR", help="Go on after a page, by its cursor.")
 def listing(call: Call, **filters: Any) -> None:
     """List jobs, the newest first."""
@@ -100,7 +100,10 @@ def show_jobs(rows: list[Row], *, empty: str) -> None:
 
 
 def _note(row: Row) -> str:
-    return "; ".join(filter(None, (row.get("waits_for"), row.get("last_error"))))
+    waits, retry = row.get("waits_for"), row.get("next_retry_at")
+    if waits and retry:
+        waits = waits.replace(retry, output.when(retry))
+    return "; ".join(filter(None, (waits, row.get("last_error"))))
 
 
 @job.read("inspect")

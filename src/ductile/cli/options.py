@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ductile.cli.action import nearest
+from ductile.core.lifecycle import status_named
+from ductile.core.nearest import did_you_mean
 from ductile.errors import UsageError
-from ductile.model import JobStatus
+from ductile.model import JobStatus, SubmittedBy
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -37,20 +39,29 @@ class Known(click.ParamType[str]):
         return suggestions(self._kind, ctx, incomplete)
 
 
+class Status(click.Choice[str]):
+    """The state of a job, by its name or by one that the Go program had for it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert(status_named(value), param, ctx)
+
+
 def check_plugin(door: Door, name: str | None) -> None:
     """Refuse a plugin of which nobody has ever heard: no root has it, nor does the log."""
     if name is None:
         return
     known = [row["name"] for row in door.get("/plugins")["plugins"]]
     if name not in known and not door.get("/job-logs", plugin=name, limit=1)["logs"]:
-        raise UsageError(f"unknown plugin {name!r}{nearest(name, known)}", plugin=name)
+        raise UsageError(f"unknown plugin {name!r}{did_you_mean(name, known)}", plugin=name)
 
 
 PLUGIN = Known("plugin")
 PIPELINE = Known("pipeline")
 SCHEDULE = Known("schedule")
 SETTING = Known("setting")
-STATUS = click.Choice([status.value for status in JobStatus])
+STATUS = Status([status.value for status in JobStatus])
+PRODUCER = click.Choice([producer.value for producer in SubmittedBy])
+DELIVERY_STATUS = click.Choice(["pending", "delivered", "failed", "dead"])
 
 
 class Whole(click.IntRange):
@@ -66,7 +77,16 @@ class Whole(click.IntRange):
             self.fail(f"{value!r} is not a whole number from {self.min}{most}", param, ctx)
 
 
-LIMIT = Whole(1, 1000)
+Option = Callable[[Any], Any]
+"""Adds an option to a command."""
+
+
+def limited(most: int = 50) -> Option:
+    """`--limit`, of a page that has so many rows without it."""
+    limit = Whole(1, 1000)
+    return click.option(
+        "--limit", type=limit, default=most, show_default=True, help="So many at most."
+    )
 
 
 def seconds(text: str) -> float:
@@ -77,6 +97,19 @@ def seconds(text: str) -> float:
         return duration(text)
     except ValueError:
         raise click.BadParameter(f"{text!r} is not {DURATION}") from None
+
+
+PATIENCE: Option = click.option(
+    "--timeout",
+    type=seconds,
+    default="5m",
+    show_default=True,
+    metavar="D",
+    help="How long to wait.",
+)
+DEDUPE_TTL: Option = click.option(
+    "--dedupe-ttl", metavar="D", help="For how long, and beside one that still waits."
+)
 
 
 def since(text: str) -> str:

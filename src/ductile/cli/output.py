@@ -46,9 +46,13 @@ def safe(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
+def colour_of(word: str) -> str | None:
+    """Of a state, or of how bad something is."""
+    return _COLOURS.get(word)
+
+
 def coloured(word: str) -> str:
-    """A state in its colour."""
-    return click.style(safe(word), fg=_COLOURS.get(word))
+    return click.style(safe(word), fg=colour_of(word))
 
 
 def table(
@@ -86,7 +90,7 @@ def _row(
         if edge is not None and used + len(text) > edge:
             text = f"{text[: max(edge - used - 1, 0)]}…" if used < edge else ""
         used += len(text) + len(_GAP)
-        colour = _COLOURS.get(cell)
+        colour = colour_of(cell)
         styled = heading or colour is not None
         shown.append(click.style(text, fg=colour, bold=heading or None) if styled else text)
     return _GAP.join(shown).rstrip()
@@ -141,10 +145,13 @@ def value(found: Any) -> str:
 
 
 def when(text: str | None) -> str:
-    """A moment of the ledger in local time."""
-    from ductile.clock import from_text
+    """A moment of the ledger in local time; what a script wrote that is none, as it stands."""
+    from ductile.clock import moment_of
 
-    return "-" if text is None else f"{from_text(text).astimezone():%Y-%m-%d %H:%M:%S}"
+    if text is None:
+        return "-"
+    moment = moment_of(text)
+    return text if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def span(seconds: float) -> str:

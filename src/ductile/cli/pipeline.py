@@ -10,10 +10,11 @@ from typing import Any
 import click
 
 from ductile.cli import output
-from ductile.cli.action import Call, Noun
-from ductile.cli.client import ENDED, LONGEST_WAIT, Client, Json, path_to
-from ductile.cli.options import PIPELINE, seconds
+from ductile.cli.action import Call, Noun, blueprint_of
+from ductile.cli.client import LONGEST_WAIT, Client, Json, path_to
+from ductile.cli.options import DEDUPE_TTL, PATIENCE, PIPELINE
 from ductile.cli.options import payload as read_payload
+from ductile.core.lifecycle import ENDED
 from ductile.errors import NotRunning, UsageError
 
 pipeline = Noun("pipeline", "Pipelines: draw, run, rehearse one.")
@@ -117,16 +118,9 @@ def visualize(call: Call, name: str, text: bool) -> None:
 @click.argument("name", metavar="NAME", type=PIPELINE)
 @PAYLOAD
 @click.option("--dedupe-key", metavar="K", help="Start nothing if a first step with this key did.")
-@click.option("--dedupe-ttl", metavar="D", help="For how long, and beside one that still waits.")
+@DEDUPE_TTL
 @click.option("--async", "detached", is_flag=True, help="Start it and do not wait.")
-@click.option(
-    "--timeout",
-    type=seconds,
-    default="5m",
-    show_default=True,
-    metavar="D",
-    help="How long to wait.",
-)
+@PATIENCE
 def run(
     call: Call,
     name: str,
@@ -281,15 +275,11 @@ def dry_run(
 
 
 def _plan(call: Call, name: str, given: Any) -> Json:
-    import os
-
     from ductile.clock import SystemClock
     from ductile.runtime import rehearse
-    from ductile.runtime.blueprint import build
 
-    blueprint = build(call.site.loaded, boot_marker="", environ=os.environ)
     payload = {} if given is None else given
-    return rehearse.plan(blueprint, name, payload, SystemClock().now())
+    return rehearse.plan(blueprint_of(call.site.loaded), name, payload, SystemClock().now())
 
 
 def _show_plan(call: Call, plan: Json) -> None:
@@ -354,17 +344,22 @@ def _show_rehearsal(call: Call, done: Json) -> None:
     for change, names in box["files"].items():
         if names:
             output.line(f"files {change}: {', '.join(names)}")
-    _show_routing(done)
+    _show_what_follows(done)
 
 
-def _show_routing(done: Json) -> None:
-    for event in done["events"]:
-        output.line(f"event {event.get('type')}")
+def show_routing(done: Json) -> None:
+    """Where the events of an attempt that was not recorded would have gone."""
     for job in done["goes_to"]:
-        step = f", step {job['step']} of {job['pipeline']}" if job["step"] else ""
+        step = f", step {job['step']} of {job['pipeline']}" if job["pipeline"] else ""
         dead = f", dead: {job['fails']}" if job["fails"] else ""
         output.line(f"{job['event']} would go to {job['plugin']}.{job['command']}{step}{dead}")
     for item in done["unrouted"]:
         output.line(f"would not start {item['pipeline']}: {item['reason']}")
+
+
+def _show_what_follows(done: Json) -> None:
+    for event in done["events"]:
+        output.line(f"event {event.get('type')}")
+    show_routing(done)
     if done["status"] == "succeeded" and not done["goes_to"]:
         output.line("nothing would follow")

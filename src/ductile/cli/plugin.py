@@ -9,16 +9,18 @@ from typing import Any
 import click
 
 from ductile.cli import output
-from ductile.cli.action import Call, Noun, nearest
+from ductile.cli.action import Call, Noun
 from ductile.cli.client import Door, Json, Workplace, path_to
 from ductile.cli.job import RELOAD, hint_at_reload, show_words
-from ductile.cli.options import PLUGIN, seconds
+from ductile.cli.options import DEDUPE_TTL, PATIENCE, PLUGIN
 from ductile.cli.options import payload as read_payload
+from ductile.core.command import HANDLE, POLL
+from ductile.core.nearest import did_you_mean
 from ductile.errors import UsageError
 
 plugin = Noun("plugin", "Plugins: make, test, list, run one.")
 
-PREFERRED = ("poll", "handle")
+PREFERRED = (POLL, HANDLE)
 
 
 @plugin.read("list")
@@ -57,16 +59,9 @@ def _alias(row: Json) -> str | None:
 @click.option("--command", metavar="C", help="By default poll, else handle, else its only one.")
 @click.option("--payload", metavar="JSON|@FILE|-", help="The job's payload; - reads stdin.")
 @click.option("--dedupe-key", metavar="K", help="Run nothing if a job with this key did.")
-@click.option("--dedupe-ttl", metavar="D", help="For how long, and beside one that still waits.")
+@DEDUPE_TTL
 @click.option("--async", "detached", is_flag=True, help="Queue it and do not wait.")
-@click.option(
-    "--timeout",
-    type=seconds,
-    default="5m",
-    show_default=True,
-    metavar="D",
-    help="How long to wait.",
-)
+@PATIENCE
 def run(
     call: Call,
     name: str,
@@ -120,7 +115,7 @@ def _command(door: Door, name: str, wanted: str | None) -> str:
     if name not in loaded:
         found = next((row for row in rows if row["name"] == name), None)
         if found is None:
-            raise UsageError(f"unknown plugin {name!r}{nearest(name, list(loaded))}", plugin=name)
+            raise UsageError(f"unknown plugin {name!r}{did_you_mean(name, loaded)}", plugin=name)
         then = f"; then: {RELOAD}" if door.running and found["state"] == "refused" else ""
         why = f"{found['state']}: {found['reason']}{then}"
         raise UsageError(f"unknown plugin {name!r} ({why})", plugin=name)

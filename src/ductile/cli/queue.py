@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
 from ductile.cli import output
 from ductile.cli.action import Call, Noun
 from ductile.cli.job import hint_at_reload, is_refused, show_jobs
-from ductile.cli.options import LIMIT
+from ductile.cli.options import limited
 
 queue = Noun("queue", "The queue: what waits and what runs.", default="list")
 
 
 @queue.read("list")
-@click.option("--limit", type=LIMIT, default=50, show_default=True, help="So many at most.")
+@limited()
 def listing(call: Call, limit: int) -> None:
     """List the jobs that wait or run, in the order of the queue, and what they wait for."""
     with call.site.reading() as door:

@@ -9,17 +9,15 @@ import click
 from ductile.cli import output
 from ductile.cli.action import Call
 from ductile.cli.client import path_to
-from ductile.cli.options import LIMIT
+from ductile.cli.options import DELIVERY_STATUS, limited
 from ductile.cli.system import system
 from ductile.errors import UsageError
 
-STATUSES = click.Choice(["pending", "delivered", "failed", "dead"])
-
 
 @system.read("relays")
-@click.option("--status", type=STATUSES, help="Only those in this state.")
+@click.option("--status", type=DELIVERY_STATUS, help="Only those in this state.")
 @click.option("--instance", metavar="NAME", help="Only those for this gateway.")
-@click.option("--limit", type=LIMIT, default=50, show_default=True, help="So many at most.")
+@limited()
 def relays(call: Call, status: str | None, instance: str | None, limit: int) -> None:
     """List the events that go to other gateways, the newest first."""
     with call.site.reading() as door:

@@ -9,7 +9,6 @@ import click
 
 from ductile.cli import output
 from ductile.cli.action import Call, Noun
-from ductile.cli.agent import when
 from ductile.cli.client import Door, Json, path_to
 from ductile.cli.options import SCHEDULE, Whole, since
 from ductile.errors import NotFound, UsageError
@@ -53,8 +52,8 @@ def _entry(row: Json) -> tuple[Any, ...]:
 
 def _reminder(row: Json) -> tuple[Any, ...]:
     rule = "once" if row["is_one_time"] else f"cron {row['schedule']} (UTC)"
-    note = f"reminder {row['id']}"
-    return f"agent:{row['agent_id']}", rule, "active", when(row["next_fire_at"]), None, None, note
+    fires, note = output.when(row["next_fire_at"]), f"reminder {row['id']}"
+    return f"agent:{row['agent_id']}", rule, "active", fires, None, None, note
 
 
 @schedule.read("next")
@@ -150,8 +149,7 @@ def resume(call: Call, name: str) -> None:
 def _set(call: Call, name: str, verb: str) -> None:
     with call.place() as door:
         row = _one(door, name)
-        body = {"dry_run": True} if call.dry_run else {}
-        answer = door.post(path_to("scheduler", row["plugin"], row["schedule"], verb), body)
+        answer = call.send(door, path_to("scheduler", row["plugin"], row["schedule"], verb))
     call.show({**answer, "was": row["state"]}, _show_pause)
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
 
-from ductile.cli.failure import Terminated
+from ductile.cli.failure import terminate
 
 ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"
 """The other screen, without a cursor, empty."""
@@ -38,7 +38,7 @@ class Screen:
         self._before = termios.tcgetattr(self.keyboard)
         self._handlers = {
             signal.SIGWINCH: signal.signal(signal.SIGWINCH, self._on_resize),
-            signal.SIGTERM: signal.signal(signal.SIGTERM, _terminate),
+            signal.SIGTERM: signal.signal(signal.SIGTERM, terminate),
         }
         try:
             tty.setcbreak(self.keyboard, termios.TCSADRAIN)
@@ -105,7 +105,3 @@ class Screen:
         data = text.encode(errors="replace")
         while data:
             data = data[os.write(self._output, data) :]
-
-
-def _terminate(_signal: int, _frame: FrameType | None) -> None:
-    raise Terminated

@@ -8,15 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from ductile.cli.client import Client, Door, Workplace
-from ductile.config import Loaded, load
+from ductile.config import Loaded, load, state_of
 from ductile.errors import ConfigError, Locked
 
 SOCKET = "ductile.sock"
 LOCK_PATIENCE = 10.0
 """How long a start, or another command that holds the lock, is waited for."""
 LOCK_PAUSE = 0.05
+T = TypeVar("T")
 
 
 class Site:
@@ -40,26 +42,20 @@ class Site:
         return loaded
 
     @cached_property
-    def _reachable(self) -> Loaded:
-        """The configuration, as far as it takes to find a gateway that already runs.
+    def state_dir(self) -> Path:
+        """Of the configuration; `ConfigError` with all its problems, unless a gateway runs there.
 
-        A file that is not sealed keeps a gateway from starting, not an operator from
-        looking at the one that runs.
+        What keeps a gateway from starting (a file that is not sealed, a variable that only its
+        service has, a slip in some section) keeps no operator from looking at the one that runs.
         """
         try:
-            return self.loaded
-        except ConfigError as refused:
-            try:
-                unsealed = load(self._config, environ=os.environ, seal=False)
-            except ConfigError:
-                raise refused from None
-            if not Client.answers(unsealed.settings.state_dir / SOCKET):
+            return self.loaded.settings.state_dir
+        except ConfigError:
+            state = state_of(self._config, environ=os.environ)
+            if state is None or not Client.answers(state.dir / SOCKET):
                 raise
-            return unsealed
-
-    @property
-    def state_dir(self) -> Path:
-        return self._reachable.settings.state_dir
+            self._note("the configuration on disk has problems: ductile config check")
+            return state.dir
 
     def client(self) -> Client | None:
         """The running gateway, if there is one."""
@@ -89,22 +85,28 @@ class Site:
     def working(self, *, verbose: bool) -> Iterator[Workplace]:
         """The running gateway, else this process, holding the lock of the state directory."""
         with ExitStack() as stack:
-            yield self._workplace(stack, verbose)
+            yield self.client_or(lambda: self._workshop(stack, verbose))
 
-    def _workplace(self, stack: ExitStack, verbose: bool) -> Workplace:
+    def _workshop(self, stack: ExitStack, verbose: bool) -> Workplace:
+        from ductile.cli.workshop import workshop
+
+        place = stack.enter_context(workshop(self.loaded, verbose=verbose))
+        self._note(f"no gateway runs; working in {self.state_dir} myself")
+        return place
+
+    def client_or(self, work: Callable[[], T]) -> Client | T:
+        """The running gateway, else what `work`, which takes the lock, comes to.
+
+        A gateway that holds the lock and does not answer will, or will end.
+        """
         give_up = time.monotonic() + LOCK_PATIENCE
         while True:
             client = self.client()
             if client is not None:
                 return client
-            from ductile.cli.workshop import workshop
-
             try:
-                place = stack.enter_context(workshop(self.loaded, verbose=verbose))
+                return work()
             except Locked:
                 if time.monotonic() > give_up:
                     raise
                 time.sleep(LOCK_PAUSE)
-                continue
-            self._note(f"no gateway runs; working in {self.state_dir} myself")
-            return place

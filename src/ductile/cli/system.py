@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ductile.cli import output
-from ductile.cli.action import Call, Noun
+from ductile.cli.action import Call, Noun, blueprint_of
 from ductile.cli.client import Json, path_to
 from ductile.cli.options import PLUGIN
 from ductile.errors import NotRunning
@@ -41,11 +41,10 @@ def _collect(_: object) -> None:
 
 
 def _plan(call: Call) -> dict[str, Any]:
-    from ductile.runtime.blueprint import build
     from ductile.runtime.lock import running_pid
 
     loaded = call.site.loaded
-    registry = build(loaded, boot_marker="", environ=os.environ).registry
+    registry = blueprint_of(loaded).registry
     return {
         "dry_run": True,
         "config": str(loaded.settings.config_dir),

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ductile.cli.action import Call
+from ductile.cli.client import SILENCE, Client
 from ductile.cli.frame import frame, painted
 from ductile.cli.system import system
 from ductile.errors import NotRunning
 
 if TYPE_CHECKING:
-    from ductile.cli.client import Client
     from ductile.cli.screen import Screen
 
 AT_LEAST = 0.25
@@ -32,8 +32,6 @@ AT_MOST = 15.0
 """Seconds between two questions while nothing does."""
 TICK = 1.0
 RECONNECT = 1.0
-SILENCE = 45.0
-"""Three heartbeats of the stream; a connection that is quieter is dead."""
 WIDTH = 100
 QUIT = frozenset({"q", "Q"})
 
@@ -47,7 +45,6 @@ def watch(call: Call, once: bool) -> None:
             page = door.get("/system/overview")
         call.show(page, _print)
         return
-    from ductile.cli.client import Client
     from ductile.cli.screen import Screen
     from ductile.cli.site import SOCKET
 

@@ -12,11 +12,10 @@ import click
 from ductile.cli import output
 from ductile.cli.action import Call, Noun
 from ductile.cli.client import Json, path_to
-from ductile.cli.options import LIMIT, Whole, since
+from ductile.cli.options import DELIVERY_STATUS, Whole, limited, since
 from ductile.cli.options import payload as read_payload
 from ductile.errors import UsageError
 
-STATUS = click.Choice(["pending", "delivered", "failed", "dead"])
 LONGEST_SECRET_FILE = 4096
 
 webhook = Noun("webhook", "Webhooks for agents, and what is delivered by them.")
@@ -176,11 +175,13 @@ def _show_sent(sent: Json) -> None:
 
 
 @webhook.read("deliveries")
-@click.option("--status", type=STATUS, help="Only those in this state; dead ones wait for you.")
+@click.option(
+    "--status", type=DELIVERY_STATUS, help="Only those in this state; dead ones wait for you."
+)
 @click.option("--webhook", "webhook_id", type=Whole(1), metavar="ID", help="Only of one.")
 @_since
 @click.option("--before", type=Whole(1), metavar="ID", help="Go on behind this one.")
-@click.option("--limit", type=LIMIT, default=50, show_default=True, help="So many at most.")
+@limited()
 def deliveries(
     call: Call,
     status: str | None,

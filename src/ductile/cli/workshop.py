@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any, TextIO
 from urllib.parse import unquote
 
 from ductile.cli.client import HEADERS, Json, path_to, read_answer, wait_for, with_query
-from ductile.cli.failure import Terminated
+from ductile.cli.failure import terminate
 from ductile.config import Loaded
 from ductile.errors import LedgerError, NotFound
 from ductile.http.app import local_app
@@ -227,10 +226,6 @@ def _logs_to(stream: TextIO | None) -> Iterator[None]:
 @contextmanager
 def terminable() -> Iterator[None]:
     """SIGTERM raises inside, as Ctrl-C does."""
-
-    def terminate(_signal: int, _frame: FrameType | None) -> None:
-        raise Terminated
-
     before = signal.signal(signal.SIGTERM, terminate)
     try:
         yield

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-from ductile.config.http import ApiTokenSettings, EndpointSettings
+from ductile.config.http import HEALTH, ApiTokenSettings, EndpointSettings, TokenSettings
 from ductile.config.locate import Places
-from ductile.config.problems import closest
 from ductile.config.relay import InstanceSettings, PeerSettings
 from ductile.config.settings import Settings
 from ductile.config.tokens import Scopes
 from ductile.core.bounds import LONGEST_NAME, fits, size
+from ductile.core.nearest import nearest
+from ductile.core.scopes import normalized
 from ductile.errors import Path, Problem, Severity
 
 Signed = TypeVar("Signed", EndpointSettings, InstanceSettings, PeerSettings)
@@ -24,7 +25,9 @@ def check(settings: Settings, scopes: Scopes, places: Places) -> tuple[Settings,
     checker.names(settings)
     checker.lengths(settings)
     checker.schedules(settings)
+    checker.endpoints(settings)
     resolved = checker.references(settings, scopes)
+    checker.keys(resolved)
     return resolved, [*checker.problems, *scopes.problems]
 
 
@@ -67,6 +70,23 @@ class _Checker:
             if not fits(name, LONGEST_NAME):
                 found, allowed = f"{size(name)} bytes", f"at most {LONGEST_NAME} bytes of UTF-8"
                 self._say(path, "is too long", found=found, allowed=allowed)
+
+    def endpoints(self, settings: Settings) -> None:
+        for index, endpoint in enumerate(settings.webhooks.endpoints):
+            if endpoint.path == HEALTH:
+                message = "the listener answers here how the gateway is: no delivery arrives"
+                self._warn(("webhooks", "endpoints", index, "path"), message)
+
+    def keys(self, settings: Settings) -> None:
+        """Whoever comes with a key is the first who has it."""
+        inline: Path = ("api", "auth", "tokens")
+        places = [(*inline, index, "token") for index in range(len(settings.api.auth.tokens))]
+        places += [("tokens", index, "key") for index in range(len(settings.tokens))]
+        first: dict[str, TokenSettings] = {}
+        for path, token in zip(places, settings.all_tokens, strict=True):
+            before = first.setdefault(token.key, token)
+            if normalized(before.scopes) != normalized(token.scopes):
+                self._warn(path, f"the same as of {before.name}, whose scopes alone count")
 
     def schedules(self, settings: Settings) -> None:
         for plugin, entry in settings.plugins.items():
@@ -116,7 +136,7 @@ class _Checker:
                         "no entry of tokens has this name",
                         found=repr(reference),
                         allowed=", ".join(sorted(keys)) or "an entry of an included tokens.yaml",
-                        nearest=closest(reference, keys),
+                        nearest=nearest(reference, keys),
                     )
             resolved.append(entry)
         return tuple(resolved)

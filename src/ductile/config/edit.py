@@ -5,17 +5,16 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ductile.config.expand import URL_PASSWORD, expand, is_secret
+from ductile.config.expand import expand, hide_passwords, is_secret
 from ductile.config.fields import Found
 from ductile.config.files import Source, replace
-from ductile.config.include import Sources, gather
-from ductile.config.interpolate import Variables
+from ductile.config.include import Sources, gather_readable
+from ductile.config.interpolate import RESERVED, Variables, names_in
 from ductile.config.load import values
 from ductile.config.nodes import Listing, Node, Place, Scalar, Table, is_null
 from ductile.config.paths import MISSING, at, placed, resolve
@@ -24,12 +23,10 @@ from ductile.config.splice import Splicer
 from ductile.config.yaml12 import NotJson, compose, type_of
 from ductile.config.yaml12 import resolve as typed
 from ductile.core.redact import REDACTED
-from ductile.errors import ConfigError, Problem, Refused, Severity, UsageError, dotted
+from ductile.errors import ConfigError, Problem, Refused, UsageError, dotted, errors_of
 from ductile.errors import Path as KeyPath
 from ductile.model import Json
 from ductile.record import dataclass
-
-_RESERVED = re.compile("[\U00100000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +78,7 @@ class Draft:
     def __init__(self, config: Path) -> None:
         """`config` is the path of config.yaml."""
         self.config = config
-        self._sources = _gathered(config, {})
+        self._sources = gather_readable(config)
         self.document = _document(self._sources)
         """What is written, merged: references as they stand, the rest by YAML's types."""
 
@@ -95,7 +92,7 @@ class Draft:
             self._sources.tree, self._sources.variables, values(self._sources, environ, problems)
         )
         wrong = [p for p in expanded.problems if p.path[: len(path)] == path]
-        if errors := [p for p in (*problems, *wrong) if p.severity is Severity.ERROR]:
+        if errors := errors_of((*problems, *wrong)):
             raise ConfigError(errors)
         value = _shown(at(expanded.data, path), path)
         return Written(path, value, expanded.places[path])
@@ -106,11 +103,11 @@ class Draft:
         `Refused` where the value is made of variables now, unless that is meant, and where
         the text cannot be changed without changing the meaning of something else.
         """
-        if _RESERVED.search(json.dumps(value, ensure_ascii=False)):
+        if RESERVED.search(json.dumps(value, ensure_ascii=False)):
             raise UsageError("a character of the last private-use plane is reserved here")
         path = resolve(text, self.document)
         target, rest = self._nearest(path)
-        references = _references_in(value)
+        references = names_in(json.dumps(value))
         used = [] if rest or references or over_references else self._references(target)
         if used:
             raise Refused(
@@ -202,7 +199,7 @@ class Draft:
 
     def _means(self, file: Path, after: str, wanted: Json) -> bool:
         try:
-            sources = _gathered(self.config, {file: after.encode()})
+            sources = gather_readable(self.config, {file: after.encode()})
         except (ConfigError, UnicodeEncodeError):
             return False
         return _same(_document(sources), wanted)
@@ -237,14 +234,6 @@ def _span(splicer: Splicer, file: Path, node: Node) -> Span | None:
     return splicer.root.find(node)
 
 
-def _gathered(config: Path, drafts: Mapping[Path, bytes]) -> Sources:
-    sources = gather(config, None, drafts)
-    errors = [problem for problem in sources.problems if problem.severity is Severity.ERROR]
-    if errors:
-        raise ConfigError(errors)
-    return sources
-
-
 def _document(sources: Sources) -> Json:
     return _plain(sources.tree, sources.variables, strict=False)
 
@@ -277,10 +266,6 @@ def _same(one: Json, other: Json) -> bool:
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
-def _references_in(value: Json) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(re.findall(r"\$\{([A-Za-z_]\w*)", json.dumps(value))))
-
-
 def _read(file: Path) -> str:
     source = Source(file, file.read_bytes(), "")
     text = source.text()
@@ -299,7 +284,7 @@ def _shown(data: Any, path: KeyPath) -> Json:
     if data.secret or is_secret(path):
         return REDACTED
     if isinstance(data.value, str):
-        return URL_PASSWORD.sub(rf"\1:{REDACTED}", data.value)
+        return hide_passwords(data.value)
     return data.text if isinstance(data.value, NotJson) else data.value
 
 
@@ -315,7 +300,7 @@ def _without_secrets(text: str) -> str:
     ]
     for span in reversed(secrets):
         text = f"{text[: span.start]}{REDACTED}{text[span.end :]}"
-    return URL_PASSWORD.sub(rf"\1:{REDACTED}", text)
+    return hide_passwords(text)
 
 
 def _path(span: Span, text: str) -> KeyPath:

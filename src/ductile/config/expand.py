@@ -11,7 +11,7 @@ from ductile.config.fields import Found
 from ductile.config.interpolate import Variables, lookalike
 from ductile.config.nodes import Listing, Node, Place, Scalar, Table
 from ductile.config.yaml12 import NotJson, type_of
-from ductile.core.redact import SHORTEST_SECRET, names_a_secret
+from ductile.core.redact import REDACTED, SHORTEST_SECRET, names_a_secret
 from ductile.errors import Path, Problem
 
 URL_PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):([^\s/@]+)(?=@)")
@@ -119,6 +119,11 @@ def is_secret(path: Path) -> bool:
     given = _GIVEN.get(names[0]) if names else None
     under = names[names.index(given) + 1 :] if given in names else names[-1:]
     return any(map(names_a_secret, under))
+
+
+def hide_passwords(text: str) -> str:
+    """`text` without the passwords of the URLs in it."""
+    return URL_PASSWORD.sub(rf"\1:{REDACTED}", text)
 
 
 def _names_ours(path: Path) -> bool:

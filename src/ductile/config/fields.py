@@ -256,13 +256,13 @@ Defaulted = BeforeValidator(_empty_is_default)
 """Annotates the entries of a map whose empty ones take their defaults."""
 
 
-def span(default: str, description: str, **more: Any) -> Any:
+def span(default: str | float, description: str) -> Any:
     """A field of seconds whose default is told as people write it."""
+    text = default if isinstance(default, str) else quantities.duration_text(default)
     return Field(
-        default=quantities.duration(default),
+        default=quantities.duration(text),
         description=description,
-        json_schema_extra={"default": default},
-        **more,
+        json_schema_extra={"default": text},
     )
 
 

@@ -21,6 +21,8 @@ from ductile.config.fields import (
     volume,
 )
 
+HEALTH = "/healthz"
+"""Where each listener answers how the gateway is."""
 DEFAULT_SIGNATURE_HEADER = "X-Hub-Signature-256"
 
 

@@ -13,8 +13,8 @@ from ductile.config.integrity import Seal
 from ductile.config.interpolate import Variables
 from ductile.config.nodes import Entry, Listing, Node, Place, Scalar, Table, is_null
 from ductile.config.yaml12 import compose
+from ductile.errors import ConfigError, Problem, Severity, errors_of
 from ductile.errors import Path as KeyPath
-from ductile.errors import Problem, Severity
 
 
 def merge(base: Node, later: Node) -> Node:
@@ -69,6 +69,14 @@ def gather(config: Path, seal: Seal | None, drafts: Mapping[Path, bytes] | None 
     gatherer.guarded()
     gatherer.sources.problems[:0] = gatherer.sources.reader.problems
     return gatherer.sources
+
+
+def gather_readable(config: Path, drafts: Mapping[Path, bytes] | None = None) -> Sources:
+    """As `gather`, whatever the seal says; `ConfigError` where something cannot be read."""
+    sources = gather(config, None, drafts)
+    if errors := errors_of(sources.problems):
+        raise ConfigError(errors)
+    return sources
 
 
 class _Gatherer:

@@ -24,7 +24,7 @@ _MARK = 0x100000
 _DIGIT = _MARK + 1
 _BASE = 65_000
 _FILLER = chr(_DIGIT + _BASE)
-_RESERVED = re.compile("[\U00100000-\U0010ffff]")
+RESERVED = re.compile("[\U00100000-\U0010ffff]")
 _PLACEHOLDER = re.compile(f"{chr(_MARK)}([{chr(_DIGIT)}-{chr(_DIGIT + _BASE - 1)}]{{3}}){_FILLER}*")
 
 
@@ -55,12 +55,12 @@ class Variables:
     def conceal(self, text: str, file: str) -> tuple[str, list[Problem]]:
         """`text` with placeholders for its references: as long, line by line."""
         problems = []
-        if stray := _RESERVED.search(text):
+        if stray := RESERVED.search(text):
             place = position(text, file, stray.start())
             problems.append(
                 place.problem("a character of the last private-use plane is reserved here")
             )
-            text = _RESERVED.sub("x", text)
+            text = RESERVED.sub("x", text)
         return _REFERENCE.sub(self._conceal, text), problems
 
     def _conceal(self, match: re.Match[str]) -> str:
@@ -109,6 +109,11 @@ class Variables:
 
         text = _PLACEHOLDER.sub(replace, scalar.text)
         return Expansion(text, tuple(used), tuple(missing))
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """The variables that `text` refers to, each once."""
+    return tuple(dict.fromkeys(match[1] for match in _REFERENCE.finditer(text)))
 
 
 def _unquoted(default: str, style: str) -> str:

@@ -24,9 +24,10 @@ from ductile.config.nodes import Place, Scalar, Table
 from ductile.config.problems import translate
 from ductile.config.redact import hidden
 from ductile.config.rest import rest
+from ductile.config.service import StateSettings
 from ductile.config.settings import Settings
 from ductile.config.tokens import Scopes
-from ductile.errors import ConfigError, Problem, Severity
+from ductile.errors import ConfigError, Problem, Severity, errors_of
 from ductile.errors import Path as KeyPath
 from ductile.record import dataclass
 
@@ -101,8 +102,8 @@ def load(
     sources = gather(config, stored, drafts)
     problems += sources.problems
     verdict = _judge(stored, sources, strict=_literal_flag(sources, "strict_mode"))
-    if config not in sources.reader.hashes or _errors(verdict):
-        raise ConfigError(_ordered(_errors([*problems, *verdict]), sources.reader))
+    if config not in sources.reader.hashes or errors_of(verdict):
+        raise ConfigError(_ordered(errors_of([*problems, *verdict]), sources.reader))
     expanded = expand(sources.tree, sources.variables, values(sources, environ, problems))
     problems += expanded.problems
     problems += _judge(stored, sources, strict=_flag(expanded, "strict_mode"))
@@ -110,14 +111,14 @@ def load(
     problems += _symlinks(symlinks, allowed=_flag(expanded, "allow_symlinks"))
     places = Places(expanded.places, expanded.keys)
     judge = partial(_validate, expanded, sources, places, environ)
-    settings, found = judge(expanded.data, whole=not _errors(problems))
+    settings, found = judge(expanded.data, whole=not errors_of(problems))
     problems += found
-    flawed = bool(_errors(problems))
+    flawed = bool(errors_of(problems))
     if flawed:
         settings = _sound(expanded.data, judge, problems)
     told = _ordered(hidden(problems, expanded.secrets), sources.reader)
     if settings is None:
-        raise Flawed(_errors(told), None)
+        raise Flawed(errors_of(told), None)
     loaded = Loaded(
         path=config,
         settings=settings,
@@ -129,8 +130,22 @@ def load(
         places=places,
     )
     if flawed:
-        raise Flawed(_errors(told), loaded)
+        raise Flawed(errors_of(told), loaded)
     return loaded
+
+
+def state_of(path: Path | None, *, environ: Mapping[str, str]) -> StateSettings | None:
+    """Where a gateway of this configuration has its state, whatever else is wrong with it.
+
+    None where nobody can say, for what is wrong may be just that.
+    """
+    try:
+        return load(path, environ=environ, seal=False).settings.state
+    except Flawed as flawed:
+        told = any("state" in (*p.path[:1], p.nearest) for p in flawed.problems)
+        return None if told or flawed.rest is None else flawed.rest.settings.state
+    except ConfigError:
+        return None
 
 
 class _Judge(Protocol):
@@ -141,14 +156,14 @@ class _Judge(Protocol):
 
 def _sound(data: dict[str, Any], judge: _Judge, problems: list[Problem]) -> Settings | None:
     """What is left without the parts that have problems; those of the rest are added to them."""
-    settings, errors = None, _errors(problems)
+    settings, errors = None, errors_of(problems)
     while errors:
         left = rest(data, errors)
         if left is None or left == data:
             return None
         data = left
         settings, found = judge(data, whole=True)
-        errors = _errors(found)
+        errors = errors_of(found)
         problems += errors
     return settings
 
@@ -231,10 +246,6 @@ def _symlinks(met: Mapping[Path, Place], *, allowed: bool) -> list[Problem]:
         place.problem(f"{path} is a symlink", severity=severity, allowed=hint)
         for path, place in met.items()
     ]
-
-
-def _errors(problems: Iterable[Problem]) -> list[Problem]:
-    return [problem for problem in problems if problem.severity is Severity.ERROR]
 
 
 def _ordered(problems: Iterable[Problem], reader: Reader) -> list[Problem]:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ductile.config.problems import closest
+from ductile.core.nearest import did_you_mean
 from ductile.errors import NotFound, Path, UsageError, dotted
 from ductile.model import Json
 
@@ -156,8 +156,7 @@ def _index(path: Path, items: Sequence[Json], parts: list[Part]) -> tuple[int, i
         if found:
             return found[0], used
     known = [next(_names(item), "") for item in items]
-    near = closest(text, known)
-    hint = f"; did you mean {near!r}?" if near else f"; there are: {', '.join(known) or 'none'}"
+    hint = did_you_mean(text, known) or f"; there are: {', '.join(known) or 'none'}"
     raise NotFound(f"{dotted(path)} has no item {text!r}{hint}")
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
@@ -24,14 +24,20 @@ from ductile.config.fields import (
     span,
     text_of,
 )
+from ductile.core.breaker import DEFAULT_BREAKER
+from ductile.core.command import DEFAULT_TIMEOUTS, OTHER_TIMEOUT, POLL
+from ductile.core.retry import DEFAULT_RETRY
 
-COMMAND_TIMEOUTS = {"poll": 60.0, "handle": 120.0, "health": 10.0, "init": 30.0}
-OTHER_TIMEOUT = 60.0
-
+_TIMEOUTS = ", ".join(
+    f"{command} {seconds:.0f}s"
+    for command, seconds in (*DEFAULT_TIMEOUTS.items(), ("any other", OTHER_TIMEOUT))
+)
 _WORDS = {"hourly": 3600.0, "daily": 86_400.0, "weekly": 604_800.0}
 _RFC3339 = re.compile(
     r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})\Z", re.ASCII
 )
+_EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
+"""Between them a moment can be moved by windows, jitter and zones, and is still a date."""
 
 
 def _every(value: Any) -> Any:
@@ -69,9 +75,12 @@ def _moment(value: Any) -> Any:
     try:
         if not _RFC3339.match(text):
             raise ValueError
-        return datetime.fromisoformat(text.upper())
+        moment = datetime.fromisoformat(text.upper())
     except ValueError:
         refuse("must be a moment with its offset", allowed="RFC 3339, as in 2026-02-08T10:00:00Z")
+    if not _EARLIEST <= moment < _LATEST:
+        refuse("is too far from now", allowed="1970-01-01T00:00:00Z to 9998-12-31T23:59:59Z")
+    return moment
 
 
 def _zone(value: Any) -> Any:
@@ -148,7 +157,7 @@ class ScheduleSettings(Section):
     after: Span | None = Field(
         default=None, description="Once a start, after this delay.", examples=["30s"]
     )
-    command: Name = Field(default="poll", description="The command that runs.")
+    command: Name = Field(default=POLL, description="The command that runs.")
     payload: OpaqueTable = Field(default_factory=dict, description="The payload of its jobs.")
     jitter: Seconds = span("0s", "Spreads runs over this time, half before and half after.")
     window: Annotated[str, BeforeValidator(_window)] | None = Field(
@@ -191,16 +200,19 @@ class ScheduleSettings(Section):
 
 class RetrySettings(Section):
     max_attempts: Annotated[Whole, Field(ge=1)] = Field(
-        default=4, description="Attempts in all, the first one counted."
+        default=DEFAULT_RETRY.max_attempts, description="Attempts in all, the first one counted."
     )
-    backoff_base: Span = span("30s", "The first delay; it doubles with each attempt.")
+    backoff_base: Span = span(
+        DEFAULT_RETRY.backoff_base, "The first delay; it doubles with each attempt."
+    )
 
 
 class BreakerSettings(Section):
     threshold: Annotated[Whole, Field(ge=1)] = Field(
-        default=3, description="Failed scheduled jobs in a row that open the breaker."
+        default=DEFAULT_BREAKER.threshold,
+        description="Failed scheduled jobs in a row that open the breaker.",
     )
-    reset_after: Span = span("30m", "How long it stays open before a probe.")
+    reset_after: Span = span(DEFAULT_BREAKER.reset_after, "How long it stays open before a probe.")
 
 
 class PluginSettings(Section):
@@ -219,9 +231,8 @@ class PluginSettings(Section):
     )
     timeouts: Mapping[str, Span] = Field(
         default_factory=dict,
-        description="How long a command may run: by default poll 60s, handle 120s, health 10s, "
-        "init 30s, any other 60s.",
-        examples=[{"poll": "5m"}],
+        description=f"How long a command may run: by default {_TIMEOUTS}.",
+        examples=[{POLL: "5m"}],
     )
     circuit_breaker: BreakerSettings = Field(
         default_factory=BreakerSettings.model_construct,
@@ -237,8 +248,3 @@ class PluginSettings(Section):
     notify_on_complete: Flag = Field(
         default=False, description="Whether the end of its root jobs fires `on-hook` pipelines."
     )
-
-    def timeout(self, command: str) -> float:
-        """How long `command` may run, in seconds."""
-        default = COMMAND_TIMEOUTS.get(command, OTHER_TIMEOUT)
-        return self.timeouts.get(command, default)

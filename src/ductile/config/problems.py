@@ -13,8 +13,10 @@ from pydantic_core import ErrorDetails
 from ductile.config import shapes
 from ductile.config.fields import Found
 from ductile.config.locate import Places
+from ductile.config.paths import at
 from ductile.config.plugin import PluginSettings, ScheduleSettings
 from ductile.config.settings import Settings
+from ductile.core.nearest import nearest
 from ductile.core.redact import REDACTED, names_a_secret
 from ductile.errors import Path, Problem
 
@@ -52,8 +54,8 @@ def _problem(detail: ErrorDetails, data: Any, places: Places) -> Problem:
     context = detail.get("ctx", {})
     kind = detail["type"]
     place = context.get("place") or places.locate(path)
-    message, allowed, nearest = _KINDS.get(kind), context.get("allowed"), None
-    value = _at(data, path)
+    message, allowed, close = _KINDS.get(kind), context.get("allowed"), None
+    value = at(data, path)
     match kind:
         case "extra_forbidden":
             known = sorted(known_keys(path[:-1]))
@@ -62,14 +64,14 @@ def _problem(detail: ErrorDetails, data: Any, places: Places) -> Problem:
                 f"unknown key {key!r}",
                 path=path,
                 allowed=", ".join(known),
-                nearest=closest(key, known),
+                nearest=_inside(path[:-1], key) or nearest(key, known),
             )
         case "missing":
             return place.problem(f"missing key {path[-1]!r}", path=path[:-1])
         case "literal_error":
             words = re.findall(r"'([^']*)'", str(context["expected"]))
             message, allowed = "not one of the words it takes", ", ".join(words)
-            nearest = closest(value.text, words) if isinstance(value, Found) else None
+            close = nearest(value.text, words) if isinstance(value, Found) else None
         case "greater_than" | "greater_than_equal":
             bound = context.get("gt", context.get("ge"))
             word = "more than" if kind == "greater_than" else "at least"
@@ -78,17 +80,8 @@ def _problem(detail: ErrorDetails, data: Any, places: Places) -> Problem:
             message = str(context["message"])
     found = describe(value, path)
     return place.problem(
-        message or detail["msg"], path=path, found=found, allowed=allowed, nearest=nearest
+        message or detail["msg"], path=path, found=found, allowed=allowed, nearest=close
     )
-
-
-def _at(data: Any, path: Path) -> Any:
-    for part in path:
-        try:
-            data = data[part]
-        except (LookupError, TypeError):
-            return None
-    return data
 
 
 def describe(value: Any, path: Path) -> str | None:
@@ -101,20 +94,26 @@ def describe(value: Any, path: Path) -> str | None:
     return None if isinstance(value, dict) else "a list" if isinstance(value, list) else "nothing"
 
 
-def closest(word: str, known: Iterable[str]) -> str | None:
-    """The one of `known` that was probably meant."""
-    from difflib import get_close_matches
-
-    matches = get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
-    return matches[0] if matches else None
-
-
 def known_keys(path: Path) -> set[str]:
     """The keys that the mapping at `path` takes; none where they are for people to choose."""
     model, in_mapping = _walked(path)
     if model is None or in_mapping:
         return set()
     return set(_fields(model)) | set(_ALSO.get(model, ()))
+
+
+def _inside(path: Path, key: str) -> str | None:
+    """The key that belongs one section deeper, where there is one such."""
+    model, in_mapping = _walked(path)
+    if model is None or in_mapping:
+        return None
+    inner = {name: info.annotation for name, info in _fields(model).items()}
+    found = [
+        f"{name}.{key}"
+        for name, kind in inner.items()
+        if isinstance(kind, type) and issubclass(kind, BaseModel) and key in _fields(kind)
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def default_text(path: Path) -> str | None:

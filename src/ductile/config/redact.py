@@ -8,10 +8,9 @@ from typing import Any
 
 from blake3 import blake3
 
-from ductile.config.expand import URL_PASSWORD, is_secret
+from ductile.config.expand import URL_PASSWORD, hide_passwords, is_secret
 from ductile.config.settings import Settings
-from ductile.core.redact import REDACTED as REDACTED
-from ductile.core.redact import Redactor
+from ductile.core.redact import REDACTED, Redactor
 from ductile.errors import Path, Problem, dotted
 from ductile.model import Json
 
@@ -62,7 +61,7 @@ def _hide_secrets(value: Json, path: Path) -> Json:
 
 def _hide_passwords(value: Json) -> Any:
     if isinstance(value, str):
-        return URL_PASSWORD.sub(rf"\1:{REDACTED}", value)
+        return hide_passwords(value)
     if isinstance(value, Mapping):
         return {key: _hide_passwords(item) for key, item in value.items()}
     if isinstance(value, list):

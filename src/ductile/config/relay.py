@@ -8,12 +8,14 @@ from pydantic import Field
 from ductile.config.fields import Bytes, Flag, Name, Section, Span, Url, UrlPath, span, volume
 
 
-def _unsigned(data: dict[str, Any]) -> Iterator[str]:
-    if "secret" not in data and "secret_ref" not in data:
-        yield "needs secret_ref or secret: every relay is signed"
+class _Signed(Section):
+    @classmethod
+    def complaints(cls, data: dict[str, Any]) -> Iterator[str]:
+        if "secret" not in data and "secret_ref" not in data:
+            yield "needs secret_ref or secret: every relay is signed"
 
 
-class InstanceSettings(Section):
+class InstanceSettings(_Signed):
     """A gateway that events are relayed to."""
 
     name: Name = Field(description="What relay steps call it.", examples=["lab"])
@@ -37,16 +39,12 @@ class InstanceSettings(Section):
         """Where its events are sent to."""
         return self.base_url.rstrip("/") + self.ingress_path
 
-    @classmethod
-    def complaints(cls, data: dict[str, Any]) -> Iterator[str]:
-        return _unsigned(data)
-
 
 class PeerBaggageSettings(Section):
     allow: tuple[Name, ...] = Field(default=(), description="Baggage keys that are taken over.")
 
 
-class PeerSettings(Section):
+class PeerSettings(_Signed):
     """A gateway that may send us events."""
 
     name: Name = Field(description="Its name, the last part of the path.")
@@ -65,10 +63,6 @@ class PeerSettings(Section):
         default_factory=PeerBaggageSettings.model_construct,
         description="What of its baggage we keep.",
     )
-
-    @classmethod
-    def complaints(cls, data: dict[str, Any]) -> Iterator[str]:
-        return _unsigned(data)
 
 
 class RemoteIngressSettings(Section):

@@ -20,6 +20,7 @@ from ductile.config.fields import (
     span,
     text_of,
 )
+from ductile.core.bounds import MAX_HOPS
 
 DEFAULT_STATE = "./data/state.db"
 DEFAULT_STATE_DIR = "./data"
@@ -70,7 +71,7 @@ class ServiceSettings(Section):
     )
     shutdown_grace: Seconds = span("10s", "How long running jobs may take to end at a stop.")
     max_hops: Annotated[Whole, Field(ge=1)] = Field(
-        default=20, description="The longest chain of jobs that may follow from one another."
+        default=MAX_HOPS, description="The longest chain of jobs that may follow from one another."
     )
     workspaces: Flag = Field(
         default=False, description="Give every pipeline a workspace directory."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ductile.directory import create
+from ductile.directory import create, write_new
 from ductile.errors import Refused
 
 CONFIG = """\
@@ -77,23 +77,24 @@ routes: []
 """
 
 
-def init(directory: Path) -> list[Path]:
-    """Write a first configuration; the paths that are new. Nothing is ever overwritten."""
-    files = {directory / "config.yaml": CONFIG, directory / "pipelines.yaml": PIPELINES}
+FILES = {"config.yaml": CONFIG, "pipelines.yaml": PIPELINES}
+
+
+def init(directory: Path, *, dry: bool = False) -> list[Path]:
+    """Write a first configuration; the paths that are new. Nothing is ever overwritten.
+
+    With `dry` nothing is written, and they would be.
+    """
+    files = {directory / name: text for name, text in FILES.items()}
     for path in files:
         if os.path.lexists(path):
             raise Refused(f"{path} exists; nothing was written", path=str(path))
-    written = []
+    folders = [path for path in (directory, directory / "plugins") if not path.is_dir()]
     try:
-        for folder in (directory, directory / "plugins"):
-            if not folder.is_dir():
-                create(folder)
-                written.append(folder)
-        for path, text in files.items():
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            written.append(path)
+        for folder in () if dry else folders:
+            create(folder)
+        for path, text in () if dry else files.items():
+            write_new(path, text.encode())
     except OSError as error:
         raise Refused(f"cannot write {error.filename}: {error.strerror}") from error
-    return written
+    return [*folders, *files]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 
 from ductile.config.files import Source
 from ductile.config.http import TokenSettings
 from ductile.config.locate import Places
+from ductile.core.scopes import ALIASES, is_scope
 from ductile.errors import Path, Problem, Severity
 
-_ALIASES = {"read:jobs": "jobs:ro", "read:events": "events:ro"}
-_SCOPE = re.compile(r"\*\Z|[^\s:]+:r[ow]\Z")
 SCOPES = "*, plugin jobs events system agents or a plugin's name with :ro or :rw"
 
 
@@ -48,9 +46,8 @@ class Scopes:
         """`scopes` by their one name, without those that no route asks for."""
         kept = []
         for scope in scopes:
-            name = _ALIASES.get(str(scope), str(scope))
-            if isinstance(scope, str) and _SCOPE.match(name):
-                kept.append(name)
+            if isinstance(scope, str) and is_scope(scope):
+                kept.append(ALIASES.get(scope, scope))
             else:
                 self._say(
                     path, f"{scope!r} is no scope and allows nothing", Severity.WARNING, SCOPES
@@ -70,7 +67,8 @@ class Scopes:
         if expected.removeprefix("blake3:").lower() != source.digest:
             self._say(
                 where,
-                f"{name} does not match its scopes_hash; the token has no scopes",
+                f"{name} does not match its scopes_hash; the token has no scopes. "
+                f"If the file is as it should be, its hash is blake3:{source.digest}",
                 self._mismatch,
             )
             return ()

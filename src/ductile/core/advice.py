@@ -9,12 +9,12 @@ import json
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import field
-from difflib import get_close_matches
 
-from ductile.core.protocol import ProtocolError, Response
+from ductile.core.nearest import nearest
+from ductile.core.protocol import NO_RESULT, ProtocolError, Response
 from ductile.core.retry import EX_CONFIG
 from ductile.errors import Severity
-from ductile.model import Ending, Json, Outcome
+from ductile.model import STDERR_CAP, Ending, Json, Outcome
 from ductile.record import dataclass
 
 KNOWN_KEYS = ("status", "result", "error", "retry", "events", "state_updates", "logs")
@@ -99,7 +99,7 @@ def _of_ending(outcome: Outcome, expected: Expected) -> Iterator[Advice]:
             "command by its whole path, or see that it is on the gateway's PATH",
         )
     if outcome.stderr_truncated:
-        yield _warning("stderr was cut at 64 KiB", "log less, or to a file")
+        yield _warning(f"stderr was cut at {STDERR_CAP // 1024} KiB", "log less, or to a file")
 
 
 def _of_exit(outcome: Outcome, response: Response) -> Iterator[Advice]:
@@ -173,9 +173,9 @@ def _of_status(text: str) -> str:
         word = str(status).strip().lower()
         meant = "ok" if word in MEANS_OK | {"ok"} else "error" if word in MEANS_ERROR else None
         return f'say "status": "{meant}"' if meant else 'the status is "ok" or "error"'
-    close = get_close_matches("status", [key for key in document if key != "status"], 1)
+    close = nearest("status", (key for key in document if key != "status"))
     if close:
-        return f'the key is "status", not {close[0]!r}'
+        return f'the key is "status", not {close!r}'
     for key, value in document.items():
         if key.lower() in MEANS_OK | {"ok"} and isinstance(value, bool):
             return f'say "status": "{"ok" if value else "error"}" in place of {key!r}'
@@ -230,7 +230,7 @@ def _of_response(response: Response, expected: Expected) -> Iterator[Advice]:
             )
     elif expected.protocol >= 2 and response.missing_result:
         yield _warning(
-            "protocol 2 wants a result with status ok; its absence is logged",
+            f"{NO_RESULT}; its absence is logged",
             'add "result": a short text for people',
         )
     if response.status == "ok" and raw.get("error"):
@@ -239,9 +239,7 @@ def _of_response(response: Response, expected: Expected) -> Iterator[Advice]:
         )
     for key in raw:
         if key not in KNOWN_KEYS:
-            close = OFTEN_MEANT.get(key) or next(
-                iter(get_close_matches(key, KNOWN_KEYS, 1, 0.7)), None
-            )
+            close = OFTEN_MEANT.get(key) or nearest(key, KNOWN_KEYS)
             hint = f"did you mean {close!r}?" if close else f"known are: {', '.join(KNOWN_KEYS)}"
             yield _warning(f"the key {key!r} is ignored", hint)
     yield from _of_logs(raw.get("logs"), len(response.logs))
@@ -265,8 +263,8 @@ def _of_events(response: Response, expected: Expected) -> Iterator[Advice]:
         values = declared.get(event.type)
         if values is None:
             known = ", ".join(sorted(declared)) or "none"
-            close = get_close_matches(event.type, list(declared), 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"declared are: {known}"
+            close = nearest(event.type, declared)
+            hint = f"did you mean {close!r}?" if close else f"declared are: {known}"
             yield _warning(
                 f"event {event.type!r} is not among values.emit of {expected.command}", hint
             )

@@ -103,14 +103,17 @@ def root_context(
     max_depth: int,
     origin: Mapping[str, Json],
     baggage: Mapping[str, Json] | None = None,
+    depth_is_computed: bool = False,
 ) -> dict[str, Json]:
     """`accumulated_json` of an instance's root row, which belongs to no step."""
+    computed = {"route_max_depth_computed": True} if depth_is_computed else {}
     return {
         **{key: value for key, value in (baggage or {}).items() if key not in RESERVED},
         "ductile": {
             "pipeline_instance_id": instance_id,
             "route_depth": 0,
             "route_max_depth": max_depth,
+            **computed,
             "origin": dict(origin),
         },
     }
@@ -144,9 +147,14 @@ def route_depth(context: Mapping[str, Json]) -> int:
     return int(control(context).get("route_depth") or 0)
 
 
-def route_max_depth(context: Mapping[str, Json]) -> int:
-    """The deepest step that the instance allows; 0 is no limit."""
-    return int(control(context).get("route_max_depth") or 0)
+def depth_limit(context: Mapping[str, Json]) -> int:
+    """The deepest step that the instance's author allows; 0 is no limit.
+
+    One that was computed limits nothing: it may be too low by now, for a reload may have made
+    the pipeline longer, and what has no limit of its author's cannot loop.
+    """
+    own = control(context)
+    return 0 if own.get("route_max_depth_computed") else int(own.get("route_max_depth") or 0)
 
 
 def _within_bounds(accumulated: dict[str, Json]) -> dict[str, Json] | Failure:

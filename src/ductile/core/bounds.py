@@ -1,4 +1,4 @@
-"""How long a text may be that rows are found by, and how deep JSON may nest.
+"""How long a text may be that rows are found by, how deep JSON may nest, how far a chain goes.
 
 An index of PostgreSQL takes at most 2,704 bytes a row, all of its columns together, and refuses
 what is longer only when it is written: long after whoever sent it could have been told. So that
@@ -8,9 +8,13 @@ reads JSON takes 1,024 levels, what writes it 254.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import accumulate
+
 import orjson
 
-from ductile.model import Json
+from ductile.core.integers import altered_by_reading
+from ductile.model import MIB, Json
 
 LONGEST_DEDUPE_KEY = 1024
 LONGEST_NAME = 255
@@ -23,6 +27,12 @@ DEEPEST = 100
 DEEPEST_KEPT = 150
 """Levels of what is kept, with all that steps have put around it; an answer still adds its own."""
 
+PAGE_BYTES = 4 * MIB
+"""Of what a page of a list holds, unless its first row alone holds more."""
+
+MAX_HOPS = 20
+"""From the first job of a chain to its last, where the configuration says nothing else."""
+
 _WIDEST = 4
 
 
@@ -32,6 +42,11 @@ def size(text: str) -> int:
 
 def fits(text: str, most: int) -> bool:
     return len(text) * _WIDEST <= most or size(text) <= most
+
+
+def fitting(sizes: Iterable[int], most: int) -> int:
+    """How many of them come to no more than `most`; the first always does."""
+    return sum(total <= most or place == 0 for place, total in enumerate(accumulate(sizes)))
 
 
 def dedupe_key_flaw(key: str | None) -> str | None:
@@ -62,10 +77,10 @@ def too_deep(value: Json, text: bytes | None = None, most: int = DEEPEST) -> boo
 
 
 def document(text: str | bytes) -> Json:
-    """JSON that is kept, as it is shown: still as text where it is none, or too deep to be."""
+    """JSON that is kept, as it is shown: still as text where it is none, or cannot be."""
     try:
         raw = text if isinstance(text, bytes) else text.encode()
         value = orjson.loads(raw)
     except ValueError:
         return text
-    return text if too_deep(value, raw, DEEPEST_KEPT) else value
+    return text if too_deep(value, raw, DEEPEST_KEPT) or altered_by_reading(raw) else value

@@ -19,8 +19,19 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from ductile.model import BreakerPolicy, JobStatus
+from ductile.model import JobStatus
 from ductile.record import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerPolicy:
+    threshold: int = 3
+    """Failed jobs in a row that open the breaker."""
+    reset_after: float = 30 * 60.0
+    """Seconds until a probe is let through."""
+
+
+DEFAULT_BREAKER = BreakerPolicy()
 
 
 class State(StrEnum):

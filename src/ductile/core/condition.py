@@ -9,8 +9,8 @@ expression that is too dear for its text can fail.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 
+from ductile.core.nearest import nearest
 from ductile.core.regex import Regex, compile_regex
 from ductile.core.values import (
     MISSING,
@@ -179,8 +179,8 @@ class _Compiler:
         given = {key: value for key, value in raw.items() if value is not None or key == "value"}
         for key in given:
             if key not in _KEYS:
-                nearest = _nearest(key, _KEYS)
-                self.report((*path, key), "an unknown key", key, ", ".join(_KEYS), nearest)
+                close = nearest(str(key), _KEYS)
+                self.report((*path, key), "an unknown key", key, ", ".join(_KEYS), close)
         combiners = [key for key in COMBINERS if key in given]
         single = "path" in given or "op" in given
         if len(combiners) + single != 1:
@@ -209,8 +209,8 @@ class _Compiler:
             self.report((*path, "path"), ref.reason, given.get("path"))
         op = given.get("op")
         if op not in OPERATORS:
-            nearest = _nearest(op, OPERATORS)
-            self.report((*path, "op"), "an unknown operator", op, ", ".join(OPERATORS), nearest)
+            close = nearest(str(op), OPERATORS)
+            self.report((*path, "op"), "an unknown operator", op, ", ".join(OPERATORS), close)
             return None
         value = self.value(op, given, path)
         return None if isinstance(ref, Failure) else Comparison(ref, op, value)
@@ -236,7 +236,3 @@ class _Compiler:
                 return regex
             self.report(path, regex.reason, value)
         return value
-
-
-def _nearest(word: Json, known: Iterable[str]) -> str | None:
-    return next(iter(get_close_matches(str(word), known, 1)), None)

@@ -13,8 +13,10 @@ before the moment it was asked about.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import islice, takewhile
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -73,6 +75,24 @@ def next_after(expr: str, moment: datetime, zone: ZoneInfo) -> datetime | None:
         return None
 
 
+def newest(
+    expr: str, after: datetime, until: datetime, zone: ZoneInfo, most: int
+) -> list[datetime]:
+    """The rule's instants later than `after` and not than `until`: the newest, `most` of them.
+
+    Perhaps a few less, where clocks were set forward between them.
+    """
+    floor = wall_time(after, zone) - _DAY
+    walls = _matches(expr, wall_time(until, zone), backwards=True)
+    behind = deque(islice(takewhile(lambda wall: wall > floor, walls), most), maxlen=1)
+    start = max(after, instant(behind[0], zone) - _SECOND) if behind else after
+    found = deque[datetime](maxlen=most)
+    while (slot := next_after(expr, start, zone)) is not None and slot <= until:
+        found.append(slot)
+        start = slot
+    return list(found)
+
+
 def instant(wall: datetime, zone: ZoneInfo) -> datetime:
     """When clocks in `zone` show the naive `wall`: its first occurrence, or its gap's end."""
     first = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
@@ -105,10 +125,10 @@ def wall_time(moment: datetime, zone: ZoneInfo) -> datetime:
     return moment.astimezone(zone).replace(tzinfo=None, fold=0)
 
 
-def _matches(expr: str, wall: datetime) -> Iterator[datetime]:
-    """Matching wall times later than `wall`, as if no clock were ever shifted."""
+def _matches(expr: str, wall: datetime, *, backwards: bool = False) -> Iterator[datetime]:
+    """Matching wall times from `wall` on, as if no clock were ever shifted."""
     try:
-        yield from CronSim(expr, wall)
+        yield from CronSim(expr, wall, backwards)
     except CronSimError:
         return  # cronsim's word for a date that no month has
 

@@ -8,7 +8,10 @@ from typing import Any
 
 import orjson
 
-from ductile.core.heartbeat import LONGEST_ID, is_id, is_text, moment_of
+from ductile.clock import moment_of
+from ductile.core.bounds import DEEPEST, too_deep
+from ductile.core.heartbeat import LONGEST_ID, is_id, is_text
+from ductile.core.integers import altered_by_reading
 from ductile.core.values import Failure
 from ductile.model import Json
 from ductile.record import dataclass
@@ -90,8 +93,15 @@ class Reminder:
     payload: Json
 
 
-def read(document: Json) -> DecisionLog | Failure:
-    """The log, or what is wrong with it: in our own words, never in the document's."""
+def read(document: Json, text: bytes) -> DecisionLog | Failure:
+    """The log, or what is wrong with it: in our own words, never in the document's.
+
+    `text` is what the document was read from.
+    """
+    if too_deep(document, text):
+        return Failure(f"a decision log must not be nested more than {DEEPEST} levels deep")
+    if altered_by_reading(text):
+        return Failure("a decision log must not hold an integer beyond 64 bits; send it as text")
     if not isinstance(document, dict):
         return Failure("a decision log must be an object")
     for name in SECTIONS:
@@ -144,9 +154,15 @@ def reminder_of(log: DecisionLog) -> Reminder | None:
 
 def _object(value: Json) -> Mapping[str, Json]:
     """An object, or the one that a text holds; else an empty one."""
-    if isinstance(value, str):
-        try:
-            value = orjson.loads(value)
-        except orjson.JSONDecodeError:
-            return {}
-    return value if isinstance(value, dict) else {}
+    if not isinstance(value, str):
+        return value if isinstance(value, dict) else {}
+    raw = value.encode()
+    try:
+        held = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return {}
+    if not isinstance(held, dict):
+        return {}
+    # A text is no payload: who schedules it refuses it, where it cannot be kept as it is.
+    kept = not (too_deep(held, raw) or altered_by_reading(raw))
+    return held if kept else {**held, "payload": value}

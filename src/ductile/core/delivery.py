@@ -52,6 +52,7 @@ EDGES: Mapping[tuple[DeliveryStatus, DeliveryStatus], str] = {
 OUTSTANDING = frozenset({_P, _F})
 """Those that are sent when their time comes; a dead one waits for an operator."""
 RETRIABLE = frozenset(before for before, after in EDGES if after is _P)
+"""By an operator."""
 
 
 @dataclass(frozen=True, slots=True)

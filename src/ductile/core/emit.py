@@ -8,11 +8,13 @@ from datetime import datetime
 import orjson
 
 from ductile.clock import Ids
-from ductile.core.entering import Switched, outgoing, switch_event
-from ductile.core.intent import SendRelay
+from ductile.core.chain import Done
+from ductile.core.entering import Switched, outgoing, switch_event, too_much_copied
+from ductile.core.intent import Routing, SendRelay
 from ductile.core.prepare import Entered
 from ductile.core.protocol import Response
-from ductile.core.router import Done, Router
+from ductile.core.router import Router
+from ductile.core.values import Failure
 from ductile.model import Event, Job, Json, Settlement
 
 OWN_EVENTS = "ductile."
@@ -27,8 +29,11 @@ def emit(
     router: Router,
     now: datetime,
     ids: Ids,
-) -> Settlement:
-    """The settlement with what the response's events lead to, and the step's own context."""
+) -> Settlement | Failure:
+    """The settlement with what the response's events lead to, and the step's own context.
+
+    A failure where that is more than the response is allowed to set going.
+    """
     if not response.events and not job.pipeline:
         return settlement
     events = outgoing(
@@ -40,7 +45,13 @@ def emit(
         now=now,
         event_ids=[ids.next() for _ in range(max(1, len(response.events)))],
     )
-    return _routed(settlement, job, entered, events, router)
+    routed = _routed(settlement, job, entered, events, router)
+    if len(response.events) > 1:
+        taken = _taken(Routing(routed.intents))
+        pairs = zip(response.events, events, strict=True)
+        copied_into = [given.payload for given, event in pairs if event.event_id in taken]
+        return too_much_copied(copied_into, response.result) or routed
+    return routed
 
 
 def emit_switch(
@@ -96,19 +107,23 @@ def _routed(
         branch=job.branch,
     )
     routing = router.route(done, events)
-    taken = {spawned.event.event_id for spawned in routing.jobs()}
+    taken = _taken(routing)
     # What the core itself passes on may well be the end of its chain.
     untaken = (event.type for event in events if event.event_id not in taken)
     return replace(
-        with_context(settlement, entered),
+        settlement,
+        context=_context(entered),
         intents=routing.intents,
         unrouted=routing.unrouted,
         untaken=tuple(type for type in untaken if not type.startswith(OWN_EVENTS)),
     )
 
 
-def with_context(settlement: Settlement, entered: Entered) -> Settlement:
-    """The settlement with the step's own context row, where it stands in a pipeline."""
-    if entered.accumulated is None:
-        return settlement
-    return replace(settlement, context=orjson.dumps(entered.accumulated).decode())
+def _taken(routing: Routing) -> set[str]:
+    """The ids of the events that have made a job."""
+    return {spawned.event.event_id for spawned in routing.jobs()}
+
+
+def _context(entered: Entered) -> str | None:
+    """The step's own context row, where it stands in a pipeline."""
+    return None if entered.accumulated is None else orjson.dumps(entered.accumulated).decode()

@@ -13,17 +13,20 @@ from datetime import datetime
 
 from ductile.clock import to_text
 from ductile.core.baggage import claimed, deeper, step_context
+from ductile.core.command import HANDLE
 from ductile.core.condition import evaluate
-from ductile.core.node import COMMAND, SWITCH_PLUGIN, Node
-from ductile.core.protocol import EmittedEvent, add_context, request_context
+from ductile.core.node import SWITCH_PLUGIN, Node
+from ductile.core.protocol import EmittedEvent, add_context, envelope_of, request_context
 from ductile.core.template import as_text, render
-from ductile.core.values import Failure, Scope
-from ductile.model import Event, Json
+from ductile.core.values import Failure, Scope, size_of
+from ductile.model import MIB, STDOUT_CAP, Event, Json
 from ductile.record import dataclass
 
 STEP_SUCCEEDED = "ductile.step.succeeded"
 SWITCH_TRUE = "ductile.switch.true"
 SWITCH_FALSE = "ductile.switch.false"
+MAX_COPIED = STDOUT_CAP
+"""What the copies of one answer's `result` may come to: as much as the answer itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class RelayMessage:
 
 def payload_column(command: str, event: Event) -> Json:
     """What a job's `payload` column holds: for `handle` the envelope, else the payload."""
-    if command != COMMAND:
+    if command != HANDLE:
         return event.payload
     return {
         "type": event.type,
@@ -83,14 +86,13 @@ def payload_column(command: str, event: Event) -> Json:
 
 def entered_payload(command: str, column: Json) -> Json:
     """The payload that entered a job, out of its column: what `payload.*` means everywhere."""
-    wrapped = isinstance(column, dict) and ("type" in column or "payload" in column)
-    payload = column.get("payload") if command == COMMAND and wrapped else column
+    payload = envelope_of(column).get("payload") if command == HANDLE else column
     return {} if payload is None else payload
 
 
 def entered_dedupe_key(column: Json) -> str | None:
     """The dedupe key of the event that entered a `handle` job, out of its column."""
-    key = column.get("dedupe_key") if isinstance(column, dict) else None
+    key = envelope_of(column).get("dedupe_key")
     return key if isinstance(key, str) else None
 
 
@@ -107,7 +109,7 @@ def prepare_step(
     if isinstance(accumulated, Failure):
         return accumulated
     seen = _request_context(node, accumulated)
-    if node.command == COMMAND:
+    if node.command == HANDLE:
         payload = add_context(payload, seen)
     if node.with_ is not None:
         added = render(node.with_, Scope(payload, seen, dict(config)))
@@ -179,6 +181,20 @@ def outgoing(
     )
 
 
+def too_much_copied(payloads: Sequence[Json], result: Json) -> Failure | None:
+    """Why the `result` cannot be copied into events of these payloads, if so."""
+    copies = sum(map(_lacks_result, payloads))
+    if result is None or copies < 2:
+        return None
+    size = size_of(result)
+    if copies * size <= MAX_COPIED:
+        return None
+    return Failure(
+        f"a result of {size} bytes would be copied into {copies} events, more than "
+        f"{MAX_COPIED // MIB} MiB in all: make it smaller, or give the events one of their own"
+    )
+
+
 def switch_event(switched: Switched, entered: Json, now: datetime, event_id: str) -> Event:
     """What a switch passes on: the payload that entered it, under the name of its verdict."""
     return Event(switched.event_type, entered, None, SWITCH_PLUGIN, now, event_id)
@@ -196,7 +212,10 @@ def _after(entered: Json, result: Json) -> Json:
 
 
 def _with_result(payload: Json, result: Json) -> Json:
-    payload = {} if payload is None else payload
-    if result is None or not isinstance(payload, dict) or "result" in payload:
-        return payload
-    return {**payload, "result": result}
+    if result is None or not _lacks_result(payload):
+        return {} if payload is None else payload
+    return {**(payload or {}), "result": result}
+
+
+def _lacks_result(payload: Json) -> bool:
+    return payload is None or (isinstance(payload, dict) and "result" not in payload)

@@ -13,7 +13,7 @@ _ESCAPES = {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "\n": " "}
 
 def mermaid(pipeline: Pipeline) -> str:
     """The pipeline as a Mermaid flowchart; a dotted arrow is a join."""
-    ids = {path: f"n{number}" for number, path in enumerate(_in_order(pipeline), 1)}
+    ids = {path: f"n{number}" for number, path in enumerate(pipeline.paths(), 1)}
     lines = [
         "flowchart TD",
         f"    start([{_quoted(_trigger(pipeline))}]) --> {ids[pipeline.entry]}",
@@ -32,19 +32,6 @@ def tree(pipeline: Pipeline) -> str:
     root = _Twig(f"{pipeline.name} ({_trigger(pipeline)})")
     _Grower(pipeline).chain(pipeline.entry, None, root)
     return "\n".join((root.label, *_drawn(root.twigs, ""))) + "\n"
-
-
-def _in_order(pipeline: Pipeline) -> Iterator[str]:
-    seen = {pipeline.entry}
-    open_ = [pipeline.entry]
-    while open_:
-        path = open_.pop(0)
-        yield path
-        for target in pipeline.nodes[path].follows():
-            here = target.path is not None and target.pipeline == pipeline.name
-            if here and target.path is not None and target.path not in seen:
-                seen.add(target.path)
-                open_.append(target.path)
 
 
 def _arrows(node: Node, ids: dict[str, str], others: dict[str, str]) -> Iterator[str]:

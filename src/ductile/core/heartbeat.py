@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-from ductile.clock import from_text, to_text
+from ductile.clock import moment_of, to_text
 from ductile.model import Json
 from ductile.record import dataclass
 
@@ -62,16 +62,6 @@ def is_text(value: Json) -> bool:
 def is_id(value: Json) -> bool:
     """Whether it can name an agent or a cluster: in a topic, in a log, in a table."""
     return is_text(value) and len(value) <= LONGEST_ID and value.isprintable()
-
-
-def moment_of(text: Json) -> datetime | None:
-    """A time in any form of ISO 8601; None where it is none."""
-    if not isinstance(text, str) or len(text) > LONGEST_ID:
-        return None
-    try:
-        return from_text(text)
-    except (ValueError, OverflowError):
-        return None
 
 
 def is_overdue(last_seen: datetime, now: datetime, threshold: float) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ductile.core.join import BAD
+from ductile.core.lifecycle import ENDED_BADLY
 from ductile.model import JobStatus, Json
 from ductile.record import dataclass
 
@@ -30,14 +30,14 @@ def hook_signals(end: RootEnd) -> tuple[str, ...]:
     """The hooks that it fires; none for a job that did not run after all."""
     if end.status is JobStatus.SKIPPED:
         return ()
-    failed = (FAILED,) if end.status in BAD else ()
+    failed = (FAILED,) if end.status in ENDED_BADLY else ()
     timed_out = (TIMED_OUT,) if end.timed_out else ()
     return (COMPLETED, *failed, *timed_out)
 
 
 def hook_payload(end: RootEnd) -> dict[str, Json]:
     """What a hook tells; `text` is `message` again, for plugins that post it somewhere."""
-    verb = "timed out" if end.timed_out else "failed" if end.status in BAD else "succeeded"
+    verb = "timed out" if end.timed_out else "failed" if end.status in ENDED_BADLY else "succeeded"
     message = f"Job {verb} [{end.plugin}]" + (f": {end.error}" if end.error else "")
     payload = {
         "job_id": end.job_id,

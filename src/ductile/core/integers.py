@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from decimal import Decimal
+
+import orjson
 
 MAX_INTEGER = 2**63 - 1
 MIN_INTEGER = -(2**63)
@@ -19,7 +23,16 @@ def beyond_64_bits(text: bytes) -> bool:
 
     It is JSON that orjson has read, and not too deep.
     """
-    return _maybe(text) and _surely(text)
+    return _maybe(text) and _any(text, _is_beyond_64_bits)
+
+
+def altered_by_reading(text: bytes) -> bool:
+    """Whether an integer of the same document would be written again as another number.
+
+    64 bits are kept, signed or not. What is larger is read as a float: one that was written from a
+    float, as some programs write all their numbers, is the same again.
+    """
+    return _maybe(text) and _any(text, _is_altered)
 
 
 def _maybe(text: bytes) -> bool:
@@ -30,14 +43,22 @@ def _maybe(text: bytes) -> bool:
     )
 
 
-def _surely(text: bytes) -> bool:
+def _is_beyond_64_bits(digits: str) -> bool:
+    # Beyond 20 characters no integer fits, and `int` itself refuses 4,300.
+    return len(digits) > 20 or not MIN_INTEGER <= int(digits) <= MAX_INTEGER
+
+
+def _is_altered(digits: str) -> bool:
+    return Decimal(repr(orjson.loads(digits))) != Decimal(digits)
+
+
+def _any(text: bytes, rule: Callable[[str], bool]) -> bool:
     """orjson reads such integers as floats, so they are looked for by another parser."""
     found = False
 
     def look(digits: str) -> int:
         nonlocal found
-        # Beyond 20 characters no integer fits, and `int` itself refuses 4,300.
-        found = found or len(digits) > 20 or not MIN_INTEGER <= int(digits) <= MAX_INTEGER
+        found = found or rule(digits)
         return 0
 
     json.JSONDecoder(parse_int=look).raw_decode(text.decode().lstrip())

@@ -48,6 +48,17 @@ class SpawnJob:
 
 
 @dataclass(frozen=True, slots=True)
+class JoinStep:
+    """The step that follows a split, as it was when the split was entered."""
+
+    path: str = ""
+    """Empty where nothing follows."""
+    plugin: str = ""
+    """Empty where it is a split itself, which is no job."""
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class OpenScope:
     """A split that was entered: a scope inside the one around it.
 
@@ -63,6 +74,7 @@ class OpenScope:
     hops: int
     """Of its first jobs, and of the join."""
     join_always: bool
+    join: JoinStep
     children: tuple[SpawnJob | OpenScope, ...]
 
 
@@ -75,12 +87,15 @@ class StartPipeline:
     origin: Mapping[str, Json]
     children: tuple[SpawnJob | OpenScope, ...]
     baggage: Mapping[str, Json] | None = None
+    depth_is_computed: bool = False
+    """Whether `max_depth` is but the length of its longest path, and no limit of its author's."""
 
     def context(self, instance_id: str) -> dict[str, Json]:
         """`accumulated_json` of the root row; `instance_id` is the scope's id."""
         return root_context(
             instance_id=instance_id,
             max_depth=self.max_depth,
+            depth_is_computed=self.depth_is_computed,
             origin=self.origin,
             baggage=self.baggage,
         )

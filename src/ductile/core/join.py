@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ductile.core.lifecycle import ENDED_BADLY
 from ductile.core.values import size_of
 from ductile.model import MIB, JobStatus, Json
 from ductile.record import dataclass
 
 MAX_JOIN = MIB
-BAD = frozenset({JobStatus.FAILED, JobStatus.DEAD})
-"""The ends that stop a chain, unless the split says `join: always`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +39,15 @@ def last_jobs(jobs: Sequence[EndedJob]) -> tuple[EndedJob, ...]:
     return tuple(job for job in jobs if job.job_id not in parents and not job.joined)
 
 
-def join_payload(
-    jobs: Sequence[EndedJob], *, branch: str = "", labels: Sequence[str] = ()
-) -> dict[str, Json]:
+def join_payload(jobs: Sequence[EndedJob], *, branch: str = "") -> dict[str, Json]:
     """What the join gets: an entry for each last job, and how many of them ended badly.
 
-    `branch` is where the split itself stands, `labels` are its branches in order. Where all
-    is more than 1 MiB the largest results are left out; `job_id` finds them.
+    `jobs` are in the order in which they were queued, which the branches' first ones were in
+    the order of the branches. `branch` is where the split itself stands. Where all is more
+    than 1 MiB the largest results are left out; `job_id` finds them.
     """
-    order = {label: number for number, label in enumerate(labels)}
+    began = dict.fromkeys(_label(job.branch, branch) for job in jobs)
+    order = {label: number for number, label in enumerate(began)}
     last = last_jobs(jobs)
     entries = [
         {
@@ -60,8 +59,8 @@ def join_payload(
         }
         for job in last
     ]
-    entries.sort(key=lambda e: (order.get(e["branch"], len(order)), e["step"], e["job_id"]))
-    failed = sum(job.status in BAD for job in last)
+    entries.sort(key=lambda entry: (order[entry["branch"]], entry["step"], entry["job_id"]))
+    failed = sum(job.status in ENDED_BADLY for job in last)
     return {"branches": _trimmed(entries), "failed": failed}
 
 

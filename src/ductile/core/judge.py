@@ -11,14 +11,14 @@ import orjson
 
 from ductile.clock import Ids
 from ductile.core.baggage import control
-from ductile.core.emit import emit, emit_relay, emit_switch, with_context
+from ductile.core.emit import emit, emit_relay, emit_switch
 from ductile.core.entering import RelayMessage, Switched
 from ductile.core.intent import SendRelay
 from ductile.core.prepare import Entered
-from ductile.core.protocol import ProtocolError, Response, read_response
+from ductile.core.protocol import NO_RESULT, ProtocolError, Response, read_response
 from ductile.core.redact import Redactor, hide_secret_keys
 from ductile.core.relay import envelope
-from ductile.core.retry import EX_CONFIG, RetryPolicy, next_retry_at
+from ductile.core.retry import EX_CONFIG, RetryPolicy, next_retry_at, uncounted
 from ductile.core.router import Router
 from ductile.core.values import Failure
 from ductile.model import (
@@ -38,9 +38,10 @@ TRANSIENT_SPAWN_ERRORS = frozenset(
 TRANSIENT_FILE_ERRORS = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 )
-SHORTAGE_SECONDS = 5.0
-"""How long a job waits that the machine has no room for; it uses up no attempt."""
-NO_RESULT = "protocol 2 wants a result with status ok"
+SHORTAGE_SECONDS, LONGEST_SHORTAGE = 5.0, 300.0
+"""How long a job waits that the machine has no room for, at first and at most; it uses up no
+attempt."""
+NO_WORKSPACE = "no workspace: "
 STDOUT_KEPT = 64 * 1024
 LONGEST_ERROR = 8 * 1024
 
@@ -88,10 +89,13 @@ def judge(
         if routed and entered is not None and base_id is not None:
             assert isinstance(response, Response)
             assert rules.router is not None
-            return emit(settled, job, response, entered, rules.router, now, Ids(base_id))
+            emitted = emit(settled, job, response, entered, rules.router, now, Ids(base_id))
+            if isinstance(emitted, Failure):
+                return attempt.failed(JobStatus.FAILED, emitted.reason)
+            return emitted
     else:
         settled = attempt.failed(JobStatus.FAILED, outcome.reason or "the process was lost")
-    return settled if entered is None else with_context(settled, entered)
+    return settled
 
 
 def switch(
@@ -149,13 +153,23 @@ def prepare_failed(job: Job, error: str, rules: Rules, now: datetime) -> Settlem
     return _Attempt(job, rules, now, 0.0, {}).ends(JobStatus.FAILED, error=error)
 
 
+def plugin_gone(job: Job, reason: str, rules: Rules, now: datetime) -> Settlement:
+    """A job that was claimed though its plugin is gone ends as those do that wait: `dead`."""
+    return _Attempt(job, rules, now, 0.0, {}).ends(JobStatus.DEAD, error=reason, cancelled=True)
+
+
 def no_workspace(job: Job, error: OSError, rules: Rules, now: datetime) -> Settlement:
     """A job whose files could not be provided waits out a full disk; else it has failed."""
     attempt = _Attempt(job, rules, now, 0.0, {})
-    reason = f"no workspace: {error}"
+    reason = f"{NO_WORKSPACE}{error.strerror if error.filename is None else error}"
     if error.errno in TRANSIENT_FILE_ERRORS:
         return attempt.waits(reason)
     return attempt.ends(JobStatus.FAILED, error=reason)
+
+
+def left_to_others(job: Job, reason: str, rules: Rules, now: datetime) -> Settlement:
+    """A job that cannot be run here waits, for another node may know how."""
+    return _Attempt(job, rules, now, 0.0, {}).waits(reason)
 
 
 class _Attempt:
@@ -187,9 +201,10 @@ class _Attempt:
         return self.ends(status, after, error=error, retry_at=retry_at)
 
     def waits(self, error: str) -> Settlement:
-        """For the machine: what it is short of is none of the plugin's."""
-        retry_at = self.now + timedelta(seconds=SHORTAGE_SECONDS)
-        return self.ends(JobStatus.QUEUED, error=error, retry_at=retry_at, counted=False)
+        """For the machine or another node, twice as long each time; it is none of the plugin's."""
+        again = min(uncounted(self.job.max_attempts, self.rules.retry), 60)
+        delay = timedelta(seconds=min(SHORTAGE_SECONDS * 2.0**again, LONGEST_SHORTAGE))
+        return self.ends(JobStatus.QUEUED, error=error, retry_at=self.now + delay, counted=False)
 
     def cancelled(self, why: Cancellation) -> Settlement:
         if why is Cancellation.STOP:

@@ -23,7 +23,7 @@ EDGES: dict[tuple[JobStatus, JobStatus], str] = {
     (_R, _S): "the plugin said ok and exited 0",
     (_R, _F): "the plugin failed, could not be spawned, or was lost",
     (_R, _T): "its deadline passed",
-    (_R, _D): "cancelled while it ran",
+    (_R, _D): "cancelled while it ran, or its plugin is gone",
     (_R, _K): "the core decided not to run it after all",
     (_R, _Q): "released: the attempt does not count",
     (_F, _Q): "to be tried again",
@@ -33,12 +33,11 @@ EDGES: dict[tuple[JobStatus, JobStatus], str] = {
     (_D, _Q): "an operator tries again",
 }
 
-ENDED = frozenset({_S, _F, _D, _K})
+ENDED_BADLY = frozenset({_F, _D})
+"""What stops the chain, and what an operator may try again."""
+
+ENDED = ENDED_BADLY | {_S, _K}
 """A job in one of these stays there, unless an operator retries it."""
-
-ENDED_WELL = frozenset({_S, _K})
-
-RETRIABLE_BY_OPERATOR = frozenset({_F, _D})
 
 
 class IllegalEdge(ValueError):
@@ -52,3 +51,13 @@ def edges(start: JobStatus, path: Sequence[JobStatus]) -> list[tuple[JobStatus, 
         if edge not in EDGES:
             raise IllegalEdge(f"a job cannot go from {edge[0]} to {edge[1]}")
     return walk
+
+
+_ALIASES = {"pending": _Q.value, "ok": _S.value, "error": _F.value}
+"""What the Go program calls them in filters too."""
+
+
+def status_named(word: str) -> str:
+    """The state that a filter means; what means none, as it is."""
+    plain = word.strip().lower()
+    return _ALIASES.get(plain, plain)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ductile.core.bounds import LONGEST_STEP_PATH, fits, size
+from ductile.core.command import HANDLE
 from ductile.core.node import RELAY_PLUGIN, SWITCH_PLUGIN, Branch, Node, NodeKind, Target
 from ductile.core.steps import Known, Step, StepKind, walk
 from ductile.errors import Path, Problem
@@ -157,7 +158,7 @@ class _Linker:
                     NodeKind.RELAY if relayed else NodeKind.USES,
                     step.at,
                     plugin=RELAY_PLUGIN if relayed else step.plugin,
-                    command="handle" if relayed else step.command,
+                    command=HANDLE if relayed else step.command,
                     next=after,
                     config_of=step.plugin or None,
                     with_=step.with_,

@@ -7,15 +7,16 @@ from dataclasses import field
 from enum import StrEnum
 
 from ductile.core.baggage import Claims
+from ductile.core.command import HANDLE
 from ductile.core.condition import Condition
 from ductile.core.steps import Relay
 from ductile.core.template import Template
 from ductile.errors import Path
+from ductile.model import CORE_PREFIX
 from ductile.record import dataclass
 
-SWITCH_PLUGIN = "core.switch"
-RELAY_PLUGIN = "core.relay"
-COMMAND = "handle"
+SWITCH_PLUGIN = f"{CORE_PREFIX}switch"
+RELAY_PLUGIN = f"{CORE_PREFIX}relay"
 
 
 class NodeKind(StrEnum):
@@ -53,7 +54,7 @@ class Node:
     at: Path
     """Where the config says it."""
     plugin: str = ""
-    command: str = COMMAND
+    command: str = HANDLE
     next: str | None = None
     otherwise: str | None = None
     condition: Condition | None = None

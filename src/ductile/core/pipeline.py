@@ -12,18 +12,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from types import MappingProxyType
 
+from ductile.core.bounds import MAX_HOPS
 from ductile.core.condition import Condition, compile_condition, evaluate, roots
 from ductile.core.hook import HOOKS
 from ductile.core.link import Authored, Linked, link
+from ductile.core.nearest import nearest
 from ductile.core.node import Node, NodeKind
-from ductile.core.steps import Known, Step, StepKind, nearest, read_steps, walk
+from ductile.core.steps import Known, Step, StepKind, read_steps, walk
 from ductile.core.values import Failure, Scope, shown
-from ductile.errors import Path, Problem, Severity
+from ductile.errors import Path, Problem, Severity, errors_of
 from ductile.model import Json
 from ductile.record import dataclass
 
 MODES = ("async", "synchronous")
-MAX_HOPS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,16 @@ class Pipeline:
         """The nodes whose jobs start an instance: several where it begins with a split."""
         return tuple(self._jobs_from(self.entry))
 
+    def paths(self) -> list[str]:
+        """Its steps, in the order in which a chain comes to them."""
+        found, seen = [self.entry], {self.entry}
+        for path in found:
+            for to in self.nodes[path].follows():
+                if to.path and to.pipeline == self.name and to.path not in seen:
+                    seen.add(to.path)
+                    found.append(to.path)
+        return found
+
     def _jobs_from(self, path: str) -> Iterator[Node]:
         node = self.nodes[path]
         if node.kind is not NodeKind.SPLIT:
@@ -94,7 +105,6 @@ def compile_pipelines(
     instances: frozenset[str] | None = None,
     sources: frozenset[str] = frozenset(),
     max_hops: int = MAX_HOPS,
-    at: Path = ("pipelines",),
 ) -> Compiled | list[Problem]:
     """Compile a config's pipelines, or list every problem in them, with its config path.
 
@@ -103,7 +113,9 @@ def compile_pipelines(
     `from_plugin` may have.
     """
     known = Known(plugins, instances)
-    headers = [_Header(item, (*at, index), known, sources) for index, item in enumerate(raw)]
+    headers = [
+        _Header(item, ("pipelines", index), known, sources) for index, item in enumerate(raw)
+    ]
     authored: dict[str, Authored] = {}
     for header in headers:
         authored.setdefault(header.name, header.authored)
@@ -124,7 +136,7 @@ def compile_pipelines(
     for header in headers:
         if header.name in longest:
             problems += _too_long(header, longest[header.name], max_hops)
-    if any(problem.severity is Severity.ERROR for problem in problems):
+    if errors_of(problems):
         return list(dict.fromkeys(problems))
     pipelines = {
         header.name: header.compiled(linked[header.name], longest[header.name])
@@ -257,8 +269,7 @@ def _sound(pipelines: Mapping[str, Authored], problems: Iterable[Problem]) -> di
                 users.setdefault(used, []).append(name)
     places = {
         problem.path[:end]
-        for problem in problems
-        if problem.severity is Severity.ERROR
+        for problem in errors_of(problems)
         for end in range(1, len(problem.path) + 1)
     }
     open_ = [name for name, pipeline in pipelines.items() if pipeline.at in places]

@@ -8,15 +8,13 @@ from datetime import datetime, timedelta
 import orjson
 
 from ductile.clock import to_text
+from ductile.core.command import HANDLE, default_timeout
 from ductile.core.entering import entered_payload, prepare_step
-from ductile.core.node import COMMAND, Node
+from ductile.core.node import Node
 from ductile.core.protocol import encode_request, event_of, request_context
 from ductile.core.values import Failure
 from ductile.model import Job, Json, Launch
 from ductile.record import dataclass
-
-DEFAULT_TIMEOUTS = {"poll": 60.0, "handle": 120.0, "health": 10.0, "init": 30.0}
-OTHER_TIMEOUT = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +31,7 @@ class PluginPlan:
     timeouts: Mapping[str, float]
 
     def timeout(self, command: str) -> float:
-        default = DEFAULT_TIMEOUTS.get(command, OTHER_TIMEOUT)
-        return self.timeouts.get(command, default)
+        return self.timeouts.get(command, default_timeout(command))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,7 @@ def prepare(
         payload, seen = step.payload, step.context
         entered = Entered(entered.payload, step.accumulated, context)
     event = None
-    if job.command == COMMAND:
+    if job.command == HANDLE:
         event = _event(job)
         if node is not None:
             event = {**event, "payload": payload}

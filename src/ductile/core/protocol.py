@@ -17,7 +17,7 @@ from ductile.core.integers import beyond_64_bits
 from ductile.model import STDOUT_CAP, Json
 from ductile.record import dataclass
 
-PROTOCOLS = (1, 2)
+NO_RESULT = "protocol 2 wants a result with status ok"
 
 _BOM = b"\xef\xbb\xbf"
 _LOG_LEVELS = {
@@ -45,6 +45,16 @@ def request_context(
     return context
 
 
+def envelope_of(column: Json) -> Mapping[str, Json]:
+    """The envelope of an event that a `handle` job's `payload` column holds.
+
+    An object with neither `type` nor `payload` (a script wrote the row) is the event's payload.
+    """
+    if isinstance(column, dict) and ("type" in column or "payload" in column):
+        return column
+    return {"payload": column}
+
+
 def event_of(
     payload: Json,
     *,
@@ -54,17 +64,8 @@ def event_of(
     event_id: str,
     dedupe_key: str | None = None,
 ) -> dict[str, Json]:
-    """The event that a `handle` job's `payload` column holds.
-
-    The column holds the event's envelope. What an envelope lacks is taken from the
-    arguments, and an object with neither `type` nor `payload` (a script wrote the row) is
-    the event's payload itself.
-    """
-    envelope = (
-        payload
-        if isinstance(payload, dict) and ("type" in payload or "payload" in payload)
-        else {"payload": payload}
-    )
+    """The event in a `handle` job's `payload` column; what it lacks is as the arguments say."""
+    envelope = envelope_of(payload)
     inner = envelope.get("payload")
 
     def text(key: str, default: str | None) -> str | None:

@@ -19,7 +19,9 @@ from ductile.core.baggage import MAX_CONTEXT, RESERVED
 from ductile.core.bounds import DEEPEST, LONGEST_DEDUPE_KEY, LONGEST_NAME, fits, too_deep
 from ductile.core.delivery import Verdict, after_failure, after_success, refused
 from ductile.core.entering import RelayMessage
+from ductile.core.integers import altered_by_reading
 from ductile.core.protocol import without_nul
+from ductile.core.signing import Headers
 from ductile.core.values import Failure, size_of
 from ductile.model import Json
 from ductile.record import dataclass
@@ -36,9 +38,6 @@ RETRY_SECONDS = (1, 5, 30, 120, 600, 3600, 21600, 43200)
 """After the first failed send, the second, and so on; then it is dead."""
 ANYWHERE = ("0.0.0.0/0", "::/0")
 """An instance is named by the operator, who may mean a private address."""
-
-Headers = Mapping[str, list[str]]
-"""Lower-case names to all their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +205,11 @@ def _read(body: bytes, peer: Peer, signed: str) -> Relayed | Refusal:
         if not isinstance(part, dict):
             return _malformed(f"{key} must be an object")
     event, origin = parts["event"], parts["origin"]
-    if too_deep(event.get("payload"), body) or too_deep(parts["baggage"], body):
+    inner = (event.get("payload"), parts["baggage"])
+    if any(too_deep(part, body) for part in inner) or too_deep(given, body, DEEPEST + 2):
         return _malformed(f"its payload or baggage is nested more than {DEEPEST} levels deep")
+    if altered_by_reading(body):
+        return _malformed("it holds an integer beyond 64 bits; send it as text")
     names = {
         "event.type": event.get("type"),
         "event.dedupe_key": event.get("dedupe_key"),

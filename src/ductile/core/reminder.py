@@ -8,9 +8,10 @@ from zoneinfo import ZoneInfo
 
 import orjson
 
+from ductile.clock import moment_of
 from ductile.core import cron
 from ductile.core.bounds import too_deep
-from ductile.core.heartbeat import is_id, moment_of
+from ductile.core.heartbeat import is_id
 from ductile.core.values import Failure
 from ductile.model import Json
 from ductile.record import dataclass

@@ -16,18 +16,23 @@ class RetryPolicy:
     backoff_base: float = 30.0
 
 
+DEFAULT_RETRY = RetryPolicy()
+
+
 def backoff(failures: int, base: float, chance: float) -> float:
     """Seconds to wait after the `failures`-th failure in a row; `chance` is in [0, 1)."""
     return min(base * 2.0 ** min(failures - 1, 60) + chance * base, LONGEST_DELAY)
 
 
-def failures_so_far(attempt: int, max_attempts: int, policy: RetryPolicy) -> int:
-    """How many of the attempts up to this one were failures that count.
+def uncounted(max_attempts: int, policy: RetryPolicy) -> int:
+    """How many attempts were used up by nobody: a stop of the gateway, a machine without room
+    and an operator's retry raise `attempt` and `max_attempts` alike."""
+    return max(0, max_attempts - policy.max_attempts)
 
-    A stop of the gateway and an operator's retry raise `attempt` and `max_attempts` alike;
-    the backoff must not grow for those.
-    """
-    return max(1, attempt - max(0, max_attempts - policy.max_attempts))
+
+def failures_so_far(attempt: int, max_attempts: int, policy: RetryPolicy) -> int:
+    """How many of the attempts up to this one were failures that count: by those backoff grows."""
+    return max(1, attempt - uncounted(max_attempts, policy))
 
 
 def next_retry_at(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ductile.core.node import COMMAND
-from ductile.core.steps import nearest
+from ductile.core.command import HANDLE
+from ductile.core.nearest import nearest
 from ductile.core.values import shown
-from ductile.errors import Path, Problem, Severity
+from ductile.errors import Path, Problem, Severity, errors_of
 from ductile.model import Json
 from ductile.record import dataclass
 
@@ -32,7 +32,6 @@ def compile_routes(
     plugins: Mapping[str, frozenset[str]],
     *,
     sources: frozenset[str] = frozenset(),
-    at: Path = ("routes",),
 ) -> Routes | list[Problem]:
     """Compile a config's routes, or list every problem; one written twice counts once.
 
@@ -42,13 +41,13 @@ def compile_routes(
     problems: list[Problem] = []
     routes: dict[Route, None] = {}
     for index, item in enumerate(raw):
-        route = _read(item, (*at, index), plugins, sources, problems)
+        route = _read(item, ("routes", index), plugins, sources, problems)
         if route in routes:
             message = "a second time the same route: it counts once"
-            problems.append(Problem(message, (*at, index), severity=Severity.WARNING))
+            problems.append(Problem(message, ("routes", index), severity=Severity.WARNING))
         elif route is not None:
             routes[route] = None
-    if any(problem.severity is Severity.ERROR for problem in problems):
+    if errors_of(problems):
         return problems
     return Routes(tuple(routes), tuple(problems))
 
@@ -79,7 +78,7 @@ def _read(
         problems.append(Problem("an unknown plugin", (*at, key), found=found, nearest=close))
     if len(texts) < len(KEYS):
         return None
-    if COMMAND not in plugins.get(texts["to"], {COMMAND}):
-        message = f"{texts['to']} has no command `handle`: its jobs will fail"
+    if HANDLE not in plugins.get(texts["to"], {HANDLE}):
+        message = f"{texts['to']} has no command `{HANDLE}`: its jobs will fail"
         problems.append(Problem(message, (*at, "to"), severity=Severity.WARNING))
     return Route(texts["from"], texts["event_type"], texts["to"])

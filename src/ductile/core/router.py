@@ -2,8 +2,9 @@
 
 How a job of a pipeline goes through the house:
 
-1. **prepare** (after the claim): `node = router.node(job.pipeline, job.step_path)`; None
-   means that a reload took the step away, and the job fails saying so. The payload is
+1. **prepare** (after the claim): where `router.lost(...)` says that a reload took the
+   job's step away or made another of it, the job fails saying so; it never runs as what
+   stands there now. Else `node = router.node(job.pipeline, job.step_path)`. The payload is
    `entered_payload(command, column)`, the context the row that the job entered with. Then
    by `node.kind`: `prepare_step` (run the plugin with its payload and context),
    `judge_switch` (no process), `prepare_relay` (the courier sends it). A `Failure` ends
@@ -18,11 +19,14 @@ How a job of a pipeline goes through the house:
    children in it. `SpawnJob`: a job, unique by `identity`, whose payload is
    `payload_column(command, event)` and whose entering context is the ended job's row, or
    the root row inside a `StartPipeline`; one with `dead` set is recorded and ended at once.
+   Which first jobs of an instance are needless by their dedupe key is decided before any of
+   them is written; where all are, it ends `skipped`.
 4. **finish**, for whatever ends a job: where a split's scope has no queued or running job
-   and no open child, and no `BAD` end in it (or `join_always`), mark it ended, once, and
+   and no open child, and no bad end in it (or `join_always`), mark it ended, once, and
    write what `router.join(...)` gives into the scope above, as continuing this one
-   (`join_of`), entering with the row that entered the split. `EndedJob` wants all jobs of
-   the scope and of those inside it. When a root job ends, `router.hooks`.
+   (`join_of`), entering with the row that entered the split; where nothing can follow any
+   more (`unrouted`), mark it failed with that reason. `EndedJob` wants all jobs of the scope
+   and of those inside it, as they were queued. When a root job ends, `router.hooks`.
 
 Producers: `arrive` for an event from outside (webhook, relay, `handle` by hand), `start`
 for a pipeline by name. Everything here is pure; ids and times are arguments.
@@ -35,74 +39,31 @@ from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
 
-from ductile.core.baggage import Origin, control, route_depth, route_max_depth
+from ductile.core.bounds import MAX_HOPS
+from ductile.core.chain import Cause, Done, Entry, SplitScope
+from ductile.core.command import HANDLE
 from ductile.core.entering import SWITCH_TRUE
 from ductile.core.hook import RootEnd, hook_payload, hook_signals
-from ductile.core.intent import Intent, OpenScope, Routing, SpawnJob, StartPipeline, Unrouted
+from ductile.core.intent import (
+    Intent,
+    JoinStep,
+    OpenScope,
+    Routing,
+    SpawnJob,
+    StartPipeline,
+    Unrouted,
+)
 from ductile.core.join import EndedJob, inner_branch, join_payload
-from ductile.core.node import COMMAND, Node, NodeKind
-from ductile.core.pipeline import MAX_HOPS, Compiled, Pipeline
+from ductile.core.node import Node, NodeKind
+from ductile.core.pipeline import Compiled, Pipeline
 from ductile.core.route import Route
-from ductile.model import Event, Json, SubmittedBy
+from ductile.model import CORE_PREFIX, Event, Json, SubmittedBy
 from ductile.record import dataclass
 
 JOINED = "ductile.split.joined"
-_JOIN_SOURCE = "core.join"
+_JOIN_SOURCE = f"{CORE_PREFIX}join"
 
 _Index = Mapping[tuple[str, str], tuple[str, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A job that succeeded, as routing sees it."""
-
-    job_id: str
-    plugin: str
-    submitted_by: str
-    hops: int
-    context: Mapping[str, Json]
-    """`accumulated_json` of its own row; empty where it has none."""
-    pipeline: str = ""
-    step_path: str = ""
-    branch: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SplitScope:
-    """A split's scope that has ended: what `OpenScope` asked to keep, and what entered it."""
-
-    pipeline: str
-    split: str
-    branch: str
-    parent_job_id: str | None
-    hops: int
-    context: Mapping[str, Json]
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """How a chain comes to a node."""
-
-    event: Event
-    parent_job_id: str | None = None
-    hops: int = 0
-    depth: int = 1
-    max_depth: int = 0
-    branch: str = ""
-    submitted_by: SubmittedBy = SubmittedBy.ROUTE
-    dedupe_key: str | None = None
-    dedupe_ttl: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Cause:
-    """Whom a new instance is due to."""
-
-    plugin: str | None
-    origin: Mapping[str, Json]
-    context: Mapping[str, Json]
-    """What the pipelines' own conditions see as `context`."""
-    baggage: Mapping[str, Json] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +83,16 @@ class Router:
         found = self.pipelines.get(pipeline)
         return None if found is None else found.nodes.get(step_path)
 
+    def lost(self, pipeline: str, step_path: str, plugin: str, command: str) -> str | None:
+        """Why a job that was made for this step cannot be run as it; None where it can."""
+        node = self.node(pipeline, step_path)
+        if node is None:
+            return f"step {step_path} is gone from pipeline {pipeline}"
+        if (node.plugin, node.command) == (plugin, command):
+            return None
+        now = f"{node.plugin}.{node.command}" if node.plugin else "a split"
+        return f"step {step_path} of pipeline {pipeline} is {now} now, not {plugin}.{command}"
+
     def route(self, done: Done, events: Sequence[Event]) -> Routing:
         """Where a succeeded job's events go: the next step, routes, other pipelines."""
         return _gathered(item for event in events for item in self._after(done, event))
@@ -139,8 +110,8 @@ class Router:
         Routes and `from_plugin` see it as coming from `event.source`. `baggage` is what the
         root contexts begin with.
         """
-        entry = _Entry(event, submitted_by=submitted_by)
-        cause = _outside(event, submitted_by, baggage)
+        entry = Entry(event, submitted_by=submitted_by)
+        cause = Cause.outside(event, submitted_by, baggage)
         own = () if plugin is None else (self._routed(plugin, entry),)
         return _gathered((*own, *self._elsewhere(entry, cause)))
 
@@ -161,13 +132,13 @@ class Router:
         found = self.pipelines.get(pipeline)
         if found is None:
             return None
-        entry = _Entry(
+        entry = Entry(
             event,
             submitted_by=submitted_by,
             dedupe_key=event.dedupe_key,
             dedupe_ttl=dedupe_ttl,
         )
-        return self._instance(found, entry, _outside(event, submitted_by, baggage), at)
+        return self._instance(found, entry, Cause.outside(event, submitted_by, baggage), at)
 
     def hooks(self, end: RootEnd, *, now: datetime, event_ids: Sequence[str]) -> Routing:
         """The hook pipelines that a root job's end sets going; up to three ids are needed."""
@@ -182,39 +153,42 @@ class Router:
     def join(
         self, scope: SplitScope, ended: Sequence[EndedJob], *, now: datetime, event_id: str
     ) -> Routing:
-        """What follows a split whose scope has ended; nothing where it was the last step."""
-        node = self.node(scope.pipeline, scope.split)
-        if node is None:
-            return _gathered([_gone(event_id, scope.pipeline, scope.split)])
-        labels = [branch.label for branch in node.branches]
-        payload = join_payload(ended, branch=scope.branch, labels=labels)
-        entry = _Entry(
-            Event(JOINED, payload, None, _JOIN_SOURCE, now, event_id),
-            scope.parent_job_id,
-            scope.hops,
-            route_depth(scope.context) + 1,
-            route_max_depth(scope.context),
-            scope.branch,
-        )
-        return _gathered(self._enter(scope.pipeline, node.next, entry))
+        """What follows a split whose scope has ended; nothing where it was the last step.
+
+        That is the step that followed it when it was entered, whatever a reload has made of
+        the split. Where the step itself is lost its job is made all the same: whoever claims
+        it says so, and once the step is back a retry of it goes on.
+        """
+        join = scope.join
+        if join is None:
+            split = self.node(scope.pipeline, scope.split)
+            if split is None or split.kind is not NodeKind.SPLIT:
+                return _gathered([_gone(event_id, scope.pipeline, scope.split)])
+            join = self._join_step(split)
+        if not join.path:
+            return Routing()
+        payload = join_payload(ended, branch=scope.branch)
+        event = Event(JOINED, payload, None, _JOIN_SOURCE, now, event_id)
+        entry = Entry.joining(scope, event)
+        if self.lost(scope.pipeline, join.path, join.plugin, join.command) is None:
+            return _gathered(self._enter(scope.pipeline, join.path, entry))
+        if join.plugin:
+            return _gathered([self._step(scope.pipeline, join, entry)])
+        return _gathered([_gone(event_id, scope.pipeline, join.path)])
+
+    def _join_step(self, split: Node) -> JoinStep:
+        if split.next is None:
+            return JoinStep()
+        step = self.pipelines[split.pipeline].nodes[split.next]
+        return JoinStep(step.path, step.plugin, step.command)
 
     def _after(self, done: Done, event: Event) -> Iterator[Intent | Unrouted]:
-        entry = _Entry(
-            event,
-            done.job_id,
-            done.hops + 1,
-            route_depth(done.context) + 1,
-            route_max_depth(done.context),
-            done.branch,
-        )
+        entry = Entry.after(done, event)
         if done.pipeline:
             yield from self._onward(done, entry)
-        origin = Origin(done.plugin, event.type, event.event_id, done.job_id, done.submitted_by)
-        inherited = control(done.context).get("origin") or origin.as_json()
-        cause = _Cause(done.plugin, inherited, done.context)
-        yield from self._elsewhere(entry, cause)
+        yield from self._elsewhere(entry, Cause.job(done, event))
 
-    def _onward(self, done: Done, entry: _Entry) -> Iterator[Intent | Unrouted]:
+    def _onward(self, done: Done, entry: Entry) -> Iterator[Intent | Unrouted]:
         """The steps of the job's own pipeline that its event leads to."""
         node = self.node(done.pipeline, done.step_path)
         if node is None:
@@ -229,7 +203,7 @@ class Router:
         else:
             yield from self._enter(node.pipeline, node.next, entry)
 
-    def _elsewhere(self, entry: _Entry, cause: _Cause) -> Iterator[Intent | Unrouted]:
+    def _elsewhere(self, entry: Entry, cause: Cause) -> Iterator[Intent | Unrouted]:
         """Routes and pipelines that the event sets going, whoever's job emitted it."""
         event, source = entry.event, cause.plugin or ""
         for plugin in self.routes.get((source, event.type), ()):
@@ -239,14 +213,13 @@ class Router:
             yield from self._triggered(self.pipelines[name], entry, cause)
 
     def _hooked(self, end: RootEnd, event: Event) -> Iterator[Intent | Unrouted]:
-        entry = _Entry(event, submitted_by=SubmittedBy.HOOK)
-        origin = Origin(end.plugin, event.type, event.event_id, end.job_id, SubmittedBy.HOOK)
-        cause = _Cause(end.plugin, origin.as_json(), {})
+        entry = Entry(event, submitted_by=SubmittedBy.HOOK)
+        cause = Cause.hook(end, event)
         for name in _matches(self.hook_triggers, event.type, end.plugin):
             yield from self._triggered(self.pipelines[name], entry, cause)
 
     def _triggered(
-        self, pipeline: Pipeline, entry: _Entry, cause: _Cause
+        self, pipeline: Pipeline, entry: Entry, cause: Cause
     ) -> Iterator[Intent | Unrouted]:
         verdict = pipeline.admits(entry.event.payload, cause.context)
         if verdict is True:
@@ -256,22 +229,27 @@ class Router:
             yield Unrouted(entry.event.event_id, pipeline.name, reason)
 
     def _instance(
-        self, pipeline: Pipeline, entry: _Entry, cause: _Cause, at: str | None = None
+        self, pipeline: Pipeline, entry: Entry, cause: Cause, at: str | None = None
     ) -> StartPipeline:
-        entry = replace(entry, depth=1, max_depth=pipeline.max_depth, branch="")
+        entry = replace(entry, depth=1, max_depth=pipeline.author_depth or 0, branch="")
         children = tuple(self._enter(pipeline.name, at or pipeline.entry, entry))
         return StartPipeline(
-            pipeline.name, pipeline.max_depth, cause.origin, children, cause.baggage
+            pipeline.name,
+            pipeline.max_depth,
+            cause.origin,
+            children,
+            cause.baggage,
+            depth_is_computed=pipeline.author_depth is None,
         )
 
     def _enter(
-        self, pipeline: str, path: str | None, entry: _Entry
+        self, pipeline: str, path: str | None, entry: Entry
     ) -> Iterator[SpawnJob | OpenScope]:
         if path is None:
             return
         node = self.pipelines[pipeline].nodes[path]
         if node.kind is not NodeKind.SPLIT:
-            yield self._step(node, entry)
+            yield self._step(pipeline, node, entry)
             return
         children = (
             child
@@ -289,29 +267,30 @@ class Router:
             entry.parent_job_id,
             entry.hops,
             node.join_always,
+            self._join_step(node),
             tuple(children),
         )
 
-    def _step(self, node: Node, entry: _Entry) -> SpawnJob:
+    def _step(self, pipeline: str, step: Node | JoinStep, entry: Entry) -> SpawnJob:
         return SpawnJob(
-            plugin=node.plugin,
-            command=node.command,
+            plugin=step.plugin,
+            command=step.command,
             event=entry.event,
             submitted_by=entry.submitted_by,
             parent_job_id=entry.parent_job_id,
             hops=entry.hops,
             dedupe_key=entry.dedupe_key,
             dedupe_ttl=entry.dedupe_ttl,
-            pipeline=node.pipeline,
-            step_path=node.path,
+            pipeline=pipeline,
+            step_path=step.path,
             branch=entry.branch,
-            dead=self._over(self.pipelines[node.pipeline], entry),
+            dead=self._over(self.pipelines.get(pipeline), entry),
         )
 
-    def _routed(self, plugin: str, entry: _Entry) -> SpawnJob:
+    def _routed(self, plugin: str, entry: Entry) -> SpawnJob:
         return SpawnJob(
             plugin=plugin,
-            command=COMMAND,
+            command=HANDLE,
             event=entry.event,
             submitted_by=entry.submitted_by,
             parent_job_id=entry.parent_job_id,
@@ -320,7 +299,7 @@ class Router:
             dead=self._over(None, entry),
         )
 
-    def _over(self, pipeline: Pipeline | None, entry: _Entry) -> str | None:
+    def _over(self, pipeline: Pipeline | None, entry: Entry) -> str | None:
         """Which limit a job at this place would exceed."""
         limit = self.max_hops
         if pipeline is not None:
@@ -344,11 +323,6 @@ def build(routes: Iterable[Route], compiled: Compiled, max_hops: int = MAX_HOPS)
     return Router(
         compiled.pipelines, _frozen(by_route), _frozen(triggers), _frozen(hooks), max_hops
     )
-
-
-def _outside(event: Event, submitted_by: SubmittedBy, baggage: Mapping[str, Json] | None) -> _Cause:
-    origin = Origin(event.source or None, event.type, event.event_id, None, submitted_by.value)
-    return _Cause(event.source, origin.as_json(), baggage or {}, baggage)
 
 
 def _matches(index: _Index, name: str, source: str) -> Iterator[str]:

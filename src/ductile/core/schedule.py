@@ -1,23 +1,24 @@
 """What a schedule entry does now: pure decisions over what the ledger remembers of it.
 
 A due slot is **late** while its successor is not due, and fires; it is **missed** once its
-successor is due too. Of missed slots `every` makes up for none, one or all, as `catch_up`
-says; `cron` for none. So after downtime `skip` and cron fire the newest due slot alone, as
-an ordinary fire; `run_once` fires it as well, but as one that is owed: the poll guard does
-not hold it; `run_all` fires each, at most 100 of them, the newest.
+successor is due too, and one of `cron` also where it fell due more than a minute before
+anybody looked: no gateway ran, or its machine slept. Of missed slots `every` makes up for
+none, one or all, as `catch_up` says; `cron` for none. So after downtime `skip` fires the
+newest due slot alone, as an ordinary fire; `run_once` fires it as well, but as one that is
+owed: the poll guard does not hold it; `run_all` fires each, at most 100 of them, the newest.
 
 The scheduler's round for one entry:
 
     decision = due(schedule, anchors, now)      # rows for decision.passed
     anchors = decision.anchors
     for run in decision.fires:                  # ask admit(), then enqueue or write a row
-        anchors = fired(schedule, anchors, run.slot, now)  # or held(...)
-    wake = next_due(schedule, anchors, now)     # for the heap
+        anchors = fired(schedule, anchors, run.slot, now)  # or held(...), or fired_before(...)
+    wake = next_look(schedule, anchors, now)    # for the heap
 
 `wake` holds until the anchors change, and a job's success, which changes them elsewhere, only
 moves it later: a heap of these times needs no look while nothing is due. The wall clock is
 the exception: when it was set back, ask `next_due` anew about every entry. Slots that a
-clock set back brings up again are refused by the ledger's uniqueness: treat them as held.
+clock set back brings up again are refused by the ledger's uniqueness: `fired_before`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from enum import StrEnum
 
 from ductile.core.slots import (
     CATCH_UP_MOST,
+    LOOKED_BACK,
+    SHORTEST,
     After,
     Anchors,
     At,
@@ -41,12 +44,14 @@ from ductile.core.slots import (
     Schedule,
     overdue,
     runs,
+    spent,
 )
 from ductile.record import dataclass
 
 __all__ = [
     "CATCH_UP_MOST",
-    "PASSED_LISTED",
+    "LOOKED_BACK",
+    "SHORTEST",
     "After",
     "Anchors",
     "At",
@@ -65,15 +70,18 @@ __all__ = [
     "admit",
     "due",
     "fired",
+    "fired_before",
     "held",
     "next_due",
+    "next_look",
     "preview",
     "started",
 ]
 
-PASSED_LISTED = 24
-"""How many passed slots of one round get a row of their own: an hourly entry's day."""
-
+_LATE = timedelta(minutes=1)
+"""How late a cron slot may be that fell due while nobody looked: a restart costs no run."""
+_PATIENCE = timedelta(minutes=1)
+"""How long, at most, what was held back waits for the next try."""
 _PREVIEW_PATIENCE = 400
 
 
@@ -88,6 +96,11 @@ class Reason(StrEnum):
     CATCH_UP_SKIPPED = "catch_up_skipped"
     PAUSED = "paused"
 
+    @property
+    def temporary(self) -> bool:
+        """Whether it may be over long before the entry's next slot."""
+        return self in (Reason.BREAKER_OPEN, Reason.UNHEALTHY)
+
 
 @dataclass(frozen=True, slots=True)
 class Passed:
@@ -101,8 +114,7 @@ class Decision:
     """With `passed` accounted for; `fires` are for `fired` or `held` to add."""
     fires: tuple[Run, ...] = ()
     passed: tuple[Passed, ...] = ()
-    truncated: bool = False
-    """More slots were passed over than `passed` lists; it holds the newest."""
+    """At most `LOOKED_BACK` of those that were passed over, the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +131,13 @@ class Hold:
 def due(schedule: Schedule, anchors: Anchors, now: datetime) -> Decision:
     """What to do about `schedule` at `now`."""
     anchors = _steadied(schedule, anchors, now)
-    ripe, more = overdue(schedule, anchors, now)
+    ripe = overdue(schedule, anchors, now)
     if not ripe:
         return Decision(anchors)
     if anchors.paused:
         fires, passed = list[Run](), [Passed(run.slot, Reason.PAUSED) for run in ripe]
     elif isinstance(schedule.rule, Cron):
-        fires, passed = _newest(schedule, ripe, now)
+        fires, passed = _newest(schedule, anchors, ripe, now)
     elif _refusal(schedule, now):
         return Decision(anchors)
     else:
@@ -133,9 +145,8 @@ def due(schedule: Schedule, anchors: Anchors, now: datetime) -> Decision:
         missed = ripe[: len(ripe) - len(fires)]
         passed = [Passed(run.slot, Reason.CATCH_UP_SKIPPED) for run in missed]
     if passed:
-        anchors = held(schedule, anchors, passed[-1].slot, now)
-    listed = tuple(passed[-PASSED_LISTED:])
-    return Decision(anchors, tuple(fires), listed, more or len(listed) < len(passed))
+        anchors = _passed_over(schedule, anchors, passed[-1].slot, now)
+    return Decision(anchors, tuple(fires), tuple(passed))
 
 
 def admit(
@@ -165,18 +176,39 @@ def fired(schedule: Schedule, anchors: Anchors, slot: datetime, now: datetime) -
     return replace(anchors, last_fire=slot, last_fired_at=now, exhausted=schedule.one_shot)
 
 
-def held(schedule: Schedule, anchors: Anchors, slot: datetime, now: datetime) -> Anchors:
-    """`slot` was due but may not fire: `cron` goes on with the next one, `every` comes an
-    interval from now, a one-shot is tried again.
+def held(schedule: Schedule, anchors: Anchors, run: Run, reason: Reason, now: datetime) -> Anchors:
+    """`run` was due but may not fire: a one-shot is tried again, `cron` goes on with its next
+    slot. `every` goes on an interval from now; where the reason may soon be over, its run stays
+    due instead.
     """
+    if reason.temporary and isinstance(schedule.rule, Every | Monthly):
+        return replace(anchors, last_passed=run.counted_from or anchors.last_passed)
+    return _passed_over(schedule, anchors, run.slot, now)
+
+
+def fired_before(schedule: Schedule, anchors: Anchors, slot: datetime, now: datetime) -> Anchors:
+    """`slot` was due but has fired already, as the ledger knows: a one-shot is over."""
+    if not schedule.one_shot:
+        return _passed_over(schedule, anchors, slot, now)
+    fired_at = max(filter(None, (anchors.last_fired_at, slot)))
+    return replace(anchors, last_fire=slot, last_fired_at=fired_at, exhausted=True)
+
+
+def _passed_over(schedule: Schedule, anchors: Anchors, slot: datetime, now: datetime) -> Anchors:
     if schedule.one_shot:
         return replace(anchors, last_passed=max(slot, now))
     return replace(anchors, last_passed=slot if isinstance(schedule.rule, Cron) else now)
 
 
 def started(schedule: Schedule, anchors: Anchors, boot: datetime) -> Anchors:
-    """The anchors as a gateway that starts at `boot` has to read them."""
-    exhausted = anchors.exhausted and not isinstance(schedule.rule, After)
+    """The anchors as a gateway that started at `boot` has to read them."""
+    match schedule.rule:
+        case At():
+            exhausted = spent(schedule.rule, anchors)
+        case After():
+            exhausted = anchors.last_fired_at is not None and anchors.last_fired_at >= boot
+        case _:
+            exhausted = False
     return replace(anchors, boot=boot, exhausted=exhausted)
 
 
@@ -196,6 +228,16 @@ def next_due(schedule: Schedule, anchors: Anchors, now: datetime) -> datetime | 
     if waits and run.due <= now and window is not None and not window.contains(now):
         return window.next_start(now)
     return run.due
+
+
+def next_look(schedule: Schedule, anchors: Anchors, now: datetime) -> datetime | None:
+    """After a round at `now`: as `next_due`, but what was held back waits a little."""
+    upcoming = next_due(schedule, anchors, now)
+    if upcoming is None or upcoming > now:
+        return upcoming
+    rule = schedule.rule
+    interval = timedelta(seconds=rule.seconds) if isinstance(rule, Every) else _PATIENCE
+    return now + min(interval, _PATIENCE)
 
 
 def preview(schedule: Schedule, anchors: Anchors, now: datetime, count: int) -> Iterator[Run]:
@@ -225,15 +267,22 @@ def preview(schedule: Schedule, anchors: Anchors, now: datetime, count: int) -> 
 def _caught_up(schedule: Schedule, anchors: Anchors, ripe: list[Run]) -> list[Run]:
     if schedule.catch_up is CatchUp.SKIP or schedule.one_shot:
         return ripe[-1:]
-    owed = len(ripe) > 1 or ripe[-1].due < anchors.boot
+    owed = len(ripe) > 1 or ripe[-1].due < anchors.watched_since
     most = CATCH_UP_MOST if schedule.catch_up is CatchUp.RUN_ALL else 1
     return [replace(run, catch_up=owed) for run in ripe[-most:]]
 
 
-def _newest(schedule: Schedule, ripe: list[Run], now: datetime) -> tuple[list[Run], list[Passed]]:
-    """Of cron runs, the newest inside the window, if that is open now too; and the others."""
+def _newest(
+    schedule: Schedule, anchors: Anchors, ripe: list[Run], now: datetime
+) -> tuple[list[Run], list[Passed]]:
+    """Of cron runs, the newest inside the window that is late and not missed, if the window is
+    open now too; and the others.
+    """
     shut = _refusal(schedule, now)
+    missed_before = min(anchors.watched_since, now) - _LATE
     newest = next((run for run in reversed(ripe) if not _refusal(schedule, run.slot)), None)
+    if newest is not None and newest.due < missed_before:
+        newest = None
     passed = []
     for run in ripe:
         late = run is newest

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Set
+
+from ductile.core.nearest import did_you_mean
 
 ALL = "*"
 ANY = "any"
@@ -39,6 +41,15 @@ def plugin_of(scope: str) -> str | None:
     """The plugin that a scope is about; None where it is about a noun, or all."""
     noun, _, _ = scope.rpartition(":")
     return None if scope in (ALL, *ALIASES) or noun in NOUNS else noun
+
+
+def idle(scopes: Collection[str], plugins: Set[str]) -> Iterator[str]:
+    """Of those that open nothing, for none of `plugins` bears the name."""
+    for scope in scopes:
+        plugin = plugin_of(scope)
+        if plugin is not None and plugin not in plugins:
+            hint = did_you_mean(plugin, plugins | NOUNS)
+            yield f"{scope} opens nothing: there is no plugin {plugin!r}{hint}"
 
 
 def is_scope(text: str) -> bool:

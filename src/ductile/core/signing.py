@@ -142,16 +142,10 @@ PLAIN = Scheme("x-hub-signature-256", _hex)
 
 
 def verify(
-    scheme: Scheme,
-    secret: str,
-    headers: Headers,
-    body: bytes,
-    now: float,
-    *,
-    header: str | None = None,
+    scheme: Scheme, secret: str, headers: Headers, body: bytes, now: float
 ) -> Verified | None:
     """Who sent these bytes knows `secret`, and sent them just now; None is no. See `judge`."""
-    judged = judge(scheme, secret, headers, body, now, header=header)
+    judged = judge(scheme, secret, headers, body, now)
     return judged if isinstance(judged, Verified) else None
 
 

@@ -4,8 +4,9 @@ A **slot** is the nominal time of one run and its identity: (plugin, schedule, s
 most once. It is **due** at its time moved by jitter, kept inside the entry's window.
 
 every  one interval after the later of the last fire, the last success's completion and the
-       last decision against a fire; before any of these, at first sight.
+       last slot that was passed over; before any of these, at first sight.
        Outside its window it moves to the window's next start, which then is its slot.
+       Held back, a slot stays due until it fires or its successor is due.
 cron   the rule's instants, inside the window or not: `schedule` passes over those outside.
 at     once ever, late rather than never; `after` once a start. One-shots move like `every`.
        Held back, they come up again after a minute to an hour, for no later slot makes up
@@ -17,18 +18,24 @@ from __future__ import annotations
 from calendar import monthrange
 from collections.abc import Iterator
 from dataclasses import field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from hashlib import blake2b
-from itertools import islice, takewhile
+from itertools import takewhile
 from zoneinfo import ZoneInfo
 
 from ductile.core import cron
+from ductile.core.command import POLL
 from ductile.core.window import Window
 from ductile.model import Json
 from ductile.record import dataclass
 
 CATCH_UP_MOST = 100
+"""How many missed runs are made up for, the newest."""
+LOOKED_BACK = 24 * 60
+"""How many overdue slots are looked at, the newest: a minutely rule's day."""
+SHORTEST = 0.001
+"""Seconds; no interval is shorter."""
 
 _MONTH_AT_LEAST = timedelta(days=28)
 _MONTH_AT_MOST = timedelta(days=31)
@@ -55,7 +62,7 @@ class Every:
     seconds: float
 
     def __post_init__(self) -> None:
-        if self.seconds < 0.001:
+        if self.seconds < SHORTEST:
             raise ValueError(f"every {self.seconds}s: at least 1ms is wanted")
 
 
@@ -89,7 +96,7 @@ class Schedule:
     id: str
     rule: Every | Monthly | Cron | At | After
     zone: ZoneInfo
-    command: str = "poll"
+    command: str = POLL
     payload: Json = field(default_factory=dict)
     jitter: float = 0.0
     """Seconds from earliest to latest; in effect at most the distance to the slots beside."""
@@ -104,19 +111,26 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Anchors:
-    """What the ledger knows of one entry, and when this gateway started. All in UTC."""
+    """What the ledger knows of one entry, and this gateway of itself. All in UTC."""
 
     first_seen: datetime
     boot: datetime
+    """When this gateway started."""
     last_fire: datetime | None = None
     """The newest slot that fired."""
     last_fired_at: datetime | None = None
     last_passed: datetime | None = None
-    """The newest cron slot that was decided against; of other rules, when that was."""
+    """The newest cron slot that was passed over; of other rules, when that was."""
     last_success_at: datetime | None = None
     """When the newest successful job of this entry completed."""
     paused: bool = False
     exhausted: bool = False
+    awake: datetime | None = None
+    """Since when this gateway has looked at the clock without a break, if not since its start."""
+
+    @property
+    def watched_since(self) -> datetime:
+        return self.awake or self.boot
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +139,8 @@ class Run:
     due: datetime
     catch_up: bool = False
     """It makes up for downtime, so the poll guard does not hold it."""
+    counted_from: datetime | None = field(default=None, compare=False)
+    """Of an `every` that has run before: what its interval began with."""
 
 
 def runs(schedule: Schedule, anchors: Anchors) -> Iterator[Run]:
@@ -140,39 +156,41 @@ def runs(schedule: Schedule, anchors: Anchors) -> Iterator[Run]:
         return  # later than any date
 
 
-def overdue(schedule: Schedule, anchors: Anchors, now: datetime) -> tuple[list[Run], bool]:
-    """The newest runs due by `now`, in order, and whether older ones were left out.
-
-    The work is bounded, however long ago the anchors lie.
-    """
+def overdue(schedule: Schedule, anchors: Anchors, now: datetime) -> list[Run]:
+    """The newest runs due by `now`, in order; bounded, however long ago the anchors lie."""
 
     def ripe(run: Run) -> bool:
         return run.due <= now
 
     if isinstance(schedule.rule, Cron):
-        found = list(islice(takewhile(ripe, runs(schedule, anchors)), CATCH_UP_MOST + 1))
-        if len(found) <= CATCH_UP_MOST:
-            return found, False
-        near = _newest_cron_slot(schedule, schedule.rule, found[-1].slot, now) - _MINUTE
-        return list(takewhile(ripe, runs(schedule, replace(anchors, last_passed=near)))), True
-    left_out = 0
+        early = now + timedelta(seconds=schedule.jitter / 2)
+        expr, base = schedule.rule.expr, _cron_base(anchors)
+        slots = cron.newest(expr, base, early, schedule.zone, LOOKED_BACK)
+        return list(takewhile(ripe, (_cron_run(schedule, schedule.rule, slot) for slot in slots)))
     if not schedule.one_shot:
         base = _base(anchors)
-        left_out = max(0, _steps_between(schedule, base, now) - CATCH_UP_MOST)
+        left_out = max(0, _steps_between(schedule, base, now) - LOOKED_BACK)
         if left_out:
             anchors = replace(anchors, last_passed=_later(schedule, anchors, base, left_out))
-    found = list(takewhile(ripe, runs(schedule, anchors)))
-    return found[-CATCH_UP_MOST:], left_out > 0 or len(found) > CATCH_UP_MOST
+    return list(takewhile(ripe, runs(schedule, anchors)))[-LOOKED_BACK:]
+
+
+def _cron_base(anchors: Anchors) -> datetime:
+    decided = filter(None, (anchors.last_fire, anchors.last_passed))
+    return max(decided, default=anchors.first_seen)
 
 
 def _cron_runs(schedule: Schedule, rule: Cron, anchors: Anchors) -> Iterator[Run]:
-    base = max(filter(None, (anchors.last_fire, anchors.last_passed)), default=anchors.first_seen)
-    slot = cron.next_after(rule.expr, base, schedule.zone)
+    slot = cron.next_after(rule.expr, _cron_base(anchors), schedule.zone)
     while slot is not None:
-        moved = _jittered(schedule, slot, _room(schedule, rule, slot)) if schedule.jitter else slot
-        out = schedule.window is not None and not schedule.window.contains(moved)
-        yield Run(slot, slot if out else moved)
+        yield _cron_run(schedule, rule, slot)
         slot = cron.next_after(rule.expr, slot, schedule.zone)
+
+
+def _cron_run(schedule: Schedule, rule: Cron, slot: datetime) -> Run:
+    moved = _jittered(schedule, slot, _room(schedule, rule, slot)) if schedule.jitter else slot
+    out = schedule.window is not None and not schedule.window.contains(moved)
+    return Run(slot, slot if out else moved)
 
 
 def _room(schedule: Schedule, rule: Cron, slot: datetime) -> timedelta:
@@ -191,28 +209,14 @@ def _room(schedule: Schedule, rule: Cron, slot: datetime) -> timedelta:
     return room
 
 
-def _newest_cron_slot(schedule: Schedule, rule: Cron, known: datetime, now: datetime) -> datetime:
-    """The newest slot that is due by `now` whatever its jitter; `known` is an older one."""
-    low, high = known, now - timedelta(seconds=schedule.jitter / 2)
-    while high - low >= _MINUTE:
-        slot = cron.next_after(rule.expr, low + (high - low) / 2, schedule.zone)
-        if slot is not None and slot <= high:
-            low = slot
-        else:
-            high = low + (high - low) / 2
-    return low
-
-
 def _one_shot(schedule: Schedule, rule: At | After, anchors: Anchors) -> Iterator[Run]:
-    spent = anchors.exhausted
     if isinstance(rule, At):
-        first, room = rule.moment, timedelta.max
-        moved_on = anchors.last_fire is not None and anchors.last_fire < first
-        spent = spent and not moved_on
+        # A slot is an instant, however its offset is written.
+        first, room = rule.moment.astimezone(UTC), timedelta.max
     else:
         room = timedelta(seconds=rule.seconds)
         first = anchors.boot + room
-    if spent or anchors.paused:
+    if spent(rule, anchors) or anchors.paused:
         return
     tried = anchors.last_passed
     if tried is None or tried < first:
@@ -220,6 +224,14 @@ def _one_shot(schedule: Schedule, rule: At | After, anchors: Anchors) -> Iterato
     else:
         pause = min(max(tried - first, _MINUTE), _RETRY_LATEST)
         yield _placed(schedule, tried + pause, timedelta())
+
+
+def spent(rule: At | After, anchors: Anchors) -> bool:
+    """Whether a one-shot has fired; an `at` that was moved beyond its last fire is another."""
+    moved_on = (
+        isinstance(rule, At) and anchors.last_fire is not None and anchors.last_fire < rule.moment
+    )
+    return anchors.exhausted and not moved_on
 
 
 def _every_runs(schedule: Schedule, anchors: Anchors) -> Iterator[Run]:
@@ -234,7 +246,7 @@ def _every_runs(schedule: Schedule, anchors: Anchors) -> Iterator[Run]:
         base = run.due
     while True:
         run = _placed(schedule, _later(schedule, anchors, base, 1), room)
-        yield run
+        yield replace(run, counted_from=base)
         base = run.due
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from difflib import get_close_matches
 from enum import StrEnum
 from itertools import count
 
 from ductile.core.baggage import Claims, compile_claims
+from ductile.core.command import HANDLE
 from ductile.core.condition import Condition, compile_condition
+from ductile.core.nearest import nearest
 from ductile.core.template import Template, compile_template, misspelt
 from ductile.core.values import shown
 from ductile.errors import Path, Problem
@@ -72,7 +73,7 @@ class Known:
     def command(self, uses: str) -> tuple[str, str]:
         """`plugin` or `plugin.command`, taken apart; a plugin's own name wins."""
         plugin, dot, command = uses.rpartition(".")
-        return (plugin, command) if dot and uses not in self.plugins else (uses, "handle")
+        return (plugin, command) if dot and uses not in self.plugins else (uses, HANDLE)
 
 
 def walk(steps: Iterable[Step]) -> Iterator[Step]:
@@ -80,10 +81,6 @@ def walk(steps: Iterable[Step]) -> Iterator[Step]:
     for step in steps:
         yield step
         yield from walk(step.steps)
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    return next(iter(get_close_matches(word, list(known), 1)), None)
 
 
 def read_steps(raw: Json, at: Path, known: Known, problems: list[Problem]) -> tuple[Step, ...]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 
+from ductile.core.nearest import nearest
 from ductile.core.values import MISSING, ROOTS, Failure, Ref, Scope, parse_ref
 from ductile.errors import Path, Problem, Severity
 from ductile.model import Json
@@ -72,8 +72,9 @@ def misspelt(raw: Json, path: Path) -> Iterator[Problem]:
     elif isinstance(raw, str):
         for match in _LOOKALIKE.finditer(raw):
             if match["root"] not in ROOTS:
-                close = get_close_matches(match["root"].lower(), ROOTS, 1)
-                yield from (_just_text(match[0], path, root) for root in close)
+                close = nearest(match["root"], ROOTS)
+                if close is not None:
+                    yield _just_text(match[0], path, close)
 
 
 def _just_text(found: str, path: Path, meant: str) -> Problem:

@@ -11,47 +11,48 @@ from starlette.responses import Response
 from ductile.agents.heartbeats import HeartbeatManagerUnavailable, span_at
 from ductile.config import Settings
 from ductile.core import decision_log, heartbeat
-from ductile.core.bounds import DEEPEST, too_deep
 from ductile.core.heartbeat import Refusal
 from ductile.core.values import Failure
-from ductile.http.answers import JsonResponse, body_of, gateway_of, reading, writing
+from ductile.http.answers import (
+    JsonResponse,
+    cursor,
+    gateway_of,
+    reading,
+    refuse_agent,
+    writing,
+)
 from ductile.http.guard import principal_of
+from ductile.http.lobby import lobby_of
 from ductile.http.protocol import LARGEST_HELD
-from ductile.http.query import flag
-from ductile.http.reminders import limit_of
+from ductile.http.questions import LARGEST_PAGE, body_of, flag, limit_of
 from ductile.store import agents
 
 LARGEST_BEAT = LARGEST_HELD
 LARGEST_LOG = 64 * 1024
 _OK = {"status": "ok"}
-_TOO_DEEP = Failure(f"a decision log must not be nested more than {DEEPEST} levels deep")
 
 
 def is_open(settings: Settings) -> bool:
     return settings.gateway.open
 
 
-def _refused(status: int, reason: str, **more: str) -> Response:
-    return JsonResponse({"status": "error", "reason": reason, **more}, status)
-
-
 async def beat(request: Request) -> Response:
-    """`POST /gateway/heartbeat` `{type: heartbeat, agent_id, cluster_id, timestamp}`."""
+    """`POST /gateway/heartbeat` `{type, agent_id, cluster_id, timestamp}`: an agent lives."""
     gateway = gateway_of(request)
     raw = await body_of(request, LARGEST_BEAT)
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return _refused(400, "invalid_json")
+        return refuse_agent(400, "invalid_json")
     read = heartbeat.read(document, gateway.clock.now())
     if isinstance(read, Refusal):
         field = heartbeat.missing(document) if read is Refusal.MISSING else None
-        return _refused(422, read, **({"field": field} if field else {}))
+        return refuse_agent(422, read, **({"field": field} if field else {}))
     try:
         gateway.agents.heartbeats.record_heartbeat(read.agent_id, read.cluster_id)
     except HeartbeatManagerUnavailable as error:
-        return _refused(error.http_status, error.code)
-    await request.app.state.lobby.beats.record(read)
+        return refuse_agent(error.http_status, error.code)
+    await lobby_of(request).beats.record(read)
     return JsonResponse(_OK)
 
 
@@ -62,8 +63,8 @@ async def message(request: Request) -> Response:
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return _refused(400, "invalid_json")
-    log = _TOO_DEEP if too_deep(document, raw) else decision_log.read(document)
+        return refuse_agent(400, "invalid_json")
+    log = decision_log.read(document, raw)
     decisions = gateway.agents.decisions
     if isinstance(log, Failure):
         principal = principal_of(request)
@@ -74,24 +75,23 @@ async def message(request: Request) -> Response:
     try:
         work = decisions.accepting(log)
     except HeartbeatManagerUnavailable as error:
-        return _refused(error.http_status, error.code)
+        return refuse_agent(error.http_status, error.code)
     decisions.accepted(await writing(gateway, work))
     return JsonResponse({"status": "accepted", "trace_id": log.trace_id}, 202)
 
 
 async def listing(request: Request) -> Response:
     """`GET /gateway/heartbeats`: every agent, by id; `?live=true` those that live, `?agent_id=`."""
-    gateway, limit, query = gateway_of(request), limit_of(request), request.query_params
-    span, agent_id, after = span_at(gateway.clock.now()), query.get("agent_id"), query.get("after")
-    within = span if flag(request, "live") else None
+    gateway, query = gateway_of(request), request.query_params
+    span, limit = span_at(gateway.clock.now()), limit_of(query, LARGEST_PAGE)
+    agent_id, after = query.get("agent_id"), query.get("after", "")
+    within = span if flag(query, "live") else None
     rows = await reading(
         gateway,
-        lambda tx: agents.listing(
-            tx, agent_id=agent_id, after=after or "", limit=limit, within=within
-        ),
+        lambda tx: agents.listing(tx, agent_id=agent_id, after=after, limit=limit, within=within),
     )
-    cursor = rows[-1]["agent_id"] if len(rows) == limit else None
-    return JsonResponse({"agents": [_shown(row, span) for row in rows], "cursor": cursor})
+    shown = [_shown(row, span) for row in rows]
+    return JsonResponse({"agents": shown, "cursor": cursor(rows, limit, "agent_id")})
 
 
 def _shown(row: dict[str, Any], span: agents.Span) -> dict[str, Any]:
@@ -102,9 +102,9 @@ def _shown(row: dict[str, Any], span: agents.Span) -> dict[str, Any]:
 
 async def capabilities(request: Request) -> Response:
     """`GET /gateway/capabilities`: what each agent can do, as it said."""
-    gateway, limit = gateway_of(request), limit_of(request)
-    after = request.query_params.get("after", "")
+    gateway, query = gateway_of(request), request.query_params
+    limit, after = limit_of(query, LARGEST_PAGE), query.get("after", "")
     rows = await reading(gateway, lambda tx: agents.capable(tx, after=after, limit=limit))
-    cursor = rows[-1]["agent_id"] if len(rows) == limit else None
     kept = ("agent_id", "cluster_id", "capabilities")
-    return JsonResponse({"agents": [{k: row[k] for k in kept} for row in rows], "cursor": cursor})
+    shown = [{key: row[key] for key in kept} for row in rows]
+    return JsonResponse({"agents": shown, "cursor": cursor(rows, limit, "agent_id")})

@@ -1,37 +1,33 @@
-"""How every route answers: JSON bodies, one shape of error, bounded requests."""
+"""How every route answers: JSON bodies, one shape of error, nothing secret."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 import orjson
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from ductile.core.bounds import DEEPEST, too_deep
-from ductile.core.integers import beyond_64_bits
-from ductile.errors import DuctileError, UsageError
-from ductile.http.knock import PRINCIPAL, Unauthorized
+from ductile.errors import DuctileError
+from ductile.http.lobby import lobby_of
 from ductile.http.mailbox import Mailbox
 from ductile.log import logger
 from ductile.runtime.gateway import Gateway
 from ductile.store.ledger import Work
 
 T = TypeVar("T")
-LARGEST_BODY = 1024 * 1024
-BODY = "ductile.body"
-"""Where the scope keeps the bytes that were read."""
+Handler = Callable[[Request], Awaitable[Response]]
 AGENTS = "/gateway/"
 """Below it errors are `{"status", "reason"}` (004), with `detail` where there is more to say."""
 
 
 class JsonResponse(Response):
     media_type = "application/json"
+    redacted = False
+    """Whether it is known to hold no secret."""
 
     def render(self, content: Any) -> bytes:
         if content is None:
@@ -39,67 +35,8 @@ class JsonResponse(Response):
         return orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE, default=str)
 
 
-class TooLarge(DuctileError):
-    code = "body_too_large"
-    http_status = 413
-
-
 def gateway_of(request: Request) -> Gateway:
-    gateway: Gateway = request.app.state.gateway
-    return gateway
-
-
-async def body_of(request: Request, limit: int = LARGEST_BODY) -> bytes:
-    """The body, counted while it streams."""
-    chunks, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > limit:
-            raise TooLarge(f"the body exceeds {limit} bytes")
-        chunks.append(chunk)
-    body = b"".join(chunks)
-    request.scope[BODY] = body
-    return body
-
-
-async def object_of(request: Request) -> dict[str, Any]:
-    """The body as a JSON object; an empty body is an empty object."""
-    raw = await body_of(request)
-    if not raw.strip(b" \t\r\n"):
-        return {}
-    return as_object(_parsed(raw), raw)
-
-
-def as_object(value: Any, raw: bytes) -> dict[str, Any]:
-    """What was read from a body, as an object that may be kept; `UsageError` where it is none."""
-    if too_deep(value, raw):
-        raise UsageError(f"the body is nested more than {DEEPEST} levels deep")
-    if beyond_64_bits(raw):
-        raise UsageError("the body holds an integer beyond 64 bits; send it as text")
-    if not isinstance(value, dict):
-        raise UsageError("the body must be a JSON object")
-    if not isinstance(value.get("dry_run"), bool | None):
-        raise UsageError("dry_run must be true or false")
-    return value
-
-
-def _parsed(raw: bytes) -> Any:
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        value = _leading(raw)
-        if value is None:
-            raise UsageError(f"the body is not JSON: {error}") from None
-        return value
-
-
-def _leading(raw: bytes) -> Any:
-    """The object that the bytes begin with, whatever follows it (compat); None without one."""
-    try:
-        _, end = json.JSONDecoder().raw_decode(text := raw.decode().lstrip())
-        return orjson.loads(text[:end])
-    except (ValueError, RecursionError):
-        return None
+    return lobby_of(request).gateway
 
 
 async def reading(gateway: Gateway, work: Work[T]) -> T:
@@ -114,64 +51,71 @@ async def writing(gateway: Gateway, work: Work[T]) -> T:
     return await future
 
 
-def told(path: str, text: str, code: str) -> dict[str, object]:
-    """The body of an error, in the shape that holds for this path."""
+async def made(gateway: Gateway, content: Callable[[], Any], status: int = 200) -> Response:
+    """An answer that may be large: made, written out and redacted off the loop."""
+
+    def work() -> Response:
+        return redacted(JsonResponse(content(), status), gateway)
+
+    return await asyncio.to_thread(work)
+
+
+def cursor(rows: Sequence[Mapping[str, Any]], limit: int, key: str) -> Any:
+    """Behind which row the next page goes on; None on the last one."""
+    return rows[-1][key] if len(rows) == limit else None
+
+
+def acted(told: dict[str, Any], *, dry: bool, **done: Any) -> Response:
+    """What is being done (202), or would be."""
+    return JsonResponse({**told, "dry_run": True}) if dry else JsonResponse({**told, **done}, 202)
+
+
+def refuse(
+    status: int,
+    text: str,
+    code: str,
+    path: str = "",
+    *,
+    details: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JsonResponse:
+    """An error, in the shape that holds for this path."""
+    shape = {"error": text, "code": code}
     if path.startswith(AGENTS):
-        return {"status": "error", "reason": code, "detail": text}
-    return {"error": text, "code": code}
+        shape = {"status": "error", "reason": code, "detail": text}
+    return JsonResponse({**shape, **(details or {})}, status, headers)
 
 
-def problem(error: DuctileError, path: str = "") -> Response:
+def refuse_agent(status: int, reason: str, **more: str) -> JsonResponse:
+    """An error as 004 has it, with nothing more to say."""
+    return JsonResponse({"status": "error", "reason": reason, **more}, status)
+
+
+def problem(error: DuctileError, path: str = "") -> JsonResponse:
     """A refusal, with its status and slug."""
-    body = {**told(path, error.message, error.code), **error.details}
     headers = {"WWW-Authenticate": "Bearer"} if error.http_status == 401 else None
-    return JsonResponse(body, status_code=error.http_status, headers=headers)
+    return refuse(
+        error.http_status, error.message, error.code, path, details=error.details, headers=headers
+    )
 
 
-async def refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, DuctileError)
-    return redacted(problem(error, request.scope["path"]), gateway_of(request))
-
-
-async def http_error(request: Request, error: Exception) -> Response:
-    """No such route, or not by this method; to a stranger, that a token is needed."""
-    assert isinstance(error, HTTPException)
-    path = request.scope["path"]
-    if not request.app.state.local and request.scope.get(PRINCIPAL) is None:
-        return problem(Unauthorized("a good bearer token is needed"), path)
-    slug = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
-    body = told(path, error.detail, slug)
-    return JsonResponse(body, status_code=error.status_code, headers=error.headers)
-
-
-async def gone(_request: Request, _error: Exception) -> Response:
-    """The client left before its request was whole; nobody reads this."""
-    return Response(status_code=400)
-
-
-async def crashed(request: Request, error: Exception) -> Response:
-    """A bug: the log has the trace, the caller has none of it."""
+def raised(error: Exception, gateway: Gateway, path: str = "") -> Response:
+    """The answer to a request whose handler raised; of a bug the caller learns nothing."""
+    if isinstance(error, DuctileError):
+        return redacted(problem(error, path), gateway)
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=400)  # It left before its request was whole; nobody reads this.
     logger("http").crash("a request failed", error)
-    body = told(request.scope["path"], "internal error", "internal")
-    return JsonResponse(body, status_code=500)
+    return refuse(500, "internal error", "internal", path)
 
 
 def redacted(response: Response, gateway: Gateway) -> Response:
     """The same answer without any secret of the configuration."""
-    if isinstance(response, JsonResponse):
+    if isinstance(response, JsonResponse) and not response.redacted:
         text = bytes(response.body).decode()
         shown = gateway.blueprint.redactor.text(text)
         if shown is not text and shown != text:
             response.body = shown.encode()
             response.headers["content-length"] = str(len(response.body))
+        response.redacted = True
     return response
-
-
-EXCEPTIONS: dict[Any, Callable[[Request, Exception], Any]] = {
-    DuctileError: refused,
-    HTTPException: http_error,
-    ClientDisconnect: gone,
-    Exception: crashed,
-}
-
-Handler = Callable[[Request], Any]

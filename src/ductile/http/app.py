@@ -1,24 +1,22 @@
-"""The application: one table binds a method and path to a scope and a handler."""
+"""The application: one table binds a method and path to a token's scope and a handler."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ductile.config import Settings
+from ductile.core.nearest import did_you_mean
 from ductile.errors import DuctileError, UsageError
 from ductile.http import (
+    agent_webhooks,
     agents,
-    answers,
     deliveries,
     discovery,
     docs,
     events,
     facts,
-    hooks,
     jobs,
+    many,
     operations,
     operators,
     pipelines,
@@ -28,31 +26,18 @@ from ductile.http import (
     system,
     tokens,
 )
-from ductile.http.answers import Handler
+from ductile.http.answers import Handler, gateway_of, redacted
+from ductile.http.endpoint import Endpoint
 from ductile.http.guard import Guard, permit, permit_again
-from ductile.http.lobby import Lobby
+from ductile.http.lobby import Lobby, lobby_of
 from ductile.http.relay import RelayIngress
 from ductile.http.switchboard import Switchboard
-from ductile.record import dataclass
 from ductile.runtime.gateway import Gateway
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    method: str
-    path: str
-    scope: str | None
-    """What a token must be allowed; None is open to all, `any` to every good token."""
-    handler: Handler
-    query: tuple[str, ...] = ()
-    """The parameters that it takes after the `?`."""
-    open: Callable[[Settings], bool] | None = None
-    """Whether the configuration opens it to all."""
-
 
 _WAIT = "wait"
 _PAGE = ("limit", "before")
-_OF_JOBS = ("status", "plugin", "command")
+_OF_JOBS = ("status", "plugin", "command", "submitted_by", *_PAGE)
+_OF_ATTEMPTS = (*_OF_JOBS, "job_id", "since", "from", "to", "query", "include_result")
 _OF_DELIVERIES = ("status", "webhook_id", "since", *_PAGE)
 _OF_AGENTS = ("live", "agent_id", "after", "limit")
 
@@ -63,11 +48,11 @@ ENDPOINTS = (
     Endpoint("GET", "/plugins", "any", system.plugins),
     Endpoint("POST", "/plugin/{plugin}/{command}", "plugin", jobs.trigger),
     Endpoint("GET", "/job/{job_id}", "jobs:ro", jobs.show, (_WAIT,)),
-    Endpoint("GET", "/job/{job_id}/tree", "jobs:ro", pipelines.tree, ("flat",)),
-    Endpoint("GET", "/job/{job_id}/why", "jobs:ro", pipelines.why),
-    Endpoint("POST", "/job/{job_id}/cancel", "jobs:rw", pipelines.cancel),
-    Endpoint("POST", "/job/{job_id}/retry", "jobs:rw", pipelines.retry),
-    Endpoint("POST", "/job/{job_id}/replay", "jobs:rw", pipelines.replay),
+    Endpoint("GET", "/job/{job_id}/tree", "jobs:ro", jobs.tree, ("flat",)),
+    Endpoint("GET", "/job/{job_id}/why", "jobs:ro", jobs.why),
+    Endpoint("POST", "/job/{job_id}/cancel", "jobs:rw", jobs.cancel),
+    Endpoint("POST", "/job/{job_id}/retry", "jobs:rw", jobs.retry),
+    Endpoint("POST", "/job/{job_id}/replay", "jobs:rw", jobs.replay),
     Endpoint("GET", "/pipelines", "any", pipelines.listing),
     Endpoint("GET", "/pipeline/{name}", "any", pipelines.show),
     Endpoint("POST", "/pipeline/{name}", "plugin:rw", pipelines.start, ("async",)),
@@ -78,12 +63,12 @@ ENDPOINTS = (
         pipelines.instance,
         (_WAIT, "seen"),
     ),
-    Endpoint("GET", "/notices", "events:ro", pipelines.notices, ("after", "last")),
-    Endpoint("GET", "/events", events.SCOPE, events.follow, ("topic", "after")),
-    Endpoint("GET", "/jobs", "jobs:ro", jobs.listing, (*_OF_JOBS, "submitted_by", *_PAGE)),
+    Endpoint("GET", "/notices", "events:ro", events.notices, ("after", "last")),
+    Endpoint("GET", "/events", events.TOKEN_SCOPE, events.follow, ("topic", "after")),
+    Endpoint("GET", "/jobs", "jobs:ro", jobs.listing, _OF_JOBS),
     Endpoint("GET", "/job-ids", "jobs:ro", jobs.ids, ("begins", "limit")),
-    Endpoint("POST", "/jobs/cancel", "jobs:rw", operators.cancel_many),
-    Endpoint("POST", "/jobs/retry", "jobs:rw", operators.retry_many),
+    Endpoint("POST", "/jobs/cancel", "jobs:rw", many.cancel),
+    Endpoint("POST", "/jobs/retry", "jobs:rw", many.retry),
     Endpoint("GET", "/analytics/summary", "jobs:ro", operators.analytics_summary, ("window",)),
     Endpoint("GET", "/analytics/queue", "jobs:ro", operators.analytics_queue),
     Endpoint("GET", "/config/view", "system:ro", operators.config_view),
@@ -95,7 +80,7 @@ ENDPOINTS = (
     Endpoint("GET", "/docs", None, docs.page),
     Endpoint("GET", "/.well-known/ai-plugin.json", "any", discovery.ai_plugin),
     Endpoint("GET", "/queue", "jobs:ro", jobs.queue, ("limit",)),
-    Endpoint("GET", "/job-logs", "jobs:ro", jobs.logs, (*_OF_JOBS, "job_id", "since", *_PAGE)),
+    Endpoint("GET", "/job-logs", "jobs:ro", jobs.logs, _OF_ATTEMPTS),
     Endpoint("GET", "/scheduler/jobs", "jobs:ro", schedules.listing),
     Endpoint("GET", "/scheduler/next", "jobs:ro", schedules.coming, ("name", "count")),
     Endpoint("GET", "/scheduler/explain", "jobs:ro", schedules.explain, ("name", "since")),
@@ -125,13 +110,17 @@ ENDPOINTS = (
     Endpoint("POST", "/gateway/deliveries", "agents:rw", deliveries.send),
     Endpoint("POST", "/gateway/deliveries/retry", "agents:rw", deliveries.retry_many),
     Endpoint("POST", "/gateway/deliveries/{delivery_id}/retry", "agents:rw", deliveries.retry),
-    Endpoint("GET", "/gateway/webhook-configs", "agents:ro", hooks.listing),
-    Endpoint("POST", "/gateway/webhook-configs", "agents:rw", hooks.add),
+    Endpoint("GET", "/gateway/webhook-configs", "agents:ro", agent_webhooks.listing),
+    Endpoint("POST", "/gateway/webhook-configs", "agents:rw", agent_webhooks.add),
     Endpoint(
-        "DELETE", "/gateway/webhook-configs/{webhook_id}", "agents:rw", hooks.remove, ("dry_run",)
+        "DELETE",
+        "/gateway/webhook-configs/{webhook_id}",
+        "agents:rw",
+        agent_webhooks.remove,
+        ("dry_run",),
     ),
-    Endpoint("POST", "/gateway/webhooks/{webhook_id}", None, hooks.receive),
-    Endpoint("GET", "/system/reload", "system:rw", schedules.rehearse_reload),
+    Endpoint("POST", "/gateway/webhooks/{webhook_id}", None, agent_webhooks.receive),
+    Endpoint("GET", "/system/reload", "system:rw", system.rehearse_reload),
     Endpoint("POST", "/system/reload", "system:rw", system.reload),
     Endpoint("GET", "/system/overview", "system:ro", operations.overview),
     Endpoint("GET", "/system/backup", "system:ro", operations.backup_state, (_WAIT,)),
@@ -151,7 +140,6 @@ def api_app(lobby: Lobby) -> Guard:
 
 def _app(lobby: Lobby, *, local: bool) -> Switchboard:
     app = Switchboard((e.method, e.path, _bound(e)) for e in ENDPOINTS)
-    app.state.gateway = lobby.gateway
     app.state.lobby = lobby
     app.state.endpoints = ENDPOINTS
     app.state.local = local
@@ -166,21 +154,32 @@ def _readable(request: Request) -> None:
         raise UsageError("no filter holds U+0000")
 
 
+def _known(request: Request, endpoint: Endpoint) -> None:
+    """Refuse what is asked of a read and would be ignored: the answer would pass for it."""
+    if endpoint.method != "GET" or endpoint.token_scope is None:
+        return
+    for name in request.query_params:
+        if name not in endpoint.query:
+            close = did_you_mean(name, endpoint.query)
+            raise UsageError(f"{endpoint.path} knows no parameter {name!r}{close}")
+
+
 def _bound(endpoint: Endpoint) -> Handler:
-    """The handler behind its scope, and with nothing secret in its answer."""
+    """The handler behind the scope that it takes, and with nothing secret in its answer."""
 
     async def handler(request: Request) -> Response:
-        gateway, metrics = request.app.state.gateway, request.app.state.lobby.metrics
+        gateway, metrics = gateway_of(request), lobby_of(request).metrics
         before, status = gateway.clock.monotonic(), 500
         try:
             if endpoint.open is None or not endpoint.open(gateway.blueprint.settings):
-                permit(request, endpoint.scope)
+                permit(request, endpoint.token_scope)
             _readable(request)
-            response: Response = await endpoint.handler(request)
+            _known(request, endpoint)
+            response = await endpoint.handler(request)
             if _WAIT in endpoint.query and _WAIT in request.query_params:
-                await permit_again(request, endpoint.scope)
+                await permit_again(request, endpoint.token_scope)
             status = response.status_code
-            return answers.redacted(response, gateway)
+            return redacted(response, gateway)
         except DuctileError as error:
             status = error.http_status
             raise

@@ -5,19 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from ductile.core import decision_log
+from ductile.http.many import MOST_AT_ONCE
 from ductile.http.notation import Schema, fields
-from ductile.http.operators import MOST_AT_ONCE
 
 DRY_RUN = "dry_run?: flag - Say what would be done; change nothing."
-TRIGGER = """
+TRIGGER = f"""
 payload?: any - What the job is given; nothing is an empty object.
 dedupe_key?: text - A job of the same plugin, command and key makes this one needless.
 dedupe_ttl?: any - For how long: `1h`, or seconds.
+{DRY_RUN}
 """
-START = """
+START = f"""
 payload?: any - The payload of the event that starts it.
 dedupe_key?: text - A first job of the same key makes this one needless.
 dedupe_ttl?: any - For how long: `1h`, or seconds.
+{DRY_RUN}
 """
 MANY = f"""
 filter: object - What to act on; at least one of its keys.
@@ -105,7 +107,6 @@ BODIES: dict[str, Schema] = {
     "/jobs/retry": _many(),
     "/tokens": fields(NEW_TOKEN),
     "/token/{which}/rotate": fields(f"expires_in?: text\n{DRY_RUN}"),
-    "/system/reload": {"type": "object"},
     "/system/backup": fields(f"path?: text\nreplace?: flag\n{DRY_RUN}"),
     "/gateway/heartbeat": fields(HEARTBEAT),
     "/gateway/messages": _decision_log(),

@@ -61,7 +61,7 @@ plugin: text
 command: text
 status: JobStatus
 attempt: int - 0 where the job ended without having run.
-result: any - The whole response.
+result: any - The whole response; in lists null without `include_result`.
 last_error: text?
 stdout?: text? - What stood there in place of a response.
 stderr: text?

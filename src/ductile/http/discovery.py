@@ -7,20 +7,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ductile.core.command import HEALTH, INIT
 from ductile.errors import NotFound
 from ductile.http import openapi
 from ductile.http.answers import JsonResponse, gateway_of
 from ductile.plugins.manifest import Command
-from ductile.plugins.registry import Plugin
 from ductile.runtime import report
-
-
-def _plugin(request: Request) -> Plugin:
-    name = request.path_params["plugin"]
-    found = gateway_of(request).blueprint.registry.plugins.get(name)
-    if found is None:
-        raise NotFound(f"there is no plugin {name!r}")
-    return found
 
 
 async def plugin(request: Request) -> Response:
@@ -48,7 +40,11 @@ def _command(command: Command) -> dict[str, Any]:
 
 async def plugin_openapi(request: Request) -> Response:
     """`GET /plugin/{p}/openapi.json`: OpenAPI 3.1 of this plugin's commands."""
-    return JsonResponse(openapi.of_plugin(_plugin(request)))
+    name = request.path_params["plugin"]
+    found = gateway_of(request).blueprint.registry.plugins.get(name)
+    if found is None:
+        raise NotFound(f"there is no plugin {name!r}")
+    return JsonResponse(openapi.of_plugin(found))
 
 
 async def whole_openapi(request: Request) -> Response:
@@ -72,7 +68,7 @@ async def skills(request: Request) -> Response:
         }
         for name, found in sorted(blueprint.registry.plugins.items())
         for command in found.manifest.commands
-        if command.name not in ("init", "health")
+        if command.name not in (INIT, HEALTH)
     ]
     pipelines = [
         {

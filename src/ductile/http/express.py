@@ -17,7 +17,7 @@ from ductile.http import knock
 from ductile.http.lobby import Lobby
 
 METHOD, PATH = "POST", "/gateway/heartbeat"
-SCOPE = "agents:rw"
+TOKEN_SCOPE = "agents:rw"
 OK = b'{"status":"ok"}\n'
 
 Answered = Callable[[bytes | None], None]
@@ -67,4 +67,4 @@ class Express:
         if told.token is None or keeper.is_stale(told.token):
             return False
         principal = keeper.who(told.token)
-        return principal is not None and scopes.allows(principal.scopes, SCOPE)
+        return principal is not None and scopes.allows(principal.scopes, TOKEN_SCOPE)

@@ -11,7 +11,7 @@ from ductile.core.bounds import document
 from ductile.core.redact import hide_secret_keys
 from ductile.errors import NotFound
 from ductile.http.answers import JsonResponse, gateway_of, reading
-from ductile.http.query import limit_of
+from ductile.http.questions import limit_of
 from ductile.store import state
 from ductile.store.ledger import Tx
 
@@ -19,8 +19,8 @@ from ductile.store.ledger import Tx
 async def listing(request: Request) -> Response:
     """`GET /system/plugin-facts/{plugin}`: the newest first, and the state they came to."""
     gateway, plugin = gateway_of(request), request.path_params["plugin"]
-    limit = limit_of(request)
-    wanted = request.query_params.get("fact_type")
+    query = request.query_params
+    limit, wanted = limit_of(query), query.get("fact_type")
 
     def work(tx: Tx) -> dict[str, Any]:
         rows = (

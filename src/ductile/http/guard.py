@@ -9,9 +9,9 @@ from starlette.requests import Request
 from ductile.core import scopes
 from ductile.errors import DuctileError
 from ductile.http import knock
-from ductile.http.answers import JsonResponse, problem
+from ductile.http.answers import JsonResponse, gateway_of, problem
 from ductile.http.express import Express
-from ductile.http.lobby import Lobby
+from ductile.http.lobby import Lobby, lobby_of
 from ductile.plugins.manifest import CommandType
 from ductile.runtime.doors import LOCAL, Principal
 
@@ -27,7 +27,7 @@ class Forbidden(DuctileError):
 class Guard:
     """An application behind a check of host, origin and token.
 
-    Who it is goes into the scope; what they may do is for the route's own check.
+    Who it is goes into the ASGI scope; what they may do is for the route's own check.
     """
 
     def __init__(self, app: Any, lobby: Lobby) -> None:
@@ -48,7 +48,11 @@ class Guard:
         except DuctileError as error:
             await problem(error, scope["path"])(scope, receive, send)
             return
-        scope[knock.PRINCIPAL] = await self._lobby.who(told.token)
+        try:
+            scope[knock.PRINCIPAL] = await self._lobby.who(told.token)
+        except DuctileError as error:
+            # What is open to all stays so; the rest is refused by `permit`.
+            scope[knock.PRINCIPAL], scope[knock.UNKNOWN] = None, error
         await self._app(scope, receive, send)
 
 
@@ -80,7 +84,7 @@ def permit(request: Request, wanted: str | None) -> None:
         return
     principal = principal_of(request)
     if principal is None:
-        raise knock.Unauthorized("a good bearer token is needed")
+        raise knock.stranger(request.scope)
     if wanted == scopes.PLUGIN:
         plugin = request.path_params["plugin"]
         reads = _reads(request, plugin, request.path_params["command"])
@@ -96,12 +100,12 @@ async def permit_again(request: Request, wanted: str | None) -> None:
     """As `permit`, by what holds now: a token may end while its request is answered."""
     if not request.app.state.local:
         token = knock.read(request.scope["headers"]).token
-        request.scope[knock.PRINCIPAL] = await request.app.state.lobby.who(token)
+        request.scope[knock.PRINCIPAL] = await lobby_of(request).who(token)
     permit(request, wanted)
 
 
 def _reads(request: Request, plugin: str, command: str) -> bool:
     """Whether the command changes nothing; one that is not there does not either."""
-    loaded = request.app.state.gateway.blueprint.registry.plugins.get(plugin)
+    loaded = gateway_of(request).blueprint.registry.plugins.get(plugin)
     found = loaded.command(command) if loaded else None
     return found is None or found.type is CommandType.READ

@@ -1,28 +1,48 @@
-"""Jobs: trigger, look at, wait for."""
+"""Jobs: trigger, look at, wait for, cancel, retry, replay."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
+from dataclasses import asdict
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ductile.config.quantities import duration
 from ductile.core.lifecycle import ENDED
 from ductile.errors import NotFound, UsageError
-from ductile.http.answers import JsonResponse, gateway_of, object_of, reading, writing
+from ductile.http.answers import JsonResponse, acted, cursor, gateway_of, made, reading, writing
+from ductile.http.bell import Bell
+from ductile.http.lobby import lobby_of
 from ductile.http.once import once
-from ductile.http.query import limit_of as limit_of
-from ductile.http.query import moment, seconds, whole, word
-from ductile.model import JobStatus, NewJob, SubmittedBy
-from ductile.runtime import report
+from ductile.http.questions import (
+    before,
+    duration_of,
+    flag,
+    flag_of,
+    is_dry,
+    limit_of,
+    object_of,
+    payload_in,
+    producer,
+    seconds,
+    status_of,
+    text_of,
+    time_of,
+    word,
+)
+from ductile.model import NewJob, SubmittedBy
+from ductile.runtime import lineage, operate, report
 from ductile.runtime.gateway import Gateway
-from ductile.store import jobs
+from ductile.runtime.operate import Replayed, Replaying, Retried, Retrying
+from ductile.store import attempts, jobs
+from ductile.store.attempts import Wanted
 from ductile.store.jobs import Enqueued
 
 LONGEST_WAIT = 60.0
-LONGEST_TTL = 10 * 366 * 86_400
+LONGEST_LOOK = 1.0
+"""Seconds that one request may look through the log for attempts that match."""
 
 
 async def trigger(request: Request) -> Response:
@@ -35,50 +55,27 @@ async def trigger(request: Request) -> Response:
         plugin,
         command,
         producer(request),
-        payload=body.get("payload") if body.get("payload") is not None else {},
+        payload=payload_in(body),
         dedupe_key=text_of(body, "dedupe_key"),
-        dedupe_ttl=seconds_of(body, "dedupe_ttl"),
+        dedupe_ttl=duration_of(body, "dedupe_ttl"),
     )
-    work = once(request, gateway.enqueueing(new), Enqueued)
+    dry, about = flag_of(body, "dry_run"), {"plugin": plugin, "command": command}
+    work = once(request, gateway.enqueueing(new), Enqueued, dry=dry)
+    if dry:
+        chart, now = gateway.blueprint.chart, gateway.clock.now()
+        found = await reading(gateway, lambda tx: jobs.existing(tx, new, now, chart.dedupe_ttl))
+        told = {"deduplicated": found is not None, "job_id": found.job_id if found else None}
+        return acted({**about, **told}, dry=True)
     answer = await writing(gateway, work)
     return JsonResponse(
         {
             "job_id": answer.job_id,
             "status": answer.status,
-            "plugin": plugin,
-            "command": command,
+            **about,
             "deduplicated": answer.deduplicated,
         },
-        status_code=202,
+        202,
     )
-
-
-def producer(request: Request) -> SubmittedBy:
-    # The command line names itself on the local socket; anybody else is the API.
-    cli = request.app.state.local and request.headers.get("x-ductile-client") == "cli"
-    return SubmittedBy.CLI if cli else SubmittedBy.API
-
-
-def text_of(body: dict[str, Any], key: str) -> str | None:
-    value = body.get(key)
-    if value is not None and (not isinstance(value, str) or not value):
-        raise UsageError(f"{key} must be a non-empty string")
-    return value
-
-
-def seconds_of(body: dict[str, Any], key: str) -> float | None:
-    value = body.get(key)
-    if value is None:
-        return None
-    if isinstance(value, str):
-        try:
-            value = duration(value)
-        except (ValueError, OverflowError) as error:
-            raise UsageError(f"{key}: {error}") from None
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 <= value <= LONGEST_TTL:
-        raise UsageError(f"{key} must be a duration of at most ten years")
-    return float(value)
 
 
 async def show(request: Request) -> Response:
@@ -87,12 +84,15 @@ async def show(request: Request) -> Response:
     With `?wait=SECONDS` it answers when the job has ended, or then.
     """
     gateway, job_id = gateway_of(request), request.path_params["job_id"]
-    wait = seconds(request, "wait", LONGEST_WAIT)
-    job = await _ended(gateway, job_id, wait) if wait else await _get(gateway, job_id)
-    return JsonResponse(described(gateway, job))
+    wait = seconds(request.query_params, "wait", LONGEST_WAIT)
+    with closing(Bell(gateway, job_id)) as bell:
+        job = await bell.watch(
+            lambda: _get(gateway, job_id), lambda job: job["status"] in ENDED, wait
+        )
+    return await made(gateway, lambda: _described(gateway, job))
 
 
-def described(gateway: Gateway, job: dict[str, Any]) -> dict[str, Any]:
+def _described(gateway: Gateway, job: dict[str, Any]) -> dict[str, Any]:
     """A job as callers see it: `job_id` first, and why it waits where it does."""
     waits = report.waits_for(job, gateway.blueprint, gateway.unready)
     shown = {"job_id": job["id"], **{key: value for key, value in job.items() if key != "id"}}
@@ -107,63 +107,80 @@ async def _get(gateway: Gateway, job_id: str) -> dict[str, Any]:
     return job
 
 
-async def _ended(gateway: Gateway, job_id: str, wait: float) -> dict[str, Any]:
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
+async def cancel(request: Request) -> Response:
+    """`POST /job/{id}/cancel`: what waits ends, what runs is killed."""
+    gateway, job_id = gateway_of(request), request.path_params["job_id"]
+    dry = await is_dry(request)
+    was = await lobby_of(request).aside(operate.cancel, gateway, job_id, dry=dry)
+    return acted({"job_id": job_id, "was": was}, dry=dry, cancelled=True)
 
-    def callback() -> None:
-        loop.call_soon_threadsafe(ended.set)
 
-    # Registered before the ledger is read, so that no end falls between the two.
-    gateway.bridge.when_ended(job_id, callback)
-    try:
-        job = await _get(gateway, job_id)
-        if job["status"] in ENDED:
-            return job
-        try:
-            await asyncio.wait_for(ended.wait(), wait)
-        except TimeoutError:
-            return job
-        return await _get(gateway, job_id)
-    finally:
-        gateway.bridge.forget(job_id, callback)
+async def retry(request: Request) -> Response:
+    """`POST /job/{id}/retry`: a failed or dead job, again."""
+    gateway, job_id = gateway_of(request), request.path_params["job_id"]
+    dry = await is_dry(request)
+    work = once(request, Retrying(gateway, job_id, dry=dry), Retried, dry=dry)
+    return acted(asdict(await (reading if dry else writing)(gateway, work)), dry=dry)
+
+
+async def replay(request: Request) -> Response:
+    """`POST /job/{id}/replay`: a new job from an old one's payload and context."""
+    gateway, job_id = gateway_of(request), request.path_params["job_id"]
+    body = await object_of(request)
+    step, dry = text_of(body, "step"), flag_of(body, "dry_run")
+    replaying = Replaying(gateway, job_id, producer(request), step=step, dry=dry)
+    work = once(request, replaying, Replayed, dry=dry)
+    done = await (reading if dry else writing)(gateway, work)
+    return acted({"replay_of": done.replay_of}, dry=dry, job_id=done.job_id, status="queued")
+
+
+async def tree(request: Request) -> Response:
+    """`GET /job/{id}/tree`: the whole graph of what happened; with `?flat=true` as a list."""
+    gateway, job_id = gateway_of(request), request.path_params["job_id"]
+    where = (gateway.ledger, job_id, gateway.blueprint.redactor)
+    if flag(request.query_params, "flat"):
+        return await made(gateway, lambda: {"jobs": lineage.graph(*where)})
+    return await made(gateway, lambda: {"tree": lineage.tree(*where)})
+
+
+async def why(request: Request) -> Response:
+    """`GET /job/{id}/why`: why it ran, waits, failed or did not run, in words."""
+    gateway, job_id = gateway_of(request), request.path_params["job_id"]
+    answer = await asyncio.to_thread(
+        lineage.why, gateway.ledger, job_id, gateway.blueprint, gateway.unready
+    )
+    return JsonResponse(answer)
 
 
 async def listing(request: Request) -> Response:
     """`GET /jobs`: the newest first; `before` (a `cursor` of the last page) goes on."""
-    gateway, query, limit = gateway_of(request), request.query_params, limit_of(request)
-    before, status = whole(request, "before") or None, word(request, "status", JobStatus)
-    submitted_by = word(request, "submitted_by", SubmittedBy)
-    rows = await reading(
-        gateway,
-        lambda tx: tx.dicts(
-            "jobs",
-            status=status,
-            plugin=query.get("plugin"),
-            command=query.get("command"),
-            submitted_by=submitted_by,
-            before=before,
-            limit=limit,
-        ),
-    )
-    return JsonResponse(
-        {
-            "jobs": [_summary(gateway, row) for row in rows],
-            "cursor": rows[-1]["seq"] if len(rows) == limit else None,
-        }
+    gateway, query = gateway_of(request), request.query_params
+    limit = limit_of(query)
+    asked = {
+        "status": status_of(query),
+        "plugin": query.get("plugin"),
+        "command": query.get("command"),
+        "submitted_by": word(query, "submitted_by", SubmittedBy),
+        "before": before(query),
+        "limit": limit,
+    }
+    rows = await reading(gateway, lambda tx: tx.dicts("jobs", **asked))
+    after = cursor(rows, limit, "seq")
+    return await made(
+        gateway, lambda: {"jobs": [_summary(gateway, row) for row in rows], "cursor": after}
     )
 
 
 def _summary(gateway: Gateway, row: dict[str, Any]) -> dict[str, Any]:
     waits = report.waits_for(row, gateway.blueprint, gateway.unready)
-    kept = {key: value for key, value in row.items() if key not in ("id", "payload", "seq")}
+    kept = {key: value for key, value in row.items() if key not in ("id", "seq")}
     return {"job_id": row["id"], **kept, "waits_for": waits}
 
 
 async def ids(request: Request) -> Response:
     """`GET /job-ids`: the first ids that begin with `begins`, also of jobs only in the log."""
-    gateway, limit = gateway_of(request), limit_of(request)
-    begins = request.query_params.get("begins")
+    gateway, query = gateway_of(request), request.query_params
+    limit, begins = limit_of(query), query.get("begins")
     if not begins:
         raise UsageError("begins must be the beginning of an id")
     found = await reading(gateway, lambda tx: jobs.beginning(tx, begins, limit))
@@ -172,7 +189,7 @@ async def ids(request: Request) -> Response:
 
 async def queue(request: Request) -> Response:
     """`GET /queue`: what runs and what waits, in the order of the queue."""
-    gateway, limit = gateway_of(request), limit_of(request)
+    gateway, limit = gateway_of(request), limit_of(request.query_params)
     rows = await reading(gateway, lambda tx: tx.dicts("pending_jobs", limit=limit))
     waiting, running = await asyncio.to_thread(report.queue_counts, gateway.ledger)
     shown = [_summary(gateway, row) for row in rows]
@@ -180,23 +197,35 @@ async def queue(request: Request) -> Response:
 
 
 async def logs(request: Request) -> Response:
-    """`GET /job-logs`: attempts, the newest first, with what they said."""
-    gateway, query, limit = gateway_of(request), request.query_params, limit_of(request)
-    before, status = whole(request, "before") or None, word(request, "status", JobStatus)
-    since = moment(request, "since")
-    rows = await reading(
-        gateway,
-        lambda tx: jobs.logs(
-            tx,
-            plugin=query.get("plugin"),
-            command=query.get("command"),
-            status=status,
-            job_id=query.get("job_id"),
-            since=since,
-            before=before,
-            limit=limit,
-        ),
+    """`GET /job-logs`: attempts, the newest first, with what they said; `before` goes on.
+
+    A page has at most 4 MiB, unless one attempt alone has more, and fewer rows than `limit`
+    where few of many attempts match: as long as there is a `cursor`, there may be more.
+    """
+    gateway, query = gateway_of(request), request.query_params
+    wanted = Wanted(
+        plugin=query.get("plugin"),
+        job_id=query.get("job_id"),
+        command=query.get("command"),
+        status=status_of(query),
+        submitted_by=word(query, "submitted_by", SubmittedBy),
+        since=max(filter(None, (time_of(query, "from"), time_of(query, "since"))), default=None),
+        until=time_of(query, "to"),
+        text=query.get("query", "").strip() or None,
+        results=flag(query, "include_result"),
     )
-    more = len(rows) == limit
-    cursor = rows[-1]["seq"] if more else None
-    return JsonResponse({"logs": rows, "cursor": cursor})
+    limit, start = limit_of(query), before(query)
+    monotonic = gateway.clock.monotonic
+    ends = monotonic() + LONGEST_LOOK
+
+    def found() -> dict[str, Any]:
+        page = attempts.page(
+            gateway.ledger,
+            wanted,
+            before=start,
+            limit=limit,
+            enough=lambda: monotonic() >= ends,
+        )
+        return {"logs": page.rows, "cursor": page.behind}
+
+    return await made(gateway, found)

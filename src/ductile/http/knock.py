@@ -10,10 +10,12 @@ from typing import Any
 from ductile.errors import DuctileError
 from ductile.record import dataclass
 
-Scope = Any
-"""An ASGI scope."""
+AsgiScope = Any
+"""What an ASGI server tells of a request; a token's scopes are something else."""
 PRINCIPAL = "ductile.principal"
-"""Where the scope says who was let in."""
+"""Where the ASGI scope says who was let in."""
+UNKNOWN = "ductile.unknown"
+"""Where it keeps the reason for which nobody can say whose token it is."""
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -30,6 +32,12 @@ class ForeignOrigin(DuctileError):
 class Unauthorized(DuctileError):
     code = "unauthorized"
     http_status = 401
+
+
+def stranger(scope: AsgiScope) -> DuctileError:
+    """Why somebody without a good token is sent away."""
+    unknown: DuctileError | None = scope.get(UNKNOWN)
+    return unknown or Unauthorized("a good bearer token is needed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +71,7 @@ def _bearer(value: bytes) -> str | None:
     return token.strip() or None if scheme.lower() == "bearer" else None
 
 
-def check_host(knock: Knock, scope: Scope, listen: str, allowed: Collection[str]) -> None:
+def check_host(knock: Knock, scope: AsgiScope, listen: str, allowed: Collection[str]) -> None:
     """`Misdirected` unless the Host is our own address or one that the config names.
 
     A page on a name of its own that resolves to us sends that name: it is refused.
@@ -115,7 +123,7 @@ def is_loopback(address: str) -> bool:
     return (mapped or found).is_loopback
 
 
-def is_near(scope: Scope) -> bool:
+def is_near(scope: AsgiScope) -> bool:
     """Whether the peer is on this machine."""
     client = scope.get("client")
     return client is None or is_loopback(str(client[0]))

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
 
-from ductile.errors import DuctileError
+from starlette.requests import Request
+
+from ductile.errors import DuctileError, LedgerError
 from ductile.http.beats import Beats
+from ductile.http.shared import Shared
 from ductile.http.stream import Stream
+from ductile.runtime import health
 from ductile.runtime.deliveries import Mismatches
 from ductile.runtime.doors import Doorkeeper, Principal
 from ductile.runtime.gateway import Gateway
+from ductile.runtime.health import Checkup
 from ductile.runtime.metrics import Metrics
+
+ASIDE = 4
+"""Threads for what blocks long; the others are left to those who read."""
+TOKENS_WITHIN = 5.0
+"""Seconds that the ledger has to say which tokens there are."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Saturated(DuctileError):
@@ -30,14 +44,41 @@ class Lobby:
         self.metrics = Metrics(gateway)
         self.mismatches = Mismatches()
         self.beats = Beats(gateway)
+        self.checkups: Shared[dict[str, Checkup]] = Shared(self._check_up)
+        """The `health` of every plugin that declares it."""
+        self._tokens = Shared(self._read_tokens)
+        self._aside = asyncio.Semaphore(ASIDE)
 
     async def who(self, token: str | None) -> Principal | None:
-        """Whose token it is now."""
+        """Whose token it is now; `LedgerError` where only the ledger knows, and does not say."""
         if token is None:
             return None
         if self.keeper.is_stale(token):
-            await asyncio.to_thread(self.keeper.refresh)
+            try:
+                async with asyncio.timeout(TOKENS_WITHIN):
+                    await self._tokens()
+            except TimeoutError:
+                raise LedgerError("the ledger does not answer") from None
         return self.keeper.who(token)
+
+    def tokens_changed(self) -> None:
+        """Whoever comes from now on is judged by the ledger's tokens as they are now."""
+        self.keeper.forget()
+        self._tokens.renew()
+
+    async def _read_tokens(self) -> None:
+        await asyncio.to_thread(self.keeper.refresh)
+
+    async def aside(self, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+        """What may block for long, off the loop; no more than a few at once."""
+        async with self._aside:
+            return await asyncio.to_thread(work, *args, **named)
+
+    async def _check_up(self) -> dict[str, Checkup]:
+        gateway = self.gateway
+        return await self.aside(
+            health.check_up, gateway.blueprint, gateway.ledger, gateway.clock, gateway.entropy
+        )
 
     @contextmanager
     def line(self) -> Iterator[None]:
@@ -53,3 +94,8 @@ class Lobby:
     def close(self) -> None:
         """In the loop: send away those who would stay."""
         self.stream.close()
+
+
+def lobby_of(request: Request) -> Lobby:
+    lobby: Lobby = request.app.state.lobby
+    return lobby

@@ -11,8 +11,9 @@ from pydantic import TypeAdapter
 from starlette.requests import Request
 
 from ductile.errors import UsageError
-from ductile.http.answers import BODY, gateway_of
+from ductile.http.answers import gateway_of
 from ductile.http.guard import principal_of
+from ductile.http.questions import BODY
 from ductile.store import idempotency
 from ductile.store.ledger import Work
 
@@ -21,10 +22,11 @@ HEADER = "idempotency-key"
 LONGEST_KEY = 255
 
 
-def once(request: Request, work: Work[T], answer: type[T]) -> Work[T]:
+def once(request: Request, work: Work[T], answer: type[T], *, dry: bool = False) -> Work[T]:
     """`work`; where the request has a key, at most once a day for that key.
 
     `answer` is the dataclass that `work` gives back: the same request again gets an equal one.
+    What is `dry` changes nothing, and its key is only looked at.
     """
     keys = request.headers.getlist(HEADER)
     if not keys:
@@ -32,6 +34,8 @@ def once(request: Request, work: Work[T], answer: type[T]) -> Work[T]:
     key = keys[0]
     if len(keys) > 1 or not 0 < len(key) <= LONGEST_KEY or not key.isprintable():
         raise UsageError(f"Idempotency-Key must be one text of 1 to {LONGEST_KEY} characters")
+    if dry:
+        return work
     principal = principal_of(request)
     assert principal is not None
     claim = idempotency.Key(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import ductile
 from ductile.http.answers import AGENTS
 from ductile.http.bodies import ANY_OTHER, BODIES, REQUIRED, TRIGGER
 from ductile.http.components import COMPONENTS
+from ductile.http.endpoint import Endpoint
 from ductile.http.notation import Schema, fields, kind
 from ductile.http.parameters import HEADERS, IDEMPOTENCY_KEY, parameter
 from ductile.http.results import OBJECT, REFUSALS, RESULTS, TEXTS, refusals
@@ -46,22 +47,7 @@ TAGS = {
 OTHERS = ("system", "The gateway itself.")
 
 
-class Described(Protocol):
-    """A row of the table."""
-
-    @property
-    def method(self) -> str: ...
-    @property
-    def path(self) -> str: ...
-    @property
-    def scope(self) -> str | None: ...
-    @property
-    def handler(self) -> Any: ...
-    @property
-    def query(self) -> tuple[str, ...]: ...
-
-
-def of_table(endpoints: Iterable[Described]) -> dict[str, Any]:
+def of_table(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
@@ -106,8 +92,8 @@ def _document(
     }
 
 
-def _operation(endpoint: Described) -> dict[str, Any]:
-    method, path, scope = endpoint.method, endpoint.path, endpoint.scope
+def _operation(endpoint: Endpoint) -> dict[str, Any]:
+    method, path, wanted = endpoint.method, endpoint.path, endpoint.token_scope
     summary, _, more = described(endpoint.handler).partition("\n")
     operation: dict[str, Any] = {
         "operationId": re.sub(r"\W+", "_", f"{method.lower()}{path}").strip("_"),
@@ -118,12 +104,12 @@ def _operation(endpoint: Described) -> dict[str, Any]:
             *(parameter(path, name, "query") for name in endpoint.query),
             *HEADERS.get((method, path), ()),
         ],
-        "responses": _responses(method, path, secured=scope is not None),
+        "responses": _responses(method, path, secured=wanted is not None),
     }
     if more:
         operation["description"] = more
-    if scope is not None:
-        operation |= {"security": [{"bearer": []}], "x-scope": scope}
+    if wanted is not None:
+        operation |= {"security": [{"bearer": []}], "x-scope": wanted}
     if method == "POST":
         operation["requestBody"] = _body(BODIES.get(path, ANY_OTHER), required=path in REQUIRED)
     return operation
@@ -151,5 +137,5 @@ def _responses(method: str, path: str, *, secured: bool) -> dict[str, Any]:
     error = kind("AgentsError" if path.startswith(AGENTS) else "Error")
     for status in refusals(method, path, secured=secured):
         content = {"application/json": {"schema": error}}
-        answers[str(status)] = {"description": REFUSALS[status], "content": content}
+        answers.setdefault(str(status), {"description": REFUSALS[status], "content": content})
     return answers

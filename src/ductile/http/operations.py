@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ductile.errors import Refused, UsageError
-from ductile.http.answers import JsonResponse, gateway_of, object_of
-from ductile.http.jobs import text_of
-from ductile.runtime.backup import check_target, room_at, target_for
+from ductile.http.answers import JsonResponse, gateway_of
+from ductile.http.questions import flag_of, object_of, seconds, text_of
+from ductile.runtime.backup import UNDER_WAY, check_target, room_at, target_for
 from ductile.runtime.overview import overview as overview_of
 
-LONGEST_WAIT = 20.0
+LONGEST_WAIT, BETWEEN_LOOKS = 20.0, 0.05
 
 
 async def overview(request: Request) -> Response:
@@ -28,9 +29,7 @@ async def backup(request: Request) -> Response:
     Only who has the local socket names a path: others would write files where they like.
     """
     gateway, body = gateway_of(request), await object_of(request)
-    named, replace = text_of(body, "path"), body.get("replace", False)
-    if type(replace) is not bool:
-        raise UsageError("replace must be true or false")
+    named, replace = text_of(body, "path"), flag_of(body, "replace")
     if named is not None and not request.app.state.local:
         raise Refused("a path can be named on the gateway's own machine alone")
     if named is not None and (not named.startswith("/") or "\0" in named):
@@ -38,7 +37,7 @@ async def backup(request: Request) -> Response:
     state = gateway.blueprint.settings.state
     path = Path(named) if named is not None else None
     target = target_for(path, gateway.state_dir, state.path, gateway.clock.now())
-    if body.get("dry_run"):
+    if flag_of(body, "dry_run"):
         check_target(target, replace=replace)
         free = await asyncio.to_thread(room_at, target.parent)
         return JsonResponse({"dry_run": True, "path": str(target), "free": free})
@@ -48,8 +47,11 @@ async def backup(request: Request) -> Response:
 
 async def backup_state(request: Request) -> Response:
     """`GET /system/backup?wait=SECONDS`: the backup that is being made, or the last one."""
-    text = request.query_params.get("wait", "0")
-    if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise UsageError("wait must be a whole number of seconds")
-    seconds = min(int(text), LONGEST_WAIT)
-    return JsonResponse(await asyncio.to_thread(gateway_of(request).backups.wait, seconds))
+    backups = gateway_of(request).backups
+    wait = seconds(request.query_params, "wait", LONGEST_WAIT)
+    # No thread waits with it: those are for whoever reads.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(wait):
+            while backups.state()["state"] in UNDER_WAY:
+                await asyncio.sleep(BETWEEN_LOOKS)
+    return JsonResponse(backups.state())

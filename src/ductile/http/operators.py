@@ -1,10 +1,8 @@
-"""For operators: the configuration, what the queue does, many jobs at once, metrics."""
+"""For operators: the configuration, what the queue does, metrics."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -16,22 +14,10 @@ from ductile.config import Settings
 from ductile.config.quantities import duration
 from ductile.config.redact import show
 from ductile.core.pipeline import Pipeline
-from ductile.errors import DuctileError, UsageError
-from ductile.http.answers import JsonResponse, gateway_of, object_of, reading, writing
-from ductile.http.jobs import text_of
-from ductile.http.once import once
-from ductile.model import JobStatus, SubmittedBy
-from ductile.record import dataclass
-from ductile.runtime import operate
-from ductile.runtime.gateway import Gateway
+from ductile.errors import UsageError
+from ductile.http.answers import JsonResponse, gateway_of, reading
+from ductile.http.lobby import lobby_of
 from ductile.runtime.metrics import TYPE
-from ductile.store.ledger import Tx
-
-FILTERS = ("plugin", "command", "status", "submitted_by")
-WORDS = {"status": tuple(JobStatus), "submitted_by": tuple(SubmittedBy)}
-MOST_AT_ONCE = 1000
-IN_ONE_COMMIT = 100
-"""So many are ended together: others who write wait that long and no longer."""
 
 
 async def config_view(request: Request) -> Response:
@@ -104,121 +90,12 @@ async def analytics_queue(request: Request) -> Response:
     return JsonResponse({**depth, "plugins": rows})
 
 
-@dataclass(frozen=True, slots=True)
-class Many:
-    """What became of the jobs that a filter found."""
-
-    jobs: list[str]
-    refused: list[dict[str, str]]
-    more: bool
-    """Whether there may be more of them than the limit allowed."""
-
-
-class _Selection:
-    """The jobs that the body of a request selects, for an action."""
-
-    def __init__(self, body: dict[str, Any], action: str) -> None:
-        wanted = body.get("filter")
-        if not isinstance(wanted, dict) or not wanted:
-            raise UsageError(f"filter must name at least one of {', '.join(FILTERS)}, before")
-        unknown = sorted(wanted.keys() - {*FILTERS, "before"})
-        if unknown:
-            raise UsageError(f"filter does not know {', '.join(unknown)}")
-        self.limit = body.get("limit", 100)
-        if type(self.limit) is not int or not 1 <= self.limit <= MOST_AT_ONCE:
-            raise UsageError(f"limit must be a whole number from 1 to {MOST_AT_ONCE}")
-        self.dry = bool(body.get("dry_run"))
-        if any("\0" in text for text in wanted.values() if isinstance(text, str)):
-            raise UsageError("no filter holds U+0000")
-        self._values = {name: text_of(wanted, name) for name in FILTERS}
-        for name, words in WORDS.items():
-            if self._values[name] not in (None, *words):
-                raise UsageError(f"{name} must be one of {', '.join(words)}")
-        self._values |= {"before": _moment(text_of(wanted, "before")), "action": action}
-
-    @property
-    def status(self) -> JobStatus | None:
-        """The one that a job must be in."""
-        wanted = self._values["status"]
-        return None if wanted is None else JobStatus(wanted)
-
-    @property
-    def ends_queued(self) -> bool:
-        return not self.dry and self.status in (None, JobStatus.QUEUED)
-
-    def read(self, tx: Tx) -> list[str]:
-        return [row[0] for row in tx.all("jobs_to_act_on", limit=self.limit, **self._values)]
-
-    def each(self, found: list[str], act: Callable[[str], object]) -> Many:
-        done, refused = [], []
-        for job_id in found:
-            try:
-                act(job_id)
-                done.append(job_id)
-            except DuctileError as error:
-                refused.append({"job_id": job_id, "error": error.message, "code": error.code})
-        return Many(done, refused, len(found) == self.limit)
-
-    def answer(self, many: Many) -> Response:
-        told = {**asdict(many), "count": len(many.jobs)}
-        return JsonResponse(told | ({"dry_run": True} if self.dry else {}))
-
-
-async def cancel_many(request: Request) -> Response:
-    """`POST /jobs/cancel`: every queued and running job that the filter finds, up to the limit."""
-    gateway, selection = gateway_of(request), _Selection(await object_of(request), "cancel")
-
-    def work() -> Many:
-        found = gateway.ledger.read(selection.read)
-        ended = _end_queued(gateway, found) if selection.ends_queued else frozenset()
-
-        cancelling = operate.Cancelling(gateway, dry=selection.dry, only=selection.status)
-        cancelling.ask([job_id for job_id in found if job_id not in ended])
-
-        def cancel(job_id: str) -> None:
-            if job_id not in ended:
-                cancelling(job_id)
-
-        return selection.each(found, cancel)
-
-    return selection.answer(await asyncio.to_thread(work))
-
-
-def _end_queued(gateway: Gateway, found: list[str]) -> frozenset[str]:
-    """Those of them that wait: before what runs is killed, which would have them begin."""
-    starts = range(0, len(found), IN_ONE_COMMIT)
-    together = (found[start : start + IN_ONE_COMMIT] for start in starts)
-    return frozenset().union(*(operate.end_queued(gateway, ids) for ids in together))
-
-
-async def retry_many(request: Request) -> Response:
-    """`POST /jobs/retry`: failed and dead jobs by the same filter; an empty one is refused."""
-    gateway, selection = gateway_of(request), _Selection(await object_of(request), "retry")
-
-    def work(tx: Tx) -> Many:
-        def retry(job_id: str) -> None:
-            operate.Retrying(gateway, job_id, dry=selection.dry)(tx)
-
-        return selection.each(selection.read(tx), retry)
-
-    if selection.dry:
-        return selection.answer(await reading(gateway, work))
-    return selection.answer(await writing(gateway, once(request, work, Many)))
-
-
-def _moment(text: str | None) -> str | None:
-    try:
-        return None if text is None else to_text(from_text(text))
-    except (ValueError, OverflowError):
-        raise UsageError("before must be a time (ISO 8601)") from None
-
-
 def metrics_are_public(settings: Settings) -> bool:
     return settings.api.metrics == "public"
 
 
 async def metrics(request: Request) -> Response:
     """`GET /metrics`: for Prometheus; open to all with `api.metrics: public`."""
-    lobby = request.app.state.lobby
+    lobby = lobby_of(request)
     text = await asyncio.to_thread(lobby.metrics.text, lobby.stream.followers)
     return PlainTextResponse(text, media_type=TYPE)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ductile.http.notation import Schema, kind
 from ductile.http.once import LONGEST_KEY
-from ductile.http.query import LARGEST_PAGE, PAGE
+from ductile.http.questions import LARGEST_PAGE, PAGE
 
 _TEXT = {"type": "string"}
 _COUNT = {"type": "integer", "minimum": 0}
@@ -37,11 +37,15 @@ NAMES: dict[str, tuple[Schema, str]] = {
     "/gateway/deliveries webhook_id": ({"type": "integer", "minimum": 0}, "Of this webhook."),
     "agent_id": (_TEXT, "An agent's id."),
     "fact_type": (_TEXT, "Facts of this type."),
-    "status": (kind("JobStatus"), "In this state."),
+    "status": (kind("JobStatus"), "In this state; `pending`, `ok` and `error` are known too."),
     "/gateway/deliveries status": (kind("DeliveryStatus"), "In this state."),
     "/relays status": (kind("DeliveryStatus"), "In this state."),
     "submitted_by": (kind("SubmittedBy"), "From this producer."),
     "since": (kind("time"), "Not before this time."),
+    "from": (kind("time"), "Ended at this time or later, as `since`."),
+    "to": (kind("time"), "Ended at this time or before."),
+    "query": (_TEXT, "This text stands in the error, in stderr or in the response."),
+    "include_result": (_FLAG, "With their responses."),
     "limit": (_LIMIT, "So many at most."),
     "/gateway/heartbeats limit": (_WHOLE_LIMIT, "So many at most."),
     "/gateway/capabilities limit": (_WHOLE_LIMIT, "So many at most."),

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 LARGEST_HEAD = 32 * 1024
 MOST_HEADERS = 100
+LARGEST_FRAMING = 32 * 1024
+"""Of what comes around a body beyond its own size: sizes of chunks, their extensions, trailers."""
 LARGEST_HELD = 16 * 1024
 """Of a body that is waited for before its request is looked at."""
 LARGEST_LEFTOVER = 1024 * 1024
@@ -42,11 +44,11 @@ class _TooLarge(Exception):
 class Connection(HttpToolsProtocol):
     _deadline: float | None = None
     _stalled: float | None = None
-    _in_head = False
     _has_head = False
     """Whether the head of a request has come, and its body not yet."""
-    _head = 0
-    """Bytes that came while the head was incomplete: a header that never ends."""
+    _surplus = 0
+    """Bytes that came since a head, a body or the time between two requests began; a body takes
+    twice its own away."""
     _head_read = 0
     """Bytes of the headers that the parser has handed over."""
     _leftover = 0
@@ -74,7 +76,7 @@ class Connection(HttpToolsProtocol):
     def standing(self) -> Standing:
         if self.transport.is_closing():
             return Standing.LEAVING
-        answered = self.cycle is None or self.cycle.response_complete
+        answered = self._is_answered()
         if self._deadline is not None and (self._has_head or answered):
             return Standing.BODILESS if self._has_head else Standing.HEADLESS
         if self._stalled is not None or (answered and self.transport.get_write_buffer_size()):
@@ -88,16 +90,19 @@ class Connection(HttpToolsProtocol):
         if self._deadline is None:
             # The first bytes of a request; its head ends the time that starts here.
             self._deadline = self.loop.time() + HEAD_WITHIN
+        # Of the read in which one of these begins none count: the parser does not say where.
+        self._surplus += len(data)
         super().data_received(data)
-        if self._in_head and not self.transport.is_closing():
-            self._head += len(data)
-            if self._head > LARGEST_HEAD:
-                self._refuse(431, "the head is too large", "head_too_large")
+        if self.transport.is_closing():
+            return
+        if self._has_head and self._surplus > LARGEST_FRAMING:
+            self._refuse(413, "there is more around the body than in it", "too_much_framing")
+        elif not self._has_head and self._surplus > LARGEST_HEAD:
+            self._refuse(431, "the head is too large", "head_too_large")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._in_head, self._leftover = True, 0
-        self._head = self._head_read = 0
+        self._leftover = self._surplus = self._head_read = 0
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
@@ -111,11 +116,13 @@ class Connection(HttpToolsProtocol):
             self._stop(431, "the head is too large", "head_too_large")
 
     def on_headers_complete(self) -> None:
-        self._in_head, self._has_head = False, True
+        self._has_head, self._surplus = True, 0
         self._deadline = self.loop.time() + BODY_WITHIN
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
+        # Once for itself, and once for the sizes of its chunks: they may be small.
+        self._surplus -= 2 * len(body)
         if self.cycle.response_complete:
             self._leftover += len(body)
             if self._leftover > LARGEST_LEFTOVER:
@@ -125,7 +132,7 @@ class Connection(HttpToolsProtocol):
             self._go_the_ordinary_way(self._held)
 
     def on_message_complete(self) -> None:
-        self._deadline, self._has_head = None, False
+        self._deadline, self._has_head, self._surplus = None, False, 0
         super().on_message_complete()
         if self._held is not None:
             self._hand_over(self._held)
@@ -184,10 +191,7 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
         elif self._deadline is not None and now > self._deadline:
             self._deadline = None
-            if self.cycle is None or not self.cycle.response_started:
-                self._refuse(408, "the request did not come in time", "too_slow")
-            else:
-                self.transport.close()
+            self._refuse(408, "the request did not come in time", "too_slow")
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002
         """What the parser refused, in the shape of every other error."""
@@ -199,10 +203,22 @@ class Connection(HttpToolsProtocol):
         raise _TooLarge
 
     def _refuse(self, status: int, text: str, code: str) -> None:
-        body = f'{{"error":"{text}","code":"{code}"}}\n'.encode()
-        head = (
-            b"content-type: application/json\r\nconnection: close\r\n"
-            b"content-length: %d\r\n\r\n" % len(body)
-        )
-        self.transport.write(STATUS_LINE[status] + head + body)
+        """Close, and tell why where it cannot be taken for another answer, or a part of one."""
+        if not self._is_answering():
+            body = f'{{"error":"{text}","code":"{code}"}}\n'.encode()
+            head = (
+                b"content-type: application/json\r\nconnection: close\r\n"
+                b"content-length: %d\r\n\r\n" % len(body)
+            )
+            self.transport.write(STATUS_LINE[status] + head + body)
         self.transport.close()
+
+    def _is_answering(self) -> bool:
+        """Whether an answer has begun, or is due before that to the request that comes now."""
+        if self._has_head:
+            return self.cycle.response_started or bool(self.pipeline)
+        return not self._is_answered()
+
+    def _is_answered(self) -> bool:
+        """Whether the last request whose head has come has all of its answer."""
+        return self.cycle is None or self.cycle.response_complete

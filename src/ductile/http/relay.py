@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from ductile.core.relay import MALFORMED, MALFORMED_CODE, METHOD, Peer, Refusal, Relayed
 from ductile.core.relay import Request as Relay
-from ductile.errors import DuctileError
-from ductile.http.answers import JsonResponse, body_of, crashed, problem, redacted, writing
+from ductile.http.answers import JsonResponse, raised, redacted, refuse, writing
 from ductile.http.lobby import Lobby
+from ductile.http.questions import body_of, headers_of
 from ductile.http.switchboard import Switchboard
 from ductile.log import logger
 from ductile.runtime.blueprint import Blueprint
@@ -43,12 +43,8 @@ class RelayIngress:
         before = gateway.clock.monotonic()
         try:
             answer = await self._take(request, ingress)
-        except DuctileError as error:
-            answer = problem(error)
-        except ClientDisconnect:
-            return
-        except Exception as error:  # noqa: BLE001 - logged with its trace, told without
-            answer = await crashed(request, error)
+        except Exception as error:  # noqa: BLE001 - each has its answer
+            answer = raised(error, gateway)
         took = gateway.clock.monotonic() - before
         self._lobby.metrics.answered(METHOD, ROUTE, answer.status_code, took)
         await redacted(answer, gateway)(scope, receive, send)
@@ -61,20 +57,17 @@ class RelayIngress:
 
     async def _take(self, request: Request, ingress: Ingress) -> Response:
         if request.method != METHOD:
-            told = {"error": "method not allowed", "code": "method_not_allowed"}
-            return JsonResponse(told, 405, headers={"Allow": METHOD})
-        headers: dict[str, list[str]] = {}
-        for name, value in request.scope["headers"]:
-            headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
-        body = await body_of(request, ingress.largest_body)
+            allow = {"Allow": METHOD}
+            return refuse(405, "method not allowed", "method_not_allowed", headers=allow)
+        path, body = request.scope["path"], await body_of(request, ingress.largest_body)
         now = self._lobby.gateway.clock.now()
-        judged = ingress.verify(Relay(request.scope["path"], headers, body), now)
+        judged = ingress.verify(Relay(path, headers_of(request), body), now)
         if not isinstance(judged, Refusal):
             try:
                 return await self._accepted(judged, ingress)
             except ReplayedRelay as error:
                 judged = Refusal(403, error.message, "these very bytes were let in before")
-        return self._refused(judged, ingress.peer(request.scope["path"]))
+        return self._refused(judged, ingress.peer(path))
 
     def _refused(self, refusal: Refusal, peer: Peer | None) -> Response:
         """What a stranger is refused for is told to the log a few times a minute."""
@@ -84,12 +77,15 @@ class RelayIngress:
             name = None if peer is None else peer.name
             why = {"peer": name, "reason": refusal.reason, "unsaid": unsaid or None}
             logger("relay").warning("a relay is refused", **why)
-        return JsonResponse({"error": refusal.told, "code": CODES[refusal.status]}, refusal.status)
+        return refuse(refusal.status, refusal.told, CODES[refusal.status])
 
     async def _accepted(self, relayed: Relayed, ingress: Ingress) -> Response:
         gateway = self._lobby.gateway
         arrival = ingress.arrival(relayed, gateway.clock, gateway.entropy)
         receipt = await writing(gateway, arrival)
+        if receipt.job_id is None and not receipt.duplicate:
+            about = {"peer": relayed.peer, "event_type": relayed.event_type}
+            logger("relay").debug("nothing takes this event", **about)
         return JsonResponse(
             {
                 "status": "accepted",

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from ductile.clock import to_text
 from ductile.core import reminder
+from ductile.core.bounds import PAGE_BYTES
 from ductile.core.heartbeat import LONGEST_ID
 from ductile.core.reminder import (
     LARGEST_PAYLOAD,
@@ -22,10 +23,20 @@ from ductile.core.reminder import (
 )
 from ductile.core.values import Failure
 from ductile.errors import DuctileError, NotFound, UsageError
-from ductile.http.answers import JsonResponse, as_object, body_of, gateway_of, reading, writing
-from ductile.http.query import LARGEST_PAGE, whole
+from ductile.http.answers import JsonResponse, gateway_of, made, reading, writing
+from ductile.http.questions import (
+    LARGEST_PAGE,
+    as_object,
+    body_of,
+    flag_of,
+    limit_of,
+    payload_in,
+    row_id,
+    whole,
+)
 from ductile.runtime.gateway import Gateway
 from ductile.store import reminders
+from ductile.store.ledger import Tx
 
 LARGEST_BODY = 2 * LARGEST_PAYLOAD
 WHY = {
@@ -53,16 +64,20 @@ class ReminderRefused(DuctileError):
 
 async def listing(request: Request) -> Response:
     """`GET /gateway/cron`: reminders by id; `?agent_id=` those of one agent."""
-    gateway, limit = gateway_of(request), limit_of(request)
-    agent_id, after = request.query_params.get("agent_id"), whole(request, "after")
-    rows = await reading(
-        gateway, lambda tx: reminders.listing(tx, agent_id=agent_id, after=after, limit=limit)
-    )
-    cursor = rows[-1]["id"] if len(rows) == limit else None
-    return JsonResponse({"reminders": [shown(gateway, row) for row in rows], "cursor": cursor})
+    gateway, query = gateway_of(request), request.query_params
+    agent_id, after = query.get("agent_id"), whole(query, "after") or 0
+    limit = limit_of(query, LARGEST_PAGE)
+
+    def work(tx: Tx) -> dict[str, Any]:
+        rows, behind = reminders.page(
+            tx, agent_id=agent_id, after=after, limit=limit, room=PAGE_BYTES
+        )
+        return {"reminders": [_shown(gateway, row) for row in rows], "cursor": behind}
+
+    return await made(gateway, lambda: gateway.ledger.read(work))
 
 
-def shown(gateway: Gateway, row: dict[str, Any]) -> dict[str, Any]:
+def _shown(gateway: Gateway, row: dict[str, Any]) -> dict[str, Any]:
     """A reminder without secrets."""
     return {**row, "payload": gateway.blueprint.redactor.document(row["payload"])}
 
@@ -78,27 +93,25 @@ async def remind(request: Request) -> Response:
         "is_one_time": new.schedule is None,
         "payload": orjson.loads(new.payload),
     }
-    if body.get("dry_run"):
-        return JsonResponse({**shown(gateway, answer), "dry_run": True})
+    if flag_of(body, "dry_run"):
+        return JsonResponse({**_shown(gateway, answer), "dry_run": True})
     kept = await asyncio.to_thread(gateway.agents.cron.schedule, new)
     if isinstance(kept, ScheduleError):
         raise ReminderRefused(kept, WHY[kept])
-    return JsonResponse({"id": kept.id, **shown(gateway, answer)}, 201)
+    return JsonResponse({"id": kept.id, **_shown(gateway, answer)}, 201)
 
 
 async def forget(request: Request) -> Response:
     """`POST /gateway/cron/{reminder_id}/forget`: it fires no more."""
     gateway, text = gateway_of(request), request.path_params["reminder_id"]
-    body = await _object(request)
-    id = int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
-    if body.get("dry_run"):
+    dry, id = flag_of(await _object(request), "dry_run"), row_id(text) or 0
+    if dry:
         found = await reading(gateway, lambda tx: reminders.find(tx, id))
     else:
         found = await writing(gateway, lambda tx: reminders.forget(tx, id))
     if found is None:
         raise NotFound(f"there is no reminder {text!r}")
-    dry = {"dry_run": True} if body.get("dry_run") else {}
-    return JsonResponse({**shown(gateway, found), **dry})
+    return JsonResponse({**_shown(gateway, found), **({"dry_run": True} if dry else {})})
 
 
 async def _object(request: Request) -> dict[str, Any]:
@@ -111,8 +124,7 @@ async def _object(request: Request) -> dict[str, Any]:
 
 
 def _asked(body: dict[str, Any], now: datetime) -> NewReminder:
-    agent_id, payload = body.get("agent_id"), body.get("payload")
-    payload = {} if payload is None else payload
+    agent_id, payload = body.get("agent_id"), payload_in(body)
     schedule, delay = body.get("schedule"), body.get("delay_ms")
     if (schedule is None) is (delay is None):
         raise UsageError("give either delay_ms or schedule")
@@ -126,8 +138,3 @@ def _asked(body: dict[str, Any], now: datetime) -> NewReminder:
     if isinstance(new, ScheduleError):
         raise ReminderRefused(new, WHY[new])
     return new
-
-
-def limit_of(request: Request) -> int:
-    """How many rows a page may have; without a word as many as it can."""
-    return whole(request, "limit", LARGEST_PAGE, least=1, most=LARGEST_PAGE)

@@ -12,6 +12,8 @@ uptime_seconds?: int
 queue_depth?: int - Jobs that wait.
 plugins_loaded?: int
 plugins_circuit_open?: int - Plugins with a breaker that is not closed.
+error?: text - What is amiss.
+code?: text
 """
 _STATUS = """
 version: text
@@ -33,7 +35,7 @@ deduplicated: flag - The job existed already; its id is told.
 _STARTED = """
 job_id: text?
 instance_id: text
-status: queued|skipped
+status: queued|running|skipped
 pipeline: text
 deduplicated: flag
 timeout_exceeded?: flag - A synchronous one that goes on without its caller.
@@ -96,10 +98,13 @@ def _taken(schema: Schema | str, text: str = "Durably taken in.") -> Results:
 
 RESULTS: dict[tuple[str, str], Results] = {
     ("GET", "/"): _ok(_ROOT),
-    ("GET", "/healthz"): _ok(_HEALTH),
+    ("GET", "/healthz"): {
+        **_ok(_HEALTH, "It is well."),
+        503: ("The ledger does not answer, or cannot be trusted.", fields(_HEALTH)),
+    },
     ("GET", "/system/status"): _ok(_STATUS),
     ("GET", "/plugins"): _ok("plugins: [Plugin]"),
-    ("POST", "/plugin/{plugin}/{command}"): {202: ("The job is queued.", fields(_QUEUED))},
+    ("POST", "/plugin/{plugin}/{command}"): _taken(_QUEUED, "The job is queued."),
     ("GET", "/job/{job_id}"): _ok(kind("Job")),
     ("GET", "/job/{job_id}/tree"): _ok("tree?: Node\njobs?: [Node]"),
     ("GET", "/job/{job_id}/why"): _ok("job_id: text\nstatus: JobStatus\nwhy: [text]"),
@@ -110,7 +115,10 @@ RESULTS: dict[tuple[str, str], Results] = {
     ("GET", "/pipeline/{name}"): _ok(kind("Pipeline")),
     ("POST", "/pipeline/{name}"): {
         202: ("It is started, and goes on by itself.", fields(_STARTED)),
-        200: ("A synchronous one has ended.", fields(_ENDED)),
+        200: (
+            "A synchronous one has ended; or, with `dry_run`, what would run first.",
+            {"anyOf": [fields(_ENDED), OBJECT]},
+        ),
     },
     ("GET", "/pipeline-instance/{instance_id}"): _ok(kind("Instance")),
     ("GET", "/notices"): _ok(_page("notices", "Notice", "text")),
@@ -151,7 +159,8 @@ RESULTS: dict[tuple[str, str], Results] = {
     ("POST", "/token/{which}/rotate"): _ok(kind("Token")),
     ("GET", "/system/reload"): _ok("status: text\nchanges: object"),
     ("POST", "/system/reload"): _ok(
-        "status: text\nwarnings: [text]\nrefused: object", "It is in force."
+        "status: text\nwarnings?: [text]\nrefused?: object\nchanges?: object",
+        "It is in force; or, with `dry_run`, what would change.",
     ),
     ("GET", "/system/overview"): _ok("at: time\nversion: text\nqueue: object\nrunning: [object]"),
     ("GET", "/system/backup"): _ok(kind("Backup")),

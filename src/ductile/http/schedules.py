@@ -1,4 +1,4 @@
-"""Schedules and breakers, for operators, and a reload that is only thought of."""
+"""Schedules and breakers, for operators."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ductile.clock import from_text
 from ductile.errors import NotFound
-from ductile.http.answers import JsonResponse, gateway_of, object_of, reading, writing
-from ductile.http.query import since, whole
-from ductile.runtime import agenda, operate, rehearse
+from ductile.http.answers import JsonResponse, gateway_of, reading, writing
+from ductile.http.questions import is_dry, moment, whole
+from ductile.runtime import agenda, operate
 from ductile.runtime.gateway import Gateway
 from ductile.store import breakers, reminders
 from ductile.store.ledger import Tx
 
-MOST_FIRES = 1000
+FIRES, MOST_FIRES = 20, 1000
 MOST_REMINDERS = 1000
 """Shown beside the schedules; `GET /gateway/cron` has all."""
 
 
 def _boot(gateway: Gateway) -> datetime | None:
     """When the scheduler that decides began; None where no gateway runs."""
-    return gateway.started_at if gateway.loops else None
+    return gateway.scheduler.boot if gateway.loops else None
 
 
 async def listing(request: Request) -> Response:
@@ -38,7 +39,9 @@ async def listing(request: Request) -> Response:
         gateway.clock.now(),
         _boot(gateway),
     )
-    kept = await reading(gateway, lambda tx: reminders.listing(tx, limit=MOST_REMINDERS))
+    kept = await reading(
+        gateway, lambda tx: reminders.listing(tx, limit=MOST_REMINDERS, payloads=False)
+    )
     return JsonResponse({"schedules": rows, "reminders": [_without_payload(one) for one in kept]})
 
 
@@ -49,14 +52,14 @@ def _without_payload(reminder: dict[str, Any]) -> dict[str, Any]:
 
 async def coming(request: Request) -> Response:
     """`GET /scheduler/next?name=plugin[/id]&count=20`: the exact coming fires."""
-    gateway = gateway_of(request)
-    entries = agenda.find(gateway.blueprint, request.query_params.get("name", ""))
+    gateway, query = gateway_of(request), request.query_params
+    entries = agenda.find(gateway.blueprint, query.get("name", ""))
     fires = await asyncio.to_thread(
         agenda.soonest,
         entries,
         gateway.ledger,
         gateway.clock.now(),
-        whole(request, "count", 20, least=1, most=MOST_FIRES),
+        whole(query, "count", least=1, most=MOST_FIRES) or FIRES,
         _boot(gateway),
     )
     return JsonResponse({"fires": fires})
@@ -64,9 +67,10 @@ async def coming(request: Request) -> Response:
 
 async def explain(request: Request) -> Response:
     """`GET /scheduler/explain?name=plugin[/id]&since=TIME`: every slot, and why it did not fire."""
-    gateway, now = gateway_of(request), gateway_of(request).clock.now()
-    back = now - since(request, now - timedelta(days=1))
-    entries = agenda.find(gateway.blueprint, request.query_params.get("name", ""))
+    gateway, query = gateway_of(request), request.query_params
+    now, since = gateway.clock.now(), moment(query, "since")
+    back = timedelta(days=1) if since is None else now - from_text(since)
+    entries = agenda.find(gateway.blueprint, query.get("name", ""))
 
     def work() -> list[dict[str, Any]]:
         slots = [
@@ -94,7 +98,7 @@ async def _set_paused(request: Request, *, paused: bool) -> Response:
     plugin, id = request.path_params["plugin"], request.path_params["schedule"]
     (schedule,) = agenda.find(gateway.blueprint, f"{plugin}/{id}")
     body = {"plugin": plugin, "schedule": id, "paused": paused}
-    if await _is_dry(request):
+    if await is_dry(request):
         return JsonResponse({**body, "dry_run": True})
     now = gateway.clock.now()
     await writing(gateway, lambda tx: operate.pause(tx, schedule, now, paused=paused))
@@ -104,22 +108,20 @@ async def _set_paused(request: Request, *, paused: bool) -> Response:
     return JsonResponse(body)
 
 
-async def _is_dry(request: Request) -> bool:
-    return bool((await object_of(request)).get("dry_run"))
-
-
-def _known(gateway: Gateway, plugin: str) -> None:
-    if plugin not in gateway.blueprint.settings.plugins and plugin not in gateway.blueprint.plans:
+def _breakers(tx: Tx, gateway: Gateway, plugin: str) -> list[dict[str, Any]]:
+    """Those of a plugin; one that is gone may have left some. `NotFound` where nobody knows it."""
+    rows, blueprint = tx.dicts("breakers", plugin=plugin), gateway.blueprint
+    if not rows and plugin not in blueprint.settings.plugins and plugin not in blueprint.plans:
         raise NotFound(f"there is no plugin {plugin!r}")
+    return rows
 
 
 async def breaker(request: Request) -> Response:
     """`GET /system/breaker/{plugin}`: its state and its history."""
     gateway, plugin = gateway_of(request), request.path_params["plugin"]
-    _known(gateway, plugin)
 
     def work(tx: Tx) -> dict[str, Any]:
-        rows = {row["command"]: row for row in tx.dicts("breakers", plugin=plugin)}
+        rows = {row["command"]: row for row in _breakers(tx, gateway, plugin)}
         for entry in gateway.blueprint.schedules:
             if entry.plugin == plugin:
                 rows.setdefault(entry.command, _never_failed(plugin, entry.command))
@@ -141,18 +143,14 @@ def _never_failed(plugin: str, command: str) -> dict[str, Any]:
 async def reset(request: Request) -> Response:
     """`POST /system/reset/{plugin}`: close its breakers."""
     gateway, plugin = gateway_of(request), request.path_params["plugin"]
-    _known(gateway, plugin)
-    answer = {"status": "ok", "plugin": plugin}
-    if await _is_dry(request):
-        rows = await reading(gateway, lambda tx: tx.dicts("breakers", plugin=plugin))
+    now, answer = gateway.clock.now(), {"status": "ok", "plugin": plugin}
+    if await is_dry(request):
+        rows = await reading(gateway, lambda tx: _breakers(tx, gateway, plugin))
         closed = [row["command"] for row in rows if row["state"] != "closed"]
         return JsonResponse({**answer, "closed": closed, "dry_run": True})
-    now = gateway.clock.now()
-    commands = await writing(gateway, lambda tx: breakers.reset(tx, plugin, now))
-    return JsonResponse({**answer, "closed": commands})
 
+    def work(tx: Tx) -> list[str]:
+        _breakers(tx, gateway, plugin)
+        return breakers.reset(tx, plugin, now)
 
-async def rehearse_reload(request: Request) -> Response:
-    """`GET /system/reload`: what a reload would bring, or 409 with what it would refuse."""
-    gateway = gateway_of(request)
-    return JsonResponse(await asyncio.to_thread(rehearse.reload, gateway.blueprint))
+    return JsonResponse({**answer, "closed": await writing(gateway, work)})

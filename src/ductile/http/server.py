@@ -10,12 +10,14 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 
 from ductile.errors import Refused
+from ductile.http.lobby import ASIDE
 from ductile.http.protocol import Connection
 from ductile.http.room import Room
 from ductile.log import logger
@@ -26,6 +28,8 @@ WAITING = 1024
 """Connections that the kernel keeps for us while a burst comes in."""
 ACCEPTED_AT_ONCE = 1
 """In one turn of the loop. Out of descriptors, asyncio fails, tells and tries again that often."""
+READING = 6
+"""Threads that read the ledger, beside those for what blocks long."""
 TICKS_BETWEEN_LOOKS = 5
 BETWEEN_COMPLAINTS = 1.0
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -174,6 +178,7 @@ class HttpServer:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(_Complaints())
+        self._loop.set_default_executor(ThreadPoolExecutor(READING + ASIDE, "http"))
         await self._server.serve()
 
     def ask(self, answered: Callable[[], None]) -> None:

@@ -10,7 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ductile.http.answers import EXCEPTIONS, Handler
+from ductile.http.answers import Handler, gateway_of, problem, raised, refuse
+from ductile.http.knock import PRINCIPAL, stranger
 
 Names = tuple[str, ...]
 """What a route calls the values in its path."""
@@ -35,10 +36,7 @@ class _Node:
 
 
 class Switchboard:
-    """An application of routes such as `/job/{job_id}/tree`; a word goes before a value.
-
-    Whatever a handler raises is answered as `answers.EXCEPTIONS` says.
-    """
+    """An application of routes such as `/job/{job_id}/tree`; a word goes before a value."""
 
     def __init__(self, routes: Iterable[tuple[str, str, Handler]]) -> None:
         self.state = State()
@@ -55,10 +53,11 @@ class Switchboard:
         scope["app"] = self
         request = Request(scope, receive, send)
         try:
-            handler = self._find(scope)
-            response: Response = await handler(request)
-        except Exception as error:  # noqa: BLE001 - the table has a place for each
-            response = await _answered(request, error)
+            response = await self._find(scope)(request)
+        except HTTPException as error:
+            response = _no_route(request, error)
+        except Exception as error:  # noqa: BLE001 - each has its answer
+            response = raised(error, gateway_of(request), scope["path"])
         await response(scope, receive, send)
 
     def knows(self, path: str) -> bool:
@@ -96,9 +95,10 @@ def _matches(
         yield from _matches(node.value, parts, at + 1, (*values, part))
 
 
-async def _answered(request: Request, error: Exception) -> Response:
-    for kind in type(error).__mro__:
-        if kind in EXCEPTIONS:
-            response: Response = await EXCEPTIONS[kind](request, error)
-            return response
-    raise error
+def _no_route(request: Request, error: HTTPException) -> Response:
+    """No such route, or not by this method; to a stranger, that a token is needed."""
+    path, status = request.scope["path"], error.status_code
+    if not request.app.state.local and request.scope.get(PRINCIPAL) is None:
+        return problem(stranger(request.scope), path)
+    slug = "method_not_allowed" if status == 405 else "not_found"
+    return refuse(status, error.detail, slug, path, headers=error.headers)

@@ -12,8 +12,11 @@ from ductile.errors import LedgerError
 from ductile.http.answers import JsonResponse, gateway_of
 from ductile.http.guard import principal_of
 from ductile.http.knock import is_near
-from ductile.runtime import health, report
+from ductile.http.lobby import lobby_of
+from ductile.http.questions import is_dry
+from ductile.runtime import rehearse, report
 from ductile.runtime.gateway import Gateway
+from ductile.store import breakers
 
 LEDGER_PATIENCE = 2.0
 LINKS = {
@@ -25,6 +28,10 @@ LINKS = {
 }
 
 
+def _uptime(gateway: Gateway) -> int:
+    return int((gateway.clock.now() - gateway.started_at).total_seconds())
+
+
 async def root(request: Request) -> Response:
     """`GET /`: the name of the gateway, how long it runs, and where to go on."""
     gateway = gateway_of(request)
@@ -32,59 +39,71 @@ async def root(request: Request) -> Response:
         {
             "name": gateway.blueprint.settings.service.name,
             "version": ductile.__version__,
-            "uptime_seconds": int((gateway.clock.now() - gateway.started_at).total_seconds()),
+            "uptime_seconds": _uptime(gateway),
             "links": LINKS,
         }
     )
 
 
 async def healthz(request: Request) -> Response:
-    """`GET /healthz`: how the gateway is; to a stranger from elsewhere the status alone."""
-    gateway = gateway_of(request)
+    """`GET /healthz`: how the gateway is, 503 if not well; to a stranger the status alone."""
     known = principal_of(request) is not None or is_near(request.scope)
-    return JsonResponse(await health_of(gateway, whole=known))
+    return await health_of(gateway_of(request), whole=known)
 
 
-async def health_of(gateway: Gateway, *, whole: bool) -> dict[str, object]:
-    status = {"status": "ok" if gateway.failure is None else "error"}
+async def health_of(gateway: Gateway, *, whole: bool) -> Response:
+    """200 and `ok`, or 503 and `error`; with `whole` the figures too, or what is amiss."""
+    counted = await _counted(gateway)
+    status, code = ("error", 503) if "error" in counted else ("ok", 200)
     if not whole:
-        return dict(status)
-    return {
-        **status,
+        return JsonResponse({"status": status}, code)
+    told = {
+        "status": status,
         "version": ductile.__version__,
-        "uptime_seconds": int((gateway.clock.now() - gateway.started_at).total_seconds()),
+        "uptime_seconds": _uptime(gateway),
         "plugins_loaded": len(gateway.blueprint.plans),
-        **await _counted(gateway),
+        **counted,
     }
+    return JsonResponse(told, code)
 
 
 async def _counted(gateway: Gateway) -> dict[str, object]:
-    """What the ledger says, if it answers."""
+    """What the ledger says, or an `error` where it says nothing or cannot be trusted."""
 
     def count() -> dict[str, object]:
         waiting, _ = report.queue_counts(gateway.ledger)
-        broken = gateway.ledger.read(lambda tx: tx.all("open_breakers")[0][0])
-        return {"queue_depth": waiting, "plugins_circuit_open": broken}
+        broken = gateway.ledger.read(breakers.plugins_not_closed)
+        here = [plugin for plugin in broken if gateway.blueprint.gone(plugin) is None]
+        return {"queue_depth": waiting, "plugins_circuit_open": len(here)}
 
+    if gateway.failure is not None:
+        return _amiss(gateway.failure)
     try:
         return await asyncio.wait_for(asyncio.to_thread(count), LEDGER_PATIENCE)
-    except (TimeoutError, LedgerError):
-        return {"status": "error"}
+    except TimeoutError:
+        return _amiss(LedgerError("the ledger does not answer"))
+    except LedgerError as error:
+        return _amiss(error)
+
+
+def _amiss(error: LedgerError) -> dict[str, object]:
+    return {"error": error.message, "code": error.code}
 
 
 async def status(request: Request) -> Response:
-    """`GET /system/status`: runs `health` of every plugin that declares it."""
-    gateway = gateway_of(request)
+    """`GET /system/status`: runs `health` of every plugin that declares it.
+
+    There is one check-up at a time: who asks meanwhile is told what it finds.
+    """
+    gateway, checkups = gateway_of(request), await lobby_of(request).checkups()
 
     def work() -> dict[str, object]:
-        blueprint = gateway.blueprint
-        checkups = health.check_up(blueprint, gateway.ledger, gateway.clock, gateway.entropy)
-        page = report.status(blueprint, gateway.unready, gateway.ledger, checkups)
+        page = report.status(gateway.blueprint, gateway.unready, gateway.ledger, checkups)
         return {
             "running_gateway": True,
             "version": ductile.__version__,
             "boot": gateway.boot,
-            "uptime_seconds": int((gateway.clock.now() - gateway.started_at).total_seconds()),
+            "uptime_seconds": _uptime(gateway),
             "workers": gateway.workers,
             "ledger": gateway.ledger.health(),
             **page,
@@ -95,11 +114,19 @@ async def status(request: Request) -> Response:
 
 async def reload(request: Request) -> Response:
     """`POST /system/reload`: the new configuration whole, or 409 with its problems."""
+    if await is_dry(request):
+        return await rehearse_reload(request)
     gateway = gateway_of(request)
-    warnings = await asyncio.to_thread(gateway.reload)
+    warnings = await lobby_of(request).aside(gateway.reload)
     refused = {refusal.name: refusal.reason for refusal in gateway.blueprint.registry.refused}
     told = [str(warning) for warning in warnings]
     return JsonResponse({"status": "ok", "warnings": told, "refused": refused})
+
+
+async def rehearse_reload(request: Request) -> Response:
+    """`GET /system/reload`: what a reload would bring, or 409 with what it would refuse."""
+    lobby = lobby_of(request)
+    return JsonResponse(await lobby.aside(rehearse.reload, lobby.gateway.blueprint))
 
 
 async def plugins(request: Request) -> Response:

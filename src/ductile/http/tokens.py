@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -10,14 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ductile.config.quantities import duration
-from ductile.core.scopes import NOUNS, is_scope, plugin_of
-from ductile.core.steps import nearest
+from ductile.core.scopes import idle, is_scope
 from ductile.errors import UsageError
-from ductile.http.answers import JsonResponse, gateway_of, object_of, reading, writing
-from ductile.http.jobs import text_of
+from ductile.http.answers import JsonResponse, gateway_of, reading, writing
+from ductile.http.lobby import lobby_of
+from ductile.http.questions import flag_of, is_dry, object_of, text_of
 from ductile.runtime import report
-from ductile.runtime.blueprint import Blueprint
-from ductile.runtime.doors import Doorkeeper, digest, new_token
+from ductile.runtime.doors import digest, new_token
 from ductile.store import tokens
 
 LONGEST_NAME = 100
@@ -43,9 +41,10 @@ async def create(request: Request) -> Response:
                 f"{scope!r} is no scope; allowed: *, or a noun or plugin with :ro, :rw"
             )
     now, id, token = gateway.clock.now(), gateway.entropy.uuid(), new_token()
-    life, idle = _life(body), list(_idle(scopes, gateway.blueprint))
-    if body.get("dry_run"):
-        planned = {"dry_run": True, "name": name, "scopes": scopes, "warnings": idle}
+    known = {row["name"] for row in report.plugins(gateway.blueprint, {})}
+    life, warnings = _life(body), list(idle(scopes, known))
+    if flag_of(body, "dry_run"):
+        planned = {"dry_run": True, "name": name, "scopes": scopes, "warnings": warnings}
         return JsonResponse(planned)
     made = await writing(
         gateway,
@@ -59,30 +58,19 @@ async def create(request: Request) -> Response:
             now=now,
         ),
     )
-    _keeper(request).forget()
-    return JsonResponse({**made, "token": token, "warnings": idle}, status_code=201)
-
-
-def _idle(scopes: list[str], blueprint: Blueprint) -> Iterator[str]:
-    """Of scopes that open nothing, for what they name is not there."""
-    known = {row["name"] for row in report.plugins(blueprint, {})}
-    for scope in scopes:
-        plugin = plugin_of(scope)
-        if plugin is not None and plugin not in known:
-            close = nearest(plugin, known | NOUNS)
-            hint = f"; did you mean {close!r}?" if close else ""
-            yield f"{scope} opens nothing: there is no plugin {plugin!r}{hint}"
+    lobby_of(request).tokens_changed()
+    return JsonResponse({**made, "token": token, "warnings": warnings}, 201)
 
 
 async def revoke(request: Request) -> Response:
     """`POST /token/{id or name}/revoke`: it opens nothing from now on."""
     gateway, which = gateway_of(request), request.path_params["which"]
     now = gateway.clock.now()
-    if (await object_of(request)).get("dry_run"):
+    if await is_dry(request):
         found = await reading(gateway, lambda tx: tokens.find(tx, which))
         return JsonResponse({**found, "dry_run": True})
     done = await writing(gateway, lambda tx: tokens.revoke(tx, which, now))
-    _keeper(request).forget()
+    lobby_of(request).tokens_changed()
     return JsonResponse(done)
 
 
@@ -91,14 +79,14 @@ async def rotate(request: Request) -> Response:
     gateway, which = gateway_of(request), request.path_params["which"]
     body, now, token = await object_of(request), gateway.clock.now(), new_token()
     life = _life(body)
-    if body.get("dry_run"):
-        found = await reading(gateway, lambda tx: tokens.find(tx, which))
-        return JsonResponse({**found, "dry_run": True})
     end = None if life is None else now + life
+    if flag_of(body, "dry_run"):
+        found = await reading(gateway, lambda tx: tokens.rotatable(tx, which, end, now))
+        return JsonResponse({**found, "dry_run": True})
     done = await writing(
         gateway, lambda tx: tokens.rotate(tx, which, hash=digest(token), expires_at=end, now=now)
     )
-    _keeper(request).forget()
+    lobby_of(request).tokens_changed()
     return JsonResponse({**done, "token": token})
 
 
@@ -113,8 +101,3 @@ def _life(body: dict[str, Any]) -> timedelta | None:
     if not 0 < seconds <= LONGEST_LIFE:
         raise UsageError("expires_in must be more than nothing and at most a hundred years")
     return timedelta(seconds=seconds)
-
-
-def _keeper(request: Request) -> Doorkeeper:
-    keeper: Doorkeeper = request.app.state.lobby.keeper
-    return keeper

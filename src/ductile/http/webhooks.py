@@ -9,21 +9,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
-from ductile.config.http import EndpointSettings
+from ductile.config.http import HEALTH, EndpointSettings
+from ductile.core.incoming import payload_of
 from ductile.core.values import Failure
-from ductile.errors import DuctileError
 from ductile.http import knock
-from ductile.http.answers import JsonResponse, TooLarge, body_of, problem, redacted, writing
+from ductile.http.answers import JsonResponse, raised, redacted, refuse, writing
 from ductile.http.lobby import Lobby
+from ductile.http.questions import TooLarge, body_of, headers_of
 from ductile.http.system import health_of
 from ductile.log import logger
-from ductile.runtime.arrival import Arrival, payload_of, verified
+from ductile.runtime.arrival import Arrival, verified
 from ductile.runtime.blueprint import Blueprint
 
-HEALTH = "/healthz"
 SILENCE = 60.0
 """Seconds in which refusals alike are one line of the log."""
 
@@ -41,13 +41,8 @@ class Webhooks:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
             answer = await self._answer(Request(scope, receive))
-        except DuctileError as error:
-            answer = redacted(problem(error), self._lobby.gateway)
-        except ClientDisconnect:
-            return
-        except Exception as error:  # noqa: BLE001 - logged with its trace, told without
-            logger("webhooks").crash("a webhook failed", error)
-            answer = _say(500, "internal error", "internal")
+        except Exception as error:  # noqa: BLE001 - each has its answer
+            answer = raised(error, self._lobby.gateway)
         await answer(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -58,14 +53,15 @@ class Webhooks:
         path = request.scope["path"]
         if path == HEALTH:
             if request.method not in ("GET", "HEAD"):
-                return _say(405, "method not allowed", "method_not_allowed")
+                return refuse(405, "method not allowed", "method_not_allowed")
             near = knock.is_near(request.scope)
-            return JsonResponse(await health_of(self._lobby.gateway, whole=near))
+            answer = await health_of(self._lobby.gateway, whole=near)
+            return redacted(answer, self._lobby.gateway)
         endpoint = self._find(path)
         if endpoint is None:
-            return _say(404, "not found", "not_found")
+            return refuse(404, "not found", "not_found")
         if request.method != "POST":
-            return _say(405, "method not allowed", "method_not_allowed")
+            return refuse(405, "method not allowed", "method_not_allowed")
         return await self._take(request, endpoint)
 
     def _find(self, path: str) -> EndpointSettings | None:
@@ -85,21 +81,24 @@ class Webhooks:
                 raise TooLarge("too large")
             body = await body_of(request, endpoint.max_body_size)
         except TooLarge:
-            self._tell(endpoint, "too large")
-            return self._refused(endpoint, 413, "too large", "too_large")
-        headers: dict[str, list[str]] = {}
-        for name, value in request.scope["headers"]:
-            headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+            return self._refused(endpoint, "too large", 413, "too large", "too_large")
+        headers = headers_of(request)
         said = verified(endpoint, headers, body, gateway.clock.now().timestamp())
         if isinstance(said, Failure):
-            self._tell(endpoint, said.reason)
-            return self._refused(endpoint, 403, "forbidden", "forbidden")
+            return self._refused(endpoint, said.reason, 403, "forbidden", "forbidden")
         payload = payload_of(body, headers.get("content-type", [""])[0])
         taken = await writing(gateway, Arrival(gateway, endpoint, said, payload))
         outcome = "duplicate" if taken.duplicate else "accepted"
         self._lobby.metrics.delivered(endpoint.event_name, outcome)
         answer = {"job_id": taken.job_id, "status": "accepted"}
         return JsonResponse(answer | {"duplicate": True} if taken.duplicate else answer, 202)
+
+    def _refused(
+        self, endpoint: EndpointSettings, reason: str, status: int, text: str, code: str
+    ) -> Response:
+        self._tell(endpoint, reason)
+        self._lobby.metrics.delivered(endpoint.event_name, code)
+        return refuse(status, text, code)
 
     def _tell(self, endpoint: EndpointSettings, reason: str) -> None:
         """Log why a delivery was refused; of many alike, one in a while."""
@@ -113,11 +112,3 @@ class Webhooks:
         logger("webhooks").warning(
             "a webhook was refused", path=endpoint.path, reason=reason, **more
         )
-
-    def _refused(self, endpoint: EndpointSettings, status: int, text: str, code: str) -> Response:
-        self._lobby.metrics.delivered(endpoint.event_name, code)
-        return _say(status, text, code)
-
-
-def _say(status: int, text: str, code: str) -> Response:
-    return JsonResponse({"error": text, "code": code}, status)

@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from ductile.errors import Path, dotted
-from ductile.model import Json
+from ductile.model import CORE_PREFIX, Json
 from ductile.plugins.document import DocumentError, read_document
 
 MANIFEST_NAME = "manifest.yaml"
@@ -48,8 +48,10 @@ class ManifestError(ValueError):
 
 
 def _own_name(name: str) -> str:
-    if name.startswith("core."):
-        raise ValueError(f"is {name!r}, but names that begin with 'core.' are the gateway's own")
+    if name.startswith(CORE_PREFIX):
+        raise ValueError(
+            f"is {name!r}, but names that begin with {CORE_PREFIX!r} are the gateway's own"
+        )
     return name
 
 
@@ -269,7 +271,7 @@ def manifest_schema() -> dict[str, Json]:
 
 def is_plugin_name(name: str) -> bool:
     """Whether a name can be a plugin's: one path component, and not the gateway's own."""
-    return re.fullmatch(NAME_PATTERN, name) is not None and not name.startswith("core.")
+    return re.fullmatch(NAME_PATTERN, name) is not None and not name.startswith(CORE_PREFIX)
 
 
 _MUST_BE = {

@@ -12,7 +12,7 @@ from types import MappingProxyType
 import orjson
 from blake3 import blake3
 
-from ductile.core.steps import nearest
+from ductile.core.nearest import did_you_mean
 from ductile.model import Json
 from ductile.plugins.manifest import (
     MANIFEST_NAME,
@@ -291,8 +291,7 @@ def _bound(
     if found is None:
         earlier = next((refusal for refusal in survey.refused if refusal.name == target), None)
         if earlier is None:
-            close = nearest(target, survey.found)
-            hint = f"; did you mean {close!r}?" if close else ""
+            hint = did_you_mean(target, survey.found)
             return Refusal(name, None, f"no plugin root has a plugin named {target}{hint}")
         if target == name:
             return None

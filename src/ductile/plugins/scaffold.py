@@ -15,7 +15,6 @@ from ductile import directory
 from ductile.errors import Refused, UsageError
 from ductile.plugins.manifest import NAME_PATTERN, is_plugin_name
 
-LANGUAGES = ("python", "sh", "node")
 _TEMPLATE = ".in"
 _NAME = "@NAME@"
 
@@ -50,7 +49,8 @@ def create(root: Path, name: str, language: str) -> list[Path]:
         draft = Path(mkdtemp(prefix=f".{name}.", dir=root))
         try:
             for file, text in texts.items():
-                _write(draft / file, text)
+                runs = text.startswith("#!")
+                directory.write_new(draft / file, text.encode(), executable=runs)
             draft.rename(target)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
@@ -63,10 +63,3 @@ def create(root: Path, name: str, language: str) -> list[Path]:
 def refuse_to_overwrite(target: Path) -> None:
     if os.path.lexists(target):
         raise Refused(f"{target} exists; nothing was written", path=str(target))
-
-
-def _write(path: Path, text: str) -> None:
-    mode = 0o700 if text.startswith("#!") else 0o600
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)

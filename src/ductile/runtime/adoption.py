@@ -64,9 +64,8 @@ class Adoption:
 
     def adopt(self, blueprint: Blueprint) -> None:
         """From now on this one counts; where it raises, the one before still does."""
-        snapshot_id = self._record(blueprint)
-        chart = replace(blueprint.chart, snapshot_id=snapshot_id)
-        blueprint = replace(blueprint, snapshot_id=snapshot_id, chart=chart)
+        chart = replace(blueprint.chart, snapshot_id=self._record(blueprint))
+        blueprint = replace(blueprint, chart=chart)
         # An `init` that ends meanwhile waits: it counts for what is adopted here.
         with self._guard:
             self._queued = set()

@@ -20,13 +20,13 @@ from ductile.core.schedule import (
     Reason,
     Run,
     Schedule,
+    due,
     next_due,
     preview,
-    started,
 )
 from ductile.errors import NotFound
 from ductile.runtime.blueprint import Blueprint
-from ductile.runtime.timetable import described, rule_text
+from ductile.runtime.timetable import described
 from ductile.store import schedules
 from ductile.store.ledger import Ledger, Tx
 
@@ -38,7 +38,7 @@ WHY = {
     Reason.WEEKDAY: "not on this day of the week",
     Reason.BREAKER_OPEN: "the breaker was open",
     Reason.UNHEALTHY: "the plugin was not ready",
-    Reason.CATCH_UP_SKIPPED: "missed, and catch_up makes up for no missed run",
+    Reason.CATCH_UP_SKIPPED: "missed, and not caught up on",
     Reason.PAUSED: "an operator had paused it",
 }
 NOBODY = "no gateway was running"
@@ -69,39 +69,29 @@ class _Memory:
 
     def __init__(self, tx: Tx | None, now: datetime, boot: datetime | None) -> None:
         self._tx, self._now, self._boot = tx, now, boot
-        entries = tx.dicts("entries") if tx else []
         breakers = tx.dicts("breakers", plugin=None) if tx else []
-        self._rules: dict[Key, str] = {
-            (row["plugin"], row["schedule_id"]): row["rule"] for row in entries
-        }
         self.breakers: dict[Key, dict[str, Any]] = {
             (row["plugin"], row["command"]): row for row in breakers
         }
 
     def anchors(self, schedule: Schedule) -> Anchors:
         boot = self._boot or self._now
-        found = schedules.anchors_of(self._tx, schedule, boot) if self._tx else None
-        if found is None:
-            return Anchors(first_seen=self._now, boot=boot)
-        if self._rules.get((schedule.plugin, schedule.id)) != rule_text(schedule):
-            # A start would take a rewritten rule for a new entry that is still paused.
-            return Anchors(first_seen=self._now, boot=boot, paused=found.paused)
-        return found if self._boot else started(schedule, found, boot)
+        known = schedules.remembered(self._tx, schedule, boot, self._now) if self._tx else None
+        return known or Anchors(first_seen=self._now, boot=boot)
 
     def last_refusal(self, schedule: Schedule, anchors: Anchors) -> str | None:
         """Why the newest slot did not fire, where that came after the last fire."""
-        passed, fired = anchors.last_passed, anchors.last_fired_at
-        if self._tx is None or passed is None or (fired is not None and fired >= passed):
+        if self._tx is None:
             return None
-        since = passed - _DECIDED_WITHIN - timedelta(seconds=schedule.jitter)
-        rows = self._tx.dicts(
-            "slots_since",
-            plugin=schedule.plugin,
-            schedule_id=schedule.id,
-            since=to_text(since),
-        )
-        reason = rows[-1]["reason"] if rows else None
-        return f"its slot {rows[-1]['slot']} did not fire: {_words(reason)}" if reason else None
+        key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
+        row = self._tx.one("newest_slot", **key)
+        if row is None:
+            return None
+        slot, reason, decided_at = row
+        fired = anchors.last_fired_at
+        if reason is None or (fired is not None and from_text(decided_at) <= fired):
+            return None
+        return f"its slot {slot} did not fire: {_words(reason)}"
 
 
 def _words(reason: str) -> str:
@@ -134,19 +124,28 @@ def _row(
     anchors = memory.anchors(schedule)
     state, why = _state(memory, schedule, anchors, blueprint, unready)
     idle = state in ("paused", "exhausted")
-    due = None if idle else next_due(schedule, anchors, now)
+    next_run = None if idle else _next_run(schedule, anchors, now)
     return {
         "plugin": schedule.plugin,
         "schedule": schedule.id,
         "command": schedule.command,
         "rule": described(schedule),
         "timezone": str(schedule.zone),
-        "next_run": to_text(due) if due else None,
+        "next_run": to_text(next_run) if next_run else None,
         "last_fire": to_text(anchors.last_fired_at) if anchors.last_fired_at else None,
         "last_success": to_text(anchors.last_success_at) if anchors.last_success_at else None,
         "state": state,
         "reason": why or memory.last_refusal(schedule, anchors),
     }
+
+
+def _next_run(schedule: Schedule, anchors: Anchors, now: datetime) -> datetime | None:
+    """When it will fire or should have; a slot of cron that is missed will not."""
+    if isinstance(schedule.rule, Cron):
+        decision = due(schedule, anchors, now)
+        if not decision.fires:
+            anchors = decision.anchors
+    return next_due(schedule, anchors, now)
 
 
 def _state(
@@ -221,7 +220,7 @@ def explain(
     def work(tx: Tx) -> tuple[list[dict[str, Any]], Anchors | None]:
         key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
         rows = tx.dicts("slots_told_since", since=to_text(since), **key)
-        return rows[-SLOTS_TOLD:], schedules.anchors_of(tx, schedule, now)
+        return rows[-SLOTS_TOLD:], schedules.remembered(tx, schedule, now, now)
 
     rows, anchors = ledger.read(work)
     told = {row["slot"]: _told(row) for row in rows}

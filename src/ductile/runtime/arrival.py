@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import parse_qs
-
-import orjson
 
 from ductile.clock import Ids, to_text
 from ductile.config.http import EndpointSettings
-from ductile.core.bounds import too_deep
+from ductile.core.incoming import field_of
 from ductile.core.signing import PLAIN, PROVIDERS, Headers, Scheme, Verified, judge
 from ductile.core.values import Failure
 from ductile.model import Event, Json, Notice, SubmittedBy
@@ -19,7 +16,6 @@ from ductile.store import finish, notices, spawn
 from ductile.store.ledger import Tx
 
 LONGEST_ID = 255
-FORM = "application/x-www-form-urlencoded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,30 +40,6 @@ def verified(
         return Failure("the endpoint has no secret")
     own = endpoint.signature_header
     return judge(scheme_of(endpoint), endpoint.secret, headers, body, now, header=own)
-
-
-def payload_of(body: bytes, content_type: str) -> Json:
-    """The body as the event's payload: JSON, a form's fields, else its text."""
-    try:
-        value: Json = orjson.loads(body)
-        return value if not too_deep(value, body) else _text(body)
-    except orjson.JSONDecodeError:
-        pass
-    if content_type.partition(";")[0].strip().lower() != FORM:
-        return _text(body)
-    try:
-        fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=1000)
-    except ValueError:
-        return _text(body)
-    form = {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
-    if list(form) == ["payload"] and isinstance(form["payload"], str):
-        # How GitHub and Slack put JSON into a form.
-        return payload_of(form["payload"].encode(), "")
-    return form
-
-
-def _text(body: bytes) -> Json:
-    return {"body": body.decode("utf-8", "replace")}
 
 
 class Arrival:
@@ -119,6 +91,6 @@ class Arrival:
 def _delivery_id(endpoint: EndpointSettings, said: Verified, payload: Json) -> str | None:
     found: object = said.delivery_id
     field = scheme_of(endpoint).id_field
-    if found is None and field and isinstance(payload, dict):
-        found = payload.get(field)
+    if found is None and field:
+        found = field_of(payload, field)
     return found[:LONGEST_ID].replace("\0", "") if isinstance(found, str) and found else None

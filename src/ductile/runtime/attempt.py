@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Protocol
 
 import orjson
@@ -16,13 +17,22 @@ from ductile.core.entering import (
     judge_switch,
     prepare_relay,
 )
-from ductile.core.judge import judge, no_workspace, prepare_failed, relay, switch
+from ductile.core.judge import (
+    judge,
+    left_to_others,
+    no_workspace,
+    plugin_gone,
+    prepare_failed,
+    relay,
+    switch,
+)
 from ductile.core.node import Node, NodeKind
 from ductile.core.prepare import Entered, Unrunnable, prepare
 from ductile.log import logger
 from ductile.model import Cancellation, Ending, Json, Launch, Outcome, Settlement
 from ductile.runtime.blueprint import Blueprint
-from ductile.store.claim import Claimed
+from ductile.runtime.recovery import LEFT_TO_OTHERS
+from ductile.store.claim import Claimed, ClaimPolicy
 
 
 class Surroundings(Protocol):
@@ -31,6 +41,8 @@ class Surroundings(Protocol):
 
     @property
     def blueprint(self) -> Blueprint: ...
+
+    def claim_policy(self) -> ClaimPolicy: ...
 
 
 class Attempt:
@@ -57,10 +69,12 @@ class Attempt:
         now = house.clock.now()
         if job.flaw is not None:
             return prepare_failed(job, job.flaw, self.rules, now)
-        node = blueprint.chart.router.node(job.pipeline, job.step_path) if job.pipeline else None
-        if job.pipeline and node is None:
-            reason = f"step {job.step_path} is gone from pipeline {job.pipeline}"
-            return prepare_failed(job, reason, self.rules, now)
+        router, node = blueprint.chart.router, None
+        if job.pipeline:
+            lost = router.lost(job.pipeline, job.step_path, job.plugin, job.command)
+            if lost is not None:
+                return self._lost(lost, now)
+            node = router.node(job.pipeline, job.step_path)
         try:
             workspace = blueprint.workspaces.provide(job)
         except OSError as error:
@@ -71,6 +85,8 @@ class Attempt:
         if node is not None and node.kind is NodeKind.RELAY:
             return self._relay(node, context)
         plan = blueprint.plans.get(job.plugin)
+        if gone := blueprint.gone(job.plugin):
+            return plugin_gone(job, gone, self.rules, now)
         if plan is None:
             return prepare_failed(job, f"plugin {job.plugin} is not loaded", self.rules, now)
         ready = prepare(job, self._claimed.state, context, plan, node, now, workspace)
@@ -78,6 +94,16 @@ class Attempt:
             return prepare_failed(job, ready.reason, self.rules, now)
         self._entered = ready.entered
         return ready.launch
+
+    def _lost(self, reason: str, now: datetime) -> Settlement:
+        """The end of a job whose step this configuration has not.
+
+        Where nodes share a ledger another may have adopted already what this one will.
+        """
+        others = self._house.claim_policy().known is not None
+        if others and now - self.job.created_at < LEFT_TO_OTHERS:
+            return left_to_others(self.job, reason, self.rules, now)
+        return prepare_failed(self.job, reason, self.rules, now)
 
     def _switch(self, node: Node, context: Mapping[str, Json]) -> Settlement:
         house, job, blueprint = self._house, self.job, self._blueprint

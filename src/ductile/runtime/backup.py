@@ -40,6 +40,8 @@ ABANDONED = 24 * 3600.0
 """After so many seconds a draft is one whose maker died."""
 SIBLINGS = ("-journal", "-wal", "-shm")
 """What SQLite puts beside its file."""
+REPLACED = ".replaced-"
+"""In the name of a ledger that a restore has kept aside."""
 DAMAGE = frozenset({"pages", "schema"})
 """Broken promises that make a copy worthless; of other breaches a copy is as good as its ledger."""
 
@@ -240,6 +242,9 @@ def config_archive(loaded: Loaded, target: Path) -> list[str]:
     return names
 
 
+UNDER_WAY = frozenset({"copying", "checking"})
+
+
 @dataclass(slots=True)
 class State:
     """Of the backup that runs, or of the last that a gateway made."""
@@ -260,7 +265,7 @@ class Backups:
 
     def __init__(self, ledger: Callable[[], Ledger], state_dir: Path, clock: Clock) -> None:
         self._ledger, self._state_dir, self._clock = ledger, state_dir, clock
-        self._news = threading.Condition()
+        self._guard = threading.Lock()
         self._state = State()
         self._thread: threading.Thread | None = None
         self._stopping = False
@@ -268,7 +273,7 @@ class Backups:
     def start(self, target: Path, *, replace: bool) -> dict[str, Any]:
         """Begin; `Refused` while one is being made."""
         check_target(target, replace=replace)
-        with self._news:
+        with self._guard:
             if self._stopping or (self._thread is not None and self._thread.is_alive()):
                 raise Refused(f"a backup is being made already: {self._state.path}")
             self._state = State("copying", str(target))
@@ -279,18 +284,12 @@ class Backups:
         return self.state()
 
     def state(self) -> dict[str, Any]:
-        with self._news:
-            return asdict(self._state)
-
-    def wait(self, seconds: float) -> dict[str, Any]:
-        """The state, once it is over or the time is."""
-        with self._news:
-            self._news.wait_for(lambda: self._state.state not in ("copying", "checking"), seconds)
+        with self._guard:
             return asdict(self._state)
 
     def stop(self) -> None:
         """End the one that runs; nothing of it remains."""
-        with self._news:
+        with self._guard:
             self._stopping = True
             thread = self._thread
         if thread is not None:
@@ -334,7 +333,6 @@ class Backups:
             raise Stopped("the gateway stopped before the backup was whole")
 
     def _set(self, **changes: Any) -> None:
-        with self._news:
+        with self._guard:
             for name, value in changes.items():
                 setattr(self._state, name, value)
-            self._news.notify_all()

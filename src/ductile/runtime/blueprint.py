@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from ductile.config import Loaded, Settings, bundled
 from ductile.config.plugin import PluginSettings
 from ductile.config.redact import hidden
+from ductile.core.breaker import BreakerPolicy
+from ductile.core.command import INIT
 from ductile.core.judge import Rules
 from ductile.core.node import RELAY_PLUGIN, SWITCH_PLUGIN
 from ductile.core.prepare import PluginPlan
@@ -18,7 +19,7 @@ from ductile.core.retry import RetryPolicy
 from ductile.core.router import Router
 from ductile.core.schedule import Schedule
 from ductile.errors import Problem, Severity
-from ductile.model import BreakerPolicy
+from ductile.model import CORE_PREFIX
 from ductile.plugins.registry import InstanceSpec, Plugin, Registry, discover
 from ductile.plugins.trust import Sealed
 from ductile.runtime.environment import local_zone, plugin_environment
@@ -27,7 +28,6 @@ from ductile.runtime.timetable import schedules_of
 from ductile.runtime.workspace import Workspaces
 from ductile.store.chart import Chart
 
-CORE_PREFIX = "core."
 CORE_RETRY = RetryPolicy(backoff_base=1.0)
 """A switch or a relay touches nothing but the ledger: one that was lost with its gateway is
 tried again soon."""
@@ -48,14 +48,18 @@ class Blueprint:
     chart: Chart
     workspaces: Workspaces
     warnings: tuple[Problem, ...] = ()
-    snapshot_id: str | None = None
 
     @property
     def settings(self) -> Settings:
         return self.loaded.settings
 
+    @property
+    def snapshot_id(self) -> str | None:
+        """Of what the ledger keeps of this configuration, once it has been adopted."""
+        return self.chart.snapshot_id
+
     def plugin_settings(self, name: str) -> PluginSettings:
-        return self.settings.plugins.get(name) or _DEFAULTS
+        return _own(self.settings, name)
 
     def retry_policy(self, plugin: str) -> RetryPolicy:
         if plugin.startswith(CORE_PREFIX):
@@ -83,12 +87,12 @@ class Blueprint:
             router=self.chart.router,
             fact_type=fact.fact_type if fact else None,
             mirror_fact=bool(fact and fact.compatibility_view == "mirror_object"),
-            init_key=loaded.init_key if loaded and command == "init" else None,
+            init_key=loaded.init_key if loaded and command == INIT else None,
             protocol=loaded.manifest.protocol if loaded else 1,
         )
 
     def needs_init(self) -> list[Plugin]:
-        return [plugin for plugin in self.registry.plugins.values() if plugin.command("init")]
+        return [plugin for plugin in self.registry.plugins.values() if plugin.command(INIT)]
 
     def held(self) -> frozenset[str]:
         """Plugins whose queued jobs wait because the plugin is refused."""
@@ -110,9 +114,11 @@ _DEFAULTS = PluginSettings.model_construct()
 """Not validated: that would have a second schema built, for this alone."""
 
 
-def build(
-    loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str], state_dir: Path | None = None
-) -> Blueprint:
+def _own(settings: Settings, plugin: str) -> PluginSettings:
+    return settings.plugins.get(plugin) or _DEFAULTS
+
+
+def build(loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str]) -> Blueprint:
     """Discover the plugins and work everything out.
 
     Refused plugins are no error; routes and pipelines that cannot run are: `ConfigError`.
@@ -145,7 +151,7 @@ def build(
         caps=caps,
         schedules=schedules_of(settings, local_zone(environ)),
         chart=_chart(settings, router),
-        workspaces=_workspaces(settings, state_dir or settings.state_dir),
+        workspaces=_workspaces(settings),
         warnings=(*loaded.warnings, *warnings, *_of_plugins(loaded, registry)),
     )
 
@@ -164,7 +170,7 @@ def _of_plugins(loaded: Loaded, registry: Registry) -> list[Problem]:
     """What is worth saying of the plugins that were found, and of how they are configured."""
     warnings = [Problem(text, severity=Severity.WARNING) for text in registry.warnings]
     for name, plugin in registry.plugins.items():
-        cap = loaded.settings.plugins.get(name, _DEFAULTS).parallelism
+        cap = _own(loaded.settings, name).parallelism
         if cap is not None and cap > 1 and not plugin.manifest.concurrency_safe:
             path = ("plugins", name, "parallelism")
             message = f"{cap} at once, though the plugin's manifest says concurrency_safe: false"
@@ -189,7 +195,7 @@ def _chart(settings: Settings, router: Router) -> Chart:
     )
 
 
-def _workspaces(settings: Settings, state_dir: Path) -> Workspaces:
+def _workspaces(settings: Settings) -> Workspaces:
     service = settings.service
     own = {pipeline.name: pipeline.workspace for pipeline in settings.pipelines}
 
@@ -198,11 +204,10 @@ def _workspaces(settings: Settings, state_dir: Path) -> Workspaces:
         return bool(pipeline) and (service.workspaces if chosen is None else chosen)
 
     hardlink = service.workspace_clone == "hardlink"
-    return Workspaces(state_dir / "workspaces", wanted, hardlink=hardlink)
+    return Workspaces(settings.state_dir / "workspaces", wanted, hardlink=hardlink)
 
 
 def _plan(plugin: Plugin, settings: Settings, env: Mapping[str, str]) -> PluginPlan:
-    own = settings.plugins.get(plugin.name) or _DEFAULTS
     return PluginPlan(
         name=plugin.name,
         protocol=plugin.manifest.protocol,
@@ -210,12 +215,10 @@ def _plan(plugin: Plugin, settings: Settings, env: Mapping[str, str]) -> PluginP
         env={**env, "DUCTILE_PLUGIN": plugin.name},
         commands=frozenset(command.name for command in plugin.manifest.commands),
         config=plugin.config_json,
-        timeouts=own.timeouts,
+        timeouts=_own(settings, plugin.name).timeouts,
     )
 
 
 def _cap(plugin: Plugin, settings: Settings) -> int | None:
-    own = settings.plugins.get(plugin.name) or _DEFAULTS
-    if own.parallelism is not None:
-        return own.parallelism
-    return None if plugin.manifest.concurrency_safe else 1
+    chosen = _own(settings, plugin.name).parallelism
+    return 1 if chosen is None and not plugin.manifest.concurrency_safe else chosen

@@ -80,7 +80,7 @@ class Courier:
                 self._note("given_back")
                 self._until_recorded(lambda: self._lane.give_back(parcel))
                 return
-            answer = self._sent(parcel) if parcel.url else Answer(None)
+            answer = self._sent(parcel) if parcel.url else Answer(None, parcel.refusal)
             self._note(_outcome(parcel, answer))
             self._until_recorded(lambda: self._lane.settle(parcel, answer, self._clock.now()))
         except LedgerBroken as error:

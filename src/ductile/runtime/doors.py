@@ -59,6 +59,8 @@ class Doorkeeper:
         self._configured: tuple[_Key, ...] = ()
         self._stored: tuple[_Key, ...] = ()
         self._read_at: float | None = None
+        self._changes = 0
+        """How often the ledger's tokens were said to have changed."""
 
     def is_stale(self, token: str) -> bool:
         """Whether `refresh` has to be called before `who` can judge this token."""
@@ -69,15 +71,17 @@ class Doorkeeper:
     def refresh(self) -> None:
         """Read the ledger's tokens; blocks."""
         with self._lock:
-            at, now = self._clock.monotonic(), self._clock.now()
+            at, now, changes = self._clock.monotonic(), self._clock.now(), self._changes
             self._stored = tuple(
                 _Key(t.hash, Principal(t.id, t.name, normalized(t.scopes)), t.expires_at)
                 for t in self._ledger.read(lambda tx: tokens.good(tx, now))
             )
-            self._read_at = at
+            # What changed meanwhile may not be in what was read.
+            self._read_at = at if changes == self._changes else None
 
     def forget(self) -> None:
         """The ledger's tokens have changed."""
+        self._changes += 1
         self._read_at = None
 
     def who(self, token: str) -> Principal | None:

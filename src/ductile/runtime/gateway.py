@@ -9,12 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 
 import ductile
 from ductile.agents.agents import Agents
 from ductile.clock import Clock, Entropy, SystemClock, SystemEntropy
 from ductile.config import Loaded, load
 from ductile.config.redact import hidden
+from ductile.core.command import INIT
 from ductile.errors import (
     ConfigError,
     DuctileError,
@@ -27,7 +29,7 @@ from ductile.log import configure, logger
 from ductile.model import Cancellation, NewJob, Settlement
 from ductile.runner.pool import RunnerPool
 from ductile.runner.sweep import sweep
-from ductile.runtime import intake, journal, predecessor, recovery
+from ductile.runtime import beside, intake, journal, predecessor, recovery
 from ductile.runtime.adoption import Adoption
 from ductile.runtime.backup import Backups
 from ductile.runtime.bell import Bell
@@ -43,7 +45,7 @@ from ductile.runtime.lock import InstanceLock, state_dir_id
 from ductile.runtime.loop import Loop
 from ductile.runtime.nodes import Nodes
 from ductile.runtime.outbound import Sender
-from ductile.runtime.readiness import INIT, Unready
+from ductile.runtime.readiness import Unready
 from ductile.runtime.relay import RelayLane
 from ductile.runtime.reload import unreloadable
 from ductile.runtime.requests import Request, Requests
@@ -89,7 +91,8 @@ class Gateway:
         self.failure: LedgerBroken | None = None
         self.bridge = Bridge()
         self.tally = Tally()
-        self._alone = True
+        self.alone = True
+        """Whether nobody else writes to the ledger."""
         """Whether all that is committed is committed here."""
         self._environ = environ
         self._loaded = loaded
@@ -172,7 +175,14 @@ class Gateway:
         if count := swept.result():
             self._log.warning("ended processes of a gateway that died", count=count)
         self.pool.start()
+        self._look_beside()
         self._recover()
+
+    def _look_beside(self) -> None:
+        found = beside.unused(self._loaded.settings, self.ledger, self.clock.now())
+        if found is not None:
+            run = f"ductile {found.line} --config {quote(str(self._loaded.path))}"
+            self._log.warning(found.what, why=found.why, run=run)
 
     def _open_ledger(self) -> None:
         settings = self._loaded.settings
@@ -184,7 +194,7 @@ class Gateway:
         position = self.ledger.read(notices.last)
         self.bridge.start(position)
         self.bridge.heed(REQUESTED, self._cancels.heed)
-        self._alone = not self.ledger.follow(Tail(self.ledger, self.bridge, position).look)
+        self.alone = not self.ledger.follow(Tail(self.ledger, self.bridge, position).look)
         self.ledger.listen(self._committed)
         self.ledger.claim_boot(self.boot)
         self._begin_boot()
@@ -208,10 +218,10 @@ class Gateway:
         )
 
     def _recover(self) -> None:
-        last = None if self._alone else predecessor.last(self.state_dir)
+        last = None if self.alone else predecessor.last(self.state_dir)
         recovery.at_start(self.ledger, self.blueprint, self.clock, self.entropy, last)
         failpoint("recovered")
-        if not self._alone:
+        if not self.alone:
             predecessor.remember(self.state_dir, self.boot)
         for lane in self.lanes.values():
             lane.recover()
@@ -259,7 +269,7 @@ class Gateway:
             "heartbeats": self.agents.heartbeats.tick,
             "reminders": self.agents.cron.tick,
         }
-        if not self._alone:
+        if not self.alone:
             ticks["nodes"] = Nodes(
                 self.ledger,
                 self.boot,
@@ -435,5 +445,5 @@ class Gateway:
             journal.tell_drop(self._log, drop)
         if effects.notices:
             self.bridge.committed(effects.notices)
-            if self._alone:
+            if self.alone:
                 self.bridge.append(effects.notices)

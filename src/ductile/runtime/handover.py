@@ -9,6 +9,8 @@ from typing import Any
 import orjson
 
 from ductile.clock import Ids
+from ductile.core.command import HANDLE
+from ductile.core.incoming import read_json
 from ductile.core.intent import Intent, SpawnJob
 from ductile.errors import Refused
 from ductile.model import Event, Notice, SubmittedBy
@@ -20,7 +22,6 @@ from ductile.store.spawn import Place
 
 LARGEST_PUBLISHED = 64 * 1024
 """A larger payload is not in the stream: it stands in the delivery."""
-HANDLE = "handle"
 
 
 class HandOver:
@@ -41,7 +42,7 @@ class HandOver:
         now: datetime,
     ) -> None:
         try:
-            payload = orjson.loads(text)
+            payload = read_json(text.encode())
         except orjson.JSONDecodeError:
             raise Refused("its payload is not JSON") from None
         self._chart, self._base_id, self._now = blueprint.chart, base_id, now

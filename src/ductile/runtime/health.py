@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from ductile.clock import Clock, Entropy
+from ductile.core.command import HEALTH
 from ductile.core.prepare import PluginPlan, Unrunnable, prepare
 from ductile.core.protocol import Response, read_response
 from ductile.core.redact import Redactor
@@ -16,7 +17,6 @@ from ductile.runtime.blueprint import Blueprint
 from ductile.store import state
 from ductile.store.ledger import Ledger, Tx
 
-HEALTH = "health"
 SIDE_BY_SIDE = 8
 
 

@@ -16,8 +16,9 @@ from pydantic import BaseModel
 
 from ductile.config.nodes import Listing, Node, Place, Table
 from ductile.config.yaml12 import compose
+from ductile.core.nearest import nearest
 from ductile.errors import Path as KeyPath
-from ductile.errors import Problem, Severity
+from ductile.errors import Problem, Severity, errors_of
 from ductile.model import Json
 from ductile.plugins.document import DocumentError, read_document
 from ductile.plugins.manifest import (
@@ -69,7 +70,7 @@ class Inspection:
 
     @property
     def sound(self) -> bool:
-        return not any(problem.severity is Severity.ERROR for problem in self.problems)
+        return not errors_of(self.problems)
 
     def _inspect(self, config: Mapping[str, Json] | None) -> None:
         path = self.directory / MANIFEST_NAME
@@ -160,15 +161,13 @@ class Inspection:
     def _unknown(
         self, table: Mapping[str, Json], path: KeyPath, model: type[BaseModel], places: _Places
     ) -> None:
-        from ductile.config.problems import closest
-
         known = [info.alias or name for name, info in model.model_fields.items()]
         for key in table:
             if key not in known:
                 self.problems.append(
                     places.key((*path, key)).problem(
                         f"the key {key!r} is not known, and ignored",
-                        nearest=closest(key, known),
+                        nearest=nearest(key, known),
                         severity=Severity.WARNING,
                     )
                 )

@@ -43,8 +43,10 @@ def _described(settlement: Settlement) -> tuple[str, str]:
     """The log level and the text."""
     if settlement.status is JobStatus.SUCCEEDED:
         return "info", "job succeeded"
-    if settlement.status is JobStatus.QUEUED and not settlement.counted:
+    if settlement.status is JobStatus.QUEUED and settlement.cancelled:
         return "info", "job released"
+    if settlement.status is JobStatus.QUEUED and not settlement.counted:
+        return "warn", "the job cannot run here now, and waits"
     if settlement.status is JobStatus.QUEUED:
         return "warn", f"attempt {settlement.path[0]}, to be retried"
     return "error", f"job {settlement.status}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -17,8 +17,11 @@ from ductile.store.ledger import Ledger, Tx
 
 LARGEST_GRAPH = 2000
 MOST_CHILDREN = 200
+SHOWN_CHANGES = 10
 DEEPEST_NEST = 60
 """Levels of a nested tree; a JSON document may not be nested without end, a chain may."""
+
+CONTEXTS = ("entered_context_id", "event_context_id")
 
 Node = dict[str, Any]
 
@@ -89,31 +92,28 @@ def _told(tx: Tx, job_id: str, redactor: Redactor) -> list[Node]:
     if not rows:
         pruned = jobs.get(tx, job_id)
         return [] if pruned is None else [_pruned(pruned)]
-    contexts = _Contexts(tx)
-    return [_node(row, tx.dicts("logs_of_jobs", id=row["id"]), contexts, redactor) for row in rows]
+    logs: dict[str, list[dict[str, Any]]] = {}
+    for entry in tx.dicts("logs_of_jobs", ids=_array(row["id"] for row in rows)):
+        logs.setdefault(entry["job_id"], []).append(entry)
+    named = {row[key] for row in rows for key in CONTEXTS}
+    found = tx.all("contexts_by_id", ids=_array(named - {None}))
+    contexts = {id: orjson.loads(text) for id, text in found}
+    return [_node(row, logs.get(row["id"], []), contexts, redactor) for row in rows]
 
 
-class _Contexts:
-    """Contexts by id; one that is pruned is empty."""
-
-    def __init__(self, tx: Tx) -> None:
-        self._tx = tx
-        self._known: dict[str, Mapping[str, Any]] = {}
-
-    def __getitem__(self, id: str | None) -> Mapping[str, Any]:
-        if id is None:
-            return {}
-        if id not in self._known:
-            row = self._tx.one("context", id=id)
-            self._known[id] = orjson.loads(row[0]) if row else {}
-        return self._known[id]
+def _array(ids: Iterable[str]) -> str:
+    return orjson.dumps(list(ids)).decode()
 
 
 def _node(
-    row: Mapping[str, Any], log: list[dict[str, Any]], contexts: _Contexts, redactor: Redactor
+    row: Mapping[str, Any],
+    log: list[dict[str, Any]],
+    contexts: Mapping[str, Mapping[str, Any]],
+    redactor: Redactor,
 ) -> Node:
     last = log[-1] if log else None
-    entered, own = contexts[row["entered_context_id"]], contexts[row["event_context_id"]]
+    # One that is pruned is empty.
+    entered, own = (contexts.get(row[key], {}) for key in CONTEXTS)
     return {
         "job_id": row["id"],
         "plugin": row["plugin"],
@@ -209,11 +209,9 @@ def _why(
     reasons = [_origin(job)]
     waits = report.waits_for(job, blueprint, unready)
     if waits:
-        reasons.append(f"It waits: {waits}.")
-    for change in job["transitions"]:
-        cause = f": {change['reason']}" if change["reason"] else ""
-        states = f"{change['from_status']} → {change['to_status']}"
-        reasons.append(f"{change['created_at']} {states}{cause}")
+        cause = f", after: {job['last_error']}" if job.get("last_error") else ""
+        reasons.append(f"It waits: {waits}{cause}.")
+    reasons += _changes(job["transitions"])
     reasons += _led_to(tx, job)
     for drop in tx.dicts("drops_onto", id=job_id):
         reasons.append(
@@ -221,6 +219,19 @@ def _why(
             f"{drop['dedupe_key']!r} was dropped in favour of this one."
         )
     return {"job_id": job_id, "status": job["status"], "why": reasons}
+
+
+def _changes(transitions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The first and the last changes of state: a job that the machine has no room for may have
+    hundreds of them."""
+    left_out = len(transitions) - 2 * SHOWN_CHANGES
+    for place, change in enumerate(transitions):
+        if SHOWN_CHANGES <= place < SHOWN_CHANGES + left_out:
+            if place == SHOWN_CHANGES:
+                yield f"... and {left_out} further changes of state, until"
+            continue
+        cause = f": {change['reason']}" if change["reason"] else ""
+        yield f"{change['created_at']} {change['from_status']} → {change['to_status']}{cause}"
 
 
 def _why_instance(scope: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 
 from ductile.config import Settings
-from ductile.config.plugin import COMMAND_TIMEOUTS, PluginSettings
-from ductile.core.node import COMMAND
-from ductile.core.steps import nearest
+from ductile.config.plugin import PluginSettings
+from ductile.core.command import DEFAULT_TIMEOUTS, HANDLE
+from ductile.core.nearest import nearest
+from ductile.core.pipeline import Pipeline
+from ductile.core.scopes import idle
 from ductile.core.values import shown
 from ductile.errors import Path, Problem, Severity
 
@@ -30,11 +32,40 @@ def problems(
         if known is None:
             close, found = nearest(endpoint.plugin, plugins), shown(endpoint.plugin)
             yield Problem("an unknown plugin", at, found=found, nearest=close)
-        elif COMMAND not in known:
-            yield _no_command(endpoint.plugin, COMMAND, known, "its jobs will fail", at)
+        elif HANDLE not in known:
+            yield _no_command(endpoint.plugin, HANDLE, known, "its jobs will fail", at)
     for name, plugin in settings.plugins.items():
         if plugin.enabled and name in plugins:
             yield from _commands(name, plugin, plugins[name])
+
+
+def disabled(
+    settings: Settings, pipelines: Mapping[str, Pipeline], names: frozenset[str]
+) -> Iterator[Problem]:
+    """Where a job would be made for one of the plugins that are disabled."""
+    used: dict[Path, str] = {}
+    for index, endpoint in enumerate(settings.webhooks.endpoints):
+        used["webhooks", "endpoints", index, "plugin"] = endpoint.plugin
+    for index, route in enumerate(settings.routes):
+        used["routes", index, "to"] = route.to
+    for pipeline in pipelines.values():
+        # A pipeline that others call has its steps in each of them.
+        for node in pipeline.nodes.values():
+            used[*node.at, "uses"] = node.plugin
+    for at, plugin in used.items():
+        if plugin in names:
+            message = f"plugin {plugin} is disabled: jobs made for it end without being run"
+            yield _warning(message, at)
+
+
+def scopes(settings: Settings, plugins: Set[str]) -> Iterator[Problem]:
+    """Of tokens that are to open what is not there."""
+    inline: Path = ("api", "auth", "tokens")
+    granted = [((*inline, i), token.scopes) for i, token in enumerate(settings.api.auth.tokens)]
+    granted += [(("tokens", i), token.scopes) for i, token in enumerate(settings.tokens)]
+    for at, given in granted:
+        for message in idle(given, plugins):
+            yield _warning(message, (*at, "scopes"))
 
 
 def _commands(name: str, plugin: PluginSettings, known: frozenset[str]) -> Iterator[Problem]:
@@ -45,7 +76,7 @@ def _commands(name: str, plugin: PluginSettings, known: frozenset[str]) -> Itera
             yield _no_command(name, schedule.command, known, "its jobs will fail", where)
     for command in plugin.timeouts:
         # The standard ones are often set for every plugin alike.
-        if command not in known and command not in COMMAND_TIMEOUTS:
+        if command not in known and command not in DEFAULT_TIMEOUTS:
             where = (*at, "timeouts", command)
             yield _no_command(name, command, known, "this has no effect", where)
 

@@ -14,8 +14,8 @@ import orjson
 
 from ductile.clock import Ids, to_text
 from ductile.core.bounds import dedupe_key_flaw
-from ductile.core.intent import StartPipeline
-from ductile.core.lifecycle import ENDED, RETRIABLE_BY_OPERATOR
+from ductile.core.intent import SpawnJob, StartPipeline
+from ductile.core.lifecycle import ENDED, ENDED_BADLY
 from ductile.core.pipeline import Pipeline
 from ductile.core.protocol import without_nul
 from ductile.core.router import Router
@@ -27,8 +27,7 @@ from ductile.runtime import lineage
 from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.dispatcher import CANCEL_GRACE
 from ductile.runtime.gateway import Gateway
-from ductile.runtime.timetable import rule_text
-from ductile.store import cancels, finish, jobs, notices, requeue, schedules
+from ductile.store import cancels, finish, jobs, notices, requeue, schedules, spawn
 from ductile.store.ledger import Tx
 from ductile.store.spawn import Place
 
@@ -86,6 +85,15 @@ class Starting:
         spawned = finish.write_intents(tx, (self._intent,), Place(), self._chart, ids, self._now)
         existing = spawned.skipped[0][1] if spawned.skipped else None
         return Started(spawned.scope_ids[0], tuple(spawned.job_ids), existing)
+
+    def existing(self, tx: Tx) -> str | None:
+        """The job that makes a first one needless; nothing is started, nothing written."""
+        for child in self._intent.children:
+            if isinstance(child, SpawnJob):
+                found = spawn.existing(tx, child, self._chart, self._now)
+                if found is not None:
+                    return found.job_id
+        return None
 
 
 def find_pipeline(router: Router, name: str) -> Pipeline:
@@ -217,7 +225,7 @@ class Retrying:
 
     def __call__(self, tx: Tx) -> Retried:
         job = loaded(tx, self._job_id)
-        if job.status not in RETRIABLE_BY_OPERATOR:
+        if job.status not in ENDED_BADLY:
             raise Refused(f"job {job.id} is {job.status}; only failed and dead jobs can be retried")
         _check_runnable(self._blueprint, job)
         if not self._dry:
@@ -304,8 +312,10 @@ class Replaying:
 
 def _check_runnable(blueprint: Blueprint, job: Job) -> None:
     """Refuse a job whose plugin or step the configuration no longer has."""
-    if job.pipeline and blueprint.chart.router.node(job.pipeline, job.step_path) is None:
-        raise Refused(f"step {job.step_path} is gone from pipeline {job.pipeline}")
+    router = blueprint.chart.router
+    lost = job.pipeline and router.lost(job.pipeline, job.step_path, job.plugin, job.command)
+    if lost:
+        raise Refused(lost)
     gone = blueprint.gone(job.plugin)
     if gone is not None:
         raise Refused(f"{gone}: job {job.id} is one of {job.plugin}")
@@ -327,7 +337,7 @@ def loaded(tx: Tx, job_id: str) -> Job:
     """The job; `NotFound` also where only the log still knows it."""
     job = jobs.load(tx, job_id)
     if job is None:
-        logged = tx.all("logs_of_jobs", id=job_id)
+        logged = tx.all("job_attempts", id=job_id)
         pruned = " any more; it is past its retention, and only the log has it" if logged else ""
         raise NotFound(f"there is no job {job_id}{pruned}")
     return job
@@ -336,5 +346,5 @@ def loaded(tx: Tx, job_id: str) -> Job:
 def pause(tx: Tx, schedule: Schedule, now: datetime, *, paused: bool) -> None:
     """Hold an entry back, or let it go on; also one that no gateway has seen yet."""
     if schedules.anchors_of(tx, schedule, now) is None:
-        schedules.ensure(tx, schedule, rule_text(schedule), now, now)
+        schedules.ensure(tx, schedule, now, now)
     schedules.pause(tx, schedule.plugin, schedule.id, paused=paused)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ductile.core.command import INIT
 from ductile.model import JobStatus, NewJob, Settlement, SubmittedBy
 from ductile.runtime.blueprint import INIT_PENDING, Blueprint
-from ductile.store.chart import INIT as INIT
 from ductile.store.ledger import Ledger
 
 Unready = Mapping[str, str]

@@ -12,6 +12,7 @@ import orjson
 
 from ductile.config import load
 from ductile.config.redact import hidden
+from ductile.core.chain import Done
 from ductile.core.entering import (
     RelayMessage,
     Switched,
@@ -28,7 +29,7 @@ from ductile.core.node import Node, NodeKind
 from ductile.core.pipeline import Pipeline
 from ductile.core.prepare import Entered, Ready, Unrunnable, prepare
 from ductile.core.redact import hide_secret_keys
-from ductile.core.router import Done, Router
+from ductile.core.router import Router
 from ductile.core.values import Failure
 from ductile.errors import ConfigError, NotFound, Refused
 from ductile.model import Event, Job, JobStatus, Json, Outcome, Settlement, SubmittedBy
@@ -80,20 +81,7 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[s
 
 def resolved(blueprint: Blueprint, pipeline: Pipeline) -> list[Document]:
     """The compiled steps: what each runs, where it leads, and where the config says it."""
-    return [_resolved(blueprint, pipeline.nodes[path]) for path in _in_order(pipeline)]
-
-
-def _in_order(pipeline: Pipeline) -> Iterator[str]:
-    """The steps as a chain comes to them."""
-    seen: set[str] = set()
-    waiting = [pipeline.entry]
-    while waiting:
-        path = waiting.pop(0)
-        if path not in seen:
-            seen.add(path)
-            yield path
-            follows = pipeline.nodes[path].follows()
-            waiting += [to.path for to in follows if to.path and to.pipeline == pipeline.name]
+    return [_resolved(blueprint, pipeline.nodes[path]) for path in pipeline.paths()]
 
 
 def _resolved(blueprint: Blueprint, node: Node) -> Document:
@@ -166,7 +154,7 @@ def _find(router: Router, which: str) -> tuple[Pipeline, str | None]:
     if slash:
         pipeline = operate.find_pipeline(router, name)
         if path not in pipeline.nodes:
-            known = ", ".join(_in_order(pipeline))
+            known = ", ".join(pipeline.paths())
             raise NotFound(f"pipeline {name} has no step {path!r}; its steps: {known}")
         return pipeline, path
     having = [pipeline for pipeline in router.pipelines.values() if which in pipeline.nodes]
@@ -236,7 +224,8 @@ class _Outlook:
 
     def _step(self, job: SpawnJob, node: Node, context: Mapping[str, Json]) -> Document:
         if node.plugin not in self._blueprint.plans:
-            return {"fails": f"plugin {node.plugin} is not loaded"}
+            gone = self._blueprint.gone(node.plugin)
+            return {"fails": gone or f"plugin {node.plugin} is not loaded"}
         step = prepare_step(node, job.event.payload, context, self._config(node.plugin))
         if isinstance(step, Failure):
             return {"fails": step.reason}
@@ -267,12 +256,15 @@ def step(gateway: Gateway, name: str, path: str, job_id: str) -> Document:
     pipeline = operate.find_pipeline(blueprint.chart.router, name)
     node = pipeline.nodes.get(path)
     if node is None or node.kind is NodeKind.SPLIT:
-        kinds = {p: pipeline.nodes[p].kind for p in _in_order(pipeline)}
+        kinds = {p: pipeline.nodes[p].kind for p in pipeline.paths()}
         known = ", ".join(p for p, kind in kinds.items() if kind is not NodeKind.SPLIT)
         raise NotFound(f"pipeline {name} has no step {path!r}; its steps: {known}")
     job = gateway.ledger.read(lambda tx: operate.loaded(tx, operate.step_of(tx, job_id, path)))
     if job.pipeline != name:
         raise Refused(f"job {job.id} is step {path} of pipeline {job.pipeline}, not of {name}")
+    lost = blueprint.chart.router.lost(name, path, job.plugin, job.command)
+    if lost is not None:
+        raise Refused(lost)
     told = {"dry_run": True, "pipeline": name, "step": path, "job_id": job.id}
     if node.kind is NodeKind.USES:
         return {**told, **_run(gateway, job, node)}

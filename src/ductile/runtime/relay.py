@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import unquote
 
 from ductile.clock import Clock, Entropy, Ids, to_text
 from ductile.config.relay import InstanceSettings, PeerSettings
-from ductile.core.delivery import DeliveryStatus
 from ductile.core.relay import (
     ANYWHERE,
+    RETRY_SECONDS,
     Peer,
     Refusal,
     Relayed,
@@ -25,24 +25,15 @@ from ductile.core.relay import (
     verify,
 )
 from ductile.errors import DuctileError
-from ductile.failpoint import failpoint
-from ductile.log import logger
 from ductile.model import Event, Notice, SubmittedBy
-from ductile.record import dataclass
 from ductile.runtime.blueprint import Blueprint
-from ductile.runtime.held import Held
-from ductile.runtime.lane import Answer, Parcel
+from ductile.runtime.lane import UNREADABLE, Answer, Ending, LedgerLane, Parcel
 from ductile.store import finish, notices, relays, spawn
 from ductile.store.ledger import Ledger, Tx
 from ductile.store.relays import Claimed, Receipt
 
-IDLE = 5.0
-"""Seconds after which the ledger is asked again for what another node has left."""
-BUSY = 1.0
-"""Seconds until the next look while something is due that may not be sent yet."""
 NOT_ALLOWED = "not sent: the instance does not allow this event type any more"
 CANNOT_TAKE = "the gateway cannot take this event"
-UNREADABLE = "not sent: its row cannot be read"
 
 
 class ReplayedRelay(DuctileError):
@@ -50,78 +41,47 @@ class ReplayedRelay(DuctileError):
     http_status = 403
 
 
-class RelayLane:
-    """Events on their way to the instances of the configuration in force. Thread-safe."""
+class RelayLane(LedgerLane[Claimed]):
+    """Events on their way to the instances of the configuration in force."""
 
-    name = "relay"
+    name, noun = "relay", "relay"
+    schedule = RETRY_SECONDS
+    poll, soon = 5.0, 1.0
 
     def __init__(self, ledger: Ledger, blueprint: Callable[[], Blueprint], owner: str) -> None:
-        self._ledger, self._blueprint, self._owner = ledger, blueprint, owner
-        self._held: Held[str, _Outgoing] = Held(
-            self.name, ledger, owner, relays.under_way, relays.release
-        )
-        self._log = logger(self.name)
+        super().__init__(relays, ledger, blueprint, owner)
 
-    def claim(self, now: datetime) -> tuple[Sequence[Parcel], float]:
-        settings = self._blueprint().settings
-        instances = {item.name: item for item in settings.instances if item.enabled}
-        due, under_way = self._ledger.read(
-            lambda tx: (relays.next_due(tx, tuple(instances)), relays.under_way(tx))
-        )
-        if self._held.released(under_way, now):
-            return (), 0.0
+    def _due(self, tx: Tx, blueprint: Blueprint, _now: datetime) -> datetime | None:
+        return min(relays.next_due(tx, tuple(_enabled(blueprint))).values(), default=None)
+
+    def _foreign(self, tx: Tx, blueprint: Blueprint) -> list[str]:
+        return relays.foreign(tx, tuple(_enabled(blueprint)))
+
+    def _take(self, tx: Tx, blueprint: Blueprint, now: datetime) -> list[Claimed]:
+        due = relays.next_due(tx, tuple(_enabled(blueprint)))
         ready = [name for name, at in due.items() if at <= now]
-        if not ready:
-            return (), min([IDLE, *((at - now).total_seconds() for at in due.values())])
-        found = self._ledger.write(lambda tx: relays.claim(tx, ready, self._owner, now))
-        failpoint("relay.claimed")
-        us = settings.service.name
-        parcels = [self._parcel(claimed, instances[claimed.instance], us, now) for claimed in found]
-        return parcels, 0.0 if found else BUSY
+        return relays.claim(tx, ready, self._owner, now)
 
-    def recover(self) -> None:
-        self._held.recover()
-
-    def _parcel(
-        self, claimed: Claimed, instance: InstanceSettings, us: str, now: datetime
-    ) -> Parcel:
-        """What is sent; without a URL where it may not be."""
-        body, refusal = named(claimed.body, us), None
+    def _parcel(self, claimed: Claimed, blueprint: Blueprint, now: datetime) -> Parcel:
+        us, instance = blueprint.settings.service.name, _enabled(blueprint)[claimed.instance]
+        body = named(claimed.body, us)
         if body is None:
-            refusal = UNREADABLE
-        elif instance.allow and claimed.event_type not in instance.allow:
-            refusal = NOT_ALLOWED
-        self._held.hold(claimed.id, _Outgoing(claimed, refusal))
-        if body is None or refusal is not None:
-            return Parcel(claimed.id, "", b"", {}, instance.timeout)
+            return Parcel.unsent(claimed.id, UNREADABLE)
+        if instance.allow and claimed.event_type not in instance.allow:
+            return Parcel.unsent(claimed.id, NOT_ALLOWED)
         return _addressed(claimed.id, instance, us, body, now)
 
-    def settle(self, parcel: Parcel, answer: Answer, now: datetime) -> None:
-        failpoint("relay.sent")
-        with self._held.ending(parcel.id) as held:
-            claimed, final = held.claimed, is_final(answer.status, answer.body)
-            error = self._blueprint().redactor.maybe(held.refusal or _error(answer, final))
-            verdict = after_send(claimed.attempts, error, final=final, now=now)
-            recorded = self._ledger.write(
-                lambda tx: relays.settle(tx, claimed, self._owner, verdict, error, now)
-            )
-        failpoint("relay.settled")
-        if recorded and error is not None:
-            dead = verdict.status is DeliveryStatus.DEAD
-            level, what = ("error", "is dead") if dead else ("warn", "failed")
-            told = {"relay": claimed.id, "instance": claimed.instance, "error": error}
-            self._log.log(level, f"a relay {what}", **told)
+    def _ending(self, claimed: Claimed, answer: Answer, now: datetime) -> Ending:
+        final = is_final(answer.status, answer.body)
+        error = _error(answer, final)
+        return Ending(after_send(claimed.attempts, error, final=final, now=now), error)
 
-    def give_back(self, parcel: Parcel) -> None:
-        with self._held.ending(parcel.id) as held:
-            self._ledger.write(lambda tx: relays.give_back(tx, held.claimed, self._owner))
+    def _told(self, claimed: Claimed) -> dict[str, int | str]:
+        return {**super()._told(claimed), "instance": claimed.instance}
 
 
-@dataclass(frozen=True, slots=True)
-class _Outgoing:
-    claimed: Claimed
-    refusal: str | None
-    """Why it is not sent at all."""
+def _enabled(blueprint: Blueprint) -> dict[str, InstanceSettings]:
+    return {item.name: item for item in blueprint.settings.instances if item.enabled}
 
 
 def _addressed(id: str, instance: InstanceSettings, us: str, body: bytes, now: datetime) -> Parcel:

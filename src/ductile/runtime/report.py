@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ductile.core.command import INIT
 from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.health import Checkup
 from ductile.store.ledger import Ledger
@@ -100,9 +101,11 @@ def waits_for(
     name = row["plugin"]
     if row.get("next_retry_at"):
         return f"waits for its retry at {row['next_retry_at']}"
+    if gone := blueprint.gone(name):
+        return f"{gone}: it ends, unless another node that knows the plugin takes it first"
     if name in blueprint.held():
         refusal = blueprint.registry.refusal(name)
         return f"plugin {name} is refused: {refusal.reason if refusal else ''}"
-    if name in unready and row["command"] != "init":
+    if name in unready and row["command"] != INIT:
         return f"plugin {name} is unhealthy: {unready[name]}"
     return "waits for a worker"

@@ -20,20 +20,27 @@ from ductile.config import Settings
 from ductile.errors import DuctileError, LedgerError, Locked, NotFound, Refused
 from ductile.failpoint import failpoint
 from ductile.record import dataclass
-from ductile.runtime.backup import SIBLINGS, check_copy, check_room, discard, stamp, sync
+from ductile.runtime.backup import (
+    REPLACED,
+    SIBLINGS,
+    check_copy,
+    check_room,
+    discard,
+    stamp,
+    sync,
+)
 from ductile.runtime.lock import InstanceLock
 from ductile.runtime.selfcheck import living
 from ductile.store import backup
 from ductile.store.backup import Watch
 from ductile.store.ledger import Tx
-from ductile.store.migrate import Migration, migrate
+from ductile.store.migrate import HISTORY, Migration, migrate
 from ductile.store.open import open_ledger
 from ductile.store.sqlite import SqliteLedger, connect
 from ductile.store.sqlite_schema import SqliteSchema
 from ductile.store.verify import applied_migrations
 
 DRAFT = ".ductile-restore-"
-HISTORY = "schema_migrations"
 MAGIC = b"SQLite format 3\0"
 
 
@@ -164,7 +171,7 @@ def _into_file(settings: Settings, draft: Path, when: str, _watch: Watch) -> str
 
 def _keep(ledger: Path, when: str) -> Path:
     """A second name for the ledger, all of it in one file. It stays in its place meanwhile."""
-    kept = ledger.with_name(f"{ledger.name}.replaced-{when}")
+    kept = ledger.with_name(f"{ledger.name}{REPLACED}{when}")
     if _is_sqlite(ledger):
         _fold_in(ledger)
     for end in ("", *SIBLINGS):
@@ -212,14 +219,15 @@ def _refuse_living_nodes(url: str) -> None:
     """The lock is this machine's; other nodes hold their boots in the database."""
     ledger = open_ledger(path=None, url=url, read_only=True)
     try:
-        nodes = living(ledger, Path()) if ledger.read(_is_ledger) else None
+        nodes = living(ledger, Path()) if ledger.read(is_ledger) else None
     finally:
         ledger.close()
     if nodes is not None:
         raise Locked("a gateway on another machine uses this database; stop it first")
 
 
-def _is_ledger(tx: Tx) -> bool:
+def is_ledger(tx: Tx) -> bool:
+    """Whether a gateway has ever started on it."""
     return any(row[:2] == ("table", HISTORY) for row in tx.all("schema_objects"))
 
 

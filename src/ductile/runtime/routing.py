@@ -11,7 +11,7 @@ from ductile.core.pipeline import Compiled, compile_pipelines
 from ductile.core.route import Routes, compile_routes
 from ductile.core.router import Router
 from ductile.core.router import build as build_router
-from ductile.errors import ConfigError, Problem, Severity
+from ductile.errors import ConfigError, Problem, errors_of
 from ductile.plugins.registry import Registry
 from ductile.runtime import naming, peering
 
@@ -46,11 +46,13 @@ def compile_router(loaded: Loaded, registry: Registry) -> tuple[Router, tuple[Pr
     compiled = {} if isinstance(pipelines, list) else pipelines.pipelines
     relays = peering.problems(settings, compiled)
     named = naming.problems(settings, plugins, registry.missing)
-    found = [*_problems(pipelines), *_problems(routes), *relays, *named]
+    disabled = naming.disabled(settings, compiled, registry.disabled)
+    scopes = naming.scopes(settings, plugins.keys() | registry.offered.keys())
+    found = [*_problems(pipelines), *_problems(routes), *relays, *named, *disabled, *scopes]
     told = (_hinted(_located(problem, loaded), registry) for problem in found)
     located = tuple(hidden(told, loaded.secrets))
-    if any(problem.severity is Severity.ERROR for problem in located):
-        raise ConfigError([p for p in located if p.severity is Severity.ERROR])
+    if errors := errors_of(located):
+        raise ConfigError(errors)
     assert isinstance(pipelines, Compiled)
     assert isinstance(routes, Routes)
     return build_router(routes.routes, pipelines, settings.service.max_hops), located

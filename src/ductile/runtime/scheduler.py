@@ -8,16 +8,21 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 from ductile.clock import Clock, Entropy
-from ductile.core.schedule import Schedule, next_due
+from ductile.core.entry import rule_text
+from ductile.core.schedule import Schedule, next_due, next_look
+from ductile.errors import LedgerError
 from ductile.log import logger
 from ductile.runtime.blueprint import INIT_PENDING, Blueprint
-from ductile.runtime.timetable import rule_text
 from ductile.store import schedules
 from ductile.store.ledger import Ledger
 from ductile.store.schedules import Fired, FirePolicy
 
 SET_BACK = 1.0
 """Seconds by which the wall clock may fall behind the monotonic one before it was set back."""
+SLEPT = timedelta(minutes=1)
+"""How late a tick may come before the machine slept, or the clock was set forward."""
+AFTER_A_BUG = timedelta(minutes=1)
+"""How long an entry is left alone whose round failed."""
 
 Key = tuple[str, str]
 
@@ -35,7 +40,13 @@ class Scheduler:
     ) -> None:
         self._ledger, self._clock, self._entropy = ledger, clock, entropy
         self._unready = unready
-        self._boot = clock.now()
+        self.boot = clock.now()
+        """When this start was, by the clock as it goes now."""
+        self._began = clock.monotonic()
+        self._awake: datetime | None = None
+        """When a break ended in which nobody looked at the clock."""
+        self._expected: datetime | None = None
+        """By when the next tick is to come."""
         self._adopting = threading.Lock()
         """Held while due times are worked out, which asks the ledger."""
         self._guard = threading.Lock()
@@ -51,6 +62,8 @@ class Scheduler:
     def adopt(self, blueprint: Blueprint) -> None:
         """Take the entries of a configuration; those that stay keep their anchors."""
         with self._adopting:
+            configured = {(entry.plugin, entry.id) for entry in blueprint.schedules}
+            self._ledger.write(lambda tx: schedules.withdraw(tx, configured))
             self._install(blueprint)
 
     def _install(self, blueprint: Blueprint) -> None:
@@ -58,31 +71,32 @@ class Scheduler:
         now = self._clock.now()
         heap: list[tuple[datetime, Key]] = []
         for key, schedule in entries.items():
-            self._ensure(heap, key, schedule, now)
+            try:
+                due = self._ensure(key, schedule, now)
+            except LedgerError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the other entries want to be scheduled
+                due = self._crashed(schedule, error, now)
+            if due is not None:
+                heap.append((due, key))
         heapq.heapify(heap)
         with self._guard:
             self._blueprint, self._entries, self._heap = blueprint, entries, heap
             self._awaiting = []
 
-    def _ensure(
-        self, heap: list[tuple[datetime, Key]], key: Key, schedule: Schedule, now: datetime
-    ) -> None:
-        rule = rule_text(schedule)
+    def _ensure(self, key: Key, schedule: Schedule, now: datetime) -> datetime | None:
+        """When the entry is due; the ledger is told of one that is new or rewritten."""
         known = self._entries.get(key)
-        # A reload is no start: an `after` that has fired stays fired.
-        restarted = known is None or rule_text(known) != rule
-        if restarted:
-            anchors = self._ledger.write(
-                lambda tx: schedules.ensure(tx, schedule, rule, self._boot, now)
-            )
-        else:
-            found = self._ledger.read(lambda tx: schedules.anchors_of(tx, schedule, self._boot))
-            if found is None:
-                return
-            anchors = found
-        due = next_due(schedule, anchors, now)
-        if due is not None:
-            heap.append((due, key))
+        if known is not None and rule_text(known) == rule_text(schedule):
+            found = self._ledger.read(lambda tx: schedules.anchors_of(tx, schedule, self.boot))
+            return None if found is None else next_due(schedule, found, now)
+        anchors = self._ledger.write(lambda tx: schedules.ensure(tx, schedule, self.boot, now))
+        return next_due(schedule, anchors, now)
+
+    def _crashed(self, schedule: Schedule, error: Exception, now: datetime) -> datetime:
+        """When to try again."""
+        self._log.crash("a schedule failed", error, plugin=schedule.plugin, schedule=schedule.id)
+        return now + AFTER_A_BUG
 
     def readied(self) -> None:
         """An `init` has ended: what waited for it is due."""
@@ -97,9 +111,21 @@ class Scheduler:
 
     def tick(self, now: datetime) -> float:
         """Fire what is due; the seconds until the next is, at most the tick interval."""
+        wait = 0.0
+        try:
+            wait = self._tick(now)
+            return wait
+        finally:
+            self._expected = self._clock.now() + timedelta(seconds=wait)
+
+    def _tick(self, now: datetime) -> float:
+        if self._expected is not None and now > self._expected + SLEPT:
+            self._awake = now
         if self._was_set_back(now):
             self._log.warning("the clock was set back; every schedule is worked out anew")
             self._stale = True
+            if self.boot > now:
+                self.boot = now - timedelta(seconds=self._clock.monotonic() - self._began)
         if self._stale:
             self._work_out_anew()
         while True:
@@ -132,12 +158,20 @@ class Scheduler:
     ) -> None:
         try:
             fired = self._fire(blueprint, schedule, now)
-        except BaseException:
-            # Whatever it was, the slot is still owed.
+            upcoming = None if fired is None else next_look(schedule, fired.anchors, now)
+        except LedgerError:
+            # The slot is still owed.
             self._push(due, key, schedule)
             raise
-        if fired is None:
+        except Exception as error:  # noqa: BLE001 - the other entries want to be fired
+            self._push(self._crashed(schedule, error, now), key, schedule)
             return
+        if fired is not None:
+            self._tell(schedule, fired)
+        if upcoming is not None:
+            self._push(upcoming, key, schedule)
+
+    def _tell(self, schedule: Schedule, fired: Fired) -> None:
         if fired.job_ids:
             self._log.debug(
                 "fired", plugin=schedule.plugin, schedule=schedule.id, jobs=len(fired.job_ids)
@@ -150,10 +184,6 @@ class Scheduler:
                 slot=slot.isoformat(),
                 reason=reason.value,
             )
-        upcoming = next_due(schedule, fired.anchors, now)
-        if upcoming is not None:
-            # Never again in this very tick: what is still due then waits for the next.
-            self._push(max(upcoming, now + timedelta(milliseconds=1)), key, schedule)
 
     def _push(self, due: datetime, key: Key, schedule: Schedule) -> None:
         with self._guard:
@@ -169,7 +199,14 @@ class Scheduler:
         chart, base_id = blueprint.chart, self._entropy.uuid()
         return self._ledger.write(
             lambda tx: schedules.fire_due(
-                tx, schedule, policy, chart, boot=self._boot, now=now, base_id=base_id
+                tx,
+                schedule,
+                policy,
+                chart,
+                boot=self.boot,
+                awake=self._awake,
+                now=now,
+                base_id=base_id,
             )
         )
 

@@ -1,4 +1,4 @@
-"""`system import`: what plugins remember in the Go program's ledger moves into ours."""
+"""`system import`: what is remembered in the Go program's ledger moves into ours."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ class Imported:
     kept: list[str]
     """Plugins that remember something here already: theirs stays as it is."""
     facts: int
+    schedules: list[str]
+    """Entries that go on from their last fire there; what fires once, and has, stays silent."""
+    known: list[str]
+    """Entries that have a past here already, which stays."""
     unfinished: int
     notes: list[str]
     moved_to: str | None
@@ -34,7 +38,7 @@ class Imported:
 def import_memory(
     settings: Settings, source: Path | None, *, now: datetime, dry: bool = False
 ) -> Imported:
-    """Take over states and facts; `Locked` while a gateway runs.
+    """Take over states, facts and the schedules' past; `Locked` while a gateway runs.
 
     Without a `source` the ledger is meant that stands where ours is to be: ours is made
     beside it, whole, before it takes its place.
@@ -48,7 +52,8 @@ def import_memory(
     memory = foreign.read(source)
     moved = None
     if dry:
-        taken = Taken(sorted(memory.states), [], len(memory.facts))
+        entries = [entry.name for entry in memory.entries]
+        taken = Taken(sorted(memory.states), [], len(memory.facts), entries, [])
     elif in_place:
         taken, moved = _in_place(settings, memory, now)
     else:
@@ -58,6 +63,8 @@ def import_memory(
         taken.states,
         taken.kept,
         taken.facts,
+        taken.schedules,
+        taken.known,
         memory.unfinished,
         memory.notes,
         moved,

@@ -7,8 +7,8 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 
-from ductile.model import JobStatus, Settlement
-from ductile.runtime.blueprint import CORE_PREFIX, Blueprint
+from ductile.model import CORE_PREFIX, JobStatus, Settlement
+from ductile.runtime.blueprint import Blueprint
 
 WAITS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600, 3600)
 DURATIONS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)

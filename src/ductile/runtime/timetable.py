@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-import orjson
-
 from ductile.config import Loaded, Settings
 from ductile.config.plugin import ScheduleSettings
 from ductile.config.quantities import duration_text
 from ductile.core.schedule import (
+    SHORTEST,
     After,
     At,
     CatchUp,
@@ -67,18 +66,15 @@ def _schedule(plugin: str, entry: ScheduleSettings, local: ZoneInfo) -> Schedule
 
 def _rule(entry: ScheduleSettings) -> Every | Monthly | Cron | At | After:
     if entry.every is not None:
-        return Monthly() if entry.every == "monthly" else Every(float(entry.every))
+        if entry.every == "monthly":
+            return Monthly()
+        return Every(max(float(entry.every), SHORTEST))
     if entry.cron is not None:
         return Cron(entry.cron)
     if entry.at is not None:
         return At(entry.at)
     assert entry.after is not None
     return After(entry.after)
-
-
-def rule_text(schedule: Schedule) -> str:
-    """What makes an entry another one when it is rewritten: its rule and its zone."""
-    return orjson.dumps([repr(schedule.rule), str(schedule.zone)]).decode()
 
 
 def described(schedule: Schedule) -> str:

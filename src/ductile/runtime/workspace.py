@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -24,8 +25,7 @@ class Workspaces:
     def __init__(
         self, root: Path, wanted: Callable[[str], bool], *, hardlink: bool = False
     ) -> None:
-        self._root, self._wanted = root, wanted
-        self._copy = _link if hardlink else _clone
+        self._root, self._wanted, self._hardlink = root, wanted, hardlink
 
     def wants(self, job: Job) -> bool:
         """Whether the job has a directory at all."""
@@ -43,7 +43,7 @@ class Workspaces:
         parent = self.path(job.parent_job_id) if job.parent_job_id else None
         try:
             if parent is not None and parent.is_dir():
-                _copy_tree(parent, making, self._copy)
+                _copy_tree(parent, making, _link if self._hardlink else _Cloning(parent))
             else:
                 making.mkdir(mode=0o700)
             making.chmod(0o700)
@@ -98,23 +98,50 @@ def _copy_tree(source: Path, target: Path, copy: Callable[[str, str], object]) -
         shutil.copystat(here, there)
 
 
-def _link(source: str, target: str) -> str:
+def _link(source: str, target: str) -> None:
     if stat.S_ISLNK(os.lstat(source).st_mode):
-        return shutil.copy2(source, target, follow_symlinks=False)
-    os.link(source, target)
-    return target
+        shutil.copy2(source, target, follow_symlinks=False)
+    else:
+        os.link(source, target)
 
 
-def _clone(source: str, target: str) -> str:
-    """Share the blocks where the file system can; else copy."""
-    mode = os.lstat(source).st_mode
-    if not stat.S_ISREG(mode):
+class _Cloning:
+    """Shares the blocks of a tree's files where the file system can; else copies them, unless all
+    of them together would fill the disk, on which the ledger may be."""
+
+    def __init__(self, tree: Path) -> None:
+        self._tree, self._may_copy = tree, False
+
+    def __call__(self, source: str, target: str) -> None:
+        mode = os.lstat(source).st_mode
+        if stat.S_ISLNK(mode):
+            shutil.copy2(source, target, follow_symlinks=False)
         # A socket or FIFO means nothing in another job's directory.
-        return shutil.copy2(source, target, follow_symlinks=False) if stat.S_ISLNK(mode) else target
-    with open(source, "rb") as reader, open(target, "wb") as writer:  # noqa: PTH123
-        try:
-            fcntl.ioctl(writer.fileno(), FICLONE, reader.fileno())
-        except OSError:
-            shutil.copyfileobj(reader, writer)
-    shutil.copystat(source, target)
-    return target
+        if not stat.S_ISREG(mode):
+            return
+        with open(source, "rb") as reader, open(target, "wb") as writer:  # noqa: PTH123
+            try:
+                fcntl.ioctl(writer.fileno(), FICLONE, reader.fileno())
+            except OSError:
+                self._check_room(target)
+                shutil.copyfileobj(reader, writer)
+        shutil.copystat(source, target)
+
+    def _check_room(self, target: str) -> None:
+        if self._may_copy:
+            return
+        size, free = _size(self._tree), shutil.disk_usage(target).free
+        if size > free:
+            told = f"the files to copy take {size >> 20} MiB, and {free >> 20} MiB are free on the "
+            raise OSError(errno.ENOSPC, f"{told}disk of {self._tree.parent}")
+        self._may_copy = True
+
+
+def _size(tree: Path) -> int:
+    """The bytes of its regular files."""
+    found = 0
+    for here, _, names in os.walk(tree):
+        for name in names:
+            about = os.lstat(f"{here}/{name}")
+            found += about.st_size if stat.S_ISREG(about.st_mode) else 0
+    return found

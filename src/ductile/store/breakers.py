@@ -6,8 +6,8 @@ from datetime import datetime
 
 from ductile.clock import from_text, to_text
 from ductile.core import breaker as core
-from ductile.core.breaker import Breaker, Result, State, Transition
-from ductile.model import BreakerPolicy, Notice
+from ductile.core.breaker import Breaker, BreakerPolicy, Result, State, Transition
+from ductile.model import Notice
 from ductile.store import notices
 from ductile.store.ledger import Tx
 
@@ -31,6 +31,11 @@ def get(tx: Tx, plugin: str, command: str) -> Breaker:
         last_job_id,
         probe,
     )
+
+
+def plugins_not_closed(tx: Tx) -> list[str]:
+    """Each plugin that has such a breaker, also one that no configuration has any more."""
+    return [plugin for (plugin,) in tx.all("open_breakers")]
 
 
 def put(

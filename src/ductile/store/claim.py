@@ -95,9 +95,10 @@ def start(tx: Tx, policy: ClaimPolicy, job_id: str, now: datetime) -> Claimed | 
 
 
 def _started(tx: Tx, row: Row, now: datetime) -> Claimed:
-    job = jobs.from_row(row)
+    *columns, state, context = row
+    job = jobs.from_row(columns)
     _record_start(tx, job, now)
-    return Claimed(job, row[25] or "{}", row[26] or "{}")
+    return Claimed(job, state or "{}", context or "{}")
 
 
 def _below_cap(tx: Tx, plugin: str, running: int, cap: int) -> bool:

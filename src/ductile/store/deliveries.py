@@ -7,6 +7,7 @@ transaction.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,7 +17,7 @@ from ductile.core.delivery import EDGES, INTERNAL, RETRIABLE, DeliveryStatus, Ve
 from ductile.errors import NotFound, Refused
 from ductile.model import Notice
 from ductile.record import dataclass
-from ductile.store import notices
+from ductile.store import due, notices
 from ductile.store.ledger import Tx
 
 TOPIC = "gateway:webhooks"
@@ -89,6 +90,14 @@ class Claimed:
     webhook: Webhook | None
     payload: str | None
     """None where it cannot be read: somebody else wrote the row."""
+
+    @property
+    def id(self) -> int:
+        return self.delivery.id
+
+    @property
+    def attempts(self) -> int:
+        return self.delivery.attempt_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,28 +189,40 @@ def enqueue(
 
 
 def next_at(tx: Tx, now: datetime) -> datetime | None:
-    """When one is due and a slot is free; None where none is outstanding."""
-    due, slot = tx.one("next_delivery"), tx.one("first_slot", beyond=to_text(now + CLOCK_AHEAD))
-    if due is None or due[0] is None or slot is None or slot[0] is None:
+    """When one is due and a slot is free; None where none is outstanding, but `foreign` ones."""
+    first, slot = tx.one("next_delivery"), tx.one("first_slot", beyond=to_text(now + CLOCK_AHEAD))
+    if first is None or slot is None or slot[0] is None:
         return None
-    moment = from_text(due[0])
+    moment = due.moment(first[1])
     return max(moment, from_text(slot[0]) + CYCLE) if slot[0] else moment
+
+
+def foreign(tx: Tx) -> list[int]:
+    """Ids of some that are outstanding, and of which nobody knows when they are due before they
+    are mended: a script wrote the time, or left it out."""
+    rows = tx.all("foreign_deliveries", limit=due.AT_ONCE)
+    return [row[0] for row in (*rows, *due.unread(tx.one("next_delivery")))]
+
+
+def mend(tx: Tx, ids: Sequence[int], now: datetime) -> dict[int, datetime | None]:
+    """Write their times in our form, as `due.mend` does; when each is due."""
+    return due.mend(tx, ids, now, read="delivery_due", write="set_delivery_due")
 
 
 def claim(tx: Tx, owner: str, now: datetime) -> list[Claimed]:
     """Those that this boot sends now: no more than slots are free, the oldest due first."""
     at = to_text(now)
-    due = tx.all("due_deliveries", now=at, limit=SENDS_A_CYCLE)
-    if not due:
+    rows = tx.all("due_deliveries", now=at, limit=SENDS_A_CYCLE)
+    if not rows:
         return []
     slots = tx.all(
         "take_slots",
         now=at,
         before=to_text(now - CYCLE),
         beyond=to_text(now + CLOCK_AHEAD),
-        limit=len(due),
+        limit=len(rows),
     )
-    own = [row for row in map(_delivery, due[: len(slots)]) if _own(tx, row, owner, at)]
+    own = [row for row in map(_delivery, rows[: len(slots)]) if _own(tx, row, owner, at)]
     return [Claimed(row, webhook(tx, row.webhook_id), _payload(tx, row.id)) for row in own]
 
 
@@ -240,9 +261,10 @@ def _own(tx: Tx, row: Delivery, owner: str, at: str) -> bool:
 
 
 def settle(
-    tx: Tx, row: Delivery, owner: str, verdict: Verdict, error: str | None, now: datetime
+    tx: Tx, claimed: Claimed, owner: str, verdict: Verdict, error: str | None, now: datetime
 ) -> bool:
     """Record what became of a send; False where this boot no longer owns it."""
+    row = claimed.delivery
     if (row.status, verdict.status) not in EDGES:
         raise ValueError(f"a delivery cannot go from {row.status} to {verdict.status}")
     retry_at = None if verdict.next_retry_at is None else to_text(verdict.next_retry_at)
@@ -276,9 +298,10 @@ def settle(
     return True
 
 
-def give_back(tx: Tx, row: Delivery, owner: str) -> None:
+def give_back(tx: Tx, claimed: Claimed, owner: str) -> None:
     """It was not sent: it is as it was before it was claimed."""
-    tx.run("give_delivery_back", id=row.id, owner=owner, last_attempted_at=row.last_attempted_at)
+    tried_at = claimed.delivery.last_attempted_at
+    tx.run("give_delivery_back", id=claimed.id, owner=owner, last_attempted_at=tried_at)
 
 
 def under_way(tx: Tx) -> dict[str, list[int]]:

@@ -15,10 +15,11 @@ from ductile.core.protocol import without_nul
 from ductile.errors import LedgerError
 from ductile.store.backup import Watch
 from ductile.store.ledger import Row
-from ductile.store.migrate import Migration, migrations
+from ductile.store.migrate import HISTORY, judged
+from ductile.store.postgres import PostgresSchema
+from ductile.store.sqlite_schema import SqliteSchema
 
 ROWS_AT_ONCE = 1000
-HISTORY = "schema_migrations"
 FUNCTIONS = ("event_context_is_final",)
 """What the migrations make besides tables and what belongs to them."""
 
@@ -37,7 +38,8 @@ def export(connection: Postgres, target: Path, watch: Watch) -> None:
     if HISTORY not in there:
         raise LedgerError("this is no ledger of ductile: no migration was ever applied")
     applied = connection.execute(f"SELECT number, checksum FROM {HISTORY}").fetchall()
-    steps = known(dict(applied), "sqlite")
+    history = judged(dict(applied), "sqlite")
+    history.check()
     total = _estimate(connection)
     copy = apsw.Connection(str(target))
     try:
@@ -45,9 +47,11 @@ def export(connection: Postgres, target: Path, watch: Watch) -> None:
         copy.pragma("synchronous", "off")
         copy.pragma("auto_vacuum", 2)
         with copy:
-            _lay_out(copy, steps)
+            SqliteSchema(copy, target).apply(history.applied)
             done = 0
             for table, names in tables(copy):
+                # What a migration begins with is among the rows to come.
+                copy.execute(f"DELETE FROM {table}")
                 columns = _shared(there, table, names)
                 for rows in _batches(_read(connection, table, columns)):
                     _insert(copy, table, tuple(columns), rows)
@@ -66,11 +70,11 @@ def replace(connection: Postgres, source: Path, aside: str, watch: Watch) -> boo
     connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('ductile', 0))")
     copy = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READONLY)
     try:
-        rows = copy.execute(f"SELECT number, checksum FROM {HISTORY}").fetchall()
-        steps = known(_checksums(rows), "postgres")
+        history = judged(SqliteSchema(copy, source).applied(), "postgres")
+        history.check()
         layout = [*tables(copy)]
         was = _put_aside(connection, [HISTORY, *(table for table, _ in layout)], aside)
-        _build(connection, steps)
+        PostgresSchema(connection).apply(history.applied)
         there, total, done = _columns(connection), _count(copy, layout), 0
         # By name, which is before whoever refers to it.
         for table, names in layout:
@@ -85,21 +89,6 @@ def replace(connection: Postgres, source: Path, aside: str, watch: Watch) -> boo
     finally:
         copy.close()
     return was
-
-
-def _checksums(rows: list[Any]) -> dict[int, str]:
-    return {int(number): str(checksum) for number, checksum in rows}
-
-
-def known(applied: Mapping[int, str], engine: str) -> list[Migration]:
-    """These migrations as this program has them; `LedgerError` where it has others."""
-    ours = {migration.number: migration for migration in migrations(engine)}
-    for number, checksum in sorted(applied.items()):
-        if number not in ours:
-            raise LedgerError(f"it is of a newer version (migration {number:04}); upgrade ductile")
-        if ours[number].checksum != checksum:
-            raise LedgerError(f"its migration {number:04} differs from the one shipped")
-    return [ours[number] for number in sorted(applied)]
 
 
 def tables(copy: apsw.Connection) -> Iterator[tuple[str, frozenset[str]]]:
@@ -149,35 +138,6 @@ def _estimate(connection: Postgres) -> int:
 def _count(copy: apsw.Connection, layout: list[tuple[str, frozenset[str]]]) -> int:
     counts = (copy.execute(f"SELECT count(*) FROM {table}").get for table, _ in layout)
     return sum(int(str(count)) for count in counts)
-
-
-def _lay_out(copy: apsw.Connection, steps: list[Migration]) -> None:
-    copy.execute(
-        f"CREATE TABLE {HISTORY} "
-        "(number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)"
-    )
-    for step in steps:
-        for statement in step.statements:
-            copy.execute(statement)
-        copy.execute(
-            f"INSERT INTO {HISTORY} VALUES (?, ?, ?)", (step.number, step.name, step.checksum)
-        )
-    for table, _ in tables(copy):
-        # What a migration begins with is among the rows to come.
-        copy.execute(f"DELETE FROM {table}")
-
-
-def _build(connection: Postgres, steps: list[Migration]) -> None:
-    connection.execute(
-        f"CREATE TABLE {HISTORY} "
-        "(number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)"
-    )
-    for step in steps:
-        for statement in step.statements:
-            connection.execute(statement)
-        connection.execute(
-            f"INSERT INTO {HISTORY} VALUES (%s, %s, %s)", (step.number, step.name, step.checksum)
-        )
 
 
 def _put_aside(connection: Postgres, names: list[str], aside: str) -> bool:

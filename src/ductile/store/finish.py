@@ -2,7 +2,8 @@
 
 `ended` is the one way. In the same transaction it tells the schedule and the breaker, fires
 the hooks of a root job, and closes scopes upwards: a scope with nothing queued, running or
-open inside has ended; a split that ended well makes its join, once.
+open inside has ended; a split that ended well makes its join, once, or where that can follow
+no more has failed.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import orjson
 
 from ductile.clock import Ids, to_text
 from ductile.core.breaker import Result
+from ductile.core.chain import SplitScope
 from ductile.core.hook import RootEnd
-from ductile.core.intent import Intent
+from ductile.core.intent import Intent, JoinStep
 from ductile.core.join import EndedJob
 from ductile.core.lifecycle import edges
-from ductile.core.router import SplitScope
-from ductile.model import Job, JobStatus, Notice
+from ductile.model import Job, JobStatus, Notice, SubmittedBy
 from ductile.record import dataclass
 from ductile.store import breakers, jobs, notices, spawn
 from ductile.store.chart import Chart
@@ -65,8 +66,14 @@ def end_queued(
         "error": reason,
     }
     notices.post(tx, Notice("jobs", f"job.{status}", told), now, job_id=job.id, plugin=job.plugin)
-    ended(tx, End(job, status, now, error=reason, cancelled=True), chart, ids)
+    timed_out = job.attempt > 1 and _timed_out(tx, job.id, job.attempt - 1)
+    end = End(job, status, now, error=reason, cancelled=True, timed_out=timed_out)
+    ended(tx, end, chart, ids)
     return True
+
+
+def _timed_out(tx: Tx, job_id: str, attempt: int) -> bool:
+    return tx.one("attempt_timed_out", id=job_id, attempt=attempt) is not None
 
 
 def ended(tx: Tx, end: End, chart: Chart, ids: Ids) -> None:
@@ -74,11 +81,16 @@ def ended(tx: Tx, end: End, chart: Chart, ids: Ids) -> None:
     job = end.job
     if job.schedule_id is not None:
         _tell_schedule(tx, end, job.schedule_id, chart)
-    is_root = job.parent_job_id is None and job.join_of is None
-    if is_root and job.plugin in chart.notify:
+    if job.plugin in chart.notify and _is_root(job):
         _fire_hooks(tx, end, chart, ids)
     if job.scope_id is not None:
         close_upwards(tx, job.scope_id, chart, ids, end.at)
+
+
+def _is_root(job: Job) -> bool:
+    """What follows a split that an instance began with has no parent, and is no root."""
+    followed = job.scope_id is not None and job.submitted_by == SubmittedBy.ROUTE
+    return job.parent_job_id is None and not followed
 
 
 def write_intents(
@@ -106,13 +118,13 @@ def close_upwards(tx: Tx, scope_id: str | None, chart: Chart, ids: Ids, now: dat
         if tx.one("scope_is_busy", id=scope_id) is not None:
             return
         parent_id, split, join_always = scope[1], scope[3], scope[7]
-        badly = tx.one("scope_went_badly", id=scope_id) is not None
-        if badly and not (split and join_always):
-            _end_scope(tx, scope, "failed", now)
+        badly = tx.one("scope_went_badly", id=scope_id)
+        if badly is not None and not (split and join_always):
+            _end_scope(tx, scope, "failed", now, badly[0])
+        elif split:
+            _join(tx, scope, chart, ids, now)
         else:
             _end_scope(tx, scope, "ended", now)
-            if split:
-                _join(tx, scope, chart, ids, now)
         scope_id = parent_id
 
 
@@ -126,25 +138,34 @@ def _end_scope(tx: Tx, scope: Row, status: str, now: datetime, reason: str | Non
 
 
 def _join(tx: Tx, scope: Row, chart: Chart, ids: Ids, now: datetime) -> None:
-    """Make what follows the split, in the scope around it; its event's id is the scope's."""
-    scope_id, parent_id, pipeline, split, branch, parent_job_id, hops, _, context_id, _ = scope
-    context = tx.one("context", id=context_id)
+    """End the split and make what follows it, in the scope around it, as of an event whose id is
+    the scope's."""
+    scope_id, parent_id, context_id = scope[0], scope[1], scope[8]
     rows = tx.all("ended_jobs_of_scope", id=scope_id)
     ends = [
         EndedJob(id, parent, at, step, JobStatus(status), _result_of(response), bool(joined))
         for id, parent, at, step, status, response, joined in rows
     ]
-    entered = SplitScope(
+    entered = _split_scope(scope, tx.one("context", id=context_id))
+    routing = chart.router.join(entered, ends, now=now, event_id=scope_id)
+    if routing.unrouted:
+        _end_scope(tx, scope, "failed", now, routing.unrouted[0].reason)
+        return
+    _end_scope(tx, scope, "ended", now)
+    place = Place(parent_id, context_id, join_of=scope_id)
+    write_intents(tx, routing.intents, place, chart, ids, now)
+
+
+def _split_scope(scope: Row, context: Row | None) -> SplitScope:
+    _, _, pipeline, split, branch, parent_job_id, hops, _, _, _, *join = scope
+    return SplitScope(
         pipeline,
         split,
         branch,
         parent_job_id,
         hops,
         orjson.loads(context[0]) if context else {},
-    )
-    routing = chart.router.join(entered, ends, now=now, event_id=scope_id)
-    write_intents(
-        tx, routing.intents, Place(parent_id, context_id, join_of=scope_id), chart, ids, now
+        None if join[0] is None else JoinStep(*join),
     )
 
 

@@ -1,4 +1,4 @@
-"""The ledger of the Go program: how to tell it from ours, and what plugins remember in it."""
+"""The ledger of the Go program: how to tell it from ours, and what is remembered in it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import apsw
 import orjson
@@ -16,11 +16,12 @@ from ductile.core.bounds import LONGEST_NAME, fits, size, too_deep
 from ductile.errors import LedgerError, NotFound, Refused
 from ductile.record import dataclass
 from ductile.store.ledger import Tx
+from ductile.store.migrate import HISTORY
 from ductile.store.state import LARGEST_STATE
 
-OURS = "schema_migrations"
 THEIRS = "job_queue"
 MOST_FACTS = 1_000_000
+MOST_ENTRIES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,24 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
+class Entry:
+    """A schedule entry that has fired, or that an operator has paused."""
+
+    plugin: str
+    schedule_id: str
+    last_fired_at: str | None
+    last_success_at: str | None
+    exhausted: bool
+    paused: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.plugin}/{self.schedule_id}"
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
-    """What the plugins of another ledger remember."""
+    """What the plugins and schedules of another ledger remember."""
 
     states: dict[str, str]
     """By plugin, as JSON text."""
@@ -44,6 +61,7 @@ class Memory:
     unfinished: int
     """Jobs that wait or run there, which stay behind."""
     notes: list[str] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +71,10 @@ class Taken:
     kept: list[str]
     """Those that had one here already, which stays."""
     facts: int
+    schedules: list[str]
+    """The entries that go on from where they were there, as `plugin/id`."""
+    known: list[str]
+    """Those that this ledger knows already, which go on as they are."""
 
 
 def is_foreign(path: Path) -> bool:
@@ -62,7 +84,7 @@ def is_foreign(path: Path) -> bool:
     connection = _opened(path)
     try:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema").fetchall()}
-        return THEIRS in tables and not (OURS in tables and _was_migrated(connection))
+        return THEIRS in tables and not (HISTORY in tables and _was_migrated(connection))
     except apsw.Error:
         # Not a database, or a broken one: whoever opens it for real says so.
         return False
@@ -73,7 +95,7 @@ def is_foreign(path: Path) -> bool:
 def _was_migrated(connection: apsw.Connection) -> bool:
     """Our tables come with the migration that made them, in one transaction."""
     try:
-        rows = connection.execute(f"SELECT checksum FROM {OURS} LIMIT 1").fetchall()
+        rows = connection.execute(f"SELECT checksum FROM {HISTORY} LIMIT 1").fetchall()
     except apsw.SQLError:
         return False
     return bool(rows)
@@ -99,7 +121,8 @@ def read(path: Path) -> Memory:
         unfinished = connection.execute(
             "SELECT count(*) FROM job_queue WHERE status IN ('queued', 'running')"
         ).fetchall()[0][0]
-        return Memory(states, facts, int(str(unfinished)), notes)
+        entries = list(_entries(connection, notes))
+        return Memory(states, facts, int(str(unfinished)), notes, entries)
     except apsw.Error as error:
         raise Refused(f"{path} is no ledger that can be read: {error}") from error
     finally:
@@ -107,7 +130,7 @@ def read(path: Path) -> Memory:
 
 
 def take_over(tx: Tx, memory: Memory, now: datetime) -> Taken:
-    """Write what another ledger's plugins remember; what ours remember stays as it is."""
+    """Write what is remembered in another ledger; what is in ours stays as it is."""
     moment = to_text(now)
     states, kept = [], []
     for plugin, text in sorted(memory.states.items()):
@@ -132,7 +155,26 @@ def take_over(tx: Tx, memory: Memory, now: datetime) -> Taken:
             now=fact.created_at or moment,
         )
         facts += 1
-    return Taken(states, kept, facts)
+    names: dict[bool, list[str]] = {True: [], False: []}
+    for entry in memory.entries:
+        names[_take_entry(tx, entry, moment)].append(entry.name)
+    return Taken(states, kept, facts, schedules=names[True], known=names[False])
+
+
+def _take_entry(tx: Tx, entry: Entry, now: str) -> bool:
+    """Whether it was not known here."""
+    moments = filter(None, (entry.last_fired_at, entry.last_success_at, now))
+    taken = tx.run(
+        "take_entry",
+        plugin=entry.plugin,
+        schedule_id=entry.schedule_id,
+        first_seen=min(moments),
+        last_fired_at=entry.last_fired_at,
+        last_success_at=entry.last_success_at,
+        paused=int(entry.paused),
+        exhausted=int(entry.exhausted),
+    )
+    return taken == 1
 
 
 def _opened(path: Path) -> apsw.Connection:
@@ -173,6 +215,40 @@ def _facts(connection: apsw.Connection, notes: list[str]) -> Iterator[Fact]:
     if left:
         why = "no JSON object of at most 1 MiB, or no name of a plugin"
         notes.append(f"{left} facts are left: {why}")
+
+
+def _entries(connection: apsw.Connection, notes: list[str]) -> Iterator[Entry]:
+    found = connection.execute("PRAGMA table_info(schedule_entries)").fetchall()
+    if not found:
+        return
+    if missing := _ENTRY - {row[1] for row in found}:
+        lacks = ", ".join(sorted(missing))
+        notes.append(f"the schedules' past is left: their table has no column {lacks}")
+        return
+    left = 0
+    for row in connection.execute(
+        "SELECT plugin, schedule_id, status, last_fired_at, last_success_at"
+        f" FROM schedule_entries ORDER BY plugin, schedule_id LIMIT {MOST_ENTRIES}"
+    ):
+        plugin, id, status, fired, success = row
+        if not (_is_name(plugin) and _is_name(id)):
+            left += 1
+            continue
+        exhausted, paused = status == "exhausted", status == "paused_manual"
+        entry = Entry(plugin, id, _moment(fired), _moment(success), exhausted, paused)
+        if exhausted or paused or entry.last_fired_at or entry.last_success_at:
+            yield entry
+    if left:
+        notes.append(f"{left} schedules' past is left: they have no name that an entry can have")
+
+
+_ENTRY = frozenset({"plugin", "schedule_id", "status", "last_fired_at", "last_success_at"})
+
+
+def _is_name(value: Any) -> TypeGuard[str]:
+    if not isinstance(value, str) or not value or "\0" in value:
+        return False
+    return fits(value, LONGEST_NAME)
 
 
 def _object(value: Any) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,7 +15,12 @@ from ductile.core.protocol import without_nul
 from ductile.model import Job, JobStatus, Json, NewJob, Notice
 from ductile.record import dataclass
 from ductile.store import notices
+from ductile.store.chart import Chart
 from ductile.store.ledger import Drop, Row, Tx
+from ductile.store.queries import JOB
+
+_PAYLOAD, _STATUS, _CREATED_AT = map(JOB.index, ("payload", "status", "created_at"))
+_MOMENTS = tuple(map(JOB.index, ("started_at", "completed_at", "next_retry_at")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +32,11 @@ class Enqueued:
     deduplicated: bool = False
 
 
-def enqueue(
-    tx: Tx, new: NewJob, *, id: str, now: datetime, dedupe_ttl: float, snapshot_id: str | None
-) -> Enqueued:
+def enqueue(tx: Tx, new: NewJob, chart: Chart, *, id: str, now: datetime) -> Enqueued:
     """Add a job to the queue, unless its dedupe key says that it is needless (002 §3.6)."""
     if new.dedupe_key is not None:
         new = replace(new, dedupe_key=without_nul(new.dedupe_key))
-        existing = duplicate(tx, new, now, dedupe_ttl)
+        existing = duplicate(tx, new, now, chart.dedupe_ttl)
         if existing is not None:
             return existing
     tx.run(
@@ -41,14 +45,12 @@ def enqueue(
         plugin=new.plugin,
         command=new.command,
         payload=_encoded(new.payload),
-        max_attempts=new.max_attempts,
+        max_attempts=chart.max_attempts(new.plugin, new.command),
         submitted_by=new.submitted_by.value,
         dedupe_key=new.dedupe_key,
         dedupe_ttl=new.dedupe_ttl,
         now=to_text(now),
-        parent_job_id=new.parent_job_id,
-        source_event_id=new.source_event_id,
-        snapshot_id=snapshot_id,
+        snapshot_id=chart.snapshot_id,
     )
     tx.effects.ready += 1
     told = {"job_id": id, "plugin": new.plugin, "command": new.command, "status": "queued"}
@@ -64,48 +66,81 @@ def _encoded(payload: Json) -> str:
     return encoded.decode()
 
 
-def duplicate(tx: Tx, new: NewJob, now: datetime, service_ttl: float) -> Enqueued | None:
-    """The job that makes this one needless, the drop recorded; None where there is none."""
+def duplicate(
+    tx: Tx,
+    new: NewJob,
+    now: datetime,
+    service_ttl: float,
+    step: tuple[str, str] | None = None,
+) -> Enqueued | None:
+    """The job that makes this one needless, the drop recorded; None where there is none.
+
+    With a `step` (its pipeline and path) only a job of that step does.
+    """
     if new.dedupe_key is None:
         return None
     # Two producers with one key decide one after the other, on any engine.
     tx.hold("dedupe", f"{new.plugin}\x1f{new.command}\x1f{new.dedupe_key}", wait=True)
-    ttl = service_ttl if new.dedupe_ttl is None else new.dedupe_ttl
-    target = {"dedupe_key": new.dedupe_key, "plugin": new.plugin, "command": new.command}
-    row = None
-    if new.dedupe_ttl is not None:
-        row = tx.one("outstanding_duplicate", **target)
-    if row is None:
-        row = _succeeded(tx, now - timedelta(seconds=ttl), target)
-    if row is None:
+    found = existing(tx, new, now, service_ttl, step)
+    if found is None:
         return None
-    drop = Drop(**target, submitted_by=new.submitted_by.value, existing_job_id=row[0])
+    target = _target(new)
+    drop = Drop(**target, submitted_by=new.submitted_by.value, existing_job_id=found.job_id)
     tx.run("insert_dedupe_drop", now=to_text(now), **drop._asdict())
     tx.effects.drops.append(drop)
-    told = {**target, "existing_job_id": row[0]}
-    notices.post(tx, Notice("jobs", "job.deduplicated", told), now, job_id=row[0])
-    return Enqueued(row[0], JobStatus(row[1]), deduplicated=True)
+    told = {**target, "existing_job_id": found.job_id}
+    notices.post(tx, Notice("jobs", "job.deduplicated", told), now, job_id=found.job_id)
+    return found
 
 
-def _succeeded(tx: Tx, since: datetime, target: dict[str, str]) -> Row | None:
+def existing(
+    tx: Tx,
+    new: NewJob,
+    now: datetime,
+    service_ttl: float,
+    step: tuple[str, str] | None = None,
+) -> Enqueued | None:
+    """As `duplicate`, and nothing is written."""
+    if new.dedupe_key is None:
+        return None
+    ttl = service_ttl if new.dedupe_ttl is None else new.dedupe_ttl
+    pipeline, path = step or (None, None)
+    asked = {**_target(new), "pipeline": pipeline, "step_path": path}
+    row = None
+    if new.dedupe_ttl is not None:
+        row = tx.one("outstanding_duplicate", **asked)
+    if row is None:
+        row = _succeeded(tx, now - timedelta(seconds=ttl), asked)
+    return None if row is None else Enqueued(row[0], JobStatus(row[1]), deduplicated=True)
+
+
+def _target(new: NewJob) -> dict[str, str]:
+    assert new.dedupe_key is not None
+    key = without_nul(new.dedupe_key)
+    return {"dedupe_key": key, "plugin": new.plugin, "command": new.command}
+
+
+def _succeeded(tx: Tx, since: datetime, asked: Mapping[str, str | None]) -> Row | None:
     """The latest success of the target since then."""
     inside = []
-    for row in tx.all("succeeded_duplicates", since=to_text(since), **target):
+    for row in tx.all("succeeded_duplicates", since=to_text(since), **asked):
         moment = moment_of(row[2])
         if moment is not None and moment >= since:
             inside.append((moment, row))
     return max(inside)[1] if inside else None
 
 
-def from_row(row: Row) -> Job:
-    """A `Job` from the columns that the claim returns, in their order.
+def from_row(row: Sequence[Any]) -> Job:
+    """A `Job` from the columns that are `@job@` to a query.
 
     Scripts write rows too: one that cannot be read is a job with a flaw, not an error.
     """
     try:
-        return _job(row, orjson.loads(row[3]) if row[3] else {})
+        return _job(row, orjson.loads(row[_PAYLOAD]) if row[_PAYLOAD] else {})
     except ValueError as error:
-        readable = (*row[:9], _readable(row[9]), *map(_readable, row[10:13]), *row[13:])
+        readable = list(row)
+        for place in (_CREATED_AT, *_MOMENTS):
+            readable[place] = _readable(row[place])
         return replace(_job(readable, {}), flaw=f"its row in job_queue is malformed: {error}")
 
 
@@ -116,35 +151,14 @@ def _readable(text: str | None) -> str | None:
         return "1970-01-01T00:00:00Z"
 
 
-def _job(row: Row, payload: Any) -> Job:
+def _job(row: Sequence[Any], payload: Any) -> Job:
     """By place and not by name: every claim makes one."""
-    return Job(
-        row[0],
-        row[1],
-        row[2],
-        payload,
-        JobStatus(row[4]),
-        row[5],
-        row[6],
-        row[7],
-        row[8],
-        from_text(row[9]),
-        _moment(row[10]),
-        _moment(row[11]),
-        _moment(row[12]),
-        row[13],
-        row[14],
-        row[15],
-        row[16],
-        row[17],
-        row[18],
-        row[19],
-        row[20],
-        row[21],
-        row[22],
-        row[23],
-        row[24],
-    )
+    columns = list(row)
+    columns[_PAYLOAD], columns[_STATUS] = payload, JobStatus(row[_STATUS])
+    columns[_CREATED_AT] = from_text(row[_CREATED_AT])
+    for place in _MOMENTS:
+        columns[place] = _moment(row[place])
+    return Job(*columns)
 
 
 def load(tx: Tx, job_id: str) -> Job | None:
@@ -187,12 +201,3 @@ def beginning(tx: Tx, prefix: str, limit: int) -> list[str]:
 
 def _document(text: str | None) -> Any:
     return None if text is None else document(text)
-
-
-def logs(tx: Tx, **filters: Any) -> list[dict[str, Any]]:
-    """Attempts, the newest first, their documents decoded."""
-    rows = tx.dicts("job_logs", **filters)
-    for row in rows:
-        row["result"] = _document(row["result"])
-        row["logs"] = _document(row["logs"])
-    return rows

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Protocol
 
 from ductile.errors import LedgerError
 from ductile.record import dataclass
 from ductile.store.queries import in_dialect
+
+HISTORY = "schema_migrations"
+HISTORY_DDL = (
+    f"CREATE TABLE IF NOT EXISTS {HISTORY} "
+    "(number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +25,22 @@ class Migration:
     name: str
     checksum: str
     statements: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The migrations of a ledger, held against those that this program ships."""
+
+    applied: list[Migration]
+    pending: list[Migration]
+    foreign: list[tuple[int, str]]
+    """What a newer or another program has applied, and how each is not ours."""
+
+    def check(self) -> None:
+        """`LedgerError` where a newer or another program has written the ledger."""
+        if self.foreign:
+            number, how = self.foreign[-1]
+            raise LedgerError(f"migration {number:04} of the ledger {how}")
 
 
 class Schema(Protocol):
@@ -59,24 +81,26 @@ def _statements(text: str, engine: str) -> tuple[str, ...]:
     return tuple(part.strip().rstrip(";") for part in text.split(";\n") if part.strip())
 
 
+def judged(applied: Mapping[int, str], engine: str) -> History:
+    """What a ledger's history, number to checksum, is to this program."""
+    known = {migration.number: migration for migration in migrations(engine)}
+    history = History([], [m for number, m in known.items() if number not in applied], [])
+    for number, checksum in sorted(applied.items()):
+        if number not in known:
+            history.foreign.append((number, "is of a newer version of ductile; upgrade"))
+        elif known[number].checksum != checksum:
+            history.foreign.append((number, "differs from the one that this version ships"))
+        else:
+            history.applied.append(known[number])
+    return history
+
+
 def migrate(schema: Schema) -> list[Migration]:
     """Bring the ledger forward; refuse one that a newer or another program has written."""
-    known = migrations(schema.engine)
-    applied = schema.applied()
-    for migration in known:
-        checksum = applied.get(migration.number)
-        if checksum is not None and checksum != migration.checksum:
-            raise LedgerError(
-                f"migration {migration.number:04} of this ledger differs from the one shipped"
-            )
-    newer = sorted(set(applied) - {migration.number for migration in known})
-    if newer:
-        raise LedgerError(
-            f"this ledger is of a newer version (migration {newer[-1]:04}); upgrade ductile"
-        )
-    pending = [migration for migration in known if migration.number not in applied]
-    if pending:
-        if applied:
-            schema.before(pending[0])
-        schema.apply(pending)
-    return pending
+    history = judged(schema.applied(), schema.engine)
+    history.check()
+    if history.pending:
+        if history.applied:
+            schema.before(history.pending[0])
+        schema.apply(history.pending)
+    return history.pending

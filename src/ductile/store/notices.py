@@ -7,6 +7,7 @@ from datetime import datetime
 import orjson
 
 from ductile.clock import to_text
+from ductile.core.bounds import fitting
 from ductile.model import Notice
 from ductile.store.ledger import BEGINNING, Position, StoredNotice, Tx
 
@@ -30,9 +31,14 @@ def post(
     return id
 
 
-def after(tx: Tx, position: Position, limit: int = 1000) -> list[StoredNotice]:
-    """What stands behind `position`, in the order of the stream."""
-    rows = tx.all("notices_after", xact=position.xact, after=position.id, limit=limit)
+def after(
+    tx: Tx, position: Position, limit: int = 1000, room: int | None = None
+) -> list[StoredNotice]:
+    """What stands behind `position`, in the order of the stream; no more bytes than `room`."""
+    place = {"xact": position.xact, "after": position.id}
+    if room is not None:
+        limit = fitting((size for (size,) in tx.all("notice_sizes", **place, limit=limit)), room)
+    rows = tx.all("notices_after", **place, limit=limit)
     return [StoredNotice(*row) for row in rows]
 
 

@@ -30,6 +30,6 @@ def _postgres(url: str, *, read_only: bool, connections: int) -> Ledger:
         from ductile.store.postgres import PostgresLedger
     except ImportError as error:
         raise LedgerError(
-            "state.url needs the PostgreSQL driver: pip install 'ductile-gateway[postgres]'"
+            "state.url needs the PostgreSQL driver: pip install 'psycopg[binary,pool]'"
         ) from error
     return PostgresLedger(url, read_only=read_only, connections=connections)

@@ -23,7 +23,7 @@ from ductile.errors import LedgerBusy, LedgerError, LedgerFull
 from ductile.failpoint import failpoint
 from ductile.store import queries
 from ductile.store.ledger import Done, Effects, Listener, Row, StoredNotice, Work
-from ductile.store.migrate import Migration, migrate
+from ductile.store.migrate import HISTORY, HISTORY_DDL, Migration, migrate
 from ductile.store.news import News
 from ductile.store.pending import announce
 from ductile.store.session import BootSession, attentive, hang_up, watch_client
@@ -319,13 +319,8 @@ class PostgresSchema:
 
     def applied(self) -> dict[int, str]:
         with self._connection.transaction():
-            # Two nodes may start at once; CREATE IF NOT EXISTS alone can still collide.
-            self._connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('ductile', 0))")
-            self._connection.execute(
-                "CREATE TABLE IF NOT EXISTS schema_migrations "
-                "(number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)"
-            )
-        rows = self._connection.execute("SELECT number, checksum FROM schema_migrations")
+            self._begin()
+        rows = self._connection.execute(f"SELECT number, checksum FROM {HISTORY}")
         found: dict[int, str] = dict(rows.fetchall())
         self._connection.rollback()
         return found
@@ -335,16 +330,21 @@ class PostgresSchema:
 
     def apply(self, pending: Sequence[Migration]) -> None:
         with self._connection.transaction():
-            self._connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('ductile', 0))")
+            self._begin()
             for migration in pending:
                 row = self._connection.execute(
-                    "SELECT 1 FROM schema_migrations WHERE number = %s", (migration.number,)
+                    f"SELECT 1 FROM {HISTORY} WHERE number = %s", (migration.number,)
                 ).fetchone()
                 if row is not None:
                     continue
                 for statement in migration.statements:
                     self._connection.execute(statement)
                 self._connection.execute(
-                    "INSERT INTO schema_migrations VALUES (%s, %s, %s)",
+                    f"INSERT INTO {HISTORY} VALUES (%s, %s, %s)",
                     (migration.number, migration.name, migration.checksum),
                 )
+
+    def _begin(self) -> None:
+        """Two nodes may start at once, and CREATE IF NOT EXISTS alone can still collide."""
+        self._connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('ductile', 0))")
+        self._connection.execute(HISTORY_DDL)

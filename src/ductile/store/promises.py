@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from ductile.core.delivery import OUTSTANDING
 from ductile.core.lifecycle import EDGES, ENDED
 from ductile.core.values import same
 from ductile.model import JobStatus, Json
@@ -129,13 +130,9 @@ def scope(
         yield f"its context {context} does not exist"
 
 
-def delivery(
-    status: str, attempts: int, next_retry_at: str | None, owner: str | None
-) -> Iterator[str]:
+def delivery(status: str, attempts: int, owner: str | None) -> Iterator[str]:
     """A row of `webhook_deliveries` or `relay_deliveries`."""
-    if status in ("pending", "failed") and next_retry_at is None:
-        yield f"is {status}, but has no next_retry_at: it will never be sent"
-    if status in ("delivered", "dead") and owner is not None:
+    if status not in OUTSTANDING and owner is not None:
         yield f"is {status}, but somebody sends it"
     if attempts < 0 or (status in ("failed", "dead") and attempts == 0):
         yield f"is {status} after {attempts} failed sends"

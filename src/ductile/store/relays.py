@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from ductile.clock import from_text, to_text
+from ductile.clock import to_text
+from ductile.core import delivery
 from ductile.core.delivery import DeliveryStatus, Verdict
 from ductile.core.intent import SendRelay
 from ductile.errors import NotFound, Refused
 from ductile.model import Notice
 from ductile.record import dataclass
-from ductile.store import notices
-from ductile.store.ledger import Tx
+from ductile.store import due, notices
+from ductile.store.ledger import Row, Tx
 
 TOPIC = "relay"
-RETRIABLE = frozenset({"failed", "dead"})
-"""By an operator."""
+RETRIABLE = delivery.RETRIABLE - {DeliveryStatus.PENDING}
+"""By an operator: one that is pending is due, and waits for room alone."""
 IN_FLIGHT = 4
 """Sends to one instance at a time, so that one that hangs holds up nobody else."""
 
@@ -91,7 +92,23 @@ def _claim(tx: Tx, instance: str, owner: str, at: str) -> list[Claimed]:
 def next_due(tx: Tx, instances: Sequence[str]) -> dict[str, datetime]:
     """Which of these have something to send, and when the first of it is due."""
     rows = ((name, tx.one("next_relay", instance=name)) for name in instances)
-    return {name: from_text(row[0]) for name, row in rows if row is not None and row[0]}
+    return {name: due.moment(row[1]) for name, row in rows if row is not None}
+
+
+def foreign(tx: Tx, instances: Sequence[str]) -> list[str]:
+    """Ids of some that are outstanding, and of which nobody knows when they are due before they
+    are mended: a script wrote the time, or left it out."""
+    return [row[0] for name in instances for row in _foreign(tx, name)]
+
+
+def _foreign(tx: Tx, instance: str) -> list[Row]:
+    rows = tx.all("foreign_relays", instance=instance, limit=due.AT_ONCE)
+    return [*rows, *due.unread(tx.one("next_relay", instance=instance))]
+
+
+def mend(tx: Tx, ids: Sequence[str], now: datetime) -> dict[str, datetime | None]:
+    """Write their times in our form, as `due.mend` does; when each is due."""
+    return due.mend(tx, ids, now, read="relay_due", write="set_relay_due")
 
 
 def settle(

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from ductile.clock import from_text, to_text
+from ductile.clock import from_text, moment_of, to_text
 from ductile.core import reminder as core
-from ductile.core.bounds import document
-from ductile.core.heartbeat import moment_of
+from ductile.core.bounds import document, fitting
 from ductile.core.reminder import Due, Later, NewReminder, ScheduleError
 from ductile.core.values import Failure
 from ductile.model import Json, Notice
@@ -86,11 +85,17 @@ def fire_due(
         elif isinstance(judged, Later):
             _move(tx, row, judged.at)
         elif _done(tx, row, judged):
-            payload = redact(document(row[4]))
+            payload = redact(_told(row[4]))
             notices.post(tx, Notice(core.topic_of(row[1]), "reminder", payload), now)
             fired.append((row[0], row[1]))
     last = (rows[-1][3], rows[-1][0]) if len(rows) == AT_ONCE else None
     return Page(tuple(fired), tuple(flawed), last)
+
+
+def _told(text: str) -> Json:
+    """What a notice says of it: an object, also where a script wrote another payload."""
+    payload = document(text)
+    return payload if isinstance(payload, dict) else {"payload": payload}
 
 
 def _done(tx: Tx, row: Row, due: Due) -> bool:
@@ -132,10 +137,27 @@ def straighten(tx: Tx) -> int:
 
 
 def listing(
-    tx: Tx, *, agent_id: str | None = None, after: int = 0, limit: int = AT_ONCE
+    tx: Tx,
+    *,
+    agent_id: str | None = None,
+    after: int = 0,
+    limit: int = AT_ONCE,
+    payloads: bool = True,
 ) -> list[dict[str, Any]]:
-    rows = tx.dicts("reminders", agent_id=agent_id, after=after, limit=limit)
+    """By id; a payload that is not asked for is None."""
+    rows = tx.dicts("reminders", agent_id=agent_id, after=after, limit=limit, payloads=payloads)
     return [_reminder(row) for row in rows]
+
+
+def page(
+    tx: Tx, *, agent_id: str | None, after: int, limit: int, room: int
+) -> tuple[list[dict[str, Any]], int | None]:
+    """A page of no more bytes than `room`, and the id that the next one goes on behind."""
+    place = {"agent_id": agent_id, "after": after}
+    sizes = [size for (size,) in tx.all("reminder_sizes", **place, limit=limit)]
+    count = fitting(sizes, room)
+    rows = listing(tx, agent_id=agent_id, after=after, limit=count)
+    return rows, rows[-1]["id"] if rows and (count == limit or count < len(sizes)) else None
 
 
 def find(tx: Tx, id: int) -> dict[str, Any] | None:

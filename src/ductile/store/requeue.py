@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from ductile.clock import to_text
-from ductile.core.lifecycle import RETRIABLE_BY_OPERATOR, edges
+from ductile.core.lifecycle import ENDED_BADLY, edges
 from ductile.model import Job, JobStatus, Notice
 from ductile.store import jobs, notices
 from ductile.store.ledger import Tx
@@ -24,7 +24,7 @@ def retry(tx: Tx, job: Job, attempts: int, now: datetime) -> bool:
 
     The scopes that failed with it are open again: when it succeeds, their joins run.
     """
-    if job.status not in RETRIABLE_BY_OPERATOR:
+    if job.status not in ENDED_BADLY:
         return False
     changed = tx.run(
         "requeue_job", id=job.id, status=job.status.value, attempt=job.attempt, attempts=attempts

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from datetime import datetime
+from itertools import groupby
+
+import orjson
 
 from ductile.clock import Ids, from_text, to_text
 from ductile.core import breaker as breakers_core
+from ductile.core import entry as entries
 from ductile.core import schedule as core
 from ductile.core.schedule import Anchors, Fire, Hold, Reason, Run, Schedule
 from ductile.model import Cancellation, Job, JobStatus, NewJob, SubmittedBy
@@ -32,25 +38,52 @@ class Fired:
     passed: tuple[tuple[datetime, Reason], ...] = ()
 
 
-def ensure(tx: Tx, schedule: Schedule, rule: str, boot: datetime, now: datetime) -> Anchors:
-    """The entry's anchors; made at first sight, made anew where its rule was rewritten."""
+def ensure(tx: Tx, schedule: Schedule, boot: datetime, now: datetime) -> Anchors:
+    """The entry's anchors as of `now`, made at first sight; its rule is in force from then on."""
     key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
-    at = to_text(now)
-    tx.run("ensure_entry", rule=rule, now=at, **key)
-    tx.run("rearm_entry", rule=rule, now=at, **key)
-    anchors = core.started(schedule, _anchors(tx.one("entry", **key), boot), boot)
-    _store(tx, schedule, anchors)
+    rule = entries.rule_text(schedule)
+    tx.run("ensure_entry", rule=rule, now=to_text(now), **key)
+    # Another node may be about to fire it.
+    row = tx.one("entry_for_update", **key)
+    assert row is not None
+    known, before = _anchors(row, boot), row[-1]
+    anchors = entries.seen(schedule, known, before, boot, now)
+    if before != rule:
+        tx.run(
+            "rewrite_entry",
+            rule=rule,
+            first_seen=to_text(anchors.first_seen),
+            last_success_at=_text(anchors.last_success_at),
+            **_moved(anchors),
+            **key,
+        )
     return anchors
+
+
+def withdraw(tx: Tx, configured: Collection[tuple[str, str]]) -> None:
+    """Mark the entries that the configuration lacks, so that they are known when they return."""
+    for row in tx.dicts("entries"):
+        plugin, id, rule = row["plugin"], row["schedule_id"], row["rule"]
+        gone = entries.withdrawn(rule)
+        if (plugin, id) not in configured and rule != gone:
+            tx.run("withdraw_entry", plugin=plugin, schedule_id=id, before=rule, rule=gone)
 
 
 def anchors_of(tx: Tx, schedule: Schedule, boot: datetime) -> Anchors | None:
     row = tx.one("entry", plugin=schedule.plugin, schedule_id=schedule.id)
-    return None if row is None else _anchors(row, boot)
+    return None if row is None else core.started(schedule, _anchors(row, boot), boot)
 
 
-def _anchors(row: Row | None, boot: datetime) -> Anchors:
-    assert row is not None
-    first_seen, last_fire, fired_at, passed, success, paused, exhausted = row
+def remembered(tx: Tx, schedule: Schedule, boot: datetime, now: datetime) -> Anchors | None:
+    """What `ensure` would say of an entry that has been seen before; nothing is changed."""
+    row = tx.one("entry", plugin=schedule.plugin, schedule_id=schedule.id)
+    if row is None:
+        return None
+    return entries.seen(schedule, _anchors(row, boot), row[-1], boot, now)
+
+
+def _anchors(row: Row, boot: datetime) -> Anchors:
+    first_seen, last_fire, fired_at, passed, success, paused, exhausted, _ = row
     return Anchors(
         first_seen=from_text(first_seen),
         boot=boot,
@@ -71,16 +104,14 @@ def _text(moment: datetime | None) -> str | None:
     return None if moment is None else to_text(moment)
 
 
-def _store(tx: Tx, schedule: Schedule, anchors: Anchors) -> None:
-    tx.run(
-        "move_entry",
-        plugin=schedule.plugin,
-        schedule_id=schedule.id,
-        last_fire=_text(anchors.last_fire),
-        last_fired_at=_text(anchors.last_fired_at),
-        last_passed=_text(anchors.last_passed),
-        exhausted=int(anchors.exhausted),
-    )
+def _moved(anchors: Anchors) -> dict[str, object]:
+    """What a round may change."""
+    return {
+        "last_fire": _text(anchors.last_fire),
+        "last_fired_at": _text(anchors.last_fired_at),
+        "last_passed": _text(anchors.last_passed),
+        "exhausted": int(anchors.exhausted),
+    }
 
 
 def fire_due(
@@ -92,6 +123,7 @@ def fire_due(
     boot: datetime,
     now: datetime,
     base_id: str,
+    awake: datetime | None = None,
 ) -> Fired | None:
     """One round of an entry: its due slots fire, or leave a row that says why not."""
     ids = Ids(base_id)
@@ -99,7 +131,8 @@ def fire_due(
     row = tx.one("entry_for_update", **key)
     if row is None:
         return None
-    decision = core.due(schedule, _anchors(row, boot), now)
+    known = replace(core.started(schedule, _anchors(row, boot), boot), awake=awake)
+    decision = core.due(schedule, known, now)
     anchors = decision.anchors
     passed = [(item.slot, item.reason) for item in decision.passed]
     fired: list[str] = []
@@ -108,20 +141,35 @@ def fire_due(
         verdict = _admit(tx, schedule, run, policy, chart, job_id, now)
         if isinstance(verdict, Hold):
             passed.append((run.slot, verdict.reason))
-            anchors = core.held(schedule, anchors, run.slot, now)
+            anchors = core.held(schedule, anchors, run, verdict.reason, now)
             continue
         if not tx.run("slot_fired", slot=to_text(run.slot), job_id=job_id, now=to_text(now), **key):
-            anchors = core.held(schedule, anchors, run.slot, now)
+            anchors = core.fired_before(schedule, anchors, run.slot, now)
             continue
         if verdict.cancel_outstanding:
             _cancel_outstanding(tx, schedule, chart, ids, now)
         _enqueue(tx, schedule, run, chart, job_id, now)
         fired.append(job_id)
         anchors = core.fired(schedule, anchors, run.slot, now)
-    for slot, reason in passed:
-        tx.run("slot_passed", slot=to_text(slot), reason=reason.value, now=to_text(now), **key)
-    _store(tx, schedule, anchors)
+    _tell(tx, schedule, passed, now)
+    tx.run("move_entry", **_moved(anchors), **key)
     return Fired(anchors, tuple(fired), tuple(passed))
+
+
+def _tell(
+    tx: Tx, schedule: Schedule, passed: Iterable[tuple[datetime, Reason]], now: datetime
+) -> None:
+    """One statement a reason: there may be very many slots."""
+    for reason, group in groupby(passed, key=lambda item: item[1]):
+        slots = orjson.dumps([to_text(slot) for slot, _ in group]).decode()
+        tx.run(
+            "slots_passed",
+            plugin=schedule.plugin,
+            schedule_id=schedule.id,
+            ids=slots,
+            reason=reason.value,
+            now=to_text(now),
+        )
 
 
 def _admit(
@@ -159,14 +207,8 @@ def _admit(
 def _enqueue(
     tx: Tx, schedule: Schedule, run: Run, chart: Chart, job_id: str, now: datetime
 ) -> None:
-    new = NewJob(
-        schedule.plugin,
-        schedule.command,
-        SubmittedBy.SCHEDULER,
-        payload=schedule.payload,
-        max_attempts=chart.max_attempts(schedule.plugin, schedule.command),
-    )
-    jobs.enqueue(tx, new, id=job_id, now=now, dedupe_ttl=0.0, snapshot_id=chart.snapshot_id)
+    new = NewJob(schedule.plugin, schedule.command, SubmittedBy.SCHEDULER, schedule.payload)
+    jobs.enqueue(tx, new, chart, id=job_id, now=now)
     tx.run("schedule_job", id=job_id, schedule_id=schedule.id, slot=to_text(run.slot))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import datetime
 
 import orjson
@@ -12,7 +12,7 @@ from ductile.clock import Ids, to_text
 from ductile.core.entering import payload_column
 from ductile.core.intent import Intent, OpenScope, SendRelay, SpawnJob, StartPipeline
 from ductile.core.protocol import without_nul
-from ductile.model import Json, NewJob, Notice
+from ductile.model import CORE_PREFIX, Json, NewJob, Notice
 from ductile.record import dataclass
 from ductile.store import jobs, notices, relays
 from ductile.store.chart import Chart
@@ -36,7 +36,7 @@ class Spawned:
     scope_ids: list[str] = field(default_factory=list)
     over_limit: list[tuple[str, str]] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
-    """Instances whose first step was deduplicated: (scope, existing job)."""
+    """Instances all of whose first steps were deduplicated: (scope, an existing job)."""
     existing: list[str] = field(default_factory=list)
     """Jobs that made others needless by their dedupe key."""
 
@@ -53,7 +53,7 @@ def write(
             _open(tx, intent, place, chart, ids, now, spawned)
         elif isinstance(intent, SendRelay):
             relays.enqueue(tx, intent, id=ids.next(), now=now)
-        else:
+        elif not _is_needless(tx, intent, chart, now, spawned):
             _job(tx, intent, place, chart, ids, now, spawned)
     return spawned
 
@@ -73,14 +73,32 @@ def _start(
     )
     _scope(tx, scope_id, Place(None, scope_id), intent.pipeline, now)
     spawned.scope_ids.append(scope_id)
-    place = Place(scope_id, scope_id)
-    for child in intent.children:
-        if isinstance(child, OpenScope):
-            _open(tx, child, place, chart, ids, now, spawned)
-        else:
-            existing = _job(tx, child, place, chart, ids, now, spawned)
-            if existing is not None:
-                spawned.skipped.append((scope_id, existing))
+    known = len(spawned.existing)
+    # Before any of them is written: none of its own jobs makes another needless.
+    children = _needed(tx, intent.children, chart, now, spawned)
+    if intent.children and not children:
+        spawned.skipped.append((scope_id, spawned.existing[known]))
+    _children(tx, children, Place(scope_id, scope_id), chart, ids, now, spawned)
+
+
+def _needed(
+    tx: Tx,
+    children: Sequence[SpawnJob | OpenScope],
+    chart: Chart,
+    now: datetime,
+    spawned: Spawned,
+) -> tuple[SpawnJob | OpenScope, ...]:
+    """The children without the jobs that are needless, and without splits of such alone."""
+    needed: list[SpawnJob | OpenScope] = []
+    for child in children:
+        if isinstance(child, SpawnJob):
+            if not _is_needless(tx, child, chart, now, spawned):
+                needed.append(child)
+            continue
+        inner = _needed(tx, child.children, chart, now, spawned)
+        if inner or not child.children:
+            needed.append(replace(child, children=inner))
+    return tuple(needed)
 
 
 def _open(
@@ -96,11 +114,23 @@ def _open(
     _scope(tx, scope_id, place, intent.pipeline, now, intent)
     spawned.scope_ids.append(scope_id)
     inner = Place(scope_id, place.context_id)
-    for child in intent.children:
+    _children(tx, intent.children, inner, chart, ids, now, spawned)
+
+
+def _children(
+    tx: Tx,
+    children: Sequence[SpawnJob | OpenScope],
+    place: Place,
+    chart: Chart,
+    ids: Ids,
+    now: datetime,
+    spawned: Spawned,
+) -> None:
+    for child in children:
         if isinstance(child, OpenScope):
-            _open(tx, child, inner, chart, ids, now, spawned)
+            _open(tx, child, place, chart, ids, now, spawned)
         else:
-            _job(tx, child, inner, chart, ids, now, spawned)
+            _job(tx, child, place, chart, ids, now, spawned)
 
 
 def _scope(
@@ -121,10 +151,42 @@ def _scope(
         parent_job_id=split.parent_job_id if split else None,
         hops=split.hops if split else 0,
         join_always=int(split.join_always) if split else 0,
+        join_step=split.join.path if split else "",
+        join_plugin=split.join.plugin if split else "",
+        join_command=split.join.command if split else "",
         context_id=around.context_id,
         join_of=around.join_of,
         now=to_text(now),
     )
+
+
+def _is_needless(tx: Tx, intent: SpawnJob, chart: Chart, now: datetime, spawned: Spawned) -> bool:
+    """Whether its dedupe key says that there is a job in its place."""
+    new, step = _dedupable(intent)
+    existing = jobs.duplicate(tx, new, now, chart.dedupe_ttl, step)
+    if existing is not None:
+        spawned.existing.append(existing.job_id)
+    return existing is not None
+
+
+def existing(tx: Tx, intent: SpawnJob, chart: Chart, now: datetime) -> jobs.Enqueued | None:
+    """The job that stands in its place already, by its dedupe key; nothing is written."""
+    new, step = _dedupable(intent)
+    return jobs.existing(tx, new, now, chart.dedupe_ttl, step)
+
+
+def _dedupable(intent: SpawnJob) -> tuple[NewJob, tuple[str, str] | None]:
+    """What a job of its key is compared by, and the step that it must be of."""
+    new = NewJob(
+        intent.plugin,
+        intent.command,
+        intent.submitted_by,
+        dedupe_key=intent.dedupe_key,
+        dedupe_ttl=intent.dedupe_ttl,
+    )
+    # What a step of the core's own does is told by its place alone.
+    own = intent.plugin.startswith(CORE_PREFIX)
+    return new, (intent.pipeline, intent.step_path) if own else None
 
 
 def _job(
@@ -135,20 +197,7 @@ def _job(
     ids: Ids,
     now: datetime,
     spawned: Spawned,
-) -> str | None:
-    """Queue the job; the id of the one that makes it needless, if its dedupe key says so."""
-    if intent.dedupe_key is not None:
-        new = NewJob(
-            intent.plugin,
-            intent.command,
-            intent.submitted_by,
-            dedupe_key=intent.dedupe_key,
-            dedupe_ttl=intent.dedupe_ttl,
-        )
-        existing = jobs.duplicate(tx, new, now, chart.dedupe_ttl)
-        if existing is not None:
-            spawned.existing.append(existing.job_id)
-            return existing.job_id
+) -> None:
     job_id = ids.next()
     in_scope = bool(intent.pipeline)
     column = without_nul(payload_column(intent.command, intent.event))
@@ -176,7 +225,7 @@ def _job(
         replay_of=None,
     )
     if not added:
-        return None
+        return
     spawned.job_ids.append(job_id)
     if intent.dead is not None:
         spawned.over_limit.append((job_id, intent.dead))
@@ -192,7 +241,6 @@ def _job(
         "parent_job_id": intent.parent_job_id,
     }
     notices.post(tx, Notice("jobs", "job.queued", told), now, job_id=job_id, plugin=intent.plugin)
-    return None
 
 
 def outside(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import apsw
 
-from ductile.store.migrate import Migration
+from ductile.store.migrate import HISTORY, HISTORY_DDL, Migration
 
 
 class SqliteSchema:
@@ -19,9 +19,9 @@ class SqliteSchema:
         self._path = path
 
     def applied(self) -> dict[int, str]:
-        if not self._connection.table_exists(None, "schema_migrations"):
+        if not self._connection.table_exists(None, HISTORY):
             return {}
-        rows = self._connection.execute("SELECT number, checksum FROM schema_migrations")
+        rows = self._connection.execute(f"SELECT number, checksum FROM {HISTORY}")
         return {int(str(row[0])): str(row[1]) for row in rows.fetchall()}
 
     def before(self, migration: Migration) -> None:
@@ -34,14 +34,11 @@ class SqliteSchema:
 
     def apply(self, pending: Sequence[Migration]) -> None:
         with self._connection:
-            self._connection.execute(
-                "CREATE TABLE IF NOT EXISTS schema_migrations "
-                "(number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)"
-            )
+            self._connection.execute(HISTORY_DDL)
             for migration in pending:
                 for statement in migration.statements:
                     self._connection.execute(statement)
                 self._connection.execute(
-                    "INSERT INTO schema_migrations VALUES (?, ?, ?)",
+                    f"INSERT INTO {HISTORY} VALUES (?, ?, ?)",
                     (migration.number, migration.name, migration.checksum),
                 )

@@ -74,11 +74,27 @@ def revoke(tx: Tx, which: str, now: datetime) -> dict[str, Any]:
     return find(tx, token["id"])
 
 
+def rotatable(tx: Tx, which: str, expires_at: datetime | None, now: datetime) -> dict[str, Any]:
+    """The token, if another secret would open something; else `Refused`."""
+    token = find(tx, which)
+    if token["revoked_at"] is not None:
+        raise Refused(f"token {token['name']!r} is revoked; create another")
+    if (
+        expires_at is None
+        and token["expires_at"] is not None
+        and token["expires_at"] <= to_text(now)
+    ):
+        raise Refused(
+            f"token {token['name']!r} has expired; give it another end: expires_in, --expires"
+        )
+    return token
+
+
 def rotate(
     tx: Tx, which: str, *, hash: str, expires_at: datetime | None, now: datetime
 ) -> dict[str, Any]:
     """Give it another secret; without `expires_at` its end stays what it was."""
-    token = find(tx, which)
+    token = rotatable(tx, which, expires_at, now)
     end = token["expires_at"] if expires_at is None else to_text(expires_at)
     if not tx.run("rotate_token", id=token["id"], hash=hash, expires_at=end, now=to_text(now)):
         raise Refused(f"token {token['name']!r} is revoked; create another")

@@ -7,7 +7,7 @@ judged by, `promises` judges it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import field
 from functools import cache
 from itertools import chain
@@ -19,7 +19,7 @@ from ductile.errors import LedgerError
 from ductile.record import dataclass
 from ductile.store import promises
 from ductile.store.ledger import Ledger, Row, Tx
-from ductile.store.migrate import migrations
+from ductile.store.migrate import History, judged, migrations
 from ductile.store.queries import load
 
 WINDOW = 500
@@ -98,9 +98,11 @@ def verify(
         report.add(promise, iter([(subject, detail)]))
     if not whole:
         report.notes.append("not all pages were checked: that takes longer than a quick check may")
-    if not report.breaks("pages"):
-        _verify_schema(ledger, report)
-    if not report.breaks("pages", "schema") and not _is_behind(ledger, report):
+    if report.breaks("pages"):
+        return report
+    history = judged(ledger.read(applied_migrations), ledger.engine)
+    _verify_schema(ledger, report, history)
+    if not report.breaks("schema") and not _is_behind(report, history):
         _verify_owners(ledger, report, alive)
         for walk in WALKS:
             _walk(ledger, report, walk, tell)
@@ -120,12 +122,13 @@ def applied_migrations(tx: Tx) -> dict[int, str]:
     return applied
 
 
-def _verify_schema(ledger: Ledger, report: Report) -> None:
-    known = {migration.number: migration.checksum for migration in migrations(ledger.engine)}
-    applied = ledger.read(applied_migrations)
-    report.add("schema", _foreign(known, applied))
+def _verify_schema(ledger: Ledger, report: Report, history: History) -> None:
+    if history.foreign:
+        # What such a migration makes, nobody here can say.
+        report.add("schema", ((f"migration {number:04}", how) for number, how in history.foreign))
+        return
     found = {tuple(row) for row in ledger.read(lambda tx: tx.all("schema_objects"))}
-    missing = _expected(frozenset(applied)) - found
+    missing = _expected(frozenset(migration.number for migration in history.applied)) - found
     report.add("schema", ((_named(entry), "is missing") for entry in sorted(missing)))
 
 
@@ -142,29 +145,19 @@ def _expected(applied: frozenset[int]) -> frozenset[Row]:
     return frozenset(tuple(row) for row in rows)
 
 
-def _foreign(known: Mapping[int, str], applied: Mapping[int, str]) -> Found:
-    for number, checksum in sorted(applied.items()):
-        if number not in known:
-            yield f"migration {number:04}", "is of a newer version of ductile"
-        elif known[number] != checksum:
-            yield f"migration {number:04}", "differs from the one that this version ships"
-
-
 def _named(entry: Row) -> str:
     kind, name, column = entry
     return f"{kind} {name}.{column}" if column else f"{kind} {name}"
 
 
-def _is_behind(ledger: Ledger, report: Report) -> bool:
+def _is_behind(report: Report, history: History) -> bool:
     """Whether the next start has migrations to apply; rows are judged by the newest schema."""
-    newest = migrations(ledger.engine)[-1].number
-    reached = max(ledger.read(applied_migrations))
-    if reached < newest:
+    if history.pending:
         report.notes.append(
-            f"the schema is of migration {reached:04} and the next start brings it to "
-            f"{newest:04}; its rows can be checked after that"
+            f"the schema is of migration {history.applied[-1].number:04} and the next start brings "
+            f"it to {history.pending[-1].number:04}; its rows can be checked after that"
         )
-    return reached < newest
+    return bool(history.pending)
 
 
 def _verify_owners(ledger: Ledger, report: Report, alive: Alive | None) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from shlex import quote
 
 from ductile.config.integrity import is_high_security
+from ductile.core.judge import NO_WORKSPACE
 from ductile.runtime.backup import DIRECTORY, SIBLINGS
 from ductile.runtime.doctor.finding import Finding, error, warning
 from ductile.runtime.doctor.patient import Patient
@@ -16,6 +17,7 @@ from ductile.runtime.doctor.patient import Patient
 LEAST_BYTES = 100 * 1024 * 1024
 FEW_BYTES = 1024 * 1024 * 1024
 LEAST_INODES = 1000
+MOST = 1000
 
 
 def secrets(patient: Patient) -> Iterator[Finding]:
@@ -72,8 +74,8 @@ def _mode(path: Path) -> int | None:
 
 def state(patient: Patient) -> Iterator[Finding]:
     """The state directory and what lies in it."""
-    directory, settings = patient.state_dir, patient.settings
-    if directory is None or settings is None or not directory.exists():
+    directory = patient.state_dir
+    if patient.state is None or directory is None or not directory.exists():
         return
     owner = directory.stat().st_uid
     if owner != os.geteuid():
@@ -90,7 +92,7 @@ def state(patient: Patient) -> Iterator[Finding]:
             "the lock, the socket and the ledger live there",
             f"chmod 700 {quote(str(directory))}",
         )
-    ledger = settings.state.path
+    ledger = patient.state.path
     own = [directory / "fingerprint.key", directory / "ductile.lock", directory / DIRECTORY]
     if ledger is not None:
         own += [ledger.with_name(ledger.name + end) for end in ("", *SIBLINGS)]
@@ -130,4 +132,21 @@ def space(patient: Patient) -> Iterator[Finding]:
             f"{room.f_favail} inodes are free on the disk of {directory}",
             "no file can be made, however many bytes are free",
             f"df -i {quote(str(directory))}",
+        )
+
+
+def workspaces(patient: Patient) -> Iterator[Finding]:
+    """Jobs that wait for room for their files."""
+    if patient.rows is None:
+        return
+    waiting = patient.rows.read(
+        lambda tx: tx.all("waiting_because", cause=NO_WORKSPACE, limit=MOST)
+    )
+    if waiting:
+        id, why = waiting[0]
+        yield error(
+            "disk",
+            f"jobs that wait for room for their workspace: {len(waiting)}, one of them {id}",
+            f"{why}; they are tried again and again, and run once there is room",
+            f"du -xsh {quote(str(patient.state_dir))}/*",
         )

@@ -10,11 +10,13 @@ from shlex import quote
 from urllib.parse import urlsplit
 
 from ductile.clock import from_text
+from ductile.runtime import beside
 from ductile.runtime.backup import last_backup
 from ductile.runtime.doctor.finding import Finding, error, warning
 from ductile.runtime.doctor.locks import wal_readers
 from ductile.runtime.doctor.patient import Patient
 from ductile.runtime.selfcheck import selfcheck
+from ductile.store.foreign import is_foreign
 
 LARGEST_WAL = 64 * 1024 * 1024
 """Twice what a checkpoint leaves, and what a burst adds."""
@@ -39,25 +41,37 @@ def health(patient: Patient) -> Iterator[Finding]:
 
 def _to_read(patient: Patient) -> str:
     """What may make it readable again."""
-    assert patient.settings is not None
-    state = patient.settings.state
+    state = patient.state
+    assert state is not None
     if state.url is not None:
         server = urlsplit(state.url)
         return f"pg_isready -h {server.hostname or 'localhost'} -p {server.port or 5432}"
     if state.path is not None and not os.access(state.path, os.R_OK):
         return f"ls -l {quote(str(state.path))}"
+    if state.path is not None and is_foreign(state.path):
+        return patient.command("system import")
     return patient.command("system restore PATH_OF_A_BACKUP")
+
+
+def unused(patient: Patient) -> Iterator[Finding]:
+    """A ledger beside the one in use, which is new and knows nothing of it."""
+    readable = patient.rows is not None or (patient.ledger is None and patient.no_ledger is None)
+    if patient.settings is None or not readable:
+        return
+    found = beside.unused(patient.settings, patient.rows, patient.now)
+    if found is not None:
+        yield warning("ledger", found.what, found.why, patient.command(found.line))
 
 
 def readers(patient: Patient) -> Iterator[Finding]:
     """Whoever keeps the WAL from being reset, or the server from clearing up."""
-    settings = patient.settings
-    if settings is None or patient.ledger is None:
+    state = patient.state
+    if state is None or patient.ledger is None:
         return
-    if settings.state.url is not None:
+    if state.url is not None:
         yield from _old_transactions(patient)
         return
-    path = settings.state.path
+    path = state.path
     assert path is not None
     size = wal_size(patient)
     stuck = wal_readers(path) - {os.getpid()}
@@ -85,7 +99,7 @@ def readers(patient: Patient) -> Iterator[Finding]:
 
 
 def wal_size(patient: Patient) -> int:
-    path = patient.settings.state.path if patient.settings else None
+    path = patient.state.path if patient.state else None
     try:
         return 0 if path is None else path.with_name(f"{path.name}-wal").stat().st_size
     except OSError:

@@ -10,12 +10,14 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from ductile.config import Loaded, Settings, load
+from ductile.config import Loaded, Settings, load, state_of
+from ductile.config.service import StateSettings
 from ductile.errors import ConfigError, DuctileError, NotFound, Problem
 from ductile.runtime.blueprint import Blueprint, build
 from ductile.runtime.lock import running_pid
+from ductile.runtime.restore import is_ledger
 from ductile.store.ledger import Ledger
-from ductile.store.migrate import migrations
+from ductile.store.migrate import judged
 from ductile.store.open import open_ledger
 from ductile.store.verify import applied_migrations
 
@@ -59,9 +61,16 @@ class Patient:
     def settings(self) -> Settings | None:
         return None if self.loaded is None else self.loaded.settings
 
+    @cached_property
+    def state(self) -> StateSettings | None:
+        """Where the gateway has its state, which can often be told of a flawed configuration."""
+        if self.settings is not None:
+            return self.settings.state
+        return state_of(self.config, environ=self.environ)
+
     @property
     def state_dir(self) -> Path | None:
-        return None if self.loaded is None else self.loaded.settings.state_dir
+        return None if self.state is None else self.state.dir
 
     @cached_property
     def blueprint(self) -> Blueprint | None:
@@ -81,6 +90,16 @@ class Patient:
     @cached_property
     def is_locked(self) -> bool:
         return self.pid is not None
+
+    def health(self) -> Mapping[str, Any]:
+        """What the gateway that answers says of itself, be it that it is not well."""
+        assert self.ask is not None
+        try:
+            return self.ask("/healthz")
+        except DuctileError as failure:
+            if failure.details.get("status") != "error":
+                raise
+            return {**failure.details, "error": failure.message}
 
     @property
     def unready(self) -> Mapping[str, str]:
@@ -105,12 +124,15 @@ class Patient:
     @cached_property
     def ledger(self) -> Ledger | None:
         """Read-only; None, with the reason in `no_ledger`, where it cannot be read."""
-        if self.settings is None:
+        state, ledger = self.state, None
+        if state is None:
             return None
-        state = self.settings.state
-        ledger = None
         try:
             ledger = open_ledger(path=state.path, url=state.url, read_only=True)
+            if state.url is not None and not ledger.read(is_ledger):
+                # As a file that is not there yet: the first start makes it.
+                ledger.close()
+                return None
             ledger.read(applied_migrations)
         except NotFound:
             return None
@@ -129,9 +151,8 @@ class Patient:
         """How many migrations the next start has to apply; below 0, it refuses to."""
         if self.ledger is None:
             return 0
-        known = {migration.number for migration in migrations(self.ledger.engine)}
-        applied = set(self.ledger.read(applied_migrations))
-        return -1 if applied - known else len(known - applied)
+        history = judged(self.ledger.read(applied_migrations), self.ledger.engine)
+        return -1 if history.foreign else len(history.pending)
 
     @property
     def rows(self) -> Ledger | None:

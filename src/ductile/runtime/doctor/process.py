@@ -57,7 +57,7 @@ def _of_the_dead(patient: Patient, directory: Path) -> Iterator[Finding]:
 def _of_the_living(patient: Patient) -> Iterator[Finding]:
     assert patient.ask is not None
     try:
-        health = patient.ask("/healthz")
+        health = patient.health()
     except DuctileError as failure:
         yield error(
             "gateway", "the gateway does not answer", failure.message, f"kill {patient.pid}"
@@ -67,7 +67,7 @@ def _of_the_living(patient: Patient) -> Iterator[Finding]:
         yield error(
             "gateway",
             "the gateway says that it is not well",
-            "the fate of a commit is unknown to it; a start finds out",
+            health.get("error", "the fate of a commit is unknown to it; a start finds out"),
             patient.command("system start"),
         )
     if health["version"] != ductile.__version__:

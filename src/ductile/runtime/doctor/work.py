@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from ductile.clock import from_text, to_text
-from ductile.core.prepare import OTHER_TIMEOUT
+from ductile.core.command import default_timeout
 from ductile.runtime import agenda
 from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.doctor.finding import Finding, error, warning
@@ -47,7 +47,8 @@ def _is_late(started_at: str | None, row: dict[str, str], patient: Patient) -> b
     if started_at is None:
         return False
     plan = patient.blueprint.plans.get(row["plugin"]) if patient.blueprint else None
-    timeout = plan.timeout(row["command"]) if plan else OTHER_TIMEOUT
+    command = row["command"]
+    timeout = plan.timeout(command) if plan else default_timeout(command)
     return patient.now - from_text(started_at) > timedelta(seconds=timeout + GRACE)
 
 
@@ -150,6 +151,8 @@ def schedules(patient: Patient) -> Iterator[Finding]:
         elif row["state"] == "refused":
             run = patient.command("plugin list")
             yield error("schedules", f"schedule {name} cannot fire", row["reason"], run)
+        elif row["state"].startswith("breaker_"):
+            continue  # `breakers` tells of it
         elif boot is not None and row["next_run"] and _is_overdue(row, patient.now):
             yield error(
                 "schedules",
@@ -169,7 +172,8 @@ def schedules(patient: Patient) -> Iterator[Finding]:
 def _boot(patient: Patient) -> datetime | None:
     if patient.ask is None:
         return None
-    up = patient.ask("/healthz")["uptime_seconds"]
+    # In whole seconds: what fired in the first of them has fired in this start.
+    up = patient.health()["uptime_seconds"] + 1
     return patient.now - timedelta(seconds=up)
 
 

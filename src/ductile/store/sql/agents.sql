@@ -82,8 +82,16 @@ UPDATE cron_jobs SET next_fire_at = :then WHERE id = :id AND next_fire_at = :nex
 -- name: delete_fired_reminder
 DELETE FROM cron_jobs WHERE id = :id AND next_fire_at = :next_fire_at;
 
+-- name: reminder_sizes
+-- Of those that `reminders` finds.
+SELECT octet_length(payload) FROM cron_jobs
+WHERE id > :after AND (CAST(:agent_id AS TEXT) IS NULL OR agent_id = :agent_id)
+ORDER BY id LIMIT :limit;
+
 -- name: reminders
-SELECT id, agent_id, schedule, next_fire_at, payload, is_one_time FROM cron_jobs
+SELECT id, agent_id, schedule, next_fire_at,
+       CASE WHEN :payloads THEN payload ELSE 'null' END AS payload, is_one_time
+FROM cron_jobs
 WHERE id > :after AND (CAST(:agent_id AS TEXT) IS NULL OR agent_id = :agent_id)
 ORDER BY id LIMIT :limit;
 

@@ -43,18 +43,8 @@ ORDER BY j.seq LIMIT 1 @skip_locked@;
 -- job come its plugin's state and the context that it enters with.
 UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
                      started_snapshot_id = :snapshot_id
-WHERE seq = (
-  SELECT j.seq FROM job_queue j
-  WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
-    AND (j.command = 'init' OR 0 = :init_only)
-    AND (j.dedupe_key IS NULL OR NOT EXISTS (
-      SELECT 1 FROM job_queue r WHERE r.status = 'running' AND r.plugin = j.plugin
-        AND r.command = j.command AND r.dedupe_key = j.dedupe_key))
-  ORDER BY j.seq LIMIT 1 @skip_locked@)
-RETURNING id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,
-          created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
-          source_event_id, owner, hops, pipeline, step_path, branch, scope_id,
-          entered_context_id, join_of, schedule_id,
+WHERE seq = (@first_ready@)
+RETURNING @job@,
           (SELECT state FROM plugin_state WHERE plugin_name = plugin),
           (SELECT accumulated_json FROM event_context
            WHERE event_context.id = job_queue.entered_context_id);
@@ -64,10 +54,7 @@ RETURNING id, plugin, command, payload, status, attempt, max_attempts, submitted
 UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
                      started_snapshot_id = :snapshot_id
 WHERE @waits@
-RETURNING id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,
-          created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
-          source_event_id, owner, hops, pipeline, step_path, branch, scope_id,
-          entered_context_id, join_of, schedule_id,
+RETURNING @job@,
           (SELECT state FROM plugin_state WHERE plugin_name = plugin),
           (SELECT accumulated_json FROM event_context
            WHERE event_context.id = job_queue.entered_context_id);

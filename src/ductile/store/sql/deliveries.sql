@@ -34,15 +34,32 @@ VALUES (:webhook_id, :session_id, :payload, :target_url, :signature, 'pending', 
 RETURNING id;
 
 -- name: next_delivery
--- When the next one is due, sought in the index's own order for each status.
-SELECT min(next_retry_at) FROM (
-  SELECT * FROM (SELECT next_retry_at FROM webhook_deliveries
+-- The next one that is due, sought in the index's own order for each status. Of times that are
+-- not in our form text order says nothing: they have to be mended first.
+SELECT id, next_retry_at FROM (
+  SELECT * FROM (SELECT id, next_retry_at FROM webhook_deliveries
                  WHERE status = 'pending' AND next_retry_at IS NOT NULL AND owner IS NULL
+                   AND NOT (next_retry_at @not_our_time@)
                  ORDER BY next_retry_at LIMIT 1) AS pending
   UNION ALL
-  SELECT * FROM (SELECT next_retry_at FROM webhook_deliveries
+  SELECT * FROM (SELECT id, next_retry_at FROM webhook_deliveries
                  WHERE status = 'failed' AND next_retry_at IS NOT NULL AND owner IS NULL
-                 ORDER BY next_retry_at LIMIT 1) AS failed) AS first;
+                   AND NOT (next_retry_at @not_our_time@)
+                 ORDER BY next_retry_at LIMIT 1) AS failed) AS first
+ORDER BY next_retry_at LIMIT 1;
+
+-- name: foreign_deliveries
+-- Outstanding ones whose time is missing, or that somebody else wrote in a form of his own.
+SELECT id FROM webhook_deliveries
+WHERE status IN ('pending', 'failed')
+  AND (next_retry_at IS NULL OR next_retry_at @not_our_time@) LIMIT :limit;
+
+-- name: delivery_due
+SELECT next_retry_at FROM webhook_deliveries
+WHERE id = :id AND status IN ('pending', 'failed') @skip_locked@;
+
+-- name: set_delivery_due
+UPDATE webhook_deliveries SET next_retry_at = :next_retry_at WHERE id = :id;
 
 -- name: due_deliveries
 -- The oldest due, as many as may be sent at once: the first few of each status, merged. Rows
@@ -54,10 +71,12 @@ WHERE owner IS NULL AND id IN (
   SELECT id FROM (
     SELECT * FROM (SELECT id, next_retry_at FROM webhook_deliveries
                    WHERE status = 'pending' AND next_retry_at <= :now AND owner IS NULL
+                     AND NOT (next_retry_at @not_our_time@)
                    ORDER BY next_retry_at, id LIMIT :limit) AS pending
     UNION ALL
     SELECT * FROM (SELECT id, next_retry_at FROM webhook_deliveries
                    WHERE status = 'failed' AND next_retry_at <= :now AND owner IS NULL
+                     AND NOT (next_retry_at @not_our_time@)
                    ORDER BY next_retry_at, id LIMIT :limit) AS failed) AS due
   ORDER BY next_retry_at, id LIMIT :limit)
 ORDER BY next_retry_at, id @skip_locked@;

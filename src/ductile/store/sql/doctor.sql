@@ -20,6 +20,17 @@ SELECT head.plugin, head.id, head.created_at FROM ready JOIN job_queue head
                  ORDER BY first.seq LIMIT 1)
 WHERE ready.plugin IS NOT NULL;
 
+-- name: waiting_because
+-- Those whose last attempt ended with an error that begins so, and that wait for the next or
+-- make it: each in the index of its state, for most of the rows are of jobs that have ended.
+SELECT id, last_error FROM (
+  SELECT id, last_error FROM job_queue WHERE status = 'queued' AND next_retry_at IS NOT NULL
+  UNION ALL
+  SELECT id, last_error FROM job_queue WHERE status = 'queued' AND next_retry_at IS NULL
+  UNION ALL
+  SELECT id, last_error FROM job_queue WHERE status = 'running') AS unfinished
+WHERE substr(last_error, 1, length(CAST(:cause AS TEXT))) = :cause LIMIT :limit;
+
 -- name: dead_jobs_since
 SELECT count(*) FROM (SELECT 1 FROM job_queue
                       WHERE completed_at >= :since AND status = 'dead' LIMIT :limit) AS dead;
@@ -38,3 +49,16 @@ FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_xmin IS NOT NULL
   AND extract(epoch FROM now() - xact_start) > :seconds
 ORDER BY xact_start LIMIT 10;
+
+-- name: contents
+-- How much a ledger holds, also one of the Go program; jobs are counted up to a limit.
+SELECT (SELECT count(*) FROM (SELECT 1 FROM job_queue LIMIT :most) AS jobs),
+       (SELECT count(*) FROM plugin_state WHERE state <> '{}');
+
+-- name: beginnings
+-- The oldest that is left of what a ledger begins with, and the number of its first job.
+SELECT (SELECT min(started_at) FROM boots), (SELECT min(first_seen) FROM schedule_entries),
+       (SELECT min(seq) FROM job_queue);
+
+-- name: newest_boots
+SELECT id FROM boots ORDER BY id DESC LIMIT :limit;

@@ -19,6 +19,9 @@ ON CONFLICT (id) DO NOTHING;
 -- name: context
 SELECT accumulated_json FROM event_context WHERE id = :id;
 
+-- name: contexts_by_id
+SELECT c.id, c.accumulated_json FROM @given@ JOIN event_context c ON c.id = given.id;
+
 -- name: contexts
 SELECT id, parent_id, pipeline_name, step_id, accumulated_json, created_at
 FROM event_context WHERE id IN (SELECT event_context_id FROM job_queue WHERE id = :job_id);
@@ -28,13 +31,13 @@ UPDATE job_queue SET event_context_id = :context_id WHERE id = :id;
 
 -- name: insert_scope
 INSERT INTO scopes (id, parent_id, pipeline, split, branch, parent_job_id, hops, join_always,
-                    context_id, join_of, created_at)
+                    join_step, join_plugin, join_command, context_id, join_of, created_at)
 VALUES (:id, :parent_id, :pipeline, :split, :branch, :parent_job_id, :hops, :join_always,
-        :context_id, :join_of, :now);
+        :join_step, :join_plugin, :join_command, :context_id, :join_of, :now);
 
 -- name: scope_locked
 SELECT id, parent_id, pipeline, split, branch, parent_job_id, hops, join_always, context_id,
-       status
+       status, join_step, join_plugin, join_command
 FROM scopes WHERE id = :id @lock_scope@;
 
 -- name: scope
@@ -43,13 +46,16 @@ SELECT * FROM scopes WHERE id = :id;
 -- name: scope_is_busy
 -- A statement of its own, after the lock, so that it sees what the last holder committed.
 SELECT 1 WHERE EXISTS (SELECT 1 FROM job_queue WHERE scope_id = :id
-                       AND status IN ('queued', 'running', 'timed_out'))
+                       AND status IN ('queued', 'running'))
             OR EXISTS (SELECT 1 FROM scopes WHERE parent_id = :id AND status = 'open');
 
 -- name: scope_went_badly
-SELECT 1 WHERE EXISTS (SELECT 1 FROM job_queue WHERE scope_id = :id
-                       AND status IN ('failed', 'dead'))
-            OR EXISTS (SELECT 1 FROM scopes WHERE parent_id = :id AND status = 'failed');
+-- In `timed_out` no job of ours rests; one that a script has left there did not end well. What
+-- a scope inside says of its end is told.
+SELECT (SELECT min(reason) FROM scopes WHERE parent_id = :id AND status = 'failed')
+WHERE EXISTS (SELECT 1 FROM job_queue WHERE scope_id = :id
+              AND status IN ('failed', 'dead', 'timed_out'))
+   OR EXISTS (SELECT 1 FROM scopes WHERE parent_id = :id AND status = 'failed');
 
 -- name: end_scope
 UPDATE scopes SET status = :status, ended_at = :now, reason = :reason
@@ -148,9 +154,16 @@ SELECT j.seq, j.id, j.plugin, j.command, j.status, j.pipeline, j.step_path, j.br
 FROM picked JOIN job_queue j ON j.id = picked.id ORDER BY j.seq;
 
 -- name: logs_of_jobs
-SELECT job_id, attempt, status, started_at, completed_at, duration_ms, last_error, result
-FROM job_log
-WHERE id > :id || '-' AND id < :id || '.' AND id = :id || '-' || attempt ORDER BY attempt;
+-- Each job's attempts, found as `job_attempts` finds them; the response of the last alone, for
+-- each may be large.
+SELECT given.id AS job_id, l.attempt, l.status, l.started_at, l.completed_at, l.duration_ms,
+       l.last_error,
+       CASE WHEN NOT EXISTS (SELECT 1 FROM job_log later
+                             WHERE later.id = given.id || '-' || (l.attempt + 1))
+            THEN l.result END AS result
+FROM @given@ JOIN job_log l ON l.id > given.id || '-' AND l.id < given.id || '.'
+                           AND l.id = given.id || '-' || l.attempt
+ORDER BY given.id, l.attempt;
 
 -- name: notices_of_job
 SELECT id, topic, type, payload, created_at FROM notices
@@ -180,5 +193,8 @@ DELETE FROM scopes WHERE id IN (
   ORDER BY s.ended_at LIMIT :limit);
 
 -- name: workspace_in_use
-SELECT 1 FROM job_queue WHERE (id = :id OR parent_job_id = :id)
-  AND status IN ('queued', 'running') LIMIT 1;
+-- By the job itself, by one that follows it, or by the join of a split behind it, which will
+-- begin with the same files.
+SELECT 1 FROM job_queue j WHERE (id = :id OR parent_job_id = :id)
+  AND (status IN ('queued', 'running')
+       OR EXISTS (@open_around_j@ AND around.parent_job_id = :id)) LIMIT 1;

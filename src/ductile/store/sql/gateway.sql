@@ -22,11 +22,7 @@ SELECT DISTINCT owner FROM job_queue WHERE status = 'running';
 
 -- name: orphans
 -- Running jobs of a boot that is no more, the oldest first.
-SELECT id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,
-       created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
-       source_event_id, owner, hops, pipeline, step_path, branch, scope_id,
-       entered_context_id, join_of, schedule_id
-FROM job_queue
+SELECT @job@ FROM job_queue
 WHERE status = 'running' AND (owner = :owner OR (owner IS NULL AND CAST(:owner AS TEXT) IS NULL))
 ORDER BY seq LIMIT :limit;
 
@@ -48,11 +44,7 @@ WHERE id = :id AND status = 'queued' AND attempt = :attempt;
 SELECT DISTINCT plugin FROM job_queue WHERE status = 'queued';
 
 -- name: queued_of_plugin
-SELECT id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,
-       created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
-       source_event_id, owner, hops, pipeline, step_path, branch, scope_id,
-       entered_context_id, join_of, schedule_id
-FROM job_queue WHERE status = 'queued' AND plugin = :plugin AND created_at <= :until
+SELECT @job@ FROM job_queue WHERE status = 'queued' AND plugin = :plugin AND created_at <= :until
 ORDER BY seq LIMIT :limit;
 
 -- name: requeue_job
@@ -61,9 +53,6 @@ UPDATE job_queue SET status = 'queued', attempt = attempt + 1,
                      max_attempts = attempt + :attempts, started_at = NULL,
                      completed_at = NULL, next_retry_at = NULL, last_error = NULL
 WHERE id = :id AND status = :status AND attempt = :attempt;
-
--- name: snapshot_by_hash
-SELECT id FROM config_snapshots WHERE config_hash = :config_hash;
 
 -- name: adopt_snapshot
 -- A configuration that ran before is adopted again under its old id.
@@ -74,11 +63,7 @@ ON CONFLICT (config_hash) DO UPDATE SET adopted_at = excluded.adopted_at
 RETURNING id;
 
 -- name: load_job
-SELECT id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,
-       created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
-       source_event_id, owner, hops, pipeline, step_path, branch, scope_id,
-       entered_context_id, join_of, schedule_id
-FROM job_queue WHERE id = :id;
+SELECT @job@ FROM job_queue WHERE id = :id;
 
 -- name: result_of
 SELECT result FROM job_log WHERE id = :id;

@@ -14,6 +14,16 @@ WHERE (xact, id) > (:xact, :after)
   AND xact < CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)
 ORDER BY xact, id LIMIT :limit;
 
+-- name: notice_sizes
+-- Of those that `notices_after` finds.
+SELECT octet_length(payload) FROM notices WHERE id > :after ORDER BY id LIMIT :limit;
+
+-- name: notice_sizes [postgres]
+SELECT octet_length(payload) FROM notices
+WHERE (xact, id) > (:xact, :after)
+  AND xact < CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)
+ORDER BY xact, id LIMIT :limit;
+
 -- name: notices_before_last
 -- The notice that stands `skipped` before the last.
 SELECT xact, id FROM notices ORDER BY id DESC LIMIT 1 OFFSET :skipped;

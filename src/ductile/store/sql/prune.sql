@@ -10,22 +10,27 @@ WHERE completed_at @not_our_time@;
 UPDATE job_queue SET completed_at = :completed_at WHERE id = :id;
 
 -- name: prune_jobs
--- Ended jobs past their retention, unless their dedupe key still guards.
+-- Ended jobs past their retention, unless their dedupe key still guards, or the instance that
+-- they belong to goes on: its joins ask for them.
 DELETE FROM job_queue WHERE id IN (
-  SELECT id FROM job_queue
+  SELECT id FROM job_queue j
   WHERE completed_at IS NOT NULL AND completed_at < :before
     AND status IN ('succeeded', 'failed', 'dead', 'skipped')
     AND (dedupe_key IS NULL OR completed_at < :dedupe_before)
     AND (dedupe_key IS NULL OR dedupe_ttl IS NULL
          OR @seconds_since_completed@ > dedupe_ttl)
+    AND (scope_id IS NULL OR NOT EXISTS (@open_around_j@))
   ORDER BY completed_at LIMIT :limit);
 
 -- name: prune_logs
 -- Among the oldest by sequence, which need no index on time; a few that a clock ahead of its
--- time has written do not stand in the way.
+-- time has written, or that an instance that goes on will ask for, do not stand in the way.
 DELETE FROM job_log WHERE seq IN (
-  SELECT seq FROM (SELECT seq, completed_at FROM job_log ORDER BY seq LIMIT :window) AS oldest
-  WHERE completed_at < :before LIMIT :limit);
+  SELECT seq FROM (SELECT seq, job_id, completed_at FROM job_log ORDER BY seq LIMIT :window) oldest
+  WHERE completed_at < :before AND NOT EXISTS (
+    SELECT 1 FROM job_queue j WHERE j.id = oldest.job_id AND j.scope_id IS NOT NULL
+      AND EXISTS (@open_around_j@))
+  LIMIT :limit);
 
 -- name: prune_transitions
 -- Among the oldest by sequence, which need no index on time; a few that a clock ahead of its

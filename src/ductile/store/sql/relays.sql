@@ -12,28 +12,43 @@ WHERE id IN (
   SELECT id FROM (
     SELECT * FROM (SELECT id, next_retry_at FROM relay_deliveries
                    WHERE instance = :instance AND status = 'pending' AND next_retry_at <= :now
-                     AND owner IS NULL
+                     AND owner IS NULL AND NOT (next_retry_at @not_our_time@)
                    ORDER BY next_retry_at, id LIMIT :limit) AS pending
     UNION ALL
     SELECT * FROM (SELECT id, next_retry_at FROM relay_deliveries
                    WHERE instance = :instance AND status = 'failed' AND next_retry_at <= :now
-                     AND owner IS NULL
+                     AND owner IS NULL AND NOT (next_retry_at @not_our_time@)
                    ORDER BY next_retry_at, id LIMIT :limit) AS failed) AS due
   ORDER BY next_retry_at, id LIMIT :limit)
 ORDER BY next_retry_at, id;
 
 -- name: next_relay
--- When the next one is due, sought in the index's own order for each status.
-SELECT min(next_retry_at) FROM (
-  SELECT * FROM (SELECT next_retry_at FROM relay_deliveries
+-- The next one that is due, sought in the index's own order for each status. Of times that are
+-- not in our form text order says nothing: they have to be mended first.
+SELECT id, next_retry_at FROM (
+  SELECT * FROM (SELECT id, next_retry_at FROM relay_deliveries
                  WHERE instance = :instance AND status = 'pending' AND next_retry_at IS NOT NULL
-                   AND owner IS NULL
+                   AND owner IS NULL AND NOT (next_retry_at @not_our_time@)
                  ORDER BY next_retry_at LIMIT 1) AS pending
   UNION ALL
-  SELECT * FROM (SELECT next_retry_at FROM relay_deliveries
+  SELECT * FROM (SELECT id, next_retry_at FROM relay_deliveries
                  WHERE instance = :instance AND status = 'failed' AND next_retry_at IS NOT NULL
-                   AND owner IS NULL
-                 ORDER BY next_retry_at LIMIT 1) AS failed) AS first;
+                   AND owner IS NULL AND NOT (next_retry_at @not_our_time@)
+                 ORDER BY next_retry_at LIMIT 1) AS failed) AS first
+ORDER BY next_retry_at LIMIT 1;
+
+-- name: foreign_relays
+-- Outstanding ones whose time is missing, or that somebody else wrote in a form of his own.
+SELECT id FROM relay_deliveries
+WHERE instance = :instance AND status IN ('pending', 'failed')
+  AND (next_retry_at IS NULL OR next_retry_at @not_our_time@) LIMIT :limit;
+
+-- name: relay_due
+SELECT next_retry_at FROM relay_deliveries
+WHERE id = :id AND status IN ('pending', 'failed') @skip_locked@;
+
+-- name: set_relay_due
+UPDATE relay_deliveries SET next_retry_at = :next_retry_at WHERE id = :id;
 
 -- name: take_relay
 UPDATE relay_deliveries SET owner = :owner, last_attempted_at = :now

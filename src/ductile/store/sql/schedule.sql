@@ -3,19 +3,34 @@ INSERT INTO schedule_entries (plugin, schedule_id, rule, first_seen)
 VALUES (:plugin, :schedule_id, :rule, :now)
 ON CONFLICT (plugin, schedule_id) DO NOTHING;
 
--- name: rearm_entry
--- An entry whose rule was rewritten starts afresh; an operator's pause stays.
+-- name: take_entry
+-- From another program: it has no rule before it is seen. No row changed means that the entry
+-- is known here.
+INSERT INTO schedule_entries (plugin, schedule_id, rule, first_seen, last_fire, last_fired_at,
+                              last_success_at, paused, exhausted)
+VALUES (:plugin, :schedule_id, '', :first_seen, :last_fired_at, :last_fired_at,
+        :last_success_at, :paused, :exhausted)
+ON CONFLICT (plugin, schedule_id) DO NOTHING;
+
+-- name: rewrite_entry
 UPDATE schedule_entries
-SET rule = :rule, first_seen = :now, last_fire = NULL, last_fired_at = NULL,
-    last_passed = NULL, last_success_at = NULL, exhausted = 0
-WHERE plugin = :plugin AND schedule_id = :schedule_id AND rule <> :rule;
+SET rule = :rule, first_seen = :first_seen, last_fire = :last_fire,
+    last_fired_at = :last_fired_at, last_passed = :last_passed,
+    last_success_at = :last_success_at, exhausted = :exhausted
+WHERE plugin = :plugin AND schedule_id = :schedule_id;
+
+-- name: withdraw_entry
+UPDATE schedule_entries SET rule = :rule
+WHERE plugin = :plugin AND schedule_id = :schedule_id AND rule = :before;
 
 -- name: entry
-SELECT first_seen, last_fire, last_fired_at, last_passed, last_success_at, paused, exhausted
+SELECT first_seen, last_fire, last_fired_at, last_passed, last_success_at, paused, exhausted,
+       rule
 FROM schedule_entries WHERE plugin = :plugin AND schedule_id = :schedule_id;
 
 -- name: entry_for_update
-SELECT first_seen, last_fire, last_fired_at, last_passed, last_success_at, paused, exhausted
+SELECT first_seen, last_fire, last_fired_at, last_passed, last_success_at, paused, exhausted,
+       rule
 FROM schedule_entries WHERE plugin = :plugin AND schedule_id = :schedule_id @for_update@;
 
 -- name: entries
@@ -43,12 +58,15 @@ ON CONFLICT (plugin, schedule_id, slot)
 DO UPDATE SET job_id = excluded.job_id, reason = NULL, created_at = excluded.created_at
 WHERE schedule_slots.job_id IS NULL;
 
--- name: slot_passed
+-- name: slots_passed
+-- One that was held back before keeps the reason that it had then.
 INSERT INTO schedule_slots (plugin, schedule_id, slot, reason, created_at)
-VALUES (:plugin, :schedule_id, :slot, :reason, :now)
-ON CONFLICT (plugin, schedule_id, slot)
-DO UPDATE SET reason = excluded.reason, created_at = excluded.created_at
-WHERE schedule_slots.job_id IS NULL;
+SELECT :plugin, :schedule_id, given.id, :reason, :now FROM @given@ WHERE TRUE
+ON CONFLICT (plugin, schedule_id, slot) DO NOTHING;
+
+-- name: newest_slot
+SELECT slot, reason, created_at FROM schedule_slots
+WHERE plugin = :plugin AND schedule_id = :schedule_id ORDER BY slot DESC LIMIT 1;
 
 -- name: slots_since
 SELECT s.slot, s.reason, s.job_id, s.created_at, j.status
@@ -77,11 +95,7 @@ WHERE plugin = :plugin AND schedule_id IS NOT NULL AND status IN ('queued', 'run
   AND command = :command;
 
 -- name: entry_jobs
-SELECT id, plugin, command, payload, status, attempt, max_attempts, submitted_by, dedupe_key,
-       created_at, started_at, completed_at, next_retry_at, last_error, parent_job_id,
-       source_event_id, owner, hops, pipeline, step_path, branch, scope_id,
-       entered_context_id, join_of, schedule_id
-FROM job_queue
+SELECT @job@ FROM job_queue
 WHERE plugin = :plugin AND schedule_id = :schedule_id AND status IN ('queued', 'running');
 
 -- name: schedule_job
@@ -116,4 +130,4 @@ SELECT * FROM circuit_breaker_transitions WHERE plugin = :plugin
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: open_breakers
-SELECT count(DISTINCT plugin) FROM circuit_breakers WHERE state <> 'closed';
+SELECT DISTINCT plugin FROM circuit_breakers WHERE state <> 'closed';

@@ -59,6 +59,10 @@ SELECT 1 FROM plugin_inits WHERE plugin = :plugin AND init_key = :init_key;
 SELECT id FROM job_queue
 WHERE plugin = :plugin AND command = 'init' AND status IN ('queued', 'running') LIMIT 1;
 
+-- name: attempt_timed_out
+SELECT 1 FROM job_transitions
+WHERE job_id = :id AND attempt = :attempt AND to_status = 'timed_out' LIMIT 1;
+
 -- name: end_last_attempt
 -- A job that ends while it waits for a retry: its last attempt's row carries the final state.
 UPDATE job_log SET status = :status, last_error = :error WHERE id = :id;

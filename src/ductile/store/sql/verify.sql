@@ -113,11 +113,11 @@ WHERE s.status = 'open'
 LIMIT :limit;
 
 -- name: verify_webhook_deliveries
-SELECT id, status, attempt_count, next_retry_at, owner FROM webhook_deliveries
+SELECT id, status, attempt_count, owner FROM webhook_deliveries
 WHERE id > :after ORDER BY id LIMIT :limit;
 
 -- name: verify_relay_deliveries
-SELECT id, status, attempt_count, next_retry_at, owner FROM relay_deliveries
+SELECT id, status, attempt_count, owner FROM relay_deliveries
 WHERE id > :after ORDER BY id LIMIT :limit;
 
 -- name: verify_states

@@ -8,33 +8,32 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ductile.clock import to_text
 from ductile.core import address, scopes
+from ductile.core.command import HANDLE
 from ductile.core.delivery import INBOUND_DELAY, OBSERVATORY
+from ductile.core.incoming import json_text
 from ductile.core.signing import verify
 from ductile.errors import LedgerError, UsageError
-from ductile.http.answers import (
-    JsonResponse,
-    body_of,
-    gateway_of,
-    object_of,
-    reading,
-    writing,
-)
-from ductile.http.deliveries import whole
+from ductile.http.answers import JsonResponse, gateway_of, reading, refuse_agent, writing
 from ductile.http.guard import Forbidden, principal_of
-from ductile.http.jobs import text_of
-from ductile.http.query import flag
+from ductile.http.lobby import lobby_of
+from ductile.http.questions import (
+    body_of,
+    flag,
+    flag_of,
+    headers_of,
+    object_of,
+    row_id,
+    text_of,
+)
 from ductile.model import Notice
 from ductile.runtime import operate
-from ductile.runtime.arrival import payload_of
 from ductile.runtime.deliveries import Sending
 from ductile.runtime.gateway import Gateway
-from ductile.runtime.handover import HANDLE
 from ductile.store import deliveries, notices
 from ductile.store.deliveries import TOPIC, NewWebhook, Webhook, WebhookNotFound
 
@@ -49,14 +48,12 @@ async def receive(request: Request) -> Response:
 
     202 once it is durable; it is tried 30 seconds later.
     """
-    gateway, metrics = gateway_of(request), request.app.state.lobby.metrics
+    gateway, metrics = gateway_of(request), lobby_of(request).metrics
     try:
         id = _id(request)
         webhook = await reading(gateway, lambda tx: deliveries.find_webhook(tx, id))
         body = await body_of(request)
-        headers: dict[str, list[str]] = {}
-        for name, value in request.scope["headers"]:
-            headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+        headers = headers_of(request)
         now = gateway.clock.now()
         if verify(OBSERVATORY, webhook.secret, headers, body, now.timestamp()) is None:
             metrics.delivered(DOOR, "signature_mismatch")
@@ -66,39 +63,30 @@ async def receive(request: Request) -> Response:
         sent = await writing(gateway, sending)
     except WebhookNotFound as error:
         metrics.delivered(DOOR, error.code)
-        return JsonResponse({"status": "error", "reason": error.code}, 404)
+        return refuse_agent(404, error.code)
     metrics.delivered(DOOR, "accepted")
     return JsonResponse({"status": "accepted", "delivery_id": sent.delivery_id}, 202)
 
 
 def _id(request: Request) -> int:
     text = request.path_params["webhook_id"]
-    id = whole(text)
+    id = row_id(text)
     if id is None:
         raise WebhookNotFound(f"there is no webhook {text!r}")
     return id
 
 
-def json_text(body: bytes, content_type: str) -> str:
-    """The body as JSON text: byte for byte where it is JSON, else as `payload_of` has it."""
-    payload = payload_of(body, content_type)
-    with suppress(orjson.JSONDecodeError):
-        if orjson.loads(body) == payload:
-            return body.decode()
-    return orjson.dumps(payload).decode()
-
-
 async def _mismatched(request: Request, webhook: Webhook) -> Response:
     gateway = gateway_of(request)
     now = gateway.clock.now()
-    unrecorded = request.app.state.lobby.mismatches.note(webhook.id, now)
+    unrecorded = lobby_of(request).mismatches.note(webhook.id, now)
     if unrecorded is not None:
         told = {"webhook_id": webhook.id, "unrecorded": unrecorded}
         notice = Notice(TOPIC, "WebhookSignatureFailureEvent", told)
         # It is refused whether or not the ledger can say so.
         with suppress(LedgerError):
             await writing(gateway, lambda tx: notices.post(tx, notice, now))
-    return JsonResponse({"status": "error", "reason": "signature_mismatch"}, 401)
+    return refuse_agent(401, "signature_mismatch")
 
 
 async def listing(request: Request) -> Response:
@@ -117,7 +105,7 @@ async def add(request: Request) -> Response:
     _permit(request, new)
     given = _secret(body)
     secret = given or f"whsec_{base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()}"
-    if body.get("dry_run"):
+    if flag_of(body, "dry_run"):
         return JsonResponse({**asdict(new), "dry_run": True})
     now = gateway.clock.now()
     id = await writing(gateway, lambda tx: deliveries.add_webhook(tx, new, secret, now))
@@ -194,7 +182,7 @@ async def remove(request: Request) -> Response:
     With `?dry_run=true` it only says what it would remove.
     """
     gateway, id = gateway_of(request), _id(request)
-    now, dry = gateway.clock.now(), flag(request, "dry_run")
+    now, dry = gateway.clock.now(), flag(request.query_params, "dry_run")
     if dry:
         found = await reading(gateway, lambda tx: deliveries.find_webhook(tx, id))
     else:

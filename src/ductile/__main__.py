@@ -1,4 +1,4 @@
-"""`python -m ductile.cli`."""
+"""`python -m ductile`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,51 @@
+"""Waiting for the end of jobs and pipeline instances."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from ductile.runtime.gateway import Gateway
+
+T = TypeVar("T")
+LOOK_AGAIN = 1.0
+"""Seconds: what ends on another node is told by the stream, and a transaction that somebody leaves
+open on the server holds that back."""
+
+
+class Bell:
+    """Rung when one of the jobs or instances that it listens for ends. Lives in the loop."""
+
+    def __init__(self, gateway: Gateway, *ids: str) -> None:
+        self._gateway, self._loop = gateway, asyncio.get_running_loop()
+        self._rung = asyncio.Event()
+        self._ids: set[str] = set()
+        self.listen(*ids)
+
+    def listen(self, *ids: str) -> None:
+        """From now on; read the ledger afterwards, so that no end falls between the two."""
+        for id in set(ids) - self._ids:
+            self._ids.add(id)
+            self._gateway.bridge.when_ended(id, self._ring)
+
+    def _ring(self) -> None:
+        self._loop.call_soon_threadsafe(self._rung.set)
+
+    async def watch(
+        self, look: Callable[[], Awaitable[T]], over: Callable[[T], bool], seconds: float
+    ) -> T:
+        """What `look` finds once it is `over`, the bell has rung, or the time is up."""
+        ends = self._loop.time() + seconds
+        found = await look()
+        while not (over(found) or self._rung.is_set()) and (left := ends - self._loop.time()) > 0:
+            turn = left if self._gateway.alone else min(left, LOOK_AGAIN)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._rung.wait(), turn)
+            found = await look()
+        return found
+
+    def close(self) -> None:
+        for id in self._ids:
+            self._gateway.bridge.forget(id, self._ring)

@@ -1,0 +1,46 @@
+"""The words that a key takes are those that the core knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel
+
+from ductile.config.http import EndpointSettings
+from ductile.config.pipeline import KINDS, PipelineSettings
+from ductile.config.plugin import ScheduleSettings
+from ductile.core.hook import HOOKS
+from ductile.core.pipeline import MODES
+from ductile.core.schedule import CatchUp, IfRunning
+from ductile.core.signing import PROVIDERS
+from ductile.core.steps import StepKind
+
+
+def words_of(annotation: Any) -> Iterator[str]:
+    for part in get_args(annotation):
+        if get_origin(annotation) is Literal:
+            yield part
+        else:
+            yield from words_of(part)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "known"),
+    [
+        (PipelineSettings, "on_hook", HOOKS),
+        (PipelineSettings, "execution_mode", MODES),
+        (ScheduleSettings, "catch_up", CatchUp),
+        (ScheduleSettings, "if_running", IfRunning),
+        (EndpointSettings, "provider", PROVIDERS),
+    ],
+)
+def test_a_key_takes_what_the_core_knows(
+    section: type[BaseModel], key: str, known: Iterable[str]
+) -> None:
+    assert set(words_of(section.model_fields[key].annotation)) == set(known)
+
+
+def test_a_step_is_of_a_kind_that_the_core_knows() -> None:
+    assert tuple(StepKind) == KINDS
