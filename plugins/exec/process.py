@@ -10,34 +10,57 @@ import subprocess
 import time
 
 from protocol import Failure
+from quoting import BROKEN, beginning, ending, hidden
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 CHUNK = 64 * 1024
+LONGEST_ENDING = 24 * 1024
+"""Two of them, also with many a short secret hidden, are less than the gateway keeps of stderr."""
 TERM_GRACE = 2.0
 LINGER = 0.5
 """Seconds that output may still come after the process itself has ended."""
 
 
 class Stream:
-    """What came out of one pipe: the first `cap` bytes."""
+    """What came out of one pipe: its first `cap` bytes, and its last, at most as many."""
 
     def __init__(self, cap: int) -> None:
         self._cap, self._kept, self._seen = cap, b"", 0
+        self._room, self._last = min(cap, LONGEST_ENDING), b""
 
     def take(self, data: bytes) -> None:
         self._kept += data[: max(0, self._cap - len(self._kept))]
         self._seen += len(data)
+        self._last = (self._last + data)[-self._room :] if self._room else b""
+
+    def text(self, secrets: Sequence[str]) -> str:
+        """The beginning, as far as it is kept."""
+        cut = beginning if self.truncated else hidden
+        return cut(self.plain, secrets)
+
+    def ending(self, secrets: Sequence[str]) -> str:
+        """The end, where programs say what went wrong."""
+        text = self._last.decode("utf-8", "replace")
+        text = ending(text, secrets) if self.unseen else hidden(text, secrets)
+        # What stands for bytes that are no text would take up three times their room.
+        return text.replace(BROKEN, "?")
 
     @property
-    def text(self) -> str:
+    def plain(self) -> str:
+        """The beginning with whatever secrets are in it."""
         return self._kept.decode("utf-8", "replace")
 
     @property
     def truncated(self) -> bool:
         return self._seen > self._cap
+
+    @property
+    def unseen(self) -> int:
+        """How many bytes came before the end that is kept."""
+        return self._seen - len(self._last)
 
 
 class Ended:
@@ -89,8 +112,9 @@ def launch(
         )
     except OSError as error:
         passing = error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ETXTBSY)
+        where = f" in {cwd}" if cwd is not None and error.filename == cwd else ""
         raise Failure(
-            f"{argv[0]!r} could not be started: {error.strerror}", retry=passing
+            f"{argv[0]!r} could not be started{where}: {error.strerror}", retry=passing
         ) from None
     try:
         conversation = _Conversation(process, fed, cap)

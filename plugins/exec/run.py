@@ -26,6 +26,7 @@ INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER")
 MARK = "DUCTILE_BOOT"
 """By this the gateway finds what a job left running."""
 SHORTEST_SECRET = 8
+LONGEST_LINE = 500
 
 
 class Command:
@@ -44,6 +45,8 @@ class Command:
         self.feeds = _one_of(config, "stdin", ("none", "payload")) == "payload"
         self.emits_failure = _one_of(config, "on_failure", ("fail", "emit")) == "emit"
         self.parses = _one_of(config, "parse", ("text", "json")) == "json"
+        self.secrets = [text for text in self.own_env.values() if len(text) >= SHORTEST_SECRET]
+        """Programs quote their environment when they fail; its values are often secrets."""
 
     def environment(self, request: Request) -> dict[str, str]:
         names = (*self.inherited, MARK)
@@ -160,11 +163,11 @@ def run(request: Request) -> Answer:
     ended = launch(argv, fed, env, command.cwd, limit, command.max_output)
     good = ended.exit_code in command.good
     if not good and not command.emits_failure:
-        raise Failure(_said(ended, command), retry=ended.exit_code != EX_CONFIG)
+        raise _failure(ended, command, _reason(ended, command), ended.exit_code != EX_CONFIG)
     answer = Answer(ended.summary, state={"done": [*done, request.job_id][-REMEMBERED:]})
     payload = _payload(ended, command)
     if good and command.parses:
-        payload["output"] = _parsed(ended)
+        payload["output"] = _parsed(ended, command)
     answer.emit("exec.done" if good else "exec.failed", payload, key=f"exec:{request.job_id}")
     return answer
 
@@ -181,35 +184,43 @@ def _payload(ended: Ended, command: Command) -> dict[str, Any]:
         "signal": ended.signal,
         "timed_out": ended.timed_out,
         "duration_ms": round(ended.seconds * 1000),
-        "stdout": _hidden(ended.stdout.text, command),
-        "stderr": _hidden(ended.stderr.text, command),
+        "stdout": ended.stdout.text(command.secrets),
+        "stderr": ended.stderr.text(command.secrets),
         "stdout_truncated": ended.stdout.truncated,
         "stderr_truncated": ended.stderr.truncated,
     }
 
 
-def _parsed(ended: Ended) -> Any:
+def _parsed(ended: Ended, command: Command) -> Any:
     from document import parse
 
     if ended.stdout.truncated:
-        raise Failure("the command wrote more JSON than max_output", retry=False)
+        raise _failure(ended, command, "the command wrote more JSON than max_output", retry=False)
     try:
-        return parse(ended.stdout.text)
+        return parse(ended.stdout.plain)
     except ValueError as error:
-        raise Failure(f"the command wrote no JSON: {error}", retry=False) from None
+        reason = f"the command wrote no JSON: {error}"
+        raise _failure(ended, command, reason, retry=False) from None
 
 
-def _said(ended: Ended, command: Command) -> str:
-    tail = _hidden(ended.stderr.text, command).strip().splitlines()
-    return f"{ended.summary}: {tail[-1][:500]}" if tail else ended.summary
+def _failure(ended: Ended, command: Command, reason: str, retry: bool) -> Failure:
+    """With how both outputs ended, for whoever looks for the cause."""
+    said = ""
+    for name, stream in (("stdout", ended.stdout), ("stderr", ended.stderr)):
+        text = stream.ending(command.secrets)
+        left_out = f" ({stream.unseen} bytes before this are left out)" if stream.unseen else ""
+        if text or left_out:
+            said += f"{name} of the command{left_out}:\n{text.rstrip()}\n"
+    return Failure(reason, retry=retry, said=said)
 
 
-def _hidden(text: str, command: Command) -> str:
-    """Programs quote their environment when they fail; its values are often secrets."""
-    secrets = (value for value in command.own_env.values() if len(value) >= SHORTEST_SECRET)
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, "[REDACTED]")
-    return text
+def _reason(ended: Ended, command: Command) -> str:
+    """How it ended, and the last line that it wrote, which mostly says why."""
+    for stream in (ended.stderr, ended.stdout):
+        lines = stream.ending(command.secrets).strip().splitlines()
+        if lines:
+            return f"{ended.summary}: {lines[-1][:LONGEST_LINE]}"
+    return ended.summary
 
 
 def health(request: Request) -> Answer:

@@ -169,15 +169,18 @@ class _Exchange:
             raise Trouble(f"{self._host} does not speak HTTP: {named}", sent=True) from None
 
     def _read(self, response: HTTPResponse) -> Reply:
-        if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+        """The reply; of one that tells of a failure as much of its body as can be had."""
+        failed = response.status >= 400
+        plain = response.headers.get("Content-Encoding", "identity").lower() == "identity"
+        if not plain and not failed:
             raise Trouble(f"{self._host} sent a compressed body unasked", sent=True, retry=False)
         body = b""
-        while len(body) <= self._max_body and (part := response.read(CHUNK)):
+        while plain and len(body) <= self._max_body and (part := response.read(CHUNK)):
             body += part
-        if len(body) > self._max_body:
+        if len(body) > self._max_body and not failed:
             reason = f"{self._host} sent more than max_body ({self._max_body} bytes)"
             raise Trouble(reason, sent=True, retry=False)
-        return Reply(response.status, dict(response.headers), body)
+        return Reply(response.status, dict(response.headers), body[: self._max_body])
 
 
 def _left(give_up: float, host: str) -> float:
@@ -192,16 +195,18 @@ def _looked_up(target: address.Target, give_up: float) -> list[str]:
     import threading
 
     found: list[Any] = []
+    trouble = ["the resolver does not answer"]
 
     def look() -> None:
         try:
             found.extend(socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM))
-        except (OSError, UnicodeError):
-            pass
+        except (OSError, UnicodeError) as error:
+            trouble[0] = getattr(error, "strerror", None) or type(error).__name__
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
     thread.join(min(LONGEST_LOOKUP, _left(give_up, target.host)))
     if thread.is_alive() or not found:
-        raise Trouble(f"{target.host} has no address that could be found", sent=False)
+        reason = f"{target.host} has no address that could be found: {trouble[0]}"
+        raise Trouble(reason, sent=False)
     return list(dict.fromkeys(str(info[4][0]) for info in found))

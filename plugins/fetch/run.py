@@ -24,6 +24,9 @@ NOTHING_DONE = (429, 503)
 """Statuses by which a server says that it has not acted on the request."""
 RESERVE = 3.0
 REMEMBERED = 200
+SHORTEST_SECRET = 8
+SHORTEST_SECRET_PART = 16
+"""Of a URL's path: most of its parts are words, some are keys."""
 SHOWN_TO_ANYBODY = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})
 """Headers that may go to a host that an event names."""
 OWN_HEADERS = ("host", "content-length", "transfer-encoding", "connection", "accept-encoding")
@@ -41,6 +44,7 @@ class Resource:
         if self.name is not None and not isinstance(self.name, str):
             raise Misconfigured("name must be text")
         self.headers = _headers(config)
+        self.credentials = config.get("bearer_token"), config.get("password")
         if whole_place(self.url) and not SHOWN_TO_ANYBODY.issuperset(map(str.lower, self.headers)):
             raise Misconfigured("headers and credentials need a host that is written out")
         self.body, self.json = config.get("body"), config.get("json")
@@ -243,7 +247,24 @@ def ask(
         again = reply.status in NOTHING_DONE
     wait = reply.header("retry-after")
     asked = f", asking us to wait {wait} s" if wait and wait.isdecimal() else ""
-    raise Failure(f"the server answered {reply.status}{asked}", retry=again)
+    said = quoted(resource, url, reply)
+    raise Failure(f"the server answered {reply.status}{asked}", retry=again, said=said)
+
+
+def quoted(resource: Resource, url: str, reply: Reply) -> str:
+    """The beginning of a body, without what only the server and we should know."""
+    from urllib.parse import parse_qsl, urlsplit
+
+    from quoting import excerpt
+
+    address = urlsplit(url)
+    secrets = {text for text in address.path.split("/") if len(text) >= SHORTEST_SECRET_PART}
+    secrets |= {value for _, value in parse_qsl(address.query)}
+    for name, value in resource.headers.items():
+        if name.lower() not in SHOWN_TO_ANYBODY:
+            secrets |= {value, value.rpartition(" ")[2]}
+    secrets |= {text for text in resource.credentials if isinstance(text, str)}
+    return excerpt(reply.body, [one for one in secrets if len(one) >= SHORTEST_SECRET])
 
 
 def told(resource: Resource, url: str, reply: Reply) -> dict[str, Any]:
@@ -266,17 +287,18 @@ def told(resource: Resource, url: str, reply: Reply) -> dict[str, Any]:
         resource.parse == "auto" and (kind.strip().endswith(("/json", "+json")))
     )
     if as_json and reply.body:
-        return {**payload, "json": _parsed(reply)}
+        return {**payload, "json": _parsed(resource, url, reply)}
     return {**payload, **_readable(reply.body, parameters)}
 
 
-def _parsed(reply: Reply) -> Any:
+def _parsed(resource: Resource, url: str, reply: Reply) -> Any:
     from document import parse
 
     try:
         return parse(reply.body)
-    except ValueError:
-        raise Failure("the server answered with broken JSON") from None
+    except ValueError as error:
+        said = quoted(resource, url, reply)
+        raise Failure(f"the server answered with broken JSON: {error}", said=said) from None
 
 
 def _readable(body: bytes, parameters: str) -> dict[str, str]:

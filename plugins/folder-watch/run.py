@@ -72,13 +72,17 @@ class Hasher:
 
     def __init__(self, root: int, watch: Watch, request: Request) -> None:
         self._root, self._largest, self._request = root, watch.largest, request
+        self.refused: list[str] = []
+        """Files that we may not read: they are not told of before we may."""
 
     def __call__(self, path: str) -> str | None:
         if self._request.remaining() < HASHING:
             return None
         try:
             descriptor = open_below(self._root, path)
-        except OSError:
+        except OSError as error:
+            if isinstance(error, PermissionError):
+                self.refused.append(path)
             raise Changing from None
         try:
             return content_hash(descriptor, self._largest)
@@ -107,7 +111,7 @@ def poll(request: Request) -> Answer:
             most=watch.max_events,
         )
         look.compare(walk.files, hashed=hasher, unread=walk.missed)
-        return told(watch, walk, look, device)
+        return told(watch, walk, look, device, hasher.refused if hasher else [])
     finally:
         os.close(root)
 
@@ -128,7 +132,7 @@ def refuse_unmounted(
         raise Failure("the folder is empty and on another device than before: is it not mounted?")
 
 
-def told(watch: Watch, walk: Walk, look: Look, device: int) -> Answer:
+def told(watch: Watch, walk: Walk, look: Look, device: int, refused: list[str]) -> Answer:
     count = len(look.changes)
     answer = Answer(
         f"{count} changes among {len(walk.files)} files",
@@ -140,6 +144,8 @@ def told(watch: Watch, walk: Walk, look: Look, device: int) -> Answer:
         answer.log("warn", f"{look.left} more changes are left for the next look")
     for folder in walk.unread[:10]:
         answer.log("warn", f"{shown(folder)['path']} cannot be read and is left out")
+    for path in refused[:10]:
+        answer.log("warn", f"{shown(path)['path']} may not be read; it is told of once it may")
     return answer
 
 

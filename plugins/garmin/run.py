@@ -11,11 +11,12 @@ import health
 import oauth1
 import oauth2
 from protocol import Answer, Failure, Misconfigured, Request, serve
+from quoting import secrets_in
 from web import Busy, Reply, Site
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
 API = "https://connectapi.garmin.com"
@@ -75,7 +76,8 @@ class Garmin:
         if reply.status == 204 or (reply.status == 200 and not reply.body):
             return {}
         if reply.status in (401, 403):
-            raise Failure(f"{reply.host} does not let us in ({reply.status})", retry=False)
+            why = f"{reply.host} does not let us in ({reply.status})"
+            raise Failure(why, retry=False, said=self._quoted(reply))
         return self._good(reply).json()
 
     def display_name(self) -> str:
@@ -135,6 +137,7 @@ class Garmin:
                 f"Garmin no longer accepts these tokens ({reply.status}); log in anew with an "
                 "open client and put its tokens into the configuration",
                 retry=False,
+                said=self._quoted(reply),
             )
         return oauth2.Grant(self._good(reply).json(), reply.host)
 
@@ -142,8 +145,11 @@ class Garmin:
         if reply.status == 429:
             raise Busy(reply.host, reply.retry_after(oauth2.backoff(self.session.state)))
         if reply.status != 200:
-            raise Failure(f"{reply.host} answered {reply.status}")
+            raise Failure(f"{reply.host} answered {reply.status}", said=self._quoted(reply))
         return reply
+
+    def _quoted(self, reply: Reply) -> str:
+        return reply.quoted(secrets_in(self.config, self.session.state))
 
 
 def _signs(config: Mapping[str, Any]) -> bool:
@@ -173,8 +179,10 @@ def _day(summary: Mapping[str, Any], day: str) -> dict[str, Any] | None:
     return _reading(f"daily:{day}", f"{day}T23:59:59Z", day, measures)
 
 
-def _weigh_ins(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _weigh_ins(document: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]:
+    """The readings, and how many entries are none that we understand."""
     entries = document.get("dateWeightList")
+    readings, unreadable = [], 0
     for entry in entries if isinstance(entries, list) else ():
         try:
             at = int(entry.get("timestampGMT") or entry["date"]) / 1000
@@ -186,9 +194,11 @@ def _weigh_ins(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             record, day = f"weight:{int(entry['samplePk'])}", str(entry["calendarDate"])
             reading = _reading(record, health.utc(at), day, measures)
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError, OSError):
+            unreadable += 1
             continue
         if reading is not None:
-            yield reading
+            readings.append(reading)
+    return readings, unreadable
 
 
 def _is_measured(value: Any) -> bool:
@@ -234,7 +244,7 @@ def _fetched(request: Request, garmin: Garmin) -> Answer:
     days = _days(request.config, session.now)
     name = quote(garmin.display_name(), safe="")
     weights = garmin.get("/weight-service/weight/dateRange", startDate=days[0], endDate=days[-1])
-    readings = list(_weigh_ins(weights))
+    readings, unreadable = _weigh_ins(weights)
     resumed = session.state.pop("next_day", None)
     first = days.index(resumed) if resumed in days else 0
     for index, day in enumerate(order := days[first:] + days[:first]):
@@ -246,6 +256,8 @@ def _fetched(request: Request, garmin: Garmin) -> Answer:
             raise Failure("Garmin hides this account's days from us", retry=False)
         readings += filter(None, [_day(summary, day)])
     answer = _told(request, session.state, readings, days[0])
+    if unreadable:
+        answer.log("warn", f"weigh-ins that could not be read: {unreadable}")
     if "next_day" in session.state:
         answer.log("warn", f"no time was left for {len(order) - index} of {len(order)} days")
     return answer

@@ -9,6 +9,7 @@ import time
 sys.path.insert(0, __file__.rpartition("/")[0] + "/../lib")
 import oauth2
 from protocol import Answer, Failure, Misconfigured, Request, serve
+from quoting import secrets_in
 from sync import Sync, past_days
 from web import Busy, Reply, Site
 
@@ -52,15 +53,19 @@ class Calendar:
         reply = self.tokens.send("POST", "", form={**client, **fields})
         if reply.status == 429:
             raise Busy(reply.host, reply.retry_after(oauth2.backoff(self.session.state)))
+        said = self._quoted(reply)
         document = reply.json() if reply.status in (200, 400, 401, 403) else {}
         error = document.get("error")
         if error == "invalid_grant":
-            raise oauth2.Unauthorized("Google no longer accepts the authorization")
+            raise oauth2.Unauthorized("Google no longer accepts the authorization", said=said)
         if error in ("invalid_client", "unauthorized_client", "redirect_uri_mismatch"):
-            raise Misconfigured(f"Google does not accept the client: {error}")
+            raise Misconfigured(f"Google does not accept the client: {error}", said=said)
         if reply.status != 200:
-            raise Failure(f"{reply.host} answered {reply.status}")
+            raise Failure(f"{reply.host} answered {reply.status}", said=said)
         return oauth2.Grant(document, reply.host)
+
+    def _quoted(self, reply: Reply) -> str:
+        return reply.quoted(secrets_in(self.credentials, self.session.state))
 
     def page(self, query: Mapping[str, Any]) -> Reply:
         """One page of events; a token that is refused is renewed once."""
@@ -74,11 +79,13 @@ class Calendar:
             raise Busy(reply.host, reply.retry_after(oauth2.backoff(self.session.state)))
         if reply.status == 410 or (reply.status == 400 and query.keys() & _CURSORS):
             raise Gone
+        said = self._quoted(reply)
         if reply.status in (401, 403):
-            raise oauth2.Unauthorized(f"Google does not let us read the calendar ({reason})")
+            why = f"Google does not let us read the calendar ({reason})"
+            raise oauth2.Unauthorized(why, said=said)
         if reply.status in (400, 404):
-            raise Failure(f"Google cannot read this calendar ({reason})", retry=False)
-        raise Failure(f"{reply.host} answered {reply.status}")
+            raise Failure(f"Google cannot read this calendar ({reason})", retry=False, said=said)
+        raise Failure(f"{reply.host} answered {reply.status}", said=said)
 
     def _listed(self, token: str, query: Mapping[str, Any]) -> Reply:
         from urllib.parse import quote
@@ -116,7 +123,9 @@ def _credentials(config: Mapping[str, Any]) -> dict[str, Any]:
     try:
         with open(path, encoding="utf-8") as file:
             document = json.load(file)
-    except (OSError, ValueError, TypeError):
+    except OSError as error:
+        raise Misconfigured(f"config.credentials_file cannot be read: {error.strerror}") from None
+    except (ValueError, TypeError):
         raise Misconfigured("config.credentials_file cannot be read as JSON") from None
     if not isinstance(document, dict) or document.get("type") == "service_account":
         raise Misconfigured("config.credentials_file must be of an OAuth client, or a user's")
@@ -198,7 +207,7 @@ def oauth_callback(request: Request) -> Answer:
             redirect_uri=_redirect(calendar),
         )
     except Failure as failure:
-        raise Failure(str(failure), retry=False) from None
+        raise Failure(str(failure), retry=False, said=failure.said) from None
     calendar.session.authorized(grant)
     state = calendar.session.state
     if not state.get("refresh_token"):

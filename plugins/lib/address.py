@@ -160,7 +160,10 @@ def admit(
         raise Forbidden("the URL's host has no address")
     for address in addresses:
         if not may_connect(address, networks):
-            raise Forbidden("the URL's host has an address that may not be connected to")
+            raise Forbidden(
+                "the URL's host has an address that may not be connected to: "
+                "it is not public, and in no network of allowed_networks"
+            )
         if not (target.secure or plain or _named(_parsed(address), networks)):
             raise Forbidden("without TLS (http:) only networks that are named may be reached")
     return tuple(addresses)

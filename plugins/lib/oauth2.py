@@ -31,8 +31,9 @@ AUTHORIZE_WITHIN = 3600
 class Unauthorized(Failure):
     """The provider no longer knows our tokens: a person has to authorize us again."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(f"{why}; a person has to authorize us, see README.md", retry=False)
+    def __init__(self, why: str, *, said: str = "") -> None:
+        why = f"{why}; a person has to authorize us, see README.md"
+        super().__init__(why, retry=False, said=said)
 
 
 class Grant:
@@ -131,6 +132,8 @@ def kept(session: Session, work: Callable[[], Answer]) -> Answer:
             state=session.state,
         )
         answer.log("error", f"{why}; the next run tries again")
+        if isinstance(error, Failure) and error.said:
+            answer.log("error", error.said)
     return answer
 
 

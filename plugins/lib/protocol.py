@@ -31,21 +31,27 @@ EX_CONFIG = 78
 """The exit code that says: the configuration is wrong, do not try again."""
 LARGEST_ANSWER = 10 * 1024 * 1024
 LARGEST_STATE = 1024 * 1024
+LARGEST_SAID = 64 * 1024
+"""As much as the gateway keeps of stderr."""
 
 
 class Failure(Exception):
-    """The job fails with this message. `retry=False`: trying again would change nothing."""
+    """The job fails with this message. `retry=False`: trying again would change nothing.
 
-    def __init__(self, message: str, *, retry: bool = True) -> None:
+    `said` is what others said about it, for whoever looks for the cause: it is kept with the
+    attempt, as its stderr. Never a secret (`quoting.py`).
+    """
+
+    def __init__(self, message: str, *, retry: bool = True, said: str = "") -> None:
         super().__init__(message)
-        self.retry = retry
+        self.retry, self.said = retry, said
 
 
 class Misconfigured(Failure):
     """The operator has to change the configuration first; never retried."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, retry=False)
+    def __init__(self, message: str, *, said: str = "") -> None:
+        super().__init__(message, retry=False, said=said)
 
 
 class Request:
@@ -121,8 +127,9 @@ class Answer:
 def serve(commands: Mapping[str, Callable[[Request], Answer]]) -> NoReturn:
     """Read the request, run its command, write the answer, exit.
 
-    A `Failure` becomes an error answer. Any other exception does too, but only its type and
-    its place are told: its message may hold what must not be told.
+    A `Failure` becomes an error answer, and what was said about it goes to stderr. Any other
+    exception becomes one too, but only its type and its place are told: its message may hold
+    what must not be told.
     """
     try:
         document = json.loads(sys.stdin.buffer.read())
@@ -135,6 +142,7 @@ def serve(commands: Mapping[str, Callable[[Request], Answer]]) -> NoReturn:
     except Failure as failure:
         code = EX_CONFIG if isinstance(failure, Misconfigured) else 1
         written = _encoded({"status": "error", "error": str(failure), "retry": failure.retry})
+        sys.stderr.buffer.write(failure.said.encode("utf-8", "replace")[:LARGEST_SAID])
     except Exception as error:  # noqa: BLE001 - the edge of the process
         code = 1
         written = _encoded({"status": "error", "error": f"a bug in this plugin: {place_of(error)}"})

@@ -2,7 +2,8 @@
 
 A `Site` is one provider's address and the time that this run still has. What it raises are
 `Failure`s whose text names the host and the kind of trouble, never a query, a header or a
-body: any of those may hold a token. `http.client` is imported when the first request is made.
+body: any of those may hold a token. A caller that knows which may quote a `Reply`.
+`http.client` is imported when the first request is made.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from protocol import Failure, Misconfigured
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from http.client import HTTPConnection
     from typing import Any
 
@@ -53,6 +54,15 @@ class Reply:
         if not isinstance(document, dict):
             raise Failure(f"{self.host} answered {self.status} with no JSON object")
         return document
+
+    def quoted(self, secrets: Iterable[str]) -> str:
+        """The beginning of the body of a refusal, without these secrets.
+
+        Nothing where it is no refusal: such a body may hold a token that nobody knows yet.
+        """
+        from quoting import excerpt
+
+        return excerpt(self.body, secrets) if self.status >= 400 else ""
 
     def retry_after(self, default: float) -> float:
         """Seconds from the Retry-After header, in either of its forms."""

@@ -7,6 +7,7 @@ one recipient.
 from __future__ import annotations
 
 from protocol import Failure, Misconfigured
+from quoting import beginning, hidden
 from web import Busy
 
 TYPE_CHECKING = False
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 AGENT = "ductile-notify/1.0"
 LONGEST_EXPLANATION = 150
+MOST_READ = 4096
+SHORTEST_SECRET = 4
 DEFAULT_WAIT = 60.0
 SECRET_KEYS = ("token", "password", "secret_url")
 REFUSED = (400, 401, 403, 404, 405, 410, 413, 415, 422)
@@ -65,7 +68,7 @@ class Channel:
 
     def refused(self, reply: Reply, explanation: Any, wait: float | None = None) -> Failure:
         """The failure that a reply means."""
-        told = self.hidden(explanation)
+        told = self.hidden(explanation) or self.hidden(reply.body.decode("utf-8", "replace"))
         if reply.status == 429:
             return Busy(self.name, wait or reply.retry_after(DEFAULT_WAIT))
         what = f"answered {reply.status}{f' ({told})' if told else ''}"
@@ -75,19 +78,19 @@ class Channel:
         """What a provider says, in one short line and without any secret of ours."""
         if not isinstance(text, str):
             return ""
-        for secret in self._secrets():
-            text = text.replace(secret, "[…]")
+        cut = beginning if len(text) > MOST_READ else hidden
+        text = cut(text[:MOST_READ], self.secrets())
         line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
         return line[:LONGEST_EXPLANATION]
 
-    def _secrets(self) -> list[str]:
-        """Credentials, and the parts of a URL that is one; the longest first."""
+    def secrets(self) -> list[str]:
+        """Credentials, and the parts of a URL that is one."""
         found: set[str] = set()
         for key in SECRET_KEYS:
             value = self.settings.get(key)
             if isinstance(value, str):
                 found |= {value, *(value.split("/")[3:] if "://" in value else ())}
-        return sorted((one for one in found if len(one) >= 4), key=len, reverse=True)
+        return [one for one in found if len(one) >= SHORTEST_SECRET]
 
 
 def document_of(reply: Reply) -> dict[str, Any]:

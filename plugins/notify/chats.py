@@ -55,6 +55,11 @@ class Ntfy(Channel):
         if reply.status != 200:
             raise self.refused(reply, document_of(reply).get("error"))
 
+    def secrets(self) -> list[str]:
+        """Also as they are sent: a proxy may quote its request."""
+        sent = self._credentials().values()
+        return [*super().secrets(), *(value.rpartition(" ")[2] for value in sent)]
+
     def _credentials(self) -> dict[str, str]:
         if self.has("token"):
             return {"Authorization": f"Bearer {self.text('token')}"}
@@ -142,7 +147,7 @@ class Slack(Channel):
         if not self._bot:
             reply = self._site.send("POST", "", document={"text": unit})
             if reply.status != 200:
-                raise self.refused(reply, reply.body[:100].decode("utf-8", "replace"))
+                raise self.refused(reply, None)
             return
         reply = self._site.send(
             "POST",

@@ -10,6 +10,7 @@ sys.path.insert(0, __file__.rpartition("/")[0] + "/../lib")
 import health
 import oauth2
 from protocol import Answer, Failure, Misconfigured, Request, serve
+from quoting import hidden, secrets_in
 from web import Busy, Reply, Site
 
 TYPE_CHECKING = False
@@ -47,11 +48,19 @@ MOST_READINGS = 1000
 """In one run; what is left is fetched by the next."""
 SLOWEST_PAGE = 25.0
 """Seconds that must be left to ask for another page."""
+LONGEST_REASON = 1000
 OK = 0
 TOKEN_REFUSED = (100, 101, 102, 200, 401)
 FORBIDDEN = (214, 277, 403, 2553, 2554, 2555)
 INVALID = 503
 TOO_MANY = 601
+
+
+class Told:
+    """What Withings answered: a status of its own, what was asked for, or why not."""
+
+    def __init__(self, status: int, body: dict[str, Any], said: str) -> None:
+        self.status, self.body, self.said = status, body, said
 
 
 class Withings:
@@ -66,7 +75,7 @@ class Withings:
 
     def grant(self, **fields: str) -> oauth2.Grant:
         """Ask for tokens, by code or by refresh token."""
-        status, body = self._told(
+        told = self._told(
             self.site.send(
                 "POST",
                 "/v2/oauth2",
@@ -78,43 +87,45 @@ class Withings:
                 },
             )
         )
-        if status in (INVALID, *TOKEN_REFUSED):
-            raise oauth2.Unauthorized(f"Withings gives out no tokens (status {status})")
-        if status != OK:
-            raise Failure(f"Withings gives out no tokens (status {status})")
-        if body.get("userid") is not None:
-            self.session.state["user_id"] = str(body["userid"])
-        return oauth2.Grant(body, self.site.host)
+        why = f"Withings gives out no tokens (status {told.status})"
+        if told.status in (INVALID, *TOKEN_REFUSED):
+            raise oauth2.Unauthorized(why, said=told.said)
+        if told.status != OK:
+            raise Failure(why, said=told.said)
+        if told.body.get("userid") is not None:
+            self.session.state["user_id"] = str(told.body["userid"])
+        return oauth2.Grant(told.body, self.site.host)
 
     def page(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """One page of measures; a token that is refused is renewed once."""
-        status, body = self._measures(self.session.access_token(), fields)
-        if status in TOKEN_REFUSED:
-            status, body = self._measures(self.session.renew(), fields)
-        if status in TOKEN_REFUSED:
-            raise oauth2.Unauthorized("Withings refuses a token that it just gave out")
-        if status in FORBIDDEN:
-            raise oauth2.Unauthorized(f"Withings does not let us read measures (status {status})")
-        if status != OK:
-            raise Failure(f"Withings gives out no measures (status {status})")
-        return body
+        told = self._measures(self.session.access_token(), fields)
+        if told.status in TOKEN_REFUSED:
+            told = self._measures(self.session.renew(), fields)
+        if told.status in TOKEN_REFUSED:
+            why = "Withings refuses a token that it just gave out"
+            raise oauth2.Unauthorized(why, said=told.said)
+        if told.status in FORBIDDEN:
+            why = f"Withings does not let us read measures (status {told.status})"
+            raise oauth2.Unauthorized(why, said=told.said)
+        if told.status != OK:
+            raise Failure(f"Withings gives out no measures (status {told.status})", said=told.said)
+        return told.body
 
     def revoke(self, user_id: str) -> None:
         """Have the authorization forgotten; the one call that Withings wants signed."""
         form = {"action": "revoke", "client_id": self.config["client_id"], "nonce": self._nonce()}
         form["signature"] = self._signature(form)
-        status, _ = self._told(
-            self.site.send("POST", "/v2/oauth2", form={**form, "userid": user_id})
-        )
-        if status != OK:
-            raise Failure(f"Withings does not revoke the authorization (status {status})")
+        told = self._told(self.site.send("POST", "/v2/oauth2", form={**form, "userid": user_id}))
+        if told.status != OK:
+            why = f"Withings does not revoke the authorization (status {told.status})"
+            raise Failure(why, said=told.said)
 
     def _renewed(self, refresh_token: str) -> oauth2.Grant:
         grant = self.grant(grant_type="refresh_token", refresh_token=refresh_token)
         self.site.insist = True
         return grant
 
-    def _measures(self, token: str, fields: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    def _measures(self, token: str, fields: Mapping[str, Any]) -> Told:
         return self._told(
             self.site.send(
                 "POST",
@@ -131,10 +142,11 @@ class Withings:
             "timestamp": str(int(time.time())),
         }
         form["signature"] = self._signature(form)
-        status, body = self._told(self.site.send("POST", "/v2/signature", form=form))
-        if status != OK or not isinstance(body.get("nonce"), str):
-            raise Failure(f"Withings gives out no nonce (status {status}); is the clock right?")
-        return str(body["nonce"])
+        told = self._told(self.site.send("POST", "/v2/signature", form=form))
+        if told.status != OK or not isinstance(told.body.get("nonce"), str):
+            why = f"Withings gives out no nonce (status {told.status}); is the clock right?"
+            raise Failure(why, said=told.said)
+        return str(told.body["nonce"])
 
     def _signature(self, form: Mapping[str, str]) -> str:
         """HMAC-SHA256 over the values, in the order of their names."""
@@ -146,19 +158,21 @@ class Withings:
             self.config["client_secret"].encode(), text.encode(), hashlib.sha256
         ).hexdigest()
 
-    def _told(self, reply: Reply) -> tuple[int, dict[str, Any]]:
-        """The status in the body, and the rest of it; HTTP itself is always 200."""
+    def _told(self, reply: Reply) -> Told:
+        """What stands in the body; HTTP itself is always 200."""
+        secrets = secrets_in(self.config, self.session.state)
         if reply.status == 429:
             raise Busy(reply.host, reply.retry_after(oauth2.backoff(self.session.state)))
         if reply.status != 200:
-            raise Failure(f"{reply.host} answered {reply.status}")
+            raise Failure(f"{reply.host} answered {reply.status}", said=reply.quoted(secrets))
         document = reply.json()
-        status, body = document.get("status"), document.get("body")
+        status, body, said = (document.get(key) for key in ("status", "body", "error"))
         if not isinstance(status, int):
             raise Failure(f"{reply.host} answered without a status")
         if status == TOO_MANY:
             raise Busy(reply.host, reply.retry_after(oauth2.backoff(self.session.state)))
-        return status, body if isinstance(body, dict) else {}
+        why = hidden(said, secrets)[:LONGEST_REASON] if isinstance(said, str) else ""
+        return Told(status, body if isinstance(body, dict) else {}, why)
 
 
 class Pass:
@@ -333,7 +347,7 @@ def oauth_callback(request: Request) -> Answer:
             redirect_uri=request.config["redirect_uri"],
         )
     except Failure as failure:
-        raise Failure(str(failure), retry=False) from None
+        raise Failure(str(failure), retry=False, said=failure.said) from None
     withings.session.authorized(grant)
     return Answer("authorized", state=withings.session.state)
 

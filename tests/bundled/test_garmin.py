@@ -286,7 +286,7 @@ def test_no_secret_leaves_configuration_and_state(
         arguments = process_arguments(site)
         garmin.letting_go.set()
         house.ended(held)
-        garmin.next(RENEWAL, Told({"error": "canary-refresh"}, 400))
+        garmin.next(RENEWAL, lambda asked: Told({"error": asked.form["refresh_token"]}, 400))
         for command in ("poll", "refresh", "health"):
             house.run("garmin", command)
         shown = ledger_text(house)
