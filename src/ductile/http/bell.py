@@ -38,13 +38,16 @@ class Bell:
     ) -> T:
         """What `look` finds once it is `over`, the bell has rung, or the time is up."""
         ends = self._loop.time() + seconds
-        found = await look()
-        while not (over(found) or self._rung.is_set()) and (left := ends - self._loop.time()) > 0:
+        while True:
+            # Before the look: one that was under way when it rang may have come too early.
+            rung = self._rung.is_set()
+            found = await look()
+            left = ends - self._loop.time()
+            if over(found) or rung or left <= 0:
+                return found
             turn = left if self._gateway.alone else min(left, LOOK_AGAIN)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._rung.wait(), turn)
-            found = await look()
-        return found
 
     def close(self) -> None:
         for id in self._ids:
