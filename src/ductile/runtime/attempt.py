@@ -75,6 +75,8 @@ class Attempt:
             if lost is not None:
                 return self._lost(lost, now)
             node = router.node(job.pipeline, job.step_path)
+        if gone := blueprint.gone(job.plugin):
+            return plugin_gone(job, gone, self.rules, now)
         try:
             workspace = blueprint.workspaces.provide(job)
         except OSError as error:
@@ -85,8 +87,6 @@ class Attempt:
         if node is not None and node.kind is NodeKind.RELAY:
             return self._relay(node, context)
         plan = blueprint.plans.get(job.plugin)
-        if gone := blueprint.gone(job.plugin):
-            return plugin_gone(job, gone, self.rules, now)
         if plan is None:
             return prepare_failed(job, f"plugin {job.plugin} is not loaded", self.rules, now)
         ready = prepare(job, self._claimed.state, context, plan, node, now, workspace)
