@@ -13,7 +13,6 @@ from starlette.responses import Response
 from ductile.core.lifecycle import ENDED
 from ductile.errors import NotFound, UsageError
 from ductile.http.answers import JsonResponse, acted, cursor, gateway_of, made, reading, writing
-from ductile.http.bell import Bell
 from ductile.http.lobby import lobby_of
 from ductile.http.once import once
 from ductile.http.questions import (
@@ -32,6 +31,7 @@ from ductile.http.questions import (
     time_of,
     word,
 )
+from ductile.http.vigil import Vigil
 from ductile.model import NewJob, SubmittedBy
 from ductile.runtime import lineage, operate, report
 from ductile.runtime.gateway import Gateway
@@ -85,8 +85,8 @@ async def show(request: Request) -> Response:
     """
     gateway, job_id = gateway_of(request), request.path_params["job_id"]
     wait = seconds(request.query_params, "wait", LONGEST_WAIT)
-    with closing(Bell(gateway, job_id)) as bell:
-        job = await bell.watch(
+    with closing(Vigil(gateway, job_id)) as vigil:
+        job = await vigil.watch(
             lambda: _get(gateway, job_id), lambda job: job["status"] in ENDED, wait
         )
     return await made(gateway, lambda: _described(gateway, job))

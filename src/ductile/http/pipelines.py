@@ -14,7 +14,6 @@ from ductile.core.lifecycle import ENDED
 from ductile.core.pipeline import Pipeline
 from ductile.errors import UsageError
 from ductile.http.answers import JsonResponse, gateway_of, made, reading, writing
-from ductile.http.bell import Bell
 from ductile.http.jobs import LONGEST_WAIT
 from ductile.http.lobby import lobby_of
 from ductile.http.once import once
@@ -29,6 +28,7 @@ from ductile.http.questions import (
     text_of,
     whole,
 )
+from ductile.http.vigil import Vigil
 from ductile.runtime import lineage, operate, rehearse
 from ductile.runtime.gateway import Gateway
 from ductile.runtime.operate import Started, Starting
@@ -139,8 +139,8 @@ async def _gone(request: Request) -> None:
 
 async def _watched(gateway: Gateway, instance_id: str, timeout: float) -> dict[str, Any]:
     """The instance, once it is over or the time is up."""
-    with closing(Bell(gateway, instance_id)) as bell:
-        return await bell.watch(
+    with closing(Vigil(gateway, instance_id)) as vigil:
+        return await vigil.watch(
             lambda: _read(gateway, instance_id), lambda found: found["status"] != "open", timeout
         )
 
@@ -158,11 +158,11 @@ async def instance(request: Request) -> Response:
     gateway, id = gateway_of(request), request.path_params["instance_id"]
     query = request.query_params
     wait, seen = seconds(query, "wait", LONGEST_WAIT), whole(query, "seen") or 0
-    with closing(Bell(gateway, id)) as bell:
+    with closing(Vigil(gateway, id)) as vigil:
         found = await _read(gateway, id)
         if wait and _same(found, seen):
-            bell.listen(*(job["job_id"] for job in found["jobs"] if job["status"] not in ENDED))
-            found = await bell.watch(
+            vigil.listen(*(job["job_id"] for job in found["jobs"] if job["status"] not in ENDED))
+            found = await vigil.watch(
                 lambda: _read(gateway, id), lambda found: not _same(found, seen), wait
             )
     return await made(gateway, lambda: found)

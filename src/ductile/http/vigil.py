@@ -15,12 +15,12 @@ LOOK_AGAIN = 1.0
 open on the server holds that back."""
 
 
-class Bell:
-    """Rung when one of the jobs or instances that it listens for ends. Lives in the loop."""
+class Vigil:
+    """Hears when one of the jobs or instances that it listens for ends. Lives in the loop."""
 
     def __init__(self, gateway: Gateway, *ids: str) -> None:
         self._gateway, self._loop = gateway, asyncio.get_running_loop()
-        self._rung = asyncio.Event()
+        self._heard = asyncio.Event()
         self._ids: set[str] = set()
         self.listen(*ids)
 
@@ -28,27 +28,27 @@ class Bell:
         """From now on; read the ledger afterwards, so that no end falls between the two."""
         for id in set(ids) - self._ids:
             self._ids.add(id)
-            self._gateway.bridge.when_ended(id, self._ring)
+            self._gateway.bridge.when_ended(id, self._hear)
 
-    def _ring(self) -> None:
-        self._loop.call_soon_threadsafe(self._rung.set)
+    def _hear(self) -> None:
+        self._loop.call_soon_threadsafe(self._heard.set)
 
     async def watch(
         self, look: Callable[[], Awaitable[T]], over: Callable[[T], bool], seconds: float
     ) -> T:
-        """What `look` finds once it is `over`, the bell has rung, or the time is up."""
+        """What `look` finds once it is `over`, one has ended, or the time is up."""
         ends = self._loop.time() + seconds
         while True:
-            # Before the look: one that was under way when it rang may have come too early.
-            rung = self._rung.is_set()
+            # Before the look: one that was under way when it was heard may have come too early.
+            heard = self._heard.is_set()
             found = await look()
             left = ends - self._loop.time()
-            if over(found) or rung or left <= 0:
+            if over(found) or heard or left <= 0:
                 return found
             turn = left if self._gateway.alone else min(left, LOOK_AGAIN)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._rung.wait(), turn)
+                await asyncio.wait_for(self._heard.wait(), turn)
 
     def close(self) -> None:
         for id in self._ids:
-            self._gateway.bridge.forget(id, self._ring)
+            self._gateway.bridge.forget(id, self._hear)

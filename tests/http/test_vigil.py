@@ -1,4 +1,4 @@
-"""Waiting for an end: what rings while the ledger is read is not missed."""
+"""Waiting for an end: what ends while the ledger is read is not missed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import cast
 
-from ductile.http.bell import Bell
+from ductile.http.vigil import Vigil
 from ductile.runtime.gateway import Gateway
 
 SECONDS = 20.0
 
 
 class House:
-    """As much of a gateway as a bell hangs on."""
+    """As much of a gateway as a vigil needs."""
 
     alone = True
 
@@ -30,7 +30,7 @@ class House:
 
 
 def watched(looks: list[str], rings_during: int) -> str:
-    """What comes of watching, where the bell rings in the midst of this look."""
+    """What comes of watching, where the end comes in the midst of this look."""
 
     async def watch() -> str:
         house, count = House(), 0
@@ -44,8 +44,8 @@ def watched(looks: list[str], rings_during: int) -> str:
             count += 1
             return found
 
-        with closing(Bell(cast(Gateway, house), "job")) as bell:
-            return await bell.watch(look, lambda found: found == "ended", SECONDS)
+        with closing(Vigil(cast(Gateway, house), "job")) as vigil:
+            return await vigil.watch(look, lambda found: found == "ended", SECONDS)
 
     return asyncio.run(asyncio.wait_for(watch(), 5))
 
