@@ -111,7 +111,7 @@ def time_of_claim(ledger: Ledger) -> float:
         began = time.perf_counter()
         claimed = claim(tx, policy, now)
         took = time.perf_counter() - began
-        if claimed is None:
+        if not claimed:
             raise RuntimeError("nothing to claim")
         raise _Undone(took)
 

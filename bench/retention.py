@@ -74,8 +74,7 @@ def _work(now: datetime) -> Callable[[Tx], None]:
         for id, base_id in ids:
             new = NewJob("echo", "poll", SubmittedBy.API)
             jobs.enqueue(tx, new, CHART, id=id, now=now)
-            claimed = claim(tx, ClaimPolicy(owner="bench"), now)
-            assert claimed is not None
+            (claimed,) = claim(tx, ClaimPolicy(owner="bench"), now)
             settle(tx, judge(claimed.job, OUTCOME, RULES, now, 0.5), CHART, base_id)
 
     return work

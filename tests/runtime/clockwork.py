@@ -75,9 +75,9 @@ class Clockwork:
         while True:
             now = self.clock.now()
             claimed = self.ledger.write(lambda tx, now=now: claims.claim(tx, MINE, now))
-            if claimed is None:
+            if not claimed:
                 return count
-            self._settle(claimed, outcome)
+            self._settle(claimed[0], outcome)
             count += 1
 
     def _settle(self, claimed: Claimed, outcome: Outcome) -> None:
@@ -88,8 +88,7 @@ class Clockwork:
 
     def claim(self) -> str:
         now = self.clock.now()
-        claimed = self.ledger.write(lambda tx: claims.claim(tx, MINE, now))
-        assert claimed is not None
+        (claimed,) = self.ledger.write(lambda tx: claims.claim(tx, MINE, now))
         return str(claimed.job.id)
 
     def slots(self, plugin: str = "echo", id: str = "default") -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import orjson
 import pytest
@@ -14,7 +14,8 @@ import pytest
 from ductile.model import Cancellation, Ending, Launch, Outcome, Settlement
 from ductile.runner.client import Broken, Link
 from ductile.runtime import turn
-from ductile.runtime.dispatcher import LARGE_ANSWER, Dispatcher
+from ductile.runtime.dispatcher import Dispatcher
+from ductile.runtime.seats import LARGE_ANSWER
 from ductile.store.chart import Chart
 from ductile.store.ledger import Tx
 from ductile.store.settle import settle
@@ -31,7 +32,7 @@ class Slot:
         ours, self._theirs = socket.socketpair()
         self.link = Link(0, ours.detach())
         self.due = float("inf")
-        self.sending = False
+        self.sending = self.heard = self.lined_up = False
         self.started = threading.Semaphore(0)
         self.on_cancel: Callable[[], None] = lambda: None
         self.error: Exception | None = None
@@ -43,6 +44,15 @@ class Slot:
         self.started.release()
         if self.broken is not None:
             raise self.broken
+
+    def line_up(self, launch: Launch) -> bool:
+        return False
+
+    def recall(self) -> None:
+        pytest.fail("nothing is lined up")
+
+    def go_on(self) -> None:
+        pytest.fail("nothing is lined up")
 
     def finish(self, count: int = 1) -> None:
         with contextlib.suppress(BrokenPipeError):
@@ -72,9 +82,9 @@ class Slot:
 class Bench:
     """A dispatcher with its slots, on a gateway that has not been started."""
 
-    def __init__(self, house: Running, slots: int = 1) -> None:
-        self.house, self.slots = house, [Slot() for _ in range(slots)]
-        self.slot = self.slots[0]
+    def __init__(self, house: Running, slots: Sequence[Slot]) -> None:
+        self.house, self.slots = house, slots
+        self.slot = slots[0]
         self.dispatcher = Dispatcher(house.gateway, self.slots)
         self.thread = threading.Thread(target=self.dispatcher.loop)
         self.thread.start()
@@ -99,7 +109,7 @@ class Bench:
 def bench(site: Site) -> Iterator[Bench]:
     site.plugin("echo", OK)
     with site.opened() as house:
-        bench = Bench(house)
+        bench = Bench(house, [Slot()])
         yield bench
         bench.end()
 
@@ -108,7 +118,7 @@ def bench(site: Site) -> Iterator[Bench]:
 def pair(site: Site) -> Iterator[Bench]:
     site.plugin("echo", OK, manifest="concurrency_safe: true\n")
     with site.opened() as house:
-        bench = Bench(house, 2)
+        bench = Bench(house, [Slot(), Slot()])
         yield bench
         bench.end()
 
@@ -199,7 +209,7 @@ def test_an_attempt_that_cannot_even_be_failed_leaves_its_slot_free(
         patch.setattr(type(bench.house.gateway.blueprint), "rules", broken)
         id = bench.house.put("echo")
         bench.house.notice("job.started", id)
-        until(lambda: bench.dispatcher._idle)
+        until(lambda: bench.dispatcher._seats.idle)
     again = bench.house.put("echo")
     bench.running(3)
     assert bench.dispatcher.in_hand() == {again}

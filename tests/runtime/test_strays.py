@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ductile.model import NewJob, SubmittedBy
-from ductile.runtime import dispatcher
+from ductile.runtime import seats
 from ductile.runtime import strays as module
 from ductile.runtime.blueprint import Blueprint, build
 from ductile.runtime.strays import LOOKS, Strays
@@ -39,7 +39,7 @@ class Desk:
         id, now = self.entropy.uuid(), self.clock.now()
         chart = self.blueprint.chart
         self.ledger.write(lambda tx: jobs.enqueue(tx, new, chart, id=id, now=now))
-        assert self.ledger.write(lambda tx: claim(tx, ClaimPolicy(owner), now)) is not None
+        assert self.ledger.write(lambda tx: claim(tx, ClaimPolicy(owner), now))
         return id
 
     def look(self, times: int = 1) -> None:
@@ -94,7 +94,7 @@ def test_the_next_attempt_of_a_job_is_another(desk: Desk) -> None:
     id = desk.running()
     desk.look(LOOKS - 1)
     desk.ledger.write(lambda tx: tx.run("settle_job", **_retried(id)))
-    assert desk.ledger.write(lambda tx: claim(tx, ClaimPolicy(BOOT), desk.clock.now())) is not None
+    assert desk.ledger.write(lambda tx: claim(tx, ClaimPolicy(BOOT), desk.clock.now()))
     desk.look()
     assert desk.state(id) == ("running", 2, None)
 
@@ -132,7 +132,7 @@ def test_a_gateway_ends_a_job_whose_attempt_met_a_bug(
             raise RuntimeError("a bug")
 
         patch = pytest.MonkeyPatch()
-        patch.setattr(dispatcher, "Attempt", broken)
+        patch.setattr(seats, "Attempt", broken)
         monkeypatch.setattr(module, "LOOK", 0.01)
         house.gateway.start()
         id = house.put("echo")

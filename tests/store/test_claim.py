@@ -44,6 +44,84 @@ def test_the_oldest_of_all_plugins_goes_first(q: Queue) -> None:
     assert [q.must_take().job.id for _ in ids] == ids
 
 
+class TestSeveralAtOnce:
+    def test_they_come_in_the_order_of_the_line(self, q: Queue) -> None:
+        plugins = ("zeta", "alpha", "alpha", "alpha", "mid", "alpha", "zeta", "zeta")
+        ids = [q.put(plugin).job_id for plugin in plugins]
+        assert q.take_all(3) == ids[:3]
+        assert q.take_all(100) == ids[3:]
+
+    def test_each_is_started_as_one_alone_would_be(self, q: Queue) -> None:
+        ids = [q.put().job_id for _ in range(3)]
+        assert q.take_all(3) == ids
+        for id in ids:
+            job = q.job(id)
+            assert (job["status"], job["attempt"]) == ("running", 1)
+            assert job["started_at"] is not None
+            last = job["transitions"][-1]  # type: ignore[index]
+            assert (last["from_status"], last["to_status"]) == ("queued", "running")
+
+    def test_one_with_a_key_keeps_its_place_among_those_without(self, q: Queue) -> None:
+        keys = (None, None, "k", None, "l", "m", None, None)
+        ids = [q.put(dedupe_key=key).job_id for key in keys]
+        assert q.take_all(8) == ids
+
+    def test_of_two_with_one_key_only_one_is_started(self, q: Queue) -> None:
+        first = q.put(command="init", dedupe_key="k").job_id
+        q.put(command="init", dedupe_key="k")
+        last = q.put().job_id
+        assert q.take_all(3) == [first, last]
+
+    def test_a_cap_holds(self, q: Queue) -> None:
+        ids = [q.put().job_id for _ in range(3)] + [q.put("other").job_id]
+        capped = ClaimPolicy(owner="boot-1", caps={"echo": 2})
+        assert q.take_all(4, policy=capped) == [ids[0], ids[1], ids[3]]
+
+    def test_one_that_waits_for_its_retry_is_left(self, q: Queue) -> None:
+        ids = [q.put().job_id for _ in range(3)]
+        q.end(q.must_take(), BAD)
+        assert q.take_all(3) == ids[1:]
+
+
+class TestAhead:
+    def test_more_are_claimed_than_there_are_seats(self, q: Queue) -> None:
+        ids = [q.put(plugin).job_id for plugin in ("a", "b", "b", "a", "a")]
+        assert q.take_all(1, ahead=2) == ids[:3]
+        assert q.take_all(0, ahead=1) == ids[3:4]
+        assert q.take_all(0, ahead=5) == ids[4:]
+        assert q.take_all(0, ahead=5) == []
+
+    def test_a_last_attempt_is_not_counted_before_it_has_a_seat(self, q: Queue) -> None:
+        """Should the gateway die now, the job would be dead and never have run."""
+        ids = [q.put(attempts=4).job_id, q.put(attempts=1).job_id, q.put(attempts=4).job_id]
+        assert q.take_all(0, ahead=3) == ids[:1]
+        assert q.take_all(0, ahead=3) == [], "it was overtaken"
+        assert q.take_all(1, ahead=3) == ids[1:]
+
+    def test_nor_is_one_of_a_plugin_with_a_cap(self, q: Queue) -> None:
+        """It would count as one that runs."""
+        first, second = q.put("other").job_id, q.put().job_id
+        capped = ClaimPolicy(owner="boot-1", caps={"echo": 5})
+        assert q.take_all(0, ahead=3, policy=capped) == [first]
+        assert q.take_all(1, ahead=3, policy=capped) == [second]
+
+    def test_nor_is_one_with_a_dedupe_key(self, q: Queue) -> None:
+        first, second = q.put().job_id, q.put(dedupe_key="k").job_id
+        assert q.take_all(0, ahead=3) == [first]
+        assert q.take_all(1, ahead=3) == [second]
+
+    def test_nor_is_an_init(self, q: Queue) -> None:
+        id = q.put(command="init").job_id
+        assert q.take_all(0, ahead=3, policy=UNREADY) == []
+        assert q.take_all(1, ahead=3, policy=UNREADY) == [id]
+
+    def test_what_cannot_run_at_all_is_passed_by(self, q: Queue) -> None:
+        q.put()
+        other = q.put("other").job_id
+        full = ClaimPolicy(owner="boot-1", held=frozenset({"echo"}))
+        assert q.take_all(0, ahead=2, policy=full) == [other]
+
+
 def test_a_retry_that_is_due_takes_its_old_place(q: Queue) -> None:
     """FIFO is by insertion among what is eligible now."""
     first, second = q.put().job_id, q.put().job_id

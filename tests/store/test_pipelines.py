@@ -87,9 +87,10 @@ class House:
     def take(self) -> Claimed | None:
         now = self.clock.now()
         claimed = self.ledger.write(lambda tx: claim(tx, ClaimPolicy(owner="boot"), now))
-        if claimed is not None:
-            self.began[claimed.job.id] = self.rules
-        return claimed
+        if not claimed:
+            return None
+        self.began[claimed[0].job.id] = self.rules
+        return claimed[0]
 
     def end(self, claimed: Claimed, body: Mapping[str, object] | None = None) -> None:
         job, now = claimed.job, self.clock.now()
@@ -224,6 +225,18 @@ def test_join_always_goes_on_in_spite_of_a_failed_branch(make) -> None:
     house = make(*steps)
     house.start("p", {})
     assert house.run(c=FINAL)[-1] == "after"
+
+
+def test_a_join_is_told_by_what_error_a_branch_has_failed(make) -> None:
+    steps = [dict(step) for step in SPLIT]
+    steps[1]["join"] = "always"
+    house = make(*steps)
+    house.start("p", {})
+    for _ in range(4):
+        claimed = house.take()
+        house.end(claimed, FINAL if claimed.job.plugin == "c" else None)
+    branches = house.payload_of("after")["branches"]
+    assert [branch.get("error") for branch in branches] == [None, FINAL["error"], None]
 
 
 def test_retrying_the_failed_branch_completes_the_split_and_joins_once(make) -> None:

@@ -82,8 +82,7 @@ def test_postgres_reads_no_whole_table_for_a_job_even_before_it_has_statistics(
 
     def work(tx: PostgresTx) -> dict[str, int]:
         jobs.enqueue(tx, new, CHART, id=id, now=now)
-        claimed = claim(tx, POLICY, now)
-        assert claimed is not None
+        (claimed,) = claim(tx, POLICY, now)
         assert settle(tx, judge(claimed.job, OK, RULES, now, 0.5), CHART, BASE) is not None
         assert len(notices.after(tx, BEGINNING, 10)) == 10
         notices.last(tx)
@@ -110,10 +109,8 @@ def test_whoever_finds_a_plugins_jobs_taken_by_another_node_goes_on_to_the_next_
         )
 
     def both(tx: PostgresTx) -> list[str]:
-        ours = claim(tx, POLICY, now)
-        theirs = on_postgres.write(lambda other: claim(other, POLICY, now))
-        assert ours is not None
-        assert theirs is not None
+        (ours,) = claim(tx, POLICY, now)
+        (theirs,) = on_postgres.write(lambda other: claim(other, POLICY, now))
         return [ours.job.plugin, theirs.job.plugin]
 
     assert on_postgres.write(both) == ["first", "second"]  # type: ignore[arg-type]

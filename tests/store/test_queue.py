@@ -56,7 +56,13 @@ class Queue:
 
     def take(self, policy: ClaimPolicy = POLICY) -> Claimed | None:
         now = self.clock.now()
-        return self.ledger.write(lambda tx: claims.claim(tx, policy, now))
+        claimed = self.ledger.write(lambda tx: claims.claim(tx, policy, now))
+        return claimed[0] if claimed else None
+
+    def take_all(self, seats: int, ahead: int = 0, policy: ClaimPolicy = POLICY) -> list[str]:
+        now = self.clock.now()
+        claimed = self.ledger.write(lambda tx: claims.claim(tx, policy, now, seats, ahead))
+        return [one.job.id for one in claimed]
 
     def must_take(self, policy: ClaimPolicy = POLICY) -> Claimed:
         claimed = self.take(policy)
@@ -292,7 +298,7 @@ def test_facts_are_appended_with_a_rising_seq_and_mirrored_into_the_state(q: Que
         q.put()
         body = b'{"status": "ok", "result": "", "state_updates": ' + updates + b"}"
         q.end(q.must_take(), Outcome(Ending.EXITED, exit_code=0, stdout=body), rules)
-    facts = q.ledger.read(lambda tx: tx.dicts("facts_of", plugin="echo", limit=10))
+    facts = q.ledger.read(lambda tx: tx.dicts("facts_of", plugin="echo", before=99, limit=10))
     assert [(f["seq"], orjson.loads(f["fact_json"])) for f in facts] == [
         (2, {"a": 2}),
         (1, {"a": 1, "gone": 1}),

@@ -27,8 +27,9 @@ from ductile.errors import LedgerError, NotFound
 from ductile.http.app import local_app
 from ductile.model import Cancellation
 from ductile.runtime.blueprint import build
-from ductile.runtime.dispatcher import CANCEL_GRACE, Dispatcher
+from ductile.runtime.dispatcher import Dispatcher
 from ductile.runtime.gateway import Gateway
+from ductile.runtime.seats import CANCEL_GRACE
 from ductile.store import claim
 from ductile.store.ledger import Ledger
 from ductile.store.open import open_ledger

@@ -41,6 +41,8 @@ TRANSIENT_FILE_ERRORS = frozenset(
 SHORTAGE_SECONDS, LONGEST_SHORTAGE = 5.0, 300.0
 """How long a job waits that the machine has no room for, at first and at most; it uses up no
 attempt."""
+GIVEN_BACK = frozenset({Cancellation.STOP, Cancellation.NO_SEAT})
+"""What ends an attempt that shall be made again, as if it had not been."""
 NO_WORKSPACE = "no workspace: "
 STDOUT_KEPT = 64 * 1024
 LONGEST_ERROR = 8 * 1024
@@ -207,7 +209,7 @@ class _Attempt:
         return self.ends(JobStatus.QUEUED, error=error, retry_at=self.now + delay, counted=False)
 
     def cancelled(self, why: Cancellation) -> Settlement:
-        if why is Cancellation.STOP:
+        if why in GIVEN_BACK:
             return self.ends(JobStatus.QUEUED, error=why.value, counted=False, cancelled=True)
         return self.ends(JobStatus.DEAD, error=why.value, cancelled=True)
 

@@ -1,4 +1,7 @@
-"""A slot as the gateway holds it: hand it a launch, look for the outcome, cancel meanwhile."""
+"""A slot as the gateway holds it: hand it a launch, look for the outcome, cancel meanwhile.
+
+While it runs one it can be handed the next, which it begins by itself. Until it has, that can be
+recalled."""
 
 from __future__ import annotations
 
@@ -20,6 +23,8 @@ MARGIN = 5.0
 _TICK = 1.0
 """How often who waits sees whether it is worth waiting on."""
 _TRIES = 3
+_LARGEST_NEXT = 16 * 1024
+"""Goes into the socket whole or not at all."""
 _ENDINGS = tuple(Ending(name) for name in wire.ENDINGS)
 
 
@@ -54,6 +59,16 @@ class Broken(Exception):
         self.taken = taken
 
 
+class _Next:
+    """A launch that waits in the slot for the one that runs."""
+
+    __slots__ = ("launch", "recalled", "seq")
+
+    def __init__(self, launch: Launch, seq: int) -> None:
+        self.launch, self.seq = launch, seq
+        self.recalled = False
+
+
 class Slot:
     """Runs one launch at a time.
 
@@ -69,13 +84,16 @@ class Slot:
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._busy: Link | None = None
-        self._seq = 0
+        self._seq = self._last_seq = 0
         self._running = False
         self._sent = False
         self._cancel: float | None = None
         self._launch: Launch | None = None
         self._work: wire.Launchable | None = None
         self._unsent: memoryview | None = None
+        self._next: _Next | None = None
+        self._alone = False
+        """Whether the socket has nothing for the slot to read but the launch."""
         self._tries = 0
         self._began = 0.0
         self._env: Mapping[str, str] | None = None
@@ -94,6 +112,16 @@ class Slot:
         """Of the slot's process; 0 while it has none."""
         link = self._link
         return link.pid if link else 0
+
+    @property
+    def lined_up(self) -> bool:
+        """Whether it has a launch to begin when this one has ended."""
+        return self._next is not None
+
+    @property
+    def heard(self) -> bool:
+        """Whether there is more to `look` at without another word from the slot."""
+        return self._busy is not None and self._busy.inbox.ready
 
     @property
     def sending(self) -> bool:
@@ -134,6 +162,40 @@ class Slot:
         self._give()
         return None
 
+    def line_up(self, launch: Launch) -> bool:
+        """Hand over what to begin when the one that runs has ended; whether that was possible.
+
+        Once `look` has the outcome of the one, `go_on` is due.
+        """
+        link = self._busy
+        if link is None or self._unsent is not None or self._next is not None:
+            return False
+        try:
+            frame = self._encoded(launch).frame(self._last_seq + 1)
+        except ValueError:
+            return False
+        if len(frame) > _LARGEST_NEXT:
+            return False
+        self._alone = False
+        try:
+            link.sock.send(frame)
+        except OSError:
+            return False
+        self._last_seq += 1
+        self._next = _Next(launch, self._last_seq)
+        return True
+
+    def recall(self) -> None:
+        """Ask for what is lined up: unless it begins first, it soon is no longer."""
+        link, waiting = self._busy, self._next
+        if link is None or waiting is None or waiting.recalled:
+            return
+        try:
+            link.sock.send(wire.recall_frame(waiting.seq))
+        except OSError:
+            return
+        waiting.recalled = True
+
     def look(self) -> Outcome | None:
         """The outcome, if it has come, without blocking. Raises `Broken`."""
         link = self._busy
@@ -141,6 +203,12 @@ class Slot:
         if self._unsent is not None:
             self._send(link)
             return None
+        if not link.inbox.ready:
+            self._receive(link)
+        frame = link.inbox.take()
+        return None if frame is None else self._answered(link, wire.answer(frame))
+
+    def _receive(self, link: Link) -> None:
         try:
             if not link.inbox.fill():
                 raise Broken(self._says(link, "died"), taken=True)
@@ -148,29 +216,41 @@ class Slot:
             if time.monotonic() > self.due:
                 late = "did not answer by the deadline and its grace"
                 raise Broken(self._says(link, late), taken=True) from None
-            return None
         except ConnectionResetError:
-            # It died with something unread. Short of a cancel, that is the launch.
-            taken = self._cancel is not None
-            raise Broken(self._says(link, "died"), taken=taken) from None
+            # It died with something unread.
+            raise Broken(self._says(link, "died"), taken=not self._alone) from None
         except OSError:
             raise Broken(self._says(link, "died"), taken=True) from None
-        frame = link.inbox.take()
-        if frame is None:
+
+    def _answered(self, link: Link, answer: wire.Answer) -> Outcome | None:
+        waiting = self._next
+        if waiting is not None and answer[:2] == (waiting.seq, wire.RECALLED):
+            self._next = None
             return None
-        answer = wire.answer(frame)
         if answer[0] != self._seq:
             raise Broken(self._says(link, "answered for another job"), taken=True)
         assert self._launch is not None
         outcome = _outcome(self._launch, answer)
-        self._end(link)
+        if waiting is None:
+            self._end(link)
         return outcome
+
+    def go_on(self) -> None:
+        """From now on it is about the launch that was lined up, which the slot has begun."""
+        following = self._next
+        assert following is not None
+        self._next, self._launch, self._work = None, following.launch, None
+        self._began = time.monotonic()
+        with self._lock:
+            self._seq, self._cancel = following.seq, None
+            self.due = self._began + _allowed(following.launch)
 
     def mend(self, broken: Broken) -> Outcome | None:
         """Replace the process, which may block; None where the launch is on its way to a new one.
 
         Else the outcome is LOST, with the reason.
         """
+        self._next = None
         while True:
             link = self._busy
             self._let_go(link)
@@ -220,7 +300,9 @@ class Slot:
     def _give(self) -> None:
         with self._lock:
             link = self._busy = self._link
-            self._seq += 1
+            self._last_seq += 1
+            self._seq = self._last_seq
+            self._alone, self._next = True, None
         if link is None:
             raise Broken(f"slot {self.index} has no process", taken=False)
         assert self._work is not None
@@ -243,9 +325,8 @@ class Slot:
             return
         self._unsent = None
         assert self._launch is not None
-        allowed = SPAWN_PATIENCE + self._launch.timeout + max(self._launch.grace, 0.0)
         with self._lock:
-            self.due = time.monotonic() + allowed + MARGIN
+            self.due = time.monotonic() + _allowed(self._launch)
             self._sent = True
             if self._cancel is not None:
                 self._send_cancel(link, self._cancel)
@@ -273,6 +354,7 @@ class Slot:
     def _send_cancel(self, link: Link, grace: float) -> None:
         """A slot that cannot take this is one that will not answer in time either."""
         self.due = min(self.due, time.monotonic() + max(grace, 0.0) + MARGIN)
+        self._alone = False
         try:
             link.sock.send(wire.cancel_frame(self._seq, grace), socket.MSG_DONTWAIT)
         except OSError:
@@ -280,6 +362,11 @@ class Slot:
 
     def _says(self, link: Link, what: str) -> str:
         return f"slot {self.index} (pid {link.pid}) {what}"
+
+
+def _allowed(launch: Launch) -> float:
+    """Seconds within which a slot that has taken this has answered."""
+    return SPAWN_PATIENCE + launch.timeout + max(launch.grace, 0.0) + MARGIN
 
 
 def _outcome(launch: Launch, answer: wire.Answer) -> Outcome:

@@ -1,7 +1,9 @@
 """A slot: a process that runs one plugin at a time and answers with what it saw.
 
-It is a subreaper, so that whatever is left below it when a job's leader has ended belongs
-to that job. It answers only when nothing is left.
+It may be told what to run next while it runs another, and then goes on without waiting for
+anybody; what has not begun it gives back to who recalls it. It is a subreaper, so that whatever is
+left below it when a job's leader has ended belongs to that job. It answers only when nothing is
+left.
 """
 
 from __future__ import annotations
@@ -40,10 +42,12 @@ class Line:
     """What a slot listens to besides its job: the gateway's socket, and a pipe that hangs
     up when the runner dies."""
 
-    __slots__ = ("inbox", "lifeline", "poller", "sock")
+    __slots__ = ("inbox", "lifeline", "next", "poller", "sock")
 
     def __init__(self, sock: socket.socket, lifeline: int) -> None:
         self.sock = sock
+        self.next: wire.Buffer | None = None
+        """The launch that waits for the one that runs."""
         self.lifeline = lifeline
         self.inbox = wire.Inbox(sock)
         self.poller = select.poll()
@@ -68,6 +72,28 @@ class Line:
             open_still = False
         if not open_still:
             raise Gone
+
+    def told(self, seq: int) -> float | None:
+        """Take what has come in the midst of a run; the grace, where that run is cancelled."""
+        grace = None
+        while (frame := self.inbox.take()) is not None:
+            if wire.kind(frame) == wire.RUN:
+                self.next = frame
+            elif wire.kind(frame) == wire.RECALL:
+                self._give_back(wire.cancelled(frame)[0])
+            elif wire.cancelled(frame)[0] == seq:
+                grace = wire.cancelled(frame)[1]
+        return grace
+
+    def _give_back(self, seq: int) -> None:
+        if self.next is not None and wire.Order(self.next).seq == seq:
+            self.next = None
+            wire.send_answer(self.sock, seq, wire.RECALLED, None, 0, 0, 0.0, b"", b"")
+
+    def take(self) -> wire.Buffer | None:
+        """The next frame, if there is one."""
+        frame, self.next = self.next, None
+        return frame or self.inbox.take()
 
 
 class Stream:
@@ -307,20 +333,15 @@ def _follow(line: Line, order: wire.Order, child: Child, watch: Watch) -> None:
                 line.listen()
         if ended:
             return
-        _obey(line, order, watch)
+        grace = line.told(order.seq)
+        if grace is not None:
+            watch.cancel(grace)
         watch.tick()
         if not streams:
             streams = {child.stdout.fd: child.stdout, child.stderr.fd: child.stderr}
             for fd in streams:
                 poller.register(fd, select.POLLIN)
         wait = watch.wait()
-
-
-def _obey(line: Line, order: wire.Order, watch: Watch) -> None:
-    while (frame := line.inbox.take()) is not None:
-        seq, grace = wire.cancelled(frame)
-        if seq == order.seq:
-            watch.cancel(grace)
 
 
 def _run(line: Line, order: wire.Order, child: Child) -> None:
@@ -355,8 +376,7 @@ def _spawn(line: Line, order: wire.Order, env: dict[bytes, bytes]) -> Child | No
             ending, code = wire.NOT_SPAWNED, error.errno or errno.EINVAL
             if code in _PASSING and time.monotonic() - started < SPAWN_PATIENCE:
                 line.wait(_SPAWN_PAUSE)
-                frame = line.inbox.take()
-                if frame is None or wire.cancelled(frame)[0] != order.seq:
+                if line.told(order.seq) is None:
                     continue
                 ending, code = wire.CANCELLED, 0
         duration = time.monotonic() - started
@@ -372,10 +392,10 @@ def serve(sock: socket.socket, lifeline: int) -> None:
     env: dict[bytes, bytes] = {}
     try:
         while True:
-            frame = line.inbox.take()
+            frame = line.take()
             if frame is None:
                 line.wait()
-            # A cancel that arrives here has found its job gone.
+            # A cancel or a recall that arrives here has found its job gone.
             elif wire.kind(frame) == wire.RUN:
                 order = wire.Order(frame)
                 if order.env != known:

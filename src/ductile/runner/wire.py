@@ -8,11 +8,12 @@ import socket
 from collections.abc import Mapping, Sequence
 from struct import Struct
 
-RUN, CANCEL = 1, 2
+RUN, CANCEL, RECALL = 1, 2, 3
 
-EXITED, LINGERED, TIMED_OUT, CANCELLED, NOT_SPAWNED = range(5)
+EXITED, LINGERED, TIMED_OUT, CANCELLED, NOT_SPAWNED, RECALLED = range(6)
 ENDINGS = ("exited", "lingered", "timed_out", "cancelled", "not_spawned")
-"""`model.Ending` by the numbers above; the runner process does not load the model."""
+"""`model.Ending` by the numbers above; the runner process does not load the model. What is recalled
+has not even begun."""
 
 HAS_EXIT_CODE, OVERFLOWED, TRUNCATED = 1, 2, 4
 
@@ -108,12 +109,16 @@ def cancel_frame(seq: int, grace: float) -> bytes:
     return _CANCEL.pack(_CANCEL.size, CANCEL, seq, grace)
 
 
+def recall_frame(seq: int) -> bytes:
+    return _CANCEL.pack(_CANCEL.size, RECALL, seq, 0.0)
+
+
 def kind(frame: Buffer) -> int:
     return frame[_LENGTH.size]
 
 
 def cancelled(frame: Buffer) -> tuple[int, float]:
-    """The sequence number and the grace of a cancel."""
+    """The sequence number and the grace of a cancel; of a recall, the number."""
     _, _, seq, grace = _CANCEL.unpack_from(frame)
     return seq, grace
 
@@ -163,6 +168,12 @@ class Inbox:
         self._sock = sock
         self._data: bytes | bytearray = b""
         self._wanted = _LENGTH.size
+
+    @property
+    def ready(self) -> bool:
+        """Whether `take` has a frame to give."""
+        data = self._data
+        return len(data) >= _LENGTH.size and len(data) >= _LENGTH.unpack_from(data)[0]
 
     def fill(self) -> bool:
         """One `recv`; false at the end of the stream. Raises what the socket raises."""

@@ -48,7 +48,18 @@ class Surroundings(Protocol):
 class Attempt:
     """Keeps to the blueprint that it began under."""
 
-    __slots__ = ("_blueprint", "_claimed", "_entered", "_house", "cancelled", "job", "rules")
+    __slots__ = (
+        "_blueprint",
+        "_claimed",
+        "_entered",
+        "_house",
+        "cancelled",
+        "job",
+        "needs_files",
+        "needs_seat",
+        "rules",
+        "since",
+    )
 
     def __init__(self, house: Surroundings, claimed: Claimed) -> None:
         self._house, self._claimed = house, claimed
@@ -57,11 +68,11 @@ class Attempt:
         self.job = claimed.job
         self.rules = self._blueprint.rules(self.job.plugin, self.job.command)
         self.cancelled: Cancellation | None = None
-
-    @property
-    def needs_files(self) -> bool:
+        self.since = house.clock.monotonic()
+        self.needs_files = self._blueprint.workspaces.wants(self.job)
         """Whether `prepare` will copy files, which may take its time."""
-        return self._blueprint.workspaces.wants(self.job)
+        self.needs_seat = self.needs_files
+        """Whether it cannot be lined up behind another."""
 
     def prepare(self) -> Launch | Settlement:
         """What a slot is to run, or the end of a job that needs or finds none."""
@@ -142,9 +153,9 @@ class Attempt:
             logger("worker").warning(settlement.remark, **about)
         return settlement
 
-    def stopped(self) -> Settlement:
-        """Given back before it ran."""
-        self.cancelled = Cancellation.STOP
+    def withdrawn(self, why: Cancellation) -> Settlement:
+        """Its end before it ran: as who has cancelled it wants, else `why`."""
+        self.cancelled = self.cancelled or why
         return self.judge(Outcome(Ending.CANCELLED))
 
     def failed(self, error: Exception) -> Settlement:

@@ -25,8 +25,8 @@ from ductile.model import Cancellation, Event, Job, JobStatus, Json, Notice, Sub
 from ductile.record import dataclass
 from ductile.runtime import lineage
 from ductile.runtime.blueprint import Blueprint
-from ductile.runtime.dispatcher import CANCEL_GRACE
 from ductile.runtime.gateway import Gateway
+from ductile.runtime.seats import CANCEL_GRACE
 from ductile.store import cancels, finish, jobs, notices, requeue, schedules, spawn
 from ductile.store.ledger import Tx
 from ductile.store.spawn import Place

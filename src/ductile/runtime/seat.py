@@ -25,7 +25,19 @@ class Slot(Protocol):
     @property
     def sending(self) -> bool: ...
 
+    @property
+    def lined_up(self) -> bool: ...
+
+    @property
+    def heard(self) -> bool: ...
+
     def begin(self, launch: Launch) -> Outcome | None: ...
+
+    def line_up(self, launch: Launch) -> bool: ...
+
+    def recall(self) -> None: ...
+
+    def go_on(self) -> None: ...
 
     def look(self) -> Outcome | None: ...
 
@@ -35,13 +47,14 @@ class Slot(Protocol):
 
 
 class Seat:
-    """A slot, with the attempt that has it from its claim until it is settled."""
+    """A slot, with the attempt that has it, and the one that has it next."""
 
-    __slots__ = ("attempt", "events", "fd", "link", "running", "slot")
+    __slots__ = ("attempt", "events", "fd", "link", "next", "running", "slot")
 
     def __init__(self, slot: Slot) -> None:
         self.slot = slot
         self.attempt: Attempt | None = None
+        self.next: Attempt | None = None
         self.running = False
         self.link: Link | None = None
         """The one that is watched, at this descriptor, for these events."""

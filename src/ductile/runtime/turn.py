@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from datetime import datetime
 
 from ductile.model import Settlement
-from ductile.runtime.seat import Seat
 from ductile.store.chart import Chart
 from ductile.store.claim import Claimed, ClaimPolicy, claim
-from ductile.store.ledger import Ledger, Tx
+from ductile.store.ledger import Tx
 from ductile.store.settle import settle
 
 TRIES_WHILE_STOPPING = 2
@@ -19,46 +20,52 @@ Result = tuple[list[Settlement | None], list[Claimed]]
 
 
 class Errand:
-    """What is wanted of the ledger for a seat: settle its job, if it had one; claim the next."""
+    """A settlement that is to be brought to the ledger."""
 
-    __slots__ = ("alone", "base_id", "seat", "settlement", "tries")
+    __slots__ = ("alone", "base_id", "settlement", "tries")
 
-    def __init__(self, seat: Seat, settlement: Settlement | None = None, base_id: str = "") -> None:
-        self.seat, self.settlement, self.base_id = seat, settlement, base_id
+    def __init__(self, settlement: Settlement, base_id: str) -> None:
+        self.settlement, self.base_id = settlement, base_id
         self.tries = TRIES_WHILE_STOPPING
         self.alone = False
         """Set once a transaction with others has failed: it may be this one's fault, or theirs."""
 
 
+class Share:
+    """What goes into one transaction: ends, and claims for seats and ahead of them."""
+
+    __slots__ = ("ahead", "errands", "seats")
+
+    def __init__(self, errands: list[Errand], seats: int, ahead: int = 0) -> None:
+        self.errands, self.seats, self.ahead = errands, seats, ahead
+
+
 class Turn:
-    """One transaction: the ends that have gathered, and a start for every seat that is free."""
+    """One transaction."""
 
-    __slots__ = ("_chart", "_now", "_policy", "errands")
+    __slots__ = ("_chart", "_now", "_policy", "_share")
 
-    def __init__(
-        self, errands: list[Errand], chart: Chart, policy: ClaimPolicy | None, now: datetime
-    ) -> None:
-        self.errands = errands
-        self._chart, self._policy, self._now = chart, policy, now
+    def __init__(self, share: Share, chart: Chart, policy: ClaimPolicy, now: datetime) -> None:
+        self._share, self._chart, self._policy, self._now = share, chart, policy, now
 
     def __call__(self, tx: Tx) -> Result:
+        share = self._share
         done = [
-            errand.settlement and settle(tx, errand.settlement, self._chart, errand.base_id)
-            for errand in self.errands
+            settle(tx, errand.settlement, self._chart, errand.base_id) for errand in share.errands
         ]
-        claimed: list[Claimed] = []
-        while self._policy is not None and len(claimed) < len(self.errands):
-            job = claim(tx, self._policy, self._now)
-            if job is None:
-                break
-            claimed.append(job)
-        return done, claimed
+        return done, claim(tx, self._policy, self._now, share.seats, share.ahead)
 
 
-def parted(errands: list[Errand], ledger: Ledger) -> list[list[Errand]]:
-    """As many together as the ledger takes well."""
-    together = [errand for errand in errands if not errand.alone]
-    parts = [[errand] for errand in errands if errand.alone]
-    for start in range(0, len(together), ledger.at_once):
-        parts.append(together[start : start + ledger.at_once])
-    return parts
+def parted(errands: list[Errand], seats: int, ahead: int, at_once: int) -> Iterator[Share]:
+    """As much together as the ledger takes well; nothing ahead where that is not all.
+
+    What is alone is alone with its faults: the claims come with others.
+    """
+    together = deque(errand for errand in errands if not errand.alone)
+    yield from (Share([errand], 0) for errand in errands if errand.alone)
+    whole = max(len(together), seats + ahead) <= at_once
+    while together or seats:
+        some = [together.popleft() for _ in range(min(len(together), at_once))]
+        claims = min(seats, at_once)
+        yield Share(some, claims, ahead if whole else 0)
+        seats -= claims

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import datetime, timedelta
+from operator import attrgetter
 
 from ductile.clock import moment_of, to_text
 from ductile.core import retry
@@ -14,6 +15,7 @@ from ductile.store import jobs, notices
 from ductile.store.ledger import Row, Tx
 
 RETRIES_AT_ONCE = 500
+LAST_PLACE = 2**63 - 1
 LONGEST_DELAY = timedelta(seconds=retry.LONGEST_DELAY)
 
 
@@ -46,28 +48,100 @@ class Claimed:
     """What it entered with: `accumulated_json` of that row."""
 
 
-def claim(tx: Tx, policy: ClaimPolicy, now: datetime) -> Claimed | None:
-    """Start the oldest job that may run. Once this commits, its attempt counts."""
-    candidates: list[tuple[int, str]] = []
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """Where the oldest job of a plugin stands that may run now."""
+
+    seq: int
+    plugin: str
+    alone: bool
+    """Each start of this plugin has to be looked at by itself."""
+
+
+def claim(
+    tx: Tx, policy: ClaimPolicy, now: datetime, seats: int = 1, ahead: int = 0
+) -> list[Claimed]:
+    """Start the oldest jobs that may run, one a seat. Once this commits, their attempts count.
+
+    And up to `ahead` more, for seats that will be free in a moment: as long as the next in line is
+    one that may be counted before there is a seat for it.
+    """
+    started: list[Claimed] = []
+    while (free := seats - len(started)) + ahead > 0:
+        some = _start_next(tx, policy, now, max(0, free), free + ahead)
+        if not some:
+            break
+        started += some
+    return started
+
+
+def _start_next(tx: Tx, policy: ClaimPolicy, now: datetime, seats: int, most: int) -> list[Claimed]:
+    """Those that stand together at the head of the line; at least one, if one may run."""
+    heads = _heads(tx, policy)
+    for place, head in enumerate(heads):
+        run: list[tuple[int, str]] = []
+        if not head.alone and (most > 1 or not seats):
+            following = heads[place + 1].seq if place + 1 < len(heads) else LAST_PLACE
+            run = _run(tx, head.plugin, following, seats, most)
+        if len(run) > 1:
+            return _start_run(tx, policy, head.plugin, run, now)
+        if not run and not seats:
+            return []
+        # None where other nodes have taken all that this plugin had.
+        started = _start_first(tx, policy, head.plugin, now)
+        if started is not None:
+            return [started]
+    return []
+
+
+def _heads(tx: Tx, policy: ClaimPolicy) -> list[_Head]:
+    """Of each plugin that has a job that may run now, in the order of the line."""
+    heads: list[_Head] = []
     for plugin, running, seq, has_key in tx.all("ready_heads"):
         if policy.leaves(plugin):
             continue
         cap = policy.caps.get(plugin)
         if cap is not None and not _below_cap(tx, plugin, running, cap):
             continue
-        if plugin not in policy.init_only and not has_key:
-            candidates.append((seq, plugin))
+        init_only = plugin in policy.init_only
+        if not init_only and not has_key:
+            heads.append(_Head(seq, plugin, alone=cap is not None))
             continue
         # Its head may have to wait, while another behind it need not.
-        row = tx.one("first_ready", plugin=plugin, init_only=int(plugin in policy.init_only))
+        row = tx.one("first_ready", plugin=plugin, init_only=int(init_only))
         if row is not None:
-            candidates.append((row[0], plugin))
-    for _, plugin in sorted(candidates):
-        # None where other nodes have taken all that this plugin had.
-        started = _start_first(tx, policy, plugin, now)
-        if started is not None:
-            return started
-    return None
+            heads.append(_Head(row[0], plugin, alone=True))
+    return sorted(heads, key=attrgetter("seq"))
+
+
+def _run(tx: Tx, plugin: str, following: int, seats: int, most: int) -> list[tuple[int, str]]:
+    """The plugin's jobs in line before the place `following` that may be started together.
+
+    One that has no seat yet has attempts left: should the gateway die now, this one counts.
+    """
+    ids: list[tuple[int, str]] = []
+    rows = tx.all("ready_run", plugin=plugin, before=following, limit=most)
+    for seq, id, has_key, is_last_attempt in rows:
+        if has_key or (is_last_attempt and len(ids) >= seats):
+            break
+        ids.append((seq, id))
+    return ids
+
+
+def _start_run(
+    tx: Tx, policy: ClaimPolicy, plugin: str, run: list[tuple[int, str]], now: datetime
+) -> list[Claimed]:
+    rows = tx.all(
+        "start_run",
+        plugin=plugin,
+        first=run[0][0],
+        last=run[-1][0],
+        owner=policy.owner,
+        snapshot_id=policy.snapshot_id,
+        now=to_text(now),
+    )
+    started = {claimed.job.id: claimed for claimed in (_started(tx, row, now) for row in rows)}
+    return [started[id] for _, id in run if id in started]
 
 
 def _start_first(tx: Tx, policy: ClaimPolicy, plugin: str, now: datetime) -> Claimed | None:

@@ -49,6 +49,24 @@ RETURNING @job@,
           (SELECT accumulated_json FROM event_context
            WHERE event_context.id = job_queue.entered_context_id);
 
+-- name: ready_run
+-- A plugin's jobs that wait before a place in line: whether each has a dedupe key, and whether
+-- this would be its last attempt.
+SELECT seq, id, dedupe_key IS NOT NULL, attempt >= max_attempts FROM job_queue
+WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL AND seq < :before
+ORDER BY seq LIMIT :limit;
+
+-- name: start_run
+-- Start all of a plugin's that wait between two places in line.
+UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
+                     started_snapshot_id = :snapshot_id
+WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL
+  AND seq BETWEEN :first AND :last
+RETURNING @job@,
+          (SELECT state FROM plugin_state WHERE plugin_name = plugin),
+          (SELECT accumulated_json FROM event_context
+           WHERE event_context.id = job_queue.entered_context_id);
+
 -- name: start_job
 -- The same for one job by its id, whatever waits before it.
 UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,

@@ -1,0 +1,240 @@
+"""A slot that is told what to run next while it runs another."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ductile.model import Ending, Outcome
+from ductile.runner.client import Broken, Slot
+from ductile.runner.pool import RunnerPool
+from tests.runner.processes import Fifo, Plugins, until
+
+
+def outcome_of(slot: Slot, seconds: float = 10.0) -> Outcome:
+    """The next outcome, waiting for the slot's word as a dispatcher does."""
+    while True:
+        outcome = slot.look()
+        if outcome is not None:
+            return outcome
+        if slot.heard:
+            continue
+        assert slot.link is not None
+        assert select.select([slot.link.sock], [], [], seconds)[0], "the slot says nothing"
+
+
+def come_back(slot: Slot) -> bool:
+    assert slot.look() is None
+    return not slot.lined_up
+
+
+@pytest.fixture
+def slot(pool: RunnerPool) -> Slot:
+    return pool.slot(0)
+
+
+class Gate:
+    def __init__(self, path: str) -> None:
+        os.mkfifo(path)
+        self.path, self._fd = path, os.open(path, os.O_RDWR)
+
+    def open(self) -> None:
+        os.write(self._fd, b"\n")
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+@pytest.fixture
+def first(plugins: Plugins, tmp_path: Path, slot: Slot, pool: RunnerPool) -> Iterator[Gate]:
+    """A run that has begun and ends when its gate is opened."""
+    gate = Gate(str(tmp_path / "gate"))
+    script = plugins.shell(f"read _ < {gate.path}; echo first")
+    assert slot.begin(plugins.launch(script)) is None
+    yield gate
+    pool.stop()
+    gate.close()
+    while slot._busy is not None:
+        try:
+            slot.look()
+        except Broken as broken:
+            slot.mend(broken)
+
+
+def test_what_is_lined_up_begins_by_itself_when_the_one_before_has_ended(
+    slot: Slot, plugins: Plugins, first: Gate, fifo: Fifo
+) -> None:
+    assert slot.line_up(plugins.launch(plugins.shell(f"echo began > {fifo.path}; echo second")))
+    first.open()
+    # Nobody has looked for the first one's outcome yet.
+    assert fifo.line() == "began"
+    assert outcome_of(slot).stdout == b"first\n"
+    slot.go_on()
+    assert outcome_of(slot).stdout == b"second\n"
+    assert not slot.lined_up
+
+
+def test_it_does_not_begin_before(slot: Slot, plugins: Plugins, first: Gate, fifo: Fifo) -> None:
+    assert slot.line_up(plugins.launch(plugins.shell(f"echo second > {fifo.path}")))
+    assert not select.select([fifo._fd], [], [], 0.3)[0]
+    first.open()
+    assert fifo.line() == "second"
+
+
+def test_only_one_can_be_lined_up_and_only_behind_another(
+    slot: Slot, plugins: Plugins, first: Gate, pool: RunnerPool
+) -> None:
+    launch = plugins.launch("/bin/true")
+    assert not pool.slot(1).line_up(launch)
+    assert slot.line_up(launch)
+    assert not slot.line_up(launch)
+    first.open()
+
+
+def test_what_is_too_large_to_be_sent_at_once_is_not_lined_up(
+    slot: Slot, plugins: Plugins, first: Gate
+) -> None:
+    assert not slot.line_up(plugins.launch("/bin/cat", request=b"x" * 20_000))
+    first.open()
+    assert outcome_of(slot).stdout == b"first\n"
+
+
+def test_a_command_line_that_no_system_call_takes_is_not_lined_up(
+    slot: Slot, plugins: Plugins, first: Gate
+) -> None:
+    assert not slot.line_up(plugins.launch("/bin/echo", "a\0b"))
+    first.open()
+
+
+def test_what_has_not_begun_comes_back_when_it_is_recalled(
+    slot: Slot, plugins: Plugins, first: Gate, fifo: Fifo
+) -> None:
+    assert slot.line_up(plugins.launch(plugins.shell(f"echo no > {fifo.path}")))
+    slot.recall()
+    until(lambda: come_back(slot))
+    first.open()
+    assert outcome_of(slot).stdout == b"first\n"
+    # And the slot is as before.
+    assert slot.run(plugins.launch(plugins.shell(f"echo yes > {fifo.path}"))).exit_code == 0
+    assert fifo.line() == "yes"
+
+
+def test_after_a_recall_another_can_be_lined_up(slot: Slot, plugins: Plugins, first: Gate) -> None:
+    assert slot.line_up(plugins.launch("/bin/echo", "recalled"))
+    slot.recall()
+    until(lambda: come_back(slot))
+    assert slot.line_up(plugins.launch("/bin/echo", "another"))
+    first.open()
+    assert outcome_of(slot).stdout == b"first\n"
+    slot.go_on()
+    assert outcome_of(slot).stdout == b"another\n"
+
+
+def test_a_recall_that_comes_too_late_changes_nothing(
+    slot: Slot, plugins: Plugins, first: Gate, fifo: Fifo
+) -> None:
+    script = plugins.shell(f"echo began > {fifo.path}; sleep 0.2; echo second")
+    assert slot.line_up(plugins.launch(script))
+    first.open()
+    assert fifo.line() == "began"
+    slot.recall()
+    assert outcome_of(slot).stdout == b"first\n"
+    slot.go_on()
+    assert outcome_of(slot).stdout == b"second\n"
+
+
+def test_a_cancel_of_the_one_that_has_ended_does_not_hit_the_next(
+    slot: Slot, plugins: Plugins, first: Gate, fifo: Fifo
+) -> None:
+    script = plugins.shell(f"echo began > {fifo.path}; sleep 0.2; echo second")
+    assert slot.line_up(plugins.launch(script))
+    first.open()
+    assert fifo.line() == "began"
+    slot.cancel(0.0)
+    assert outcome_of(slot).ending is Ending.EXITED
+    slot.go_on()
+    assert outcome_of(slot).stdout == b"second\n"
+
+
+def test_the_next_can_be_cancelled_once_it_has_begun(
+    slot: Slot, plugins: Plugins, first: Gate, fifo: Fifo
+) -> None:
+    assert slot.line_up(plugins.launch(plugins.shell(f"echo began > {fifo.path}; sleep 60")))
+    first.open()
+    assert outcome_of(slot).stdout == b"first\n"
+    slot.go_on()
+    assert fifo.line() == "began"
+    slot.cancel(0.0)
+    assert outcome_of(slot).ending is Ending.CANCELLED
+
+
+def test_the_next_has_a_time_limit_of_its_own(slot: Slot, plugins: Plugins, first: Gate) -> None:
+    assert slot.line_up(plugins.launch("/bin/sleep", "60", timeout=0.2))
+    first.open()
+    assert outcome_of(slot).ending is Ending.EXITED
+    slot.go_on()
+    assert outcome_of(slot).ending is Ending.TIMED_OUT
+
+
+def test_a_slot_that_dies_loses_the_one_that_runs_and_not_the_next(
+    slot: Slot, plugins: Plugins, first: Gate, fifo: Fifo
+) -> None:
+    assert slot.line_up(plugins.launch(plugins.shell(f"echo no > {fifo.path}")))
+    os.kill(slot.pid, signal.SIGKILL)
+    with pytest.raises(Broken) as broken:
+        outcome_of(slot)
+    lost = slot.mend(broken.value)
+    assert lost is not None
+    assert lost.ending is Ending.LOST
+    assert not slot.lined_up
+    assert slot.run(plugins.launch(plugins.shell(f"echo yes > {fifo.path}"))).exit_code == 0
+    assert fifo.line() == "yes"
+
+
+def test_a_slot_that_dies_before_it_has_read_what_is_next_has_taken_the_first(
+    slot: Slot, plugins: Plugins, first: Gate, fifo: Fifo
+) -> None:
+    """Something is left unread, and it is not the launch: that must not be made again."""
+    until(lambda: len(plugins.alive()) > 0)
+    os.kill(slot.pid, signal.SIGSTOP)
+    assert slot.line_up(plugins.launch("/bin/true"))
+    os.kill(slot.pid, signal.SIGKILL)
+    with pytest.raises(Broken) as broken:
+        outcome_of(slot)
+    assert broken.value.taken
+    assert slot.mend(broken.value) is not None
+
+
+def test_a_slot_that_dies_once_it_has_gone_on_has_taken_the_next(
+    slot: Slot, plugins: Plugins, first: Gate, fifo: Fifo
+) -> None:
+    assert slot.line_up(plugins.launch(plugins.shell(f"echo began > {fifo.path}; sleep 60")))
+    first.open()
+    assert outcome_of(slot).stdout == b"first\n"
+    slot.go_on()
+    assert fifo.line() == "began"
+    os.kill(slot.pid, signal.SIGKILL)
+    with pytest.raises(Broken) as broken:
+        outcome_of(slot)
+    assert broken.value.taken
+    assert slot.mend(broken.value) is not None
+
+
+def test_many_in_a_row_are_all_answered(slot: Slot, plugins: Plugins) -> None:
+    assert slot.begin(plugins.launch("/bin/echo", "0")) is None
+    for number in range(1, 100):
+        assert slot.line_up(plugins.launch("/bin/echo", str(number)))
+        if number % 3 == 0:
+            slot.recall()
+        outcome = outcome_of(slot)
+        if slot.lined_up:
+            assert outcome.stdout == b"%d\n" % (number - 1)
+            slot.go_on()
+        else:
+            assert slot.begin(plugins.launch("/bin/echo", str(number))) is None
+    assert outcome_of(slot).stdout == b"99\n"

@@ -1,0 +1,311 @@
+"""Jobs that are claimed ahead of their seat, with slots that the test holds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ductile.model import Cancellation, Ending, Launch, Outcome
+from ductile.runner.client import Broken
+from ductile.runtime import ahead
+from ductile.runtime.seats import LARGE_ANSWER
+from tests.runtime.site import OK, Site, until
+from tests.runtime.test_dispatcher import DONE, WAIT, Bench
+from tests.runtime.test_dispatcher import Slot as OneAtATime
+
+
+class Slot(OneAtATime):
+    """Can be told what comes next, and begins it when it is gone on with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: Launch | None = None
+        self.recalls = self.begun = 0
+        self.gives_back = self.lines_up = True
+        self.failed = threading.Event()
+
+    def begin(self, launch: Launch) -> None:
+        self.begun += 1
+        super().begin(launch)
+
+    def line_up(self, launch: Launch) -> bool:
+        if self.lines_up:
+            self.waits, self.lined_up = launch, True
+        return self.lines_up
+
+    def recall(self) -> None:
+        self.recalls += 1
+        if self.lined_up and self.gives_back:
+            self.lined_up = False
+            # Only a look tells of it.
+            self._theirs.send(b"r")
+
+    def go_on(self) -> None:
+        assert self.lined_up
+        self.lined_up = False
+        self.begun += 1
+        self.started.release()
+
+    def look(self) -> Outcome | None:
+        try:
+            word = self.link.sock.recv(1)
+        except BlockingIOError:
+            return None
+        if self.error is not None:
+            self.failed.set()
+            raise self.error
+        return None if word == b"r" else self.outcome
+
+
+class Pair(Bench):
+    slots: list[Slot]
+
+    def __init__(self, *parts: object, jobs: int) -> None:
+        super().__init__(*parts)  # type: ignore[arg-type]
+        self.ids = [self.house.put("echo") for _ in range(jobs)]
+        for slot in self.slots:
+            assert slot.started.acquire(timeout=WAIT)
+
+    def finish(self, *slots: Slot) -> None:
+        """In the dispatcher's own thread: it finds all of them ended when it looks next."""
+        self.dispatcher.ask(lambda: [slot.finish() for slot in slots] and None)
+
+    def statuses(self) -> list[str]:
+        return [self.house.job(id)["status"] for id in self.ids]
+
+    def until(self, *statuses: str) -> None:
+        until(lambda: self.statuses() == list(statuses), WAIT)
+
+    def go_through(self) -> None:
+        """Let everything end that is there."""
+
+        def over() -> bool:
+            for slot in self.slots:
+                slot.finish()
+            return not set(self.statuses()) & {"queued", "running"}
+
+        until(over, WAIT)
+
+
+def opened(site: Site, slots: list[Slot], jobs: int) -> Iterator[Pair]:
+    site.plugin("echo", OK, manifest="concurrency_safe: true\n")
+    with site.opened() as house:
+        pair = Pair(house, slots, jobs=jobs)
+        yield pair
+        for slot in slots:
+            slot.gives_back = True
+        pair.end()
+
+
+@pytest.fixture
+def pair(site: Site) -> Iterator[Pair]:
+    """Two seats that run the first two of eight jobs."""
+    yield from opened(site, [Slot(), Slot()], jobs=8)
+
+
+@pytest.fixture
+def few(site: Site) -> Iterator[Pair]:
+    """The same with five jobs."""
+    yield from opened(site, [Slot(), Slot()], jobs=5)
+
+
+@pytest.fixture
+def alone(site: Site) -> Iterator[Pair]:
+    """One seat, three jobs."""
+    yield from opened(site, [Slot()], jobs=3)
+
+
+RUNS, WAITS, DONE_WELL = "running", "queued", "succeeded"
+
+
+def test_where_two_end_together_more_are_claimed_than_there_are_seats(pair: Pair) -> None:
+    pair.finish(*pair.slots)
+    pair.until(*[DONE_WELL] * 2, *[RUNS] * 6)
+    assert pair.dispatcher.busy == 2
+    assert pair.dispatcher.in_hand() == set(pair.ids[2:])
+    pair.go_through()
+    assert pair.statuses() == [DONE_WELL] * 8
+    assert [pair.house.job(id)["attempt"] for id in pair.ids] == [1] * 8
+
+
+def test_one_end_alone_claims_for_its_seat_alone(pair: Pair) -> None:
+    pair.finish(pair.slots[0])
+    pair.until(DONE_WELL, *[RUNS] * 2, *[WAITS] * 5)
+    pair.go_through()
+
+
+def test_with_one_seat_nothing_is_claimed_ahead(alone: Pair) -> None:
+    """Each of the jobs sees the state that the one before it left."""
+    alone.finish(*alone.slots)
+    alone.until(DONE_WELL, RUNS, WAITS)
+    alone.go_through()
+
+
+def test_a_busy_slot_is_told_what_comes_next_and_goes_on(pair: Pair) -> None:
+    pair.finish(*pair.slots)
+    until(lambda: all(slot.lined_up for slot in pair.slots))
+    begun = [slot.begun for slot in pair.slots]
+    pair.finish(pair.slots[0])
+    assert pair.slots[0].started.acquire(timeout=WAIT)
+    until(lambda: pair.slots[0].begun > begun[0])
+    pair.go_through()
+
+
+def test_what_no_slot_can_be_told_of_waits_for_a_seat(pair: Pair) -> None:
+    for slot in pair.slots:
+        slot.lines_up = False
+    pair.finish(*pair.slots)
+    pair.until(*[DONE_WELL] * 2, *[RUNS] * 6)
+    pair.go_through()
+    assert pair.statuses() == [DONE_WELL] * 8
+
+
+@pytest.mark.parametrize("lines_up", [True, False], ids=["in a slot", "here"])
+def test_what_waits_too_long_goes_back_uncounted(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, lines_up: bool
+) -> None:
+    for slot in pair.slots:
+        slot.lines_up = lines_up
+    monkeypatch.setattr(ahead, "LONGEST", 0.05)
+    pair.finish(*pair.slots)
+    pair.until(*[DONE_WELL] * 2, *[RUNS] * 2, *[WAITS] * 4)
+    job = pair.house.job(pair.ids[-1])
+    assert job["last_error"] == "no worker became free for it"
+    assert job["max_attempts"] - job["attempt"] == 3
+    assert pair.dispatcher.in_hand() == set(pair.ids[2:4])
+    pair.go_through()
+    assert pair.statuses() == [DONE_WELL] * 8
+
+
+def test_what_goes_back_keeps_its_place_in_line(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "LONGEST", 0.05)
+    pair.finish(*pair.slots)
+    pair.until(*[DONE_WELL] * 2, *[RUNS] * 2, *[WAITS] * 4)
+    pair.finish(pair.slots[0])
+    until(lambda: pair.statuses()[4] == RUNS)
+    assert pair.statuses()[5:] == [WAITS] * 3
+    pair.go_through()
+
+
+@pytest.mark.parametrize("lines_up", [True, False], ids=["in a slot", "here"])
+def test_a_job_that_waits_for_a_seat_can_be_cancelled(pair: Pair, lines_up: bool) -> None:
+    for slot in pair.slots:
+        slot.lines_up = lines_up
+    pair.finish(*pair.slots)
+    pair.until(*[DONE_WELL] * 2, *[RUNS] * 6)
+    if lines_up:
+        until(lambda: all(slot.lined_up for slot in pair.slots))
+    chosen = pair.ids[4]
+    assert pair.dispatcher.cancel(Cancellation.OPERATOR, job_id=chosen)
+    job = pair.house.ended(chosen)
+    assert (job["status"], job["last_error"]) == ("dead", "cancelled")
+    pair.go_through()
+
+
+def test_a_job_that_begins_while_it_is_recalled_is_cancelled_then(pair: Pair) -> None:
+    for slot in pair.slots:
+        slot.gives_back = False
+    pair.finish(*pair.slots)
+    until(lambda: all(slot.lined_up for slot in pair.slots))
+    cancelled: list[int] = []
+    for slot in pair.slots:
+        slot.on_cancel = lambda slot=slot: cancelled.append(slot.begun)  # type: ignore[misc]
+    assert pair.dispatcher.cancel(Cancellation.OPERATOR, job_id=pair.ids[4])
+    until(lambda: sum(slot.recalls for slot in pair.slots) > 0)
+    assert not cancelled
+    pair.finish(*pair.slots)
+    until(lambda: bool(cancelled))
+    pair.go_through()
+
+
+def test_at_a_stop_what_has_not_begun_goes_back(pair: Pair) -> None:
+    pair.finish(*pair.slots)
+    until(lambda: all(slot.lined_up for slot in pair.slots))
+    pair.house.gateway.stopping.set()
+    pair.house.gateway.bell.knock()
+    pair.until(*[DONE_WELL] * 2, *[RUNS] * 2, *[WAITS] * 4)
+    for id in pair.ids[4:]:
+        job = pair.house.job(id)
+        assert job["last_error"] == "the gateway stopped"
+        assert job["max_attempts"] - job["attempt"] == 3
+
+
+def test_an_idle_seat_has_what_is_lined_up_behind_a_busy_one(few: Pair) -> None:
+    few.finish(*few.slots)
+    few.until(*[DONE_WELL] * 2, *[RUNS] * 3)
+    until(lambda: any(slot.lined_up for slot in few.slots))
+    [holder] = [slot for slot in few.slots if slot.lined_up]
+    [other] = [slot for slot in few.slots if slot is not holder]
+    begun = other.begun
+    few.finish(other)
+    until(lambda: other.begun > begun)
+    assert holder.recalls
+    few.go_through()
+
+
+def test_a_slot_that_breaks_loses_what_it_runs_and_not_what_is_next(pair: Pair) -> None:
+    pair.finish(*pair.slots)
+    until(lambda: all(slot.lined_up for slot in pair.slots))
+    broken = pair.slots[0]
+    broken.error = Broken("it died", taken=True)
+    broken.finish()
+    assert broken.failed.wait(WAIT)
+    broken.lined_up, broken.error = False, None
+    broken.mended.set()
+
+    def lost() -> set[str]:
+        return {id for kind, id in pair.house.told() if kind == "job.retrying" and id}
+
+    until(lambda: len(lost()) == 1)
+    assert lost() < set(pair.ids[2:4])
+    until(lambda: [slot.finish() for slot in pair.slots] and pair.statuses()[4:] == [DONE_WELL] * 4)
+    assert [pair.house.job(id)["attempt"] for id in pair.ids[4:]] == [1] * 4
+
+
+def test_a_bug_in_a_slot_costs_what_is_next_its_attempt_too(pair: Pair) -> None:
+    """It may have begun by then: to begin it again would be once too often."""
+    pair.finish(*pair.slots)
+    until(lambda: all(slot.lined_up for slot in pair.slots))
+    pair.slots[0].error = RuntimeError("a bug")
+    pair.slots[0].finish()
+
+    def failed() -> set[str]:
+        return {id for kind, id in pair.house.told() if kind == "job.retrying" and id}
+
+    until(lambda: len(failed()) == 2)
+    assert len(failed() & set(pair.ids[4:])) == 1
+    pair.slots[0].error = None
+    pair.slots[0].lined_up = False
+
+
+def test_an_answer_that_is_judged_aside_does_not_keep_the_slot_from_what_is_next(
+    pair: Pair,
+) -> None:
+    pair.finish(*pair.slots)
+    until(lambda: all(slot.lined_up for slot in pair.slots))
+    large = b'{"status": "ok", "result": "%s"}' % (b"x" * 2 * LARGE_ANSWER)
+    pair.slots[0].outcome = Outcome(Ending.EXITED, exit_code=0, stdout=large)
+    pair.finish(pair.slots[0])
+    until(lambda: pair.statuses().count(DONE_WELL) == 3)
+    pair.slots[0].outcome = DONE
+    pair.go_through()
+    assert pair.statuses() == [DONE_WELL] * 8
+
+
+def test_an_end_waits_for_others_only_while_the_seats_have_work(pair: Pair) -> None:
+    """With nothing ahead it is settled at once."""
+    pair.go_through()
+    [id] = [pair.house.put("echo")]
+    assert pair.slots[1].started.acquire(timeout=WAIT) or pair.slots[0].started.acquire(
+        timeout=WAIT
+    )
+    began = time.monotonic()
+    for slot in pair.slots:
+        slot.finish()
+    assert pair.house.ended(id)["status"] == DONE_WELL
+    assert time.monotonic() - began < 1.0
