@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from pathlib import Path
 
@@ -152,13 +153,14 @@ class TestDryRun:
     def test_a_pipeline_without_a_condition_has_none_to_judge(self, flow: House) -> None:
         assert flow("pipeline", "dry-run", "fan", "--json").json["if"] is None
 
-    def test_a_step_alone_begins_there(self, flow: House) -> None:
+    def test_a_step_with_a_payload_is_shown_as_if_it_came_first(self, flow: House) -> None:
         given = ("--payload", '{"name": "ann"}', "--json")
         plan = flow("pipeline", "dry-run", "two", *given).json
         assert (plan["pipeline"], plan["step"]) == ("chain", "two")
         assert [item["step"] for item in plan["first"]] == ["two"]
         assert plan["first"][0]["payload"]["text"] == "hello ann"
-        inner = flow("pipeline", "dry-run", "fan/wide.0.good", "--json").json
+        line = ("pipeline", "dry-run", "fan/wide.0.good", "--payload", "{}", "--json")
+        inner = flow(*line).json
         assert [item["step"] for item in inner["first"]] == ["wide.0.good"]
 
     def test_a_step_that_several_pipelines_have_is_asked_after(self, flow: House) -> None:
@@ -167,7 +169,7 @@ class TestDryRun:
         done = flow("pipeline", "dry-run", "last", "--json")
         assert done.code == 1
         assert "fan/last, wide/last" in done.json["error"]
-        chosen = flow("pipeline", "dry-run", "wide/last", "--json").json
+        chosen = flow("pipeline", "dry-run", "wide/last", "--payload", "{}", "--json").json
         assert chosen["pipeline"] == "wide"
 
     def test_a_step_that_is_not_there(self, flow: House) -> None:
@@ -176,7 +178,9 @@ class TestDryRun:
         assert "pipeline fan has no step 'nope'" in done.json["error"]
 
     def test_wrong_usage(self, flow: House) -> None:
-        assert flow("pipeline", "dry-run", "fan", "--step", "first").code == 2
+        assert flow("pipeline", "dry-run", "fan", "--job", "x").code == 2
+        both = ("pipeline", "dry-run", "first", "--job", "x", "--payload", "{}")
+        assert flow(*both).code == 2
         assert flow("pipeline", "dry-run", "fan", "--payload", "{").code == 2
         assert flow("pipeline", "dry-run", "nope").code == 1
 
@@ -193,11 +197,9 @@ class TestDryRun:
             good = steps(flow, root)["wide.0.good"]["job_id"]
             if not running:
                 end(gateway)
-            workspace = flow.state / "workspaces" / good
-            workspace.joinpath("extra").write_text("kept")
+            workspace, entered = (flow.state / "workspaces" / id for id in (good, root))
             before, count = snapshot(flow), len(ran(flow))
-            line = ("pipeline", "dry-run", "fan", "--step", "wide.0.good", "--job", root)
-            done = flow(*line, "--json").json
+            done = flow("pipeline", "dry-run", "wide.0.good", "--job", root, "--json").json
             assert snapshot(flow) == before
             assert len(ran(flow)) == count + 1
         finally:
@@ -206,11 +208,71 @@ class TestDryRun:
         assert done["state_updates"] == {"last": "wide.0.good"}
         assert done["request"]["event"]["payload"]["result"] == "first"
         assert done["request"]["context"]["run"] == {"who": 1}
-        assert done["sandbox"]["cloned_from"] == str(workspace)
+        assert done["sandbox"]["cloned_from"] == str(entered)
         assert done["sandbox"]["files"]["changed"] == ["trail"]
+        assert done["sandbox"]["gone"] is None
         assert done["goes_to"] == []
+        assert (entered / "trail").read_text().split() == ["first"]
         assert (workspace / "trail").read_text().split() == ["first", "wide.0.good"]
         assert not Path(done["sandbox"]["directory"]).exists()
+
+    def test_the_files_are_those_from_before_the_job(self, flow: House) -> None:
+        keeps = """\
+dir=$(printf %s "$request" | sed -n 's/.*"workspace_dir":"\\([^"]*\\)".*/\\1/p')
+printf '{"status":"ok","result":"%s"}' "$(ls "$dir" | tr '\\n' ' ')"
+echo more >> "$dir/$(ls "$dir" | wc -l)"
+"""
+        flow.plugin("mark", keeps, protocol=2, commands="poll, handle")
+        with flow.gateway():
+            given = ("--payload", '{"go": true, "name": "ann"}')
+            assert flow("pipeline", "run", "chain", *given).code == 0
+        for step, files in (("two", "0 "), ("one", "")):
+            done = flow("pipeline", "dry-run", step, "--json").json
+            assert done["response"]["result"] == files
+            assert len(done["sandbox"]["files"]["added"]) == 1
+
+    def test_of_files_that_are_swept_it_says_so(self, flow: House) -> None:
+        with flow.gateway():
+            root = flow("pipeline", "run", "fan", "--payload", '{"who": 1}', "--json").json[
+                "job_id"
+            ]
+        shutil.rmtree(flow.state / "workspaces" / root)
+        done = flow("pipeline", "dry-run", "wide.0.good", "--json").json
+        assert f"the files of job {root}" in done["sandbox"]["gone"]
+        assert done["sandbox"]["files"]["added"] == ["trail"]
+        assert "its directory is empty" in flow("pipeline", "dry-run", "wide.0.good").out
+        assert flow("pipeline", "dry-run", "first", "--json").json["sandbox"]["gone"] is None
+
+    def test_without_a_job_it_is_the_newest_of_that_step(self, flow: House) -> None:
+        with flow.gateway():
+            for name in ("ann", "bob"):
+                given = f'{{"name": "{name}"}}'
+                assert flow("pipeline", "run", "chain", "--payload", given).code == 0
+            old = flow("job", "list", "--json").json["jobs"][-1]["job_id"]
+        newest = flow("pipeline", "dry-run", "two", "--json").json
+        assert newest["request"]["event"]["payload"]["text"] == "hello bob"
+        chosen = flow("pipeline", "dry-run", "two", "--job", old, "--json").json
+        assert chosen["request"]["event"]["payload"]["text"] == "hello ann"
+
+    def test_the_newest_is_found_behind_newer_jobs_up_to_a_bound(
+        self, flow: House, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with flow.gateway():
+            assert flow("pipeline", "run", "chain", "--payload", '{"name": "ann"}').code == 0
+            assert flow("pipeline", "run", "wide").code == 0
+        monkeypatch.setattr("ductile.runtime.rerun.PAGE", 2)
+        line = ("pipeline", "dry-run", "two", "--json")
+        assert flow(*line).code == 0
+        monkeypatch.setattr("ductile.runtime.rerun.MOST_PAGES", 1)
+        assert "among the newest 2 of mark to rehearse" in flow(*line).json["error"]
+
+    def test_a_step_that_never_ran_cannot_be_rehearsed(self, flow: House) -> None:
+        done = flow("pipeline", "dry-run", "two", "--json")
+        assert (done.code, done.json["code"]) == (1, "not_found")
+        assert "there is no job of step two of pipeline chain to rehearse" in done.json["error"]
+        split = flow("pipeline", "dry-run", "fan/wide", "--json")
+        assert (split.code, split.json["code"]) == (1, "refused")
+        assert split.json["error"].endswith("rehearse what is in it: wide.0.good, wide.1.weak")
 
     def test_where_its_events_would_go(self, flow: House) -> None:
         with flow.gateway():
@@ -234,7 +296,7 @@ class TestDryRun:
             root = flow("pipeline", "run", "wide", "--json").json["job_id"]
         answer = '{"status":"ok","result":"","state_updates":{"refresh_token":"hunter2-hunter2"}}'
         flow.plugin("mark", f"echo '{answer}'", protocol=2, commands="poll, handle")
-        line = ("pipeline", "dry-run", "wide", "--step", "both.0.step_1", "--job", root)
+        line = ("pipeline", "dry-run", "wide/both.0.step_1", "--job", root)
         done = flow(*line, "--json")
         assert done.json["state_updates"] == {"refresh_token": "[REDACTED]"}
         assert "hunter2" not in done.out + flow(*line, "-v").out
@@ -243,7 +305,7 @@ class TestDryRun:
         with flow.gateway():
             given = json.dumps({"go": False, "name": "x"})
             root = flow("pipeline", "run", "chain", "--payload", given, "--json").json["job_id"]
-        line = ("pipeline", "dry-run", "chain", "--step", "one__switch", "--job", root)
+        line = ("pipeline", "dry-run", "one__switch", "--job", root)
         assert flow(*line, "--json").json["matched"] is False
         assert "matched False" in flow(*line).out
 
@@ -255,7 +317,7 @@ class TestDryRun:
             job = flow("pipeline", "run", "slowly", "--async", "--json").json["job_id"]
             is_up(flow)
             assert flow("job", "cancel", job).code == 0
-        trial = flow.start("pipeline", "dry-run", "slowly", "--step", "wait", "--job", job)
+        trial = flow.start("pipeline", "dry-run", "wait", "--job", job)
         pid = is_up(flow)
         assert end(trial, how) == code
         assert not alive(pid)

@@ -115,3 +115,56 @@ class TestSeal:
         site.plugin("echo", "true\n")
         unsealed = load(site.write(), environ=site.environ, seal=False)
         assert told(built(site, unsealed)) == []
+
+
+class TestHooksThatNeverFire:
+    """They are for root jobs; a step that follows another is none."""
+
+    FOLLOWS = ("plugins", "echo", "notify_on_complete")
+
+    def warned(self, site: Site, *steps: dict[str, Any], **pipeline: Any) -> list[Any]:
+        site.plugin("first", OK)
+        site.plugin("echo", OK, notify_on_complete=True, **pipeline.pop("echo", {}))
+        given = {"name": "p", "on": "go", **pipeline, "steps": list(steps)}
+        site.settings["pipelines"] = [{k: v for k, v in given.items() if v is not None}]
+        return [warning.path for warning in built(site).warnings]
+
+    def test_a_plugin_that_only_follows(self, site: Site) -> None:
+        assert self.warned(site, {"uses": "first"}, {"uses": "echo"}) == [self.FOLLOWS]
+        [warning] = built(site).warnings
+        lines = site.write().read_text().splitlines()
+        assert "notify_on_complete" in lines[(warning.line or 0) - 1]
+
+    def test_the_job_of_a_condition_is_the_root_before_the_first_step(self, site: Site) -> None:
+        condition = {"path": "payload.x", "op": "exists"}
+        assert self.warned(site, {"uses": "echo", "if": condition}) == [self.FOLLOWS]
+
+    def test_a_hook_fires_no_hook(self, site: Site) -> None:
+        hook = {"on": None, "on-hook": "job.failed"}
+        assert self.warned(site, {"uses": "echo"}, **hook) == [self.FOLLOWS]
+
+    def test_what_a_route_leads_to_follows_as_well(self, site: Site) -> None:
+        site.settings["routes"] = [{"from": "first", "event_type": "x", "to": "echo"}]
+        assert self.warned(site, {"uses": "first"}) == [self.FOLLOWS]
+
+    def test_a_first_step_may_be_a_root(self, site: Site) -> None:
+        assert self.warned(site, {"uses": "echo"}, {"uses": "first"}) == []
+        wide = {"split": [{"uses": "first"}, {"uses": "echo"}]}
+        assert self.warned(site, wide, {"uses": "first"}) == []
+
+    def test_so_is_what_a_schedule_or_a_webhook_starts(self, site: Site) -> None:
+        steps = ({"uses": "first"}, {"uses": "echo"})
+        scheduled = {"schedules": [{"id": "s", "every": "1h"}]}
+        assert self.warned(site, *steps, echo=scheduled) == []
+        endpoint = {"path": "/hook/github", "plugin": "echo", "secret": "s"}
+        site.settings["webhooks"] = {"endpoints": [endpoint]}
+        assert self.warned(site, *steps) == []
+
+    def test_and_what_a_route_brings_from_outside(self, site: Site) -> None:
+        endpoint = {"path": "/hook/github", "plugin": "first", "secret": "s"}
+        site.settings["webhooks"] = {"endpoints": [endpoint]}
+        site.settings["routes"] = [{"from": "github", "event_type": "x", "to": "echo"}]
+        assert self.warned(site, {"uses": "first"}, {"uses": "echo"}) == []
+
+    def test_a_plugin_that_is_run_by_hand_alone_is_let_be(self, site: Site) -> None:
+        assert self.warned(site, {"uses": "first"}) == []

@@ -13,7 +13,7 @@ from ductile.core import judge
 from ductile.core.entering import MAX_COPIED
 from ductile.errors import Refused
 from ductile.model import SubmittedBy
-from ductile.runtime import attempt, lineage, rehearse
+from ductile.runtime import attempt, lineage, rerun
 from ductile.runtime.operate import Replaying, Retrying, Started, Starting
 from tests.postgres import Server
 from tests.runtime.site import OK, PYTHON, Running, Site, until
@@ -124,7 +124,7 @@ def test_a_job_whose_step_is_another_by_now_is_neither_retried_nor_replayed_nor_
         for refused in (
             lambda: gateway.ledger.write(Retrying(gateway, id)),
             lambda: gateway.ledger.write(Replaying(gateway, id, SubmittedBy.API)),
-            lambda: rehearse.step(gateway, "p", "one", id),
+            lambda: rerun.step(gateway, gateway.blueprint.chart.router.pipelines["p"], "one", id),
         ):
             with pytest.raises(Refused, match=r"is x\.handle now, not b\.handle"):
                 refused()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -15,10 +16,12 @@ import pytest
 
 from ductile.model import SubmittedBy
 from ductile.runtime import lineage
-from ductile.runtime.operate import Starting
+from ductile.runtime.operate import Retrying, Starting
 from ductile.runtime.workspace import Workspaces
 from tests.core.test_judge import JOB
 from tests.runtime.site import OK, Running, Site
+from tests.runtime.test_log import Written
+from tests.runtime.test_log import out as out
 
 CHILD = replace(JOB, id="child", parent_job_id="parent")
 
@@ -172,3 +175,56 @@ def test_a_job_without_a_place_for_its_files_has_failed(
         job = running.ended(started(running))
     assert job["status"] == "failed"
     assert job["last_error"].startswith("no workspace: ")
+
+
+class TestFilesThatAreGone:
+    """A step that follows another was to begin with its files; after their retention it cannot."""
+
+    STEP = replace(CHILD, pipeline="p", step_path="two")
+
+    @pytest.mark.parametrize(
+        ("job", "wanted"),
+        [
+            pytest.param(replace(STEP, step_path="one"), True, id="a first step"),
+            pytest.param(replace(STEP, parent_job_id=None), True, id="no parent"),
+            pytest.param(STEP, False, id="no workspace"),
+        ],
+    )
+    def test_who_was_to_have_none_lacks_none(self, tmp_path: Path, job: Any, wanted: bool) -> None:
+        workspaces = Workspaces(tmp_path, lambda _: wanted, first={("p", "one")})
+        assert workspaces.gone(job) is None
+
+    def test_those_that_are_there_are_not_gone(self, tmp_path: Path) -> None:
+        workspaces = Workspaces(tmp_path, lambda _: True, first={("p", "one")})
+        assert "the files of job parent" in str(workspaces.gone(self.STEP))
+        furnished(workspaces)
+        assert workspaces.gone(self.STEP) is None
+        assert workspaces.source(self.STEP) == workspaces.path("parent")
+
+    def test_a_late_retry_is_told_of_it(self, site: Site, out: Written) -> None:
+        site.plugin("echo", OK)
+        site.plugin(
+            "once", f"test -e {site.folder}/mended || exit 1\n{OK}", retry={"max_attempts": 1}
+        )
+        site.settings["service"].update(workspaces=True, log_level="warn")
+        both = [{"id": "one", "uses": "echo"}, {"id": "two", "uses": "once"}]
+        site.settings["pipelines"] = [{"name": "p", "on": "go", "steps": both}]
+        with site.running() as running:
+            gateway, first = running.gateway, started(running)
+            running.ended(first)
+            [second] = [row["job_id"] for row in graph(running, first) if row["step"] == "two"]
+            assert running.ended(second)["status"] == "dead"
+            shutil.rmtree(gateway.blueprint.workspaces.path(first))
+            (site.folder / "mended").touch()
+            out.bytes()
+            gateway.ledger.write(Retrying(gateway, second))
+            gateway.bell.ring_all()
+            running.notice("job.succeeded", second)
+        [line] = [json.loads(line) for line in out.lines() if "files of job" in line]
+        assert (line["level"], line["plugin"], line["job_id"]) == ("warn", "once", second)
+        assert line["message"].startswith(f"the files of job {first}, which it was to begin with")
+
+
+def graph(running: Running, job_id: str) -> list[dict[str, Any]]:
+    gateway = running.gateway
+    return lineage.graph(gateway.ledger, job_id, gateway.blueprint.redactor)

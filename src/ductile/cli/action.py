@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ductile.cli import output
+from ductile.cli.spelling import Lenient
 from ductile.core.nearest import did_you_mean
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def blueprint_of(loaded: Loaded) -> Blueprint:
     return build(loaded, boot_marker="", environ=os.environ)
 
 
-class Action(click.Command):
+class Action(Lenient):
     """A command that reads or writes, with the options that such a command must have."""
 
     def __init__(self, *args: Any, writes: bool, **kwargs: Any) -> None:
@@ -165,7 +166,7 @@ HINTS = {
 """Of what is no command, though people look for it."""
 
 
-class Helpful(click.Group):
+class Helpful(Lenient, click.Group):
     """A group that answers a command it does not know with the nearest that it does."""
 
     def resolve_command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import Any
 
@@ -13,6 +14,7 @@ from ductile.cli.action import Call, write
 from ductile.cli.client import Client
 from ductile.errors import NotRunning
 
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 METHODS = click.Choice(["GET", "POST", "DELETE"], case_sensitive=False)
 
 
@@ -28,15 +30,30 @@ METHODS = click.Choice(["GET", "POST", "DELETE"], case_sensitive=False)
     help="A field of the body (of the query with GET); a value that is JSON is taken as JSON.",
 )
 @click.option("-d", "--data", metavar="JSON", help="The whole body; - reads it from stdin.")
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="'NAME: VALUE'",
+    help="A header of the request, such as an Idempotency-Key.",
+)
 def api(
-    call: Call, path: str, method: str | None, fields: tuple[str, ...], data: str | None
+    call: Call,
+    path: str,
+    method: str | None,
+    fields: tuple[str, ...],
+    data: str | None,
+    headers: tuple[str, ...],
 ) -> int:
     """Call any route of the running gateway."""
     method = (method or ("POST" if fields or data is not None else "GET")).upper()
     path = f"/{path.lstrip('/')}"
-    body = _body(fields, data)
+    body, named = _body(fields, data), _headers(headers)
     if call.dry_run:
-        output.document({"dry_run": True, "method": method, "path": path, "body": body})
+        plan = {"dry_run": True, "method": method, "path": path, "body": body}
+        # Their values may be secrets.
+        output.document({**plan, "headers": list(named)})
         return 0
     client = call.site.client() or _own(call)
     if client is None:
@@ -45,7 +62,8 @@ def api(
         from urllib.parse import urlencode
 
         path, body = f"{path}{'&' if '?' in path else '?'}{urlencode(_texts(fields))}", None
-    status, raw = client.call(method, path, None if body is None else json.dumps(body).encode())
+    sent = None if body is None else json.dumps(body).encode()
+    status, raw = client.call(method, path, sent, named)
     click.echo(_shown(raw), nl=False)
     return 0 if status < 400 else 1
 
@@ -80,6 +98,21 @@ def _body(fields: tuple[str, ...], data: str | None) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise click.BadParameter(f"is not JSON: {error}", param_hint="-d") from None
+
+
+def _headers(lines: tuple[str, ...]) -> dict[str, str]:
+    named = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not _HEADER_NAME.fullmatch(name.strip()) or not _is_plain(value):
+            # Not as it was typed: it may hold a secret.
+            raise click.BadParameter("a header is NAME: VALUE, in one line", param_hint="-H")
+        named[name.strip()] = value.strip()
+    return named
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()
 
 
 def _value(text: str) -> Any:

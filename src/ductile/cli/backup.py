@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 ANSWER_EVERY = 1
 """Seconds of one question for how far a backup is."""
 CONFIG_ENDING = ".config.tar"
+LEDGER_ALONE = "db"
+SCOPES, OTHER_SCOPES = (LEDGER_ALONE, "config"), ("plugins", "all")
+"""What the Go program's `--scope` may be; of the others a part is not ours to copy."""
 
 
 @system.write("backup")
@@ -32,12 +35,28 @@ CONFIG_ENDING = ".config.tar"
     is_flag=True,
     help="Also archive the configuration, secrets included, beside it.",
 )
-def backup(call: Call, path: Path | None, replace: bool, with_config: bool) -> None:
+@click.option("--to", type=click.Path(path_type=Path), hidden=True, help="As PATH.")
+@click.option(
+    "--scope",
+    type=click.Choice([*SCOPES, *OTHER_SCOPES]),
+    hidden=True,
+    help="With --to: what goes with the ledger.",
+)
+def backup(
+    call: Call,
+    path: Path | None,
+    replace: bool,
+    with_config: bool,
+    to: Path | None,
+    scope: str | None,
+) -> None:
     """Copy the ledger, running or not, to PATH: checked, in one file, whole or not at all.
 
     PATH is a file or a directory, by default backups/ in the state directory. The copy holds
     all that the ledger does, payloads and webhook secrets too; only its owner can read it.
     """
+    if to is not None or scope is not None:
+        path, with_config = _as_there(path, to, scope)
     if call.api_url is not None and (path is not None or with_config):
         raise UsageError("a remote gateway keeps its backups itself: give neither PATH nor config")
     wanted = None if path is None else path.absolute()
@@ -47,6 +66,18 @@ def backup(call: Call, path: Path | None, replace: bool, with_config: bool) -> N
     if with_config:
         made |= _with_config(call, Path(made["path"]))
     call.show(made, _show_backup)
+    if to is not None and to.name.endswith((".tar.gz", ".tgz")) and not call.dry_run:
+        output.aside(f"note: {to} is no archive but one SQLite file, for system restore")
+
+
+def _as_there(path: Path | None, to: Path | None, scope: str | None) -> tuple[Path, bool]:
+    """What `--to` and `--scope` mean: in the Go program the configuration goes with the ledger
+    unless told otherwise, and into one archive with it."""
+    if to is None or path is not None:
+        raise UsageError("--scope goes with --to, and --to with no PATH")
+    if scope in OTHER_SCOPES:
+        raise UsageError("plugins are not backed up: do that as with other programs")
+    return to, scope != LEDGER_ALONE
 
 
 def _by_the_gateway(call: Call, client: Client, path: Path | None, replace: bool) -> Json:

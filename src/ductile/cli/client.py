@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
@@ -175,13 +176,21 @@ class Client:
     def _ask(self, method: str, target: str, body: bytes | None) -> Json:
         return read_answer(*self.call(method, target, body))
 
-    def call(self, method: str, target: str, body: bytes | None) -> tuple[int, bytes]:
-        """Status and body of the answer, whatever they are."""
+    def call(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> tuple[int, bytes]:
+        """Status and body of the answer, whatever they are. `headers` go before our own."""
+        given = {name.lower() for name in headers}
+        own = {name: value for name, value in self.headers.items() if name.lower() not in given}
         connection = self.connect()
         try:
             # Whoever refuses a body before its end has answered all the same.
             with suppress(BrokenPipeError):
-                connection.request(method, target, body, self.headers)
+                connection.request(method, target, body, {**own, **headers})
             response = connection.getresponse()
             raw = response.read(LARGEST_ANSWER + 1)
         except TimeoutError as error:

@@ -48,7 +48,8 @@ def _show_init(document: dict[str, Any]) -> None:
 
 
 @config.read("check")
-def check(call: Call) -> None:
+@click.option("--strict", is_flag=True, help="Exit 78 for a warning too.")
+def check(call: Call, strict: bool) -> int:
     """Judge the configuration: every problem with its place. Exit 78 where it cannot run.
 
     A part with errors does not hide those of the others; what relies on it is judged when it
@@ -61,14 +62,16 @@ def check(call: Call) -> None:
     blueprint = blueprint_of(loaded)
     past = timetable.past(loaded, SystemClock().now())
     warnings = [*blueprint.warnings, *past, *_refusals(blueprint)]
+    accepted = not (strict and warnings)
     document = {
-        "ok": True,
+        "ok": accepted,
         "config": str(loaded.settings.config_dir),
         "files": [str(path) for path in loaded.files],
         "plugins": sorted(blueprint.registry.plugins),
         "warnings": [warning.document() for warning in warnings],
     }
     call.show(document, lambda shown: _show_check(shown, warnings))
+    return 0 if accepted else ConfigError.exit_code
 
 
 def _whole(call: Call) -> Loaded:
@@ -106,7 +109,8 @@ def _show_check(document: dict[str, Any], warnings: Sequence[Problem]) -> None:
     files = output.count(len(document["files"]), "file")
     plugins = output.count(len(document["plugins"]), "plugin")
     warned = f", {output.count(len(warnings), 'warning')}" if warnings else ""
-    output.line(f"{document['config']} is valid: {files}, {plugins}{warned}")
+    verdict = "is valid" if document["ok"] else "could run, but not without a warning"
+    output.line(f"{document['config']} {verdict}: {files}, {plugins}{warned}")
 
 
 @config.read("show")
@@ -183,13 +187,12 @@ def schema(call: Call, kind: str) -> None:  # noqa: ARG001 - there is one form o
 
 
 @config.write("lock")
-@click.option("--config-dir", type=click.Path(path_type=Path), help="The same as --config.")
-def lock(call: Call, config_dir: Path | None) -> None:
+def lock(call: Call) -> None:
     """Seal the configuration as it is now: files and plugins, into .checksums."""
     from ductile.clock import SystemClock
     from ductile.config import find, integrity, measure
 
-    path = find(config_dir or call.config, os.environ)
+    path = find(call.config, os.environ)
     before, _ = integrity.read(path.parent)
     seal = measure(path, plugin_fingerprints=_fingerprints(path))
     files = {

@@ -240,36 +240,43 @@ def _show_outcome(ended: Json) -> None:
 
 
 @pipeline.read("dry-run")
-@click.argument("name", metavar="NAME|STEP")
+@click.argument("name", metavar="PIPELINE|STEP")
 @PAYLOAD
-@click.option("--step", metavar="S", help="Really run this step, in a sandbox; with --job.")
-@click.option("--job", "job_id", metavar="ID", help="Whose payload, context and files it gets.")
+@click.option("--job", "job_id", metavar="ID", help="Rehearse the step with what entered this job.")
+@click.option("--step", metavar="S", hidden=True, help="As PIPELINE/STEP.")
 def dry_run(
-    call: Call, name: str, payload: str | None, step: str | None, job_id: str | None
+    call: Call, name: str, payload: str | None, job_id: str | None, step: str | None
 ) -> int:
-    """Show what a pipeline would run, with which payload and context.
+    """Show what a pipeline would run, or rehearse one of its steps.
 
-    A step alone (or PIPELINE/STEP, where several pipelines have it) begins there. What the
-    pipeline's own `if` would say to such an event is told; run by hand, it is passed by.
+    A step (PIPELINE/STEP, where several pipelines have it) really runs, in a sandbox: with the
+    payload and context that entered its newest job, or the one that --job names or leads to,
+    and a copy of the files as they were before that job. Its response, state updates and events
+    are shown, never committed; what it does elsewhere, it does.
 
-    With --step and --job that step's plugin really runs, in a copy of the job's workspace:
-    its response, state updates and events are shown, never committed. With -v: how the
-    steps were resolved, baggage merged, paths worked out.
+    Of a pipeline is shown which steps come first, with which payload and context, and what its
+    own `if` would say to such an event; run by hand, it is passed by. With --payload a step is
+    shown so as well, as if it came first. With -v: how the steps were resolved, baggage
+    merged, paths worked out.
     """
-    if (step is None) != (job_id is None):
-        raise UsageError("--step and --job go together")
-    if step is None or job_id is None:
-        plan = _plan(call, name, read_payload(payload))
-        call.show(plan, lambda plan: _show_plan(call, plan))
-        return 0
-    if payload is not None:
-        raise UsageError("the payload is the job's own; --payload is for the whole pipeline")
-    from ductile.cli.job import meant
-    from ductile.cli.workshop import Indoors, onlooking, terminable
     from ductile.runtime import rehearse
 
+    which, given = name if step is None else f"{name}/{step}", read_payload(payload)
+    pipeline, path = rehearse.find(blueprint_of(call.site.loaded).chart.router, which)
+    if job_id is not None and path is None:
+        raise UsageError(f"--job is for a step: {pipeline.name}/STEP")
+    if job_id is not None and payload is not None:
+        raise UsageError("the payload is the job's own: give --job or --payload")
+    if path is None or payload is not None:
+        call.show(_plan(call, which, given), lambda plan: _show_plan(call, plan))
+        return 0
+    from ductile.cli.job import meant
+    from ductile.cli.workshop import Indoors, onlooking, terminable
+    from ductile.runtime import rerun
+
     with terminable(), onlooking(call.site.loaded) as gateway:
-        done = rehearse.step(gateway, name, step, meant(Indoors(gateway), job_id))
+        chosen = None if job_id is None else meant(Indoors(gateway), job_id)
+        done = rerun.step(gateway, pipeline, path, chosen)
     call.show(done, lambda done: _show_rehearsal(call, done))
     return 0 if done.get("status", "succeeded") == "succeeded" and "fails" not in done else 1
 
@@ -336,6 +343,8 @@ def _show_rehearsal(call: Call, done: Json) -> None:
     if "response" not in done:
         return
     box = done["sandbox"]
+    if box["gone"]:
+        output.line(box["gone"], fg="yellow")
     call.note(f"sandbox {box['directory']}, cloned from {box['cloned_from'] or 'nothing'}")
     call.note(f"request: {output.value(done['request'])}")
     for heading in ("response", "state_updates", "baggage_added", "stdout", "stderr"):

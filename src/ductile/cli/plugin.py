@@ -58,6 +58,7 @@ def _alias(row: Json) -> str | None:
 @click.argument("name", metavar="NAME", type=PLUGIN)
 @click.option("--command", metavar="C", help="By default poll, else handle, else its only one.")
 @click.option("--payload", metavar="JSON|@FILE|-", help="The job's payload; - reads stdin.")
+@click.option("--payload-file", metavar="FILE", hidden=True, help="As --payload @FILE.")
 @click.option("--dedupe-key", metavar="K", help="Run nothing if a job with this key did.")
 @DEDUPE_TTL
 @click.option("--async", "detached", is_flag=True, help="Queue it and do not wait.")
@@ -67,6 +68,7 @@ def run(
     name: str,
     command: str | None,
     payload: str | None,
+    payload_file: str | None,
     dedupe_key: str | None,
     dedupe_ttl: str | None,
     detached: bool,
@@ -78,6 +80,10 @@ def run(
     queued until a start. The exit code is 1 where the job did not succeed. A job that failed
     and may be retried is not waited for.
     """
+    if payload_file is not None:
+        if payload is not None:
+            raise UsageError("--payload and --payload-file exclude each other")
+        payload = f"@{payload_file}"
     given = {"payload": read_payload(payload), "dedupe_key": dedupe_key, "dedupe_ttl": dedupe_ttl}
     body = {key: value for key, value in given.items() if value is not None}
     if call.dry_run:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import ductile
-from ductile.cli import failure
+from ductile.cli import failure, spelling
 from ductile.cli.action import Helpful, config_option, verbose_option
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Root(Helpful):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] in ASKED:
             args = [*args[1:], ASKED[args[0]]]
-        return super().parse_args(ctx, args)
+        return super().parse_args(ctx, spelling.ours(args))
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return [*NOUNS, *SHORT]
@@ -125,6 +125,6 @@ def main(args: Sequence[str] | None = None) -> int:
     """
     line = list(sys.argv[1:] if args is None else args)
     colour = False if os.environ.get("NO_COLOR") else None
-    with failure.reported(as_json="--json" in line) as ended:
+    with failure.reported(as_json=not spelling.JSON.isdisjoint(line)) as ended:
         ended.code = root.main(line, standalone_mode=False, color=colour) or 0
     return ended.code

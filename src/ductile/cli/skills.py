@@ -14,7 +14,7 @@ from ductile.cli.action import Action, Call, Noun
 from ductile.cli.client import Door, Json, path_to
 from ductile.errors import Refused
 
-skills = Noun("skills", "Skills: what an agent can have done here.")
+skills = Noun("skills", "Skills: what an agent can have done here.", default="export")
 
 FILE = "SKILL.md"
 MARK = "<!-- written by: ductile skills export -->"

@@ -12,8 +12,8 @@ import click
 from ductile.cli import output
 from ductile.cli.action import Call, Noun, blueprint_of
 from ductile.cli.client import Json, path_to
-from ductile.cli.options import PLUGIN
-from ductile.errors import NotRunning
+from ductile.cli.options import PLUGIN, limited
+from ductile.errors import NotRunning, UsageError
 
 system = Noun("system", "The gateway: start it, see how it is.")
 
@@ -105,10 +105,20 @@ def _recent(row: dict[str, Any]) -> tuple[str | None, str | None, str | None]:
 
 @system.read("breaker")
 @click.argument("name", metavar="PLUGIN", type=PLUGIN)
-def breaker(call: Call, name: str) -> None:
+@click.option("--command", metavar="C", help="Only the breaker of this command.")
+@limited(100)
+def breaker(call: Call, name: str, command: str | None, limit: int) -> None:
     """Show the breakers of a plugin's scheduled commands, and how they came to be so."""
     with call.site.reading() as door:
         page = door.get(path_to("system", "breaker", name))
+    known = [row["command"] for row in page["breakers"]]
+    if command is not None and command not in known:
+        raise UsageError(
+            f"{name} has no breaker of {command}; it has: {', '.join(known) or 'none'}"
+        )
+    for part in ("breakers", "transitions"):
+        page[part] = [row for row in page[part] if command in (None, row["command"])]
+    page["transitions"] = page["transitions"][:limit]
     call.show(page, _show_breaker)
 
 

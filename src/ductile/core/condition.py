@@ -8,7 +8,7 @@ expression that is too dear for its text can fail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ductile.core.nearest import nearest
 from ductile.core.regex import Regex, compile_regex
@@ -113,13 +113,19 @@ def evaluate(condition: Condition, scope: Scope) -> bool | Failure:
 
 def roots(condition: Condition) -> frozenset[str]:
     """Which of payload, context and config the condition reads."""
+    return frozenset(ref.root for ref in refs(condition))
+
+
+def refs(condition: Condition) -> Iterator[Ref]:
+    """All that the condition reads."""
     match condition:
         case Comparison(ref):
-            return frozenset({ref.root})
+            yield ref
         case All(parts) | AnyOf(parts):
-            return frozenset().union(*map(roots, parts))
+            for part in parts:
+                yield from refs(part)
         case Not(part):
-            return roots(part)
+            yield from refs(part)
 
 
 def _first(parts: Iterable[Condition], scope: Scope, *, stop_at: bool) -> bool | Failure:

@@ -18,6 +18,7 @@ from ductile.core.hook import HOOKS
 from ductile.core.link import Authored, Linked, link
 from ductile.core.nearest import nearest
 from ductile.core.node import Node, NodeKind
+from ductile.core.reach import lost_claims
 from ductile.core.steps import Known, Step, StepKind, read_steps, walk
 from ductile.core.values import Failure, Scope, shown
 from ductile.errors import Path, Problem, Severity, errors_of
@@ -138,6 +139,7 @@ def compile_pipelines(
             problems += _too_long(header, longest[header.name], max_hops)
     if errors_of(problems):
         return list(dict.fromkeys(problems))
+    problems += lost_claims(linked)
     pipelines = {
         header.name: header.compiled(linked[header.name], longest[header.name])
         for header in headers

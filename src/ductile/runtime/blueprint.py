@@ -151,7 +151,7 @@ def build(loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str]) -> Bl
         caps=caps,
         schedules=schedules_of(settings, local_zone(environ)),
         chart=_chart(settings, router),
-        workspaces=_workspaces(settings),
+        workspaces=_workspaces(settings, router),
         warnings=(*loaded.warnings, *warnings, *_of_plugins(loaded, registry)),
     )
 
@@ -195,7 +195,7 @@ def _chart(settings: Settings, router: Router) -> Chart:
     )
 
 
-def _workspaces(settings: Settings) -> Workspaces:
+def _workspaces(settings: Settings, router: Router) -> Workspaces:
     service = settings.service
     own = {pipeline.name: pipeline.workspace for pipeline in settings.pipelines}
 
@@ -203,8 +203,13 @@ def _workspaces(settings: Settings) -> Workspaces:
         chosen = own.get(pipeline)
         return bool(pipeline) and (service.workspaces if chosen is None else chosen)
 
+    first = {
+        (pipeline.name, node.path)
+        for pipeline in router.pipelines.values()
+        for node in pipeline.first_jobs()
+    }
     hardlink = service.workspace_clone == "hardlink"
-    return Workspaces(settings.state_dir / "workspaces", wanted, hardlink=hardlink)
+    return Workspaces(settings.state_dir / "workspaces", wanted, first=first, hardlink=hardlink)
 
 
 def _plan(plugin: Plugin, settings: Settings, env: Mapping[str, str]) -> PluginPlan:

@@ -1,4 +1,4 @@
-"""What a configuration names that no plugin bears out: plugins, and commands of theirs."""
+"""What a configuration says of plugins that they do not bear out: names, commands, hooks."""
 
 from __future__ import annotations
 
@@ -56,6 +56,31 @@ def disabled(
         if plugin in names:
             message = f"plugin {plugin} is disabled: jobs made for it end without being run"
             yield _warning(message, at)
+
+
+def unheard(
+    settings: Settings, pipelines: Mapping[str, Pipeline], outside: Set[str]
+) -> Iterator[Problem]:
+    """Plugins with hooks that nothing here ever fires, for all their jobs have a parent.
+
+    `outside` are the sources of events that no job of ours emits. What an `on` starts may well
+    be a root; what a hook starts fires none.
+    """
+    begun = {name for name, plugin in settings.plugins.items() if plugin.schedules}
+    begun |= {endpoint.plugin for endpoint in settings.webhooks.endpoints}
+    begun |= {route.to for route in settings.routes if route.from_ in outside}
+    used = {route.to for route in settings.routes}
+    for pipeline in pipelines.values():
+        used |= {node.plugin for node in pipeline.nodes.values()}
+        if pipeline.hook is None:
+            begun |= {node.plugin for node in pipeline.first_jobs()}
+    for name, plugin in settings.plugins.items():
+        if plugin.enabled and plugin.notify_on_complete and name in used - begun:
+            message = (
+                "hooks are for root jobs, and this plugin only follows other jobs: none fires, "
+                "unless it is run by hand"
+            )
+            yield _warning(message, ("plugins", name, "notify_on_complete"))
 
 
 def scopes(settings: Settings, plugins: Set[str]) -> Iterator[Problem]:

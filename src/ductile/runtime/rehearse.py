@@ -1,10 +1,10 @@
-"""Dry runs: what a pipeline, one of its steps or a reload would do. Nothing is committed."""
+"""Dry runs: what a pipeline or a reload would do, and what an attempt has come to. Nothing is
+committed; `rerun` has the dry run of a step."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -15,32 +15,24 @@ from ductile.config.redact import hidden
 from ductile.core.chain import Done
 from ductile.core.entering import (
     RelayMessage,
-    Switched,
-    entered_dedupe_key,
-    entered_payload,
     judge_switch,
     prepare_relay,
     prepare_step,
     switch_event,
 )
 from ductile.core.intent import Intent, Routing, SpawnJob, StartPipeline
-from ductile.core.judge import judge
 from ductile.core.node import Node, NodeKind
 from ductile.core.pipeline import Pipeline
-from ductile.core.prepare import Entered, Ready, Unrunnable, prepare
-from ductile.core.redact import hide_secret_keys
+from ductile.core.prepare import Ready
 from ductile.core.router import Router
 from ductile.core.values import Failure
 from ductile.errors import ConfigError, NotFound, Refused
-from ductile.model import Event, Job, JobStatus, Json, Outcome, Settlement, SubmittedBy
+from ductile.model import Event, JobStatus, Json, Outcome, Settlement, SubmittedBy
 from ductile.runner.pool import RunnerPool
 from ductile.runtime import operate
 from ductile.runtime.blueprint import Blueprint, build
-from ductile.runtime.gateway import Gateway
 from ductile.runtime.lineage import added
 from ductile.runtime.reload import unreloadable
-from ductile.runtime.sandbox import files_below, sandbox
-from ductile.store import state
 
 Document = dict[str, Any]
 NOBODY = "dry-run"
@@ -61,8 +53,8 @@ def reload(running: Blueprint) -> Document:
         "warnings": [str(warning) for warning in built.warnings],
         "refused": {refusal.name: refusal.reason for refusal in built.registry.refused},
         "changes": {
-            "plugins": _changes(old.plugins, new.plugins),
-            "pipelines": _changes(_by_name(old.pipelines), _by_name(new.pipelines)),
+            "plugins": changes(old.plugins, new.plugins),
+            "pipelines": changes(_by_name(old.pipelines), _by_name(new.pipelines)),
         },
     }
 
@@ -71,7 +63,7 @@ def _by_name(pipelines: Iterable[Any]) -> dict[str, Any]:
     return {pipeline.name: pipeline for pipeline in pipelines}
 
 
-def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[str]]:
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[str]]:
     return {
         "added": sorted(new.keys() - old.keys()),
         "removed": sorted(old.keys() - new.keys()),
@@ -115,7 +107,7 @@ def plan(blueprint: Blueprint, which: str, payload: Json, now: datetime) -> Docu
     not hold back what is started by name.
     """
     router = blueprint.chart.router
-    pipeline, step_path = _find(router, which)
+    pipeline, step_path = find(router, which)
     by = SubmittedBy.CLI
     event = Event(pipeline.on or f"{by}.trigger", payload, None, by.value, now, NOBODY)
     start = router.start(pipeline.name, event, submitted_by=by, at=step_path)
@@ -146,7 +138,7 @@ def _own_condition(pipeline: Pipeline, payload: Json) -> Document | None:
     return {**told, "matched": verdict}
 
 
-def _find(router: Router, which: str) -> tuple[Pipeline, str | None]:
+def find(router: Router, which: str) -> tuple[Pipeline, str | None]:
     """A pipeline by its name; a step by `PIPELINE/STEP`, or alone where one pipeline has it."""
     if which in router.pipelines:
         return router.pipelines[which], None
@@ -195,7 +187,7 @@ class _Outlook:
             yield from self._switch(told, job, node, context)
         elif node.kind is NodeKind.RELAY:
             sent = prepare_relay(node, job.event.payload, job.event.dedupe_key, context)
-            yield {**told, **_relayed(sent)}
+            yield {**told, **relayed(sent)}
         else:
             yield {**told, **self._step(job, node, context)}
 
@@ -240,78 +232,10 @@ class _Outlook:
         return dict(orjson.loads(plan.config)) if plan else {}
 
 
-def _relayed(sent: RelayMessage | Failure) -> Document:
+def relayed(sent: RelayMessage | Failure) -> Document:
     if isinstance(sent, Failure):
         return {"fails": sent.reason}
     return {"relays": sent.event_type, "to": sent.to, "payload": sent.payload}
-
-
-def step(gateway: Gateway, name: str, path: str, job_id: str) -> Document:
-    """Run one step again, in a sandbox, with what entered that job of it.
-
-    `gateway` need not own anything: the ledger is only read. The process is real, and so is
-    what it does outside its directory.
-    """
-    blueprint = gateway.blueprint
-    pipeline = operate.find_pipeline(blueprint.chart.router, name)
-    node = pipeline.nodes.get(path)
-    if node is None or node.kind is NodeKind.SPLIT:
-        kinds = {p: pipeline.nodes[p].kind for p in pipeline.paths()}
-        known = ", ".join(p for p, kind in kinds.items() if kind is not NodeKind.SPLIT)
-        raise NotFound(f"pipeline {name} has no step {path!r}; its steps: {known}")
-    job = gateway.ledger.read(lambda tx: operate.loaded(tx, operate.step_of(tx, job_id, path)))
-    if job.pipeline != name:
-        raise Refused(f"job {job.id} is step {path} of pipeline {job.pipeline}, not of {name}")
-    lost = blueprint.chart.router.lost(name, path, job.plugin, job.command)
-    if lost is not None:
-        raise Refused(lost)
-    told = {"dry_run": True, "pipeline": name, "step": path, "job_id": job.id}
-    if node.kind is NodeKind.USES:
-        return {**told, **_run(gateway, job, node)}
-    context = _context(gateway, job)
-    payload = entered_payload(job.command, job.payload)
-    if node.kind is NodeKind.RELAY:
-        key = entered_dedupe_key(job.payload)
-        return {**told, **_relayed(prepare_relay(node, payload, key, context))}
-    guarded = blueprint.plans.get(node.config_of or "")
-    config = orjson.loads(guarded.config) if guarded else {}
-    judged = judge_switch(node, payload, context, config)
-    verdict = judged.result if isinstance(judged, Switched) else {"fails": judged.reason}
-    return {**told, "if": str(node.condition), **verdict}
-
-
-def _context(gateway: Gateway, job: Job) -> dict[str, Json]:
-    row = gateway.ledger.read(lambda tx: tx.one("context", id=job.entered_context_id or ""))
-    return orjson.loads(row[0]) if row else {}
-
-
-def _run(gateway: Gateway, job: Job, node: Node) -> Document:
-    blueprint = gateway.blueprint
-    plan = blueprint.plans.get(job.plugin)
-    if plan is None:
-        raise Refused(f"plugin {job.plugin} is not loaded")
-    context = _context(gateway, job)
-    known = gateway.ledger.read(lambda tx: state.text(tx, job.plugin))
-    trial = replace(job, id=gateway.entropy.uuid(), attempt=1)
-    with sandbox(gateway, job) as (box, source):
-        before = files_below(box)
-        ready = prepare(trial, known, context, plan, node, gateway.clock.now(), str(box))
-        if isinstance(ready, Unrunnable):
-            return {"status": "failed", "error": ready.reason}
-        outcome = launched(ready)
-        files = _changes(before, files_below(box))
-    settlement = judge(
-        trial,
-        outcome,
-        blueprint.rules(job.plugin, job.command),
-        gateway.clock.now(),
-        gateway.entropy.uniform(),
-        None,
-        ready.entered,
-        gateway.entropy.uuid(),
-    )
-    about = {"directory": str(box), "cloned_from": source and str(source), "files": files}
-    return {"sandbox": about, **_told(blueprint, ready, settlement)}
 
 
 def launched(ready: Ready) -> Outcome:
@@ -322,18 +246,6 @@ def launched(ready: Ready) -> Outcome:
         return pool.slot(0).run(ready.launch)
     finally:
         pool.stop()
-
-
-def _told(blueprint: Blueprint, ready: Ready, settlement: Settlement) -> Document:
-    shown = blueprint.redactor.document
-    request = orjson.loads(ready.launch.request)
-    return {
-        **came_to(blueprint, settlement),
-        "request": shown({k: v for k, v in request.items() if k not in ("config", "state")}),
-        "then": settlement.status.value,
-        "state_updates": shown(hide_secret_keys(dict(settlement.state_updates or {}))),
-        "baggage_added": shown(_baggage(ready.entered)),
-    }
 
 
 def came_to(blueprint: Blueprint, settlement: Settlement) -> Document:
@@ -356,10 +268,6 @@ def came_to(blueprint: Blueprint, settlement: Settlement) -> Document:
             {"pipeline": item.pipeline, "reason": item.reason} for item in settlement.unrouted
         ],
     }
-
-
-def _baggage(entered: Entered) -> Document:
-    return added(entered.inherited or {}, entered.accumulated or {})
 
 
 def _goes_to(job: SpawnJob) -> Document:

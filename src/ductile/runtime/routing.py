@@ -47,8 +47,10 @@ def compile_router(loaded: Loaded, registry: Registry) -> tuple[Router, tuple[Pr
     relays = peering.problems(settings, compiled)
     named = naming.problems(settings, plugins, registry.missing)
     disabled = naming.disabled(settings, compiled, registry.disabled)
+    unheard = naming.unheard(settings, compiled, sources)
     scopes = naming.scopes(settings, plugins.keys() | registry.offered.keys())
-    found = [*_problems(pipelines), *_problems(routes), *relays, *named, *disabled, *scopes]
+    of_plugins = (*named, *disabled, *unheard, *scopes)
+    found = [*_problems(pipelines), *_problems(routes), *relays, *of_plugins]
     told = (_hinted(_located(problem, loaded), registry) for problem in found)
     located = tuple(hidden(told, loaded.secrets))
     if errors := errors_of(located):

@@ -1,4 +1,4 @@
-"""A directory for one dry run: a copy of a job's files, gone when it is over."""
+"""A directory for one dry run: a copy of the files a job began with, gone when it is over."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from ductile.runtime.gateway import Gateway
 
 @contextmanager
 def sandbox(gateway: Gateway, job: Job) -> Iterator[tuple[Path, Path | None]]:
-    """A directory with a copy of the job's files, else of its parent's, and whose they are.
+    """A directory with a copy of the files that the job began with, and where they are.
 
     Always a copy, never hard links: what the plugin writes must reach nothing else.
     """
-    workspaces = gateway.blueprint.workspaces
-    ids = [id for id in (job.id, job.parent_job_id) if id]
-    source = next((path for path in map(workspaces.path, ids) if path.is_dir()), None)
+    source = gateway.blueprint.workspaces.source(job)
     root = gateway.state_dir / "sandbox"
     root.mkdir(mode=0o700, exist_ok=True)
     box = root / gateway.entropy.uuid()

@@ -8,11 +8,12 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from ductile import directory
+from ductile.log import logger
 from ductile.model import Job
 
 FICLONE = 0x40049409
@@ -20,12 +21,20 @@ FICLONE = 0x40049409
 
 
 class Workspaces:
-    """`wanted` says whether the jobs of a pipeline have one; '' is a job outside pipelines."""
+    """`wanted` says whether the jobs of a pipeline have one; '' is a job outside pipelines.
+
+    `first` are the pipelines' steps whose parent, if any, is a job of something else.
+    """
 
     def __init__(
-        self, root: Path, wanted: Callable[[str], bool], *, hardlink: bool = False
+        self,
+        root: Path,
+        wanted: Callable[[str], bool],
+        *,
+        first: Set[tuple[str, str]] = frozenset(),
+        hardlink: bool = False,
     ) -> None:
-        self._root, self._wanted, self._hardlink = root, wanted, hardlink
+        self._root, self._wanted, self._first, self._hardlink = root, wanted, first, hardlink
 
     def wants(self, job: Job) -> bool:
         """Whether the job has a directory at all."""
@@ -40,10 +49,12 @@ class Workspaces:
         directory.create(self._root)
         for leftover in (making, own):
             shutil.rmtree(leftover, ignore_errors=True)
-        parent = self.path(job.parent_job_id) if job.parent_job_id else None
+        if (gone := self.gone(job)) is not None:
+            logger("worker").warning(gone, plugin=job.plugin, job_id=job.id)
+        source = self.source(job)
         try:
-            if parent is not None and parent.is_dir():
-                _copy_tree(parent, making, _link if self._hardlink else _Cloning(parent))
+            if source is not None:
+                _copy_tree(source, making, _link if self._hardlink else _Cloning(source))
             else:
                 making.mkdir(mode=0o700)
             making.chmod(0o700)
@@ -54,6 +65,23 @@ class Workspaces:
         # Complete or absent: a crash half-way leaves a name that nobody looks for.
         making.rename(own)
         return str(own)
+
+    def source(self, job: Job) -> Path | None:
+        """Where the files are that the job begins with; None where it begins with none."""
+        parent = self.path(job.parent_job_id) if job.parent_job_id else None
+        return parent if parent is not None and parent.is_dir() else None
+
+    def gone(self, job: Job) -> str | None:
+        """What became of the files of the step before it, where they are not there any more.
+
+        No reason to refuse it: it may have no use for them, as where every pipeline has
+        workspaces.
+        """
+        follows = job.parent_job_id and (job.pipeline, job.step_path) not in self._first
+        if not follows or not self.wants(job) or self.source(job) is not None:
+            return None
+        parent = f"the files of job {job.parent_job_id}, which it was to begin with"
+        return f"{parent}, are gone (service.workspace_retention): its directory is empty"
 
     def path(self, job_id: str) -> Path:
         """Where a job's files are. An id that would leave the directory has no such place."""
