@@ -86,6 +86,22 @@ def test_fr_10_6_positive_a_recurring_row_moves_and_stays(house: House) -> None:
     assert row["next_fire_at"] == to_text(house.clock.now() + timedelta(minutes=10))
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_recurring_row_outlives_a_clock_that_was_ahead(house: House, restarted: bool) -> None:
+    house.agents.cron.schedule(recurring("agent-7", "*/10 * * * *", PAYLOAD, house.clock.now()))
+    year = timedelta(days=365)
+    house.clock.moment += year
+    tick(house)
+    assert house.reminders()[0]["next_fire_at"].startswith("2027")
+    house.clock.moment -= year
+    if restarted:
+        house.start()
+    tick(house)
+    house.clock.advance(600)
+    tick(house)
+    assert len(house.told(TOPIC)) == 2
+
+
 def test_fr_10_6_negative_a_row_that_a_crash_left_fires_at_the_next_start(house: House) -> None:
     house.agents.cron.schedule_once("agent-7", 5_000, PAYLOAD)
     house.clock.advance(3600)

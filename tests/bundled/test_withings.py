@@ -137,7 +137,7 @@ def test_every_change_of_the_state_is_kept_as_a_fact(site: BundledSite, withings
         for command in ("poll", "poll", "refresh"):
             house.run("withings", command)
         facts = house.gateway.ledger.read(
-            lambda tx: tx.dicts("facts_of", plugin="withings", limit=9)
+            lambda tx: tx.dicts("facts_of", plugin="withings", before=99, limit=9)
         )
         state = state_of(house, "withings")
     assert [fact["fact_type"] for fact in facts] == ["withings.snapshot"] * 2

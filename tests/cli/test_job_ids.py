@@ -90,6 +90,25 @@ def test_an_unknown_one_is_no_job(house: House, command: str, typed: str) -> Non
     assert "retention" not in refused.err
 
 
+def test_whoever_names_a_plugin_for_an_id_is_told_how_to_ask_for_its_attempts(
+    house: House, place: AbstractContextManager[Any]
+) -> None:
+    house("run", "hello")
+    with place:
+        refused = house("job", "logs", "hello")
+        assert house("job", "logs", "--plugin", "hello").code == 0
+        assert "--plugin" not in house("job", "logs", "nosuch").err
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err == (
+        "error: there is no job hello; attempts of a plugin: ductile job logs --plugin hello\n"
+    )
+
+
+def test_a_plugin_whose_name_begins_an_id_is_told_so_too(house: House) -> None:
+    queue(house, "bad-1")
+    assert house("job", "logs", "bad").err.endswith("ductile job logs --plugin bad\n")
+
+
 def test_a_beginning_too_short_is_not_searched_for(house: House) -> None:
     queue(house, ALIKE[0])
     refused = house("job", "inspect", ALIKE[0][:5])
@@ -111,6 +130,6 @@ def test_the_job_of_a_rehearsal_may_be_shortened_too(house: House) -> None:
     furnish(house)
     with house.gateway():
         root = house("pipeline", "run", "fan", "--payload", '{"who": 1}', "--json").json["job_id"]
-    line = ("pipeline", "dry-run", "fan", "--step", "first", "--job")
+    line = ("pipeline", "dry-run", "first", "--job")
     assert house(*line, root[:30], "--json").json["status"] == "succeeded"
     assert "there is no job 0fa1e070" in house(*line, "0fa1e070").err

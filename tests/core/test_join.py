@@ -7,8 +7,8 @@ from ductile.model import JobStatus
 OK, DEAD = JobStatus.SUCCEEDED, JobStatus.DEAD
 
 
-def job(id_, branch, parent="p", joined=False, status=OK, result="r"):
-    return EndedJob(id_, parent, branch, f"step.{id_}", status, result, joined)
+def job(id_, branch, parent="p", joined=False, status=OK, result="r", error=None):
+    return EndedJob(id_, parent, branch, f"step.{id_}", status, result, joined, error)
 
 
 def test_each_last_job_has_an_entry_in_the_order_in_which_the_branches_began():
@@ -28,6 +28,14 @@ def test_each_last_job_has_an_entry_in_the_order_in_which_the_branches_began():
 def test_jobs_that_ended_badly_are_counted():
     jobs = [job("a", "0", status=DEAD), job("b", "1", status=JobStatus.FAILED), job("c", "2")]
     assert join_payload(jobs)["failed"] == 2
+
+
+def test_an_entry_has_its_error_where_it_ended_badly_and_nowhere_else():
+    jobs = [job("a", "0", status=DEAD, result=None, error="no such host"), job("b", "1")]
+    jobs.append(job("c", "2", status=JobStatus.SKIPPED, error="if: false"))
+    payload = join_payload(jobs)
+    assert [entry.get("error") for entry in payload["branches"]] == ["no such host", None, None]
+    assert ["error" in entry for entry in payload["branches"]] == [True, False, False]
 
 
 def test_jobs_of_a_split_inside_are_last_unless_it_was_joined():
@@ -59,3 +67,12 @@ def test_a_payload_just_within_the_bound_is_kept_whole():
     payload = join_payload(jobs)
     assert "result" in payload["branches"][0]
     assert size_of(payload) <= MAX_JOIN
+
+
+def test_errors_of_many_jobs_are_left_to_be_found_by_their_job_as_well():
+    jobs = [job(f"{n:03}", "0", status=DEAD, result=None, error="x" * 8192) for n in range(200)]
+    payload = join_payload(jobs)
+    assert size_of(payload) <= MAX_JOIN
+    kept = ["error" in entry for entry in payload["branches"]]
+    assert kept.count(True) > 100
+    assert payload["failed"] == len(kept) == 200

@@ -17,6 +17,7 @@ from ductile.core.reminder import (
     NewReminder,
     ScheduleError,
     judge,
+    late_by_rule,
     once,
     recurring,
     topic_of,
@@ -111,6 +112,24 @@ def test_a_row_without_a_time_is_a_failure() -> None:
 
 def test_one_time_counts_whatever_the_rule_says() -> None:
     assert judge(PAST, "nonsense", is_one_time=True, now=NOW) == Due(None)
+
+
+BY_RULE = "2026-02-22T13:00:00.000000Z"
+
+
+@pytest.mark.parametrize("at", [BY_RULE, FUTURE, PAST, "garbage"])
+def test_one_that_comes_by_its_rule_or_sooner_stays_as_it_is(at: str) -> None:
+    assert late_by_rule(at, "0 * * * *", NOW) is None
+
+
+def test_a_time_that_a_clock_a_little_ahead_has_fired_does_not_come_again() -> None:
+    assert late_by_rule("2026-02-22T14:00:00.000000Z", "0 * * * *", NOW) is None
+
+
+@pytest.mark.parametrize("at", ["2026-02-22T15:00:00.000000Z", "2027-02-22T13:00:00.000000Z"])
+def test_one_that_waits_for_longer_than_its_rule_says_comes_by_it(at: str) -> None:
+    assert late_by_rule(at, "0 * * * *", NOW) == datetime(2026, 2, 22, 13, 0, tzinfo=UTC)
+    assert late_by_rule(at, "no rule", NOW) is None
 
 
 def test_the_topic() -> None:

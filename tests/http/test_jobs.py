@@ -457,6 +457,26 @@ def test_a_page_of_large_responses_ends_early_and_goes_on(site: Site, serve) -> 
     assert len(served.get("/job-logs").body) < 100_000
 
 
+def test_a_job_says_how_many_attempts_it_is_shown_without(site: Site, serve) -> None:
+    mib = "head -c 3000000 /dev/zero | tr '\\0' x"
+    script = f'printf \'{{"status":"error","error":"no","result":"\'; {mib}; printf \'"}}\''
+    site.plugin("bad", script, retry={"max_attempts": 3, "backoff_base": "1ms"})
+    site.plugin("echo", OK)
+    served = serve()
+    id = served.post("/plugin/bad/poll").json["job_id"]
+    served.house.ended(id)
+    answer = served.get(f"/job/{id}")
+    assert len(answer.body) < 8 * 1024 * 1024
+    assert [row["attempt"] for row in answer.json["attempts"]] == [3]
+    assert answer.json["attempts_left_out"] == 2
+    assert "older" not in answer.json["attempts"][0]
+    found = served.get(f"/job-logs?job_id={id}").json["logs"]
+    assert [row["attempt"] for row in found] == [3, 2, 1]
+    few = served.post("/plugin/echo/poll").json["job_id"]
+    served.house.ended(few)
+    assert "attempts_left_out" not in served.get(f"/job/{few}").json
+
+
 @pytest.mark.parametrize(
     "path", ["/job/{id}", "/job/{id}/tree", "/job-logs", "/jobs", "/notices?after=0"]
 )

@@ -165,7 +165,14 @@ def test_names_that_are_no_plugins_or_routes_add_no_labels(house: House) -> None
     text = house.ask("GET", "/metrics").raw
     assert b"nobody" not in text
     assert b"nowhere" not in text
-    assert value(house, "ductile_breakers", plugin="other", state="open") == 5
+
+
+def test_breakers_of_plugins_that_are_gone_are_not_told(house: House) -> None:
+    put_breaker(house, "bad")
+    put_breaker(house, "nobody")
+    text = house.ask("GET", "/metrics").raw.decode()
+    found = [line for line in text.splitlines() if line.startswith("ductile_breakers{")]
+    assert found == ['ductile_breakers{plugin="bad",state="open"} 1']
 
 
 def test_series_of_plugins_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,3 +111,17 @@ def test_the_overview_shows_what_runs_waits_and_failed(
     assert "bad" in [row["plugin"] for row in page["failures"]]
     assert "late" in page["held"]
     assert [row["plugin"] for row in page["next"]] == ["slow"]
+
+
+def test_the_overview_shows_the_breakers_of_plugins_that_are_there(
+    site: Site, serve: Callable[[], Served]
+) -> None:
+    site.plugin("echo", OK)
+    served = serve()
+    for plugin in ("echo", *(f"gone-{number}" for number in range(60))):
+        row = {"plugin": plugin, "command": "poll", "state": "open", "failure_count": 3}
+        absent = ("last_failure_at", "last_job_id", "probe_job_id")
+        opened_at = "2026-02-09" if plugin == "echo" else "2026-02-08"
+        row |= {"now": "2026-02-09", "opened_at": opened_at, **dict.fromkeys(absent)}
+        served.house.gateway.ledger.write(lambda tx, row=row: tx.run("put_breaker", **row))
+    assert [row["plugin"] for row in served.get("/system/overview").json["breakers"]] == ["echo"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -372,3 +373,22 @@ def test_what_blocks_long_leaves_the_threads_to_those_who_read(
         finally:
             go_on.set()
         assert {answer.result().status for answer in asked} == {409}
+
+
+def test_a_page_of_large_facts_ends_early_and_goes_on(site: Site, serve) -> None:
+    site.plugin("echo", OK)
+    served = serve()
+    for seq in range(1, 4):
+        fact = {"plugin": "echo", "fact_type": "t", "job_id": None, "command": None}
+        fact |= {"fact": json.dumps({"n": seq, "x": "y" * 3_000_000}), "now": "2026-02-08"}
+        served.house.gateway.ledger.write(lambda tx, fact=fact: tx.run("insert_fact", **fact))
+    seen: list[int] = []
+    cursor = ""
+    while True:
+        answer = served.get(f"/system/plugin-facts/echo?limit=100{cursor}")
+        assert len(answer.body) < 4 * 1024 * 1024
+        seen += [fact["fact_json"]["n"] for fact in answer.json["facts"]]
+        if answer.json["cursor"] is None:
+            break
+        cursor = f"&before={answer.json['cursor']}"
+    assert seen == [3, 2, 1]

@@ -266,6 +266,25 @@ def test_a_broken_ledger_stops_no_start(worked: Site, capsys: pytest.CaptureFixt
     assert start(worked, capsys) == []
 
 
+def test_a_look_leaves_nothing_beside_what_it_looks_into(worked: Site) -> None:
+    renamed(worked)
+    before = sorted(worked.state.iterdir())
+    assert found(worked)
+    assert sorted(worked.state.iterdir()) == before
+
+
+def test_a_look_leaves_nothing_beside_the_ledger_of_another_program(place: Site) -> None:
+    place.state.mkdir(exist_ok=True)
+    path = place.state / "50% of a #1?.db"
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.pragma("journal_mode", "wal")
+        connection.execute(THEIRS)
+    before = sorted(place.state.iterdir())
+    [finding] = found(place)
+    assert "is the ledger of another program" in finding.what
+    assert sorted(place.state.iterdir()) == before
+
+
 def test_what_the_wal_of_a_gateway_that_died_holds_counts(place: Site) -> None:
     with place.opened() as house:
         house.put("echo")

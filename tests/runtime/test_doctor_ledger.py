@@ -221,16 +221,31 @@ def test_jobs_that_wait_for_very_long(place: Site) -> None:
     assert "at most 1 of them run at once" in finding.why
 
 
-def test_a_breaker_that_is_open(place: Site) -> None:
+def open_breaker(place: Site, plugin: str) -> None:
     with place.opened() as house:
         execute(
             house.gateway.ledger,
             "INSERT INTO circuit_breakers (plugin, command, state, failure_count, updated_at)"
-            " VALUES ('echo', 'poll', 'open', 3, '2026')",
+            f" VALUES ('{plugin}', 'poll', 'open', 3, '2026')",
         )
+
+
+def test_a_breaker_that_is_open(place: Site) -> None:
+    open_breaker(place, "echo")
     finding = one(examined(place), "the breaker of echo poll is open")
     assert finding.run is not None
     assert finding.run.startswith("ductile system breaker echo")
+
+
+def test_a_breaker_of_a_plugin_that_is_gone_is_nothing_to_look_after(place: Site) -> None:
+    open_breaker(place, "gone")
+    assert [f.what for f in examined(place) if "breaker" in f.what] == []
+
+
+def test_where_the_configuration_does_not_load_every_open_breaker_is_told(place: Site) -> None:
+    open_breaker(place, "echo")
+    place.settings["nonsense"] = True
+    assert one(examined(place), "the breaker of echo poll is open")
 
 
 def test_jobs_and_deliveries_that_were_given_up(place: Site) -> None:

@@ -244,6 +244,35 @@ def test_another_database_takes_a_restart_and_is_not_quoted(site: Site) -> None:
         assert not any("pw" in str(problem) for problem in caught.value.problems)
 
 
+@pytest.mark.parametrize(
+    ("key", "state"),
+    [
+        ("path", {"path": "./elsewhere/state.db"}),
+        ("url", {"url": "postgresql://me:pw@db/x", "dir": "./data"}),
+    ],
+)
+def test_whoever_names_another_ledger_is_told_that_none_is_moved_and_how_to(
+    site: Site, key: str, state: dict[str, str]
+) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        site.settings["state"] = state
+        site.write()
+        with pytest.raises(ConfigError) as caught:
+            house.gateway.reload()
+        told = next(p.message for p in caught.value.problems if p.path == ("state", key))
+        for words in ("start it again", "is not moved", "ductile system backup COPY", "restore"):
+            assert words in told
+
+
+def test_a_setting_that_names_no_ledger_is_refused_without_a_word_of_it(site: Site) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        site.settings["service"]["max_workers"] = 7
+        [problem] = refused(site, house)
+        assert "ledger" not in problem
+
+
 @pytest.mark.parametrize("damage", ["missing", "directory", "binary", "empty-map", "unterminated"])
 def test_a_config_file_that_cannot_be_read_is_refused(site: Site, damage: str) -> None:
     site.plugin("echo", OK)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ductile.core.bounds import PAGE_BYTES
-from ductile.store import attempts
+from ductile.store import attempts, jobs
 from ductile.store.attempts import Page, Wanted
 from ductile.store.ledger import Ledger
 from tests.store.conftest import execute
@@ -175,3 +175,30 @@ def test_pages_of_a_plugin_cover_its_attempts_once(ledger: Ledger) -> None:
         if behind is None:
             break
     assert seen == [row["id"] for row in rows if row["plugin"] == "other"][::-1]
+
+
+def attempts_of(ledger: Ledger, id: str) -> list[tuple[int, int]]:
+    """The numbers of those that a job is shown with, each with how many came before it."""
+    job = ledger.read(lambda tx: jobs.get(tx, id))
+    assert job is not None
+    return [(attempt["attempt"], attempt["older"]) for attempt in job["attempts"]]
+
+
+def test_a_job_is_shown_with_as_many_of_its_last_attempts_as_have_room(ledger: Ledger) -> None:
+    text = json.dumps("x" * (PAGE_BYTES // 4))
+    rows = [{"id": f"a-{number}", "attempt": number, "result": text} for number in range(1, 8)]
+    logged(ledger, *rows)
+    assert attempts_of(ledger, "a") == [(5, 4), (6, 5), (7, 6)]
+
+
+@pytest.mark.parametrize("column", ["result", "stdout", "stderr", "last_error"])
+def test_the_last_attempt_is_shown_however_large(ledger: Ledger, column: str) -> None:
+    rows = [{"id": f"a-{number}", "attempt": number} for number in (1, 2)]
+    rows[1][column] = json.dumps("x" * PAGE_BYTES)
+    logged(ledger, *rows)
+    assert attempts_of(ledger, "a") == [(2, 1)]
+
+
+def test_small_attempts_are_all_shown(ledger: Ledger) -> None:
+    logged(ledger, *({"id": f"a-{number}", "attempt": number} for number in (1, 2, 10)))
+    assert attempts_of(ledger, "a") == [(1, 0), (2, 1), (10, 2)]

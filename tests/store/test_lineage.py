@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+import orjson
 import pytest
 
+from ductile.core.bounds import PAGE_BYTES
 from ductile.core.redact import Redactor
+from ductile.model import MIB
 from ductile.runtime import lineage
 from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.lineage import LARGEST_GRAPH
@@ -181,3 +184,83 @@ def test_the_result_of_an_instance_is_no_switchs_where_there_is_another(ledger: 
     many(ledger, scope="'whole'")
     execute(ledger, f"UPDATE job_queue SET plugin = 'core.switch' WHERE id = '{LAST}'")
     assert instance(ledger)[0]["result"]["result"] == MANY - 1
+
+
+def ended(ledger: Ledger, id: str, size: int, error: str = "", attempt: int = 1) -> None:
+    """An attempt whose response has so many bytes, about."""
+    result = '{"status":"ok","result":"' + "x" * size + '"}'
+    execute(
+        ledger,
+        "INSERT INTO job_log (id, plugin, command, status, result, attempt, submitted_by, "
+        f"created_at, completed_at, last_error) VALUES ('{id}-{attempt}', 'echo', 'poll', "
+        f"'succeeded', '{result}', {attempt}, 'api', {AT}, {AT}, '{error}')",
+    )
+
+
+def by_id(ledger: Ledger, id: str) -> dict[str, dict[str, Any]]:
+    return {node["job_id"]: node for node in lineage.graph(ledger, id, Redactor())}
+
+
+def test_results_that_a_graph_has_no_room_for_are_left_out_and_it_says_so(ledger: Ledger) -> None:
+    job(ledger, "root")
+    ended(ledger, "root", 10)
+    for number in range(6):
+        job(ledger, f"c{number}", parent="'root'")
+        ended(ledger, f"c{number}", MIB)
+    job(ledger, "small", parent="'root'")
+    ended(ledger, "small", 10)
+    nodes = by_id(ledger, "c5")
+    lacking = [id for id, node in nodes.items() if node["result"] is None]
+    assert lacking == ["c3", "c4"]
+    assert all(nodes[id]["left_out"] == ["result"] for id in lacking)
+    assert all("left_out" not in nodes[id] for id in nodes.keys() - lacking)
+    assert len(orjson.dumps(list(nodes.values()))) <= PAGE_BYTES + 64 * 1024
+    assert by_id(ledger, "c3")["c3"]["result"]["status"] == "ok"
+
+
+def test_the_job_that_is_asked_for_is_told_whole_however_large(ledger: Ledger) -> None:
+    job(ledger, "root")
+    ended(ledger, "root", 10)
+    job(ledger, "large", parent="'root'")
+    ended(ledger, "large", 2 * PAGE_BYTES)
+    nodes = by_id(ledger, "large")
+    assert len(nodes["large"]["result"]["result"]) == 2 * PAGE_BYTES
+    assert "left_out" not in nodes["root"]
+    assert by_id(ledger, "root")["large"]["left_out"] == ["result"]
+
+
+def test_errors_of_many_attempts_have_a_bound_as_well(ledger: Ledger) -> None:
+    job(ledger, "root")
+    ended(ledger, "root", 10)
+    for number in range(3):
+        job(ledger, f"c{number}", parent="'root'")
+        for attempt in range(1, 21):
+            ended(ledger, f"c{number}", 10, error="x" * 100_000, attempt=attempt)
+    nodes = by_id(ledger, "root")
+    assert [len(nodes[f"c{number}"]["attempts"]) for number in range(3)] == [20, 20, 0]
+    assert nodes["c2"]["left_out"] == ["attempts"]
+
+
+def test_baggage_that_a_graph_has_no_room_for_is_left_out_and_it_says_so(ledger: Ledger) -> None:
+    for number in range(8):
+        id = f"c{number}"
+        job(ledger, id, parent=f"'c{number - 1}'" if number else "NULL")
+        text = f'{{"bag{number}":"{"x" * (MIB - 20)}"}}'
+        execute(
+            ledger,
+            "INSERT INTO event_context (id, accumulated_json, created_at)"
+            f" VALUES ('x{number}', '{text}', {AT});"
+            f"UPDATE job_queue SET event_context_id = 'x{number}' WHERE id = '{id}'",
+        )
+    nodes = by_id(ledger, "c7")
+    told = [number for number in range(8) if nodes[f"c{number}"]["baggage_added"]]
+    assert told == [0, 1, 2, 3, 7]
+    assert nodes["c5"]["left_out"] == ["baggage_added"]
+    assert "left_out" not in nodes["c7"]
+
+
+def test_the_first_job_of_a_graph_says_where_there_may_be_more(wide: Ledger) -> None:
+    job(wide, "alone")
+    assert lineage.graph(wide, LAST, Redactor())[0]["more"] is True
+    assert lineage.tree(wide, LAST, Redactor())["more"] is True
+    assert "more" not in lineage.tree(wide, "alone", Redactor())

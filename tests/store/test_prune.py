@@ -189,15 +189,36 @@ def test_a_row_in_another_form_of_time_is_forgotten_by_its_time(
     assert job_ids(t) == ({"script"} if kept else set())
 
 
+NEVER = [
+    "2020-13-01T10:00:00.000000Z",
+    "2020-02-30T10:00:00.000000Z",
+    "2020-xx-01T10:00:00.000000Z",
+]
+"""Ends in our form that no calendar has."""
+
+
+@pytest.mark.parametrize("completed_at", ["0garbage", *NEVER])
 def test_a_row_whose_end_cannot_be_read_is_forgotten_one_retention_after_it_was_found(
-    t: Timer,
+    t: Timer, completed_at: str
 ) -> None:
-    script_ended(t, "0garbage")
+    script_ended(t, completed_at)
     pruned(t)
     assert job_ids(t) == {"script"}
     t.clock.advance(31 * DAY)
     pruned(t)
     assert job_ids(t) == set()
+
+
+@pytest.mark.parametrize("completed_at", NEVER)
+def test_a_row_whose_end_no_calendar_has_keeps_no_other_from_being_forgotten(
+    t: Timer, monkeypatch: pytest.MonkeyPatch, completed_at: str
+) -> None:
+    monkeypatch.setattr(prune, "WINDOW", 0)
+    script_ended(t, completed_at)
+    ended(t, dedupe_key="k", dedupe_ttl=60)
+    t.clock.advance(31 * DAY)
+    pruned(t)
+    assert job_ids(t) == {"script"}
 
 
 # The rest, kind by kind
@@ -402,7 +423,7 @@ def fact(t: Timer, kind: str) -> None:
 
 
 def kinds(t: Timer) -> list[tuple[int, str]]:
-    found = rows(t, "facts_of", plugin="echo", limit=1000)
+    found = rows(t, "facts_of", plugin="echo", before=9999, limit=1000)
     return [(row["seq"], row["fact_type"]) for row in found][::-1]
 
 

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -229,3 +230,27 @@ def test_two_nodes_never_fire_one_row_twice(
     assert len(told) == 61
     assert sorted(p["number"] for _, p in told if "number" in p) == list(range(60))
     assert len(first.rows()) == 1
+
+
+def test_recurring_ones_that_a_clock_ahead_has_set_come_by_their_rule(house: House) -> None:
+    kept = house.recurring("0 11 * * *")
+    for _ in range(reminders.AT_ONCE):
+        house.script("2031-02-08T11:00:00.000000Z", "0 11 * * *", once=False)
+    house.script("2031-02-08T11:00:00.000000Z", once=True)
+    now, behind, moved = house.clock.now(), 0, 0
+    while behind is not None:
+        look = partial(reminders.late_by_rule, now=now, behind=behind)
+        late, behind = house.ledger.read(look)
+        moved += house.ledger.write(lambda tx, late=late: reminders.move(tx, late))
+    assert moved == reminders.AT_ONCE
+    rows = house.ledger.read(lambda tx: reminders.listing(tx, limit=1000))
+    assert {row["next_fire_at"] for row in rows if not row["is_one_time"]} == {kept.next_fire_at}
+    assert [row["next_fire_at"][:4] for row in rows if row["is_one_time"]] == ["2031"]
+
+
+def test_one_that_was_fired_meanwhile_is_not_moved(house: House) -> None:
+    house.script("2031-02-08T11:00:00.000000Z", "0 11 * * *", once=False)
+    now = house.clock.now()
+    late, _ = house.ledger.read(lambda tx: reminders.late_by_rule(tx, now))
+    assert house.ledger.write(lambda tx: reminders.move(tx, late)) == 1
+    assert house.ledger.write(lambda tx: reminders.move(tx, late)) == 0

@@ -65,10 +65,24 @@ class CronScheduler:
         return min(max(wait, 0.0), POLL_SECONDS)
 
     def _straighten(self, now: datetime) -> None:
-        if self._straightened is None or abs(now - self._straightened) >= STRAIGHTEN_EVERY:
+        last = self._straightened
+        if last is None or abs(now - last) >= STRAIGHTEN_EVERY:
             self._straightened = now
             if self._ledger.read(reminders.has_odd):
                 self._ledger.write(reminders.straighten)
+            if last is None or now < last:
+                self._hasten(now)
+
+    def _hasten(self, now: datetime) -> None:
+        """Where the clock has gone back, or may have before the start, none waits for a time
+        that it had reached."""
+        behind: int | None = 0
+        while behind is not None:
+            look = partial(reminders.late_by_rule, now=now, behind=behind)
+            late, behind = self._ledger.read(look)
+            if late:
+                self._ledger.write(partial(reminders.move, late=late))
+                self._log.info("the clock was ahead: reminders come by their rule", count=len(late))
 
     def _fire(self, now: datetime) -> None:
         flawed: list[Flawed] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from ductile.cli import output
@@ -15,11 +17,12 @@ from ductile.cli.system import system
 @click.argument("name", metavar="PLUGIN", type=PLUGIN)
 @click.option("--fact-type", metavar="TYPE", help="Only facts of this type.")
 @limited()
-def plugin_facts(call: Call, name: str, fact_type: str | None, limit: int) -> None:
+@click.option("--before", metavar="CURSOR", help="Go on after a page, by its cursor.")
+def plugin_facts(call: Call, name: str, **filters: Any) -> None:
     """Show the facts that a plugin has recorded, the newest first, and its state."""
     with call.site.reading() as door:
         path = path_to("system", "plugin-facts", name)
-        page = door.get(path, fact_type=fact_type, limit=limit)
+        page = door.get(path, **filters)
     call.show(page, _show)
 
 
@@ -39,4 +42,6 @@ def _show(page: Json) -> None:
         ),
         empty=f"plugin {page['plugin']} has recorded no facts (see fact_outputs in its manifest)",
     )
+    if page["cursor"]:
+        output.aside(f"more: --before {page['cursor']}")
     output.section("state", output.value(page["state"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -13,7 +14,7 @@ from ductile.cli.action import Call, read
 from ductile.cli.client import Client, Door, Json, path_to
 from ductile.cli.job import job, meant, show_words
 from ductile.cli.options import PLUGIN, PRODUCER, STATUS, check_plugin, limited, since
-from ductile.errors import NotRunning
+from ductile.errors import DuctileError, NotFound, NotRunning
 
 PAUSE = 0.25
 NOTICES_A_JOB = 4
@@ -49,13 +50,26 @@ def _log_options(command: Any) -> Any:
 @_log_options
 def logs(call: Call, typed: str | None, include_result: bool, **filters: Any) -> None:
     """Show what attempts said, the newest last."""
-    with call.site.reading() as door:
+    results = "true" if include_result else None
+    with call.site.reading() as door, _hinting_at_plugin(door, typed):
         job_id = None if typed is None else meant(door, typed)
-        results = "true" if include_result else None
         page = _page(door, job_id=job_id, include_result=results, **filters)
         if job_id is not None and not page["logs"]:
             door.get(path_to("job", job_id))
     call.show(page, _show_logs)
+
+
+@contextmanager
+def _hinting_at_plugin(door: Door, typed: str | None) -> Iterator[None]:
+    """Whoever names a plugin where a job's id belongs is told how to ask for its attempts."""
+    try:
+        yield
+    except DuctileError as error:
+        known = error.code == NotFound.code and door.get("/plugins")["plugins"]
+        if not known or not any(row["name"] == typed for row in known):
+            raise
+        hint = f"attempts of a plugin: ductile job logs --plugin {typed}"
+        raise NotFound(f"there is no job {typed}; {hint}", plugin=typed) from error
 
 
 @read("logs")

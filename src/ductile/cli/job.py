@@ -22,6 +22,8 @@ SHORTEST_ID = 6
 """As few characters of an id may stand for all of it, where no other job's begins so."""
 MATCHES = 5
 RELOAD = "ductile system reload"
+SHOWN = ("last_error", "attempts", "baggage_added")
+"""What the graph tells of a job that an answer may have no room for."""
 ID = click.argument("typed", metavar="ID")
 
 
@@ -142,6 +144,8 @@ def _show_job(found: Row) -> None:
         if fact not in (None, "-"):
             output.line(f"{name + ':':<14} {fact}")
     output.section("payload", output.value(found.get("payload")))
+    if left := found.get("attempts_left_out"):
+        output.aside(f"earlier attempts: {left}; ductile job logs {found['job_id']}")
     for attempt in found["attempts"]:
         _show_attempt(attempt)
     for change in found["transitions"]:
@@ -167,6 +171,8 @@ def _show_graph(nodes: list[Row], asked: str) -> None:
         click.echo(f"{mark}{indent}{'  '.join(words)}")
         for name, fact in _details(node):
             output.line(f" {indent}    {name}: {fact}")
+    if nodes and nodes[0].get("more"):
+        output.aside("there may be more jobs than these")
 
 
 def _title(node: Row) -> str:
@@ -190,6 +196,9 @@ def _details(node: Row) -> Iterator[tuple[str, str]]:
         yield "replays", node["replay_of"]
     for key, value in (node.get("baggage_added") or {}).items():
         yield f"baggage {key}", " ".join(output.value(value).split())
+    left = [name for name in node.get("left_out", ()) if name in SHOWN]
+    if left:
+        yield "left out", f"{', '.join(left)}; ductile job inspect {node['job_id']}"
 
 
 @job.read("why")

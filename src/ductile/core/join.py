@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from ductile.core.lifecycle import ENDED_BADLY
 from ductile.core.values import size_of
@@ -10,6 +10,8 @@ from ductile.model import MIB, JobStatus, Json
 from ductile.record import dataclass
 
 MAX_JOIN = MIB
+LARGE = ("result", "error")
+"""The fields of an entry that may be left out of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class EndedJob:
     """The response's `result` field."""
     joined: bool = False
     """Whether a scope around it, below the one that ends, has gone on to its own join."""
+    error: str | None = None
 
 
 def inner_branch(branch: str, label: str) -> str:
@@ -42,26 +45,29 @@ def last_jobs(jobs: Sequence[EndedJob]) -> tuple[EndedJob, ...]:
 def join_payload(jobs: Sequence[EndedJob], *, branch: str = "") -> dict[str, Json]:
     """What the join gets: an entry for each last job, and how many of them ended badly.
 
-    `jobs` are in the order in which they were queued, which the branches' first ones were in
-    the order of the branches. `branch` is where the split itself stands. Where all is more
-    than 1 MiB the largest results are left out; `job_id` finds them.
+    An entry has an `error` where its job ended badly. `jobs` are in the order in which they were
+    queued, which the branches' first ones were in the order of the branches. `branch` is where
+    the split itself stands. Where all is more than 1 MiB the largest results and errors are left
+    out; `job_id` finds them.
     """
     began = dict.fromkeys(_label(job.branch, branch) for job in jobs)
     order = {label: number for number, label in enumerate(began)}
     last = last_jobs(jobs)
-    entries = [
-        {
-            "branch": _label(job.branch, branch),
-            "step": job.step_path,
-            "job_id": job.job_id,
-            "status": job.status.value,
-            "result": job.result,
-        }
-        for job in last
-    ]
+    entries = [_entry(job, _label(job.branch, branch)) for job in last]
     entries.sort(key=lambda entry: (order[entry["branch"]], entry["step"], entry["job_id"]))
     failed = sum(job.status in ENDED_BADLY for job in last)
     return {"branches": _trimmed(entries), "failed": failed}
+
+
+def _entry(job: EndedJob, branch: str) -> dict[str, Json]:
+    entry: dict[str, Json] = {
+        "branch": branch,
+        "step": job.step_path,
+        "job_id": job.job_id,
+        "status": job.status.value,
+        "result": job.result,
+    }
+    return {**entry, "error": job.error} if job.status in ENDED_BADLY else entry
 
 
 def _label(branch: str, around: str) -> str:
@@ -69,14 +75,22 @@ def _label(branch: str, around: str) -> str:
     return inside.partition("/")[0]
 
 
-def _trimmed(entries: Iterable[dict[str, Json]]) -> list[dict[str, Json]]:
-    kept = list(entries)
-    sizes = [size_of(entry["result"]) for entry in kept]
-    # The frame of an entry: its keys and small fields, and the comma after it.
-    total = size_of([{**entry, "result": None} for entry in kept]) + sum(sizes) + 64
-    for index in sorted(range(len(kept)), key=lambda index: sizes[index], reverse=True):
+def _trimmed(entries: list[dict[str, Json]]) -> list[dict[str, Json]]:
+    sizes = {
+        (place, name): size_of(entry[name])
+        for place, entry in enumerate(entries)
+        for name in LARGE
+        if name in entry
+    }
+    left: set[tuple[int, str]] = set()
+    # What stands around the list, too.
+    total = size_of(entries) + 64
+    for field in sorted(sizes, key=lambda field: sizes[field], reverse=True):
         if total <= MAX_JOIN:
             break
-        kept[index] = {key: value for key, value in kept[index].items() if key != "result"}
-        total -= sizes[index]
-    return kept
+        left.add(field)
+        total -= sizes[field]
+    return [
+        {name: value for name, value in entry.items() if (place, name) not in left}
+        for place, entry in enumerate(entries)
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 import orjson
@@ -76,10 +77,16 @@ def next_fire(schedule: Json, after: datetime) -> datetime | Failure:
     if not isinstance(schedule, str) or len(schedule) > LONGEST_SCHEDULE:
         return Failure(f"a schedule must be a cron rule of at most {LONGEST_SCHEDULE} characters")
     try:
-        fire = cron.next_after(cron.parse(schedule), after, _UTC)
+        fire = _time_after(schedule, after)
     except ValueError as error:
         return Failure(str(error))
     return Failure(f"cron {schedule!r} never comes") if fire is None else fire
+
+
+@lru_cache(maxsize=256)
+def _time_after(schedule: str, after: datetime) -> datetime | None:
+    """Kept for a while: many rows have the same rule, and are looked at together."""
+    return cron.next_after(cron.parse(schedule), after, _UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +116,19 @@ def judge(
         return Due(None)
     then = next_fire(schedule, now)
     return then if isinstance(then, Failure) else Due(then)
+
+
+def late_by_rule(next_fire_at: str, schedule: str | None, now: datetime) -> datetime | None:
+    """When a recurring one comes by its rule, where it waits for longer than that.
+
+    So it does once a clock that was ahead is right again. One that leaves out a single time has
+    fired it by a clock that is a little ahead of this one, and does not fire it again.
+    """
+    at, then = moment_of(next_fire_at), next_fire(schedule, now)
+    if at is None or isinstance(then, Failure) or at <= then:
+        return None
+    second = next_fire(schedule, then)
+    return then if isinstance(second, Failure) or at > second else None
 
 
 def topic_of(agent_id: str) -> str:

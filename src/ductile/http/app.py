@@ -88,7 +88,7 @@ ENDPOINTS = (
     Endpoint("POST", "/scheduler/{plugin}/{schedule}/resume", "system:rw", schedules.resume),
     Endpoint("GET", "/system/breaker/{plugin}", "jobs:ro", schedules.breaker),
     Endpoint(
-        "GET", "/system/plugin-facts/{plugin}", "jobs:ro", facts.listing, ("fact_type", "limit")
+        "GET", "/system/plugin-facts/{plugin}", "jobs:ro", facts.listing, ("fact_type", *_PAGE)
     ),
     Endpoint("POST", "/system/reset/{plugin}", "system:rw", schedules.reset),
     Endpoint("GET", "/relays", "jobs:ro", relays.listing, ("status", "instance", "limit")),

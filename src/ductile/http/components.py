@@ -49,7 +49,8 @@ started_at: time?
 completed_at: time?
 last_error: text?
 result: any - The whole response of the last attempt.
-attempts: [Attempt]
+attempts: [Attempt] - The last ones; all of them, or as many as have room.
+attempts_left_out?: int - So many came before those; see /job-logs.
 transitions: [Transition]
 waits_for?: text - Why it does not run yet.
 pruned?: flag - Only the log still knows it.
@@ -89,6 +90,8 @@ attempt: int
 last_error: text?
 result: any
 depth: int
+left_out?: [text] - What of it the answer has no room for; ask for that job.
+more?: flag - On the first: there may be more jobs than these.
 children?: [Node]
 children_left_out?: int - So many are deeper than a tree shows; ask with flat=true.
 """

@@ -7,35 +7,38 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ductile.core.bounds import document
+from ductile.core.bounds import PAGE_BYTES, document
 from ductile.core.redact import hide_secret_keys
 from ductile.errors import NotFound
-from ductile.http.answers import JsonResponse, gateway_of, reading
-from ductile.http.questions import limit_of
-from ductile.store import state
+from ductile.http.answers import gateway_of, made, reading
+from ductile.http.questions import before, limit_of
+from ductile.store import facts, state
 from ductile.store.ledger import Tx
 
 
 async def listing(request: Request) -> Response:
-    """`GET /system/plugin-facts/{plugin}`: the newest first, and the state they came to."""
+    """`GET /system/plugin-facts/{plugin}`: the newest first, and the state they came to.
+
+    A page has at most 4 MiB, unless one fact alone has more; `before` (its `cursor`) goes on.
+    """
     gateway, plugin = gateway_of(request), request.path_params["plugin"]
     query = request.query_params
-    limit, wanted = limit_of(query), query.get("fact_type")
+    limit, wanted, start = limit_of(query), query.get("fact_type"), before(query)
 
-    def work(tx: Tx) -> dict[str, Any]:
-        rows = (
-            tx.dicts("facts_of", plugin=plugin, limit=limit)
-            if wanted is None
-            else tx.dicts("facts_of_type", plugin=plugin, fact_type=wanted, limit=limit)
-        )
-        known = hide_secret_keys(state.of(tx, plugin))
-        return {"plugin": plugin, "state": known, "facts": [_shown(row) for row in rows]}
+    def work(tx: Tx) -> tuple[dict[str, Any], list[dict[str, Any]], int | None]:
+        page = facts.page(tx, plugin, fact_type=wanted, before=start, limit=limit, room=PAGE_BYTES)
+        return state.of(tx, plugin), *page
 
-    found = await reading(gateway, work)
+    known, rows, behind = await reading(gateway, work)
     # What a plugin that is gone has observed stays to be seen.
-    if not found["facts"] and plugin not in gateway.blueprint.registry.plugins:
+    if not rows and plugin not in gateway.blueprint.registry.plugins:
         raise NotFound(f"there is no plugin {plugin!r}")
-    return JsonResponse(gateway.blueprint.redactor.document(found))
+
+    def shown() -> Any:
+        told = {"state": hide_secret_keys(known), "facts": [_shown(row) for row in rows]}
+        return gateway.blueprint.redactor.document({"plugin": plugin, **told, "cursor": behind})
+
+    return await made(gateway, shown)
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

@@ -81,7 +81,8 @@ async def trigger(request: Request) -> Response:
 async def show(request: Request) -> Response:
     """`GET /job/{id}`: a job, its attempts and its changes of state.
 
-    With `?wait=SECONDS` it answers when the job has ended, or then.
+    With `?wait=SECONDS` it answers when the job has ended, or then. The attempts have at most
+    4 MiB, unless the last alone has more: `/job-logs` has those that are left out.
     """
     gateway, job_id = gateway_of(request), request.path_params["job_id"]
     wait = seconds(request.query_params, "wait", LONGEST_WAIT)
@@ -95,9 +96,16 @@ async def show(request: Request) -> Response:
 def _described(gateway: Gateway, job: dict[str, Any]) -> dict[str, Any]:
     """A job as callers see it: `job_id` first, and why it waits where it does."""
     waits = report.waits_for(job, gateway.blueprint, gateway.unready)
-    shown = {"job_id": job["id"], **{key: value for key, value in job.items() if key != "id"}}
+    shown = {"job_id": job["id"], **_without(job, "id", "older")}
     shown["payload"] = gateway.blueprint.redactor.document(job.get("payload"))
+    shown["attempts"] = [_without(attempt, "older") for attempt in job["attempts"]]
+    if job["attempts"] and job["attempts"][0]["older"]:
+        shown["attempts_left_out"] = job["attempts"][0]["older"]
     return {**shown, "waits_for": waits} if waits else shown
+
+
+def _without(row: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key not in names}
 
 
 async def _get(gateway: Gateway, job_id: str) -> dict[str, Any]:

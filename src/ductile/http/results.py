@@ -143,7 +143,9 @@ RESULTS: dict[tuple[str, str], Results] = {
         "plugin: text\nbreakers: [Breaker]\ntransitions: [object]"
     ),
     ("POST", "/system/reset/{plugin}"): _ok("status: text\nplugin: text\nclosed: [text]"),
-    ("GET", "/system/plugin-facts/{plugin}"): _ok("plugin: text\nstate: any\nfacts: [object]"),
+    ("GET", "/system/plugin-facts/{plugin}"): _ok(
+        fields("plugin: text\nstate: any\nfacts: [object]\ncursor: int? - For the next page.")
+    ),
     ("GET", "/relays"): _ok("relays: [Relay]"),
     ("POST", "/relays/retry"): _taken("relays: [text]\ncount: int\nmore: flag"),
     ("POST", "/relay/{relay_id}/retry"): _taken(_DONE_TO),

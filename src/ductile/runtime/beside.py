@@ -23,7 +23,7 @@ from ductile.runtime import predecessor
 from ductile.runtime.backup import REPLACED, SIBLINGS
 from ductile.store import foreign
 from ductile.store.ledger import Ledger, Tx
-from ductile.store.sqlite import SqliteTx, connect
+from ductile.store.sqlite import SqliteTx
 
 YOUNG = timedelta(days=7)
 """So long a ledger counts as new: its schedules fire before anybody looks."""
@@ -145,7 +145,7 @@ def _may_be_ledger(entry: os.DirEntry[str], seen: os.stat_result) -> bool:
 
 def _looked_into(path: Path) -> _File:
     is_foreign = foreign.is_foreign(path)
-    connection = connect(path, read_only=True)
+    connection = foreign.glimpsed(path)
     try:
         tx = SqliteTx(connection)
         [(jobs, states)] = tx.all("contents", most=MOST_JOBS)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import orjson
 
+from ductile.core.bounds import PAGE_BYTES, size
 from ductile.core.node import SWITCH_PLUGIN
 from ductile.core.redact import Redactor
 from ductile.errors import NotFound
@@ -22,6 +23,10 @@ DEEPEST_NEST = 60
 """Levels of a nested tree; a JSON document may not be nested without end, a chain may."""
 
 CONTEXTS = ("entered_context_id", "event_context_id")
+LARGE = ("last_error", "attempts", "result")
+"""What of a node is left out where an answer has no room for it, as its baggage is."""
+SMALL_PARTS = 200
+"""Bytes of an attempt without its error."""
 
 Node = dict[str, Any]
 
@@ -30,12 +35,17 @@ def graph(ledger: Ledger, job_id: str, redactor: Redactor) -> list[Node]:
     """Every job of the graph that a job belongs to, parents first, each with its `depth`.
 
     That is its root and all that came of it and, where the root is one of several that
-    began an instance of a pipeline, the others too.
+    began an instance of a pipeline, the others too. Where there may be more than are told the
+    first says so; of each one `left_out` names what there was no room for, and whoever asks for
+    that job is told it.
     """
     found = ledger.read(lambda tx: _told(tx, job_id, redactor))
     if not found:
         raise NotFound(f"there is no job {job_id}")
-    return list(_in_order(found))
+    nodes = list(_in_order(found))
+    if len(nodes) >= LARGEST_GRAPH:
+        nodes[0]["more"] = True
+    return nodes
 
 
 def tree(ledger: Ledger, job_id: str, redactor: Redactor) -> Node:
@@ -95,10 +105,63 @@ def _told(tx: Tx, job_id: str, redactor: Redactor) -> list[Node]:
     logs: dict[str, list[dict[str, Any]]] = {}
     for entry in tx.dicts("logs_of_jobs", ids=_array(row["id"] for row in rows)):
         logs.setdefault(entry["job_id"], []).append(entry)
-    named = {row[key] for row in rows for key in CONTEXTS}
-    found = tx.all("contexts_by_id", ids=_array(named - {None}))
-    contexts = {id: orjson.loads(text) for id, text in found}
-    return [_node(row, logs.get(row["id"], []), contexts, redactor) for row in rows]
+    # Who asks for a job is told all of it: so whatever is left out can be had.
+    asked_first = sorted(rows, key=lambda row: row["id"] != job_id)
+    room = _Room(PAGE_BYTES)
+    told = {}
+    for row in asked_first:
+        log = logs.get(row["id"], [])
+        is_asked = row["id"] == job_id
+        told[row["id"]] = {name for name, size in _sizes(row, log) if is_asked or room.takes(size)}
+    _load_results(tx, [logs[id][-1] for id in logs if "result" in told[id]])
+    contexts = _contexts(tx, asked_first)
+    return [
+        _node(row, logs.get(row["id"], []), told[row["id"]], contexts, redactor) for row in rows
+    ]
+
+
+class _Room:
+    """The bytes that an answer has left."""
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+
+    def takes(self, size: int) -> bool:
+        """Whether so many more have room; then they have it."""
+        fits = size <= self._left
+        self._left -= size if fits else 0
+        return fits
+
+
+def _sizes(row: Mapping[str, Any], log: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, int]]:
+    """What of a node may be large, and how large it is."""
+    yield "last_error", size(row["last_error"] or "")
+    yield "attempts", sum(size(entry["last_error"] or "") + SMALL_PARTS for entry in log)
+    yield "result", log[-1]["result_size"] if log else 0
+
+
+def _load_results(tx: Tx, entries: Sequence[dict[str, Any]]) -> None:
+    """Read those that were too large to be read along."""
+    large = {
+        entry["id"]: entry for entry in entries if entry["result_size"] and not entry["result"]
+    }
+    if large:
+        for id, text in tx.all("results_of_attempts", ids=_array(large)):
+            large[id]["result"] = text
+
+
+def _contexts(tx: Tx, asked_first: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Those that have room, by id; None stands for one that has not."""
+    named = [row[key] for row in asked_first for key in CONTEXTS if row[key] is not None]
+    asked = [asked_first[0][key] for key in CONTEXTS]
+    known = {row[0]: row for row in tx.all("context_sizes", ids=_array(set(named)))}
+    room = _Room(PAGE_BYTES)
+    there = [id for id in dict.fromkeys(named) if id in known]
+    fits = {id for id in there if id in asked or room.takes(known[id][1])}
+    texts: dict[str, str | None] = {id: text for id, _, text in known.values() if id in fits}
+    large = [id for id, text in texts.items() if text is None]
+    texts |= dict(tx.all("contexts_by_id", ids=_array(large))) if large else {}
+    return {id: _document(texts.get(id)) for id in known}
 
 
 def _array(ids: Iterable[str]) -> str:
@@ -108,13 +171,17 @@ def _array(ids: Iterable[str]) -> str:
 def _node(
     row: Mapping[str, Any],
     log: list[dict[str, Any]],
-    contexts: Mapping[str, Mapping[str, Any]],
+    told: Set[str],
+    contexts: Mapping[str, Mapping[str, Any] | None],
     redactor: Redactor,
 ) -> Node:
     last = log[-1] if log else None
     # One that is pruned is empty.
     entered, own = (contexts.get(row[key], {}) for key in CONTEXTS)
-    return {
+    more = None if entered is None or own is None else added(entered, own)
+    left_out = [name for name in LARGE if name not in told]
+    left_out += ["baggage_added"] if more is None else []
+    node = {
         "job_id": row["id"],
         "plugin": row["plugin"],
         "command": row["command"],
@@ -133,11 +200,12 @@ def _node(
         "started_at": row["started_at"],
         "completed_at": row["completed_at"],
         "duration_ms": last["duration_ms"] if last else None,
-        "last_error": row["last_error"],
-        "attempts": [_attempt(entry) for entry in log],
-        "result": _document(last["result"]) if last else None,
-        "baggage_added": redactor.document(added(entered, own)),
+        "last_error": row["last_error"] if "last_error" in told else None,
+        "attempts": [_attempt(entry) for entry in log] if "attempts" in told else [],
+        "result": _document(last["result"]) if last and "result" in told else None,
+        "baggage_added": {} if more is None else redactor.document(more),
     }
+    return {**node, "left_out": left_out} if left_out else node
 
 
 def _pruned(job: Mapping[str, Any]) -> Node:

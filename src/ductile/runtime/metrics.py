@@ -89,7 +89,8 @@ class Metrics:
                 oldest_waits[name] = max(oldest_waits.get(name, 0.0), waited)
         breakers: Counter[tuple[str, str]] = Counter()
         for plugin, _, state in tx.all("all_breakers", limit=MOST_ROWS):
-            breakers[plugin_label(blueprint, plugin), state] += 1
+            if blueprint.gone(plugin) is None:
+                breakers[plugin_label(blueprint, plugin), state] += 1
         return (
             metric(
                 "ductile_queue_jobs",

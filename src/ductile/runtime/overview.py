@@ -7,7 +7,7 @@ from typing import Any
 
 import ductile
 from ductile.clock import to_text
-from ductile.runtime import agenda
+from ductile.runtime import agenda, report
 from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.gateway import Gateway
 from ductile.store.ledger import Tx
@@ -32,7 +32,7 @@ def overview(gateway: Gateway) -> dict[str, Any]:
         "workers": gateway.workers,
         "plugins": len(blueprint.plans),
         "state_dir": str(gateway.state_dir),
-        **gateway.ledger.read(_queue),
+        **gateway.ledger.read(lambda tx: _queue(tx, blueprint)),
         "held": _held(blueprint, unready),
         "next": [
             {key: row[key] for key in ("plugin", "schedule", "rule", "next_run", "state")}
@@ -41,7 +41,7 @@ def overview(gateway: Gateway) -> dict[str, Any]:
     }
 
 
-def _queue(tx: Tx) -> dict[str, Any]:
+def _queue(tx: Tx, blueprint: Blueprint) -> dict[str, Any]:
     waiting = tx.dicts("waiting_by_plugin")
     later = tx.all("waiting_for_a_retry")[0][0]
     return {
@@ -53,7 +53,7 @@ def _queue(tx: Tx) -> dict[str, Any]:
         "running": tx.dicts("running_jobs", limit=MOST_ROWS),
         "waiting": waiting[:MOST_ROWS],
         "failures": tx.dicts("recent_failures", among=FAILURES_AMONG, limit=MOST_ROWS),
-        "breakers": tx.dicts("tripped_breakers", limit=MOST_ROWS),
+        "breakers": report.tripped_breakers(tx, blueprint, MOST_ROWS),
     }
 
 

@@ -6,6 +6,17 @@ from ductile.config import Loaded, Settings
 from ductile.errors import Path, Problem
 
 _MESSAGE = "cannot be changed by a reload; stop the gateway and start it again"
+_LEDGER = (
+    f"{_MESSAGE}: the ledger is not moved by that, and the new one begins empty; to take all of "
+    "it along, while no gateway runs: ductile system backup COPY with the old setting, then "
+    "ductile system restore COPY with the new one"
+)
+_DIRECTORY = f"{_MESSAGE}: what the old directory holds is not moved by that"
+_TOLD: dict[Path, str] = {
+    ("state", "path"): _LEDGER,
+    ("state", "url"): _LEDGER,
+    ("state", "dir"): _DIRECTORY,
+}
 
 
 def unreloadable(old: Settings, fresh: Loaded) -> list[Problem]:
@@ -24,7 +35,9 @@ def unreloadable(old: Settings, fresh: Loaded) -> list[Problem]:
         # Never the URLs themselves, which hold passwords.
         fixed.append((("state", "url"), "the one that it runs on", "another database"))
     return [
-        Problem(_MESSAGE, path, *fresh.locate(path), found=str(now), allowed=str(was))
+        Problem(
+            _TOLD.get(path, _MESSAGE), path, *fresh.locate(path), found=str(now), allowed=str(was)
+        )
         for path, was, now in fixed
         if was != now
     ]

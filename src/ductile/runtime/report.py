@@ -8,9 +8,10 @@ from typing import Any
 from ductile.core.command import INIT
 from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.health import Checkup
-from ductile.store.ledger import Ledger
+from ductile.store.ledger import Ledger, Tx
 
 OFFERED = "available"
+MOST_BREAKERS = 1000
 
 
 def plugins(blueprint: Blueprint, unready: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -53,6 +54,17 @@ def _absent(name: str, state: str, reason: str, path: object) -> dict[str, Any]:
         "path": str(path) if path else None,
         "commands": {},
     }
+
+
+def tripped_breakers(tx: Tx, blueprint: Blueprint | None, limit: int) -> list[dict[str, Any]]:
+    """Those that are not closed, the first opened first.
+
+    What a plugin that is gone has left behind is there when it comes back, and till then keeps
+    nothing from firing. Without a blueprint nobody can tell which are gone.
+    """
+    rows = tx.dicts("tripped_breakers", limit=MOST_BREAKERS)
+    here = [row for row in rows if blueprint is None or blueprint.gone(row["plugin"]) is None]
+    return here[:limit]
 
 
 def queue_counts(ledger: Ledger) -> tuple[int, int]:

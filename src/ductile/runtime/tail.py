@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from ductile.core.bounds import PAGE_BYTES, fitting
 from ductile.log import logger
+from ductile.record import dataclass
 from ductile.runtime.bridge import Bridge
 from ductile.store import notices
 from ductile.store.ledger import Ledger, Position, StoredNotice, Tx
 
 AT_ONCE = 1000
+"""Notices; of large ones no more than a page has room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    found: list[StoredNotice]
+    is_last: bool
+    held: bool
+    """Whether there is more that cannot be read yet."""
 
 
 class Tail:
@@ -24,15 +35,19 @@ class Tail:
         """
         try:
             while True:
-                found, held = self._ledger.read(self._read)
-                if found:
-                    self._position = found[-1].position
-                    self._bridge.append(found)
-                if len(found) < AT_ONCE:
-                    return held
+                page = self._ledger.read(self._read)
+                if page.found:
+                    self._position = page.found[-1].position
+                    self._bridge.append(page.found)
+                if page.is_last:
+                    return page.held
         except Exception as error:  # noqa: BLE001 - the next look may succeed, and misses nothing
             self._log.crash("the stream cannot be read", error)
             return False
 
-    def _read(self, tx: Tx) -> tuple[list[StoredNotice], bool]:
-        return notices.after(tx, self._position, AT_ONCE), notices.held(tx)
+    def _read(self, tx: Tx) -> _Page:
+        place = {"xact": self._position.xact, "after": self._position.id}
+        sizes = [size for (size,) in tx.all("notice_sizes", **place, limit=AT_ONCE)]
+        count = fitting(sizes, PAGE_BYTES)
+        found = notices.after(tx, self._position, count) if count else []
+        return _Page(found, count == len(sizes) < AT_ONCE, notices.held(tx))

@@ -143,8 +143,8 @@ def _join(tx: Tx, scope: Row, chart: Chart, ids: Ids, now: datetime) -> None:
     scope_id, parent_id, context_id = scope[0], scope[1], scope[8]
     rows = tx.all("ended_jobs_of_scope", id=scope_id)
     ends = [
-        EndedJob(id, parent, at, step, JobStatus(status), _result_of(response), bool(joined))
-        for id, parent, at, step, status, response, joined in rows
+        EndedJob(id, parent, at, step, JobStatus(status), _result_of(response), bool(joined), error)
+        for id, parent, at, step, status, response, joined, error in rows
     ]
     entered = _split_scope(scope, tx.one("context", id=context_id))
     routing = chart.router.join(entered, ends, now=now, event_id=scope_id)

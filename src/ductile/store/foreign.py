@@ -81,7 +81,7 @@ def is_foreign(path: Path) -> bool:
     """Whether a file is a ledger, but none that we made."""
     if not path.is_file() or not path.stat().st_size:
         return False
-    connection = _opened(path)
+    connection = glimpsed(path)
     try:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema").fetchall()}
         return THEIRS in tables and not (HISTORY in tables and _was_migrated(connection))
@@ -175,6 +175,22 @@ def _take_entry(tx: Tx, entry: Entry, now: str) -> bool:
         exhausted=int(entry.exhausted),
     )
     return taken == 1
+
+
+def glimpsed(path: Path) -> apsw.Connection:
+    """A connection for a short look into a ledger, which leaves nothing beside it.
+
+    Whoever has a ledger open has a journal beside it. Where there is none the file is read as it
+    is: else SQLite would make one to read it, which nobody takes away.
+    """
+    real = path.resolve()
+    if any(real.with_name(f"{real.name}{end}").exists() for end in _JOURNALS):
+        return _opened(path)
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    return apsw.Connection(f"{real.as_uri()}?immutable=1", flags=flags)
+
+
+_JOURNALS = ("-wal", "-journal")
 
 
 def _opened(path: Path) -> apsw.Connection:

@@ -86,5 +86,5 @@ def _mend_ends(tx: Tx, before: str, now: datetime) -> None:
 
     What ended nobody can say when, counts from now on.
     """
-    for id, text in tx.all("foreign_ends", before=before, window=WINDOW):
+    for id, text in tx.all("foreign_ends", before=before, window=WINDOW, now=to_text(now)):
         tx.run("set_end", id=id, completed_at=to_text(moment_of(text) or now))

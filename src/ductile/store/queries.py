@@ -48,7 +48,11 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "returning_id": "",
         # Behind a column: a time that somebody else wrote, in a form of his own.
         "not_our_time": f"NOT GLOB '{_OUR_TIME}'",
-        "seconds_since_completed": "(julianday(:now) - julianday(completed_at)) * 86400",
+        # NULL where no calendar has that day: SQLite itself takes the 30th of February for March.
+        "seconds_since_completed": (
+            "CASE WHEN strftime('%Y-%m-%dT%H:%M:%S', completed_at) = substr(completed_at, 1, 19)"
+            " THEN (julianday(:now) - julianday(completed_at)) * 86400 END"
+        ),
         # Of a JSON array, the table of its texts.
         "given": "(SELECT value AS id FROM json_each(:ids)) AS given",
     },
@@ -71,8 +75,12 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "returning_id": "RETURNING id",
         # The shape alone: a regular expression costs ten times as much a row.
         "not_our_time": "NOT LIKE '____-__-__T__:__:__.______Z'",
+        # NULL where no calendar has that day: a path is silent where a cast would raise.
         "seconds_since_completed": (
-            "extract(epoch FROM CAST(:now AS timestamptz) - CAST(completed_at AS timestamptz))"
+            "extract(epoch FROM CAST(:now AS timestamp) - CAST(jsonb_path_query_first("
+            "to_jsonb(left(completed_at, 26)),"
+            """ '$.datetime("YYYY-MM-DD\\"T\\"HH24:MI:SS.FF6")', '{}', true)"""
+            " #>> '{}' AS timestamp))"
         ),
         "given": "jsonb_array_elements_text(CAST(:ids AS jsonb)) AS given(id)",
     },

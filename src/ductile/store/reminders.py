@@ -136,6 +136,32 @@ def straighten(tx: Tx) -> int:
     return moved
 
 
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A row that waits for longer than its rule says."""
+
+    id: int
+    next_fire_at: str
+    then: datetime
+
+
+def late_by_rule(tx: Tx, now: datetime, behind: int = 0) -> tuple[list[Late], int | None]:
+    """Some recurring rows that wait for too long, and the id that the next stand behind."""
+    rows = tx.all("recurring_reminders", after=behind, now=to_text(now), limit=AT_ONCE)
+    found = [
+        Late(id, at, then) for id, rule, at in rows if (then := core.late_by_rule(at, rule, now))
+    ]
+    return found, rows[-1][0] if len(rows) == AT_ONCE else None
+
+
+def move(tx: Tx, late: list[Late]) -> int:
+    """Have them come by their rule, unless somebody was first; how many do."""
+    return sum(
+        tx.run("move_reminder", id=row.id, next_fire_at=row.next_fire_at, then=to_text(row.then))
+        for row in late
+    )
+
+
 def listing(
     tx: Tx,
     *,

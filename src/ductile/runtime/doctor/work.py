@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from ductile.clock import from_text, to_text
 from ductile.core.command import default_timeout
-from ductile.runtime import agenda
+from ductile.runtime import agenda, report
 from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.doctor.finding import Finding, error, warning
 from ductile.runtime.doctor.patient import Patient
@@ -97,7 +97,8 @@ def _busy(plugin: str, blueprint: Blueprint) -> str:
 def breakers(patient: Patient) -> Iterator[Finding]:
     if patient.rows is None:
         return
-    for row in patient.rows.read(lambda tx: tx.dicts("tripped_breakers", limit=MOST)):
+    blueprint = patient.blueprint
+    for row in patient.rows.read(lambda tx: report.tripped_breakers(tx, blueprint, MOST)):
         yield warning(
             "breakers",
             f"the breaker of {row['plugin']} {row['command']} is {row['state']}",

@@ -76,6 +76,11 @@ SELECT id, next_fire_at FROM cron_jobs
 WHERE next_fire_at NOT LIKE '____-__-__T________.______Z' AND id > :after
 ORDER BY id LIMIT :limit;
 
+-- name: recurring_reminders
+-- Those that are not due, by id.
+SELECT id, schedule, next_fire_at FROM cron_jobs
+WHERE id > :after AND NOT is_one_time AND next_fire_at > :now ORDER BY id LIMIT :limit;
+
 -- name: move_reminder
 UPDATE cron_jobs SET next_fire_at = :then WHERE id = :id AND next_fire_at = :next_fire_at;
 

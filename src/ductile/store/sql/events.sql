@@ -22,6 +22,12 @@ SELECT accumulated_json FROM event_context WHERE id = :id;
 -- name: contexts_by_id
 SELECT c.id, c.accumulated_json FROM @given@ JOIN event_context c ON c.id = given.id;
 
+-- name: context_sizes
+-- Each with its text, where that is small.
+SELECT c.id, octet_length(c.accumulated_json),
+       CASE WHEN octet_length(c.accumulated_json) <= 16384 THEN c.accumulated_json END
+FROM @given@ JOIN event_context c ON c.id = given.id;
+
 -- name: contexts
 SELECT id, parent_id, pipeline_name, step_id, accumulated_json, created_at
 FROM event_context WHERE id IN (SELECT event_context_id FROM job_queue WHERE id = :job_id);
@@ -76,7 +82,8 @@ WITH RECURSIVE inside(id, joined) AS (
                     ELSE 0 END
   FROM scopes s JOIN inside ON s.parent_id = inside.id
 )
-SELECT j.id, j.parent_job_id, j.branch, j.step_path, j.status, l.result, inside.joined
+SELECT j.id, j.parent_job_id, j.branch, j.step_path, j.status, l.result, inside.joined,
+       j.last_error
 FROM inside JOIN job_queue j ON j.scope_id = inside.id
 LEFT JOIN job_log l ON l.id = j.id || '-' || j.attempt
 ORDER BY j.seq;
@@ -154,16 +161,20 @@ SELECT j.seq, j.id, j.plugin, j.command, j.status, j.pipeline, j.step_path, j.br
 FROM picked JOIN job_queue j ON j.id = picked.id ORDER BY j.seq;
 
 -- name: logs_of_jobs
--- Each job's attempts, found as `job_attempts` finds them; the response of the last alone, for
--- each may be large.
-SELECT given.id AS job_id, l.attempt, l.status, l.started_at, l.completed_at, l.duration_ms,
-       l.last_error,
-       CASE WHEN NOT EXISTS (SELECT 1 FROM job_log later
+-- Each job's attempts, found as `job_attempts` finds them, with the size of the response; the
+-- response itself of the last alone, and where that is small.
+SELECT given.id AS job_id, l.id, l.attempt, l.status, l.started_at, l.completed_at, l.duration_ms,
+       l.last_error, coalesce(octet_length(l.result), 0) AS result_size,
+       CASE WHEN octet_length(l.result) <= 16384
+             AND NOT EXISTS (SELECT 1 FROM job_log later
                              WHERE later.id = given.id || '-' || (l.attempt + 1))
             THEN l.result END AS result
 FROM @given@ JOIN job_log l ON l.id > given.id || '-' AND l.id < given.id || '.'
                            AND l.id = given.id || '-' || l.attempt
 ORDER BY given.id, l.attempt;
+
+-- name: results_of_attempts
+SELECT l.id, l.result FROM @given@ JOIN job_log l ON l.id = given.id;
 
 -- name: notices_of_job
 SELECT id, topic, type, payload, created_at FROM notices

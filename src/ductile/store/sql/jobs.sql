@@ -73,9 +73,20 @@ ORDER BY l.plugin;
 
 -- name: job_attempts
 -- An attempt's id is its job's, a hyphen and its number. Other ids hold hyphens too: the range
--- (`.` follows the hyphen) is for the index alone.
-SELECT * FROM job_log
-WHERE id > :id || '-' AND id < :id || '.' AND id = :id || '-' || attempt ORDER BY attempt;
+-- (`.` follows the hyphen) is for the index alone. The last ones, of no more than 4 MiB unless one
+-- alone has more; each with how many there are before it.
+WITH sized AS (
+  SELECT seq, attempt, coalesce(octet_length(result), 0) + coalesce(octet_length(last_error), 0)
+         + coalesce(octet_length(stdout), 0) + coalesce(octet_length(stderr), 0)
+         + coalesce(octet_length(logs), 0) AS size
+  FROM job_log WHERE id > :id || '-' AND id < :id || '.' AND id = :id || '-' || attempt
+), summed AS (
+  SELECT seq, row_number() OVER (ORDER BY attempt) - 1 AS older,
+         row_number() OVER (ORDER BY attempt DESC) AS place,
+         sum(size) OVER (ORDER BY attempt DESC) AS total FROM sized
+)
+SELECT l.*, summed.older FROM summed JOIN job_log l ON l.seq = summed.seq
+WHERE summed.place = 1 OR summed.total <= 4194304 ORDER BY l.attempt;
 
 -- name: job_transitions
 SELECT from_status, to_status, attempt, reason, created_at

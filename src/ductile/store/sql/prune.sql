@@ -1,17 +1,20 @@
 -- name: foreign_ends
--- Among the oldest by text order: what a script has written in a form of its own.
+-- Among the oldest by text order: what a script has written in a form of its own; and, where a
+-- key guards for so long after it, a day that no calendar has.
 SELECT id, completed_at FROM (
-  SELECT id, completed_at FROM job_queue
+  SELECT id, completed_at, dedupe_ttl FROM job_queue
   WHERE completed_at IS NOT NULL AND completed_at < :before
   ORDER BY completed_at LIMIT :window) AS oldest
-WHERE completed_at @not_our_time@;
+WHERE completed_at @not_our_time@
+   OR (dedupe_ttl IS NOT NULL AND @seconds_since_completed@ IS NULL);
 
 -- name: set_end
 UPDATE job_queue SET completed_at = :completed_at WHERE id = :id;
 
 -- name: prune_jobs
 -- Ended jobs past their retention, unless their dedupe key still guards, or the instance that
--- they belong to goes on: its joins ask for them.
+-- they belong to goes on: its joins ask for them. One whose key guards for so long after a day
+-- that no calendar has is passed over.
 DELETE FROM job_queue WHERE id IN (
   SELECT id FROM job_queue j
   WHERE completed_at IS NOT NULL AND completed_at < :before

@@ -39,12 +39,24 @@ SELECT coalesce(max(seq), 0) + 1, :plugin, :fact_type, :job_id, :command, :fact,
 FROM plugin_facts WHERE plugin_name = :plugin;
 
 -- name: facts_of
+-- The newest first, of those before the cursor `before`.
 SELECT id, seq, plugin_name, fact_type, job_id, command, fact_json, created_at
-FROM plugin_facts WHERE plugin_name = :plugin ORDER BY seq DESC LIMIT :limit;
+FROM plugin_facts WHERE plugin_name = :plugin AND seq < :before ORDER BY seq DESC LIMIT :limit;
 
 -- name: facts_of_type
 SELECT id, seq, plugin_name, fact_type, job_id, command, fact_json, created_at
-FROM plugin_facts WHERE plugin_name = :plugin AND fact_type = :fact_type
+FROM plugin_facts WHERE plugin_name = :plugin AND fact_type = :fact_type AND seq < :before
+ORDER BY seq DESC LIMIT :limit;
+
+-- name: fact_sizes_of
+-- Of those that `facts_of` finds.
+SELECT octet_length(fact_json) FROM plugin_facts
+WHERE plugin_name = :plugin AND seq < :before ORDER BY seq DESC LIMIT :limit;
+
+-- name: fact_sizes_of_type
+-- Of those that `facts_of_type` finds.
+SELECT octet_length(fact_json) FROM plugin_facts
+WHERE plugin_name = :plugin AND fact_type = :fact_type AND seq < :before
 ORDER BY seq DESC LIMIT :limit;
 
 -- name: record_init

@@ -1,0 +1,58 @@
+"""What answers have no room for: the command line says so, and how to get it."""
+
+from __future__ import annotations
+
+import apsw
+
+from ductile.clock import SystemClock, to_text
+from tests.cli.running import House
+
+WHEN = to_text(SystemClock().now())
+LOG = (
+    "INSERT INTO job_log (id, plugin, command, status, attempt, submitted_by, created_at,"
+    " completed_at, last_error, result) VALUES (?, 'bad', 'poll', 'failed', ?, 'cli', ?, ?, ?, ?)"
+)
+JOB = (
+    "INSERT INTO job_queue (id, plugin, command, status, submitted_by, created_at, parent_job_id)"
+    " VALUES (?, 'bad', 'poll', 'failed', 'cli', ?, ?)"
+)
+FACT = (
+    "INSERT INTO plugin_facts (seq, plugin_name, fact_type, fact_json, created_at)"
+    " VALUES (?, 'hello', 't', '{}', ?)"
+)
+
+
+def written(house: House, *rows: tuple[str, tuple[object, ...]]) -> None:
+    """As a script would."""
+    house("run", "hello")
+    connection = apsw.Connection(str(house.state / "state.db"))
+    connection.set_busy_timeout(5000)
+    for sql, values in rows:
+        connection.execute(sql, values)
+    connection.close()
+
+
+def test_attempts_that_a_job_is_shown_without_are_counted(house: House) -> None:
+    large = f'"{"x" * 3_000_000}"'
+    logs = [(LOG, (f"j-{n}", n, WHEN, WHEN, f"try {n}", large)) for n in (1, 2, 3)]
+    written(house, (JOB, ("j", WHEN, None)), *logs)
+    shown = house("job", "inspect", "j")
+    assert "earlier attempts: 2; ductile job logs j\n" in shown.err
+    assert "attempt 3" in shown.out
+    assert "attempt 2" not in shown.out
+    assert "try 2" in house("job", "logs", "j").out
+
+
+def test_what_a_graph_is_shown_without_is_named(house: House) -> None:
+    logs = [(LOG, (f"c-{n}", n, WHEN, WHEN, "x" * 500_000, None)) for n in range(1, 10)]
+    written(house, (JOB, ("j", WHEN, None)), (JOB, ("c", WHEN, "j")), *logs)
+    assert "left out: attempts; ductile job inspect c\n" in house("job", "inspect", "j").out
+    assert "left out" not in house("job", "inspect", "c").out
+
+
+def test_facts_go_on_behind_a_page(house: House) -> None:
+    written(house, *((FACT, (seq, WHEN)) for seq in (1, 2, 3)))
+    first = house("system", "plugin-facts", "hello", "--limit", "2")
+    assert first.err == "more: --before 2\n"
+    page = house("system", "plugin-facts", "hello", "--before", "2", "--json").json
+    assert ([fact["seq"] for fact in page["facts"]], page["cursor"]) == ([1], None)
