@@ -7,12 +7,14 @@ import select
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 
 import orjson
 
 from ductile.clock import to_text
+from ductile.core.bounds import fitting
 from ductile.core.redact import Redactor
 
 LEVELS = {"debug": 10, "info": 20, "warn": 30, "error": 40}
@@ -37,9 +39,31 @@ class _Sink:
         self._cut = False
         """Whether the last line was written in part."""
         self._poll, self._fd = select.poll(), -1
+        self._kept = threading.local()
 
     def write(self, level: str, fields: Mapping[str, object]) -> None:
         encoded = self._encoded(level, fields)
+        kept: list[bytes] | None = getattr(self._kept, "lines", None)
+        if kept is None:
+            self._write([encoded])
+        else:
+            kept.append(encoded)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        lines: list[bytes] = []
+        self._kept.lines = lines
+        try:
+            yield
+        finally:
+            self._kept.lines = None
+            while lines:
+                count = fitting(map(len, lines), _AT_ONCE)
+                self._write(lines[:count])
+                del lines[:count]
+
+    def _write(self, lines: list[bytes]) -> None:
+        encoded = b"".join(lines)
         with self._lock:
             try:
                 if self.lost:
@@ -48,7 +72,7 @@ class _Sink:
                 self.lost = 0
             except (OSError, ValueError, AttributeError):
                 # A log that nobody takes must not stop the work; the next line says so.
-                self.lost += 1
+                self.lost += len(lines)
 
     def _encoded(self, level: str, fields: Mapping[str, object]) -> bytes:
         if not self.json:
@@ -85,6 +109,11 @@ class _Sink:
 
 
 _sink = _Sink()
+
+
+def together() -> AbstractContextManager[None]:
+    """What this thread logs inside is written at its end, all at once."""
+    return _sink.together()
 
 
 def configure(level: str, form: str, redactor: Redactor | None = None) -> None:

@@ -128,6 +128,49 @@ def test_any_value_can_be_logged(out: Written, value: object, form: str) -> None
     assert len(out.lines()) == 1
 
 
+def test_what_is_logged_together_is_written_at_the_end(out: Written) -> None:
+    with log.together():
+        logger("worker").info("one")
+        logger("worker").info("two")
+        assert out.bytes() == b""
+    assert [json.loads(line)["message"] for line in out.lines()] == ["one", "two"]
+
+
+def test_it_is_written_whatever_goes_wrong_inside(out: Written) -> None:
+    def broken() -> None:
+        with log.together():
+            logger("worker").info("one")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        broken()
+    assert len(out.lines()) == 1
+    logger("worker").info("two")
+    assert len(out.lines()) == 1
+
+
+def test_other_threads_do_not_wait_for_it(out: Written) -> None:
+    with log.together():
+        logger("worker").info("ours")
+        other = threading.Thread(target=logger("http").info, args=("theirs",))
+        other.start()
+        other.join()
+        assert [json.loads(line)["message"] for line in out.lines()] == ["theirs"]
+
+
+def test_many_together_are_counted_one_by_one_where_they_cannot_be_written(
+    out: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", Broken(OSError(errno.ENOSPC, "full")))
+        with log.together():
+            for number in range(40):
+                logger("worker").info("x" * 500, number=number)
+    logger("worker").info("again")
+    told = [json.loads(line)["message"] for line in out.lines()]
+    assert told == ["40 log lines could not be written", "again"]
+
+
 @pytest.mark.parametrize(
     "error",
     [

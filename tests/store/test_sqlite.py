@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import apsw
 import pytest
 
 from ductile.errors import LedgerBroken, LedgerBusy, LedgerError, LedgerFull
+from ductile.store import sqlite
 from ductile.store.ledger import Effects
 from ductile.store.sqlite import WAL_BYTES_KEPT, SqliteLedger
 
@@ -689,3 +691,65 @@ def test_a_row_that_another_process_wrote_is_seen(ledger: SqliteLedger, path: Pa
     other.close()
     assert there(ledger, "theirs")
     ledger.write(put("ours"))
+
+
+class TestCompany:
+    """What is submitted waits a moment for who carries, where many submit at once."""
+
+    @pytest.fixture
+    def accompanied(self, ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch) -> SqliteLedger:
+        monkeypatch.setattr(sqlite, "CARRIER_GONE", 60.0)
+        monkeypatch.setattr(sqlite, "GATHER", 30.0)
+        ledger._company, ledger._carried_at = 2, time.monotonic()
+        return ledger
+
+    def test_who_carries_takes_it_along(
+        self, accompanied: SqliteLedger, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sqlite, "GATHER", 0.5)
+        before, done = int(str(accompanied.health()["commits"])), threading.Semaphore(0)
+
+        def told(_result: object, error: BaseException | None) -> None:
+            assert error is None
+            done.release()
+
+        accompanied.submit(put("first"), told)
+        accompanied.submit(put("second"), told)
+        while accompanied._first is None:
+            time.sleep(0.001)
+        accompanied.carry([(put("carried"), told)])
+        assert all(done.acquire(timeout=10) for _ in range(3))
+        assert int(str(accompanied.health()["commits"])) - before == 1
+
+    def test_it_waits_for_nobody_for_long(
+        self, accompanied: SqliteLedger, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sqlite, "GATHER", 0.01)
+        began = time.monotonic()
+        accompanied.write(put("alone"))
+        assert 0.01 <= time.monotonic() - began < 5
+
+    def test_one_that_had_no_company_the_last_time_does_not_wait(
+        self, accompanied: SqliteLedger
+    ) -> None:
+        accompanied._company = 1
+        began = time.monotonic()
+        accompanied.write(put("alone"))
+        assert time.monotonic() - began < 5
+
+    def test_nor_where_nobody_carries_any_more(self, accompanied: SqliteLedger) -> None:
+        accompanied._carried_at -= 61.0
+        began = time.monotonic()
+        accompanied.write(put("alone"))
+        assert time.monotonic() - began < 5
+
+    def test_what_waits_when_the_ledger_is_closed_is_committed_first(
+        self, accompanied: SqliteLedger, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sqlite, "GATHER", 0.2)
+        told: list[object] = []
+        accompanied.submit(put("late"), lambda _result, error: told.append(error))
+        while accompanied._first is None:
+            time.sleep(0.001)
+        accompanied.close()
+        assert told == [None]

@@ -15,7 +15,7 @@ from typing import Protocol
 from ductile.clock import Clock, Entropy
 from ductile.errors import LedgerBroken, LedgerError
 from ductile.failpoint import failpoint
-from ductile.log import logger
+from ductile.log import logger, together
 from ductile.model import Cancellation, Settlement
 from ductile.runtime.bell import Bell
 from ductile.runtime.blueprint import Blueprint
@@ -215,9 +215,10 @@ class Dispatcher:
                 self._house.bell.ring()
         # First of all: nothing else is as much in the way of the work.
         self._seats.fill()
-        for errand, settled in zip(share.errands, done, strict=True):
-            self._seats.forget(errand.settlement.job_id)
-            self._tell(errand.settlement, settled)
+        with together():
+            for errand, settled in zip(share.errands, done, strict=True):
+                self._seats.forget(errand.settlement.job_id)
+                self._tell(errand.settlement, settled)
 
     def _undone(self, share: Share, error: BaseException) -> None:
         if isinstance(error, LedgerBroken):

@@ -37,6 +37,7 @@ def settle(tx: Tx, settlement: Settlement, chart: Chart, base_id: str) -> Settle
             reason=settlement.error,
             now=now,
         )
+    _tell(tx, settlement)
     _log(tx, settlement, now)
     if new_state is not None:
         state.write(tx, settlement, new_state)
@@ -48,7 +49,6 @@ def settle(tx: Tx, settlement: Settlement, chart: Chart, base_id: str) -> Settle
             job_id=settlement.job_id,
             now=now,
         )
-    _tell(tx, settlement)
     _go_on(tx, settlement, chart, ids)
     return settlement
 

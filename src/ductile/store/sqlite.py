@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -29,6 +30,11 @@ from ductile.store.sqlite_schema import SqliteSchema
 T = TypeVar("T")
 BUSY_TIMEOUT_MS = 5_000
 LARGEST_BATCH = 256
+GATHER = 0.001
+"""Seconds that what was submitted waits for company, where there was some the last time and
+somebody carries who may take it along."""
+CARRIER_GONE = 0.01
+"""Seconds after which nobody is expected to carry."""
 WAL_BYTES_KEPT = 16 * 1024 * 1024
 CHECKPOINT_PAGES = 4000
 """Pages that are written again and again cost the database file one write a checkpoint."""
@@ -127,6 +133,9 @@ class SqliteLedger:
         self._batches = self._transactions = self._largest = self._busy = 0
         self._closed = False
         self._writer: threading.Thread | None = None
+        self._first: Pending | None = None
+        """What the writer has in its hand, until somebody has the turn."""
+        self._company, self._carried_at = 0, 0.0
         if not read_only:
             self._create()
             self._connection = connect(path)
@@ -163,7 +172,8 @@ class SqliteLedger:
         batch = [Pending(work, done) for work, done in works]
         with self._turn:
             self._check()
-            self._commit_batch(batch + self._gathered(LARGEST_BATCH - len(batch)))
+            self._carried_at = time.monotonic()
+            self._commit_batch(batch + self._submitted(LARGEST_BATCH - len(batch)))
 
     def _check(self) -> None:
         if self._closed:
@@ -262,8 +272,21 @@ class SqliteLedger:
 
     def _write_loop(self) -> None:
         while (first := self._inbox.get()) is not None:
+            self._first = first
+            if self._company > 1 and time.monotonic() - self._carried_at < CARRIER_GONE:
+                time.sleep(GATHER)
             with self._turn:
-                self._commit_batch([first, *self._gathered(LARGEST_BATCH - 1)])
+                batch = self._submitted(LARGEST_BATCH)
+                if batch:
+                    self._commit_batch(batch)
+
+    def _submitted(self, most: int) -> list[Pending]:
+        """What waits to be committed; for who has the turn."""
+        first, self._first = self._first, None
+        found = [] if first is None else [first]
+        found += self._gathered(most - len(found))
+        self._company = len(found)
+        return found
 
     def _gathered(self, most: int) -> list[Pending]:
         found: list[Pending] = []
