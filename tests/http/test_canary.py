@@ -229,6 +229,8 @@ def test_no_error_that_nobody_caught_shows_one(
         thread.start()
         thread.join()
         sys.excepthook(type(error), error, None)
+        # Once it answers, its loop has begun.
+        watch.ask("GET", "/healthz")
         loop = watch.house.server._loop
         assert loop is not None
         loop.call_soon_threadsafe(crash)
