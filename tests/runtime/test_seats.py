@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -295,17 +294,3 @@ def test_an_answer_that_is_judged_aside_does_not_keep_the_slot_from_what_is_next
     pair.slots[0].outcome = DONE
     pair.go_through()
     assert pair.statuses() == [DONE_WELL] * 8
-
-
-def test_an_end_waits_for_others_only_while_the_seats_have_work(pair: Pair) -> None:
-    """With nothing ahead it is settled at once."""
-    pair.go_through()
-    [id] = [pair.house.put("echo")]
-    assert pair.slots[1].started.acquire(timeout=WAIT) or pair.slots[0].started.acquire(
-        timeout=WAIT
-    )
-    began = time.monotonic()
-    for slot in pair.slots:
-        slot.finish()
-    assert pair.house.ended(id)["status"] == DONE_WELL
-    assert time.monotonic() - began < 1.0

@@ -24,7 +24,7 @@ _TICK = 1.0
 """How often who waits sees whether it is worth waiting on."""
 _TRIES = 3
 _LARGEST_NEXT = 16 * 1024
-"""Goes into the socket whole or not at all."""
+"""Goes into a socket whole or not at all, if that is not made very small."""
 _ENDINGS = tuple(Ending(name) for name in wire.ENDINGS)
 
 
@@ -178,8 +178,12 @@ class Slot:
             return False
         self._alone = False
         try:
-            link.sock.send(frame)
+            sent = link.sock.send(frame)
         except OSError:
+            return False
+        if sent < len(frame):
+            # A part of it can neither be taken back nor be left there.
+            link.shut()
             return False
         self._last_seq += 1
         self._next = _Next(launch, self._last_seq)

@@ -1,0 +1,70 @@
+"""A slot's line to the gateway: what to run, what to run next, what to cancel or give back."""
+
+from __future__ import annotations
+
+import select
+import socket
+
+from ductile.runner import wire
+
+
+class Gone(Exception):
+    """The gateway or the runner is no more."""
+
+
+class Line:
+    """What a slot listens to besides its job: the gateway's socket, and a pipe that hangs
+    up when the runner dies."""
+
+    __slots__ = ("inbox", "lifeline", "next", "poller", "sock")
+
+    def __init__(self, sock: socket.socket, lifeline: int) -> None:
+        self.sock = sock
+        self.next: wire.Buffer | None = None
+        """The launch that waits for the one that runs."""
+        self.lifeline = lifeline
+        self.inbox = wire.Inbox(sock)
+        self.poller = select.poll()
+        self.attach(self.poller)
+
+    def attach(self, poller: select.poll) -> None:
+        poller.register(self.sock, select.POLLIN)
+        poller.register(self.lifeline, select.POLLIN)
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Until something arrives, or the time is up."""
+        events = dict(self.poller.poll(None if seconds is None else seconds * 1000))
+        if self.lifeline in events:
+            raise Gone
+        if events:
+            self.listen()
+
+    def listen(self) -> None:
+        try:
+            open_still = self.inbox.fill()
+        except ConnectionError:
+            open_still = False
+        if not open_still:
+            raise Gone
+
+    def told(self, seq: int) -> float | None:
+        """Take what has come in the midst of a run; the grace, where that run is cancelled."""
+        grace = None
+        while (frame := self.inbox.take()) is not None:
+            if wire.kind(frame) == wire.RUN:
+                self.next = frame
+            elif wire.kind(frame) == wire.RECALL:
+                self._give_back(wire.cancelled(frame)[0])
+            elif wire.cancelled(frame)[0] == seq:
+                grace = wire.cancelled(frame)[1]
+        return grace
+
+    def _give_back(self, seq: int) -> None:
+        if self.next is not None and wire.Order(self.next).seq == seq:
+            self.next = None
+            wire.send_answer(self.sock, seq, wire.RECALLED, None, 0, 0, 0.0, b"", b"")
+
+    def take(self) -> wire.Buffer | None:
+        """The next frame, if there is one."""
+        frame, self.next = self.next, None
+        return frame or self.inbox.take()
