@@ -7,6 +7,8 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,24 @@ from ductile.errors import NotRunning
 def where() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="ductile-") as directory:
         yield Path(directory) / "d.sock"
+
+
+@pytest.fixture
+def full(where: Path) -> Iterator[socket.socket]:
+    """A listener with more callers than its queue has room for."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(str(where))
+        listener.listen(0)
+        listener.settimeout(10)
+        while True:
+            caller = stack.enter_context(socket.socket(socket.AF_UNIX))
+            caller.setblocking(False)
+            try:
+                caller.connect(str(where))
+            except BlockingIOError:
+                break
+        yield listener
 
 
 Serve = Callable[[bytes], list[bytes]]
@@ -51,6 +71,32 @@ def serve(where: Path) -> Iterator[Serve]:
     for thread in threads:
         thread.join()
     listener.close()
+
+
+def test_a_gateway_that_many_ask_at_once_is_there(full: socket.socket, where: Path) -> None:
+    assert Client.answers(where)
+
+
+def test_who_finds_the_queue_full_waits_for_its_turn(full: socket.socket, where: Path) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(Client(where).get, "/healthz")
+        with ExitStack() as stack:
+            while True:
+                peer = stack.enter_context(full.accept()[0])
+                peer.settimeout(0.05)
+                with suppress(TimeoutError):
+                    if peer.recv(65536):
+                        peer.sendall(answer(200, {"status": "ok"}))
+                        break
+            assert asked.result(10) == {"status": "ok"}
+
+
+def test_who_waits_too_long_in_a_full_queue_is_told(
+    full: socket.socket, where: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "ANSWER_WITHIN", 0.05)
+    with pytest.raises(NotRunning, match="did not answer within"):
+        Client(where).get("/healthz")
 
 
 def answer(status: int, body: Any) -> bytes:

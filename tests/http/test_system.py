@@ -9,13 +9,14 @@ import socket
 import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from ductile.errors import Refused
 from ductile.http.app import ENDPOINTS
-from ductile.http.server import bind_local
+from ductile.http.server import bind_local, bind_tcp
 from ductile.runtime import many, operate
 from tests.http.doors import error_keys
 from tests.http.test_jobs import error
@@ -55,6 +56,19 @@ def test_a_socket_that_a_dead_gateway_left_is_replaced(tmp_path: Path) -> None:
     stale.bind(str(tmp_path / "s"))
     stale.close()
     bind_local(tmp_path / "s").close()
+
+
+@pytest.mark.parametrize("kind", ["local", "tcp"])
+def test_a_burst_finds_room_also_while_the_server_begins(tmp_path: Path, kind: str) -> None:
+    """asyncio asks for the queue of one connection that it is to accept at a time."""
+    local = tmp_path / "s"
+    with bind_local(local) if kind == "local" else bind_tcp(("127.0.0.1", 0)) as listener:
+        listener.listen(1)
+        with ExitStack() as stack:
+            for _ in range(24):
+                peer = stack.enter_context(socket.socket(listener.family))
+                peer.settimeout(0.5)
+                peer.connect(listener.getsockname())
 
 
 def test_a_path_too_long_for_a_socket_is_refused_in_words(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -128,8 +129,14 @@ class _LocalConnection(HTTPConnection):
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # The kernel lets only a blocking socket wait for a place in a queue that is full.
+        patience = struct.pack("ll", *divmod(int(ANSWER_WITHIN * 1e6), 1_000_000))
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
+        try:
+            self.sock.connect(str(self._path))
+        except BlockingIOError as error:
+            raise TimeoutError("its queue is full") from error
         self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
 
 
 class Client:
@@ -149,6 +156,8 @@ class Client:
             probe.settimeout(ANSWER_WITHIN)
             try:
                 probe.connect(str(path))
+            except BlockingIOError:
+                return True  # Many ask at once.
             except OSError:
                 return False
         return True

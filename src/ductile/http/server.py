@@ -35,19 +35,26 @@ BETWEEN_COMPLAINTS = 1.0
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
+class _Listener(socket.socket):
+    def listen(self, _backlog: int = WAITING, /) -> None:
+        """With room for a burst, always: asyncio takes the queue that the kernel keeps and the
+        connections that it accepts at once for one number."""
+        super().listen(WAITING)
+
+
 def bind_local(path: Path) -> socket.socket:
     """A unix socket that only its owner can open, from the moment that it exists."""
     if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
         raise Refused(f"the socket's path is longer than {LONGEST_SOCKET_PATH} bytes: {path}")
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = _Listener(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:
         listener.bind(str(path))
     finally:
         os.umask(before)
-    listener.listen(256)
+    listener.listen()
     return listener
 
 
@@ -58,9 +65,10 @@ def bind_tcp(address: tuple[str, int]) -> socket.socket:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         # `localhost` may be both; the old form is what most clients try.
         family, _, _, _, place = min(found, key=lambda entry: entry[0] != socket.AF_INET)
-        listener = socket.create_server(place, family=family, backlog=WAITING)
+        bound = socket.create_server(place, family=family, backlog=WAITING)
     except OSError as error:
         raise Refused(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+    listener = _Listener(fileno=bound.detach())
     # asyncio sets it only where the socket names its protocol; without it the second part of
     # an answer waits 40 ms for the client's delayed acknowledgement.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -104,8 +112,6 @@ class _Server(uvicorn.Server):
             self.servers.append(
                 await loop.create_server(make, sock=door.listener, backlog=ACCEPTED_AT_ONCE)
             )
-            # It has told the kernel to keep no more than that.
-            door.listener.listen(WAITING)
         self.started = True
 
     async def on_tick(self, counter: int) -> bool:
