@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ductile.http.mailbox import Mailbox
+from ductile.http.mailbox import Mailbox, resolving
 
 
 def test_every_answer_arrives_whoever_sends_it() -> None:
@@ -18,7 +18,7 @@ def test_every_answer_arrives_whoever_sends_it() -> None:
 
         def send(share: int) -> None:
             for number in range(share, len(futures), 4):
-                box.put(futures[number], number, None)
+                box.put(resolving(futures[number]), number, None)
 
         threads = [threading.Thread(target=send, args=(share,)) for share in range(4)]
         for thread in threads:
@@ -45,7 +45,7 @@ def test_a_burst_wakes_the_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
         box = Mailbox(loop)
         futures = [loop.create_future() for _ in range(100)]
         for future in futures:
-            box.put(future, None, None)
+            box.put(resolving(future), None, None)
         await asyncio.gather(*futures)
         return wakes
 
@@ -57,9 +57,9 @@ def test_errors_arrive_and_who_has_left_is_passed_over() -> None:
         box, loop = Mailbox.here(), asyncio.get_running_loop()
         left, bad, good = (loop.create_future() for _ in range(3))
         left.cancel()
-        box.put(left, 1, None)
-        box.put(bad, None, ValueError("no"))
-        box.put(good, 2, None)
+        box.put(resolving(left), 1, None)
+        box.put(resolving(bad), None, ValueError("no"))
+        box.put(resolving(good), 2, None)
         assert await good == 2
         with pytest.raises(ValueError, match="no"):
             await bad

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from ductile.errors import DuctileError
 from ductile.http.lobby import lobby_of
-from ductile.http.mailbox import Mailbox
+from ductile.http.mailbox import Mailbox, resolving
 from ductile.log import logger
 from ductile.runtime.gateway import Gateway
 from ductile.store.ledger import Work
@@ -30,9 +30,11 @@ class JsonResponse(Response):
     """Whether it is known to hold no secret."""
 
     def render(self, content: Any) -> bytes:
-        if content is None:
-            return b""
-        return orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE, default=str)
+        return b"" if content is None else rendered(content)
+
+
+def rendered(content: Any) -> bytes:
+    return orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE, default=str)
 
 
 def gateway_of(request: Request) -> Gateway:
@@ -47,7 +49,7 @@ async def reading(gateway: Gateway, work: Work[T]) -> T:
 async def writing(gateway: Gateway, work: Work[T]) -> T:
     """A write, handed to the ledger's own writer; returns once it is durable."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    gateway.ledger.submit(work, partial(Mailbox.here().put, future))
+    gateway.ledger.submit(work, partial(Mailbox.here().put, resolving(future)))
     return await future
 
 
@@ -99,7 +101,7 @@ def problem(error: DuctileError, path: str = "") -> JsonResponse:
     )
 
 
-def raised(error: Exception, gateway: Gateway, path: str = "") -> Response:
+def raised(error: BaseException, gateway: Gateway, path: str = "") -> Response:
     """The answer to a request whose handler raised; of a bug the caller learns nothing."""
     if isinstance(error, DuctileError):
         return redacted(problem(error, path), gateway)
@@ -112,10 +114,17 @@ def raised(error: Exception, gateway: Gateway, path: str = "") -> Response:
 def redacted(response: Response, gateway: Gateway) -> Response:
     """The same answer without any secret of the configuration."""
     if isinstance(response, JsonResponse) and not response.redacted:
-        text = bytes(response.body).decode()
-        shown = gateway.blueprint.redactor.text(text)
-        if shown is not text and shown != text:
-            response.body = shown.encode()
-            response.headers["content-length"] = str(len(response.body))
+        body = bytes(response.body)
+        shown = without_secrets(body, gateway)
+        if shown is not body:
+            response.body = shown
+            response.headers["content-length"] = str(len(shown))
         response.redacted = True
     return response
+
+
+def without_secrets(body: bytes, gateway: Gateway) -> bytes:
+    """The very same bytes where there are none."""
+    text = body.decode()
+    shown = gateway.blueprint.redactor.text(text)
+    return body if shown is text or shown == text else shown.encode()

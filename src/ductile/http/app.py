@@ -28,6 +28,7 @@ from ductile.http import (
 )
 from ductile.http.answers import Handler, gateway_of, redacted
 from ductile.http.endpoint import Endpoint
+from ductile.http.express import Express
 from ductile.http.guard import Guard, permit, permit_again
 from ductile.http.lobby import Lobby, lobby_of
 from ductile.http.relay import RelayIngress
@@ -130,12 +131,16 @@ ENDPOINTS = (
 
 def local_app(gateway: Gateway, lobby: Lobby | None = None) -> Switchboard:
     """The application for the local socket: its file mode is the authentication."""
-    return _app(lobby or Lobby(gateway), local=True)
+    lobby = lobby or Lobby(gateway)
+    app = _app(lobby, local=True)
+    app.express = Express(lobby, local=True)
+    return app
 
 
 def api_app(lobby: Lobby) -> Guard:
     """The application for the network: nobody gets to a route but by the table."""
-    return Guard(RelayIngress(_app(lobby, local=False), lobby), lobby)
+    app = RelayIngress(_app(lobby, local=False), lobby)
+    return Guard(app, lobby, Express(lobby, local=False))
 
 
 def _app(lobby: Lobby, *, local: bool) -> Switchboard:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
@@ -10,10 +10,13 @@ from ductile.core import scopes
 from ductile.errors import DuctileError
 from ductile.http import knock
 from ductile.http.answers import JsonResponse, gateway_of, problem
-from ductile.http.express import Express
 from ductile.http.lobby import Lobby, lobby_of
 from ductile.plugins.manifest import CommandType
 from ductile.runtime.doors import LOCAL, Principal
+from ductile.runtime.gateway import Gateway
+
+if TYPE_CHECKING:
+    from ductile.http.express import Express
 
 METHODS = b"GET, POST, DELETE, OPTIONS"
 HEADERS = b"Authorization, Content-Type, Idempotency-Key, Last-Event-ID"
@@ -30,9 +33,8 @@ class Guard:
     Who it is goes into the ASGI scope; what they may do is for the route's own check.
     """
 
-    def __init__(self, app: Any, lobby: Lobby) -> None:
-        self._app, self._lobby = app, lobby
-        self.express = Express(lobby)
+    def __init__(self, app: Any, lobby: Lobby, express: Express) -> None:
+        self._app, self._lobby, self.express = app, lobby, express
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         api = self._lobby.gateway.blueprint.settings.api
@@ -86,10 +88,9 @@ def permit(request: Request, wanted: str | None) -> None:
     if principal is None:
         raise knock.stranger(request.scope)
     if wanted == scopes.PLUGIN:
-        plugin = request.path_params["plugin"]
-        reads = _reads(request, plugin, request.path_params["command"])
-        allowed = scopes.allows_command(principal.scopes, plugin, reads=reads)
-        wanted = f"plugin:{'ro' if reads else 'rw'}"
+        plugin, command = request.path_params["plugin"], request.path_params["command"]
+        allowed = may_run(gateway_of(request), principal, plugin, command)
+        wanted = f"plugin:{'ro' if _reads(gateway_of(request), plugin, command) else 'rw'}"
     else:
         allowed = scopes.allows(principal.scopes, wanted)
     if not allowed:
@@ -104,8 +105,13 @@ async def permit_again(request: Request, wanted: str | None) -> None:
     permit(request, wanted)
 
 
-def _reads(request: Request, plugin: str, command: str) -> bool:
+def may_run(gateway: Gateway, principal: Principal, plugin: str, command: str) -> bool:
+    reads = _reads(gateway, plugin, command)
+    return scopes.allows_command(principal.scopes, plugin, reads=reads)
+
+
+def _reads(gateway: Gateway, plugin: str, command: str) -> bool:
     """Whether the command changes nothing; one that is not there does not either."""
-    loaded = gateway_of(request).blueprint.registry.plugins.get(plugin)
+    loaded = gateway.blueprint.registry.plugins.get(plugin)
     found = loaded.command(command) if loaded else None
     return found is None or found.type is CommandType.READ

@@ -16,6 +16,7 @@ from ductile.http.answers import JsonResponse, acted, cursor, gateway_of, made, 
 from ductile.http.lobby import lobby_of
 from ductile.http.once import once
 from ductile.http.questions import (
+    Given,
     before,
     duration_of,
     flag,
@@ -51,31 +52,36 @@ async def trigger(request: Request) -> Response:
     plugin, command = request.path_params["plugin"], request.path_params["command"]
     gateway.check(plugin, command)
     body = await object_of(request)
-    new = NewJob(
-        plugin,
-        command,
-        producer(request),
-        payload=payload_in(body),
-        dedupe_key=text_of(body, "dedupe_key"),
-        dedupe_ttl=duration_of(body, "dedupe_ttl"),
-    )
-    dry, about = flag_of(body, "dry_run"), {"plugin": plugin, "command": command}
+    new, dry = wanted(plugin, command, producer(request), body), flag_of(body, "dry_run")
     work = once(request, gateway.enqueueing(new), Enqueued, dry=dry)
     if dry:
         chart, now = gateway.blueprint.chart, gateway.clock.now()
         found = await reading(gateway, lambda tx: jobs.existing(tx, new, now, chart.dedupe_ttl))
         told = {"deduplicated": found is not None, "job_id": found.job_id if found else None}
-        return acted({**about, **told}, dry=True)
-    answer = await writing(gateway, work)
-    return JsonResponse(
-        {
-            "job_id": answer.job_id,
-            "status": answer.status,
-            **about,
-            "deduplicated": answer.deduplicated,
-        },
-        202,
+        return acted({"plugin": plugin, "command": command, **told}, dry=True)
+    return JsonResponse(triggered(await writing(gateway, work), plugin, command), 202)
+
+
+def wanted(plugin: str, command: str, producer: SubmittedBy, body: Given) -> NewJob:
+    """The job that the body of a trigger asks for."""
+    return NewJob(
+        plugin,
+        command,
+        producer,
+        payload=payload_in(body),
+        dedupe_key=text_of(body, "dedupe_key"),
+        dedupe_ttl=duration_of(body, "dedupe_ttl"),
     )
+
+
+def triggered(job: Enqueued, plugin: str, command: str) -> dict[str, Any]:
+    return {
+        "job_id": job.job_id,
+        "status": job.status,
+        "plugin": plugin,
+        "command": command,
+        "deduplicated": job.deduplicated,
+    }
 
 
 async def show(request: Request) -> Response:

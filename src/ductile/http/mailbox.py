@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
+
+Receiver = Callable[[Any, BaseException | None], None]
+"""Takes a result or an error, in the loop."""
 
 _boxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()
 
@@ -15,7 +19,7 @@ class Mailbox:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._wake = loop.call_soon_threadsafe
-        self._letters: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
+        self._letters: deque[tuple[Receiver, Any, BaseException | None]] = deque()
         self._woken = False
 
     @staticmethod
@@ -27,8 +31,8 @@ class Mailbox:
             box = _boxes[loop] = Mailbox(loop)
         return box
 
-    def put(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-        self._letters.append((future, result, error))
+    def put(self, receiver: Receiver, result: Any, error: BaseException | None) -> None:
+        self._letters.append((receiver, result, error))
         if not self._woken:
             self._woken = True
             self._wake(self._open)
@@ -37,10 +41,19 @@ class Mailbox:
         # First: whatever is put from now on either is seen below or wakes us again.
         self._woken = False
         while self._letters:
-            future, result, error = self._letters.popleft()
-            if future.cancelled():
-                continue
-            if error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
+            receiver, result, error = self._letters.popleft()
+            receiver(result, error)
+
+
+def resolving(future: asyncio.Future[Any]) -> Receiver:
+    """Hands what comes to who awaits the future; nobody may, any more."""
+
+    def receive(result: Any, error: BaseException | None) -> None:
+        if future.cancelled():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    return receive

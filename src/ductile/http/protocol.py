@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from uvicorn import Config
     from uvicorn.server import ServerState
 
-    from ductile.http.express import Express
+    from ductile.http.express import Express, Way
 
 LARGEST_HEAD = 32 * 1024
 MOST_HEADERS = 100
@@ -56,6 +56,7 @@ class Connection(HttpToolsProtocol):
     _express: Express | None = None
     _held: RequestResponseCycle | None = None
     """A request for the express, whose body is not complete."""
+    _way: Way
 
     def __init__(self, config: Config, server_state: ServerState, room: Room) -> None:
         super().__init__(config, server_state, {})
@@ -139,8 +140,9 @@ class Connection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         fit = cycle.more_body and not cycle.waiting_for_100_continue and not self.flow.write_paused
-        if self._express is not None and fit and self._express.is_for(cycle.scope):
-            self._held = cycle
+        way = self._express.way_for(cycle.scope) if self._express is not None and fit else None
+        if way is not None:
+            self._held, self._way = cycle, way
         else:
             super()._start_asgi_task(cycle, app)
 
@@ -152,23 +154,22 @@ class Connection(HttpToolsProtocol):
         """To the express, now that the request is complete."""
         self._held = None
 
-        def answered(body: bytes | None) -> None:
+        def answered(answer: tuple[int, bytes] | None) -> None:
             if cycle.disconnected:
                 return
-            if body is None:
+            if answer is None:
                 self._go_the_ordinary_way(cycle)
             else:
-                self._answer(cycle, body)
+                self._answer(cycle, *answer)
 
-        assert self._express is not None
-        if not self._express.take(cycle.scope, bytes(cycle.body), answered):
+        if not self._way.take(cycle.scope, bytes(cycle.body), answered):
             self._go_the_ordinary_way(cycle)
 
-    def _answer(self, cycle: RequestResponseCycle, body: bytes) -> None:
-        """200, as a cycle would send it: the next request is looked at when this is done."""
+    def _answer(self, cycle: RequestResponseCycle, status: int, body: bytes) -> None:
+        """As a cycle would send it: the next request is looked at when this is done."""
         end = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
         head = b"content-length: %d\r\ncontent-type: application/json\r\n" % len(body)
-        self.transport.write(STATUS_LINE[200] + head + end + body)
+        self.transport.write(STATUS_LINE[status] + head + end + body)
         cycle.response_started = cycle.response_complete = True
         if not cycle.keep_alive:
             self.transport.close()

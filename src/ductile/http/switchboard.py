@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
@@ -12,6 +12,9 @@ from starlette.responses import Response
 
 from ductile.http.answers import Handler, gateway_of, problem, raised, refuse
 from ductile.http.knock import PRINCIPAL, stranger
+
+if TYPE_CHECKING:
+    from ductile.http.express import Express
 
 Names = tuple[str, ...]
 """What a route calls the values in its path."""
@@ -37,6 +40,8 @@ class _Node:
 
 class Switchboard:
     """An application of routes such as `/job/{job_id}/tree`; a word goes before a value."""
+
+    express: Express | None = None
 
     def __init__(self, routes: Iterable[tuple[str, str, Handler]]) -> None:
         self.state = State()
