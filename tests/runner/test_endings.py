@@ -132,3 +132,15 @@ ctypes.CDLL(None).syscall(60, 0)
 """)
     outcome = run(plugin)
     assert (outcome.ending, outcome.exit_code, outcome.stdout) == (Ending.EXITED, 7, b"last")
+
+
+def test_an_orphan_that_ends_first_is_not_taken_for_the_leader(run, plugins):
+    script = plugins.shell("(true &); (true &); sleep 0.05; echo done; exit 3")
+    outcome = run(script)
+    assert (outcome.ending, outcome.exit_code, outcome.stdout) == (Ending.EXITED, 3, b"done\n")
+
+
+def test_a_leader_that_was_stopped_and_went_on_has_not_ended(run, plugins):
+    script = plugins.shell("(kill -STOP $$; kill -CONT $$) & wait; echo done; exit 3")
+    outcome = run(script)
+    assert (outcome.ending, outcome.exit_code, outcome.stdout) == (Ending.EXITED, 3, b"done\n")

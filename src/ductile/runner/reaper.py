@@ -78,6 +78,11 @@ def reap(pid: int) -> bool:
         return True
 
 
+def has_ended(pid: int) -> bool:
+    """Whether this child has ended, which is yet to be reaped."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
 def reap_orphans(leader: int) -> None:
     """Reap what has ended below a job, short of its leader: its end is the job's."""
     try:

@@ -30,7 +30,9 @@ _PASSING = frozenset({errno.ETXTBSY, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, e
 _RESTORED = tuple(map(int, signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))
 _CHUNK = 64 * 1024
 _DRAIN_ROUNDS = 64
-_HEAD_START = 5.0
+_HEAD_START = 0.005
+_CHILDREN = frozenset({signal.SIGCHLD})
+_ENDED = frozenset({os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED})
 _NEVER = float("inf")
 _REAP_EVERY = 1.0
 
@@ -68,7 +70,7 @@ class Stream:
 class Child:
     """A plugin process that was spawned: its leader and our ends of its pipes."""
 
-    __slots__ = ("pid", "pidfd", "stderr", "stdin", "stdout", "unsent")
+    __slots__ = ("pid", "stderr", "stdin", "stdout", "unsent")
 
     def __init__(self, order: wire.Order, env: dict[bytes, bytes]) -> None:
         """Raises OSError or ValueError, having left nothing open, where it cannot start."""
@@ -95,6 +97,7 @@ class Child:
                 ),
                 setpgroup=0,
                 setsigdef=_RESTORED,
+                setsigmask=(),
             )
         except (OSError, ValueError):
             for fd in pipes:
@@ -107,13 +110,20 @@ class Child:
         self.unsent = self.unsent[sent:]
         if not self.unsent:
             self.hang_up()
-        try:
-            self.pidfd = os.pidfd_open(self.pid)
-        except OSError as error:
-            # It runs already: to try again would run it twice. The runner clears it away.
-            raise RuntimeError("a plugin that cannot be watched") from error
         self.stdout = Stream(out_read, order.stdout_cap, order.stdout_prefix)
         self.stderr = Stream(err_read, order.stderr_cap, order.stderr_cap)
+
+    def ends_within(self, seconds: float) -> bool:
+        """Whether the leader ends that soon; returns when it has."""
+        until = time.monotonic() + seconds
+        while (news := signal.sigtimedwait(_CHILDREN, seconds)) is not None:
+            # One signal may stand for several processes, and be about another.
+            if news.si_pid == self.pid and news.si_code in _ENDED:
+                return True
+            if reaper.has_ended(self.pid):
+                return True
+            seconds = max(0.0, until - time.monotonic())
+        return False
 
     def feed(self) -> bool:
         """Whether there is more to feed."""
@@ -146,11 +156,12 @@ class Child:
         reaper.send(self.pid, signal.SIGKILL)
 
     def bury(self) -> int:
-        """The leader's exit code, once it and all that it left behind are gone.
+        """The exit code of a leader that has ended, or was killed, once it and all that it left
+        behind are gone.
 
         The group goes before the leader is reaped: its number is free for others then.
         """
-        self.kill()
+        reaper.send_group(self.pid, signal.SIGKILL)
         status = os.waitpid(self.pid, 0)[1]
         reaper.clear()
         return os.waitstatus_to_exitcode(status)
@@ -163,7 +174,6 @@ class Child:
                     break
 
     def close(self) -> None:
-        os.close(self.pidfd)
         os.close(self.stdout.fd)
         os.close(self.stderr.fd)
         if self.stdin >= 0:
@@ -195,9 +205,9 @@ class Watch:
         self.reap_at = self.started + _REAP_EVERY
 
     def wait(self) -> float:
-        """Milliseconds until `tick` has something to do."""
+        """Seconds until `tick` has something to do."""
         due: float = min(self.reap_at, self.term_at, self.linger_at, self.kill_at)
-        return max(0.0, due - time.monotonic()) * 1000
+        return max(0.0, due - time.monotonic())
 
     def output_complete(self) -> None:
         if self.ending == wire.EXITED:
@@ -240,18 +250,29 @@ class Watch:
 
 def _follow(line: Line, order: wire.Order, child: Child, watch: Watch) -> None:
     """Feed, read and time a job until its leader has ended."""
+    # A short job is over before its pipes are full or anybody has a word for it.
+    if child.stdin < 0 and child.ends_within(min(watch.wait(), _HEAD_START)):
+        return
+    pidfd = os.pidfd_open(child.pid)
+    try:
+        _attend(line, order, child, watch, pidfd)
+    finally:
+        os.close(pidfd)
+
+
+def _attend(line: Line, order: wire.Order, child: Child, watch: Watch, pidfd: int) -> None:
     poller = select.poll()
     line.attach(poller)
-    poller.register(child.pidfd, select.POLLIN)
+    poller.register(pidfd, select.POLLIN)
     if child.stdin >= 0:
         poller.register(child.stdin, select.POLLOUT)
-    # A short job is over before its pipes are full: one turn instead of three.
-    wait = min(watch.wait(), _HEAD_START)
-    streams: dict[int, Stream] = {}
+    streams = {child.stdout.fd: child.stdout, child.stderr.fd: child.stderr}
+    for fd in streams:
+        poller.register(fd, select.POLLIN)
     while True:
         ended = False
-        for fd, events in poller.poll(wait):
-            if fd == child.pidfd:
+        for fd, events in poller.poll(watch.wait() * 1000):
+            if fd == pidfd:
                 ended = True
             elif fd in streams:
                 stream = streams[fd]
@@ -276,17 +297,15 @@ def _follow(line: Line, order: wire.Order, child: Child, watch: Watch) -> None:
         if grace is not None:
             watch.cancel(grace)
         watch.tick()
-        if not streams:
-            streams = {child.stdout.fd: child.stdout, child.stderr.fd: child.stderr}
-            for fd in streams:
-                poller.register(fd, select.POLLIN)
-        wait = watch.wait()
 
 
 def _run(line: Line, order: wire.Order, child: Child) -> None:
     watch = Watch(child, order)
     try:
         _follow(line, order, child, watch)
+    except BaseException:
+        child.kill()
+        raise
     finally:
         duration = time.monotonic() - watch.started
         exit_code = child.bury()
@@ -326,6 +345,8 @@ def _spawn(line: Line, order: wire.Order, env: dict[bytes, bytes]) -> Child | No
 def serve(sock: socket.socket, lifeline: int) -> None:
     """Run what the gateway sends, until it or the runner is gone."""
     reaper.become_subreaper()
+    # Nobody handles it; it is waited for, and a plugin gets none of this.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _CHILDREN)
     line = Line(sock, lifeline)
     known = b""
     env: dict[bytes, bytes] = {}
