@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,9 @@ import apsw
 import pytest
 
 from ductile.errors import LedgerBroken, LedgerBusy, LedgerError, LedgerFull
-from ductile.store import sqlite
+from ductile.store import inbox
 from ductile.store.ledger import Effects
+from ductile.store.pending import Pending
 from ductile.store.sqlite import WAL_BYTES_KEPT, SqliteLedger
 
 WAIT = 10
@@ -698,15 +698,15 @@ class TestCompany:
 
     @pytest.fixture
     def accompanied(self, ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch) -> SqliteLedger:
-        monkeypatch.setattr(sqlite, "CARRIER_GONE", 60.0)
-        monkeypatch.setattr(sqlite, "GATHER", 30.0)
-        ledger._company, ledger._carried_at = 2, time.monotonic()
+        """Somebody has just taken two along."""
+        monkeypatch.setattr(inbox, "CARRIER_GONE", 60.0)
+        monkeypatch.setattr(inbox, "PATROL", 30.0)
+        for _ in range(2):
+            ledger._inbox._waiting.append(Pending(put("before"), lambda *_: None))
+        ledger.carry([])
         return ledger
 
-    def test_who_carries_takes_it_along(
-        self, accompanied: SqliteLedger, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(sqlite, "GATHER", 0.5)
+    def test_who_carries_takes_it_along(self, accompanied: SqliteLedger) -> None:
         before, done = int(str(accompanied.health()["commits"])), threading.Semaphore(0)
 
         def told(_result: object, error: BaseException | None) -> None:
@@ -715,41 +715,22 @@ class TestCompany:
 
         accompanied.submit(put("first"), told)
         accompanied.submit(put("second"), told)
-        while accompanied._first is None:
-            time.sleep(0.001)
         accompanied.carry([(put("carried"), told)])
         assert all(done.acquire(timeout=10) for _ in range(3))
         assert int(str(accompanied.health()["commits"])) - before == 1
 
-    def test_it_waits_for_nobody_for_long(
+    def test_that_it_should_be_is_known(
         self, accompanied: SqliteLedger, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(sqlite, "GATHER", 0.01)
-        began = time.monotonic()
-        accompanied.write(put("alone"))
-        assert 0.01 <= time.monotonic() - began < 5
-
-    def test_one_that_had_no_company_the_last_time_does_not_wait(
-        self, accompanied: SqliteLedger
-    ) -> None:
-        accompanied._company = 1
-        began = time.monotonic()
-        accompanied.write(put("alone"))
-        assert time.monotonic() - began < 5
-
-    def test_nor_where_nobody_carries_any_more(self, accompanied: SqliteLedger) -> None:
-        accompanied._carried_at -= 61.0
-        began = time.monotonic()
-        accompanied.write(put("alone"))
-        assert time.monotonic() - began < 5
+        assert not accompanied.pressing
+        monkeypatch.setattr(inbox, "GATHER", 0.0)
+        accompanied.submit(put("first"), lambda *_: None)
+        assert accompanied.pressing
 
     def test_what_waits_when_the_ledger_is_closed_is_committed_first(
-        self, accompanied: SqliteLedger, monkeypatch: pytest.MonkeyPatch
+        self, accompanied: SqliteLedger
     ) -> None:
-        monkeypatch.setattr(sqlite, "GATHER", 0.2)
         told: list[object] = []
         accompanied.submit(put("late"), lambda _result, error: told.append(error))
-        while accompanied._first is None:
-            time.sleep(0.001)
         accompanied.close()
         assert told == [None]

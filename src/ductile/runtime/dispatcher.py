@@ -142,7 +142,7 @@ class Dispatcher:
         seats.ended.clear()
 
     def _may_gather(self) -> bool:
-        return self._seats.last(len(self._ended))
+        return self._seats.last(len(self._ended)) and not self._house.ledger.pressing
 
     def _patience(self, now: float) -> float:
         """How many seconds there is nothing to do but to wait; -1 for ever."""

@@ -87,6 +87,7 @@ class PostgresTx:
 class PostgresLedger:
     engine = "postgres"
     at_once = 1
+    pressing = False
     """Each statement is a journey: several transactions travel at the same time."""
 
     def __init__(self, url: str, *, connections: int = 8, read_only: bool = False) -> None:

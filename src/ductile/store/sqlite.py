@@ -7,9 +7,7 @@ that fails takes nobody with it: the batch is undone and run again, with a savep
 from __future__ import annotations
 
 import os
-import queue
 import threading
-import time
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +20,7 @@ from ductile.errors import LedgerBroken, LedgerBusy, LedgerError, LedgerFull
 from ductile.failpoint import failpoint
 from ductile.store import backup, queries
 from ductile.store.foreign import refuse_foreign
+from ductile.store.inbox import Inbox
 from ductile.store.ledger import Done, Effects, Listener, Row, Tx, Work
 from ductile.store.migrate import migrate
 from ductile.store.pending import Latch, Pending, announce, without_fail
@@ -30,11 +29,6 @@ from ductile.store.sqlite_schema import SqliteSchema
 T = TypeVar("T")
 BUSY_TIMEOUT_MS = 5_000
 LARGEST_BATCH = 256
-GATHER = 0.001
-"""Seconds that what was submitted waits for company, where there was some the last time and
-somebody carries who may take it along."""
-CARRIER_GONE = 0.01
-"""Seconds after which nobody is expected to carry."""
 WAL_BYTES_KEPT = 16 * 1024 * 1024
 CHECKPOINT_PAGES = 4000
 """Pages that are written again and again cost the database file one write a checkpoint."""
@@ -133,13 +127,10 @@ class SqliteLedger:
         self._batches = self._transactions = self._largest = self._busy = 0
         self._closed = False
         self._writer: threading.Thread | None = None
-        self._first: Pending | None = None
-        """What the writer has in its hand, until somebody has the turn."""
-        self._company, self._carried_at = 0, 0.0
         if not read_only:
             self._create()
             self._connection = connect(path)
-            self._inbox: queue.SimpleQueue[Pending | None] = queue.SimpleQueue()
+            self._inbox = Inbox()
             self._turn = threading.Lock()
 
     def _create(self) -> None:
@@ -172,8 +163,12 @@ class SqliteLedger:
         batch = [Pending(work, done) for work, done in works]
         with self._turn:
             self._check()
-            self._carried_at = time.monotonic()
-            self._commit_batch(batch + self._submitted(LARGEST_BATCH - len(batch)))
+            batch += self._inbox.take(LARGEST_BATCH - len(batch), by_carrier=True)
+            self._commit_batch(batch)
+
+    @property
+    def pressing(self) -> bool:
+        return self._inbox.pressing
 
     def _check(self) -> None:
         if self._closed:
@@ -254,7 +249,7 @@ class SqliteLedger:
             return
         self._closed = True
         if self._writer is not None:
-            self._inbox.put(None)
+            self._inbox.close()
             self._writer.join()
             self._refuse_the_rest()
         for connection in list(self._open_readers):
@@ -265,41 +260,17 @@ class SqliteLedger:
 
     def _refuse_the_rest(self) -> None:
         """Answer what came too late for the writer."""
-        while late := self._gathered(LARGEST_BATCH):
+        while late := self._inbox.take(LARGEST_BATCH):
             for pending in late:
                 pending.error = LedgerError("the ledger is closed")
                 without_fail(pending.settle)
 
     def _write_loop(self) -> None:
-        while (first := self._inbox.get()) is not None:
-            self._first = first
-            if self._company > 1 and time.monotonic() - self._carried_at < CARRIER_GONE:
-                time.sleep(GATHER)
+        while self._inbox.wait():
             with self._turn:
-                batch = self._submitted(LARGEST_BATCH)
+                batch = self._inbox.take(LARGEST_BATCH)
                 if batch:
                     self._commit_batch(batch)
-
-    def _submitted(self, most: int) -> list[Pending]:
-        """What waits to be committed; for who has the turn."""
-        first, self._first = self._first, None
-        found = [] if first is None else [first]
-        found += self._gathered(most - len(found))
-        self._company = len(found)
-        return found
-
-    def _gathered(self, most: int) -> list[Pending]:
-        found: list[Pending] = []
-        try:
-            while len(found) < most:
-                pending = self._inbox.get_nowait()
-                if pending is None:
-                    self._inbox.put(None)
-                    break
-                found.append(pending)
-        except queue.Empty:
-            pass
-        return found
 
     def _commit_batch(self, batch: list[Pending]) -> None:
         """Commit what can be committed of it, and answer everybody, whatever happens."""
