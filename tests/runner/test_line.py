@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -208,6 +209,26 @@ def test_a_slot_that_dies_before_it_has_read_what_is_next_has_taken_the_first(
         outcome_of(slot)
     assert broken.value.taken
     assert slot.mend(broken.value) is not None
+
+
+def test_what_went_into_the_socket_in_part_ends_the_line(
+    slot: Slot, plugins: Plugins, first: Gate, fifo: Fifo
+) -> None:
+    """The slot would take what comes next for the rest of it."""
+    until(lambda: len(plugins.alive()) > 0)
+    os.kill(slot.pid, signal.SIGSTOP)
+    assert slot.link is not None
+    slot.link.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    script = plugins.shell(f"echo no > {fifo.path}")
+    assert not slot.line_up(plugins.launch(script, request=b"x" * 12_000))
+    assert not slot.lined_up
+    with pytest.raises(Broken) as broken:
+        outcome_of(slot)
+    lost = slot.mend(broken.value)
+    assert lost is not None
+    assert lost.ending is Ending.LOST
+    assert slot.run(plugins.launch(plugins.shell(f"echo yes > {fifo.path}"))).exit_code == 0
+    assert fifo.line() == "yes"
 
 
 def test_a_slot_that_dies_once_it_has_gone_on_has_taken_the_next(
