@@ -457,6 +457,25 @@ def test_a_page_of_large_responses_ends_early_and_goes_on(site: Site, serve) -> 
     assert len(served.get("/job-logs").body) < 100_000
 
 
+def test_a_job_says_how_many_changes_of_state_it_is_shown_without(served) -> None:
+    id = served.post("/plugin/echo/poll").json["job_id"]
+    served.house.ended(id)
+    few = served.get(f"/job/{id}").json
+    assert "transitions_left_out" not in few
+    assert [change["to_status"] for change in few["transitions"]] == ["running", "succeeded"]
+
+    def more(tx) -> None:
+        for attempt in range(2, 1100):
+            change = {"from_status": "running", "to_status": "queued", "reason": None, "now": "t"}
+            tx.run("insert_transition", job_id=id, attempt=attempt, **change)
+
+    served.house.gateway.ledger.write(more)
+    many = served.get(f"/job/{id}").json
+    assert many["transitions_left_out"] == 100
+    assert [change["attempt"] for change in many["transitions"]] == list(range(100, 1100))
+    assert "older" not in many["transitions"][0]
+
+
 def test_a_job_says_how_many_attempts_it_is_shown_without(site: Site, serve) -> None:
     mib = "head -c 3000000 /dev/zero | tr '\\0' x"
     script = f'printf \'{{"status":"error","error":"no","result":"\'; {mib}; printf \'"}}\''

@@ -102,6 +102,21 @@ def test_why_tells_the_first_and_the_last_of_many_changes_of_state(ledger: Ledge
     assert [line.rpartition(" ")[2] for line in told[11:]] == [str(n) for n in range(91, 101)]
 
 
+def test_why_begins_with_the_last_thousand_changes_of_state(ledger: Ledger) -> None:
+    job(ledger, "often")
+    execute(
+        ledger,
+        "INSERT INTO job_transitions (job_id, from_status, to_status, attempt, reason, created_at)"
+        " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500)"
+        f" SELECT 'often', 'running', 'queued', i, 'try ' || i, {AT} FROM n ORDER BY i",
+    )
+    told = lineage.why(ledger, "often", cast(Blueprint, None), {})["why"][1:]
+    assert told[0] == "... 500 changes of state, until"
+    assert told[1].endswith("try 501")
+    assert told[11] == "... and 980 further changes of state, until"
+    assert told[-1].endswith("try 1500")
+
+
 def test_jobs_that_began_an_instance_together_are_one_graph(ledger: Ledger) -> None:
     scope(ledger, "whole")
     scope(ledger, "inner", parent="'whole'", split="fan")

@@ -148,6 +148,8 @@ def _show_job(found: Row) -> None:
         output.aside(f"earlier attempts: {left}; ductile job logs {found['job_id']}")
     for attempt in found["attempts"]:
         _show_attempt(attempt)
+    if left := found.get("transitions_left_out"):
+        output.aside(f"earlier changes of state: {left}")
     for change in found["transitions"]:
         why = f"  {change['reason']}" if change["reason"] else ""
         states = f"{change['from_status']} -> {change['to_status']}"

@@ -51,7 +51,8 @@ last_error: text?
 result: any - The whole response of the last attempt.
 attempts: [Attempt] - The last ones; all of them, or as many as have room.
 attempts_left_out?: int - So many came before those; see /job-logs.
-transitions: [Transition]
+transitions: [Transition] - The last thousand.
+transitions_left_out?: int - So many came before those.
 waits_for?: text - Why it does not run yet.
 pruned?: flag - Only the log still knows it.
 """

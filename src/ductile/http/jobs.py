@@ -88,7 +88,8 @@ async def show(request: Request) -> Response:
     """`GET /job/{id}`: a job, its attempts and its changes of state.
 
     With `?wait=SECONDS` it answers when the job has ended, or then. The attempts have at most
-    4 MiB, unless the last alone has more: `/job-logs` has those that are left out.
+    4 MiB, unless the last alone has more: `/job-logs` has those that are left out. Of the changes
+    of state there are the last thousand.
     """
     gateway, job_id = gateway_of(request), request.path_params["job_id"]
     wait = seconds(request.query_params, "wait", LONGEST_WAIT)
@@ -104,9 +105,11 @@ def _described(gateway: Gateway, job: dict[str, Any]) -> dict[str, Any]:
     waits = report.waits_for(job, gateway.blueprint, gateway.unready)
     shown = {"job_id": job["id"], **_without(job, "id", "older")}
     shown["payload"] = gateway.blueprint.redactor.document(job.get("payload"))
-    shown["attempts"] = [_without(attempt, "older") for attempt in job["attempts"]]
-    if job["attempts"] and job["attempts"][0]["older"]:
-        shown["attempts_left_out"] = job["attempts"][0]["older"]
+    for name in ("attempts", "transitions"):
+        rows = job[name]
+        shown[name] = [_without(row, "older") for row in rows]
+        if rows and rows[0]["older"]:
+            shown[f"{name}_left_out"] = rows[0]["older"]
     return {**shown, "waits_for": waits} if waits else shown
 
 

@@ -292,6 +292,8 @@ def _why(
 def _changes(transitions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """The first and the last changes of state: a job that the machine has no room for may have
     hundreds of them."""
+    if transitions and transitions[0]["older"]:
+        yield f"... {transitions[0]['older']} changes of state, until"
     left_out = len(transitions) - 2 * SHOWN_CHANGES
     for place, change in enumerate(transitions):
         if SHOWN_CHANGES <= place < SHOWN_CHANGES + left_out:

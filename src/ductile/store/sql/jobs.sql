@@ -89,8 +89,12 @@ SELECT l.*, summed.older FROM summed JOIN job_log l ON l.seq = summed.seq
 WHERE summed.place = 1 OR summed.total <= 4194304 ORDER BY l.attempt;
 
 -- name: job_transitions
-SELECT from_status, to_status, attempt, reason, created_at
-FROM job_transitions WHERE job_id = :id ORDER BY id;
+-- The last thousand, each with how many there are before it.
+SELECT from_status, to_status, attempt, reason, created_at, older FROM (
+  SELECT id, from_status, to_status, attempt, reason, created_at,
+         row_number() OVER (ORDER BY id) - 1 AS older
+  FROM job_transitions WHERE job_id = :id ORDER BY id DESC LIMIT 1000) AS latest
+ORDER BY id;
 
 -- name: attempt_sizes
 SELECT seq, coalesce(octet_length(result), 0),
