@@ -45,128 +45,148 @@ def write(
     tx: Tx, intents: Sequence[Intent], place: Place, chart: Chart, ids: Ids, now: datetime
 ) -> Spawned:
     """All of it; an event that has made a job already makes it no second time."""
-    spawned = Spawned()
+    writer = _Writer(tx, chart, ids, now)
     for intent in intents:
+        writer.write(intent, place)
+    return writer.spawned
+
+
+class _Writer:
+    """Writes one thing after another; `spawned` says what it came to."""
+
+    def __init__(self, tx: Tx, chart: Chart, ids: Ids, now: datetime) -> None:
+        self._tx, self._chart, self._ids, self._now = tx, chart, ids, now
+        self.spawned = Spawned()
+
+    def write(self, intent: Intent, place: Place) -> None:
         if isinstance(intent, StartPipeline):
-            _start(tx, intent, chart, ids, now, spawned)
+            self._start(intent)
         elif isinstance(intent, OpenScope):
-            _open(tx, intent, place, chart, ids, now, spawned)
+            self._open(intent, place)
         elif isinstance(intent, SendRelay):
-            relays.enqueue(tx, intent, id=ids.next(), now=now)
-        elif not _is_needless(tx, intent, chart, now, spawned):
-            _job(tx, intent, place, chart, ids, now, spawned)
-    return spawned
+            relays.enqueue(self._tx, intent, id=self._ids.next(), now=self._now)
+        elif not self._is_needless(intent):
+            self._job(intent, place)
 
+    def _start(self, intent: StartPipeline) -> None:
+        scope_id, spawned = self._ids.next(), self.spawned
+        context(
+            self._tx,
+            id=scope_id,
+            parent_id=None,
+            pipeline=intent.pipeline,
+            step_id=None,
+            accumulated=orjson.dumps(intent.context(scope_id)).decode(),
+            now=self._now,
+        )
+        self._scope(scope_id, Place(None, scope_id), intent.pipeline)
+        known = len(spawned.existing)
+        # Before any of them is written: none of its own jobs makes another needless.
+        children = self._needed(intent.children)
+        if intent.children and not children:
+            spawned.skipped.append((scope_id, spawned.existing[known]))
+        self._children(children, Place(scope_id, scope_id))
 
-def _start(
-    tx: Tx, intent: StartPipeline, chart: Chart, ids: Ids, now: datetime, spawned: Spawned
-) -> None:
-    scope_id = ids.next()
-    context(
-        tx,
-        id=scope_id,
-        parent_id=None,
-        pipeline=intent.pipeline,
-        step_id=None,
-        accumulated=orjson.dumps(intent.context(scope_id)).decode(),
-        now=now,
-    )
-    _scope(tx, scope_id, Place(None, scope_id), intent.pipeline, now)
-    spawned.scope_ids.append(scope_id)
-    known = len(spawned.existing)
-    # Before any of them is written: none of its own jobs makes another needless.
-    children = _needed(tx, intent.children, chart, now, spawned)
-    if intent.children and not children:
-        spawned.skipped.append((scope_id, spawned.existing[known]))
-    _children(tx, children, Place(scope_id, scope_id), chart, ids, now, spawned)
+    def _needed(self, children: Sequence[SpawnJob | OpenScope]) -> tuple[SpawnJob | OpenScope, ...]:
+        """The children without the jobs that are needless, and without splits of such alone."""
+        needed: list[SpawnJob | OpenScope] = []
+        for child in children:
+            if isinstance(child, SpawnJob):
+                if not self._is_needless(child):
+                    needed.append(child)
+                continue
+            inner = self._needed(child.children)
+            if inner or not child.children:
+                needed.append(replace(child, children=inner))
+        return tuple(needed)
 
+    def _is_needless(self, intent: SpawnJob) -> bool:
+        """Whether its dedupe key says that there is a job in its place."""
+        new, step = _dedupable(intent)
+        existing = jobs.duplicate(self._tx, new, self._now, self._chart.dedupe_ttl, step)
+        if existing is not None:
+            self.spawned.existing.append(existing.job_id)
+        return existing is not None
 
-def _needed(
-    tx: Tx,
-    children: Sequence[SpawnJob | OpenScope],
-    chart: Chart,
-    now: datetime,
-    spawned: Spawned,
-) -> tuple[SpawnJob | OpenScope, ...]:
-    """The children without the jobs that are needless, and without splits of such alone."""
-    needed: list[SpawnJob | OpenScope] = []
-    for child in children:
-        if isinstance(child, SpawnJob):
-            if not _is_needless(tx, child, chart, now, spawned):
-                needed.append(child)
-            continue
-        inner = _needed(tx, child.children, chart, now, spawned)
-        if inner or not child.children:
-            needed.append(replace(child, children=inner))
-    return tuple(needed)
+    def _open(self, intent: OpenScope, place: Place) -> None:
+        scope_id = self._ids.next()
+        self._scope(scope_id, place, intent.pipeline, intent)
+        self._children(intent.children, Place(scope_id, place.context_id))
 
+    def _children(self, children: Sequence[SpawnJob | OpenScope], place: Place) -> None:
+        for child in children:
+            if isinstance(child, OpenScope):
+                self._open(child, place)
+            else:
+                self._job(child, place)
 
-def _open(
-    tx: Tx,
-    intent: OpenScope,
-    place: Place,
-    chart: Chart,
-    ids: Ids,
-    now: datetime,
-    spawned: Spawned,
-) -> None:
-    scope_id = ids.next()
-    _scope(tx, scope_id, place, intent.pipeline, now, intent)
-    spawned.scope_ids.append(scope_id)
-    inner = Place(scope_id, place.context_id)
-    _children(tx, intent.children, inner, chart, ids, now, spawned)
+    def _scope(self, id: str, around: Place, pipeline: str, split: OpenScope | None = None) -> None:
+        self._tx.run(
+            "insert_scope",
+            id=id,
+            parent_id=around.scope_id,
+            pipeline=pipeline,
+            split=split.split if split else "",
+            branch=split.branch if split else "",
+            parent_job_id=split.parent_job_id if split else None,
+            hops=split.hops if split else 0,
+            join_always=int(split.join_always) if split else 0,
+            join_step=split.join.path if split else "",
+            join_plugin=split.join.plugin if split else "",
+            join_command=split.join.command if split else "",
+            context_id=around.context_id,
+            join_of=around.join_of,
+            now=to_text(self._now),
+        )
+        self.spawned.scope_ids.append(id)
 
-
-def _children(
-    tx: Tx,
-    children: Sequence[SpawnJob | OpenScope],
-    place: Place,
-    chart: Chart,
-    ids: Ids,
-    now: datetime,
-    spawned: Spawned,
-) -> None:
-    for child in children:
-        if isinstance(child, OpenScope):
-            _open(tx, child, place, chart, ids, now, spawned)
+    def _job(self, intent: SpawnJob, place: Place) -> None:
+        job_id = self._ids.next()
+        column = without_nul(payload_column(intent.command, intent.event))
+        added = self._tx.run(
+            "insert_routed_job",
+            id=job_id,
+            plugin=intent.plugin,
+            command=intent.command,
+            payload=orjson.dumps(column).decode(),
+            max_attempts=self._chart.max_attempts(intent.plugin, intent.command),
+            submitted_by=intent.submitted_by.value,
+            dedupe_key=intent.dedupe_key,
+            dedupe_ttl=intent.dedupe_ttl,
+            now=to_text(self._now),
+            parent_job_id=intent.parent_job_id,
+            source_event_id=intent.event.event_id,
+            snapshot_id=self._chart.snapshot_id,
+            context_id=place.context_id,
+            hops=intent.hops,
+            pipeline=intent.pipeline,
+            step_path=intent.step_path,
+            branch=intent.branch,
+            scope_id=place.scope_id if intent.pipeline else None,
+            join_of=place.join_of,
+            replay_of=None,
+        )
+        if not added:
+            return
+        self.spawned.job_ids.append(job_id)
+        if intent.dead is not None:
+            self.spawned.over_limit.append((job_id, intent.dead))
         else:
-            _job(tx, child, place, chart, ids, now, spawned)
+            self._tx.effects.ready += 1
+        self._tell(job_id, intent)
 
-
-def _scope(
-    tx: Tx,
-    id: str,
-    around: Place,
-    pipeline: str,
-    now: datetime,
-    split: OpenScope | None = None,
-) -> None:
-    tx.run(
-        "insert_scope",
-        id=id,
-        parent_id=around.scope_id,
-        pipeline=pipeline,
-        split=split.split if split else "",
-        branch=split.branch if split else "",
-        parent_job_id=split.parent_job_id if split else None,
-        hops=split.hops if split else 0,
-        join_always=int(split.join_always) if split else 0,
-        join_step=split.join.path if split else "",
-        join_plugin=split.join.plugin if split else "",
-        join_command=split.join.command if split else "",
-        context_id=around.context_id,
-        join_of=around.join_of,
-        now=to_text(now),
-    )
-
-
-def _is_needless(tx: Tx, intent: SpawnJob, chart: Chart, now: datetime, spawned: Spawned) -> bool:
-    """Whether its dedupe key says that there is a job in its place."""
-    new, step = _dedupable(intent)
-    existing = jobs.duplicate(tx, new, now, chart.dedupe_ttl, step)
-    if existing is not None:
-        spawned.existing.append(existing.job_id)
-    return existing is not None
+    def _tell(self, job_id: str, intent: SpawnJob) -> None:
+        told = {
+            "job_id": job_id,
+            "plugin": intent.plugin,
+            "command": intent.command,
+            "status": "queued",
+            "pipeline": intent.pipeline or None,
+            "step": intent.step_path or None,
+            "parent_job_id": intent.parent_job_id,
+        }
+        notice = Notice("jobs", "job.queued", told)
+        notices.post(self._tx, notice, self._now, job_id=job_id, plugin=intent.plugin)
 
 
 def existing(tx: Tx, intent: SpawnJob, chart: Chart, now: datetime) -> jobs.Enqueued | None:
@@ -187,60 +207,6 @@ def _dedupable(intent: SpawnJob) -> tuple[NewJob, tuple[str, str] | None]:
     # What a step of the core's own does is told by its place alone.
     own = intent.plugin.startswith(CORE_PREFIX)
     return new, (intent.pipeline, intent.step_path) if own else None
-
-
-def _job(
-    tx: Tx,
-    intent: SpawnJob,
-    place: Place,
-    chart: Chart,
-    ids: Ids,
-    now: datetime,
-    spawned: Spawned,
-) -> None:
-    job_id = ids.next()
-    in_scope = bool(intent.pipeline)
-    column = without_nul(payload_column(intent.command, intent.event))
-    added = tx.run(
-        "insert_routed_job",
-        id=job_id,
-        plugin=intent.plugin,
-        command=intent.command,
-        payload=orjson.dumps(column).decode(),
-        max_attempts=chart.max_attempts(intent.plugin, intent.command),
-        submitted_by=intent.submitted_by.value,
-        dedupe_key=intent.dedupe_key,
-        dedupe_ttl=intent.dedupe_ttl,
-        now=to_text(now),
-        parent_job_id=intent.parent_job_id,
-        source_event_id=intent.event.event_id,
-        snapshot_id=chart.snapshot_id,
-        context_id=place.context_id,
-        hops=intent.hops,
-        pipeline=intent.pipeline,
-        step_path=intent.step_path,
-        branch=intent.branch,
-        scope_id=place.scope_id if in_scope else None,
-        join_of=place.join_of,
-        replay_of=None,
-    )
-    if not added:
-        return
-    spawned.job_ids.append(job_id)
-    if intent.dead is not None:
-        spawned.over_limit.append((job_id, intent.dead))
-    else:
-        tx.effects.ready += 1
-    told = {
-        "job_id": job_id,
-        "plugin": intent.plugin,
-        "command": intent.command,
-        "status": "queued",
-        "pipeline": intent.pipeline or None,
-        "step": intent.step_path or None,
-        "parent_job_id": intent.parent_job_id,
-    }
-    notices.post(tx, Notice("jobs", "job.queued", told), now, job_id=job_id, plugin=intent.plugin)
 
 
 def outside(
