@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +45,19 @@ def test_cancel_without_grace_kills_at_once_and_sends_no_sigterm(pool, plugins, 
     assert plugins.alive() == []
     pool.slot(0).run(plugins.launch(plugins.shell(f"echo next > {fifo.path}")))
     assert fifo.line() == "next"
+
+
+def test_a_cancel_that_comes_together_with_the_launch_is_heeded_at_once(pool, plugins):
+    slot = pool.slot(0)
+    os.kill(slot.pid, signal.SIGSTOP)
+    assert slot.begin(plugins.launch("/bin/sleep", "60")) is None
+    slot.cancel(0.0)
+    os.kill(slot.pid, signal.SIGCONT)
+    while (outcome := slot.look()) is None:
+        assert select.select([slot.link.sock], [], [], 10)[0]
+    assert outcome.ending is Ending.CANCELLED
+    # Long before it would have looked around by itself.
+    assert outcome.duration < 0.7
 
 
 def test_a_second_cancel_can_only_hasten(pool, plugins, begin, fifo):

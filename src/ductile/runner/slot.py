@@ -270,6 +270,11 @@ def _attend(line: Line, order: wire.Order, child: Child, watch: Watch, pidfd: in
     for fd in streams:
         poller.register(fd, select.POLLIN)
     while True:
+        # First of all: a word may have come together with the launch.
+        grace = line.told(order.seq)
+        if grace is not None:
+            watch.cancel(grace)
+        watch.tick()
         ended = False
         for fd, events in poller.poll(watch.wait() * 1000):
             if fd == pidfd:
@@ -293,10 +298,6 @@ def _attend(line: Line, order: wire.Order, child: Child, watch: Watch, pidfd: in
                 line.listen()
         if ended:
             return
-        grace = line.told(order.seq)
-        if grace is not None:
-            watch.cancel(grace)
-        watch.tick()
 
 
 def _run(line: Line, order: wire.Order, child: Child) -> None:
