@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import tempfile
 import threading
@@ -89,6 +90,22 @@ def test_who_finds_the_queue_full_waits_for_its_turn(full: socket.socket, where:
                         peer.sendall(answer(200, {"status": "ok"}))
                         break
             assert asked.result(10) == {"status": "ok"}
+
+
+def test_a_signal_does_not_end_the_wait(
+    full: socket.socket, where: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "ANSWER_WITHIN", 0.3)
+    heard: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+    try:
+        with pytest.raises(NotRunning, match="did not answer within"):
+            Client(where).get("/healthz")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    assert heard
 
 
 def test_who_waits_too_long_in_a_full_queue_is_told(

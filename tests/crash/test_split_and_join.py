@@ -6,12 +6,16 @@ import http.client
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import apsw
 import pytest
@@ -39,14 +43,17 @@ PATIENCE = 60.0
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Path:
-    plugin = tmp_path / "plugins" / "work"
+def site() -> Iterator[Path]:
+    # A socket's path may have no more than 107 bytes, which pytest's own directories use up.
+    folder = Path(tempfile.mkdtemp(prefix="dt-"))
+    plugin = folder / "plugins" / "work"
     plugin.mkdir(parents=True, mode=0o755)
-    (tmp_path / "config.yaml").write_text(CONFIG)
+    (folder / "config.yaml").write_text(CONFIG)
     (plugin / "manifest.yaml").write_text(MANIFEST)
     (plugin / "run.sh").write_text(SCRIPT)
     (plugin / "run.sh").chmod(0o755)
-    return tmp_path
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 class Running:
@@ -84,7 +91,10 @@ class Running:
             self.output.readline()
         return self.process.poll() is None
 
-    def kill(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(20)
         self.output.close()
@@ -116,17 +126,15 @@ def run_until(gateway: Running, done: bool = False) -> None:
 
 
 def crash_once(site: Path, failpoint: str) -> None:
-    first = Running(site, failpoint)
-    accepted = first.ready and first.start_pipeline()
-    if accepted:
-        run_until(first)
-    first.kill()
-    again = Running(site)
-    assert again.ready
-    if not accepted and not rows(site, "SELECT 1 FROM scopes"):
-        assert again.start_pipeline()
-    run_until(again, done=True)
-    again.kill()
+    with Running(site, failpoint) as first:
+        accepted = first.ready and first.start_pipeline()
+        if accepted:
+            run_until(first)
+    with Running(site) as again:
+        assert again.ready
+        if not accepted and not rows(site, "SELECT 1 FROM scopes"):
+            assert again.start_pipeline()
+        run_until(again, done=True)
     jobs = rows(site, "SELECT step_path, status FROM job_queue ORDER BY step_path")
     assert jobs == [(step, "succeeded") for step in STEPS]
     contexts = rows(site, "SELECT coalesce(step_id, '') FROM event_context ORDER BY 1")
@@ -140,9 +148,10 @@ def crash_once(site: Path, failpoint: str) -> None:
     assert rows(site, "SELECT count(*) FROM scopes WHERE status <> 'ended'") == [(0,)]
 
 
+# A start makes some twenty commits before the pipeline's own.
 FAILPOINTS = [
-    *(f"commit.before:{n}" for n in range(7, 13)),
-    *(f"commit.after:{n}" for n in range(7, 13)),
+    *(f"commit.before:{n}" for n in range(20, 32, 2)),
+    *(f"commit.after:{n}" for n in range(21, 33, 2)),
     *(f"{name}:{n}" for name in ("claimed", "prepared", "ran", "settled") for n in (1, 3)),
 ]
 

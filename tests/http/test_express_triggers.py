@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from ductile.errors import LedgerFull
 from ductile.http.express import Express, _Triggers
 from ductile.store import jobs
 from tests.http.client import Client
-from tests.http.doors import ADMIN, CONFIG, NOTHING, READER, Answer, House, opened
+from tests.http.doors import ADMIN, CONFIG, NOTHING, READER, Answer, House, opened, read_all
+from tests.runtime.site import until
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +40,12 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 def comparable(answer: Answer) -> tuple[int, Mapping[str, str], Any]:
-    """All of it but the id of a new job and the time."""
+    """All of it but the id of a new job, and what time it is."""
     document = answer.json
     if document.get("job_id"):
         document["job_id"] = len(document["job_id"])
     headers = {name.lower(): value for name, value in answer.headers.items()}
-    headers.pop("date", None)
+    headers["date"] = headers["date"][-4:]
     return answer.status, headers, document
 
 
@@ -233,22 +235,47 @@ commands:
 """
 
 
-def test_who_leaves_before_the_answer_leaves_a_job(house: House) -> None:
-    held, entered = threading.Event(), threading.Event()
+@contextmanager
+def standing_still(house: House) -> Iterator[None]:
+    """The ledger commits nothing meanwhile."""
+    go_on, entered = threading.Event(), threading.Event()
 
     def hold(_: object) -> None:
         entered.set()
-        assert held.wait(20)
+        assert go_on.wait(20)
 
     house.gateway.ledger.submit(hold, lambda *_: None)
     assert entered.wait(20)
-    body = json.dumps({"payload": "left", "dedupe_key": "left", "dedupe_ttl": "1h"})
+    try:
+        yield
+    finally:
+        go_on.set()
+
+
+def raw(body: str) -> bytes:
     head = (
         f"POST /plugin/echo/poll HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN}\r\n"
         f"Content-Length: {len(body)}\r\n\r\n{body}"
     )
-    with house.connect() as line:
-        line.sendall(head.encode())
-    held.set()
+    return head.encode()
+
+
+def test_who_leaves_before_the_answer_leaves_a_job(house: House) -> None:
+    body = json.dumps({"payload": "left", "dedupe_key": "left", "dedupe_ttl": "1h"})
+    with standing_still(house), house.connect() as line:
+        line.sendall(raw(body))
     after = house.ask("POST", "/plugin/echo/poll", body)
     assert after.json["deduplicated"] is True
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_who_still_waits_when_the_server_ends_is_told(missing: int) -> None:
+    request = raw("{}")
+    with opened(working=False) as own, own.connect() as line, standing_still(own):
+        line.sendall(request[: len(request) - missing])
+        guests = own.server._server.server_state.connections
+        until(lambda: any(guest._held or guest._handed for guest in list(guests)))
+        own.server.stop()
+        said = read_all(line)
+    assert said.startswith(b"HTTP/1.1 503 ")
+    assert b'"code":"stopping"' in said

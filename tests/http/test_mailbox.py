@@ -52,6 +52,23 @@ def test_a_burst_wakes_the_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asyncio.run(main()) == 1
 
 
+def test_one_who_fails_keeps_nobody_from_his_letter() -> None:
+    async def main() -> list[str]:
+        box, loop, told = Mailbox.here(), asyncio.get_running_loop(), []
+        loop.set_exception_handler(lambda _, about: told.append(str(about["exception"])))
+        good: asyncio.Future[int] = loop.create_future()
+
+        def bad(*_: object) -> None:
+            raise ValueError("a bug")
+
+        box.put(bad, 1, None)
+        box.put(resolving(good), 2, None)
+        assert await asyncio.wait_for(good, 10) == 2
+        return told
+
+    assert asyncio.run(main()) == ["a bug"]
+
+
 def test_errors_arrive_and_who_has_left_is_passed_over() -> None:
     async def main() -> None:
         box, loop = Mailbox.here(), asyncio.get_running_loop()

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from ductile.model import Ending
-from ductile.runner import wire
+from ductile.runner import slot, wire
 
 IGNORES_SIGTERM = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -144,3 +144,19 @@ def test_a_leader_that_was_stopped_and_went_on_has_not_ended(run, plugins):
     script = plugins.shell("(kill -STOP $$; kill -CONT $$) & wait; echo done; exit 3")
     outcome = run(script)
     assert (outcome.ending, outcome.exit_code, outcome.stdout) == (Ending.EXITED, 3, b"done\n")
+
+
+def test_a_signal_that_was_left_of_another_process_is_no_end(monkeypatch):
+    """Of one that had the same number before: it would be killed for having ended."""
+    order = wire.Order(
+        wire.Launchable(("/bin/sleep", "60"), b"", b"", (60.0, 5.0, 1024, 1024, 1024)).frame(1)
+    )
+    child = slot.Child(order, {})
+    heard = iter([object(), None])
+    monkeypatch.setattr(slot.signal, "sigtimedwait", lambda *_: next(heard))
+    try:
+        assert not child.ends_within(10.0)
+    finally:
+        child.kill()
+        child.bury()
+        child.close()

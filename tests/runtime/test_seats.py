@@ -9,8 +9,9 @@ import pytest
 
 from ductile.model import Cancellation, Ending, Launch, Outcome
 from ductile.runner.client import Broken
-from ductile.runtime import ahead
+from ductile.runtime import ahead, dispatcher
 from ductile.runtime.seats import LARGE_ANSWER
+from ductile.store.sqlite import SqliteLedger
 from tests.runtime.site import OK, Site, until
 from tests.runtime.test_dispatcher import DONE, WAIT, Bench
 from tests.runtime.test_dispatcher import Slot as OneAtATime
@@ -150,6 +151,18 @@ def test_a_busy_slot_is_told_what_comes_next_and_goes_on(pair: Pair) -> None:
     pair.finish(pair.slots[0])
     assert pair.slots[0].started.acquire(timeout=WAIT)
     until(lambda: pair.slots[0].begun > begun[0])
+    pair.go_through()
+
+
+def test_an_end_does_not_wait_for_others_where_requests_press(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "GATHER", 60.0)
+    monkeypatch.setattr(SqliteLedger, "pressing", True)
+    pair.finish(*pair.slots)
+    until(lambda: all(slot.lined_up for slot in pair.slots))
+    pair.finish(pair.slots[0])
+    until(lambda: pair.statuses().count(DONE_WELL) == 3, WAIT)
     pair.go_through()
 
 

@@ -704,6 +704,7 @@ class TestCompany:
         for _ in range(2):
             ledger._inbox._waiting.append(Pending(put("before"), lambda *_: None))
         ledger.carry([])
+        assert ledger._inbox._is_taken_along()
         return ledger
 
     def test_who_carries_takes_it_along(self, accompanied: SqliteLedger) -> None:

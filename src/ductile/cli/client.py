@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import struct
@@ -128,15 +129,30 @@ class _LocalConnection(HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
+        until = time.monotonic() + ANSWER_WITHIN
+        while not self._is_connected(until - time.monotonic()):
+            self.close()
+        assert self.sock is not None
+        self.sock.settimeout(self.timeout)
+
+    def _is_connected(self, seconds: float) -> bool:
+        """False where a signal came between."""
+        if seconds <= 0:
+            raise TimeoutError("its queue is full")
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         # The kernel lets only a blocking socket wait for a place in a queue that is full.
-        patience = struct.pack("ll", *divmod(int(ANSWER_WITHIN * 1e6), 1_000_000))
+        patience = struct.pack("ll", *divmod(int(seconds * 1e6) + 1, 1_000_000))
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
         try:
             self.sock.connect(str(self._path))
+            self.sock.getpeername()
         except BlockingIOError as error:
             raise TimeoutError("its queue is full") from error
-        self.sock.settimeout(self.timeout)
+        except OSError as error:
+            if error.errno != errno.ENOTCONN:
+                raise
+            return False
+        return True
 
 
 class Client:

@@ -40,9 +40,15 @@ class Mailbox:
     def _open(self) -> None:
         # First: whatever is put from now on either is seen below or wakes us again.
         self._woken = False
-        while self._letters:
-            receiver, result, error = self._letters.popleft()
-            receiver(result, error)
+        try:
+            while self._letters:
+                receiver, result, error = self._letters.popleft()
+                receiver(result, error)
+        finally:
+            # A receiver's bug is the loop's to tell; the others have their letters all the same.
+            if self._letters and not self._woken:
+                self._woken = True
+                self._wake(self._open)
 
 
 def resolving(future: asyncio.Future[Any]) -> Receiver:

@@ -35,6 +35,7 @@ HEAD_WITHIN = 10.0
 BODY_WITHIN = 30.0
 STALLED_FOR = 30.0
 """How long a client may leave its answer unread."""
+STOPPED = b'{"error":"the gateway stops; whether this is done is not known","code":"stopping"}\n'
 
 
 class _TooLarge(Exception):
@@ -56,6 +57,8 @@ class Connection(HttpToolsProtocol):
     _express: Express | None = None
     _held: RequestResponseCycle | None = None
     """A request for the express, whose body is not complete."""
+    _handed: RequestResponseCycle | None = None
+    """One that the express has, and has yet to answer."""
     _way: Way
 
     def __init__(self, config: Config, server_state: ServerState, room: Room) -> None:
@@ -155,6 +158,9 @@ class Connection(HttpToolsProtocol):
         self._held = None
 
         def answered(answer: tuple[int, bytes] | None) -> None:
+            if self._handed is not cycle:
+                return
+            self._handed = None
             if cycle.disconnected:
                 return
             if answer is None:
@@ -162,18 +168,33 @@ class Connection(HttpToolsProtocol):
             else:
                 self._answer(cycle, *answer)
 
+        self._handed = cycle
         if not self._way.take(cycle.scope, bytes(cycle.body), answered):
+            self._handed = None
             self._go_the_ordinary_way(cycle)
 
     def _answer(self, cycle: RequestResponseCycle, status: int, body: bytes) -> None:
         """As a cycle would send it: the next request is looked at when this is done."""
         end = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
         head = b"content-length: %d\r\ncontent-type: application/json\r\n" % len(body)
-        self.transport.write(STATUS_LINE[status] + head + end + body)
+        self.transport.write(STATUS_LINE[status] + self._usual_headers() + head + end + body)
         cycle.response_started = cycle.response_complete = True
         if not cycle.keep_alive:
             self.transport.close()
         cycle.on_response()
+
+    def _usual_headers(self) -> bytes:
+        """Those of every answer, such as the date."""
+        usual = self.server_state.default_headers
+        return b"".join(b"%b: %b\r\n" % (name, value) for name, value in usual)
+
+    def abandon(self) -> None:
+        """The server ends, and nobody will answer what the express still has."""
+        cycle = self._held or self._handed
+        self._held = self._handed = None
+        if cycle is not None and not self.transport.is_closing():
+            cycle.keep_alive = False
+            self._answer(cycle, 503, STOPPED)
 
     def pause_writing(self) -> None:
         self._stalled = self.loop.time() + STALLED_FOR
@@ -211,7 +232,7 @@ class Connection(HttpToolsProtocol):
                 b"content-type: application/json\r\nconnection: close\r\n"
                 b"content-length: %d\r\n\r\n" % len(body)
             )
-            self.transport.write(STATUS_LINE[status] + head + body)
+            self.transport.write(STATUS_LINE[status] + self._usual_headers() + head + body)
         self.transport.close()
 
     def _is_answering(self) -> bool:

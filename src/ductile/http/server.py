@@ -114,6 +114,13 @@ class _Server(uvicorn.Server):
             )
         self.started = True
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        # It has cancelled the tasks whose time is up, and does not know of other requests.
+        for connection in list(self.server_state.connections):
+            assert isinstance(connection, Connection)
+            connection.abandon()
+
     async def on_tick(self, counter: int) -> bool:
         if counter % TICKS_BETWEEN_LOOKS == 0:
             now = asyncio.get_running_loop().time()

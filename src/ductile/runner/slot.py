@@ -32,7 +32,6 @@ _CHUNK = 64 * 1024
 _DRAIN_ROUNDS = 64
 _HEAD_START = 0.005
 _CHILDREN = frozenset({signal.SIGCHLD})
-_ENDED = frozenset({os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED})
 _NEVER = float("inf")
 _REAP_EVERY = 1.0
 
@@ -116,10 +115,9 @@ class Child:
     def ends_within(self, seconds: float) -> bool:
         """Whether the leader ends that soon; returns when it has."""
         until = time.monotonic() + seconds
-        while (news := signal.sigtimedwait(_CHILDREN, seconds)) is not None:
-            # One signal may stand for several processes, and be about another.
-            if news.si_pid == self.pid and news.si_code in _ENDED:
-                return True
+        while signal.sigtimedwait(_CHILDREN, seconds) is not None:
+            # One signal may stand for several processes, be about another, or be left of one that
+            # had the same number before.
             if reaper.has_ended(self.pid):
                 return True
             seconds = max(0.0, until - time.monotonic())
