@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import select
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -22,6 +24,10 @@ PATIENCE = 1.0
 """Seconds that whoever reads our lines may be behind, before they go on without them."""
 _AT_ONCE = select.PIPE_BUF
 """So much never blocks where something can be written at all."""
+LIBRARIES = {"psycopg": "ledger", "psycopg_pool": "ledger"}
+"""Those that warn by Python's own logging, and the component whose lines that becomes."""
+BETWEEN_REPEATS = 10.0
+"""Seconds for which a library that says the same again is not heard."""
 _JSON = orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
 _COLOURS = {"debug": "2", "info": "32", "warn": "33", "error": "31"}
 
@@ -33,6 +39,8 @@ class _Sink:
         self.level = LEVELS["info"]
         self.json = True
         self.redactor = Redactor()
+        self.wanted = False
+        """Whether this process has been told how to log: else its stdout is for an answer."""
         self.lost = 0
         """Lines that could not be written since one was."""
         self._lock = threading.Lock()
@@ -120,6 +128,7 @@ def configure(level: str, form: str, redactor: Redactor | None = None) -> None:
     """Set what is logged and how (`json` or `text`); known secrets never appear."""
     _sink.level = LEVELS.get({"warning": "warn"}.get(level, level), LEVELS["info"])
     _sink.json = form == "json"
+    _sink.wanted = True
     if redactor is not None:
         _sink.redactor = redactor
 
@@ -153,6 +162,36 @@ class Logger:
 
 def logger(component: str) -> Logger:
     return Logger(component)
+
+
+class _Ear(logging.Handler):
+    """Takes what a library says by Python's own logging."""
+
+    def __init__(self, component: str) -> None:
+        super().__init__(logging.WARNING)
+        self._logger = Logger(component)
+        self._deaf_until: dict[str, float] = {}
+        """By what is said whatever it is said of, which are few."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        now = time.monotonic()
+        if not _sink.wanted or now < self._deaf_until.get(record.msg, now):
+            return
+        self._deaf_until[record.msg] = now + BETWEEN_REPEATS
+        level = "error" if record.levelno >= logging.ERROR else "warn"
+        self._logger.log(level, record.getMessage())
+
+
+def adopt(library: str, component: str) -> None:
+    """From now on what this library warns of are lines of ours, each now and then."""
+    theirs = logging.getLogger(library)
+    if not any(isinstance(handler, _Ear) for handler in theirs.handlers):
+        theirs.addHandler(_Ear(component))
+        theirs.propagate = False
+
+
+for _library, _component in LIBRARIES.items():
+    adopt(_library, _component)
 
 
 def _line(level: str, component: str, message: str, **fields: object) -> dict[str, object]:

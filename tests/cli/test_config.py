@@ -123,6 +123,21 @@ class TestCheck:
         assert main(["config", "check"]) == 78
         assert main(["system", "status", "--config", str(tmp_path / "gone")]) == 78
 
+    def test_a_file_that_is_not_there_has_no_lines(self, house: House) -> None:
+        gone = house.root / "gone"
+        assert main(["config", "check", "--config", str(gone)]) == 78
+        assert house.capsys.readouterr().err == f"error: there is no file {gone}\n"
+
+    def test_a_broken_seal_hides_nothing_else(self, house: House) -> None:
+        house.write("config.yaml", "include: [tokens.yaml]\nservice: {max_wrkers: 1}\n")
+        house.write("tokens.yaml", TOKENS)
+        done = house("config", "check", "--json")
+        assert done.code == 78
+        assert [problem["path"] for problem in done.json["problems"]] == [
+            "service.max_wrkers",
+            None,
+        ]
+
     def test_the_option_may_stand_before_the_noun(self, house: House) -> None:
         assert main(["--config", str(house.root), "-v", "config", "check"]) == 0
         assert f"config: {house.root}" in house.capsys.readouterr().err
@@ -187,4 +202,14 @@ class TestLock:
         done = house("config", "lock")
         assert done.code == 0
         assert "plugins are not sealed" in done.err
+        assert (house.root / ".checksums").exists()
+
+    @pytest.mark.parametrize(
+        "text", ["service: {max_wrkers: 1}\n", "routes: [{from: a, event_type: x, to: nobody}]\n"]
+    )
+    def test_what_is_not_valid_is_sealed_with_a_warning(self, house: House, text: str) -> None:
+        house.write("config.yaml", text)
+        done = house("config", "lock")
+        assert done.code == 0
+        assert "the configuration is not valid" in done.err
         assert (house.root / ".checksums").exists()

@@ -160,7 +160,7 @@ def test_why(flow: House) -> None:
     alone = flow("run", "deaf", "--json").json["job_id"]
     assert "Its event unheard was not routed" in flow("job", "why", alone).out
     waits = flow("run", "bell", "--async", "--json").json["job_id"]
-    assert "It waits: waits for a worker." in flow("job", "why", waits).out
+    assert "It waits: no gateway is running." in flow("job", "why", waits).out
     assert flow("job", "why", "nope", "--json").json["code"] == "not_found"
 
 

@@ -17,7 +17,9 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from ductile.cli import main
+from tests.cli.conftest import HELLO
 from tests.cli.running import COMMAND, PATIENCE, House, Result, end, until
+from tests.runtime.site import until as eventually
 
 READS = (
     ("job", "list"),
@@ -111,6 +113,51 @@ def test_one_gateway_a_state_directory(house: House) -> None:
         assert f"another gateway (pid {gateway.pid}) owns" in second.err
         assert end(gateway, signal.SIGINT) == 0
     assert not (house.state / "ductile.sock").exists()
+
+
+def test_a_start_waits_for_a_command_that_works_without_a_gateway(house: House) -> None:
+    go = house.root / "go"
+    house.plugin("slow", f'while [ ! -e {go} ]; do sleep 0.02; done; echo \'{{"status":"ok"}}\'')
+    alone = house.start("plugin", "run", "slow")
+    lock = house.state / "ductile.lock"
+    eventually(lambda: lock.exists() and lock.read_text() == f"{alone.pid} command\n")
+    starting = house.start("system", "start")
+    try:
+        eventually(lambda: starting.poll() is not None or has_open(starting.pid, lock))
+        go.touch()
+        until(starting, '"message":"ready"')
+        assert alone.wait(PATIENCE) == 0
+        assert lock.read_text() == f"{starting.pid}\n"
+    finally:
+        end(starting)
+        end(alone)
+
+
+def has_open(pid: int, path: Path) -> bool:
+    links = Path(f"/proc/{pid}/fd")
+    return any(link.resolve() == path for link in links.iterdir())
+
+
+def test_a_plugin_that_came_since_the_gateway_looked_is_named_with_the_reload(
+    house: House,
+) -> None:
+    with house.gateway():
+        house.plugin("newone", HELLO)
+        unseen = house("plugin", "run", "newone")
+        assert unseen.code == 2
+        assert "has not seen plugin newone yet; run: ductile system reload" in unseen.err
+        listed = house("plugin", "list", "--json")
+        assert (
+            listed.err == "the running gateway has not seen: newone; run: ductile system reload\n"
+        )
+        assert "newone" not in {row["name"] for row in listed.json["plugins"]}
+        assert "unknown plugin 'newtwo'" in house("plugin", "run", "newtwo").err
+        assert house("system", "reload").code == 0
+        assert house("plugin", "run", "newone").code == 0
+        assert house("plugin", "list").err == ""
+        house.plugin("another", HELLO)
+        house.write("config.yaml", "servce: {}\nstate: {path: ./data/state.db}\n")
+        assert "unknown plugin 'another'" in house("plugin", "run", "another").err
 
 
 def test_a_wrong_configuration_does_not_start(house: House) -> None:

@@ -297,6 +297,16 @@ class TestSet:
         assert "correct horse" not in "".join(edit.shown())
         edit = draft(files).set("state.url", "postgres://me:hush@db/x")
         assert "hush" not in edit.shown()[1]
+        edit = draft(files).set("state.url", "postgres://db/x?password=hush")
+        assert "hush" not in edit.shown()[1]
+
+    @pytest.mark.parametrize("section", ["state", "database"])
+    def test_a_connection_string_is_not_shown(self, home: Home, section: str) -> None:
+        home.write(f"{section}: {{url: 'host=/x password=hush'}}\n")
+        edit = draft(home).set("state.url", "postgresql://db/x")
+        before, after = edit.shown()
+        assert "hush" not in before
+        assert "postgresql://db/x" in after
 
     def test_what_stands_below_a_secret_name_is_not_shown(self, home: Home) -> None:
         home.write("plugins:\n  p:\n    config:\n      auth:\n        user: joe\n")

@@ -98,6 +98,11 @@ def test_what_differs_is_told_with_both_hashes(sealed: Home) -> None:
 def test_what_is_gone_is_told_with_the_hash_that_it_had(sealed: Home) -> None:
     (sealed.path / "scopes/t.json").unlink()
     problem = next(p for p in sealed.refused(KEY="k") if "is gone" in p.message)
+    assert (problem.file, problem.line, problem.column) == (
+        str(sealed.path / "scopes/t.json"),
+        None,
+        None,
+    )
     assert problem.found == "nothing"
     assert problem.allowed == f"BLAKE3 {blake3(FILES['scopes/t.json'].encode()).hexdigest()}"
 
@@ -152,6 +157,56 @@ def test_a_broken_high_security_file_is_not_even_parsed(sealed: Home) -> None:
 def test_a_broken_seal_does_not_hide_syntax_errors_elsewhere(sealed: Home) -> None:
     problems = sealed.refused({"tokens.yaml": "tokens: []", "routes.yaml": "routes: ["})
     assert [Path(problem.file or "").name for problem in problems] == ["tokens.yaml", "routes.yaml"]
+
+
+def test_a_broken_seal_does_not_hide_what_is_wrong_elsewhere(home: Home) -> None:
+    files = {
+        "config.yaml": "include: [tokens.yaml, more.yaml]\n"
+        "environment_vars: {include: [.env]}\n"
+        "service: {max_wrkers: 3}",
+        "tokens.yaml": "tokens: [{nam: x}]\nservice: {max_hops: y}",
+        "more.yaml": "service: {max_workers: many}\nroutes: [{from: a}]",
+        ".env": "A",
+    }
+    told = [(Path(problem.file or "").name, problem.message) for problem in home.refused(files)]
+    assert [(file, message.partition(";")[0]) for file, message in told] == [
+        ("config.yaml", "unknown key 'max_wrkers'"),
+        (".env", "not a line of an .env file"),
+        ("tokens.yaml", f"the file is not sealed (there is no {home.path}/.checksums)"),
+        ("more.yaml", "must be a whole number"),
+        ("more.yaml", "missing key 'event_type'"),
+        ("more.yaml", "missing key 'to'"),
+    ]
+
+
+def test_what_the_broken_file_may_hold_is_not_missed(home: Home) -> None:
+    endpoint = "webhooks: [{path: /h, plugin: p, secret_ref: s}]"
+    files = {
+        "config.yaml": f"include: [tokens.yaml]\napi: {{enabled: true}}\n{endpoint}",
+        "tokens.yaml": "tokens: [{name: s, key: k}]",
+    }
+    assert "is not sealed" in only(home.refused(files)).message
+
+
+@pytest.mark.parametrize("value", ["${N}", "${N:-many}"])
+def test_no_variable_is_looked_up_while_the_seal_is_broken(home: Home, value: str) -> None:
+    files = {
+        "config.yaml": f"include: [tokens.yaml]\nservice: {{max_workers: {value}}}",
+        "tokens.yaml": "{}",
+    }
+    assert "is not sealed" in only(home.refused(files)).message
+    assert "is not sealed" in only(home.refused(files, N="canary")).message
+
+
+def test_no_secret_is_told_while_the_seal_is_broken(home: Home) -> None:
+    files = {
+        "config.yaml": "include: [tokens.yaml]\nstate: {url: host=/x password=hunter22}\n"
+        "plugins: {p: {config: {token: hunter2hunter2}, parallelism: hunter2hunter2}}",
+        "tokens.yaml": "{}",
+    }
+    problems = home.refused(files)
+    assert len(problems) == 3
+    assert "hunter2" not in "".join(map(str, problems))
 
 
 def test_a_check_before_sealing_leaves_the_seal_aside(home: Home) -> None:

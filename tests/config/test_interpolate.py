@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ductile.config.environment import parse
 from ductile.config.interpolate import Variables
 from ductile.config.nodes import Place, Scalar
 from ductile.config.yaml12 import compose
@@ -203,6 +204,46 @@ class TestEnvFiles:
         }
         problem = only(home.refused(files))
         assert place(problem) == (".env", 2, 1)
+        assert "hunter2" not in str(problem)
+
+    @pytest.mark.parametrize(
+        ("line", "value"),
+        [
+            ('WHO="abcdefghij" # from vault', "abcdefghij"),
+            ("WHO='a # b'\t# c", "a # b"),
+            ("WHO= 'it is \"so\"' ", 'it is "so"'),
+            ("WHO=plain # note", "plain"),
+            ("WHO=plain\t# note # more", "plain"),
+            ("WHO=a#b#", "a#b#"),
+            ("WHO=#b", "#b"),
+            ("WHO=it's", "it's"),
+            ("WHO='x' #", "x"),
+            ('WHO="{"a": 1}" # JSON', '{"a": 1}'),
+            ('WHO="x" # from "vault"', "x"),
+        ],
+    )
+    def test_a_comment_is_no_part_of_a_value(self, home: Home, line: str, value: str) -> None:
+        files = {
+            "config.yaml": "environment_vars: {include: [.env]}\nservice: {name: '${WHO}'}",
+            ".env": line,
+        }
+        assert home.load(files).settings.service.name == value
+
+    @pytest.mark.parametrize("value", ["", "''", '""', " # nothing", "'' # nothing"])
+    def test_a_value_may_be_empty(self, value: str) -> None:
+        assert parse(f"A={value}", ".env") == ({"A": ""}, [])
+
+    @pytest.mark.parametrize(
+        "value", ['"hunter2" x', '"hunter2"#x', "'hunter2", "\"hunter2'", '"a"hunter2', "'"]
+    )
+    def test_what_stands_behind_a_closing_quote_is_refused(self, home: Home, value: str) -> None:
+        files = {
+            "config.yaml": "environment_vars: {include: [.env]}",
+            ".env": f"A=1\nB={value}\n",
+        }
+        problem = only(home.refused(files))
+        assert place(problem) == (".env", 2, 1)
+        assert "closing quote" in problem.message
         assert "hunter2" not in str(problem)
 
     def test_unknown_keys_beside_include_are_refused(self, home: Home) -> None:

@@ -53,6 +53,32 @@ def test_exactly_these_are_secrets(home: Home) -> None:
     }
 
 
+QUERY = "postgresql://me:@/db?host=/run&password=Leaky%21Passw0rd&sslpassword=other-one"
+
+
+def test_passwords_in_the_query_of_a_url_are_secrets_as_written_and_as_meant(home: Home) -> None:
+    loaded = home.load(f"state: {{url: '{QUERY}'}}")
+    assert loaded.secrets == {"Leaky%21Passw0rd", "Leaky!Passw0rd", "other-one"}
+
+
+def test_nor_are_they_shown_however_short(home: Home) -> None:
+    shown = show(home.load(f"state: {{url: '{QUERY}&password=short'}}").settings)
+    assert shown["state"]["url"] == (
+        f"postgresql://me:@/db?host=/run&password={REDACTED}&sslpassword={REDACTED}"
+        f"&password={REDACTED}"
+    )
+
+
+def test_a_url_with_a_password_in_its_query_has_a_fingerprint(home: Home) -> None:
+    settings = home.load("state: {url: 'postgresql://db/d?password=short'}").settings
+    assert [item["purpose"] for item in fingerprints(settings, b"k" * 32)] == ["state.url"]
+
+
+def test_an_encoded_password_before_the_host_is_a_secret_as_meant_too(home: Home) -> None:
+    loaded = home.load("state: {url: 'postgresql://me:Leaky%21Passw0rd@db/d'}")
+    assert loaded.secrets == {"Leaky%21Passw0rd", "Leaky!Passw0rd"}
+
+
 def test_a_variable_in_a_longer_secret_counts_by_itself_too(home: Home) -> None:
     loaded = home.load("plugins: {p: {config: {auth: 'Basic ${WHO}'}}}", WHO="user:pass")
     assert loaded.secrets == {"Basic user:pass", "user:pass"}

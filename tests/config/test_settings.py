@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from ductile.config import Settings
+from ductile.core.redact import REDACTED
 from ductile.errors import Severity
 from tests.config.conftest import Home, only
 
@@ -115,6 +116,13 @@ class TestState:
     def test_another_database_is_refused(self, home: Home) -> None:
         assert "PostgreSQL" in only(home.refused("state: {url: mysql://db/d}")).message
 
+    @pytest.mark.parametrize("key", ["state: {url: '%s'}", "database: {url: '%s'}", "state: '%s'"])
+    @pytest.mark.parametrize("text", ["host=/x password=hunter22", "mysql://db/d?pwd=hunter22"])
+    def test_what_is_no_url_of_ours_is_not_quoted(self, home: Home, key: str, text: str) -> None:
+        problem = only(home.refused(key % text))
+        assert problem.found == REDACTED
+        assert "hunter22" not in str(problem)
+
 
 class TestBothShapes:
     def test_plugins_dir(self, home: Home) -> None:
@@ -173,15 +181,38 @@ class TestBothShapes:
         assert one == home.load("state: {path: x.db}").settings
 
     def test_state_wins_over_database(self, home: Home) -> None:
-        settings = home.load("database: {path: a.db}\nstate: {path: b.db}").settings
-        assert settings.state.path == home.path / "b.db"
+        loaded = home.load("database: {path: a.db}\nstate: {path: b.db}")
+        assert loaded.settings.state.path == home.path / "b.db"
+        warning = only(list(loaded.warnings))
+        assert warning.severity is Severity.WARNING
+        assert (warning.path, warning.line, warning.column) == (("database", "path"), 1, 12)
+        assert "state.path" in warning.message
+
+    def test_what_only_database_says_holds_without_a_word(self, home: Home) -> None:
+        loaded = home.load("database: {url: postgresql://db/d}\nstate: {dir: /var/d, url: }")
+        assert loaded.settings.state.url == "postgresql://db/d"
+        assert (loaded.settings.state_dir, loaded.warnings) == (Path("/var/d"), ())
+
+    def test_a_state_left_empty_does_not_take_databases_place(self, home: Home) -> None:
+        assert home.load("state:\ndatabase: {path: a.db}").settings.state.path == (
+            home.path / "a.db"
+        )
+
+    def test_a_database_of_a_wrong_form_is_dropped_with_a_warning(self, home: Home) -> None:
+        loaded = home.load("database: a.db\nstate: {path: b.db}")
+        assert only(list(loaded.warnings)).path == ("database",)
 
     def test_log_level_at_the_root(self, home: Home) -> None:
         assert home.load("log_level: debug").settings.service.log_level == "debug"
 
     def test_service_log_level_wins(self, home: Home) -> None:
-        settings = home.load("log_level: debug\nservice: {log_level: warn}").settings
-        assert settings.service.log_level == "warn"
+        loaded = home.load("log_level: debug\nservice: {log_level: warn}")
+        assert loaded.settings.service.log_level == "warn"
+        assert only(list(loaded.warnings)).path == ("log_level",)
+
+    def test_a_service_log_level_left_empty_does_not(self, home: Home) -> None:
+        loaded = home.load("log_level: debug\nservice: {log_level: }")
+        assert (loaded.settings.service.log_level, loaded.warnings) == ("debug", ())
 
 
 @pytest.mark.parametrize(

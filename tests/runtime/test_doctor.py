@@ -23,6 +23,7 @@ from ductile.errors import LedgerError
 from ductile.model import NewJob, SubmittedBy
 from ductile.runtime import doctor
 from ductile.runtime.doctor import Finding, Patient, files, work
+from ductile.runtime.lock import InstanceLock
 from ductile.store import claim
 from ductile.store import jobs as store
 from ductile.store.claim import ClaimPolicy
@@ -211,6 +212,22 @@ def test_state_of_another_user(place: Site, monkeypatch: pytest.MonkeyPatch) -> 
     finding = one(examined(place), "the doctor runs as 4711")
     assert finding.run is not None
     assert finding.run.startswith("sudo -u '#")
+
+
+@pytest.mark.parametrize(
+    ("key", "more"),
+    [("state.path", {}), ("state.dir", {"url": "postgresql:///none?host=/nowhere"})],
+)
+def test_a_state_directory_too_long_for_a_socket_in_it(
+    place: Site, key: str, more: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ductile.store.postgres.OPEN_WITHIN", 0.05)
+    where = f"/tmp/{'long/' * 20}d"
+    place.settings["state"] = {**more, "dir": where} if more else {"path": f"{where}/state.db"}
+    finding = one(examined(place), f"longer than 107 bytes: {where}/ductile.sock")
+    assert finding.severity is ERROR
+    assert finding.run is not None
+    assert f"config set {key}=" in finding.run
 
 
 def test_a_disk_that_is_almost_full(place: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -440,6 +457,18 @@ def test_every_command_that_is_named_exists() -> None:
                 found = next
         flags = {flag for param in found.params for flag in param.opts}
         assert {word for word in line.split() if word.startswith("--")} <= flags, line
+
+
+def test_a_command_that_works_without_a_gateway_is_none_and_is_not_to_be_killed(
+    place: Site,
+) -> None:
+    lock = InstanceLock(place.state)
+    lock.acquire()
+    try:
+        assert one(examined(place), "no gateway is running")
+        assert not [f for f in examined(place) if "kill" in (f.run or "")]
+    finally:
+        lock.release()
 
 
 def test_a_lock_of_ours_does_not_look_like_a_gateways(place: Site) -> None:

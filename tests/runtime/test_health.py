@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any
 
+import pytest
+
+from ductile.core.judge import LONGEST_ERROR
 from ductile.runtime import health, report
 from tests.runtime.site import OK, Running, Site
 
@@ -43,6 +47,43 @@ def test_what_is_wrong_is_told(site: Site) -> None:
     assert "JSON" in found["junk"].detail
     assert "timed" in found["slow"].detail
     assert "/nosuch/interpreter" in found["gone"].detail
+
+
+def test_what_a_job_would_say_is_told_and_how_stderr_begins(site: Site) -> None:
+    site.plugin("config", "echo 'no url' >&2\necho more >&2\nexit 78", commands=COMMANDS)
+    site.plugin("killed", "kill -9 $$", commands=COMMANDS)
+    site.plugin(
+        "slow",
+        "echo 'still dialling' >&2\nexec sleep 60",
+        commands=COMMANDS,
+        timeouts={"health": "1s"},
+    )
+    with site.opened() as house:
+        found = checked(house)
+    empty = "stdout is empty, it must be one JSON object"
+    assert found["config"].detail == f"exit code 78; {empty}; stderr: no url"
+    assert found["killed"].detail == f"killed by signal 9; {empty}"
+    assert re.fullmatch(r"timed out after \d+\.\d s; stderr: still dialling", found["slow"].detail)
+
+
+FLOOD = "head -c 1000000 /dev/zero | tr '\\0' x"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"""printf '{{"status": "ok", "result": "'; {FLOOD}; echo '"}}'""",
+        f"""printf '{{"status": "error", "error": "'; {FLOOD}; echo '"}}'""",
+        f"{FLOOD} >&2\nexit 1",
+    ],
+    ids=["result", "error", "stderr"],
+)
+def test_no_more_of_an_answer_is_kept_than_of_a_jobs_error(site: Site, body: str) -> None:
+    site.plugin("loud", body, commands=COMMANDS)
+    with site.opened() as house:
+        detail = checked(house)["loud"].detail
+    assert len(detail) < LONGEST_ERROR + 20
+    assert detail.endswith("… (shortened)")
 
 
 def test_plugins_are_asked_side_by_side(site: Site) -> None:
@@ -96,6 +137,14 @@ def test_secrets_do_not_appear_in_a_checkup(site: Site) -> None:
     site.plugin("echo", body, commands=COMMANDS, config={"token": "${SECRET}"})
     with site.opened() as house:
         assert "hunter2" not in checked(house)["echo"].detail
+
+
+def test_secrets_do_not_appear_in_how_stderr_begins(site: Site) -> None:
+    site.environ["SECRET"] = "hunter2hunter2"
+    body = "echo 'bad token hunter2hunter2' >&2\nexit 1"
+    site.plugin("echo", body, commands=COMMANDS, config={"token": "${SECRET}"})
+    with site.opened() as house:
+        assert checked(house)["echo"].detail.endswith("stderr: bad token [REDACTED]")
 
 
 def test_the_status_page_shows_states_queue_and_last_runs(site: Site) -> None:

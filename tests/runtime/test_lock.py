@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ductile.errors import Locked, Refused
-from ductile.runtime.lock import InstanceLock, holder, running_pid, state_dir_id
+from ductile.runtime.lock import InstanceLock, command_runs, holder, running_pid, state_dir_id
 from tests.runtime.site import OK, Site, until
 
 HOLDER = """
@@ -20,7 +20,7 @@ import os, signal, sys, time
 from pathlib import Path
 from ductile.runtime.lock import InstanceLock
 lock = InstanceLock(Path(sys.argv[1]))
-lock.acquire()
+lock.acquire(to_stay="gateway" in sys.argv)
 # As a slot does, somebody outlives us for a moment with the lock's descriptor.
 if os.fork() == 0:
     signal.alarm(20)
@@ -31,11 +31,13 @@ signal.pause()
 """
 
 
-@pytest.fixture
-def holding(tmp_path: Path):
+@pytest.fixture(params=["gateway"])
+def holding(request: pytest.FixtureRequest, tmp_path: Path):
     """A process that has the lock, and a child of it that keeps the descriptor."""
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", HOLDER, str(tmp_path), request.param],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -87,8 +89,24 @@ def test_a_refused_start_changes_nothing_of_the_one_that_runs(site: Site) -> Non
 
 
 def test_a_living_holder_is_refused_at_once(tmp_path: Path, holding) -> None:
-    with pytest.raises(Locked, match=str(holding.pid)):
+    with pytest.raises(Locked, match=rf"another gateway \(pid {holding.pid}\) owns"):
         InstanceLock(tmp_path).acquire(wait=60)
+
+
+@pytest.mark.parametrize("holding", ["command"], indirect=True)
+def test_a_command_that_works_is_waited_for_and_then_named(tmp_path: Path, holding) -> None:
+    lock = InstanceLock(tmp_path)
+    assert command_runs(tmp_path)
+    assert running_pid(tmp_path) == holding.pid
+    began = time.monotonic()
+    with pytest.raises(Locked, match=rf"a command \(pid {holding.pid}\) still works in"):
+        lock.acquire(wait=0.3)
+    assert time.monotonic() - began >= 0.3
+    holding.stdin.close()
+    holding.kill()
+    lock.acquire(wait=10, to_stay=True)
+    assert not command_runs(tmp_path)
+    lock.release()
 
 
 def test_what_a_dead_holder_left_is_waited_for(tmp_path: Path, holding) -> None:

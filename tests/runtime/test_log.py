@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+import logging
 import os
 import sys
 import threading
@@ -283,6 +284,57 @@ def test_a_job_that_there_is_no_room_for_is_a_warning(
     [line] = said(out, "the job cannot run here now, and waits")
     assert (line["level"], line["job_id"]) == ("warn", id)
     assert line["error"] == "no workspace: it is full"
+
+
+@pytest.fixture
+def library() -> Iterator[logging.Logger]:
+    """The logger of a library whose words are ours to log."""
+    name = f"library-{id(object())}"
+    log.adopt(name, "ledger")
+    yield logging.getLogger(f"{name}.part")
+    logging.getLogger(name).handlers.clear()
+
+
+def test_what_a_library_warns_of_is_a_line_of_ours(out: Written, library: logging.Logger) -> None:
+    configure("debug", "json", Redactor(["quite-a-secret"]))
+    library.info("all is well")
+    library.warning("error connecting in %r: %s", "pool-1", "refused\nquite-a-secret")
+    library.error("gone")
+    first, second = (json.loads(line) for line in out.lines())
+    assert (first["level"], first["component"]) == ("warn", "ledger")
+    assert first["message"] == "error connecting in 'pool-1': refused\n[REDACTED]"
+    assert (second["level"], second["message"]) == ("error", "gone")
+
+
+def test_a_library_that_says_the_same_again_and_again_is_heard_now_and_then(
+    out: Written, library: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("ductile.log.time.monotonic", lambda: now)
+    for number in range(50):
+        library.warning("error connecting: %s", number)
+    library.warning("something else")
+    now += log.BETWEEN_REPEATS
+    library.warning("error connecting: %s", "last")
+    told = [json.loads(line)["message"] for line in out.lines()]
+    assert told == ["error connecting: 0", "something else", "error connecting: last"]
+
+
+def test_a_library_is_not_heard_where_stdout_is_for_an_answer(
+    out: Written, library: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "_sink", log._Sink())
+    library.warning("error connecting")
+    assert out.lines() == []
+
+
+def test_a_library_that_is_adopted_twice_is_heard_once(
+    out: Written, library: logging.Logger
+) -> None:
+    assert library.parent is not None
+    log.adopt(library.parent.name, "ledger")
+    library.warning("gone")
+    assert len(out.lines()) == 1
 
 
 def emitting(*events: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ import pytest
 from ductile.errors import LedgerBroken, LedgerBusy, LedgerError, LedgerFull
 from ductile.store import inbox
 from ductile.store.ledger import Effects
+from ductile.store.open import open_ledger
 from ductile.store.pending import Pending
 from ductile.store.sqlite import WAL_BYTES_KEPT, SqliteLedger
 
@@ -524,6 +525,37 @@ def test_a_file_that_cannot_be_read_is_an_error_of_the_ledgers(path: Path) -> No
     with pytest.raises(LedgerError, match="cannot be used"):
         there(ledger, "p")
     ledger.close()
+
+
+def is_closed(connection: apsw.Connection) -> bool:
+    try:
+        connection.changes()
+    except apsw.ConnectionClosedError:
+        return True
+    return False
+
+
+def test_a_file_that_is_no_database_is_refused_with_what_to_do_and_not_held(
+    path: Path, connections: list[apsw.Connection]
+) -> None:
+    path.parent.mkdir()
+    path.write_bytes(os.urandom(10_000))
+    with pytest.raises(LedgerError, match=r"cannot be used: .*ductile system restore"):
+        open_ledger(path=path, url=None)
+    assert connections
+    assert all(map(is_closed, connections))
+
+
+def test_a_file_that_is_damaged_where_its_history_stands_is_refused_and_not_held(
+    path: Path, connections: list[apsw.Connection]
+) -> None:
+    open_ledger(path=path, url=None).close()
+    damaged = bytearray(path.read_bytes())
+    damaged[100:4096] = b"\xff" * 3996
+    path.write_bytes(damaged)
+    with pytest.raises(LedgerError, match=r"cannot be used: .*ductile system restore"):
+        open_ledger(path=path, url=None)
+    assert all(map(is_closed, connections))
 
 
 def test_a_reader_is_closed_when_its_thread_ends(path: Path) -> None:

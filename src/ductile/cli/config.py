@@ -212,16 +212,20 @@ def lock(call: Call) -> None:
 
 
 def _fingerprints(path: Path) -> list[dict[str, Any]]:
-    """The plugins as they are; none where the configuration cannot say which there are."""
+    """The plugins as they are; none, with a warning, where the configuration is not valid."""
     from ductile.config import load
 
     try:
         loaded = load(path, environ=os.environ, seal=False)
+        plugins = blueprint_of(loaded).registry.plugins.values()
     except ConfigError as error:
         found = output.count(len(error.problems), "problem")
-        output.aside(f"warning: plugins are not sealed, the configuration has {found}", fg="yellow")
+        output.aside(
+            f"warning: the configuration is not valid, it has {found} (see: ductile config check); "
+            "plugins are not sealed",
+            fg="yellow",
+        )
         return []
-    plugins = blueprint_of(loaded).registry.plugins.values()
     return [_fingerprint(plugin, loaded) for plugin in plugins]
 
 

@@ -46,6 +46,12 @@ def safe(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
+def clipped(text: str, most: int) -> str:
+    """Somebody else's words as one line of at most so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
 def colour_of(word: str) -> str | None:
     """Of a state, or of how bad something is."""
     return _COLOURS.get(word)

@@ -9,18 +9,19 @@ from typing import Any
 import click
 
 from ductile.cli import output
-from ductile.cli.action import Call, Noun
+from ductile.cli.action import Call, Noun, blueprint_of
 from ductile.cli.client import Door, Json, Workplace, path_to
 from ductile.cli.job import RELOAD, hint_at_reload, show_words
 from ductile.cli.options import DEDUPE_TTL, PATIENCE, PLUGIN
 from ductile.cli.options import payload as read_payload
 from ductile.core.command import HANDLE, POLL
 from ductile.core.nearest import did_you_mean
-from ductile.errors import UsageError
+from ductile.errors import ConfigError, UsageError
 
 plugin = Noun("plugin", "Plugins: make, test, list, run one.")
 
 PREFERRED = (POLL, HANDLE)
+UNSEEN = "the running gateway has not seen"
 
 
 @plugin.read("list")
@@ -31,6 +32,18 @@ def listing(call: Call) -> None:
     call.show(page, _show)
     if any(row["state"] == "refused" for row in page["plugins"]):
         hint_at_reload(door)
+    if door.running and (unseen := _on_disk(call) - {row["name"] for row in page["plugins"]}):
+        output.aside(f"{UNSEEN}: {', '.join(sorted(unseen))}; run: {RELOAD}")
+
+
+def _on_disk(call: Call) -> frozenset[str]:
+    """The plugins that a gateway would load now, as far as can be told from here."""
+    if call.api_url is not None:
+        return frozenset()
+    try:
+        return frozenset(blueprint_of(call.site.loaded).registry.plugins)
+    except ConfigError:
+        return frozenset()
 
 
 def _show(page: Json) -> None:
@@ -88,11 +101,12 @@ def run(
     body = {key: value for key, value in given.items() if value is not None}
     if call.dry_run:
         with call.site.reading() as door:
-            planned = {"plugin": name, "command": _command(door, name, command), **body}
+            planned = {"plugin": name, "command": _command(call, door, name, command), **body}
         call.show({"dry_run": True, **planned}, _show_plan)
         return 0
     with call.site.working(verbose=call.verbose) as place:
-        answer = place.post(path_to("plugin", name, _command(place, name, command)), body)
+        chosen = _command(call, place, name, command)
+        answer = place.post(path_to("plugin", name, chosen), body)
         job = None if detached else _finish(call, place, answer["job_id"], timeout)
     if job is None:
         call.show(answer, _show_queued)
@@ -114,12 +128,14 @@ def _finish(call: Call, place: Workplace, job_id: str, timeout: float) -> Json:
         raise
 
 
-def _command(door: Door, name: str, wanted: str | None) -> str:
+def _command(call: Call, door: Door, name: str, wanted: str | None) -> str:
     """The command that is meant; `UsageError` where there is no such plugin or command."""
     rows = door.get("/plugins")["plugins"]
     loaded = {row["name"]: row for row in rows if row["commands"]}
     if name not in loaded:
         found = next((row for row in rows if row["name"] == name), None)
+        if found is None and door.running and name in _on_disk(call):
+            raise UsageError(f"{UNSEEN} plugin {name} yet; run: {RELOAD}", plugin=name)
         if found is None:
             raise UsageError(f"unknown plugin {name!r}{did_you_mean(name, loaded)}", plugin=name)
         then = f"; then: {RELOAD}" if door.running and found["state"] == "refused" else ""

@@ -15,6 +15,8 @@ from ductile.cli.client import Json, path_to
 from ductile.cli.options import PLUGIN, limited
 from ductile.errors import NotRunning, UsageError
 
+LONGEST_NOTE = 200
+
 system = Noun("system", "The gateway: start it, see how it is.")
 
 
@@ -100,7 +102,8 @@ def _recent(row: dict[str, Any]) -> tuple[str | None, str | None, str | None]:
     well = None if health is None else "healthy" if health["healthy"] else "unhealthy"
     ran = f"{output.when(last['completed_at'])} {last['status']}" if last else None
     sick = health["detail"] if health and not health["healthy"] else None
-    return well, ran, row["reason"] or sick or (last["last_error"] if last else None)
+    note = row["reason"] or sick or (last["last_error"] if last else None)
+    return well, ran, output.clipped(note, LONGEST_NOTE) if note else None
 
 
 @system.read("breaker")

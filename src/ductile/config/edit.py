@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ductile.config.expand import expand, hide_passwords, is_secret
+from ductile.config.expand import expand, hide_passwords, is_no_url, is_secret
 from ductile.config.fields import Found
 from ductile.config.files import Source, replace
 from ductile.config.include import Sources, gather_readable
@@ -289,18 +289,22 @@ def _shown(data: Any, path: KeyPath) -> Json:
 
 
 def _without_secrets(text: str) -> str:
-    """`text` with every literal scalar under a secret-named key hidden; references stay."""
+    """`text` with every literal scalar that may be a secret hidden; references stay."""
     concealed, _ = Variables().conceal(text, "")
     root = spans(concealed)
     secrets = [
         span
         for span in (root.walk() if root else ())
         if span.kind is Scalar and span.start != span.end
-        if is_secret(_path(span, text)) and "${" not in text[span.start : span.end]
+        if _may_be_secret(_path(span, text), text[span.start : span.end])
     ]
     for span in reversed(secrets):
         text = f"{text[: span.start]}{REDACTED}{text[span.end :]}"
     return hide_passwords(text)
+
+
+def _may_be_secret(path: KeyPath, source: str) -> bool:
+    return "${" not in source and (is_secret(path) or is_no_url(path, source.strip("\"'")))
 
 
 def _path(span: Span, text: str) -> KeyPath:

@@ -8,6 +8,9 @@ from ductile.config.nodes import Place
 from ductile.errors import Problem
 
 _LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)\Z")
+# The closing quote is the first with nothing but a comment behind it: `"{"a": 1}"` is one value.
+_QUOTED = re.compile(r"""\s*(?:"(.*?)"|'(.*?)')(?:\s+#.*|\s*)""")
+_COMMENT = re.compile(r"\s#")
 
 
 def parse(text: str, file: str) -> tuple[dict[str, str], list[Problem]]:
@@ -29,11 +32,23 @@ def parse(text: str, file: str) -> tuple[dict[str, str], list[Problem]]:
                 )
             )
             continue
-        values.setdefault(match[1], _unquote(match[2].strip()))
+        value = _value(match[2])
+        if value is None:
+            problems.append(
+                Place(file, number, 1).problem(
+                    "a quoted value ends at its closing quote",
+                    allowed="behind it nothing, or a space and a # comment",
+                )
+            )
+            continue
+        values.setdefault(match[1], value)
     return values, problems
 
 
-def _unquote(value: str) -> str:
-    if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
-        return value[1:-1]
-    return value
+def _value(text: str) -> str | None:
+    """What stands behind the `=`, without quotes and comment; None where a quote is amiss."""
+    if quoted := _QUOTED.fullmatch(text):
+        return quoted[1] or quoted[2] or ""
+    if text.lstrip().startswith(('"', "'")):
+        return None
+    return _COMMENT.split(text, maxsplit=1)[0].strip()

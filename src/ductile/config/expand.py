@@ -6,15 +6,23 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 from ductile.config.fields import Found
 from ductile.config.interpolate import Variables, lookalike
 from ductile.config.nodes import Listing, Node, Place, Scalar, Table
+from ductile.config.service import POSTGRES
 from ductile.config.yaml12 import NotJson, type_of
 from ductile.core.redact import REDACTED, SHORTEST_SECRET, names_a_secret
 from ductile.errors import Path, Problem
 
-URL_PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):([^\s/@]+)(?=@)")
+_URL_PASSWORD = re.compile(
+    r"((?<=://)[^\s/:@]*:)([^\s/@]+)(?=@)|((?<=[?&])(?:ssl)?password=)([^\s&]+)"
+)
+"""Before the host, or in the query as PostgreSQL takes it: what leads to it, and itself."""
+_DATABASE: tuple[Path, ...] = tuple(
+    path for name in ("state", "database") for path in ((name,), (name, "url"))
+)
 _TEMPLATE = re.compile(r"\{(payload|context|config)\.")
 _GIVEN = {"plugins": "config", "pipelines": "with"}
 """Below these keys stands what is handed to plugins as it is."""
@@ -28,12 +36,16 @@ class Expanded:
     keys: dict[Path, Place] = field(default_factory=dict)
     secrets: set[str] = field(default_factory=set)
     broken: set[Path] = field(default_factory=set)
-    """Scalars that already have a problem; what the schema thinks of them is noise."""
+    """Scalars that already have a problem, or whose variables were not looked up; what the
+    schema thinks of them is noise."""
     problems: list[Problem] = field(default_factory=list)
 
 
-def expand(tree: Table, variables: Variables, values: Mapping[str, str]) -> Expanded:
-    """Every scalar of `tree` by the variables in `values`; keys are never expanded."""
+def expand(tree: Table, variables: Variables, values: Mapping[str, str] | None) -> Expanded:
+    """Every scalar of `tree` by the variables in `values`; keys are never expanded.
+
+    Without `values` no scalar is: one that refers to a variable is left as it was written.
+    """
     expander = _Expander(variables, values)
     expander.out.places[()] = tree.place
     expander.out.data = expander.walk(tree, ())
@@ -41,7 +53,7 @@ def expand(tree: Table, variables: Variables, values: Mapping[str, str]) -> Expa
 
 
 class _Expander:
-    def __init__(self, variables: Variables, values: Mapping[str, str]) -> None:
+    def __init__(self, variables: Variables, values: Mapping[str, str] | None) -> None:
         self.out = Expanded()
         self._variables = variables
         self._values = values
@@ -65,7 +77,11 @@ class _Expander:
                 return self._scalar(node, path)
 
     def _scalar(self, scalar: Scalar, path: Path) -> Found | None:
-        expansion = self._variables.expand(scalar, self._values)
+        if self._values is None and self._variables.conceals(scalar.text):
+            self.out.broken.add(path)
+            text = self._variables.restore(scalar.text)
+            return Found(text, text, scalar.place, secret=True)
+        expansion = self._variables.expand(scalar, self._values or {})
         text = expansion.text
         for name in dict.fromkeys(expansion.missing):
             self._break(
@@ -104,9 +120,9 @@ class _Expander:
         known = secret and (isinstance(value, str) or names_a_secret(_names(path)[-1]))
         kept = {text} if known else set()
         kept |= {content for name, content in used if known or names_a_secret(name)}
-        kept |= {password for _, password in URL_PASSWORD.findall(text)}
+        kept |= _passwords(text)
         self.out.secrets |= {content for content in kept if len(content) >= SHORTEST_SECRET}
-        return secret or bool(kept)
+        return secret or bool(kept) or is_no_url(path, text)
 
 
 def is_secret(path: Path) -> bool:
@@ -121,9 +137,23 @@ def is_secret(path: Path) -> bool:
     return any(map(names_a_secret, under))
 
 
+def is_no_url(path: Path, text: str) -> bool:
+    """Whether `text` stands for the database and is none of its URLs.
+
+    Somebody may have written a connection string instead, password and all.
+    """
+    return path in _DATABASE and not text.startswith(POSTGRES)
+
+
 def hide_passwords(text: str) -> str:
     """`text` without the passwords of the URLs in it."""
-    return URL_PASSWORD.sub(rf"\1:{REDACTED}", text)
+    return _URL_PASSWORD.sub(rf"\1\3{REDACTED}", text)
+
+
+def _passwords(text: str) -> set[str]:
+    """The passwords of the URLs in `text`, as they stand and as they are meant."""
+    found = {match[2] or match[4] for match in _URL_PASSWORD.finditer(text)}
+    return found | set(map(unquote, found))
 
 
 def _names_ours(path: Path) -> bool:

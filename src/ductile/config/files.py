@@ -62,10 +62,15 @@ class Reader:
         self._full = False
 
     def read(self, path: Path, asked: Place) -> Source | None:
-        """The file at `path`, which `asked` named; None, with a problem, where it cannot be."""
+        """The file at `path`, which `asked` named; None, with a problem, where it cannot be.
+
+        One that no other file names is asked for by itself, and its problem has no place.
+        """
         if len(self.hashes) >= MAX_FILES:
             if not self._full:
-                self._refuse(asked, "the configuration has too many files", f"{MAX_FILES} files")
+                self._refuse(
+                    path, asked, "the configuration has too many files", f"{MAX_FILES} files"
+                )
             self._full = True
             return None
         real = self._follow(path, asked)
@@ -74,13 +79,14 @@ class Reader:
         try:
             data = self._drafts[path] if path in self._drafts else self._bytes(real)
         except OSError as error:
-            self._refuse(asked, f"cannot read {path}: {os.strerror(error.errno or errno.EIO)}")
+            reason = os.strerror(error.errno or errno.EIO)
+            self._refuse(path, asked, f"cannot read {path}: {reason}")
             return None
         if data is None:
-            self._refuse(asked, f"{path} is not a regular file", "a regular file")
+            self._refuse(path, asked, f"{path} is not a regular file", "a regular file")
             return None
         if len(data) > MAX_BYTES:
-            self._refuse(asked, f"{path} is too large", f"{MAX_BYTES // 1024**2} MiB")
+            self._refuse(path, asked, f"{path} is too large", f"{MAX_BYTES // 1024**2} MiB")
             return None
         digest = blake3(data).hexdigest()
         self.hashes[path] = digest
@@ -106,18 +112,21 @@ class Reader:
                     self.symlinks.setdefault(step, asked)
             real = path.resolve(strict=True)
         except FileNotFoundError:
-            self._refuse(asked, f"there is no file {path}")
+            self._refuse(path, asked, f"there is no file {path}")
             return None
         except (OSError, RuntimeError) as error:
-            self._refuse(asked, f"cannot follow {path}: {error}")
+            self._refuse(path, asked, f"cannot follow {path}: {error}")
             return None
         if not real.is_relative_to(root.resolve()):
-            self._refuse(asked, f"{path} leads out of {root}, to {real}", "a target inside it")
+            why = f"{path} leads out of {root}, to {real}"
+            self._refuse(path, asked, why, "a target inside it")
             return None
         return real
 
-    def _refuse(self, place: Place, message: str, allowed: str | None = None) -> None:
-        self.problems.append(place.problem(message, allowed=allowed))
+    def _refuse(self, path: Path, asked: Place, message: str, allowed: str | None = None) -> None:
+        named = asked.file != str(path)
+        say = asked.problem if named else Problem
+        self.problems.append(say(message, allowed=allowed))
 
 
 def absolute(base: Path, path: Path | str) -> Path:

@@ -78,8 +78,11 @@ class Seal:
     def _problem(self, path: Path, why: str, digest: str | None, *, refuse: bool) -> Problem:
         seal = "" if self.exists else f" (there is no {self.path})"
         sealed = self.hashes.get(str(path))
-        return Place(str(path), 1, 1).problem(
+        return Problem(
             f"the file {why}{seal}; {_MEND}",
+            file=str(path),
+            line=1 if digest else None,
+            column=1 if digest else None,
             found=f"BLAKE3 {digest}" if digest else "nothing",
             allowed=f"BLAKE3 {sealed}" if sealed else f"a file that {FILE} names",
             severity=Severity.ERROR if refuse else Severity.WARNING,

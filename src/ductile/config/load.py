@@ -93,9 +93,10 @@ def load(
 ) -> Loaded:
     """Read, verify, expand and judge a configuration.
 
-    Files are held against the seal as they are read; nothing is expanded once one that must
-    be sealed is not. `seal=False` leaves the seal aside, for a check before `config lock`;
-    `drafts` stand for the content of their files, for a check before they are written.
+    Files are held against the seal as they are read; once one that must be sealed is not,
+    nothing is expanded, and the others are judged as they were written. `seal=False` leaves
+    the seal aside, for a check before `config lock`; `drafts` stand for the content of their
+    files, for a check before they are written.
     """
     config = find(path, environ)
     stored, problems = integrity.read(config.parent) if seal else (None, [])
@@ -103,7 +104,8 @@ def load(
     problems += sources.problems
     verdict = _judge(stored, sources, strict=_literal_flag(sources, "strict_mode"))
     if config not in sources.reader.hashes or errors_of(verdict):
-        raise ConfigError(_ordered(errors_of([*problems, *verdict]), sources.reader))
+        problems += [*verdict, *_as_written(sources, environ)]
+        raise ConfigError(_ordered(errors_of(problems), sources.reader))
     expanded = expand(sources.tree, sources.variables, values(sources, environ, problems))
     problems += expanded.problems
     problems += _judge(stored, sources, strict=_flag(expanded, "strict_mode"))
@@ -196,6 +198,20 @@ def _validate(
         strict=settings.service.strict_mode,
     )
     return check(settings, scopes, places)
+
+
+def _as_written(sources: Sources, environ: Mapping[str, str]) -> list[Problem]:
+    """What is wrong with the files that could be used, nothing of them expanded.
+
+    The schema misses keys only in entries of lists, which are in one file whole: none that a
+    file which was left out could have.
+    """
+    problems: list[Problem] = []
+    values(sources, {}, problems)
+    expanded = expand(sources.tree, sources.variables, None)
+    places = Places(expanded.places, expanded.keys)
+    _, found = _validate(expanded, sources, places, environ, expanded.data, whole=False)
+    return hidden([*problems, *expanded.problems, *found], expanded.secrets)
 
 
 def config_hash(settings: Settings) -> str:

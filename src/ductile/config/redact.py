@@ -8,7 +8,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from ductile.config.expand import URL_PASSWORD, hide_passwords, is_secret
+from ductile.config.expand import hide_passwords, is_secret
 from ductile.config.settings import Settings
 from ductile.core.redact import REDACTED, Redactor
 from ductile.errors import Path, Problem, dotted
@@ -47,7 +47,7 @@ def fingerprints(settings: Settings, key: bytes) -> list[dict[str, str]]:
     return [
         {"purpose": dotted(path), "fingerprint": blake3(text.encode(), key=key).hexdigest()}
         for path, text in _scalars(document, ())
-        if is_secret(path) or redactor.text(text) != text or URL_PASSWORD.search(text)
+        if is_secret(path) or hide_passwords(redactor.text(text)) != text
     ]
 
 

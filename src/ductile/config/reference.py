@@ -54,6 +54,10 @@ your editor.
 A duration is `500ms`, `30s`, `5m`, `2h`, `30d`, `1w`, or several of them (`1h30m`); a size is
 `64KB`, `1MB` (K is 1024). `${NAME}` and `${NAME:-default}` stand for variables of the
 environment, in any value. Relative paths are seen from the directory of `config.yaml`.
+
+An `.env` file has lines of `NAME=value`, with or without `export` before them, and `#` comments.
+A value in quotes ends at the closing quote, and behind it only a comment may stand; one without
+ends at a space with a `#` behind it. A `#` with no space before it belongs to the value.
 """
 
 

@@ -24,6 +24,7 @@ from ductile.core.bounds import MAX_HOPS
 
 DEFAULT_STATE = "./data/state.db"
 DEFAULT_STATE_DIR = "./data"
+POSTGRES = ("postgresql://", "postgres://")
 
 
 def _spare_cores() -> int:
@@ -86,7 +87,7 @@ class ServiceSettings(Section):
 
 def _postgres(value: Any) -> str:
     text = str(text_of(value, "a URL"))
-    if not text.startswith(("postgresql://", "postgres://")):
+    if not text.startswith(POSTGRES):
         refuse("must be the URL of a PostgreSQL database", allowed="postgresql://...")
     return text
 

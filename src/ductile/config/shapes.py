@@ -7,8 +7,10 @@ schema to refuse.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ductile.config.nodes import Entry, Listing, Node, Table, is_null
-from ductile.errors import Problem, Severity
+from ductile.errors import Path, Problem, Severity, dotted
 
 INCLUDE = "include"
 ENVIRONMENT = "environment_vars"
@@ -29,8 +31,8 @@ def one_shape(root: Table) -> tuple[Table, list[Problem]]:
     """`root`, of one file, with every synonym replaced; what it includes is left in place."""
     problems: list[Problem] = []
     root = _into(root, "plugins_dir", "plugin_roots")
-    root = _database(root)
-    root = _log_level(root).without("tcc_paths")
+    root = _database(root, problems)
+    root = _log_level(root, problems).without("tcc_paths")
     webhooks = root.items.get("webhooks")
     if webhooks and isinstance(webhooks.value, Listing):
         endpoints = Table({"endpoints": webhooks}, webhooks.value.place)
@@ -61,18 +63,41 @@ def _into(table: Table, single: str, plural: str, *, last: bool = False) -> Tabl
     return table.replacing(plural, Entry(entry.key, Listing(items, entry.value.place)))
 
 
-def _database(root: Table) -> Table:
+def _database(root: Table, problems: list[Problem]) -> Table:
     database = root.items.get("database")
     if database is None:
         return root
-    state = root.items.get("state", database)
-    if isinstance(state.value, Table) and isinstance(database.value, Table):
-        both = Table({**database.value.items, **state.value.items}, state.value.place)
-        state = Entry(state.key, both)
+    state = root.items.get("state")
+    if state is None or is_null(state.value):
+        state = database
+    elif isinstance(state.value, Table) and isinstance(database.value, Table):
+        more, own = _given(database.value), _given(state.value)
+        problems += [
+            _dropped(entry, ("database", key), ("state", key))
+            for key, entry in more.items()
+            if key in own
+        ]
+        both = {**database.value.items, **state.value.items, **more, **own}
+        state = Entry(state.key, Table(both, state.value.place))
+    elif not is_null(database.value):
+        problems.append(_dropped(database, ("database",), ("state",)))
     return root.without("database").replacing("state", state)
 
 
-def _log_level(root: Table) -> Table:
+def _given(table: Table) -> Mapping[str, Entry]:
+    """The keys that are not left empty."""
+    return {key: entry for key, entry in table.items.items() if not is_null(entry.value)}
+
+
+def _dropped(entry: Entry, path: Path, kept: Path) -> Problem:
+    return entry.key.problem(
+        f"{dotted(kept)}, which means the same, is set too, and holds; keep one",
+        path=path,
+        severity=Severity.WARNING,
+    )
+
+
+def _log_level(root: Table, problems: list[Problem]) -> Table:
     level = root.items.get("log_level")
     if level is None:
         return root
@@ -80,7 +105,11 @@ def _log_level(root: Table) -> Table:
     service = root.items.get("service")
     if service is None or is_null(service.value):
         service = Entry(level.key, Table({}, level.key))
-    if not isinstance(service.value, Table) or "log_level" in service.value.items:
+    if not isinstance(service.value, Table):
+        return root
+    if "log_level" in _given(service.value):
+        if not is_null(level.value):
+            problems.append(_dropped(level, ("log_level",), ("service", "log_level")))
         return root
     table = service.value.replacing("log_level", level)
     return root.replacing("service", Entry(service.key, table))

@@ -188,7 +188,7 @@ class _Attempt:
             job=self.job,
             path=path,
             at=self.now,
-            error=None if error is None else _shortened(self.rules.redactor.text(error)),
+            error=None if error is None else shortened(self.rules.redactor.text(error)),
             init_key=self.rules.init_key,
             **self.record,
             **more,
@@ -245,7 +245,7 @@ class _Attempt:
         )
 
 
-def _shortened(error: str) -> str:
+def shortened(error: str) -> str:
     """An error is told in many places; the whole of it stands in the result or on stderr."""
     return error if len(error) <= LONGEST_ERROR else f"{error[:LONGEST_ERROR]} … (shortened)"
 

@@ -40,6 +40,7 @@ from ductile.runtime.operate import Replayed, Replaying, Retried, Retrying
 from ductile.store import attempts, jobs
 from ductile.store.attempts import Wanted
 from ductile.store.jobs import Enqueued
+from ductile.store.ledger import Tx
 
 LONGEST_WAIT = 60.0
 LONGEST_LOOK = 1.0
@@ -102,8 +103,8 @@ async def show(request: Request) -> Response:
 
 def _described(gateway: Gateway, job: dict[str, Any]) -> dict[str, Any]:
     """A job as callers see it: `job_id` first, and why it waits where it does."""
-    waits = report.waits_for(job, gateway.blueprint, gateway.unready)
-    shown = {"job_id": job["id"], **_without(job, "id", "older")}
+    waits = job["waits_for"]
+    shown = {"job_id": job["id"], **_without(job, "id", "older", "waits_for")}
     shown["payload"] = gateway.blueprint.redactor.document(job.get("payload"))
     for name in ("attempts", "transitions"):
         rows = job[name]
@@ -118,10 +119,20 @@ def _without(row: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 async def _get(gateway: Gateway, job_id: str) -> dict[str, Any]:
-    job = await reading(gateway, lambda tx: jobs.get(tx, job_id))
-    if job is None:
+    def work(tx: Tx) -> list[dict[str, Any]]:
+        job = jobs.get(tx, job_id)
+        return _explained(gateway, tx, [] if job is None else [job])
+
+    found = await reading(gateway, work)
+    if not found:
         raise NotFound(f"there is no job {job_id}")
-    return job
+    return found[0]
+
+
+def _explained(gateway: Gateway, tx: Tx, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Jobs, and why those wait that do."""
+    served = bool(gateway.loops)
+    return report.explained(tx, rows, gateway.blueprint, gateway.unready, served=served)
 
 
 async def cancel(request: Request) -> Response:
@@ -164,7 +175,12 @@ async def why(request: Request) -> Response:
     """`GET /job/{id}/why`: why it ran, waits, failed or did not run, in words."""
     gateway, job_id = gateway_of(request), request.path_params["job_id"]
     answer = await asyncio.to_thread(
-        lineage.why, gateway.ledger, job_id, gateway.blueprint, gateway.unready
+        lineage.why,
+        gateway.ledger,
+        job_id,
+        gateway.blueprint,
+        gateway.unready,
+        served=bool(gateway.loops),
     )
     return JsonResponse(answer)
 
@@ -181,17 +197,13 @@ async def listing(request: Request) -> Response:
         "before": before(query),
         "limit": limit,
     }
-    rows = await reading(gateway, lambda tx: tx.dicts("jobs", **asked))
+    rows = await reading(gateway, lambda tx: _explained(gateway, tx, tx.dicts("jobs", **asked)))
     after = cursor(rows, limit, "seq")
-    return await made(
-        gateway, lambda: {"jobs": [_summary(gateway, row) for row in rows], "cursor": after}
-    )
+    return await made(gateway, lambda: {"jobs": [_summary(row) for row in rows], "cursor": after})
 
 
-def _summary(gateway: Gateway, row: dict[str, Any]) -> dict[str, Any]:
-    waits = report.waits_for(row, gateway.blueprint, gateway.unready)
-    kept = {key: value for key, value in row.items() if key not in ("id", "seq")}
-    return {"job_id": row["id"], **kept, "waits_for": waits}
+def _summary(row: dict[str, Any]) -> dict[str, Any]:
+    return {"job_id": row["id"], **_without(row, "id", "seq")}
 
 
 async def ids(request: Request) -> Response:
@@ -207,9 +219,11 @@ async def ids(request: Request) -> Response:
 async def queue(request: Request) -> Response:
     """`GET /queue`: what runs and what waits, in the order of the queue."""
     gateway, limit = gateway_of(request), limit_of(request.query_params)
-    rows = await reading(gateway, lambda tx: tx.dicts("pending_jobs", limit=limit))
+    rows = await reading(
+        gateway, lambda tx: _explained(gateway, tx, tx.dicts("pending_jobs", limit=limit))
+    )
     waiting, running = await asyncio.to_thread(report.queue_counts, gateway.ledger)
-    shown = [_summary(gateway, row) for row in rows]
+    shown = [_summary(row) for row in rows]
     return JsonResponse({"queue_depth": waiting, "running": running, "jobs": shown})
 
 

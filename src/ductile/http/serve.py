@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from ductile.config import Loaded
+from ductile.core.redact import Redactor
 from ductile.errors import Refused
 from ductile.http import descriptors
 from ductile.http.app import api_app, local_app
@@ -31,7 +32,7 @@ def serve(
 ) -> int:
     """Run until SIGTERM or SIGINT; the exit code."""
     service = loaded.settings.service
-    configure(service.log_level, service.log_format)
+    configure(service.log_level, service.log_format, Redactor(loaded.secrets))
     _log_crashes()
     gateway = Gateway(loaded, environ=environ)
     notifier = Notifier.of(environ, os.getpid())

@@ -22,8 +22,8 @@ from ductile.http.protocol import Connection
 from ductile.http.room import Room
 from ductile.log import logger
 from ductile.record import dataclass
+from ductile.runtime.local import too_long
 
-LONGEST_SOCKET_PATH = 107
 WAITING = 1024
 """Connections that the kernel keeps for us while a burst comes in."""
 ACCEPTED_AT_ONCE = 1
@@ -44,8 +44,8 @@ class _Listener(socket.socket):
 
 def bind_local(path: Path) -> socket.socket:
     """A unix socket that only its owner can open, from the moment that it exists."""
-    if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
-        raise Refused(f"the socket's path is longer than {LONGEST_SOCKET_PATH} bytes: {path}")
+    if (why := too_long(path)) is not None:
+        raise Refused(why)
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     listener = _Listener(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -31,6 +31,13 @@ class Line:
         poller.register(self.sock, select.POLLIN)
         poller.register(self.lifeline, select.POLLIN)
 
+    def next_word(self) -> None:
+        """Until something arrives; as a rule it has, for what comes next is told meanwhile."""
+        try:
+            self.listen(socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            self.wait()
+
     def wait(self, seconds: float | None = None) -> None:
         """Until something arrives, or the time is up."""
         events = dict(self.poller.poll(None if seconds is None else seconds * 1000))
@@ -39,9 +46,9 @@ class Line:
         if events:
             self.listen()
 
-    def listen(self) -> None:
+    def listen(self, flags: int = 0) -> None:
         try:
-            open_still = self.inbox.fill()
+            open_still = self.inbox.fill(flags)
         except ConnectionError:
             open_still = False
         if not open_still:

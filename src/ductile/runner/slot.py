@@ -353,7 +353,7 @@ def serve(sock: socket.socket, lifeline: int) -> None:
         while True:
             frame = line.take()
             if frame is None:
-                line.wait()
+                line.next_word()
             # A cancel or a recall that arrives here has found its job gone.
             elif wire.kind(frame) == wire.RUN:
                 order = wire.Order(frame)

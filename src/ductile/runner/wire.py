@@ -175,10 +175,10 @@ class Inbox:
         data = self._data
         return len(data) >= _LENGTH.size and len(data) >= _LENGTH.unpack_from(data)[0]
 
-    def fill(self) -> bool:
+    def fill(self, flags: int = 0) -> bool:
         """One `recv`; false at the end of the stream. Raises what the socket raises."""
         missing = self._wanted - len(self._data)
-        chunk = self._sock.recv(_RECEIVE if missing <= _RECEIVE else _RECEIVE_LARGE)
+        chunk = self._sock.recv(_RECEIVE if missing <= _RECEIVE else _RECEIVE_LARGE, flags)
         if not chunk:
             return False
         if not self._data:

@@ -41,6 +41,7 @@ from ductile.runtime.deliveries import Deliveries
 from ductile.runtime.dispatcher import Dispatcher
 from ductile.runtime.janitor import Janitor
 from ductile.runtime.lane import Lane
+from ductile.runtime.local import SOCKET
 from ductile.runtime.lock import InstanceLock, state_dir_id
 from ductile.runtime.loop import Loop
 from ductile.runtime.nodes import Nodes
@@ -161,7 +162,7 @@ class Gateway:
 
     def open(self, *, slots: int | None = None) -> None:
         """Take the state directory, open its ledger, and bring it into order."""
-        self._lock.acquire()
+        self._lock.acquire(to_stay=slots is None)
         failpoint("locked")
         self.pool = RunnerPool(
             slots or self._workers_wanted, lock_fd=self._lock.fd, on_event=self._runner_event
@@ -239,7 +240,7 @@ class Gateway:
 
     @property
     def socket_path(self) -> Path:
-        return self.state_dir / "ductile.sock"
+        return self.state_dir / SOCKET
 
     @property
     def _boot_marker(self) -> str:

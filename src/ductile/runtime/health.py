@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ductile.clock import Clock, Entropy
 from ductile.core.command import HEALTH
+from ductile.core.judge import Rules, judge, shortened
 from ductile.core.prepare import PluginPlan, Unrunnable, prepare
 from ductile.core.protocol import Response, read_response
-from ductile.core.redact import Redactor
-from ductile.model import Ending, Job, JobStatus, Outcome
+from ductile.model import Ending, Job, JobStatus, Outcome, Settlement
 from ductile.record import dataclass
 from ductile.runner.client import Slot
 from ductile.runner.pool import RunnerPool
@@ -42,10 +42,11 @@ def check_up(
     def one(plan: PluginPlan) -> tuple[str, Checkup]:
         slot = slots.pop()
         try:
-            outcome = _run(plan, states.get(plan.name, "{}"), slot, clock, entropy)
+            job = _job(plan, clock, entropy)
+            outcome = _run(job, plan, states.get(plan.name, "{}"), slot, clock)
         finally:
             slots.append(slot)
-        return plan.name, _read(outcome, blueprint.redactor)
+        return plan.name, _read(job, outcome, blueprint.rules(plan.name, HEALTH), clock)
 
     try:
         with ThreadPoolExecutor(len(slots)) as threads:
@@ -58,9 +59,9 @@ def _states(tx: Tx, plans: list[PluginPlan]) -> dict[str, str]:
     return {plan.name: state.text(tx, plan.name) for plan in plans}
 
 
-def _run(plan: PluginPlan, state_text: str, slot: Slot, clock: Clock, entropy: Entropy) -> Outcome:
+def _job(plan: PluginPlan, clock: Clock, entropy: Entropy) -> Job:
     now = clock.now()
-    job = Job(
+    return Job(
         id=entropy.uuid(),
         plugin=plan.name,
         command=HEALTH,
@@ -79,22 +80,30 @@ def _run(plan: PluginPlan, state_text: str, slot: Slot, clock: Clock, entropy: E
         source_event_id=None,
         owner=None,
     )
-    ready = prepare(job, state_text, {}, plan, None, now)
+
+
+def _run(job: Job, plan: PluginPlan, state_text: str, slot: Slot, clock: Clock) -> Outcome:
+    ready = prepare(job, state_text, {}, plan, None, clock.now())
     if isinstance(ready, Unrunnable):
         return Outcome(Ending.LOST, reason=ready.reason)
     return slot.run(ready.launch)
 
 
-def _read(outcome: Outcome, redactor: Redactor) -> Checkup:
-    healthy, detail = False, outcome.reason or outcome.ending.value
-    if outcome.ending in (Ending.EXITED, Ending.LINGERED):
-        response = read_response(outcome.stdout, overflowed=outcome.stdout_overflowed)
-        if not isinstance(response, Response):
-            detail = response.reason
-        elif response.status == "error":
-            detail = response.error or "the plugin reported an error"
-        elif outcome.exit_code not in (0, None):
-            detail = f"exit code {outcome.exit_code}"
-        else:
-            healthy, detail = True, str(response.result or "ok")
-    return Checkup(healthy, redactor.text(detail), round(outcome.duration * 1000, 1))
+def _read(job: Job, outcome: Outcome, rules: Rules, clock: Clock) -> Checkup:
+    judged = judge(job, outcome, rules, clock.now(), 0.0)
+    healthy = judged.status is JobStatus.SUCCEEDED
+    detail = rules.redactor.text(_said(outcome)) if healthy else _wrong(judged)
+    return Checkup(healthy, shortened(detail), round(outcome.duration * 1000, 1))
+
+
+def _said(outcome: Outcome) -> str:
+    response = read_response(outcome.stdout, overflowed=outcome.stdout_overflowed)
+    assert isinstance(response, Response)
+    return str(response.result or "ok")
+
+
+def _wrong(judged: Settlement) -> str:
+    """What a job would say; nobody can look at the stderr of a check-up, so how that begins too."""
+    error = judged.error or "failed"
+    lines = (judged.stderr or "").strip().splitlines()
+    return f"{error}; stderr: {lines[0]}" if lines else error

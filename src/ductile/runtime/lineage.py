@@ -255,27 +255,32 @@ def _in_order(nodes: list[Node]) -> Iterator[Node]:
 
 
 def why(
-    ledger: Ledger, job_id: str, blueprint: Blueprint, unready: Mapping[str, str]
+    ledger: Ledger,
+    job_id: str,
+    blueprint: Blueprint,
+    unready: Mapping[str, str],
+    *,
+    served: bool = True,
 ) -> dict[str, Any]:
     """Why a job ran, waits, was skipped, deduplicated, or led to nothing.
 
-    An instance of a pipeline can be asked for as well.
+    An instance of a pipeline can be asked for as well. `served` says whether a gateway runs here.
     """
-    answer = ledger.read(lambda tx: _why(tx, job_id, blueprint, unready))
+    answer = ledger.read(lambda tx: _why(tx, job_id, blueprint, unready, served=served))
     if answer is None:
         raise NotFound(f"there is no job {job_id}")
     return answer
 
 
 def _why(
-    tx: Tx, job_id: str, blueprint: Blueprint, unready: Mapping[str, str]
+    tx: Tx, job_id: str, blueprint: Blueprint, unready: Mapping[str, str], *, served: bool
 ) -> dict[str, Any] | None:
     job = jobs.get(tx, job_id)
     if job is None:
         scopes = tx.dicts("scope", id=job_id)
         return _why_instance(scopes[0]) if scopes else None
     reasons = [_origin(job)]
-    waits = report.waits_for(job, blueprint, unready)
+    waits = report.explained(tx, [job], blueprint, unready, served=served)[0]["waits_for"]
     if waits:
         cause = f", after: {job['last_error']}" if job.get("last_error") else ""
         reasons.append(f"It waits: {waits}{cause}.")

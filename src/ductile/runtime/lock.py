@@ -11,8 +11,11 @@ from pathlib import Path
 from ductile import directory
 from ductile.errors import Locked, Refused
 
-WAIT_FOR_THE_DEAD = 5.0
-"""A killed gateway's slots need a moment to end; they hold the lock until they have."""
+PATIENCE = 5.0
+"""A killed gateway's slots need a moment to end, and hold the lock until they have; a command
+that works without a gateway ends by itself."""
+_COMMAND = "command"
+"""Stands behind the PID of a holder that is no gateway."""
 
 
 class InstanceLock:
@@ -20,8 +23,11 @@ class InstanceLock:
         self.path = state_dir / "ductile.lock"
         self.fd = -1
 
-    def acquire(self, wait: float = WAIT_FOR_THE_DEAD) -> None:
-        """Take the lock or raise `Locked`; waits only while its last holder is dead."""
+    def acquire(self, wait: float = PATIENCE, *, to_stay: bool = False) -> None:
+        """Take the lock or raise `Locked`; `to_stay` is for a gateway, which serves.
+
+        Waits only while its last holder is dead, or a command.
+        """
         fd = self._open()
         deadline = time.monotonic() + wait
         while True:
@@ -29,15 +35,17 @@ class InstanceLock:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                pid = holder(self.path)
-                if (pid is not None and is_alive(pid)) or time.monotonic() >= deadline:
+                pid, stays = _read(self.path)
+                lives = pid is not None and is_alive(pid)
+                if (lives and stays) or time.monotonic() >= deadline:
                     os.close(fd)
-                    raise Locked(
-                        f"another gateway (pid {pid}) owns {self.path.parent}", pid=pid
-                    ) from None
+                    works = f"a command (pid {pid}) still works in"
+                    owns = f"another gateway (pid {pid}) owns"
+                    what = works if lives and not stays else owns
+                    raise Locked(f"{what} {self.path.parent}", pid=pid) from None
                 time.sleep(0.005)
         os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        os.pwrite(fd, f"{os.getpid()}{'' if to_stay else f' {_COMMAND}'}\n".encode(), 0)
         self.fd = fd
 
     def _open(self) -> int:
@@ -59,14 +67,20 @@ class InstanceLock:
 
 def holder(path: Path) -> int | None:
     """The PID that the lock file names, if any."""
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[int | None, bool]:
+    """The PID that the lock file names, if any, and whether it is a gateway's."""
     try:
-        return int(path.read_text().strip() or 0) or None
+        pid, _, kind = path.read_text().strip().partition(" ")
+        return int(pid or 0) or None, kind != _COMMAND
     except (OSError, ValueError):
-        return None
+        return None, True
 
 
 def running_pid(state_dir: Path) -> int | None:
-    """The PID of the gateway that owns this state directory, if one is alive."""
+    """The PID of the gateway, or the command, that owns this state directory."""
     path = state_dir / "ductile.lock"
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -79,6 +93,11 @@ def running_pid(state_dir: Path) -> int | None:
     finally:
         os.close(fd)
     return None
+
+
+def command_runs(state_dir: Path) -> bool:
+    """Whether who owns this state directory is a command, which works without a gateway."""
+    return running_pid(state_dir) is not None and not _read(state_dir / "ductile.lock")[1]
 
 
 def state_dir_id(state_dir: Path) -> str:

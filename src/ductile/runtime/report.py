@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ductile.core.command import INIT
+from ductile.record import dataclass
 from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.health import Checkup
 from ductile.store.ledger import Ledger, Tx
 
 OFFERED = "available"
 MOST_BREAKERS = 1000
+MOST_RUNNING = 1000
+"""Jobs that run, of which it is told what they keep waiting."""
 
 
 def plugins(blueprint: Blueprint, unready: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -104,10 +108,49 @@ def status(
     return {"queue_depth": waiting, "running": running, "plugins": rows}
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What runs now, as far as it keeps others waiting."""
+
+    of_plugin: Mapping[str, int]
+    with_key: Mapping[tuple[str, str, str], str]
+    """The job that has a plugin, command and dedupe key to itself."""
+
+
+NOTHING_RUNS = Running({}, {})
+
+
+def explained(
+    tx: Tx,
+    rows: Sequence[Mapping[str, Any]],
+    blueprint: Blueprint,
+    unready: Mapping[str, str],
+    *,
+    served: bool,
+) -> list[dict[str, Any]]:
+    """The same jobs, each with `waits_for`; `served` says whether a gateway runs here."""
+    running = _running(tx, rows) if served else None
+    return [{**row, "waits_for": waits_for(row, blueprint, unready, running)} for row in rows]
+
+
+def _running(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> Running:
+    """Asked for only where one of these jobs is ready."""
+    if not any(row["status"] == "queued" and not row.get("next_retry_at") for row in rows):
+        return NOTHING_RUNS
+    found = tx.all("running_now", limit=MOST_RUNNING)
+    return Running(
+        Counter(plugin for plugin, *_ in found),
+        {(plugin, command, key): id for plugin, command, key, id in found if key is not None},
+    )
+
+
 def waits_for(
-    row: Mapping[str, Any], blueprint: Blueprint, unready: Mapping[str, str]
+    row: Mapping[str, Any],
+    blueprint: Blueprint,
+    unready: Mapping[str, str],
+    running: Running | None = NOTHING_RUNS,
 ) -> str | None:
-    """Why a queued job does not run yet."""
+    """Why a queued job does not run yet; `running` is None where no gateway is at work here."""
     if row["status"] != "queued":
         return None
     name = row["plugin"]
@@ -120,4 +163,18 @@ def waits_for(
         return f"plugin {name} is refused: {refusal.reason if refusal else ''}"
     if name in unready and row["command"] != INIT:
         return f"plugin {name} is unhealthy: {unready[name]}"
-    return "waits for a worker"
+    if running is None:
+        # Of a database that is shared, other nodes may be at work.
+        return f"no gateway is running{' here' if blueprint.settings.state.url else ''}"
+    return _kept_by(row, blueprint, running) or "waits for a worker"
+
+
+def _kept_by(row: Mapping[str, Any], blueprint: Blueprint, running: Running) -> str | None:
+    """What runs that this job may not run beside."""
+    name = row["plugin"]
+    cap, count = blueprint.caps.get(name), running.of_plugin.get(name, 0)
+    if cap is not None and count >= cap:
+        return f"plugin {name} runs {count} of at most {cap} at once"
+    key = row.get("dedupe_key")
+    other = None if key is None else running.with_key.get((name, row["command"], key))
+    return f"job {other} runs with the same dedupe key" if other else None

@@ -21,7 +21,11 @@ def open_ledger(
         raise NotFound(f"there is no ledger at {path} yet; start the gateway once")
     else:
         ledger = SqliteLedger(path, read_only=read_only)
-    ledger.start()
+    try:
+        ledger.start()
+    except BaseException:
+        ledger.close()
+        raise
     return ledger
 
 

@@ -26,11 +26,19 @@ from ductile.store.ledger import Done, Effects, Listener, Row, StoredNotice, Wor
 from ductile.store.migrate import HISTORY, HISTORY_DDL, Migration, migrate
 from ductile.store.news import News
 from ductile.store.pending import announce
-from ductile.store.session import BootSession, attentive, hang_up, watch_client
+from ductile.store.session import (
+    CONNECT_WITHIN,
+    BootSession,
+    attentive,
+    hang_up,
+    watch_client,
+)
 
 T = TypeVar("T")
 TRIES = 20
 """A deadlock or a lost race is tried again so often before the caller hears of it."""
+OPEN_WITHIN = 10.0
+"""Seconds in which a server that starts at the same time may come up."""
 ANSWER_WITHIN, ASK_AGAIN = 20.0, 0.1
 """Seconds for which a server that was lost at a commit is asked what became of it."""
 AGE_NOTICES = """
@@ -86,8 +94,8 @@ class PostgresTx:
 
 class PostgresLedger:
     engine = "postgres"
-    at_once = 1
     pressing = False
+    at_once = 1
     """Each statement is a journey: several transactions travel at the same time."""
 
     def __init__(self, url: str, *, connections: int = 8, read_only: bool = False) -> None:
@@ -117,13 +125,22 @@ class PostgresLedger:
     def start(self) -> None:
         """Connect and bring the schema forward, then take transactions."""
         try:
-            self._pool.open(wait=True, timeout=10.0)
+            self._pool.open(wait=True, timeout=OPEN_WITHIN)
         except psycopg.Error as error:
-            raise LedgerError(f"the database cannot be reached: {error}") from error
+            why = self._why_unreachable() or str(error)
+            raise LedgerError(f"the database cannot be reached: {why}") from error
         if not self._read_only:
             with self._pool.connection() as connection:
                 migrate(PostgresSchema(connection))
                 connection.execute(AGE_NOTICES)
+
+    def _why_unreachable(self) -> str | None:
+        """The server's or the system's own word, on one line: the pool tells of its patience."""
+        try:
+            psycopg.connect(self._address, connect_timeout=CONNECT_WITHIN).close()
+        except psycopg.Error as error:
+            return " ".join(str(error).split())
+        return None
 
     def write(self, work: Work[T]) -> T:
         if self._closed:

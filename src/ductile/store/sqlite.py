@@ -25,6 +25,7 @@ from ductile.store.ledger import Done, Effects, Listener, Row, Tx, Work
 from ductile.store.migrate import migrate
 from ductile.store.pending import Latch, Pending, announce, without_fail
 from ductile.store.sqlite_schema import SqliteSchema
+from ductile.store.sqlite_trouble import known_trouble, translated
 
 T = TypeVar("T")
 BUSY_TIMEOUT_MS = 5_000
@@ -32,13 +33,6 @@ LARGEST_BATCH = 256
 WAL_BYTES_KEPT = 16 * 1024 * 1024
 CHECKPOINT_PAGES = 4000
 """Pages that are written again and again cost the database file one write a checkpoint."""
-_FILE_TROUBLE = (
-    apsw.IOError,
-    apsw.CantOpenError,
-    apsw.CorruptError,
-    apsw.NotADBError,
-    apsw.NoMemError,
-)
 PAGES_AT_ONCE = 200
 PAGES_KEPT = 1000
 """Free pages that new rows will soon want again."""
@@ -90,11 +84,21 @@ class SqliteTx:
 
 
 def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:
-    """A connection with the pragmas that every user of the ledger needs."""
+    """A connection with the pragmas that every user of the ledger needs; or `LedgerError`."""
     flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE
     if not read_only:
         flags |= apsw.SQLITE_OPEN_CREATE
-    connection = apsw.Connection(str(path), flags=flags)
+    with known_trouble():
+        connection = apsw.Connection(str(path), flags=flags)
+        try:
+            _set_up(connection, read_only=read_only)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _set_up(connection: apsw.Connection, *, read_only: bool) -> None:
     connection.set_busy_timeout(BUSY_TIMEOUT_MS)
     # A plan for all values: else every new value of some parameters has the query planned again.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
@@ -106,7 +110,6 @@ def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:
         connection.pragma("synchronous", "full")
         connection.pragma("journal_size_limit", WAL_BYTES_KEPT)
         connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
-    return connection
 
 
 class SqliteLedger:
@@ -141,7 +144,8 @@ class SqliteLedger:
         """Bring the schema forward, then take transactions; read-only, there is nothing to do."""
         if self._read_only:
             return
-        migrate(SqliteSchema(self._connection, self.path))
+        with known_trouble():
+            migrate(SqliteSchema(self._connection, self.path))
         self._writer = threading.Thread(target=self._write_loop, name="ledger", daemon=True)
         self._writer.start()
 
@@ -183,13 +187,9 @@ class SqliteLedger:
             self._readers.connection = connection
             self._open_readers.add(connection)
         try:
-            connection.execute("BEGIN")
-            return work(SqliteTx(connection))
-        except apsw.Error as error:
-            known = _translated(error)
-            if known is error:
-                raise
-            raise known from error
+            with known_trouble():
+                connection.execute("BEGIN")
+                return work(SqliteTx(connection))
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -224,7 +224,7 @@ class SqliteLedger:
         try:
             backup.copy(source, target, watch)
         except apsw.Error as error:
-            known = _translated(error)
+            known = translated(error)
             if isinstance(known, LedgerFull | LedgerBusy):
                 raise known from error
             raise LedgerError(f"the ledger cannot be copied: {error}") from error
@@ -325,7 +325,7 @@ class SqliteLedger:
                 pending.result = pending.work(tx)
                 pending.effects = tx.effects
             except Exception as error:  # noqa: BLE001 - it is the caller's, who gets it
-                pending.error = _translated(error)
+                pending.error = translated(error)
                 if not connection.in_transaction:
                     return False
                 if not guarded:
@@ -359,12 +359,12 @@ class SqliteLedger:
         except apsw.Error as error:
             self._busy += isinstance(error, apsw.BusyError)
             for pending in batch:
-                pending.error = _translated(error)
+                pending.error = translated(error)
             return False
         return True
 
     def _commit_failed(self, batch: list[Pending], error: apsw.Error) -> None:
-        failure = _translated(error)
+        failure = translated(error)
         if not isinstance(failure, LedgerFull | LedgerBusy):
             failure = self._broken = LedgerBroken(f"a commit's fate is unknown: {error}")
         if self._connection.in_transaction:
@@ -372,17 +372,6 @@ class SqliteLedger:
         for pending in batch:
             if pending.error is None:
                 pending.error = failure
-
-
-def _translated(error: BaseException) -> BaseException:
-    """What the file or the disk refuses is an error of the ledger's; a bug is not."""
-    if isinstance(error, apsw.FullError):
-        return LedgerFull("the disk is full; nothing was written")
-    if isinstance(error, apsw.BusyError):
-        return LedgerBusy("another process holds the ledger's write lock")
-    if isinstance(error, _FILE_TROUBLE):
-        return LedgerError(f"the ledger's file cannot be used: {error}")
-    return error
 
 
 def _give_back(tx: Tx) -> bool:

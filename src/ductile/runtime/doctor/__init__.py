@@ -23,6 +23,7 @@ CHECKS: tuple[Check, ...] = (
     config.environment,
     files.secrets,
     files.state,
+    files.socket,
     files.space,
     files.workspaces,
     plugins.refused,

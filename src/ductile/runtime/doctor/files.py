@@ -13,6 +13,7 @@ from ductile.core.judge import NO_WORKSPACE
 from ductile.runtime.backup import DIRECTORY, SIBLINGS
 from ductile.runtime.doctor.finding import Finding, error, warning
 from ductile.runtime.doctor.patient import Patient
+from ductile.runtime.local import SOCKET, too_long
 
 LEAST_BYTES = 100 * 1024 * 1024
 FEW_BYTES = 1024 * 1024 * 1024
@@ -107,6 +108,17 @@ def state(patient: Patient) -> Iterator[Finding]:
                 f"its mode is {mode:04o}; it holds payloads, and secrets of webhooks",
                 f"chmod {wanted} {quote(str(path))}",
             )
+
+
+def socket(patient: Patient) -> Iterator[Finding]:
+    """Whether there can be one in the state directory."""
+    directory = patient.state_dir
+    if patient.state is None or directory is None:
+        return
+    if (what := too_long(directory / SOCKET)) is not None:
+        key = "state.path" if patient.state.url is None else "state.dir"
+        run = patient.command(f"config set {key}=...")
+        yield error("files", what, "a gateway does not start with it", run)
 
 
 def space(patient: Patient) -> Iterator[Finding]:

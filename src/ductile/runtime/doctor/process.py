@@ -12,7 +12,7 @@ from ductile.errors import DuctileError
 from ductile.runtime.doctor.finding import Finding, error, warning
 from ductile.runtime.doctor.locks import holders
 from ductile.runtime.doctor.patient import Patient
-from ductile.runtime.lock import is_alive
+from ductile.runtime.lock import command_runs, is_alive
 
 WRITTEN = datetime(2026, 1, 1, tzinfo=UTC)
 """A clock that shows less was never set."""
@@ -23,7 +23,7 @@ def gateway(patient: Patient) -> Iterator[Finding]:
     directory = patient.state_dir
     if directory is None:
         return
-    if not patient.is_locked:
+    if not patient.is_locked or (patient.ask is None and command_runs(directory)):
         yield warning(
             "gateway",
             "no gateway is running",

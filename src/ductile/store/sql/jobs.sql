@@ -58,6 +58,10 @@ SELECT count(*) FROM job_queue WHERE status = 'queued';
 -- name: running_count
 SELECT count(*) FROM job_queue WHERE status = 'running';
 
+-- name: running_now
+SELECT plugin, command, dedupe_key, id FROM job_queue
+WHERE status = 'running' ORDER BY plugin LIMIT :limit;
+
 -- name: last_runs
 -- Each plugin's latest attempt, by its own index.
 WITH RECURSIVE known(plugin) AS (
