@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ductile.config import load, measure
 from ductile.http.room import Room
 from ductile.http.serve import open_doors
@@ -165,6 +167,19 @@ def opened(
     finally:
         gateway.close()
         shutil.rmtree(root)
+
+
+def takings(monkeypatch: pytest.MonkeyPatch, way: type[Any]) -> list[bool]:
+    """Whether each request that comes to this short way from now on is taken."""
+    answers: list[bool] = []
+    take = way.take
+
+    def watched(self: Any, scope: Any, body: bytes, answered: Any) -> bool:
+        answers.append(take(self, scope, body, answered))
+        return answers[-1]
+
+    monkeypatch.setattr(way, "take", watched)
+    return answers
 
 
 def error_keys(path: str) -> set[str]:

@@ -13,7 +13,7 @@ from ductile.errors import LedgerFull
 from ductile.http import protocol
 from ductile.http.express import _Heartbeats
 from ductile.store import agents
-from tests.http.doors import ADMIN, CONFIG, House, opened, read_all
+from tests.http.doors import ADMIN, CONFIG, House, opened, read_all, takings
 
 TOKENS = '      - {token: watcher-token-0123456789, scopes: ["agents:ro"], name: watcher}\n'
 
@@ -27,15 +27,7 @@ def house() -> Iterator[House]:
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each request that came by was taken."""
-    answers: list[bool] = []
-    take = _Heartbeats.take
-
-    def watched(self: _Heartbeats, scope: Any, body: bytes, answered: Any) -> bool:
-        answers.append(take(self, scope, body, answered))
-        return answers[-1]
-
-    monkeypatch.setattr(_Heartbeats, "take", watched)
-    return answers
+    return takings(monkeypatch, _Heartbeats)
 
 
 def beat(agent_id: str = "agent-1") -> bytes:

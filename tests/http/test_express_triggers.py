@@ -15,7 +15,17 @@ from ductile.errors import LedgerFull
 from ductile.http.express import Express, _Triggers
 from ductile.store import jobs
 from tests.http.client import Client
-from tests.http.doors import ADMIN, CONFIG, NOTHING, READER, Answer, House, opened, read_all
+from tests.http.doors import (
+    ADMIN,
+    CONFIG,
+    NOTHING,
+    READER,
+    Answer,
+    House,
+    opened,
+    read_all,
+    takings,
+)
 from tests.runtime.site import until
 
 
@@ -28,15 +38,7 @@ def house() -> Iterator[House]:
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each request that came by was taken."""
-    answers: list[bool] = []
-    take = _Triggers.take
-
-    def watched(self: _Triggers, scope: Any, body: bytes, answered: Any) -> bool:
-        answers.append(take(self, scope, body, answered))
-        return answers[-1]
-
-    monkeypatch.setattr(_Triggers, "take", watched)
-    return answers
+    return takings(monkeypatch, _Triggers)
 
 
 def comparable(answer: Answer) -> tuple[int, Mapping[str, str], Any]:
@@ -181,6 +183,17 @@ def test_a_bug_is_no_secret_to_us_and_one_to_the_caller(
     answer = house.ask("POST", "/plugin/echo/poll", "{}")
     assert (answer.status, answer.json["code"]) == (500, "internal")
     assert b"inside" not in answer.raw
+
+
+def test_a_bug_of_the_short_way_is_not_the_callers_fault(
+    house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("inside")
+
+    monkeypatch.setattr(_Triggers, "_producer", broken)
+    assert house.ask("POST", "/plugin/echo/poll", "{}").status == 202
+    assert "a short way met a bug" in capsys.readouterr().out
 
 
 def test_many_side_by_side_are_each_a_job(house: House, taken: list[bool]) -> None:

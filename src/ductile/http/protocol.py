@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from ductile.http.room import Room, Standing
+from ductile.log import logger
 
 if TYPE_CHECKING:
     from uvicorn import Config
@@ -169,7 +170,12 @@ class Connection(HttpToolsProtocol):
                 self._answer(cycle, *answer)
 
         self._handed = cycle
-        if not self._way.take(cycle.scope, bytes(cycle.body), answered):
+        try:
+            taken = self._way.take(cycle.scope, bytes(cycle.body), answered)
+        except Exception as error:  # noqa: BLE001 - the parser would take it for the client's fault
+            logger("http").crash("a short way met a bug", error)
+            taken = False
+        if not taken:
             self._handed = None
             self._go_the_ordinary_way(cycle)
 
