@@ -36,4 +36,4 @@ def test_a_ledger_moves_to_postgresql_as_the_page_says(session: Session, server:
     [steps] = [block for block in found if ADDRESS in block.text]
     # The page's first block makes the gateway that is moved.
     typed(session, found[0], "")
-    typed(session, steps, server.database("moved"))
+    typed(session, steps, server.database("moved", empty=True))

@@ -37,7 +37,7 @@ def a_server() -> Iterator[Server]:
 
 
 def on_postgres(site: Site, server: Server, name: str) -> str:
-    url = server.database(f"b{abs(hash(name))}")
+    url = server.database(f"b{abs(hash(name))}", empty=True)
     site.settings["state"] = {"url": url, "dir": str(site.state)}
     return url
 

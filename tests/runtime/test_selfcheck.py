@@ -18,7 +18,8 @@ from tests.store.conftest import execute
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, site: Site) -> Site:
     if request.param == "postgres":
-        url = request.getfixturevalue("server").database(f"c{abs(hash(request.node.name))}")
+        name = f"c{abs(hash(request.node.name))}"
+        url = request.getfixturevalue("server").database(name, empty=True)
         site.settings["state"] = {"url": url, "dir": str(site.state)}
     return site
 

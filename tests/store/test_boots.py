@@ -54,7 +54,7 @@ def test_a_boot_that_was_taken_for_dead_may_begin_again(ledger: Ledger, clock: F
 
 @pytest.fixture
 def url(postgres: Server, request: pytest.FixtureRequest) -> str:
-    return postgres.database(f"b{abs(hash(request.node.name))}")
+    return postgres.database(f"b{abs(hash(request.node.name))}", empty=True)
 
 
 @pytest.fixture
