@@ -10,7 +10,7 @@ import pytest
 
 from ductile.core.judge import LONGEST_ERROR
 from ductile.runtime import health, report
-from tests.runtime.site import OK, Running, Site
+from tests.runtime.site import OK, PYTHON, Running, Site
 
 COMMANDS = ("health", "poll")
 
@@ -84,6 +84,21 @@ def test_no_more_of_an_answer_is_kept_than_of_a_jobs_error(site: Site, body: str
         detail = checked(house)["loud"].detail
     assert len(detail) < LONGEST_ERROR + 20
     assert detail.endswith("… (shortened)")
+
+
+@pytest.mark.parametrize(
+    ("size", "healthy"),
+    [(health.ANSWER_CAP // 2, True), (health.ANSWER_CAP + 1, False)],
+    ids=["fits", "beyond"],
+)
+def test_an_answer_has_a_size(site: Site, size: int, healthy: bool) -> None:
+    """Many are kept at once."""
+    body = f"sys.stdin.read()\nprint(json.dumps({{'status': 'ok', 'result': 'x' * {size}}}))"
+    site.plugin("talker", PYTHON + body, commands=COMMANDS)
+    with site.opened() as house:
+        checkup = checked(house)["talker"]
+    assert checkup.healthy is healthy
+    assert healthy or checkup.detail == "its answer is larger than 1 MiB"
 
 
 def test_plugins_are_asked_side_by_side(site: Site) -> None:

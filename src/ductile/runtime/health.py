@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from ductile.clock import Clock, Entropy
 from ductile.core.command import HEALTH
 from ductile.core.judge import Rules, judge, shortened
 from ductile.core.prepare import PluginPlan, Unrunnable, prepare
 from ductile.core.protocol import Response, read_response
-from ductile.model import Ending, Job, JobStatus, Outcome, Settlement
+from ductile.model import MIB, Ending, Job, JobStatus, Outcome, Settlement
 from ductile.record import dataclass
 from ductile.runner.client import Slot
 from ductile.runner.pool import RunnerPool
@@ -18,6 +20,8 @@ from ductile.store import state
 from ductile.store.ledger import Ledger, Tx
 
 SIDE_BY_SIDE = 8
+ANSWER_CAP = MIB
+"""Of a check-up's stdout: many are kept at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,8 @@ def check_up(
     pool = RunnerPool(min(SIDE_BY_SIDE, len(plans)))
     pool.start()
     slots = [pool.slot(index) for index in range(min(SIDE_BY_SIDE, len(plans)))]
+    # What an answer holds takes many times its own room: one after the other.
+    reading = threading.Lock()
 
     def one(plan: PluginPlan) -> tuple[str, Checkup]:
         slot = slots.pop()
@@ -46,7 +52,8 @@ def check_up(
             outcome = _run(job, plan, states.get(plan.name, "{}"), slot, clock)
         finally:
             slots.append(slot)
-        return plan.name, _read(job, outcome, blueprint.rules(plan.name, HEALTH), clock)
+        with reading:
+            return plan.name, _read(job, outcome, blueprint.rules(plan.name, HEALTH), clock)
 
     try:
         with ThreadPoolExecutor(len(slots)) as threads:
@@ -86,10 +93,13 @@ def _run(job: Job, plan: PluginPlan, state_text: str, slot: Slot, clock: Clock) 
     ready = prepare(job, state_text, {}, plan, None, clock.now())
     if isinstance(ready, Unrunnable):
         return Outcome(Ending.LOST, reason=ready.reason)
-    return slot.run(ready.launch)
+    return slot.run(replace(ready.launch, stdout_cap=ANSWER_CAP))
 
 
 def _read(job: Job, outcome: Outcome, rules: Rules, clock: Clock) -> Checkup:
+    if outcome.stdout_overflowed:
+        detail = f"its answer is larger than {ANSWER_CAP // MIB} MiB"
+        return Checkup(False, detail, round(outcome.duration * 1000, 1))
     judged = judge(job, outcome, rules, clock.now(), 0.0)
     healthy = judged.status is JobStatus.SUCCEEDED
     detail = rules.redactor.text(_said(outcome)) if healthy else _wrong(judged)
