@@ -108,6 +108,8 @@ def from_text(text: str) -> datetime:
     `ValueError` where it cannot be read.
     """
     moment = datetime.fromisoformat(text.strip())
+    if moment.tzinfo is UTC:
+        return moment
     if moment.tzinfo is None:
         return moment.replace(tzinfo=UTC)
     try:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import random
+import signal
 import threading
 import time
 from pathlib import Path
@@ -13,6 +15,7 @@ import apsw
 import pytest
 
 import ductile
+from ductile.store.requeue import UNSTARTED
 from tests.crash.life import Life, Producer
 from tests.runtime.site import OK, Site, until
 
@@ -144,6 +147,74 @@ def test_killed_at_any_moment_under_load_it_loses_nothing(site: Site, live, mome
     timer.join()
     nothing_runs_on(site)
     all_end(site, ids)
+
+
+def test_a_claim_that_no_slot_has_heard_of_goes_back_uncounted(site: Site, live) -> None:
+    [id] = put_before(site, 1)
+    assert live("claimed:1").wait() == -9
+    nothing_runs_on(site)
+    with site.running() as house:
+        job = house.ended(id)
+    assert (job["status"], job["attempt"], runs(site, id)) == ("succeeded", 1, 1)
+    assert [one["reason"] for one in job["transitions"]] == [
+        None,
+        "claimed, but never started",
+        None,
+        None,
+    ]
+
+
+def test_one_before_which_the_gateway_dies_again_counts(site: Site, live) -> None:
+    """It may be what the gateway dies of; for ever, if that never counted."""
+    [id] = put_before(site, 1)
+    for _ in range(2):
+        assert live("claimed:1").wait() == -9
+        nothing_runs_on(site)
+    with site.running() as house:
+        job = house.ended(id)
+    assert (job["status"], job["attempt"], runs(site, id)) == ("succeeded", 2, 1)
+
+
+def in_hand(site: Site) -> int:
+    connection = apsw.Connection(str(site.state / "state.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    with contextlib.closing(connection):
+        return connection.execute(
+            "SELECT count(*) FROM job_queue WHERE status = 'running'"
+        ).fetchone()[0]
+
+
+def test_what_was_lined_up_when_the_gateway_died_is_not_counted(site: Site, live) -> None:
+    gate, workers = site.gate(), 8
+    site.settings["service"]["max_workers"] = workers
+    site.plugin(
+        "work",
+        f"""id=$(sed 's/.*"job_id":"\\([^"]*\\)".*/\\1/')\n"""
+        f"""echo x >> {site.folder}/ran/$id\n{gate.script()}{OK}""",
+        retry={"max_attempts": 4, "backoff_base": "20ms"},
+    )
+    ids = put_before(site, 100)
+    life = live().ready()
+
+    def all_busy() -> list[str]:
+        return [gate.arrived() for _ in range(workers)]
+
+    busy = all_busy()
+    while in_hand(site) <= workers:
+        # It claims ahead once it finds that some have ended together.
+        life.signal(signal.SIGSTOP)
+        gate.open(workers)
+        until(lambda pids=busy: not any(Path("/proc", pid).exists() for pid in pids))
+        life.signal(signal.SIGCONT)
+        busy = all_busy()
+    life.kill()
+    nothing_runs_on(site)
+    gate.open(len(ids))
+    with site.running() as house:
+        jobs = [house.ended(id) for id in ids]
+    assert {job["status"] for job in jobs} == {"succeeded"}
+    assert [job["attempt"] for job in jobs] == [runs(site, id) for id in ids]
+    reasons = {one["reason"] for job in jobs for one in job["transitions"]}
+    assert UNSTARTED in reasons
 
 
 def test_processes_of_a_killed_gateway_do_not_run_on(site: Site, live) -> None:

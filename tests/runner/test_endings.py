@@ -6,6 +6,7 @@ import pytest
 
 from ductile.model import Ending
 from ductile.runner import slot, wire
+from ductile.runner.cells import NOWHERE
 
 IGNORES_SIGTERM = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -149,9 +150,11 @@ def test_a_leader_that_was_stopped_and_went_on_has_not_ended(run, plugins):
 def test_a_signal_that_was_left_of_another_process_is_no_end(monkeypatch):
     """Of one that had the same number before: it would be killed for having ended."""
     order = wire.Order(
-        wire.Launchable(("/bin/sleep", "60"), b"", b"", (60.0, 5.0, 1024, 1024, 1024)).frame(1)
+        wire.Launchable(
+            ("/bin/sleep", "60"), b"", b"", (60.0, 5.0, 1024, 1024, 1024, NOWHERE)
+        ).frame(1)
     )
-    child = slot.Child(order, {})
+    child = slot.Child(order, {}, None)
     heard = iter([object(), None])
     monkeypatch.setattr(slot.signal, "sigtimedwait", lambda *_: next(heard))
     try:

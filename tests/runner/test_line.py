@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ductile.model import Ending, Outcome
-from ductile.runner.client import Broken, Slot
+from ductile.model import Ending, Launch, Outcome
+from ductile.runner.client import LINE, Broken, Slot
 from ductile.runner.pool import RunnerPool
 from tests.runner.processes import Fifo, Plugins, until
 
@@ -87,13 +87,22 @@ def test_it_does_not_begin_before(slot: Slot, plugins: Plugins, first: Gate, fif
     assert fifo.line() == "second"
 
 
-def test_only_one_can_be_lined_up_and_only_behind_another(
+def test_several_begin_one_after_the_other(slot: Slot, plugins: Plugins, first: Gate) -> None:
+    for number in range(LINE):
+        assert slot.line_up(plugins.launch("/bin/echo", str(number)))
+    first.open()
+    assert outcome_of(slot).stdout == b"first\n"
+    for number in range(LINE):
+        slot.go_on()
+        assert outcome_of(slot).stdout == b"%d\n" % number
+
+
+def test_only_some_can_be_lined_up_and_only_behind_another(
     slot: Slot, plugins: Plugins, first: Gate, pool: RunnerPool
 ) -> None:
     launch = plugins.launch("/bin/true")
     assert not pool.slot(1).line_up(launch)
-    assert slot.line_up(launch)
-    assert not slot.line_up(launch)
+    assert [slot.line_up(launch) for _ in range(LINE + 1)] == [True] * LINE + [False]
     first.open()
 
 
@@ -125,15 +134,142 @@ def test_what_has_not_begun_comes_back_when_it_is_recalled(
     assert fifo.line() == "yes"
 
 
-def test_after_a_recall_another_can_be_lined_up(slot: Slot, plugins: Plugins, first: Gate) -> None:
+def test_all_that_has_not_begun_comes_back(slot: Slot, plugins: Plugins, first: Gate) -> None:
+    for _ in range(LINE):
+        assert slot.line_up(plugins.launch("/bin/true"))
+    slot.recall()
+    until(lambda: come_back(slot))
+    first.open()
+    assert outcome_of(slot).stdout == b"first\n"
+
+
+def test_of_several_that_are_recalled_the_one_that_has_begun_stays(
+    slot: Slot, plugins: Plugins, first: Gate, fifo: Fifo
+) -> None:
+    assert slot.line_up(plugins.launch(plugins.shell(f"echo began > {fifo.path}; sleep 0.2")))
+    for _ in range(LINE - 1):
+        assert slot.line_up(plugins.launch("/bin/false"))
+    first.open()
+    assert fifo.line() == "began"
+    slot.recall()
+    assert outcome_of(slot).stdout == b"first\n"
+    slot.go_on()
+    assert outcome_of(slot).exit_code == 0
+    assert not slot.lined_up
+
+
+def test_a_recall_that_is_heard_only_when_the_one_before_has_ended_is_too_late(
+    slot: Slot, plugins: Plugins, first: Gate
+) -> None:
+    until(lambda: len(plugins.alive()) > 0)
+    os.kill(slot.pid, signal.SIGSTOP)
+    for number in range(LINE):
+        assert slot.line_up(plugins.launch("/bin/echo", str(number)))
+    slot.recall()
+    first.open()
+    until(lambda: not plugins.alive())
+    os.kill(slot.pid, signal.SIGCONT)
+    assert outcome_of(slot).stdout == b"first\n"
+    for number in range(LINE):
+        slot.go_on()
+        assert outcome_of(slot).stdout == b"%d\n" % number
+
+
+def test_nothing_is_lined_up_behind_what_is_recalled(
+    slot: Slot, plugins: Plugins, first: Gate
+) -> None:
+    assert slot.line_up(plugins.launch("/bin/true"))
+    slot.recall()
+    assert not slot.has_room
+    assert not slot.line_up(plugins.launch("/bin/true"))
+    first.open()
+
+
+def test_behind_what_others_were_recalled_from_nothing_is_lined_up(
+    slot: Slot, plugins: Plugins, first: Gate
+) -> None:
+    """It takes its time: they would be recalled again and again, and be overtaken by all others."""
     assert slot.line_up(plugins.launch("/bin/echo", "recalled"))
     slot.recall()
     until(lambda: come_back(slot))
-    assert slot.line_up(plugins.launch("/bin/echo", "another"))
+    assert not slot.has_room
+    assert not slot.line_up(plugins.launch("/bin/echo", "another"))
     first.open()
     assert outcome_of(slot).stdout == b"first\n"
-    slot.go_on()
+    assert slot.begin(plugins.launch("/bin/echo", "another")) is None
+    assert slot.has_room
     assert outcome_of(slot).stdout == b"another\n"
+
+
+def test_behind_a_launch_that_is_still_being_sent_nothing_is_lined_up(
+    slot: Slot, plugins: Plugins
+) -> None:
+    os.kill(slot.pid, signal.SIGSTOP)
+    assert slot.begin(plugins.launch("/bin/cat", request=b"x" * 5_000_000)) is None
+    assert slot.sending
+    assert not slot.has_room
+    os.kill(slot.pid, signal.SIGCONT)
+    while slot.sending:
+        slot.look()
+    assert slot.has_room
+    assert len(outcome_of(slot).stdout) == 5_000_000
+
+
+def test_a_slot_that_is_late_begins_nothing_of_its_line(
+    slot: Slot, plugins: Plugins, first: Gate, fifo: Fifo
+) -> None:
+    """What it has in line goes to another, from that moment on."""
+    until(lambda: len(plugins.alive()) > 0)
+    assert slot.line_up(plugins.launch(plugins.shell(f"echo no > {fifo.path}")))
+    pid = slot.pid
+    os.kill(pid, signal.SIGSTOP)
+    slot.due = 0.0
+    with pytest.raises(Broken) as late:
+        slot.look()
+    first.open()
+    until(lambda: not plugins.alive())
+    os.kill(pid, signal.SIGCONT)
+    until(lambda: not Path(f"/proc/{pid}/exe").exists())
+    assert not select.select([fifo._fd], [], [], 0)[0]
+    assert slot.mend(late.value) is not None
+
+
+def test_an_answer_that_comes_while_it_is_given_up_counts(
+    slot: Slot, plugins: Plugins, first: Gate, fifo: Fifo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what it has begun by then would be taken for what has not."""
+    assert slot.line_up(plugins.launch(plugins.shell(f"echo began > {fifo.path}; sleep 60")))
+    first.open()
+    assert fifo.line() == "began"
+    assert slot.link is not None
+    fill, early = slot.link.inbox.fill, [BlockingIOError()]
+
+    def late() -> bool:
+        if early:
+            raise early.pop()
+        return fill()
+
+    inbox = slot.link.inbox
+    monkeypatch.setattr(type(inbox), "fill", lambda _self, _flags=0: late())
+    slot.due = 0.0
+    outcome = slot.look()
+    assert outcome is not None
+    assert outcome.stdout == b"first\n"
+    slot.go_on()
+    with pytest.raises(Broken) as broken:
+        slot.look()
+    assert broken.value.taken
+    assert slot.mend(broken.value) is not None
+
+
+def test_a_slot_that_is_abandoned_begins_nothing_and_is_replaced(
+    slot: Slot, plugins: Plugins, first: Gate, fifo: Fifo
+) -> None:
+    assert slot.line_up(plugins.launch(plugins.shell(f"echo no > {fifo.path}")))
+    slot.abandon()
+    first.open()
+    assert slot.run(plugins.launch(plugins.shell(f"echo yes > {fifo.path}"))).exit_code == 0
+    assert fifo.line() == "yes"
 
 
 def test_a_recall_that_comes_too_late_changes_nothing(
@@ -246,16 +382,23 @@ def test_a_slot_that_dies_once_it_has_gone_on_has_taken_the_next(
     assert slot.mend(broken.value) is not None
 
 
-def test_many_in_a_row_are_all_answered(slot: Slot, plugins: Plugins) -> None:
-    assert slot.begin(plugins.launch("/bin/echo", "0")) is None
-    for number in range(1, 100):
-        assert slot.line_up(plugins.launch("/bin/echo", str(number)))
+@pytest.mark.parametrize("program", ["echo {}", "sleep 0.006; echo {}"], ids=["short", "longer"])
+def test_many_in_a_row_are_all_answered_in_order(
+    slot: Slot, plugins: Plugins, program: str
+) -> None:
+    """With recalls at all times: what comes back is handed over again."""
+
+    def launch(number: int) -> Launch:
+        return plugins.launch(plugins.shell(program.format(number)))
+
+    assert slot.begin(launch(0)) is None
+    for number in range(100):
+        while slot.has_room and number + slot.lined_up < 99:
+            assert slot.line_up(launch(number + slot.lined_up + 1))
         if number % 3 == 0:
             slot.recall()
-        outcome = outcome_of(slot)
+        assert outcome_of(slot).stdout == b"%d\n" % number
         if slot.lined_up:
-            assert outcome.stdout == b"%d\n" % (number - 1)
             slot.go_on()
-        else:
-            assert slot.begin(plugins.launch("/bin/echo", str(number))) is None
-    assert outcome_of(slot).stdout == b"99\n"
+        elif number < 99:
+            assert slot.begin(launch(number + 1)) is None

@@ -32,7 +32,7 @@ class Slot:
         ours, self._theirs = socket.socketpair()
         self.link = Link(0, ours.detach())
         self.due = float("inf")
-        self.sending = self.heard = self.lined_up = False
+        self.sending = self.heard = False
         self.started = threading.Semaphore(0)
         self.on_cancel: Callable[[], None] = lambda: None
         self.error: Exception | None = None
@@ -40,12 +40,20 @@ class Slot:
         self.broken: Broken | None = None
         self.mended = threading.Event()
 
-    def begin(self, launch: Launch) -> None:
+    @property
+    def lined_up(self) -> int:
+        return 0
+
+    @property
+    def has_room(self) -> bool:
+        return True
+
+    def begin(self, launch: Launch, place: int) -> None:
         self.started.release()
         if self.broken is not None:
             raise self.broken
 
-    def line_up(self, launch: Launch) -> bool:
+    def line_up(self, launch: Launch, place: int) -> bool:
         return False
 
     def recall(self) -> None:
@@ -73,6 +81,9 @@ class Slot:
 
     def cancel(self, grace: float) -> None:
         self.on_cancel()
+
+    def abandon(self) -> None:
+        pass
 
     def close(self) -> None:
         self.link.close()

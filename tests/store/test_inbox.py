@@ -125,17 +125,6 @@ def test_nor_where_nobody_carries_any_more(
     assert threads.submit(box.wait).result(10)
 
 
-def test_it_presses_after_a_moment_and_until_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox, "GATHER", LONG)
-    box = Inbox()
-    box.put(pending())
-    assert not box.pressing
-    monkeypatch.setattr(inbox, "GATHER", 0.0)
-    assert box.pressing
-    box.take(1)
-    assert not box.pressing
-
-
 @pytest.mark.usefixtures("patience")
 def test_closed_it_lets_the_writer_have_the_rest(threads: ThreadPoolExecutor) -> None:
     box = accompanied()

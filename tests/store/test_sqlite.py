@@ -752,14 +752,6 @@ class TestCompany:
         assert all(done.acquire(timeout=10) for _ in range(3))
         assert int(str(accompanied.health()["commits"])) - before == 1
 
-    def test_that_it_should_be_is_known(
-        self, accompanied: SqliteLedger, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        assert not accompanied.pressing
-        monkeypatch.setattr(inbox, "GATHER", 0.0)
-        accompanied.submit(put("first"), lambda *_: None)
-        assert accompanied.pressing
-
     def test_what_waits_when_the_ledger_is_closed_is_committed_first(
         self, accompanied: SqliteLedger
     ) -> None:

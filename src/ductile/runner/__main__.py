@@ -1,7 +1,8 @@
-"""Executed by path in an isolated interpreter: `python -I -S __main__.py CONTROL [HELD...]`.
+"""Executed by path in an isolated interpreter: `python -I -S __main__.py CONTROL WITNESS LOCK`.
 
-The arguments are inherited descriptors: the control socket, then those to hold until the
-end (the instance lock). Kept short because a script is compiled anew at every start.
+The arguments are inherited descriptors, or -1 for none: the control socket, the witness's file, and
+the instance lock, which is held until the end. Kept short because a script is compiled anew at
+every start.
 """
 
 import os
@@ -13,7 +14,8 @@ def main() -> None:
     sys.path.insert(0, os.path.dirname(os.path.dirname(here)))
     from ductile.runner.runner import main as serve
 
-    serve([int(argument) for argument in sys.argv[1:]])
+    control, witness, lock = map(int, sys.argv[1:])
+    serve(control, witness, lock)
 
 
 if __name__ == "__main__":

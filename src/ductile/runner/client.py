@@ -1,7 +1,7 @@
 """A slot as the gateway holds it: hand it a launch, look for the outcome, cancel meanwhile.
 
-While it runs one it can be handed the next, which it begins by itself. Until it has, that can be
-recalled."""
+While it runs one it can be handed some more, which it begins by itself, one after the other. Until
+then they can be recalled."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ import select
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 
 from ductile.model import STDERR_CAP, Ending, Launch, Outcome
 from ductile.runner import diagnose, sweep, wire
+from ductile.runner.cells import NOWHERE
 from ductile.runner.slot import SPAWN_PATIENCE
 
+LINE = 6
+"""Launches that may wait in a slot for the one that runs."""
 MARGIN = 5.0
 """How long after the last moment that a slot is allowed it is still waited for."""
 
@@ -60,7 +64,7 @@ class Broken(Exception):
 
 
 class _Next:
-    """A launch that waits in the slot for the one that runs."""
+    """A launch that waits in the slot for its turn."""
 
     __slots__ = ("launch", "recalled", "seq")
 
@@ -91,7 +95,9 @@ class Slot:
         self._launch: Launch | None = None
         self._work: wire.Launchable | None = None
         self._unsent: memoryview | None = None
-        self._next: _Next | None = None
+        self._next: deque[_Next] = deque()
+        self._recalled_behind = 0
+        """The launch that ran when some were recalled."""
         self._alone = False
         """Whether the socket has nothing for the slot to read but the launch."""
         self._tries = 0
@@ -114,9 +120,18 @@ class Slot:
         return link.pid if link else 0
 
     @property
-    def lined_up(self) -> bool:
-        """Whether it has a launch to begin when this one has ended."""
-        return self._next is not None
+    def lined_up(self) -> int:
+        """How many launches it has to begin when this one has ended."""
+        return len(self._next)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it may be handed one more. Not while some are recalled, for they come back in
+        order; nor behind what others were recalled from: it takes its time."""
+        waiting = self._next
+        if self._unsent is not None or self._recalled_behind == self._seq:
+            return False
+        return not waiting or (len(waiting) < LINE and not waiting[-1].recalled)
 
     @property
     def heard(self) -> bool:
@@ -146,14 +161,14 @@ class Slot:
                 self._wait()
                 step = self.look
 
-    def begin(self, launch: Launch) -> Outcome | None:
+    def begin(self, launch: Launch, place: int = NOWHERE) -> Outcome | None:
         """Hand over a launch, without blocking; an outcome only where it cannot be run at all.
 
-        Raises `Broken`.
+        That it begins is noted at `place`, by the slot. Raises `Broken`.
         """
         self._began = time.monotonic()
         try:
-            self._work = self._encoded(launch)
+            self._work = self._encoded(launch, place)
         except ValueError as error:
             return Outcome(Ending.NOT_SPAWNED, errno=errno.EINVAL, reason=str(error))
         self._launch, self._tries = launch, _TRIES
@@ -162,16 +177,16 @@ class Slot:
         self._give()
         return None
 
-    def line_up(self, launch: Launch) -> bool:
-        """Hand over what to begin when the one that runs has ended; whether that was possible.
+    def line_up(self, launch: Launch, place: int = NOWHERE) -> bool:
+        """Hand over what to begin when those before it have ended; whether that was possible.
 
-        Once `look` has the outcome of the one, `go_on` is due.
+        Once `look` has the outcome of the one before it, `go_on` is due.
         """
         link = self._busy
-        if link is None or self._unsent is not None or self._next is not None:
+        if link is None or not self.has_room:
             return False
         try:
-            frame = self._encoded(launch).frame(self._last_seq + 1)
+            frame = self._encoded(launch, place).frame(self._last_seq + 1)
         except ValueError:
             return False
         if len(frame) > _LARGEST_NEXT:
@@ -186,19 +201,23 @@ class Slot:
             link.shut()
             return False
         self._last_seq += 1
-        self._next = _Next(launch, self._last_seq)
+        self._next.append(_Next(launch, self._last_seq))
         return True
 
     def recall(self) -> None:
-        """Ask for what is lined up: unless it begins first, it soon is no longer."""
-        link, waiting = self._busy, self._next
-        if link is None or waiting is None or waiting.recalled:
+        """Ask for what is lined up, the last first: what does not begin soon is no longer."""
+        link = self._busy
+        if link is None or not self._next:
             return
-        try:
-            link.sock.send(wire.recall_frame(waiting.seq))
-        except OSError:
-            return
-        waiting.recalled = True
+        self._recalled_behind = self._seq
+        for waiting in reversed(self._next):
+            if waiting.recalled:
+                continue
+            try:
+                link.sock.send(wire.recall_frame(waiting.seq))
+            except OSError:
+                return
+            waiting.recalled = True
 
     def look(self) -> Outcome | None:
         """The outcome, if it has come, without blocking. Raises `Broken`."""
@@ -218,32 +237,42 @@ class Slot:
                 raise Broken(self._says(link, "died"), taken=True)
         except BlockingIOError:
             if time.monotonic() > self.due:
-                late = "did not answer by the deadline and its grace"
-                raise Broken(self._says(link, late), taken=True) from None
+                self._give_up(link)
         except ConnectionResetError:
             # It died with something unread.
             raise Broken(self._says(link, "died"), taken=not self._alone) from None
         except OSError:
             raise Broken(self._says(link, "died"), taken=True) from None
 
+    def _give_up(self, link: Link) -> None:
+        """Its next answer cannot be sent, and so nothing begins any more; one may be under way."""
+        link.shut()
+        try:
+            heard = link.inbox.fill()
+        except OSError:
+            heard = False
+        if not heard:
+            late = "did not answer by the deadline and its grace"
+            raise Broken(self._says(link, late), taken=True)
+
     def _answered(self, link: Link, answer: wire.Answer) -> Outcome | None:
         waiting = self._next
-        if waiting is not None and answer[:2] == (waiting.seq, wire.RECALLED):
-            self._next = None
+        if waiting and answer[:2] == (waiting[-1].seq, wire.RECALLED):
+            waiting.pop()
             return None
         if answer[0] != self._seq:
+            link.shut()
             raise Broken(self._says(link, "answered for another job"), taken=True)
         assert self._launch is not None
         outcome = _outcome(self._launch, answer)
-        if waiting is None:
+        if not waiting:
             self._end(link)
         return outcome
 
     def go_on(self) -> None:
-        """From now on it is about the launch that was lined up, which the slot has begun."""
-        following = self._next
-        assert following is not None
-        self._next, self._launch, self._work = None, following.launch, None
+        """From now on it is about the first that was lined up, which the slot has begun."""
+        following = self._next.popleft()
+        self._launch, self._work = following.launch, None
         self._began = time.monotonic()
         with self._lock:
             self._seq, self._cancel = following.seq, None
@@ -254,7 +283,7 @@ class Slot:
 
         Else the outcome is LOST, with the reason.
         """
-        self._next = None
+        self._next.clear()
         while True:
             link = self._busy
             self._let_go(link)
@@ -283,6 +312,11 @@ class Slot:
             if self._sent and self._busy:
                 self._send_cancel(self._busy, grace)
 
+    def abandon(self) -> None:
+        """What it runs and has in line is nobody's any more. The next launch has a new process."""
+        if self._busy is not None:
+            self._busy.shut()
+
     def retire(self, successor: Link | None) -> None:
         """Take another link from now on; whoever waits on the old one is let go."""
         with self._lock:
@@ -294,11 +328,12 @@ class Slot:
             else:
                 old.close()
 
-    def _encoded(self, launch: Launch) -> wire.Launchable:
+    def _encoded(self, launch: Launch, place: int) -> wire.Launchable:
         if launch.env is not self._env:
             self._variables, self._env = wire.variables(launch.env), launch.env
             self.boot = launch.env.get(sweep.MARK)
-        numbers = launch.timeout, launch.grace, launch.stdout_cap, STDERR_CAP, launch.stderr_cap
+        caps = launch.stdout_cap, STDERR_CAP, launch.stderr_cap
+        numbers = launch.timeout, launch.grace, *caps, place
         return wire.Launchable(launch.argv, self._variables, launch.request, numbers)
 
     def _give(self) -> None:
@@ -306,7 +341,8 @@ class Slot:
             link = self._busy = self._link
             self._last_seq += 1
             self._seq = self._last_seq
-            self._alone, self._next = True, None
+            self._alone = True
+            self._next.clear()
         if link is None:
             raise Broken(f"slot {self.index} has no process", taken=False)
         assert self._work is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+from collections import deque
 
 from ductile.runner import wire
 
@@ -20,8 +21,8 @@ class Line:
 
     def __init__(self, sock: socket.socket, lifeline: int) -> None:
         self.sock = sock
-        self.next: wire.Buffer | None = None
-        """The launch that waits for the one that runs."""
+        self.next: deque[wire.Buffer] = deque()
+        """Launches that wait for the one that runs."""
         self.lifeline = lifeline
         self.inbox = wire.Inbox(sock)
         self.poller = select.poll()
@@ -59,19 +60,19 @@ class Line:
         grace = None
         while (frame := self.inbox.take()) is not None:
             if wire.kind(frame) == wire.RUN:
-                self.next = frame
+                self.next.append(frame)
             elif wire.kind(frame) == wire.RECALL:
-                self._give_back(wire.cancelled(frame)[0])
-            elif wire.cancelled(frame)[0] == seq:
-                grace = wire.cancelled(frame)[1]
+                self._give_back(wire.seq(frame))
+            elif wire.seq(frame) == seq:
+                grace = wire.grace(frame)
         return grace
 
     def _give_back(self, seq: int) -> None:
-        if self.next is not None and wire.Order(self.next).seq == seq:
-            self.next = None
+        frame = next((one for one in self.next if wire.seq(one) == seq), None)
+        if frame is not None:
+            self.next.remove(frame)
             wire.send_answer(self.sock, seq, wire.RECALLED, None, 0, 0, 0.0, b"", b"")
 
     def take(self) -> wire.Buffer | None:
         """The next frame, if there is one."""
-        frame, self.next = self.next, None
-        return frame or self.inbox.take()
+        return self.next.popleft() if self.next else self.inbox.take()

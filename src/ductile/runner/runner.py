@@ -18,6 +18,7 @@ import time
 from struct import Struct
 
 from ductile.runner import reaper, slot
+from ductile.runner.cells import Cells, mapped
 
 ASK = Struct("<I")
 """A slot's number."""
@@ -29,8 +30,8 @@ _CLEARING_PATIENCE = 1.0
 
 
 class Runner:
-    def __init__(self, control: socket.socket) -> None:
-        self._control = control
+    def __init__(self, control: socket.socket, cells: Cells | None) -> None:
+        self._control, self._cells = control, cells
         self._slots: dict[int, tuple[int, int]] = {}
         self._lifeline, self._held = os.pipe2(os.O_CLOEXEC)
         self._poller = select.poll()
@@ -112,7 +113,7 @@ class Runner:
             os.close(self._held)
             for _, pidfd in self._slots.values():
                 os.close(pidfd)
-            slot.serve(sock, self._lifeline)
+            slot.serve(sock, self._lifeline, self._cells)
             if os.getppid() == runner:
                 # A runner that somebody stopped would outlive its gateway, and hold the lock.
                 reaper.send(runner, signal.SIGCONT)
@@ -151,17 +152,19 @@ def _do_nothing(*_: object) -> None:
     """Also keeps a signal from interrupting a call: Python goes on with it."""
 
 
-def main(inherited: list[int]) -> None:
-    """Serve the gateway at the first of these descriptors; hold the others to the end."""
+def main(control: int, witness: int, lock: int) -> None:
+    """Serve the gateway at the first of these descriptors, have slots write to the second, and hold
+    the third to the end."""
     _settle_signals()
-    for fd in inherited:
-        os.set_inheritable(fd, False)
+    for fd in (control, witness, lock):
+        if fd >= 0:
+            os.set_inheritable(fd, False)
     # A pipe that got the number of a standard stream could not be handed to a plugin.
     while (fd := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
         pass
     os.close(fd)
     reaper.become_subreaper()
-    runner = Runner(socket.socket(fileno=inherited[0]))
+    runner = Runner(socket.socket(fileno=control), mapped(witness) if witness >= 0 else None)
     # What the collector does not walk over stays shared with the slots.
     gc.freeze()
     runner.serve()

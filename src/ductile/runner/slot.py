@@ -16,6 +16,7 @@ import socket
 import time
 
 from ductile.runner import reaper, wire
+from ductile.runner.cells import BEGUN, NOWHERE, Cells
 from ductile.runner.line import Gone, Line
 
 LINGER = 5.0
@@ -71,7 +72,7 @@ class Child:
 
     __slots__ = ("pid", "stderr", "stdin", "stdout", "unsent")
 
-    def __init__(self, order: wire.Order, env: dict[bytes, bytes]) -> None:
+    def __init__(self, order: wire.Order, env: dict[bytes, bytes], cells: Cells | None) -> None:
         """Raises OSError or ValueError, having left nothing open, where it cannot start."""
         pipes: list[int] = []
         try:
@@ -85,6 +86,10 @@ class Child:
             sent = os.write(in_write, self.unsent) if self.unsent else 0
             os.set_blocking(out_read, False)
             os.set_blocking(err_read, False)
+            if order.place != NOWHERE:
+                # Without them it would run unseen: better not at all.
+                assert cells is not None
+                cells[order.place] = BEGUN
             self.pid = os.posix_spawn(
                 order.argv[0],
                 order.argv,
@@ -321,12 +326,14 @@ def _run(line: Line, order: wire.Order, child: Child) -> None:
     )
 
 
-def _spawn(line: Line, order: wire.Order, env: dict[bytes, bytes]) -> Child | None:
+def _spawn(
+    line: Line, order: wire.Order, env: dict[bytes, bytes], cells: Cells | None
+) -> Child | None:
     """The child; or none, where it cannot start or was cancelled first, having said so."""
     started = time.monotonic()
     while True:
         try:
-            return Child(order, env)
+            return Child(order, env, cells)
         except ValueError:
             ending, code = wire.NOT_SPAWNED, errno.EINVAL
         except OSError as error:
@@ -341,8 +348,11 @@ def _spawn(line: Line, order: wire.Order, env: dict[bytes, bytes]) -> Child | No
         return None
 
 
-def serve(sock: socket.socket, lifeline: int) -> None:
-    """Run what the gateway sends, until it or the runner is gone."""
+def serve(sock: socket.socket, lifeline: int, cells: Cells | None) -> None:
+    """Run what the gateway sends, until it or the runner is gone.
+
+    `cells` are the witness's, for launches that have a place there.
+    """
     reaper.become_subreaper()
     # Nobody handles it; it is waited for, and a plugin gets none of this.
     signal.pthread_sigmask(signal.SIG_BLOCK, _CHILDREN)
@@ -354,12 +364,13 @@ def serve(sock: socket.socket, lifeline: int) -> None:
             frame = line.take()
             if frame is None:
                 line.next_word()
-            # A cancel or a recall that arrives here has found its job gone.
+            # A recall that arrives here comes too late: once a job is answered for, the gateway
+            # takes the next for begun. A cancel has found its job gone.
             elif wire.kind(frame) == wire.RUN:
                 order = wire.Order(frame)
                 if order.env != known:
                     env, known = wire.environment(order.env), order.env
-                child = _spawn(line, order, env)
+                child = _spawn(line, order, env, cells)
                 if child is not None:
                     _run(line, order, child)
                 # Nothing of a large job is kept while the slot is idle.

@@ -18,8 +18,9 @@ has not even begun."""
 HAS_EXIT_CODE, OVERFLOWED, TRUNCATED = 1, 2, 4
 
 _LENGTH = Struct("<Q")
+_HEAD = Struct("<QBQ")
 _CANCEL = Struct("<QBQd")
-_RUN = Struct("<QBQddQQQII")
+_RUN = Struct("<QBQddQQQqII")
 _ANSWER = Struct("<QQBBiidQQ")
 _RECEIVE = 64 * 1024
 _RECEIVE_LARGE = 1024 * 1024
@@ -34,6 +35,7 @@ class Order:
         "argv",
         "env",
         "grace",
+        "place",
         "request",
         "seq",
         "stderr_cap",
@@ -43,8 +45,8 @@ class Order:
     )
 
     def __init__(self, frame: Buffer) -> None:
-        _, _, self.seq, self.timeout, self.grace, *caps, argv, env = _RUN.unpack_from(frame)
-        self.stdout_cap, self.stdout_prefix, self.stderr_cap = caps
+        _, _, self.seq, self.timeout, self.grace, *rest, argv, env = _RUN.unpack_from(frame)
+        self.stdout_cap, self.stdout_prefix, self.stderr_cap, self.place = rest
         body = memoryview(frame)
         start = _RUN.size
         self.argv: list[bytes] = bytes(body[start : start + argv]).split(b"\0")
@@ -62,10 +64,10 @@ class Launchable:
         argv: Sequence[str],
         env: bytes,
         request: bytes,
-        numbers: tuple[float, float, int, int, int],
+        numbers: tuple[float, float, int, int, int, int],
     ) -> None:
         """`env` is what `variables` made of it; `numbers`: timeout, grace, stdout's cap, what
-        stays of it on overflow, stderr's cap.
+        stays of it on overflow, stderr's cap, and its place among the `cells`.
 
         ValueError where argv cannot be handed to a system call.
         """
@@ -117,10 +119,14 @@ def kind(frame: Buffer) -> int:
     return frame[_LENGTH.size]
 
 
-def cancelled(frame: Buffer) -> tuple[int, float]:
-    """The sequence number and the grace of a cancel; of a recall, the number."""
-    _, _, seq, grace = _CANCEL.unpack_from(frame)
-    return seq, grace
+def seq(frame: Buffer) -> int:
+    """Of the launch that it is, or is about."""
+    return int(_HEAD.unpack_from(frame)[2])
+
+
+def grace(frame: Buffer) -> float:
+    """Of a cancel."""
+    return float(_CANCEL.unpack_from(frame)[3])
 
 
 def send_answer(

@@ -10,9 +10,10 @@ import threading
 from collections import deque
 
 from ductile.model import Cancellation
+from ductile.runner.client import LINE
 from ductile.runtime.attempt import Attempt
 
-TURNS = 2
+TURNS = 4
 """As many are wanted ahead as will end in so many turns like the last."""
 LONGEST = 1.0
 """Seconds that a job may wait for a seat, before it goes back to where others can take it."""
@@ -23,8 +24,7 @@ class Ahead:
 
     def __init__(self, seats: int) -> None:
         self._seats = seats
-        self._most = seats + seats // 2
-        """Ends that a turn waits for at most."""
+        self._most = LINE * seats
         self._guard = threading.Lock()
         self._waiting: deque[Attempt] = deque()
 
@@ -44,11 +44,7 @@ class Ahead:
         """
         if ran < 2 or self._seats < 2:
             return 0
-        return max(0, TURNS * min(ran, self._most) - waiting)
-
-    def lasts(self, ends: int, waiting: int) -> bool:
-        """Whether more may end before a turn: there is work for those that are done meanwhile."""
-        return ends < self._most and waiting > self._seats // 3
+        return max(0, min(TURNS * ran, self._most) - waiting)
 
     def add(self, attempt: Attempt) -> None:
         with self._guard:

@@ -17,18 +17,21 @@ from ductile.errors import LedgerBroken, LedgerError
 from ductile.failpoint import failpoint
 from ductile.log import logger, together
 from ductile.model import Cancellation, Settlement
+from ductile.runner.cells import NOWHERE
 from ductile.runtime.bell import Bell
 from ductile.runtime.blueprint import Blueprint
 from ductile.runtime.seat import Slot
 from ductile.runtime.seats import CANCEL_GRACE, TICK, Seats
 from ductile.runtime.steps import Steps
 from ductile.runtime.turn import Errand, Result, Share, Turn, parted
+from ductile.runtime.witness import Witness
 from ductile.store.claim import Claimed, ClaimPolicy
 from ductile.store.ledger import Ledger
 
 LEDGER_PAUSE = 1.0
-GATHER = 0.001
-"""How long an end waits for another, while the seats have work without a commit."""
+NAP = 0.002
+"""How long nobody is listened to, while every slot has something to go on with: many ends at once
+cost little more than one."""
 
 
 class House(Protocol):
@@ -39,6 +42,7 @@ class House(Protocol):
     entropy: Entropy
     bell: Bell
     stopping: threading.Event
+    witness: Witness
 
     @property
     def blueprint(self) -> Blueprint: ...
@@ -81,7 +85,7 @@ class Dispatcher:
 
     def perform(self, claimed: Claimed) -> None:
         """Bring one claimed job to its settlement, in this thread."""
-        self._seats.admit(claimed)
+        self._seats.admit(claimed, NOWHERE)
         self._seats.fill()
         self._work()
 
@@ -100,7 +104,7 @@ class Dispatcher:
 
     def in_hand(self) -> frozenset[str]:
         """The ids of jobs whose claim or settlement is for this dispatcher to bring to its end."""
-        return frozenset(self._seats.in_hand)
+        return frozenset(id for id, _ in list(self._seats.in_hand))
 
     @property
     def busy(self) -> int:
@@ -111,10 +115,7 @@ class Dispatcher:
         house, seats = self._house, self._seats
         while self._takes_jobs() or seats.in_hand or self._asked:
             try:
-                before = len(self._ended)
                 self._listen()
-                if before < len(self._ended) and self._may_gather():
-                    continue
                 self._commit()
                 self._steps.run()
             except LedgerBroken:
@@ -129,9 +130,12 @@ class Dispatcher:
     # Waiting
 
     def _listen(self) -> None:
-        now = self._house.clock.monotonic()
-        self._seats.listen(now, self._patience(now))
-        self._house.bell.hush()
+        house, now = self._house, self._house.clock.monotonic()
+        patience = self._patience(now)
+        if patience and self._seats.provided:
+            house.clock.wait(house.stopping, NAP)
+        self._seats.listen(now, patience)
+        house.bell.hush()
         self._steps.run()
         self._seats.fill()
         self._gather()
@@ -141,21 +145,14 @@ class Dispatcher:
         self._ended += [Errand(settlement, entropy.uuid()) for settlement in seats.ended]
         seats.ended.clear()
 
-    def _may_gather(self) -> bool:
-        return self._seats.last(len(self._ended)) and not self._house.ledger.pressing
-
     def _patience(self, now: float) -> float:
         """How many seconds there is nothing to do but to wait; -1 for ever."""
         house, seats, resting = self._house, self._seats, now < self._resume_at
         claimable = self._takes_jobs() and seats.idle > self._asked and not resting
-        gathering = bool(self._ended) and self._may_gather()
-        ended = seats.ended or (self._ended and not gathering)
-        if self._steps or ended or (claimable and seats.freed):
+        if self._steps or seats.ended or self._ended or (claimable and seats.freed):
             return 0.0
         if (self._refused and not resting) or not house.bell.listen(idle=claimable):
             return 0.0
-        if gathering:
-            return GATHER
         return TICK if seats.in_hand or resting else -1.0
 
     # The ledger
@@ -174,11 +171,13 @@ class Dispatcher:
         if not self._ended and not seats:
             return
         chart, policy, at = house.blueprint.chart, house.claim_policy(), house.clock.now()
+        witness = house.witness
         errands, self._ended = self._ended, []
         shares = list(parted(errands, seats, ahead, house.ledger.at_once))
         self._asked += seats
         works = [
-            (Turn(share, chart, policy, at), partial(self._answered, share)) for share in shares
+            (Turn(share, chart, policy, at, witness), partial(self._answered, share))
+            for share in shares
         ]
         try:
             house.ledger.carry(works)
@@ -192,9 +191,10 @@ class Dispatcher:
         freed, ahead = self._seats.take_turn()
         seats = min(idle, freed)
         seats += self._house.bell.take(idle - seats)
+        most = self._house.ledger.at_once
         # Who shares the ledger leaves to others what he cannot run at once.
-        alone = self._house.ledger.at_once > 1
-        return seats, ahead if alone and seats == idle else 0
+        alone = most > 1
+        return seats, max(0, min(ahead, most - seats)) if alone and seats == idle else 0
 
     def _answered(self, share: Share, result: Result | None, error: BaseException | None) -> None:
         self._steps.post(partial(self._committed, share, result, error))
@@ -210,19 +210,20 @@ class Dispatcher:
             failpoint("settled")
         if claimed:
             failpoint("claimed")
-        for job in claimed:
-            if not self._seats.admit(job):
+        for job, place in zip(claimed, share.places, strict=True):
+            if not self._seats.admit(job, place):
                 self._house.bell.ring()
         # First of all: nothing else is as much in the way of the work.
         self._seats.fill()
         with together():
             for errand, settled in zip(share.errands, done, strict=True):
-                self._seats.forget(errand.settlement.job_id)
+                self._seats.forget(errand.settlement.job)
                 self._tell(errand.settlement, settled)
 
     def _undone(self, share: Share, error: BaseException) -> None:
         if isinstance(error, LedgerBroken):
             raise error
+        self._house.witness.revoke(*share.places)
         self._house.bell.ring(share.seats)
         if not isinstance(error, LedgerError) and not all(one.alone for one in share.errands):
             for errand in share.errands:
@@ -239,7 +240,7 @@ class Dispatcher:
         settlement = errand.settlement
         if not isinstance(error, LedgerError):
             self._complain(error)
-            self._seats.forget(settlement.job_id)
+            self._seats.forget(settlement.job)
             return
         self._log.error(
             "a settlement waits for the ledger",
@@ -250,7 +251,7 @@ class Dispatcher:
         errand.tries -= self._house.stopping.is_set()
         if errand.tries < 0:
             # The row stays `running`: the next start counts the attempt as lost.
-            self._seats.forget(settlement.job_id)
+            self._seats.forget(settlement.job)
         else:
             self._refused.append(errand)
 

@@ -27,6 +27,7 @@ from ductile.errors import (
 from ductile.failpoint import failpoint
 from ductile.log import configure, logger
 from ductile.model import Cancellation, NewJob, Settlement
+from ductile.runner.client import LINE
 from ductile.runner.pool import RunnerPool
 from ductile.runner.sweep import sweep
 from ductile.runtime import beside, intake, journal, predecessor, recovery
@@ -55,6 +56,7 @@ from ductile.runtime.scheduler import Scheduler
 from ductile.runtime.strays import Strays
 from ductile.runtime.tail import Tail
 from ductile.runtime.tally import Tally
+from ductile.runtime.witness import Witness, unbegun
 from ductile.store import boots, jobs, notices
 from ductile.store.cancels import REQUESTED
 from ductile.store.claim import ClaimPolicy
@@ -72,6 +74,7 @@ class Gateway:
 
     ledger: Ledger
     pool: RunnerPool
+    witness: Witness
     _dispatching: threading.Thread
     _adoption: Adoption
     scheduler: Scheduler
@@ -164,8 +167,13 @@ class Gateway:
         """Take the state directory, open its ledger, and bring it into order."""
         self._lock.acquire(to_stay=slots is None)
         failpoint("locked")
+        wanted = slots or self._workers_wanted
+        self.witness = Witness(self.state_dir, self.boot, cells=2 * wanted * (LINE + 1))
         self.pool = RunnerPool(
-            slots or self._workers_wanted, lock_fd=self._lock.fd, on_event=self._runner_event
+            wanted,
+            lock_fd=self._lock.fd,
+            witness_fd=self.witness.fd,
+            on_event=self._runner_event,
         )
         # The runner comes up, and what a dead gateway left is ended, beside all that does not
         # need it: nothing is recovered before.
@@ -220,8 +228,10 @@ class Gateway:
 
     def _recover(self) -> None:
         last = None if self.alone else predecessor.last(self.state_dir)
-        recovery.at_start(self.ledger, self.blueprint, self.clock, self.entropy, last)
+        evidence = unbegun(self.state_dir)
+        recovery.at_start(self.ledger, self.blueprint, self.clock, self.entropy, last, evidence)
         failpoint("recovered")
+        self.witness.stand()
         if not self.alone:
             predecessor.remember(self.state_dir, self.boot)
         for lane in self.lanes.values():
@@ -369,6 +379,8 @@ class Gateway:
             self.ledger.close()
         if hasattr(self, "pool"):
             self.pool.stop()
+        if hasattr(self, "witness"):
+            self.witness.close()
         self._lock.release()
 
     def _begin_boot(self) -> None:

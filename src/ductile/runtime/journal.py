@@ -12,13 +12,14 @@ STDERR_LOGGED = 4096
 
 def tell(log: Logger, settlement: Settlement) -> None:
     level, message = _described(settlement)
-    about = {"plugin": settlement.plugin, "job_id": settlement.job_id}
+    job = settlement.job
+    about = {"plugin": job.plugin, "job_id": job.id}
     log.log(
         level,
         message,
         **about,
-        command=settlement.command,
-        attempt=settlement.attempt,
+        command=job.command,
+        attempt=job.attempt,
         duration_ms=round(settlement.duration * 1000, 1),
         error=settlement.error,
     )
@@ -41,12 +42,13 @@ def tell_drop(log: Logger, drop: Drop) -> None:
 
 def _described(settlement: Settlement) -> tuple[str, str]:
     """The log level and the text."""
-    if settlement.status is JobStatus.SUCCEEDED:
+    status = settlement.status
+    if status is JobStatus.SUCCEEDED:
         return "info", "job succeeded"
-    if settlement.status is JobStatus.QUEUED and settlement.cancelled:
+    if status is JobStatus.QUEUED and settlement.cancelled:
         return "info", "job released"
-    if settlement.status is JobStatus.QUEUED and not settlement.counted:
+    if status is JobStatus.QUEUED and not settlement.counted:
         return "warn", "the job cannot run here now, and waits"
-    if settlement.status is JobStatus.QUEUED:
+    if status is JobStatus.QUEUED:
         return "warn", f"attempt {settlement.path[0]}, to be retried"
-    return "error", f"job {settlement.status}"
+    return "error", f"job {status}"

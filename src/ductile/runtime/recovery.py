@@ -10,6 +10,7 @@ from ductile.core.judge import judge
 from ductile.log import logger
 from ductile.model import Ending, Job, JobStatus, Outcome
 from ductile.runtime.blueprint import Blueprint
+from ductile.runtime.witness import Unbegun
 from ductile.store import boots, finish, requeue
 from ductile.store.chart import Chart
 from ductile.store.ledger import Ledger, Tx
@@ -22,7 +23,12 @@ LEFT_TO_OTHERS = timedelta(minutes=15)
 
 
 def at_start(
-    ledger: Ledger, blueprint: Blueprint, clock: Clock, entropy: Entropy, last: str | None
+    ledger: Ledger,
+    blueprint: Blueprint,
+    clock: Clock,
+    entropy: Entropy,
+    last: str | None,
+    unbegun: Unbegun,
 ) -> None:
     """Recover the jobs of the boots that have certainly ended.
 
@@ -33,7 +39,7 @@ def at_start(
     owners = ledger.read(boots.owners)
     if ledger.engine != "sqlite":
         owners = [owner for owner in owners if owner is None or owner == last]
-    recover(ledger, blueprint, clock, entropy, owners)
+    recover(ledger, blueprint, clock, entropy, owners, unbegun)
 
 
 def recover(
@@ -42,35 +48,42 @@ def recover(
     clock: Clock,
     entropy: Entropy,
     owners: Iterable[str | None],
-) -> list[Job]:
-    """Settle the running jobs of these boots as lost attempts; none of a boot that is held."""
-    recovered: list[Job] = []
+    unbegun: Unbegun = frozenset(),
+) -> None:
+    """Settle the running jobs of these boots as lost attempts; those that had not begun go back as
+    they were. None of a boot that is held."""
+    recovered: list[tuple[Job, bool]] = []
     for owner in owners:
         while True:
             luck = [(entropy.uniform(), entropy.uuid()) for _ in range(BATCH)]
-            found, batch = ledger.write(_recover_batch(owner, blueprint, clock.now(), luck))
+            work = _recover_batch(owner, blueprint, clock.now(), luck, unbegun)
+            found, batch = ledger.write(work)
             recovered += batch
             if found < BATCH:
                 break
     log = logger("recovery")
-    for job in recovered:
+    for job, began in recovered:
+        what = "ran" if began else "was about to run"
         log.warning(
-            "recovered a job that ran when the gateway died",
+            f"recovered a job that {what} when the gateway died",
             plugin=job.plugin,
             job_id=job.id,
             attempt=job.attempt,
             boot=job.owner,
         )
-    return recovered
 
 
 def _recover_batch(
-    owner: str | None, blueprint: Blueprint, now: datetime, luck: list[tuple[float, str]]
-) -> Callable[[Tx], tuple[int, list[Job]]]:
-    """How many there were, and those of them that nobody else has ended."""
+    owner: str | None,
+    blueprint: Blueprint,
+    now: datetime,
+    luck: list[tuple[float, str]],
+    unbegun: Unbegun,
+) -> Callable[[Tx], tuple[int, list[tuple[Job, bool]]]]:
+    """How many there were, and those of them that nobody else has ended: whether each had begun."""
     lost = Outcome(Ending.LOST, reason="the gateway died while this job ran")
 
-    def work(tx: Tx) -> tuple[int, list[Job]]:
+    def work(tx: Tx) -> tuple[int, list[tuple[Job, bool]]]:
         if owner is not None:
             if not tx.hold("boot", owner, wait=False):
                 # It lives after all, or another node sees to it.
@@ -79,14 +92,15 @@ def _recover_batch(
         orphans = requeue.orphans(tx, owner, BATCH)
         recovered = []
         for job, (chance, base_id) in zip(orphans, luck, strict=False):
-            if job.started_at is None:
+            began = job.started_at is not None and (owner, job.id, job.attempt) not in unbegun
+            if not began and not requeue.was_unstarted(tx, job):
                 ended = requeue.unstart(tx, job, now)
             else:
                 rules = blueprint.rules(job.plugin, job.command)
                 settlement = judge(job, lost, rules, now, chance)
                 ended = settle(tx, settlement, blueprint.chart, base_id) is not None
             if ended:
-                recovered.append(job)
+                recovered.append((job, began))
         return len(orphans), recovered
 
     return work

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+from collections import deque
 from typing import Protocol
 
 from ductile.model import Launch, Outcome
@@ -26,14 +27,17 @@ class Slot(Protocol):
     def sending(self) -> bool: ...
 
     @property
-    def lined_up(self) -> bool: ...
+    def lined_up(self) -> int: ...
+
+    @property
+    def has_room(self) -> bool: ...
 
     @property
     def heard(self) -> bool: ...
 
-    def begin(self, launch: Launch) -> Outcome | None: ...
+    def begin(self, launch: Launch, place: int) -> Outcome | None: ...
 
-    def line_up(self, launch: Launch) -> bool: ...
+    def line_up(self, launch: Launch, place: int) -> bool: ...
 
     def recall(self) -> None: ...
 
@@ -45,16 +49,18 @@ class Slot(Protocol):
 
     def cancel(self, grace: float) -> None: ...
 
+    def abandon(self) -> None: ...
+
 
 class Seat:
-    """A slot, with the attempt that has it, and the one that has it next."""
+    """A slot, with the attempt that has it, and those that have it next."""
 
     __slots__ = ("attempt", "events", "fd", "link", "next", "running", "slot")
 
     def __init__(self, slot: Slot) -> None:
         self.slot = slot
         self.attempt: Attempt | None = None
-        self.next: Attempt | None = None
+        self.next: deque[Attempt] = deque()
         self.running = False
         self.link: Link | None = None
         """The one that is watched, at this descriptor, for these events."""

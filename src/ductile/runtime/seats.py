@@ -15,12 +15,14 @@ from typing import Protocol
 
 from ductile.failpoint import failpoint
 from ductile.log import logger
-from ductile.model import Cancellation, Launch, Outcome, Settlement
-from ductile.runner.client import Broken
+from ductile.model import Cancellation, Job, Launch, Outcome, Settlement
+from ductile.runner.cells import NOWHERE
+from ductile.runner.client import LINE, Broken
 from ductile.runtime.ahead import Ahead, is_over
 from ductile.runtime.attempt import Attempt, Surroundings
 from ductile.runtime.seat import Lookout, Seat, Slot
 from ductile.runtime.steps import Steps
+from ductile.runtime.witness import Witness
 from ductile.store.claim import Claimed
 
 CANCEL_GRACE = 5.0
@@ -31,6 +33,7 @@ LARGE_ANSWER = 256 * 1024
 
 class House(Surroundings, Protocol):
     stopping: threading.Event
+    witness: Witness
 
 
 class Seats:
@@ -45,11 +48,14 @@ class Seats:
         self._guard = threading.Lock()
         self._running: dict[Seat, Attempt] = {}
         self._judging = 0
-        """Large answers that are being judged aside."""
+        """Large answers that are to be judged aside."""
+        self._bench = threading.Lock()
+        """For one of them at a time: what an answer holds takes many times its own room."""
         self._look_at = 0.0
         self.lookout = Lookout()
-        self.in_hand: set[str] = set()
-        """The ids of jobs from their admission until `forget`."""
+        self.in_hand: dict[tuple[str, int], int] = {}
+        """The ids and attempts of jobs from their admission until `forget`, and their places with
+        the witness."""
         self.ended: list[Settlement] = []
         """What is to be settled; for the dispatcher to take."""
         self._freed = self._ran = 0
@@ -72,7 +78,7 @@ class Seats:
     @property
     def waiting(self) -> int:
         """How many are admitted and have not begun, as far as we know."""
-        return len(self._ahead) + sum(1 for seat in self._seats if seat.next is not None)
+        return len(self._ahead) + sum(len(seat.next) for seat in self._seats)
 
     @property
     def freed(self) -> int:
@@ -85,37 +91,46 @@ class Seats:
         freed, ran, self._freed, self._ran = self._freed, self._ran, 0, 0
         return freed, self._ahead.wanted(ran, self.waiting)
 
-    def last(self, ends: int) -> bool:
-        """Whether they have work while more ends gather than so many."""
-        return self._ahead.lasts(ends, self.waiting)
+    @property
+    def provided(self) -> bool:
+        """Whether each has a job, and one to go on with where it can have any."""
+        if self._idle or not any(seat.next for seat in self._seats):
+            return False
+        return all(seat.next or not seat.slot.has_room for seat in self._seats)
 
-    def admit(self, claimed: Claimed) -> bool:
+    def admit(self, claimed: Claimed, place: int) -> bool:
         """Take a job in hand. It has the next seat that is free, once `fill` is called."""
         try:
             attempt = Attempt(self._house, claimed)
         except Exception as error:  # noqa: BLE001 - then it is a stray
             self._log.crash("a job cannot be begun", error, job_id=claimed.job.id)
+            self._house.witness.leave(place)
             return False
-        self.in_hand.add(attempt.job.id)
+        self.in_hand[attempt.job.id, attempt.job.attempt] = place
         self._ahead.add(attempt)
         return True
 
-    def forget(self, job_id: str) -> None:
-        self.in_hand.discard(job_id)
+    def forget(self, job: Job) -> None:
+        self._house.witness.leave(self.in_hand.pop((job.id, job.attempt), NOWHERE))
+
+    def _place(self, attempt: Attempt) -> int:
+        return self.in_hand[attempt.job.id, attempt.job.attempt]
 
     def fill(self) -> None:
         """Begin what has a seat, and line up what will have one."""
         self._fill_idle()
-        for seat in self._seats:
-            self._line_up(seat)
+        for length in range(LINE):
+            for seat in self._seats:
+                if not self._ahead:
+                    return
+                if len(seat.next) == length:
+                    self._line_up(seat)
 
     def listen(self, now: float, seconds: float) -> None:
         """Until a slot has something to say, or somebody wakes us; -1 waits for ever."""
         for seat in self.lookout.wait(seconds):
             if seat.running:
                 self._careful(seat, partial(self._look, seat))
-                self._fill_idle()
-                self._line_up(seat)
             else:
                 # Its process has died: the next launch will find that out.
                 self.lookout.forget(seat)
@@ -130,9 +145,10 @@ class Seats:
         with self._guard:
             waiting = self._ahead.cancel(why, job_id)
             for seat in self._seats:
-                if seat.next is not None and job_id in (None, seat.next.job.id):
-                    seat.next.cancelled = seat.next.cancelled or why
-                    waiting = True
+                for attempt in seat.next:
+                    if job_id in (None, attempt.job.id):
+                        attempt.cancelled = attempt.cancelled or why
+                        waiting = True
             running = self._running.items()
             found = [(seat, one) for seat, one in running if job_id in (None, one.job.id)]
             for seat, attempt in found:
@@ -146,9 +162,10 @@ class Seats:
         stopping = self._house.stopping.is_set()
         free = 0 if self._ahead else len(self._idle)
         for seat in self._seats:
-            if seat.next is not None and (stopping or free or is_over(seat.next, now)):
+            over = any(is_over(attempt, now) for attempt in seat.next)
+            if seat.next and (stopping or free > 0 or over):
                 seat.slot.recall()
-                free = max(0, free - 1)
+                free -= len(seat.next)
         why = Cancellation.STOP if stopping else Cancellation.NO_SEAT
         for attempt in self._ahead.withdraw(now, everything=stopping):
             self._end(attempt, partial(attempt.withdrawn, why))
@@ -172,10 +189,12 @@ class Seats:
             self._fail(seat, error)
 
     def _fail(self, seat: Seat, error: Exception) -> None:
+        seat.slot.abandon()
         with self._guard:
-            lined_up, seat.next = seat.next, None
+            lined_up = list(seat.next)
+            seat.next.clear()
         # What is lined up may have begun by now: it counts as well.
-        for attempt in (self._leave(seat), lined_up):
+        for attempt in (self._leave(seat), *lined_up):
             if attempt is not None:
                 self._end(attempt, partial(attempt.failed, error))
 
@@ -208,7 +227,7 @@ class Seats:
             stopped = self._house.stopping.is_set() or attempt.cancelled is not None
             if not stopped:
                 self._running[seat] = attempt
-                outcome = seat.slot.begin(ready)
+                outcome = seat.slot.begin(ready, self._place(attempt))
         if stopped:
             self._leave(seat)
             self._end(attempt, partial(attempt.withdrawn, Cancellation.STOP))
@@ -225,8 +244,7 @@ class Seats:
     def _look(self, seat: Seat) -> None:
         while True:
             outcome = seat.slot.look()
-            if not seat.slot.lined_up:
-                self._come_back(seat)
+            self._come_back(seat, seat.slot.lined_up)
             self._started(seat, outcome)
             if not seat.running or not seat.slot.heard:
                 return
@@ -241,12 +259,16 @@ class Seats:
             return
         self._judging += 1
 
+        def judge() -> Settlement:
+            with self._bench:
+                return attempt.judge(outcome)
+
         def judged(settled: Callable[[], Settlement]) -> None:
             self._judging -= 1
             self._end(attempt, settled)
 
         self._steps.aside(
-            partial(attempt.judge, outcome),
+            judge,
             lambda settlement: judged(lambda: settlement),
             lambda error: judged(partial(attempt.failed, error)),
         )
@@ -254,9 +276,10 @@ class Seats:
     def _leave(self, seat: Seat) -> Attempt | None:
         """The attempt that had the seat, which from now on is idle or the next one's."""
         with self._guard:
-            if seat.next is not None:
+            attempt, seat.attempt = seat.attempt, None
+            if seat.next:
                 seat.slot.go_on()
-            attempt, seat.attempt, seat.next = seat.attempt, seat.next, None
+                seat.attempt = seat.next.popleft()
             seat.running = seat.attempt is not None
             if seat.attempt is None:
                 self._running.pop(seat, None)
@@ -278,7 +301,7 @@ class Seats:
                 settlement = attempt.failed(error)
         except Exception as error:  # noqa: BLE001 - then it is a stray
             self._log.crash("an attempt cannot be ended", error)
-            self.forget(attempt.job.id)
+            self.forget(attempt.job)
         else:
             self.ended.append(settlement)
 
@@ -286,7 +309,7 @@ class Seats:
 
     def _line_up(self, seat: Seat) -> None:
         """Tell a slot that is busy what comes next."""
-        if not self._ahead or not seat.running or seat.next is not None or self._clogged:
+        if not seat.running or not seat.slot.has_room or self._clogged:
             return
         house, attempt = self._house, self._ahead.first
         over = house.stopping.is_set() or is_over(attempt, house.clock.monotonic())
@@ -300,16 +323,16 @@ class Seats:
             return
         if isinstance(ready, Settlement):
             self.ended.append(ready)
-        elif seat.slot.line_up(ready):
+        elif seat.slot.line_up(ready, self._place(attempt)):
             with self._guard:
-                seat.next = attempt
+                seat.next.append(attempt)
         else:
             attempt.needs_seat = True
             self._ahead.put_back(attempt)
 
-    def _come_back(self, seat: Seat) -> None:
-        """What was lined up, and has not begun, is for another seat."""
-        with self._guard:
-            attempt, seat.next = seat.next, None
-        if attempt is not None:
+    def _come_back(self, seat: Seat, still: int = 0) -> None:
+        """What was lined up, and has not begun, is for another seat; but for so many."""
+        while len(seat.next) > still:
+            with self._guard:
+                attempt = seat.next.pop()
             self._ahead.put_back(attempt)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from ductile.model import Settlement
+from ductile.runtime.witness import Witness
 from ductile.store.chart import Chart
 from ductile.store.claim import Claimed, ClaimPolicy, claim
 from ductile.store.ledger import Tx
@@ -16,7 +17,7 @@ TRIES_WHILE_STOPPING = 2
 """How often a settlement that the ledger refuses is tried again once the gateway stops."""
 
 Result = tuple[list[Settlement | None], list[Claimed]]
-"""What was settled of each errand, and the jobs that come next."""
+"""What was settled of each errand, and the jobs that come next, for which `Share.places` are."""
 
 
 class Errand:
@@ -34,26 +35,35 @@ class Errand:
 class Share:
     """What goes into one transaction: ends, and claims for seats and ahead of them."""
 
-    __slots__ = ("ahead", "errands", "seats")
+    __slots__ = ("ahead", "errands", "places", "seats")
 
     def __init__(self, errands: list[Errand], seats: int, ahead: int = 0) -> None:
         self.errands, self.seats, self.ahead = errands, seats, ahead
+        self.places: list[int] = []
+        """Where the witness has what was claimed."""
 
 
 class Turn:
     """One transaction."""
 
-    __slots__ = ("_chart", "_now", "_policy", "_share")
+    __slots__ = ("_chart", "_now", "_policy", "_share", "_witness")
 
-    def __init__(self, share: Share, chart: Chart, policy: ClaimPolicy, now: datetime) -> None:
+    def __init__(
+        self, share: Share, chart: Chart, policy: ClaimPolicy, now: datetime, witness: Witness
+    ) -> None:
         self._share, self._chart, self._policy, self._now = share, chart, policy, now
+        self._witness = witness
 
     def __call__(self, tx: Tx) -> Result:
-        share = self._share
+        share, witness = self._share, self._witness
         done = [
             settle(tx, errand.settlement, self._chart, errand.base_id) for errand in share.errands
         ]
-        return done, claim(tx, self._policy, self._now, share.seats, share.ahead)
+        claimed = claim(tx, self._policy, self._now, share.seats, share.ahead)
+        # Not after the commit: a crash in between would count them. It may be done again.
+        witness.revoke(*share.places)
+        share.places = [witness.enter(one.job.id, one.job.attempt) for one in claimed]
+        return done, claimed
 
 
 def parted(errands: list[Errand], seats: int, ahead: int, at_once: int) -> Iterator[Share]:

@@ -12,8 +12,6 @@ from collections import deque
 
 from ductile.store.pending import Pending
 
-GATHER = 0.002
-"""Seconds after which what was submitted should be taken along."""
 PATROL = 0.005
 """Seconds between two looks, and after which nobody is waited for."""
 CARRIER_GONE = 0.01
@@ -51,11 +49,6 @@ class Inbox:
         if by_carrier:
             self._carried_at = time.monotonic()
         return found
-
-    @property
-    def pressing(self) -> bool:
-        """Whether something has waited so long that it is worth a commit."""
-        return bool(self._waiting) and time.monotonic() - self._since >= GATHER
 
     def wait(self) -> bool:
         """Block the writer until there is something to commit; False when there never will be."""

@@ -143,10 +143,6 @@ class Ledger(Protocol):
         `done` is called by this thread, before this returns, or by another at any time.
         """
 
-    @property
-    def pressing(self) -> bool:
-        """Whether what others have submitted should be taken along by who has reason to carry."""
-
     def read(self, work: Work[T]) -> T:
         """Run `work` on one snapshot; it must not change anything."""
 

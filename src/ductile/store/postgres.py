@@ -94,7 +94,6 @@ class PostgresTx:
 
 class PostgresLedger:
     engine = "postgres"
-    pressing = False
     at_once = 1
     """Each statement is a journey: several transactions travel at the same time."""
 

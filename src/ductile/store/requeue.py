@@ -10,13 +10,21 @@ from ductile.model import Job, JobStatus, Notice
 from ductile.store import jobs, notices
 from ductile.store.ledger import Tx
 
+UNSTARTED = "claimed, but never started"
+
 
 def unstart(tx: Tx, job: Job, now: datetime) -> bool:
     """Give back a claim whose process never started: its attempt does not count."""
-    if tx.run("unstart_job", id=job.id) != 1:
+    if tx.run("unstart_job", id=job.id, attempt=job.attempt) != 1:
         return False
-    _record(tx, job, JobStatus.RUNNING, "claimed, but never started", now)
+    _record(tx, job, JobStatus.RUNNING, UNSTARTED, now)
     return True
+
+
+def was_unstarted(tx: Tx, job: Job) -> bool:
+    """Whether this attempt was given back so before: it may be what the gateway dies of."""
+    asked = {"id": job.id, "attempt": job.attempt, "reason": UNSTARTED}
+    return tx.one("was_given_back", **asked) is not None
 
 
 def retry(tx: Tx, job: Job, attempts: int, now: datetime) -> bool:

@@ -24,16 +24,16 @@ def settle(tx: Tx, settlement: Settlement, chart: Chart, base_id: str) -> Settle
         new_state = state.updated(tx, settlement)
         if new_state is None:
             settlement = settlement.otherwise
-    if not _move(tx, settlement):
+    job, now = settlement.job, to_text(settlement.at)
+    if not _move(tx, settlement, now):
         return None
-    now = to_text(settlement.at)
     for start, end in edges(JobStatus.RUNNING, settlement.path):
         tx.run(
             "insert_transition",
-            job_id=settlement.job_id,
+            job_id=job.id,
             from_status=start.value,
             to_status=end.value,
-            attempt=settlement.attempt,
+            attempt=job.attempt,
             reason=settlement.error,
             now=now,
         )
@@ -44,9 +44,9 @@ def settle(tx: Tx, settlement: Settlement, chart: Chart, base_id: str) -> Settle
     if settlement.init_key is not None and settlement.status is JobStatus.SUCCEEDED:
         tx.run(
             "record_init",
-            plugin=settlement.plugin,
+            plugin=job.plugin,
             init_key=settlement.init_key,
-            job_id=settlement.job_id,
+            job_id=job.id,
             now=now,
         )
     _go_on(tx, settlement, chart, ids)
@@ -55,31 +55,31 @@ def settle(tx: Tx, settlement: Settlement, chart: Chart, base_id: str) -> Settle
 
 def _go_on(tx: Tx, settlement: Settlement, chart: Chart, ids: Ids) -> None:
     """The step's own context, what its events set going, and its end."""
-    job = settlement.job
+    job, status = settlement.job, settlement.status
     context_id = job.entered_context_id
     if settlement.context is not None:
         spawn.context(
             tx,
-            id=settlement.job_id,
+            id=job.id,
             parent_id=context_id,
             pipeline=job.pipeline,
             step_id=job.step_path,
             accumulated=settlement.context,
             now=settlement.at,
         )
-        context_id = settlement.job_id
-        tx.run("set_context", id=settlement.job_id, context_id=context_id)
+        context_id = job.id
+        tx.run("set_context", id=job.id, context_id=context_id)
     if settlement.intents:
         place = Place(job.scope_id, context_id)
         finish.write_intents(tx, settlement.intents, place, chart, ids, settlement.at)
     for item in settlement.unrouted:
         told = {"event_id": item.event_id, "pipeline": item.pipeline, "reason": item.reason}
         notice = Notice("events", "event.unrouted", told)
-        notices.post(tx, notice, settlement.at, job_id=settlement.job_id)
-    if settlement.status in ENDED:
+        notices.post(tx, notice, settlement.at, job_id=job.id)
+    if status in ENDED:
         end = End(
             job,
-            settlement.status,
+            status,
             settlement.at,
             error=settlement.error,
             duration=settlement.duration,
@@ -91,21 +91,23 @@ def _go_on(tx: Tx, settlement: Settlement, chart: Chart, ids: Ids) -> None:
 
 def logged_status(settlement: Settlement) -> JobStatus:
     """An attempt's own state; the last attempt's is the job's."""
-    again = settlement.status is JobStatus.QUEUED and len(settlement.path) > 1
-    return settlement.path[0] if again else settlement.status
+    path = settlement.path
+    again = path[-1] is JobStatus.QUEUED and len(path) > 1
+    return path[0] if again else path[-1]
 
 
-def _move(tx: Tx, settlement: Settlement) -> bool:
-    queued = settlement.status is JobStatus.QUEUED
+def _move(tx: Tx, settlement: Settlement, now: str) -> bool:
+    job, status = settlement.job, settlement.status
+    queued = status is JobStatus.QUEUED
     changed = tx.run(
         "settle_job",
-        id=settlement.job_id,
-        attempt=settlement.attempt,
-        owner=settlement.job.owner,
-        status=settlement.status.value,
-        next_attempt=settlement.attempt + queued,
+        id=job.id,
+        attempt=job.attempt,
+        owner=job.owner,
+        status=status.value,
+        next_attempt=job.attempt + queued,
         uncounted=int(not settlement.counted),
-        completed_at=None if queued else to_text(settlement.at),
+        completed_at=None if queued else now,
         retry_at=None if settlement.retry_at is None else to_text(settlement.retry_at),
         error=settlement.error,
     )
@@ -121,13 +123,13 @@ def _log(tx: Tx, settlement: Settlement, now: str) -> None:
     job = settlement.job
     tx.run(
         "insert_log",
-        id=f"{settlement.job_id}-{settlement.attempt}",
-        job_id=settlement.job_id,
-        plugin=settlement.plugin,
-        command=settlement.command,
+        id=f"{job.id}-{job.attempt}",
+        job_id=job.id,
+        plugin=job.plugin,
+        command=job.command,
         status=logged_status(settlement).value,
         result=settlement.result,
-        attempt=settlement.attempt,
+        attempt=job.attempt,
         submitted_by=job.submitted_by,
         created_at=to_text(job.created_at),
         started_at=None if job.started_at is None else to_text(job.started_at),
@@ -143,21 +145,16 @@ def _log(tx: Tx, settlement: Settlement, now: str) -> None:
 
 
 def _tell(tx: Tx, settlement: Settlement) -> None:
+    job, status = settlement.job, settlement.status
     told = {
-        "job_id": settlement.job_id,
-        "plugin": settlement.plugin,
-        "command": settlement.command,
-        "attempt": settlement.attempt,
-        "status": settlement.status.value,
+        "job_id": job.id,
+        "plugin": job.plugin,
+        "command": job.command,
+        "attempt": job.attempt,
+        "status": status.value,
         "error": settlement.error,
         "duration_ms": round(settlement.duration * 1000, 3),
         "next_retry_at": None if settlement.retry_at is None else to_text(settlement.retry_at),
     }
-    kind = "job.retrying" if settlement.status is JobStatus.QUEUED else f"job.{settlement.status}"
-    notices.post(
-        tx,
-        Notice("jobs", kind, told),
-        settlement.at,
-        job_id=settlement.job_id,
-        plugin=settlement.plugin,
-    )
+    kind = "job.retrying" if status is JobStatus.QUEUED else f"job.{status}"
+    notices.post(tx, Notice("jobs", kind, told), settlement.at, job_id=job.id, plugin=job.plugin)

@@ -170,10 +170,6 @@ class SqliteLedger:
             batch += self._inbox.take(LARGEST_BATCH - len(batch), by_carrier=True)
             self._commit_batch(batch)
 
-    @property
-    def pressing(self) -> bool:
-        return self._inbox.pressing
-
     def _check(self) -> None:
         if self._closed:
             raise LedgerError("the ledger is closed")

@@ -31,8 +31,13 @@ SELECT id, attempt FROM job_queue WHERE status = 'running' AND owner = :owner;
 
 -- name: unstart_job
 -- A claim that was never started goes back as it was: its attempt does not count.
-UPDATE job_queue SET status = 'queued', owner = NULL
-WHERE id = :id AND status = 'running' AND started_at IS NULL;
+UPDATE job_queue SET status = 'queued', owner = NULL, started_at = NULL
+WHERE id = :id AND status = 'running' AND attempt = :attempt;
+
+-- name: was_given_back
+SELECT 1 FROM job_transitions
+WHERE job_id = :id AND attempt = :attempt AND to_status = 'queued' AND reason = :reason
+LIMIT 1;
 
 -- name: end_queued_job
 -- A job that ends without having run.
