@@ -142,6 +142,28 @@ def test_a_tick_that_fails_does_not_end_its_loop(looping, error: Exception) -> N
     ticks.wait()
 
 
+def test_a_ledger_that_stays_away_is_told_once_and_so_is_its_return(
+    looping, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    configure("info", "json")
+    busy, full = LedgerBusy("busy"), LedgerBusy("no space")
+    ticks = Ticks(busy, busy, full, full, 0.0, 0.0, busy)
+    loop = looping(ticks)
+    for _ in range(8):
+        ticks.wait()
+        loop.wake()
+    ticks.wait()
+    told = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    away, back = "the ledger is not available", "the ledger is available again"
+    assert [(line["message"], line.get("error")) for line in told] == [
+        (away, "busy"),
+        (away, "no space"),
+        (back, None),
+        (away, "busy"),
+        (back, None),
+    ]
+
+
 def test_a_broken_ledger_is_told_and_ends_the_loop(looping) -> None:
     told: list[LedgerBroken] = []
     event = threading.Event()

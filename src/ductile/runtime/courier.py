@@ -11,6 +11,7 @@ from ductile.clock import Clock
 from ductile.errors import LedgerBroken, LedgerError
 from ductile.log import logger
 from ductile.runtime.lane import Answer, Lane, Parcel
+from ductile.runtime.outage import Outage
 
 START_WITHIN = 1.0
 """Seconds. What is claimed and cannot be sent by then is given back: lanes count on it."""
@@ -101,14 +102,16 @@ class Courier:
 
     def _until_recorded(self, record: Callable[[], None]) -> None:
         """Until the ledger takes it; at a stop the next start finds it unrecorded."""
+        outage = Outage(self._log)
         while True:
             try:
                 record()
+                outage.over()
                 return
             except LedgerBroken:
                 raise
             except LedgerError as error:
-                self._log.error("the ledger is not available", error=error.message)
+                outage.met(error)
                 if self._clock.wait(self._stopping, SETTLE_AGAIN):
                     return
 

@@ -20,6 +20,7 @@ from ductile.model import Cancellation, Settlement
 from ductile.runner.cells import NOWHERE
 from ductile.runtime.bell import Bell
 from ductile.runtime.blueprint import Blueprint
+from ductile.runtime.outage import Outage
 from ductile.runtime.seat import Slot
 from ductile.runtime.seats import CANCEL_GRACE, TICK, Seats
 from ductile.runtime.steps import Steps
@@ -62,6 +63,7 @@ class Dispatcher:
         self._house = house
         self._claims = claims
         self._log = logger("worker")
+        self._outage = Outage(self._log)
         self._steps = Steps(house.bell)
         self._seats = Seats(house, slots, self._steps)
         self._asked = 0
@@ -205,6 +207,7 @@ class Dispatcher:
             self._undone(share, error)
             return
         assert result is not None
+        self._outage.over()
         done, claimed = result
         if share.errands:
             failpoint("settled")
@@ -242,12 +245,14 @@ class Dispatcher:
             self._complain(error)
             self._seats.forget(settlement.job)
             return
-        self._log.error(
-            "a settlement waits for the ledger",
-            job_id=settlement.job_id,
-            plugin=settlement.plugin,
-            error=error.message,
-        )
+        if not errand.waits:
+            errand.waits = True
+            self._log.error(
+                "a settlement waits for the ledger",
+                job_id=settlement.job_id,
+                plugin=settlement.plugin,
+                error=error.message,
+            )
         errand.tries -= self._house.stopping.is_set()
         if errand.tries < 0:
             # The row stays `running`: the next start counts the attempt as lost.
@@ -257,7 +262,7 @@ class Dispatcher:
 
     def _complain(self, error: BaseException) -> None:
         if isinstance(error, LedgerError):
-            self._log.error("the ledger takes no writes", error=error.message)
+            self._outage.met(error)
         else:
             self._log.crash("a transaction met a bug", error)
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from ductile.clock import Clock
 from ductile.errors import LedgerBroken, LedgerError
 from ductile.log import logger
+from ductile.runtime.outage import Outage
 
 AFTER_AN_ERROR = 1.0
 
@@ -53,16 +54,18 @@ class Loop:
 
     def _run(self) -> None:
         log = logger(self._name)
+        outage = Outage(log)
         while not self._stopping:
             self._wake.clear()
             self._ticking_since = self._clock.monotonic()
             try:
                 wait = self._tick(self._clock.now())
+                outage.over()
             except LedgerBroken as error:
                 self._broken(error)
                 return
             except LedgerError as error:
-                log.error("the ledger is not available", error=error.message)
+                outage.met(error)
                 wait = AFTER_AN_ERROR
             except Exception as error:  # noqa: BLE001 - one bad tick must not end the loop
                 log.crash("a tick failed", error)

@@ -23,13 +23,15 @@ Result = tuple[list[Settlement | None], list[Claimed]]
 class Errand:
     """A settlement that is to be brought to the ledger."""
 
-    __slots__ = ("alone", "base_id", "settlement", "tries")
+    __slots__ = ("alone", "base_id", "settlement", "tries", "waits")
 
     def __init__(self, settlement: Settlement, base_id: str) -> None:
         self.settlement, self.base_id = settlement, base_id
         self.tries = TRIES_WHILE_STOPPING
         self.alone = False
         """Set once a transaction with others has failed: it may be this one's fault, or theirs."""
+        self.waits = False
+        """Set once the ledger was away for it."""
 
 
 class Share:
