@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import resource
@@ -14,6 +15,7 @@ import pytest
 from ductile.model import Ending
 from ductile.runner import pool as runner_pool
 from ductile.runner import reaper
+from ductile.runner.client import Slot
 from ductile.runner.pool import RunnerPool
 from tests.runner.processes import state, until
 
@@ -305,7 +307,7 @@ def test_stop_ends_a_stopped_runner_too(plugins, fifo, begin_on, hostile, monkey
     assert future.result(10).ending is Ending.LOST
 
 
-def test_a_slot_that_cannot_be_replaced_yet_is_lost_and_replaced_later(pool, plugins):
+def test_a_slot_that_cannot_be_replaced_yet_starts_nothing_and_is_replaced_later(pool, plugins):
     def descriptors():
         # A descriptor that closes meanwhile resolves to its own path.
         folder = f"/proc/{pool.pid}/fd"
@@ -319,11 +321,36 @@ def test_a_slot_that_cannot_be_replaced_yet_is_lost_and_replaced_later(pool, plu
     os.kill(pool.slot(0).pid, signal.SIGKILL)
     resource.prlimit(pool.pid, resource.RLIMIT_NOFILE, (few, before[1]))
     outcome = pool.slot(0).run(plugins.launch(plugins.shell(OK)))
-    assert outcome.ending is Ending.LOST
+    assert (outcome.ending, outcome.errno) == (Ending.NOT_SPAWNED, errno.EAGAIN)
     assert "cannot be replaced" in outcome.reason
     assert pool.slot(1).run(plugins.launch(plugins.shell(OK))).stdout == b"ok\n"
     resource.prlimit(pool.pid, resource.RLIMIT_NOFILE, before)
     assert works(pool, plugins)
+
+
+def test_a_runner_of_another_version_is_refused_and_says_so(
+    pool, plugins, monkeypatch, capfd: pytest.CaptureFixture[str]
+):
+    """As after an upgrade of the package under a gateway that runs."""
+    monkeypatch.setattr(runner_pool, "__version__", "0.0.0")
+    pids = [pool.pid, pool.slot(0).pid]
+    os.kill(pool.pid, signal.SIGKILL)
+    until(lambda: all(state(pid) in ("", "Z") for pid in pids))
+    outcome = pool.slot(0).run(plugins.launch(plugins.shell(OK)))
+    assert (outcome.ending, outcome.errno) == (Ending.NOT_SPAWNED, errno.EAGAIN)
+    assert "cannot be started again" in outcome.reason
+    assert "ductile 0.0.0 was replaced" in capfd.readouterr().err
+    monkeypatch.undo()
+    assert works(pool, plugins)
+
+
+def test_a_cancel_while_nothing_can_be_started_is_heeded(plugins):
+    def renew(slot, broken, why):
+        slot.cancel(5)
+        return why
+
+    outcome = Slot(0, renew).run(plugins.launch(plugins.shell(OK)))
+    assert outcome.ending is Ending.CANCELLED
 
 
 def test_children_that_others_have_started_are_never_touched(pool, plugins):
@@ -360,7 +387,7 @@ def test_stop_ends_everything_and_is_idempotent(plugins, fifo, begin_on, hostile
     locked(lock)
     assert pool.pid == 0
     outcome = pool.slot(0).run(plugins.launch(plugins.shell(OK)))
-    assert (outcome.ending, outcome.reason) == (Ending.LOST, "the runner was stopped")
+    assert (outcome.ending, outcome.reason) == (Ending.NOT_SPAWNED, "the runner was stopped")
 
 
 def test_stop_ends_a_stopped_slot_too(plugins, fifo, begin_on, hostile):

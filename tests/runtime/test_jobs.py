@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 
 import apsw
 import pytest
 
+from tests.runner.processes import state
 from tests.runtime.site import OK, PYTHON, Running, Site, until
 
 ERROR = """echo '{"status": "error", "error": "no luck"}'\n"""
@@ -54,6 +57,27 @@ def test_a_failed_attempt_waits_its_backoff_and_says_why(site: Site) -> None:
     assert (job["status"], job["attempt"], job["last_error"]) == ("queued", 2, "no luck")
     assert job["next_retry_at"] > job["created_at"]
     assert job["attempts"][0]["status"] == "failed"
+
+
+def test_a_job_for_which_no_process_can_be_started_waits_uncounted(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.plugin("good", OK)
+    monkeypatch.setattr("ductile.core.judge.SHORTAGE_SECONDS", 0.05)
+    with site.running() as house:
+        pool = house.gateway.pool
+        with monkeypatch.context() as patched:
+            patched.setattr("ductile.runner.pool.__version__", "0.0.0")
+            slots = [pool.slot(n).pid for n in range(2)]
+            os.kill(pool.pid, signal.SIGKILL)
+            until(lambda: all(state(pid) in ("", "Z") for pid in slots))
+            id = house.put("good")
+            waiting = house.tried(id)
+        job = house.ended(id)
+    assert waiting["status"] == "queued"
+    assert "cannot be started again" in waiting["last_error"]
+    assert job["status"] == "succeeded"
+    assert job["max_attempts"] - job["attempt"] == 4 - 1
 
 
 def test_attempts_that_are_used_up_are_dead(site: Site) -> None:

@@ -1,8 +1,8 @@
-"""Executed by path in an isolated interpreter: `python -I -S __main__.py CONTROL WITNESS LOCK`.
+"""Executed by path, in an isolated interpreter: `__main__.py VERSION CONTROL WITNESS LOCK`.
 
-The arguments are inherited descriptors, or -1 for none: the control socket, the witness's file, and
-the instance lock, which is held until the end. Kept short because a script is compiled anew at
-every start.
+After the gateway's version come inherited descriptors, or -1 for none: the control socket, the
+witness's file, and the instance lock, which is held until the end. Kept short because a script is
+compiled anew at every start.
 """
 
 import os
@@ -12,10 +12,14 @@ import sys
 def main() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path.insert(0, os.path.dirname(os.path.dirname(here)))
+    from ductile import __version__
+
+    wanted, *descriptors = sys.argv[1:]
+    if wanted != __version__:
+        sys.exit(f"ductile {wanted} was replaced by {__version__} under a gateway: restart it")
     from ductile.runner.runner import main as serve
 
-    control, witness, lock = map(int, sys.argv[1:])
-    serve(control, witness, lock)
+    serve(*map(int, descriptors))
 
 
 if __name__ == "__main__":

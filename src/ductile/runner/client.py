@@ -281,7 +281,7 @@ class Slot:
     def mend(self, broken: Broken) -> Outcome | None:
         """Replace the process, which may block; None where the launch is on its way to a new one.
 
-        Else the outcome is LOST, with the reason.
+        Else it is LOST where it may have begun, and where it has not it cannot be started for now.
         """
         self._next.clear()
         while True:
@@ -290,14 +290,23 @@ class Slot:
             reason = self._renew(self, link, str(broken))
             self._tries -= 1
             if broken.taken or self._link is None or not self._tries:
+                outcome = self._given_up(reason, begun=broken.taken)
                 self._end(None)
-                return Outcome(Ending.LOST, reason=reason, duration=time.monotonic() - self._began)
+                return outcome
             try:
                 self._give()
             except Broken as again:
                 broken = again
             else:
                 return None
+
+    def _given_up(self, reason: str, *, begun: bool) -> Outcome:
+        duration = time.monotonic() - self._began
+        if begun:
+            return Outcome(Ending.LOST, reason=reason, duration=duration)
+        if self._cancel is not None:
+            return Outcome(Ending.CANCELLED, duration=duration)
+        return Outcome(Ending.NOT_SPAWNED, errno=errno.EAGAIN, reason=reason, duration=duration)
 
     def cancel(self, grace: float) -> None:
         """End what runs now: SIGTERM to its group, `grace` seconds, SIGKILL; 0 kills at once.
