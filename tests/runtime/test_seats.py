@@ -327,6 +327,26 @@ def test_a_job_that_waits_for_a_seat_can_be_cancelled(pair: Pair, lines_up: bool
     pair.go_through()
 
 
+@pytest.mark.parametrize("which", [2, 4], ids=["for a seat", "for a line"])
+def test_a_cancel_that_comes_while_a_job_is_made_ready_is_heeded(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, which: int
+) -> None:
+    chosen, prepare = pair.ids[which], Attempt.prepare
+    found: list[bool] = []
+
+    def cancelled(attempt: Attempt) -> Launch | Settlement:
+        if attempt.job.id == chosen:
+            found.append(pair.dispatcher.cancel(Cancellation.OPERATOR, job_id=chosen))
+        return prepare(attempt)
+
+    monkeypatch.setattr(Attempt, "prepare", cancelled)
+    pair.finish(*pair.slots)
+    job = pair.house.ended(chosen)
+    assert found == [True]
+    assert (job["status"], job["last_error"]) == ("dead", "cancelled")
+    pair.go_through()
+
+
 def test_a_job_that_begins_while_it_is_recalled_is_cancelled_then(pair: Pair) -> None:
     for slot in pair.slots:
         slot.gives_back = False

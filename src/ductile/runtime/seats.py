@@ -143,19 +143,17 @@ class Seats:
     def cancel(self, why: Cancellation, grace: float, job_id: str | None) -> bool:
         """End what runs now or is about to (only `job_id`, where given); whether there was any."""
         with self._guard:
-            waiting = self._ahead.cancel(why, job_id)
+            found = self._ahead.cancel(why, job_id)
             for seat in self._seats:
-                for attempt in seat.next:
+                at_hand = seat.next if seat.attempt is None else (seat.attempt, *seat.next)
+                for attempt in at_hand:
                     if job_id in (None, attempt.job.id):
                         attempt.cancelled = attempt.cancelled or why
-                        waiting = True
-            running = self._running.items()
-            found = [(seat, one) for seat, one in running if job_id in (None, one.job.id)]
-            for seat, attempt in found:
-                attempt.cancelled = attempt.cancelled or why
-                # Inside the guard: the slot cannot have gone on to the next job.
-                seat.slot.cancel(grace)
-        return waiting or bool(found)
+                        found = True
+                        if attempt is self._running.get(seat):
+                            # Inside the guard: the slot cannot have gone on to the next job.
+                            seat.slot.cancel(grace)
+        return found
 
     def withdraw(self, now: float) -> None:
         """Give back what is not to begin here: cancelled, too long without a seat, or at a stop."""
@@ -201,8 +199,9 @@ class Seats:
     def _fill_idle(self) -> None:
         while self._idle and self._ahead and not self._clogged:
             seat = self._idle.pop()
-            seat.attempt = self._ahead.take()
-            self._careful(seat, partial(self._begin, seat, seat.attempt))
+            with self._guard:
+                attempt = seat.attempt = self._ahead.take()
+            self._careful(seat, partial(self._begin, seat, attempt))
 
     def _begin(self, seat: Seat, attempt: Attempt) -> None:
         if not attempt.needs_files:
@@ -315,24 +314,23 @@ class Seats:
         over = house.stopping.is_set() or is_over(attempt, house.clock.monotonic())
         if attempt.needs_seat or over:
             return
-        self._ahead.take()
         try:
             ready = attempt.prepare()
         except Exception as error:  # noqa: BLE001 - the attempt's failure
+            self._ahead.take()
             self._end(attempt, partial(attempt.failed, error))
             return
         if isinstance(ready, Settlement):
+            self._ahead.take()
             self.ended.append(ready)
         elif seat.slot.line_up(ready, self._place(attempt)):
             with self._guard:
-                seat.next.append(attempt)
+                seat.next.append(self._ahead.take())
         else:
             attempt.needs_seat = True
-            self._ahead.put_back(attempt)
 
     def _come_back(self, seat: Seat, still: int = 0) -> None:
         """What was lined up, and has not begun, is for another seat; but for so many."""
         while len(seat.next) > still:
             with self._guard:
-                attempt = seat.next.pop()
-            self._ahead.put_back(attempt)
+                self._ahead.put_back(seat.next.pop())
