@@ -332,7 +332,7 @@ def test_a_runner_of_another_version_is_refused_and_says_so(
     pool, plugins, monkeypatch, capfd: pytest.CaptureFixture[str]
 ):
     """As after an upgrade of the package under a gateway that runs."""
-    monkeypatch.setattr(runner_pool, "__version__", "0.0.0")
+    monkeypatch.setattr("ductile.__version__", "0.0.0")
     pids = [pool.pid, pool.slot(0).pid]
     os.kill(pool.pid, signal.SIGKILL)
     until(lambda: all(state(pid) in ("", "Z") for pid in pids))

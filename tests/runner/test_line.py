@@ -14,7 +14,7 @@ import pytest
 from ductile.model import Ending, Launch, Outcome
 from ductile.runner.client import LINE, Broken, Slot
 from ductile.runner.pool import RunnerPool
-from tests.runner.processes import Fifo, Plugins, until
+from tests.runner.processes import Fifo, Plugins, state, until
 
 
 def outcome_of(slot: Slot, seconds: float = 10.0) -> Outcome:
@@ -162,12 +162,14 @@ def test_a_recall_that_is_heard_only_when_the_one_before_has_ended_is_too_late(
     slot: Slot, plugins: Plugins, first: Gate
 ) -> None:
     until(lambda: len(plugins.alive()) > 0)
+    [running] = plugins.alive()
     os.kill(slot.pid, signal.SIGSTOP)
     for number in range(LINE):
         assert slot.line_up(plugins.launch("/bin/echo", str(number)))
     slot.recall()
     first.open()
-    until(lambda: not plugins.alive())
+    # Not that it is not alive: it may be on its way out, and its slot not told yet.
+    until(lambda: state(running) == "Z")
     os.kill(slot.pid, signal.SIGCONT)
     assert outcome_of(slot).stdout == b"first\n"
     for number in range(LINE):

@@ -67,7 +67,7 @@ def test_a_job_for_which_no_process_can_be_started_waits_uncounted(
     with site.running() as house:
         pool = house.gateway.pool
         with monkeypatch.context() as patched:
-            patched.setattr("ductile.runner.pool.__version__", "0.0.0")
+            patched.setattr("ductile.__version__", "0.0.0")
             slots = [pool.slot(n).pid for n in range(2)]
             os.kill(pool.pid, signal.SIGKILL)
             until(lambda: all(state(pid) in ("", "Z") for pid in slots))

@@ -12,11 +12,11 @@ import sys
 def main() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path.insert(0, os.path.dirname(os.path.dirname(here)))
-    from ductile import __version__
+    import ductile
 
     wanted, *descriptors = sys.argv[1:]
-    if wanted != __version__:
-        sys.exit(f"ductile {wanted} was replaced by {__version__} under a gateway: restart it")
+    if wanted != (found := ductile.__version__):
+        sys.exit(f"ductile {wanted} was replaced by {found} under a gateway: restart it")
     from ductile.runner.runner import main as serve
 
     serve(*map(int, descriptors))

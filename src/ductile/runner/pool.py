@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from struct import Struct
 
-from ductile import __version__
+import ductile
 from ductile.runner import reaper, runner, sweep
 from ductile.runner.client import Link, Slot
 
@@ -104,7 +104,7 @@ class RunnerPool:
         with theirs:
             wanted = theirs.fileno(), self._witness_fd, self._lock_fd
             inherited = [fd for fd in wanted if fd is not None]
-            arguments = [__version__, *(str(-1 if fd is None else fd) for fd in wanted)]
+            arguments = [ductile.__version__, *(str(-1 if fd is None else fd) for fd in wanted)]
             try:
                 self._runner = subprocess.Popen(
                     [sys.executable, "-I", "-S", _PROGRAM, *arguments],
