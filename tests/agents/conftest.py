@@ -6,7 +6,7 @@ from ductile.log import configure
 from ductile.store.ledger import Ledger
 from tests.agents.house import House, Log
 from tests.conftest import FakeClock
-from tests.store.conftest import ledger, open_ledger, postgres  # noqa: F401 - fixtures
+from tests.store.conftest import ledger, open_ledger  # noqa: F401 - fixtures
 
 
 @pytest.fixture

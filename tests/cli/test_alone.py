@@ -6,7 +6,6 @@ import fcntl
 import io
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -300,13 +299,10 @@ class TestLock:
 
 class TestPostgres:
     @pytest.fixture
-    def shared(self, house: House) -> Iterator[House]:
+    def shared(self, house: House, postgres: Server) -> House:
         """The same house, its ledger in a database."""
-        server = Server(house.root / "pg")
-        url = server.database("d")
-        house.write("config.yaml", f"state: {{url: '{url}', dir: ./data}}\n")
-        yield house
-        server.stop()
+        house.write("config.yaml", f"state: {{url: '{postgres.database()}', dir: ./data}}\n")
+        return house
 
     def test_it_makes_no_difference(self, shared: House) -> None:
         assert shared("queue", "--json").json["jobs"] == []

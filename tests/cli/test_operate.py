@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import apsw
@@ -223,18 +221,9 @@ def test_cancel_waits_for_the_process_of_a_job_that_was_just_claimed(
     ledger.close()
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
-    # The server still tidies up when it is told to stop, under the feet of whoever removes it.
-    with TemporaryDirectory(prefix="ductile-", ignore_cleanup_errors=True) as directory:
-        server = Server(Path(directory))
-        yield server
-        server.stop()
-
-
-def test_on_postgres_it_makes_no_difference(flow: House, server: Server) -> None:
+def test_on_postgres_it_makes_no_difference(flow: House, postgres: Server) -> None:
     config = (flow.root / "config.yaml").read_text()
-    state = f"state: {{url: '{server.database('d')}', dir: ./data}}"
+    state = f"state: {{url: '{postgres.database()}', dir: ./data}}"
     config = config.replace("state: {path: ./data/state.db}", state)
     schedule = "  mark: {schedules: [{id: s, cron: '* * * * *'}], config"
     flow.write("config.yaml", config.replace("  mark: {config", schedule))

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from tests.docs.page import ROOT, Block, blocks, commands, matches
 from tests.docs.session import Session
 from tests.docs.test_commands import session as session
 from tests.postgres import Server
-from tests.runtime.copies import a_server
 
 PAGE = ROOT / "docs" / "operations.md"
 ADDRESS = "postgresql://ductile:password@db.internal/ductile"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with a_server() as server:
-        yield server
 
 
 def typed(session: Session, block: Block, url: str) -> None:
@@ -31,9 +20,9 @@ def typed(session: Session, block: Block, url: str) -> None:
         assert matches(command.printed, printed), f"{where}\nprinted:\n{printed}"
 
 
-def test_a_ledger_moves_to_postgresql_as_the_page_says(session: Session, server: Server) -> None:
+def test_a_ledger_moves_to_postgresql_as_the_page_says(session: Session, postgres: Server) -> None:
     found = blocks(PAGE)
     [steps] = [block for block in found if ADDRESS in block.text]
     # The page's first block makes the gateway that is moved.
     typed(session, found[0], "")
-    typed(session, steps, server.database("moved", empty=True))
+    typed(session, steps, postgres.database(empty=True))

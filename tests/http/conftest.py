@@ -12,7 +12,6 @@ from ductile.http.app import local_app
 from ductile.http.room import Room
 from ductile.http.server import Door, HttpServer, bind_local
 from tests.http.client import Client
-from tests.postgres import Server
 from tests.runtime.site import Running, Site
 
 
@@ -47,12 +46,3 @@ def serve(site: Site) -> Iterator[Callable[[], Served]]:
             return Served(house, Client(path))
 
         yield serve
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Server]:
-    directory = Path(tempfile.mkdtemp(prefix="dpg"))
-    server = Server(directory)
-    yield server
-    server.stop()
-    shutil.rmtree(directory, ignore_errors=True)

@@ -84,7 +84,7 @@ def house() -> Iterator[House]:
 
 @pytest.fixture(scope="module")
 def house_on_postgres(postgres: Server) -> Iterator[House]:
-    text = on_postgres(postgres.database("fuzz")).replace("name: now,", "name: slow,")
+    text = on_postgres(postgres.database()).replace("name: now,", "name: slow,")
     with opened(text.replace("execution_mode: synchronous, ", "")) as house:
         yield house
 

@@ -35,7 +35,7 @@ def config(url: str) -> str:
 @pytest.fixture(scope="module")
 def nodes(postgres: Server) -> Iterator[Nodes]:
     """Only the second one works."""
-    text = config(postgres.database("nodes"))
+    text = config(postgres.database())
     with ExitStack() as stack:
         first = stack.enter_context(opened(text, working=False))
         yield first, stack.enter_context(opened(text))
@@ -111,7 +111,7 @@ def test_notices_are_paged_by_a_cursor_that_holds_on_every_node(nodes: Nodes) ->
 @pytest.fixture
 def held_back(postgres: Server) -> Iterator[None]:
     """A transaction that somebody left open, in another database of the server."""
-    with psycopg.connect(postgres.database("beside", empty=True)) as connection:
+    with psycopg.connect(postgres.database(empty=True)) as connection:
         connection.execute("CREATE TABLE left_open (n int)")
         connection.execute("INSERT INTO left_open VALUES (1)")
         yield

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.postgres import Server
 from tests.runtime.clockwork import Clockwork
-from tests.runtime.copies import a_server
 from tests.runtime.site import OK, Site, until
 
 
@@ -24,12 +22,6 @@ def site() -> Iterator[Site]:
     left = site.alive()
     shutil.rmtree(folder, ignore_errors=True)
     assert left == []
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with a_server() as server:
-        yield server
 
 
 @pytest.fixture

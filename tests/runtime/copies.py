@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +20,8 @@ from tests.runtime.site import Running, Site
 CLOCK = SystemClock()
 
 
-@contextmanager
-def a_server() -> Iterator[Server]:
-    """A PostgreSQL of the module's own."""
-    directory = Path(tempfile.mkdtemp(prefix="dpg"))
-    server = Server(directory)
-    try:
-        yield server
-    finally:
-        server.stop()
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def on_postgres(site: Site, server: Server, name: str) -> str:
-    url = server.database(f"b{abs(hash(name))}", empty=True)
+def on_postgres(site: Site, postgres: Server) -> str:
+    url = postgres.database(empty=True)
     site.settings["state"] = {"url": url, "dir": str(site.state)}
     return url
 

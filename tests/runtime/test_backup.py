@@ -34,7 +34,7 @@ from tests.store.conftest import execute
 def place(request: pytest.FixtureRequest, site: Site) -> Site:
     """A site with one plugin, on each engine."""
     if request.param == "postgres":
-        on_postgres(site, request.getfixturevalue("server"), request.node.name)
+        on_postgres(site, request.getfixturevalue("postgres"))
     site.plugin("echo", OK)
     return site
 

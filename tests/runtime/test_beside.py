@@ -59,10 +59,12 @@ def renamed(site: Site, name: str = "other.db") -> None:
 
 
 def test_a_start_on_a_new_database_names_the_file_that_was_used_before(
-    worked: Site, server: Server, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+    worked: Site,
+    postgres: Server,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = worked.state / "state.db"
-    on_postgres(worked, server, request.node.name)
+    on_postgres(worked, postgres)
     [line] = start(worked, capsys)
     assert line["level"] == "warn"
     assert line["message"] == (
@@ -71,18 +73,16 @@ def test_a_start_on_a_new_database_names_the_file_that_was_used_before(
     assert line["run"] == f"ductile system restore {path} --config {worked.folder / 'config.yaml'}"
 
 
-def test_the_doctor_names_it_before_the_first_start(
-    worked: Site, server: Server, request: pytest.FixtureRequest
-) -> None:
-    on_postgres(worked, server, request.node.name)
+def test_the_doctor_names_it_before_the_first_start(worked: Site, postgres: Server) -> None:
+    on_postgres(worked, postgres)
     [finding] = found(worked)
     assert "is a ledger that is not used" in finding.what
 
 
 def test_the_doctor_names_it_although_the_new_one_has_been_at_work(
-    worked: Site, server: Server, request: pytest.FixtureRequest
+    worked: Site, postgres: Server
 ) -> None:
-    on_postgres(worked, server, request.node.name)
+    on_postgres(worked, postgres)
     with worked.running() as house:
         house.run("echo")
     [finding] = found(worked)
@@ -93,9 +93,11 @@ def test_the_doctor_names_it_although_the_new_one_has_been_at_work(
 
 
 def test_what_it_says_moves_all_and_then_nothing_is_left_to_say(
-    worked: Site, server: Server, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+    worked: Site,
+    postgres: Server,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    on_postgres(worked, server, request.node.name)
+    on_postgres(worked, postgres)
     assert start(worked, capsys)
     put_back(worked, worked.state / "state.db")
     assert start(worked, capsys) == []
@@ -103,10 +105,12 @@ def test_what_it_says_moves_all_and_then_nothing_is_left_to_say(
 
 
 def test_a_start_on_a_new_file_after_a_database_tells_how_to_get_a_copy_of_that(
-    place: Site, server: Server, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+    place: Site,
+    postgres: Server,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     on_file = dict(place.settings["state"])
-    url = on_postgres(place, server, request.node.name)
+    url = on_postgres(place, postgres)
     assert start(place, capsys) == []
     place.settings["state"] = on_file
     [line] = start(place, capsys)
@@ -126,9 +130,11 @@ def test_a_start_on_a_new_file_after_a_database_tells_how_to_get_a_copy_of_that(
 
 
 def test_a_file_that_was_left_for_a_database_long_ago_is_not_named(
-    worked: Site, server: Server, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+    worked: Site,
+    postgres: Server,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    on_postgres(worked, server, request.node.name)
+    on_postgres(worked, postgres)
     put_back(worked, worked.state / "state.db")
     assert start(worked, capsys) == []
     renamed(worked)
@@ -140,11 +146,13 @@ def test_a_file_that_was_left_for_a_database_long_ago_is_not_named(
 
 
 def test_a_start_on_another_database_tells_so_too(
-    place: Site, server: Server, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+    place: Site,
+    postgres: Server,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    on_postgres(place, server, f"{request.node.name} before")
+    on_postgres(place, postgres)
     assert start(place, capsys) == []
-    on_postgres(place, server, f"{request.node.name} after")
+    on_postgres(place, postgres)
     [line] = start(place, capsys)
     assert "in another database" in line["message"]
 
@@ -179,13 +187,15 @@ def test_of_several_the_one_that_was_used_last_is_named(worked: Site) -> None:
 
 
 def test_the_ledger_of_the_go_program_is_to_be_imported(
-    place: Site, server: Server, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+    place: Site,
+    postgres: Server,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     place.state.mkdir(mode=0o700)
     path = place.state / "state.db"
     with closing(apsw.Connection(str(path))) as db:
         db.execute(THEIRS)
-    on_postgres(place, server, request.node.name)
+    on_postgres(place, postgres)
     with place.opened():
         pass
     [finding] = found(place)

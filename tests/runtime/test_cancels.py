@@ -99,8 +99,8 @@ def test_a_job_that_nobody_has_in_hand_is_looked_for_a_while(hand: Hand) -> None
 
 
 @pytest.fixture
-def url(server: Server, request: pytest.FixtureRequest) -> str:
-    return server.database(f"c{abs(hash(request.node.name))}")
+def url(postgres: Server) -> str:
+    return postgres.database()
 
 
 Make = Callable[..., tuple[Site, Gate]]

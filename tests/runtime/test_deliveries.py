@@ -358,8 +358,8 @@ def test_fr_10_12_never_more_than_five_though_ten_thousand_are_due_after_a_resta
 
 
 @pytest.fixture
-def url(server: Server, site: Site, request: pytest.FixtureRequest) -> str:
-    url = server.database(f"d{abs(hash(request.node.name))}")
+def url(postgres: Server, site: Site) -> str:
+    url = postgres.database()
     site.settings["state"] = {"url": url, "dir": str(site.state)}
     return url
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -23,7 +21,7 @@ from ductile.runtime.workspace import Workspaces
 from ductile.store import migrate
 from ductile.store.migrate import migrations
 from ductile.store.sqlite import SqliteLedger
-from tests.postgres import Server
+from tests.postgres import a_server
 from tests.runtime.site import OK, Site, until
 from tests.runtime.ward import ERROR, WARNING, attended, examined, one, patient
 from tests.store.conftest import execute
@@ -134,10 +132,8 @@ def test_a_reader_that_comes_and_goes_is_no_reason_to_worry(place: Site) -> None
 def test_a_server_session_that_keeps_a_transaction_open(
     place: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory = Path(tempfile.mkdtemp(prefix="dpg"))
-    server = Server(directory)
-    try:
-        url = server.database("doctor")
+    with a_server() as postgres:
+        url = postgres.database()
         place.settings["state"] = {"url": url, "dir": str(place.state)}
         with place.opened():
             pass
@@ -150,9 +146,6 @@ def test_a_server_session_that_keeps_a_transaction_open(
                 finding.run == f"psql -c 'SELECT pg_terminate_backend({session.info.backend_pid})'"
             )
         assert [finding.what for finding in examined(place)] == ["no gateway is running"]
-    finally:
-        server.stop()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def test_a_ledger_that_nobody_has_copied_for_long(place: Site) -> None:

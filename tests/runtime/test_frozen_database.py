@@ -8,22 +8,21 @@ from collections.abc import Iterator
 import pytest
 
 from ductile.runtime import gateway
-from tests.postgres import Server
-from tests.runtime.copies import a_server
+from tests.postgres import Server, a_server
 from tests.runtime.site import OK, Site
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def postgres() -> Iterator[Server]:
     """Of this test alone: others would stand still with it."""
     with a_server() as server:
         yield server
 
 
 def test_a_stop_waits_for_no_answer_that_does_not_come(
-    site: Site, server: Server, monkeypatch: pytest.MonkeyPatch
+    site: Site, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site.settings["state"] = {"url": server.database("frozen"), "dir": str(site.state)}
+    site.settings["state"] = {"url": postgres.database(), "dir": str(site.state)}
     site.settings["service"]["shutdown_grace"] = "100ms"
     monkeypatch.setattr(gateway, "LEDGER_PATIENCE", 0.3)
     gate = site.gate()
@@ -31,7 +30,7 @@ def test_a_stop_waits_for_no_answer_that_does_not_come(
     with site.running() as house:
         id = house.put("echo")
         gate.arrived()
-        with server.frozen():
+        with postgres.frozen():
             stopping = threading.Thread(target=house.end, daemon=True)
             stopping.start()
             stopping.join(30)

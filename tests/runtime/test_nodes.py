@@ -38,8 +38,8 @@ LONG = LOST_AFTER.total_seconds()
 
 
 @pytest.fixture
-def url(server: Server, request: pytest.FixtureRequest) -> str:
-    return server.database(f"m{abs(hash(request.node.name))}")
+def url(postgres: Server) -> str:
+    return postgres.database()
 
 
 def insert(

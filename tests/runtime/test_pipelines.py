@@ -222,8 +222,8 @@ def test_a_small_answer_that_would_fill_the_ledger_by_its_result_has_failed(site
 
 
 @pytest.fixture
-def url(server: Server, request: pytest.FixtureRequest) -> str:
-    return server.database(f"p{abs(hash(request.node.name))}")
+def url(postgres: Server) -> str:
+    return postgres.database()
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from tests.runtime.site import OK, PYTHON, Site, until
 
 
 @pytest.fixture
-def url(server: Server, site: Site, request: pytest.FixtureRequest) -> str:
-    url = server.database(f"g{abs(hash(request.node.name))}")
+def url(postgres: Server, site: Site) -> str:
+    url = postgres.database()
     site.settings["state"] = {"url": url, "dir": str(site.state)}
     return url
 

@@ -25,7 +25,7 @@ PATH = "/ingest/peer/home"
 @pytest.fixture(params=["sqlite", "postgres"])
 def house(request: pytest.FixtureRequest, site: Site) -> Iterator[Running]:
     if request.param == "postgres":
-        url = request.getfixturevalue("server").database(f"a{abs(hash(request.node.name))}")
+        url = request.getfixturevalue("postgres").database()
         site.settings["state"] = {"url": url, "dir": str(site.state)}
     site.plugin("echo", OK)
     site.settings["remote_ingress"] = {

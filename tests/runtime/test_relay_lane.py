@@ -136,9 +136,9 @@ def office(house: Running, clock: FakeClock) -> Office:
 
 
 @pytest.fixture
-def postgres(server: Server, site: Site, request: pytest.FixtureRequest) -> None:
+def on_postgres(postgres: Server, site: Site) -> None:
     """Named before `house`, it puts the ledger there."""
-    url = server.database(f"r{abs(hash(request.node.name))}")
+    url = postgres.database()
     site.settings["state"] = {"url": url, "dir": str(site.state)}
 
 
@@ -369,7 +369,7 @@ class TestTimesThatScriptsWrite:
     def either(self, request: pytest.FixtureRequest) -> None:
         """Named before `office`, it puts the ledger there."""
         if request.param == "postgres":
-            request.getfixturevalue("postgres")
+            request.getfixturevalue("on_postgres")
 
     def put(self, office: Office, written: str | None) -> None:
         id = office.put("odd")
@@ -430,7 +430,7 @@ class TestOtherNodes:
         assert after.status() == "delivered"
 
     def test_what_a_lost_node_was_sending_is_taken_over_while_another_runs(
-        self, postgres: None, house: Running, clock: FakeClock
+        self, on_postgres: None, house: Running, clock: FakeClock
     ) -> None:
         lost, other = Office(house, clock, owner="lost"), Office(house, clock, owner="other")
         for n in range(relays.IN_FLIGHT):
@@ -444,7 +444,7 @@ class TestOtherNodes:
         assert {other.status(id) for id in ("r-0", "r-3", "mine")} == {"delivered"}
 
     def test_what_a_living_node_sends_is_left_to_it(
-        self, postgres: None, house: Running, clock: FakeClock
+        self, on_postgres: None, house: Running, clock: FakeClock
     ) -> None:
         living = Office(house, clock, owner=house.gateway.boot)
         other = Office(house, clock, owner="other")
@@ -457,7 +457,7 @@ class TestOtherNodes:
         assert living.status() == "delivered"
 
     def test_a_node_that_comes_back_in_time_keeps_what_it_sends(
-        self, postgres: None, house: Running, clock: FakeClock
+        self, on_postgres: None, house: Running, clock: FakeClock
     ) -> None:
         flaky, other = Office(house, clock, owner="flaky"), Office(house, clock, owner="other")
         flaky.put()

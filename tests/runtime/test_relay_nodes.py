@@ -31,8 +31,8 @@ EMIT = """echo '{"status":"ok","result":1,"events":[{"type":"made","payload":{}}
 
 
 @pytest.fixture
-def url(server: Server, request: pytest.FixtureRequest) -> str:
-    return server.database(f"n{abs(hash(request.node.name))}")
+def url(postgres: Server) -> str:
+    return postgres.database()
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ from tests.runtime.site import OK, Site, until
 def place(request: pytest.FixtureRequest, site: Site) -> Site:
     """A site with one plugin, on each engine."""
     if request.param == "postgres":
-        on_postgres(site, request.getfixturevalue("server"), request.node.name)
+        on_postgres(site, request.getfixturevalue("postgres"))
     site.plugin("echo", OK)
     return site
 
@@ -114,9 +114,9 @@ def test_nothing_is_restored_under_a_running_gateway(place: Site, folder: Path) 
 
 
 def test_a_gateway_of_another_machine_is_not_restored_under(
-    site: Site, server: Server, folder: Path, request: pytest.FixtureRequest
+    site: Site, postgres: Server, folder: Path
 ) -> None:
-    on_postgres(site, server, request.node.name)
+    on_postgres(site, postgres)
     target = folder / "ledger.db"
     with site.running() as house:
         copied(house, target)
@@ -330,10 +330,8 @@ def test_a_power_cut_leaves_the_old_ledger_or_the_new_one_whole(
     assert [name for name in os.listdir(site.state) if name.startswith(".ductile")] == []
 
 
-def test_a_power_cut_leaves_a_database_as_it_was(
-    site: Site, server: Server, copy: Path, request: pytest.FixtureRequest
-) -> None:
-    on_postgres(site, server, request.node.name)
+def test_a_power_cut_leaves_a_database_as_it_was(site: Site, postgres: Server, copy: Path) -> None:
+    on_postgres(site, postgres)
     with site.running() as house:
         job_id = house.run("echo")["id"]
     killed_at(site, "restore.loaded", copy)
@@ -343,11 +341,11 @@ def test_a_power_cut_leaves_a_database_as_it_was(
 
 
 def test_a_ledger_moves_from_one_engine_to_the_other_and_back(
-    site: Site, server: Server, copy: Path, folder: Path, request: pytest.FixtureRequest
+    site: Site, postgres: Server, copy: Path, folder: Path
 ) -> None:
     on_file = dict(site.settings["state"])
     before = contents(copy)
-    on_postgres(site, server, request.node.name)
+    on_postgres(site, postgres)
     put_back(site, copy)
     back = folder / "back.db"
     ledger = looked_at(site)
@@ -361,11 +359,11 @@ def test_a_ledger_moves_from_one_engine_to_the_other_and_back(
 
 
 def test_notices_of_another_servers_transactions_can_be_followed(
-    site: Site, server: Server, copy: Path, request: pytest.FixtureRequest
+    site: Site, postgres: Server, copy: Path
 ) -> None:
     """Its transactions are numbered far ahead of this server's."""
     changed(copy, "UPDATE notices SET xact = 1 << 40")
-    on_postgres(site, server, request.node.name)
+    on_postgres(site, postgres)
     put_back(site, copy)
     ledger = looked_at(site)
     assert len(ledger.read(lambda tx: notices.after(tx, BEGINNING))) == len(

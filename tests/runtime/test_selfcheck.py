@@ -18,8 +18,7 @@ from tests.store.conftest import execute
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, site: Site) -> Site:
     if request.param == "postgres":
-        name = f"c{abs(hash(request.node.name))}"
-        url = request.getfixturevalue("server").database(name, empty=True)
+        url = request.getfixturevalue("postgres").database(empty=True)
         site.settings["state"] = {"url": url, "dir": str(site.state)}
     return site
 

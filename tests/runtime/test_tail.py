@@ -12,7 +12,7 @@ from ductile.runtime.tail import Tail
 from ductile.store import notices
 from ductile.store.ledger import BEGINNING, Ledger, StoredNotice
 from tests.conftest import FakeClock
-from tests.store.conftest import ledger, open_ledger, postgres  # noqa: F401 - fixtures
+from tests.store.conftest import ledger, open_ledger  # noqa: F401 - fixtures
 
 NOW = FakeClock().now()
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,9 +12,6 @@ import pytest
 from ductile.store.ledger import Ledger
 from ductile.store.postgres import PostgresLedger
 from ductile.store.sqlite import SqliteLedger
-from tests.postgres import Server
-
-_names = itertools.count()
 
 
 def execute(ledger: Ledger, sql: str) -> None:
@@ -32,21 +26,12 @@ def execute(ledger: Ledger, sql: str) -> None:
             connection.execute(sql)
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Server]:
-    directory = Path(tempfile.mkdtemp(prefix="dpg"))
-    server = Server(directory)
-    yield server
-    server.stop()
-    shutil.rmtree(directory, ignore_errors=True)
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
 def open_ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Ledger]]:
     """Opens the test's own ledger, as often as it is called."""
     opened: list[Ledger] = []
     if request.param == "postgres":
-        url = request.getfixturevalue("postgres").database(f"t{next(_names)}")
+        url = request.getfixturevalue("postgres").database()
 
     def open_it() -> Ledger:
         ledger: Ledger = (

@@ -53,8 +53,8 @@ def test_a_boot_that_was_taken_for_dead_may_begin_again(ledger: Ledger, clock: F
 
 
 @pytest.fixture
-def url(postgres: Server, request: pytest.FixtureRequest) -> str:
-    return postgres.database(f"b{abs(hash(request.node.name))}", empty=True)
+def url(postgres: Server) -> str:
+    return postgres.database(empty=True)
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ WHERE table_schema = 'public' AND data_type = 'text'
 @pytest.fixture
 def indexes(postgres: Server) -> dict[tuple[str, str], set[str]]:
     """Table and index, and the texts that stand in it."""
-    url = postgres.database("lengths")
+    url = postgres.database()
     ledger = PostgresLedger(url)
     ledger.start()
     ledger.close()
@@ -125,7 +125,7 @@ def test_what_an_index_refuses_is_a_bug_and_not_a_database_that_does_not_answer(
     postgres: Server,
 ) -> None:
     """Whoever waited for the database would wait for ever."""
-    ledger = PostgresLedger(postgres.database("limits"))
+    ledger = PostgresLedger(postgres.database())
     ledger.start()
     key = random.Random(2).randbytes(4000).hex()
     try:

@@ -100,8 +100,8 @@ def _close(*ends: socket.socket) -> None:
 
 
 @pytest.fixture
-def url(postgres: Server, request: pytest.FixtureRequest) -> str:
-    return postgres.database(f"w{abs(hash(request.node.name))}")
+def url(postgres: Server) -> str:
+    return postgres.database()
 
 
 @pytest.fixture

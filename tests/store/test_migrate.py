@@ -147,7 +147,7 @@ def test_a_refused_ledger_is_left_as_it_was(open_ledger: Open) -> None:
 
 
 def test_two_that_start_at_once_migrate_once(tmp_path: Path, postgres) -> None:
-    url = postgres.database("together", empty=True)
+    url = postgres.database(empty=True)
     barrier, errors = threading.Barrier(4), list[BaseException]()
 
     def start() -> None:
@@ -171,7 +171,7 @@ def test_two_that_start_at_once_migrate_once(tmp_path: Path, postgres) -> None:
 
 
 def test_postgresql_applies_what_is_pending_whole_or_not_at_all(postgres) -> None:
-    url = postgres.database("whole", empty=True)
+    url = postgres.database(empty=True)
     good = Migration(9001, "good", "x", ("CREATE TABLE made (a INTEGER)",))
     broken = Migration(9002, "broken", "x", ("INSERT INTO nowhere VALUES (1)",))
     with psycopg.connect(url) as connection:

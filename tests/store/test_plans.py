@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +24,6 @@ from tests.store.conftest import execute
 from tests.store.test_queue import BASE, CHART, OK, POLICY, RULES
 
 MANY = 5000
-_numbers = itertools.count()
 
 
 def test_sqlite_plans_no_query_again_for_other_values(tmp_path: Path) -> None:
@@ -53,7 +51,7 @@ def test_sqlite_plans_no_query_again_for_other_values(tmp_path: Path) -> None:
 
 @pytest.fixture
 def on_postgres(postgres: Server) -> Iterator[PostgresLedger]:
-    ledger = PostgresLedger(postgres.database(f"plans{next(_numbers)}"))
+    ledger = PostgresLedger(postgres.database())
     ledger.start()
     yield ledger
     ledger.close()
