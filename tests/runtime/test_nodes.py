@@ -414,6 +414,8 @@ def cut_off(house: Running, url: str) -> Iterator[None]:
 
     ledger: Any = house.gateway.ledger
     ledger.claim_boot = claim
+    # A tick that had begun would take it again.
+    until(lambda: house.gateway.loops["nodes"].ticking_for() == 0)
     cut(url, house.gateway.boot)
     yield
     del ledger.claim_boot
