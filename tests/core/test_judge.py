@@ -237,6 +237,28 @@ def test_a_stop_gives_the_job_back_at_once_and_uncounted(attempt):
     assert (settled.path, settled.counted, settled.retry_at) == (RELEASED, False, None)
 
 
+@pytest.mark.parametrize("cancelled", [Cancellation.OPERATOR, Cancellation.SUPERSEDED])
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Outcome(Ending.TIMED_OUT),
+        Outcome(Ending.LOST),
+        Outcome(Ending.NOT_SPAWNED, errno=errno.EAGAIN),
+        exited(OK, 1),
+    ],
+    ids=["timed out", "lost", "not spawned", "failed"],
+)
+def test_a_job_that_was_cancelled_and_ends_in_another_way_is_not_tried_again(outcome, cancelled):
+    settled = verdict(outcome, cancelled=cancelled)
+    assert settled.path == (JobStatus.DEAD,)
+    assert (settled.error, settled.retry_at, settled.cancelled) == (cancelled.value, None, True)
+
+
+@pytest.mark.parametrize("cancelled", [Cancellation.STOP, Cancellation.NO_SEAT])
+def test_what_fails_while_the_gateway_stops_has_failed(cancelled):
+    assert verdict(exited(OK, 1), cancelled=cancelled) == verdict(exited(OK, 1))
+
+
 @pytest.mark.parametrize("cancelled", list(Cancellation))
 def test_output_that_was_complete_before_the_cancel_wins(cancelled):
     assert verdict(exited(OK), cancelled=cancelled).path == SUCCEEDED

@@ -43,6 +43,7 @@ SHORTAGE_SECONDS, LONGEST_SHORTAGE = 5.0, 300.0
 attempt."""
 GIVEN_BACK = frozenset({Cancellation.STOP, Cancellation.NO_SEAT})
 """What ends an attempt that shall be made again, as if it had not been."""
+UNWANTED = frozenset(Cancellation) - GIVEN_BACK
 NO_WORKSPACE = "no workspace: "
 STDOUT_KEPT = 64 * 1024
 LONGEST_ERROR = 8 * 1024
@@ -93,10 +94,14 @@ def judge(
             assert rules.router is not None
             emitted = emit(settled, job, response, entered, rules.router, now, Ids(base_id))
             if isinstance(emitted, Failure):
-                return attempt.failed(JobStatus.FAILED, emitted.reason)
-            return emitted
+                settled = attempt.failed(JobStatus.FAILED, emitted.reason)
+            else:
+                settled = emitted
     else:
         settled = attempt.failed(JobStatus.FAILED, outcome.reason or "the process was lost")
+    if cancelled in UNWANTED and settled.status is not JobStatus.SUCCEEDED:
+        # However it came to its end: to try it again is what nobody wants.
+        settled = attempt.cancelled(cancelled)
     return settled
 
 
