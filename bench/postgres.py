@@ -53,7 +53,7 @@ def measure(*, quick: bool) -> Findings:
             rows.append(row(cell, runs, ratios))
             found.checks.append(Check(f"{mode}, {MOST} workers, of the C loop", median(ratios)))
     finally:
-        server.stop()
+        server.cleanup()
     print(table(rows))
     found.details = {"rows": rows}
     return found
