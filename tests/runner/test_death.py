@@ -338,7 +338,7 @@ def test_a_runner_of_another_version_is_refused_and_says_so(
     until(lambda: all(state(pid) in ("", "Z") for pid in pids))
     outcome = pool.slot(0).run(plugins.launch(plugins.shell(OK)))
     assert (outcome.ending, outcome.errno) == (Ending.NOT_SPAWNED, errno.EAGAIN)
-    assert "cannot be started again" in outcome.reason
+    assert "cannot be started again: the new one died as well" in outcome.reason
     assert "ductile 0.0.0 was replaced" in capfd.readouterr().err
     monkeypatch.undo()
     assert works(pool, plugins)

@@ -189,9 +189,13 @@ class RunnerPool:
         try:
             self._execute()
             self._take_slots()
+        except ConnectionError:
+            again = "the new one died as well, and has said why on stderr"
         except OSError as failure:
-            return f"{self._mourned}, and cannot be started again: {failure}"
-        return self._mourned
+            again = str(failure)
+        else:
+            return self._mourned
+        return f"{self._mourned}, and cannot be started again: {again}"
 
     def _publish(self) -> None:
         """Outside the lock: a listener may call us."""
