@@ -84,7 +84,8 @@ def status(call: Call) -> None:
 def _show_status(page: dict[str, Any]) -> None:
     workers = output.count(page["workers"], "worker")
     if page["running_gateway"]:
-        up = output.span(page["uptime_seconds"])
+        whole = page["uptime_seconds"]
+        up = output.span(whole) if whole else "less than a second"
         output.line(f"running for {up}, {workers}, version {page['version']}", fg="green")
     else:
         output.line("no gateway is running; this is what its files say", fg="yellow")
