@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.life import Life
+from tests.crash.life import Life, trace
 from tests.runtime.site import OK, Site, until
 
 
@@ -20,8 +20,7 @@ def site() -> Iterator[Site]:
     site.settings["service"]["log_level"] = "info"
     site.plugin(
         "work",
-        """id=$(sed 's/.*"job_id":"\\([^"]*\\)".*/\\1/')\n"""
-        f"""echo x >> {folder}/ran/$id\n{OK}""",
+        trace(site) + OK,
         retry={"max_attempts": 4, "backoff_base": "20ms"},
     )
     yield site

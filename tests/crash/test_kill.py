@@ -16,7 +16,7 @@ import pytest
 
 import ductile
 from ductile.store.requeue import UNSTARTED
-from tests.crash.life import Life, Producer
+from tests.crash.life import Life, Producer, trace
 from tests.runtime.site import OK, Site, until
 
 ELSEWHERE = ("relay.", "delivery.", "reminder.", "restore.")
@@ -188,8 +188,7 @@ def test_what_was_lined_up_when_the_gateway_died_is_not_counted(site: Site, live
     site.settings["service"]["max_workers"] = workers
     site.plugin(
         "work",
-        f"""id=$(sed 's/.*"job_id":"\\([^"]*\\)".*/\\1/')\n"""
-        f"""echo x >> {site.folder}/ran/$id\n{gate.script()}{OK}""",
+        trace(site) + gate.script() + OK,
         retry={"max_attempts": 4, "backoff_base": "20ms"},
     )
     ids = put_before(site, 100)

@@ -44,6 +44,7 @@ attempt."""
 GIVEN_BACK = frozenset({Cancellation.STOP, Cancellation.NO_SEAT})
 """What ends an attempt that shall be made again, as if it had not been."""
 UNWANTED = frozenset(Cancellation) - GIVEN_BACK
+"""What ends an attempt that shall not be made again."""
 NO_WORKSPACE = "no workspace: "
 STDOUT_KEPT = 64 * 1024
 LONGEST_ERROR = 8 * 1024
