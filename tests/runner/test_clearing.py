@@ -148,6 +148,18 @@ def test_many_short_jobs_leave_no_descriptor_and_no_memory_behind(pool, plugins)
     assert resident() - memory < 512 * 1024
 
 
+@pytest.mark.skipif(not reaper._LISTS_CHILDREN, reason="this kernel does not list them")
+def test_children_are_found_though_a_thread_ends_while_they_are_listed(monkeypatch):
+    child = subprocess.Popen([shutil.which("sleep"), "60"])
+    listdir, ended = os.listdir, [["0"]]
+    monkeypatch.setattr(reaper.os, "listdir", lambda path: ended.pop() if ended else listdir(path))
+    try:
+        assert child.pid in reaper.children(os.getpid())
+    finally:
+        child.kill()
+        child.wait()
+
+
 def test_children_are_found_by_a_scan_where_the_kernel_does_not_list_them(monkeypatch):
     child = subprocess.Popen([shutil.which("sleep"), "60"])
     try:

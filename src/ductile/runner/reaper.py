@@ -29,14 +29,20 @@ def children(pid: int) -> list[int]:
     """The children of a process, zombies too; none if it is gone."""
     if not _LISTS_CHILDREN:
         return _children_by_scan(pid)
-    found: list[int] = []
-    try:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/children", "rb", buffering=0) as file:
-                found += map(int, file.read().split())
-    except (FileNotFoundError, ProcessLookupError):
-        pass
-    return found
+    while True:
+        try:
+            tasks = os.listdir(f"/proc/{pid}/task")
+        except (FileNotFoundError, ProcessLookupError):
+            return []
+        found: list[int] = []
+        try:
+            for task in tasks:
+                with open(f"/proc/{pid}/task/{task}/children", "rb", buffering=0) as file:
+                    found += map(int, file.read().split())
+        except (FileNotFoundError, ProcessLookupError):
+            # A thread that ends leaves its children to another, which may have been asked before.
+            continue
+        return found
 
 
 def _children_by_scan(parent: int) -> list[int]:
