@@ -14,9 +14,9 @@ from bench import backlog, processes
 from bench.findings import Check, Findings, median, percentile
 from bench.gateway import Place, running
 from ductile.clock import SystemClock, to_text
-from ductile.core.heartbeat import Beat
+from ductile.core.agents.heartbeat import Beat
 from ductile.store import agents
-from ductile.store.sqlite import SqliteLedger
+from ductile.store.engines.sqlite import SqliteLedger
 
 AGENTS = 10_000
 EVERY = 30.0

@@ -12,10 +12,10 @@ from bench.gateway import Place
 from bench.programs import PAYLOAD
 from ductile.clock import SystemClock, SystemEntropy
 from ductile.model import NewJob, SubmittedBy
-from ductile.store.chart import Chart
+from ductile.store.engines.api import Tx
+from ductile.store.engines.open import open_ledger
 from ductile.store.jobs import enqueue
-from ductile.store.ledger import Tx
-from ductile.store.open import open_ledger
+from ductile.store.tx_config import Chart
 
 LOOK_EVERY = 0.005
 PATIENCE = 120.0

@@ -17,9 +17,9 @@ from bench.findings import Check, Findings, median, percentile, table
 from bench.gateway import Place
 from bench.programs import PAYLOAD
 from ductile.clock import SystemClock, to_text
-from ductile.store.claim import ClaimPolicy, claim
-from ductile.store.ledger import Ledger, Tx
-from ductile.store.sqlite import SqliteLedger, connect
+from ductile.store.engines.api import Ledger, Tx
+from ductile.store.engines.sqlite import SqliteLedger, connect
+from ductile.store.jobs.claim import ClaimPolicy, claim
 
 PLUGINS = 8
 ROWS = """

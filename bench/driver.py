@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ductile.config import load
-from ductile.http.serve import serve
+from ductile.http.server.run import serve
 
 if __name__ == "__main__":
     sys.exit(serve(load(Path(sys.argv[1]), environ=os.environ), environ=os.environ))

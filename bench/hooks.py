@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ductile.config import load
-from ductile.http import webhooks
-from ductile.http.serve import open_doors
+from ductile.engine.gateway import Gateway
+from ductile.engine.ingress.webhook import Taken
+from ductile.http.routes import webhooks
+from ductile.http.server.run import open_doors
 from ductile.log import configure
-from ductile.runtime.arrival import Taken
-from ductile.runtime.gateway import Gateway
 
 
 async def kept_nowhere(_gateway: Gateway, _work: Any) -> Taken:

@@ -10,7 +10,7 @@ from bench.findings import Check, Findings, median, table
 from bench.programs import programs, scratch
 from bench.throughput import DRAIN, END_TO_END, MOST, Cell, row, run_cell
 from ductile.clock import SystemClock
-from ductile.store.postgres import PostgresLedger
+from ductile.store.engines.postgres import PostgresLedger
 
 PLUGIN = "compiled"
 ROWS = """

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ductile.clock import SystemClock, SystemEntropy, to_text
-from ductile.core.protocol import encode_request, request_context
-from ductile.runtime.environment import plugin_environment
+from ductile.core.jobs.plugin_protocol import encode_request, request_context
+from ductile.plugins.environment import plugin_environment
 
 SOURCES = Path(__file__).parent / "c"
 PAYLOAD: dict[str, Any] = {

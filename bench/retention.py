@@ -10,16 +10,17 @@ from tempfile import TemporaryDirectory
 
 from bench.findings import Check, Findings, percentile, table
 from ductile.clock import SystemEntropy
-from ductile.core.judge import Rules, judge
-from ductile.core.redact import Redactor
-from ductile.core.retry import RetryPolicy
+from ductile.core.jobs.judge import Rules, judge
+from ductile.core.jobs.retry import RetryPolicy
+from ductile.core.values.redact import Redactor
 from ductile.model import Ending, NewJob, Outcome, SubmittedBy
-from ductile.store import jobs, prune
-from ductile.store.chart import Chart
-from ductile.store.claim import ClaimPolicy, claim
-from ductile.store.ledger import Tx
-from ductile.store.settle import settle
-from ductile.store.sqlite import SqliteLedger
+from ductile.store import retention
+from ductile.store.engines.api import Tx
+from ductile.store.engines.sqlite import SqliteLedger
+from ductile.store.jobs import enqueue
+from ductile.store.jobs.claim import ClaimPolicy, claim
+from ductile.store.jobs.settle import settle
+from ductile.store.tx_config import Chart
 
 DAYS, KEPT = 60, 5
 DAY = 86_400.0
@@ -27,7 +28,7 @@ IN_ONE = 100
 OUTCOME = Outcome(Ending.EXITED, exit_code=0, stdout=b'{"status": "ok", "result": "done"}')
 RULES = Rules(RetryPolicy(), Redactor())
 CHART = Chart(dedupe_ttl=DAY)
-RETENTION = prune.Retention(
+RETENTION = retention.Retention(
     jobs=KEPT * DAY,
     logs=KEPT * DAY,
     transitions=KEPT * DAY,
@@ -73,7 +74,7 @@ def _work(now: datetime) -> Callable[[Tx], None]:
     def work(tx: Tx) -> None:
         for id, base_id in ids:
             new = NewJob("echo", "poll", SubmittedBy.API)
-            jobs.enqueue(tx, new, CHART, id=id, now=now)
+            enqueue.enqueue(tx, new, CHART, id=id, now=now)
             (claimed,) = claim(tx, ClaimPolicy(owner="bench"), now)
             settle(tx, judge(claimed.job, OUTCOME, RULES, now, 0.5), CHART, base_id)
 
@@ -84,10 +85,10 @@ def _prune(ledger: SqliteLedger, now: datetime, held: list[float]) -> None:
     """As the janitor does, batch by batch, timing how long each has the writer."""
     while True:
         fullest = 0
-        for batch in prune.batches(RETENTION, now):
+        for batch in retention.batches(RETENTION, now):
             fullest = max(fullest, ledger.write(_timed(batch, held)))
         freed = ledger.tidy()
-        if fullest < prune.BATCH and not freed:
+        if fullest < retention.BATCH and not freed:
             return
 
 

@@ -6,10 +6,10 @@ import time
 from datetime import UTC, datetime
 
 from bench.findings import Check, Findings, median, table
-from ductile.core.chain import Done
-from ductile.core.pipeline import Compiled, compile_pipelines
-from ductile.core.route import Route
-from ductile.core.router import Router, build
+from ductile.core.pipelines.compile import Compiled, compile_pipelines
+from ductile.core.pipelines.lineage import Done
+from ductile.core.pipelines.router import Router, build
+from ductile.core.pipelines.routes import Route
 from ductile.model import Event
 
 PLUGINS = {"a": frozenset({"handle"}), "b": frozenset({"handle"})}

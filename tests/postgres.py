@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import psycopg
 
-from ductile.store.postgres import PostgresLedger
+from ductile.store.engines.postgres import PostgresLedger
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -13,17 +13,19 @@ import ductile
 
 ROOT = Path(ductile.__file__).parent
 LAYERS = (
-    {"model", "record", "errors", "clock", "directory", "failpoint"},
+    {"model", "record", "errors", "clock", "files", "failpoint"},
     {"core"},
     {"config", "store", "plugins", "runner", "log"},
     {"agents"},
-    {"runtime"},
+    {"engine"},
+    {"operations"},
     {"http", "cli"},
     {"__main__"},
 )
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
-BESIDE = {("cli", "http")}
-"""`system start` is a command that serves; nothing else may look at its neighbour."""
+BESIDE = {("cli", "http"), ("plugins", "config"), ("plugins", "runner")}
+"""`system start` serves HTTP; plugins are read with the YAML reader of `config`, and `plugin
+validate` explains an entrypoint that cannot be executed as the runner would."""
 BANNED_IN_CORE = {
     "time",
     "random",

@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 import pytest
 
-from ductile.cli.root import root
-from ductile.config.service import ServiceSettings
+from ductile.cli.main import root
+from ductile.config.models.service import ServiceSettings
+from ductile.engine.observability.systemd import MORE_THAN_THE_GRACE
 from ductile.errors import ConfigError
-from ductile.runtime.notify import MORE_THAN_THE_GRACE
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 UNIT = (DEPLOY / "ductile.service").read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ import ductile
 from ductile.record import dataclass
 
 SOURCES = Path(ductile.__file__).parent
-ALONE = ("core/address.py",)
+ALONE = ("core/delivery/ssrf.py",)
 """Files that can be copied into a plugin, and so import nothing of ours."""
 NAN = float("nan")
 

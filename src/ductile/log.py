@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 import orjson
 
 from ductile.clock import to_text
-from ductile.core.bounds import fitting
-from ductile.core.redact import Redactor
+from ductile.core.jobs.limits import fitting
+from ductile.core.values.redact import Redactor
 
 LEVELS = {"debug": 10, "info": 20, "warn": 30, "error": 40}
 PATIENCE = 1.0

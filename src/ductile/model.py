@@ -201,7 +201,7 @@ class Settlement:
     context: str | None = None
     """`accumulated_json` of the step's own context, as JSON text."""
     intents: tuple[Any, ...] = ()
-    """What the attempt's events set going (`core.intent`)."""
+    """What the attempt's events set going (`core.pipelines.intents`)."""
     unrouted: tuple[Any, ...] = ()
     untaken: tuple[str, ...] = ()
     """The types of its events that nothing takes."""

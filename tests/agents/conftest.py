@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ductile.log import configure
-from ductile.store.ledger import Ledger
+from ductile.store.engines.api import Ledger
 from tests.agents.house import House, Log
 from tests.conftest import FakeClock
 from tests.store.conftest import ledger, open_ledger  # noqa: F401 - fixtures

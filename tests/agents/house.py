@@ -9,7 +9,7 @@ import pytest
 
 from ductile.agents.agents import Agents
 from ductile.store import agents, notices, reminders
-from ductile.store.ledger import BEGINNING, Ledger
+from ductile.store.engines.api import BEGINNING, Ledger
 from tests.conftest import FakeClock
 
 

@@ -12,12 +12,12 @@ import pytest
 from ductile.agents.decisions import Accepted
 from ductile.agents.heartbeats import HeartbeatManagerUnavailable
 from ductile.clock import to_text
-from ductile.core import decision_log
-from ductile.core.decision_log import DecisionLog
-from ductile.core.values import Failure
+from ductile.core.agents import decision_log
+from ductile.core.agents.decision_log import DecisionLog
+from ductile.core.values.json_values import Failure
 from ductile.store import reminders
 from tests.agents.house import House, Log
-from tests.core.test_decision_log import LEAST, LOG
+from tests.core.agents.test_decision_log import LEAST, LOG
 
 MESSAGES, VIOLATIONS = "gateway:messages", "gateway:violations"
 

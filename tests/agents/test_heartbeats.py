@@ -17,7 +17,7 @@ from ductile.agents.heartbeats import (
     TooManyAgents,
 )
 from ductile.clock import to_text
-from ductile.core.heartbeat import Beat
+from ductile.core.agents.heartbeat import Beat
 from ductile.errors import LedgerFull
 from ductile.store import agents
 from tests.agents.house import House, Log

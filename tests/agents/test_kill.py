@@ -9,7 +9,7 @@ import pytest
 
 from tests.crash.conftest import live, site  # noqa: F401 - fixtures
 from tests.crash.life import Life
-from tests.runtime.site import Site, until
+from tests.engine.site import Site, until
 
 MOST_COMMITS = 40
 """A start has fewer before it fires what is due."""

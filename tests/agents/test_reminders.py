@@ -10,9 +10,9 @@ import pytest
 from ductile.agents.agents import Agents
 from ductile.agents.reminders import POLL_SECONDS
 from ductile.clock import to_text
-from ductile.core.bounds import document
-from ductile.core.redact import Redactor
-from ductile.core.reminder import LONGEST_DELAY_MS, ScheduleError, recurring
+from ductile.core.agents.reminder import LONGEST_DELAY_MS, ScheduleError, recurring
+from ductile.core.jobs.limits import document
+from ductile.core.values.redact import Redactor
 from ductile.store import reminders
 from ductile.store.reminders import Scheduled
 from tests.agents.house import House, Log

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ductile.store import state as plugin_state
+from ductile.store.jobs import plugin_state
 from tests.bundled.house import BundledSite
 from tests.bundled.standins import garmin as garmin_standin
 from tests.bundled.standins import google as google_standin
 from tests.bundled.standins import withings as withings_standin
-from tests.runtime.site import Running
+from tests.engine.site import Running
 
 TO_NOON = 12 - datetime.now(UTC).hour
 NOON = f"NOON{-TO_NOON:+d}"

@@ -13,7 +13,7 @@ from tests.bundled.standins.garmin import Garmin
 from tests.bundled.standins.google import Google
 from tests.bundled.standins.withings import Withings
 from tests.bundled.town import Town
-from tests.runtime.receiver import Authority
+from tests.engine.receiver import Authority
 
 
 @pytest.fixture

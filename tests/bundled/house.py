@@ -16,7 +16,7 @@ from typing import Any
 
 from ductile.clock import to_text
 from ductile.plugins.manifest import Manifest
-from tests.runtime.site import Running, Site
+from tests.engine.site import Running, Site
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
 NAMES = tuple(sorted(path.parent.name for path in PLUGINS.glob("*/manifest.yaml")))

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from ductile.http.serve import open_doors
+from ductile.http.server.run import open_doors
 from tests.bundled.house import BundledSite, job_logs, ledger_text
 from tests.bundled.standins import github, ntfy, withings
 from tests.bundled.standins.server import Told
 from tests.bundled.standins.withings import Withings
 from tests.bundled.town import SOON, Town
-from tests.runtime.site import Running, until
+from tests.engine.site import Running, until
 
 NOW = int(time.time())
 HEALTH_ROUTES = [

@@ -11,8 +11,8 @@ import pytest
 from tests.bundled.house import PLUGINS, BundledSite, emitted, ledger_text
 from tests.bundled.standins.pages import Page, Pages
 from tests.bundled.standins.server import Asked, Told
-from tests.runtime.receiver import Authority
-from tests.runtime.site import Running
+from tests.engine.receiver import Authority
+from tests.engine.site import Running
 
 LOOPBACK = {"allowed_networks": ["127.0.0.0/8"]}
 TOKEN = "canary-fetch-bearer-token"

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from ductile.store import state as plugin_state
+from ductile.store.jobs import plugin_state
 from tests.bundled.house import BundledSite, emitted, job_logs, ledger_text
 from tests.bundled.standins import discord, ntfy, slack, smtp, telegram
 from tests.bundled.standins.ntfy import Ntfy
 from tests.bundled.standins.server import Told
 from tests.bundled.standins.smtp import MailServer
 from tests.bundled.town import CHANNELS, CHATS, HELLO, PATHS, SOON, Town, state_of, tell
-from tests.runtime.site import Running
+from tests.engine.site import Running
 
 # One channel
 

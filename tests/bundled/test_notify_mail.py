@@ -9,7 +9,7 @@ import pytest
 from tests.bundled.house import BundledSite
 from tests.bundled.standins.smtp import MailServer
 from tests.bundled.town import HELLO, SOON, Town, mailing, tell
-from tests.runtime.receiver import Authority
+from tests.engine.receiver import Authority
 
 
 def test_mail_over_tls_from_the_first_byte(site: BundledSite, authority: Authority) -> None:

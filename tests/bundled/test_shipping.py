@@ -15,12 +15,12 @@ import pytest
 
 from ductile.config import bundled
 from ductile.config.schema import json_schema
+from ductile.engine.config.compiled import build
 from ductile.errors import ConfigError
 from ductile.plugins.registry import InstanceSpec, discover
-from ductile.runtime.blueprint import build
 from tests.bundled.house import NAMES, PLUGINS
 from tests.config.conftest import Home
-from tests.runtime.site import Site
+from tests.engine.site import Site
 
 ROOT = PLUGINS.parent
 HOLDS = (

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ductile.core.condition import compile_condition, evaluate
-from ductile.core.values import Scope
+from ductile.core.pipelines.conditions import compile_condition, evaluate
+from ductile.core.values.json_values import Scope
 from tests.bundled.house import BundledSite, emitted, job_logs
 from tests.bundled.inside import inside
-from tests.runtime.site import until
+from tests.engine.site import until
 
 HIGH = {"when": {"path": "payload.level", "op": "gte", "value": 7}, "emit": "level.high"}
 ANY = {"when": {"path": "payload.level", "op": "exists"}, "emit": "level.any"}

@@ -14,7 +14,7 @@ from tests.bundled.accounts import state_of
 from tests.bundled.house import BundledSite, emitted
 from tests.bundled.standins.server import Told
 from tests.bundled.standins.withings import CLIENT_ID, REDIRECT, Withings
-from tests.runtime.site import Running
+from tests.engine.site import Running
 
 MORNING = int(time.time()) - 86_400
 

@@ -7,15 +7,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from ductile.store import state as plugin_state
+from ductile.store.jobs import plugin_state
 from tests.bundled.standins import discord, ntfy, slack, smtp, telegram
 from tests.bundled.standins.discord import Discord
 from tests.bundled.standins.ntfy import Ntfy
 from tests.bundled.standins.slack import Slack
 from tests.bundled.standins.smtp import MailServer
 from tests.bundled.standins.telegram import Telegram
-from tests.runtime.receiver import Authority
-from tests.runtime.site import Running
+from tests.engine.receiver import Authority
+from tests.engine.site import Running
 
 SOON = {"max_attempts": 4, "backoff_base": "10ms"}
 HELLO = {"title": "Weight", "text": "82 kg <is> more & more"}

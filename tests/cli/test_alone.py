@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ductile.cli import output, site
+from ductile.cli import output, target
 from ductile.cli.client import Client
 from tests.cli.running import House
 from tests.postgres import Server
@@ -278,7 +278,7 @@ class TestLock:
     def test_who_cannot_have_it_says_who_has(
         self, house: House, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(site, "LOCK_PATIENCE", 0.0)
+        monkeypatch.setattr(target, "LOCK_PATIENCE", 0.0)
         lock = house.write("data/ductile.lock", "1\n")
         with lock.open() as held:
             fcntl.flock(held, fcntl.LOCK_EX)

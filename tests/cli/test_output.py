@@ -9,7 +9,8 @@ import time
 import click
 import pytest
 
-from ductile.cli import output, system
+from ductile.cli import output
+from ductile.cli.commands.system import gateway
 
 
 def test_a_table_is_plain_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,5 +98,5 @@ def test_a_gateway_that_has_just_started_runs_for_no_milliseconds_that_nobody_co
 ) -> None:
     page = {"workers": 2, "running_gateway": True, "version": "1", "plugins": []}
     page |= {"uptime_seconds": 0, "queue_depth": 0, "running": 0, "state_dir": "data"}
-    system._show_status(page)
+    gateway._show_status(page)
     assert "running for less than a second, 2 workers" in capsys.readouterr().out

@@ -19,7 +19,7 @@ from hatchling.builders.wheel import WheelBuilder
 from ductile.cli import main
 from tests.cli.conftest import HELLO
 from tests.cli.running import COMMAND, PATIENCE, House, Result, end, until
-from tests.runtime.site import until as eventually
+from tests.engine.site import until as eventually
 
 READS = (
     ("job", "list"),

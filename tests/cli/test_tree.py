@@ -11,10 +11,10 @@ import pytest
 
 import ductile
 from ductile.cli import main
-from ductile.cli.action import Action
+from ductile.cli.command import Action
+from ductile.cli.main import NOUNS, SHORT, root
 from ductile.cli.options import DELIVERY_STATUS
-from ductile.cli.root import NOUNS, SHORT, root
-from ductile.core.delivery import DeliveryStatus
+from ductile.core.delivery.retry_policy import DeliveryStatus
 from tests.cli.running import run
 
 HEAVY = ("pydantic", "starlette", "uvicorn", "apsw", "rich", "yaml", "orjson", "asyncio", "blake3")

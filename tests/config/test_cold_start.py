@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from ductile.config.http import AuthSettings
-from ductile.config.plugin import BreakerSettings, PluginSettings, RetrySettings
+from ductile.config.models.http import AuthSettings
+from ductile.config.models.plugin import BreakerSettings, PluginSettings, RetrySettings
 from ductile.plugins.manifest import ConfigKeys, Values
 
 SCRIPT = """
@@ -25,8 +25,8 @@ NOT_NEEDED = {
     "difflib",
     "ductile.clock",
     "ductile.config.schema",
-    "ductile.config.starter",
-    "ductile.core.cron",
+    "ductile.config.init_template",
+    "ductile.core.schedules.cron",
     "http.client",
 }
 

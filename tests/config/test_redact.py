@@ -6,7 +6,7 @@ import json
 
 from ductile.config import show
 from ductile.config.redact import fingerprints
-from ductile.core.redact import REDACTED
+from ductile.core.values.redact import REDACTED
 from tests.config.conftest import Home
 
 TEXT = """

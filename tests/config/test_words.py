@@ -8,14 +8,14 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
-from ductile.config.http import EndpointSettings
-from ductile.config.pipeline import KINDS, PipelineSettings
-from ductile.config.plugin import ScheduleSettings
-from ductile.core.hook import HOOKS
-from ductile.core.pipeline import MODES
-from ductile.core.schedule import CatchUp, IfRunning
-from ductile.core.signing import PROVIDERS
-from ductile.core.steps import StepKind
+from ductile.config.models.http import EndpointSettings
+from ductile.config.models.pipeline import KINDS, PipelineSettings
+from ductile.config.models.plugin import ScheduleSettings
+from ductile.core.delivery.signatures import PROVIDERS
+from ductile.core.pipelines.compile import MODES
+from ductile.core.pipelines.hooks import HOOKS
+from ductile.core.pipelines.parse import StepKind
+from ductile.core.schedules.decide import CatchUp, IfRunning
 
 
 def words_of(annotation: Any) -> Iterator[str]:

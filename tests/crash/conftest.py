@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.life import Life, trace
-from tests.runtime.site import OK, Site, until
+from tests.engine.site import OK, Site, until
 
 
 @pytest.fixture

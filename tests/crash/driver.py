@@ -9,7 +9,7 @@ from pathlib import Path
 
 def main() -> int:
     from ductile.config import load
-    from ductile.http.serve import serve
+    from ductile.http.server.run import serve
 
     environ = dict(os.environ)
     return serve(load(Path(sys.argv[1]), environ=environ), environ=environ)

@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.engine.site import Site
 from tests.http.client import Client
-from tests.runtime.site import Site
 
 DRIVER = Path(__file__).with_name("driver.py")
 WAIT = 40.0

@@ -16,12 +16,12 @@ import apsw
 import orjson
 import pytest
 
-from ductile.runtime.deliveries import Sending
-from ductile.store import deliveries
-from ductile.store.deliveries import NewWebhook
+from ductile.engine.outbox.webhooks import Sending
+from ductile.store.outbox import deliveries
+from ductile.store.outbox.deliveries import NewWebhook
 from tests.crash.life import WAIT, Life
-from tests.runtime.receiver import Received, Receiver, receiving
-from tests.runtime.site import Running, Site, until
+from tests.engine.receiver import Received, Receiver, receiving
+from tests.engine.site import Running, Site, until
 
 SECRET = "a secret of webhooks"
 PLACES = ("delivery.claimed:1", "delivery.sent:1", "delivery.sent:3", "delivery.settled:2")

@@ -15,9 +15,9 @@ import apsw
 import pytest
 
 import ductile
-from ductile.store.requeue import UNSTARTED
+from ductile.store.jobs.requeue import UNSTARTED
 from tests.crash.life import Life, Producer, trace
-from tests.runtime.site import OK, Site, until
+from tests.engine.site import OK, Site, until
 
 ELSEWHERE = ("relay.", "delivery.", "reminder.", "restore.")
 """Not on a job's way: each kind has its own tests beside this file."""

@@ -13,7 +13,7 @@ import apsw
 import pytest
 
 from tests.crash.life import Life
-from tests.runtime.site import OK, Site, until
+from tests.engine.site import OK, Site, until
 
 SECRET = "a-shared-secret-of-two"
 EMIT = """echo '{"status":"ok","result":1,"events":[{"type":"made","payload":{}}]}'\n"""

@@ -8,7 +8,7 @@ import stat
 import apsw
 import pytest
 
-from tests.runtime.site import OK, Site, until
+from tests.engine.site import OK, Site, until
 
 
 def row(site: Site, id: str) -> tuple:

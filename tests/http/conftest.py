@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from ductile.http.app import local_app
-from ductile.http.room import Room
-from ductile.http.server import Door, HttpServer, bind_local
+from ductile.http.server.connection_limit import Room
+from ductile.http.server.listeners import Door, HttpServer, bind_local
+from tests.engine.site import Running, Site
 from tests.http.client import Client
-from tests.runtime.site import Running, Site
 
 
 @pytest.fixture

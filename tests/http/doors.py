@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from ductile.config import load, measure
-from ductile.http.room import Room
-from ductile.http.serve import open_doors
-from ductile.http.server import HttpServer
-from ductile.runtime.gateway import Gateway
+from ductile.engine.gateway import Gateway
+from ductile.http.server.connection_limit import Room
+from ductile.http.server.listeners import HttpServer
+from ductile.http.server.run import open_doors
 
 PATIENCE = 20.0
 ADMIN, READER, NOTHING = "admin-token-0123456789", "reader-token-0123456789", "nothing-token-012345"

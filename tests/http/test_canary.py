@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ductile.http.app import ENDPOINTS
-from ductile.http.serve import _log_crashes
+from ductile.http.server.run import _log_crashes
 from tests.canaries import (
     ADMIN,
     CANARIES,
@@ -26,7 +26,7 @@ from tests.canaries import (
     leaks,
 )
 from tests.http.doors import PATIENCE, House, opened
-from tests.http.test_webhooks import sign
+from tests.http.routes.test_webhooks import sign
 
 QUIET = ("/events",)
 """Streams; followed on a connection of its own."""

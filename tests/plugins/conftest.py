@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.conftest import site  # noqa: F401 - a fixture
 from tests.plugins.finding import MakePlugin
 
 MANIFEST = """\

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ductile.model import Launch
-from ductile.runner.sweep import carries
+from ductile.runner.process_scan import carries
 
 PYTHON = f"#!{sys.executable} -IS\nimport os, signal, sys, time\n"
 SHELL = "#!/bin/sh\n"

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from ductile.model import Ending
-from ductile.runner import slot, wire
-from ductile.runner.cells import NOWHERE
+from ductile.runner import protocol, slot
+from ductile.runner.started_flags import NOWHERE
 
 IGNORES_SIGTERM = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -17,7 +17,7 @@ time.sleep(60)
 
 
 def test_the_wire_knows_the_endings_of_the_model():
-    assert set(wire.ENDINGS) | {"lost"} == {ending.value for ending in Ending}
+    assert set(protocol.ENDINGS) | {"lost"} == {ending.value for ending in Ending}
 
 
 def test_a_plugin_that_answers_and_exits_gives_its_output_and_exit_code(run, plugins):
@@ -150,8 +150,8 @@ def test_a_leader_that_was_stopped_and_went_on_has_not_ended(run, plugins):
 
 def test_a_signal_that_was_left_of_another_process_is_no_end(monkeypatch):
     """Of one that had the same number before: it would be killed for having ended."""
-    order = wire.Order(
-        wire.Launchable(
+    order = protocol.Order(
+        protocol.Launchable(
             ("/bin/sleep", "60"), b"", b"", (60.0, 5.0, 1024, 1024, 1024, NOWHERE)
         ).frame(1)
     )

@@ -15,7 +15,7 @@ import pytest
 
 import ductile
 from ductile.model import Ending, Launch
-from ductile.runner import diagnose
+from ductile.runner import exec_errors
 from ductile.runner.pool import RunnerPool
 
 
@@ -178,7 +178,7 @@ def test_an_entrypoint_that_came_back_was_not_there_when_it_was_started(tmp_path
     program = tmp_path / "program"
     program.write_bytes(Path(sys.executable).read_bytes() if content is None else content)
     program.chmod(0o755)
-    told = diagnose.spawn_failure(str(program), errno.ENOENT)
+    told = exec_errors.spawn_failure(str(program), errno.ENOENT)
     assert told == f"entrypoint {str(program)!r} was not there when it was started"
 
 

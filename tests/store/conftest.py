@@ -9,9 +9,9 @@ import apsw
 import psycopg
 import pytest
 
-from ductile.store.ledger import Ledger
-from ductile.store.postgres import PostgresLedger
-from ductile.store.sqlite import SqliteLedger
+from ductile.store.engines.api import Ledger
+from ductile.store.engines.postgres import PostgresLedger
+from ductile.store.engines.sqlite import SqliteLedger
 
 
 def execute(ledger: Ledger, sql: str) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from ductile.clock import to_text
-from ductile.core.heartbeat import Beat
+from ductile.core.agents.heartbeat import Beat
 from ductile.store import agents, notices
 from ductile.store.agents import Alive, Span
-from ductile.store.ledger import BEGINNING, Ledger
+from ductile.store.engines.api import BEGINNING, Ledger
 from tests.conftest import FakeClock
 from tests.store.conftest import execute
 

@@ -13,12 +13,12 @@ from psycopg.conninfo import conninfo_to_dict
 
 from ductile.errors import LedgerBusy, LedgerError
 from ductile.store import boots
-from ductile.store.ledger import Ledger
-from ductile.store.postgres import PostgresLedger
-from ductile.store.session import attentive
+from ductile.store.engines.api import Ledger
+from ductile.store.engines.pg_boot_lock import attentive
+from ductile.store.engines.postgres import PostgresLedger
 from tests.conftest import FakeClock
+from tests.engine.site import until
 from tests.postgres import Server
-from tests.runtime.site import until
 
 HOLDERS = """
 SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND database =

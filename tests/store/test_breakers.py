@@ -10,13 +10,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from ductile.core.breaker import BreakerPolicy, Result, State
+from ductile.core.schedules.breaker import BreakerPolicy, Result, State
 from ductile.model import Ending, Outcome
 from ductile.store import breakers
-from ductile.store.ledger import Ledger
-from ductile.store.postgres import PostgresLedger
+from ductile.store.engines.api import Ledger
+from ductile.store.engines.postgres import PostgresLedger
 from tests.conftest import CountingEntropy, FakeClock
-from tests.store.test_queue import BAD, OK
+from tests.store.jobs.test_queue import BAD, OK
 from tests.store.test_schedules import CHART, MINUTELY, Timer
 
 PATIENT = BreakerPolicy(threshold=3, reset_after=1800.0)

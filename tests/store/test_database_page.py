@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ductile.store.ledger import Ledger
+from ductile.store.engines.api import Ledger
 
 PAGE = Path(__file__).parents[2] / "docs" / "database.md"
 

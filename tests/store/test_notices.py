@@ -11,9 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ductile.model import Notice
-from ductile.store import news, notices
-from ductile.store.ledger import BEGINNING, Ledger, Position, StoredNotice, Tx
-from ductile.store.postgres import PostgresLedger
+from ductile.store import notices
+from ductile.store.engines import pg_notify
+from ductile.store.engines.api import BEGINNING, Ledger, Position, StoredNotice, Tx
+from ductile.store.engines.postgres import PostgresLedger
 from tests.conftest import FakeClock
 from tests.store.conftest import execute
 
@@ -135,8 +136,8 @@ def test_the_stream_of_a_restored_database_goes_on(
 
 @pytest.fixture
 def never_polling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(news, "POLL", 10 * WAIT)
-    monkeypatch.setattr(news, "RECONNECT", 0.01)
+    monkeypatch.setattr(pg_notify, "POLL", 10 * WAIT)
+    monkeypatch.setattr(pg_notify, "RECONNECT", 0.01)
 
 
 class Ear:

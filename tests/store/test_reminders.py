@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from ductile.clock import to_text
-from ductile.core.reminder import NewReminder, ScheduleError, once, recurring
+from ductile.core.agents.reminder import NewReminder, ScheduleError, once, recurring
 from ductile.store import notices, reminders
-from ductile.store.ledger import BEGINNING, Ledger
+from ductile.store.engines.api import BEGINNING, Ledger
 from ductile.store.reminders import Page, Scheduled
 from tests.conftest import FakeClock
 from tests.store.conftest import execute

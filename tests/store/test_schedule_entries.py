@@ -11,10 +11,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from ductile.core.entry import rule_text
-from ductile.core.schedule import After, At, CatchUp, Cron, Every
+from ductile.core.schedules.decide import After, At, CatchUp, Cron, Every
+from ductile.core.schedules.history import rule_text
 from ductile.store import schedules
-from ductile.store.ledger import Ledger, Row
+from ductile.store.engines.api import Ledger, Row
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
 from tests.store.test_schedules import MINUTELY, Timer

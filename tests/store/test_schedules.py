@@ -12,9 +12,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from ductile.clock import to_text
-from ductile.core.breaker import BreakerPolicy
-from ductile.core.judge import Rules, judge
-from ductile.core.schedule import (
+from ductile.core.jobs.judge import Rules, judge
+from ductile.core.schedules.breaker import BreakerPolicy
+from ductile.core.schedules.decide import (
     CATCH_UP_MOST,
     LOOKED_BACK,
     After,
@@ -27,16 +27,17 @@ from ductile.core.schedule import (
     Schedule,
     next_due,
 )
-from ductile.core.window import Window
+from ductile.core.schedules.window import Window
 from ductile.model import Cancellation, Outcome
-from ductile.store import cancels, notices, schedules
-from ductile.store.chart import Chart
-from ductile.store.claim import Claimed
-from ductile.store.ledger import Ledger
+from ductile.store import notices, schedules
+from ductile.store.engines.api import Ledger
+from ductile.store.jobs import cancel_requests
+from ductile.store.jobs.claim import Claimed
+from ductile.store.jobs.settle import settle
 from ductile.store.schedules import Fired, FirePolicy
-from ductile.store.settle import settle
+from ductile.store.tx_config import Chart
 from tests.conftest import CountingEntropy, FakeClock
-from tests.store.test_queue import BAD, BASE, OK, RULES, Queue
+from tests.store.jobs.test_queue import BAD, BASE, OK, RULES, Queue
 
 Rule = Every | Cron
 UTC_ZONE = ZoneInfo("UTC")
@@ -341,8 +342,10 @@ def test_with_cancel_who_runs_a_job_is_asked_to_end_it(t: Timer) -> None:
     before = t.ledger.read(notices.last)
     assert len(t.after(60, schedule).job_ids) == 1
     told = t.ledger.read(lambda tx: notices.after(tx, before))
-    requests = [cancels.requested(one) for one in told if one.type == cancels.REQUESTED]
-    assert requests == [cancels.Request(old, t.job(old)["owner"], Cancellation.SUPERSEDED)]
+    requests = [
+        cancel_requests.requested(one) for one in told if one.type == cancel_requests.REQUESTED
+    ]
+    assert requests == [cancel_requests.Request(old, t.job(old)["owner"], Cancellation.SUPERSEDED)]
     assert t.job(old)["status"] == "running"
 
 

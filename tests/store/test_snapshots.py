@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ductile.store import prune, snapshots
-from ductile.store.ledger import Ledger
+from ductile.store import retention, snapshots
+from ductile.store.engines.api import Ledger
 from tests.conftest import FakeClock
 
 DAY = 86_400.0
-RETENTION = prune.Retention(
+RETENTION = retention.Retention(
     jobs=30 * DAY,
     logs=30 * DAY,
     transitions=30 * DAY,
@@ -39,7 +39,7 @@ def kept(ledger: Ledger, clock: FakeClock) -> set[str]:
 
 def pruned(ledger: Ledger, clock: FakeClock) -> None:
     now = clock.now()
-    for batch in prune.batches(RETENTION, now):
+    for batch in retention.batches(RETENTION, now):
         ledger.write(batch)
 
 

@@ -12,16 +12,18 @@ import pytest
 from ductile.clock import Ids
 from ductile.errors import LedgerError
 from ductile.model import Ending, JobStatus, Outcome
-from ductile.store import boots, finish, jobs, migrate, prune, requeue, verify
-from ductile.store.claim import ClaimPolicy, promote_due
-from ductile.store.ledger import Ledger
-from ductile.store.migrate import migrations
-from ductile.store.sqlite import SqliteLedger
+from ductile.store import boots, retention, verify
+from ductile.store.engines import migrate
+from ductile.store.engines.api import Ledger
+from ductile.store.engines.migrate import migrations
+from ductile.store.engines.sqlite import SqliteLedger
+from ductile.store.jobs import close, enqueue, requeue
+from ductile.store.jobs.claim import ClaimPolicy, promote_due
 from ductile.store.verify import Breach, Report
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
-from tests.store.test_pipelines import SPLIT, House
-from tests.store.test_queue import BAD, CHART, OK, Queue
+from tests.store.jobs.test_pipelines import SPLIT, House
+from tests.store.jobs.test_queue import BAD, CHART, OK, Queue
 
 BOOT = "boot-1"
 LOST = Outcome(Ending.LOST, reason="gone")
@@ -37,15 +39,15 @@ class Place(Queue):
 
     def cancel(self, job_id: str) -> None:
         now, ids = self.clock.now(), Ids(self.entropy.uuid())
-        job = self.ledger.read(lambda tx: jobs.load(tx, job_id))
+        job = self.ledger.read(lambda tx: enqueue.load(tx, job_id))
         assert job is not None
         self.ledger.write(
-            lambda tx: finish.end_queued(tx, job, JobStatus.DEAD, "no", now, CHART, ids)
+            lambda tx: close.end_queued(tx, job, JobStatus.DEAD, "no", now, CHART, ids)
         )
 
     def retry(self, job_id: str) -> None:
         now = self.clock.now()
-        job = self.ledger.read(lambda tx: jobs.load(tx, job_id))
+        job = self.ledger.read(lambda tx: enqueue.load(tx, job_id))
         assert job is not None
         self.ledger.write(lambda tx: requeue.retry(tx, job, 2, now))
 
@@ -119,7 +121,7 @@ def _something(place: Place, chance: random.Random, known: list[str]) -> None:
             place.end(claimed, chance.choice((OK, BAD, LOST)))
     elif known and what in ("cancel", "retry"):
         job_id = chance.choice(known)
-        found = place.ledger.read(lambda tx: jobs.load(tx, job_id))
+        found = place.ledger.read(lambda tx: enqueue.load(tx, job_id))
         if found is None:
             known.remove(job_id)
         elif what == "cancel" and found.status is JobStatus.QUEUED:
@@ -131,8 +133,8 @@ def _something(place: Place, chance: random.Random, known: list[str]) -> None:
 
 
 def _prune(place: Place, of_jobs: float, of_logs: float) -> None:
-    kept = prune.Retention(of_jobs, of_logs, of_logs, of_logs, None, 1.0)
-    for batch in prune.batches(kept, place.clock.now()):
+    kept = retention.Retention(of_jobs, of_logs, of_logs, of_logs, None, 1.0)
+    for batch in retention.batches(kept, place.clock.now()):
         place.ledger.write(batch)
 
 
@@ -479,7 +481,7 @@ def test_a_quick_check_of_pages_ends_when_its_time_is_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verify, "QUICK_SECONDS", -1.0)
-    monkeypatch.setattr("ductile.store.backup.LOOK_EVERY", 1)
+    monkeypatch.setattr("ductile.store.backup.copy.LOOK_EVERY", 1)
     ledger = SqliteLedger(tmp_path / "state.db")
     ledger.start()
     report = verify.verify(ledger, quick=True)

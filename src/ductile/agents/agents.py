@@ -10,7 +10,7 @@ from ductile.agents.heartbeats import HeartbeatManager
 from ductile.agents.reminders import CronScheduler
 from ductile.clock import Clock
 from ductile.model import Json
-from ductile.store.ledger import Ledger
+from ductile.store.engines.api import Ledger
 
 
 class Agents:

@@ -9,7 +9,7 @@ from typing import Any
 from ductile.clock import Clock
 from ductile.model import Json
 from ductile.store import agents
-from ductile.store.ledger import Ledger, Tx
+from ductile.store.engines.api import Ledger, Tx
 
 
 class CapabilityMap:

@@ -9,15 +9,15 @@ from datetime import datetime
 from ductile.agents.heartbeats import HeartbeatManager
 from ductile.agents.reminders import CronScheduler
 from ductile.clock import Clock
-from ductile.core import decision_log, reminder
-from ductile.core.decision_log import DecisionLog
-from ductile.core.reminder import NewReminder, ScheduleError
-from ductile.core.values import Failure, shown
+from ductile.core.agents import decision_log, reminder
+from ductile.core.agents.decision_log import DecisionLog
+from ductile.core.agents.reminder import NewReminder, ScheduleError
+from ductile.core.values.json_values import Failure, shown
 from ductile.log import logger
 from ductile.model import Json, Notice
 from ductile.record import dataclass
 from ductile.store import agents, notices, reminders
-from ductile.store.ledger import Tx, Work
+from ductile.store.engines.api import Tx, Work
 from ductile.store.reminders import Scheduled
 
 MESSAGES = "gateway:messages"

@@ -8,13 +8,13 @@ from functools import partial
 from typing import Literal
 
 from ductile.clock import Clock, moment_of, to_text
-from ductile.core.heartbeat import is_overdue
+from ductile.core.agents.heartbeat import is_overdue
 from ductile.errors import DuctileError
 from ductile.log import logger
 from ductile.record import dataclass
 from ductile.store import agents
 from ductile.store.agents import Alive, Span
-from ductile.store.ledger import Ledger, Tx
+from ductile.store.engines.api import Ledger, Tx
 
 EVICTION_THRESHOLD_SECONDS = 90
 CHECK_INTERVAL_MS = 30_000

@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from ductile.clock import Clock
-from ductile.core import reminder as core
-from ductile.core.reminder import NewReminder, ScheduleError
+from ductile.core.agents import reminder as core
+from ductile.core.agents.reminder import NewReminder, ScheduleError
 from ductile.log import logger
 from ductile.model import Json
 from ductile.store import reminders
-from ductile.store.ledger import Ledger
+from ductile.store.engines.api import Ledger
 from ductile.store.reminders import Flawed, Scheduled
 
 POLL_SECONDS = 1.0

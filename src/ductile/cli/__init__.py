@@ -14,6 +14,6 @@ Nothing heavy is imported until a command runs. A new command is a function unde
 
 from __future__ import annotations
 
-from ductile.cli.root import main
+from ductile.cli.main import main
 
 __all__ = ["main"]

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
-from ductile.core.lifecycle import ENDED
+from ductile.core.jobs.state_machine import ENDED
 from ductile.errors import ConfigError, DuctileError, NotRunning, UsageError
 
 HEADERS = {"Host": "localhost", "X-Ductile-Client": "cli", "Content-Type": "application/json"}

@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
 from ductile.cli import output
-from ductile.cli.action import Call, read
+from ductile.cli.command import Call, read
 
 if TYPE_CHECKING:
     from ductile.config import Settings
@@ -78,8 +78,8 @@ def _in_roots(settings: Settings) -> Iterator[str]:
 def _settings(config: Path | None, incomplete: str) -> Iterator[str]:
     """The keys that may follow: those that are written, and those that the schema knows."""
     from ductile.config import find
-    from ductile.config.edit import Draft
-    from ductile.config.paths import ENTITIES, at, resolve
+    from ductile.config.edit.draft import Draft
+    from ductile.config.edit.paths import ENTITIES, at, resolve
     from ductile.config.problems import known_keys
 
     document = Draft(find(config, os.environ)).document

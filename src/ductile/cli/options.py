@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ductile.core.lifecycle import status_named
-from ductile.core.nearest import did_you_mean
+from ductile.core.jobs.state_machine import status_named
+from ductile.core.values.suggest import did_you_mean
 from ductile.errors import UsageError
 from ductile.model import JobStatus, SubmittedBy
 
@@ -91,7 +91,7 @@ def limited(most: int = 50) -> Option:
 
 def seconds(text: str) -> float:
     """`90s`, `5m`, `1h30m`."""
-    from ductile.config.quantities import DURATION, duration
+    from ductile.config.models.units import DURATION, duration
 
     try:
         return duration(text)
@@ -117,7 +117,7 @@ def since(text: str) -> str:
     from datetime import timedelta
 
     from ductile.clock import SystemClock, from_text, to_text
-    from ductile.config.quantities import duration
+    from ductile.config.models.units import duration
 
     try:
         return to_text(SystemClock().now() - timedelta(seconds=duration(text)))
@@ -136,7 +136,7 @@ def payload(text: str | None, what: str = "the payload") -> Any:
         return None
     import orjson
 
-    from ductile.core.bounds import DEEPEST, too_deep
+    from ductile.core.jobs.limits import DEEPEST, too_deep
 
     if text == "-":
         raw = sys.stdin.buffer.read()

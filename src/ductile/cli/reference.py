@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import click
 
-from ductile.cli.root import NOUNS, SHORT, root
+from ductile.cli.main import NOUNS, SHORT, root
 
 EVERYWHERE = frozenset({"config", "verbose", "as_json", "dry_run", "api_url", "api_key"})
 _INTRODUCTION = """\

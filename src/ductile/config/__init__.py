@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from ductile.config.load import Flawed, Loaded, find, load, state_of
 from ductile.config.lock import measure
+from ductile.config.models.settings import Settings
 from ductile.config.redact import show
-from ductile.config.settings import Settings
 
 __all__ = [
     "Flawed",

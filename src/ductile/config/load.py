@@ -12,21 +12,22 @@ from typing import Any, Protocol
 from blake3 import blake3
 from pydantic import ValidationError
 
-from ductile.config import environment, integrity
-from ductile.config.check import check
-from ductile.config.expand import Expanded, expand
-from ductile.config.fields import Found
-from ductile.config.files import Reader, absolute, is_directory
-from ductile.config.include import Sources, gather
-from ductile.config.integrity import Seal
-from ductile.config.locate import Places
-from ductile.config.nodes import Place, Scalar, Table
+from ductile.config import checksums
+from ductile.config.checksums import Seal
+from ductile.config.loader import dotenv
+from ductile.config.loader.expand import Expanded, expand
+from ductile.config.loader.files import Reader, absolute, is_directory
+from ductile.config.loader.include import Sources, gather
+from ductile.config.loader.locate import Places
+from ductile.config.loader.nodes import Place, Scalar, Table
+from ductile.config.loader.salvage import rest
+from ductile.config.models.fields import Found
+from ductile.config.models.service import StateSettings
+from ductile.config.models.settings import Settings
+from ductile.config.models.tokens import Scopes
 from ductile.config.problems import translate
 from ductile.config.redact import hidden
-from ductile.config.rest import rest
-from ductile.config.service import StateSettings
-from ductile.config.settings import Settings
-from ductile.config.tokens import Scopes
+from ductile.config.validate import check
 from ductile.errors import ConfigError, Problem, Severity, errors_of
 from ductile.errors import Path as KeyPath
 from ductile.record import dataclass
@@ -99,7 +100,7 @@ def load(
     files, for a check before they are written.
     """
     config = find(path, environ)
-    stored, problems = integrity.read(config.parent) if seal else (None, [])
+    stored, problems = checksums.read(config.parent) if seal else (None, [])
     sources = gather(config, stored, drafts)
     problems += sources.problems
     verdict = _judge(stored, sources, strict=_literal_flag(sources, "strict_mode"))
@@ -235,7 +236,7 @@ def values(sources: Sources, environ: Mapping[str, str], problems: list[Problem]
         if isinstance(text, Problem):
             problems.append(text)
             continue
-        more, wrong = environment.parse(text, str(source.path))
+        more, wrong = dotenv.parse(text, str(source.path))
         problems += wrong
         found = {**more, **found}
     return {**found, **environ}

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ductile.config import integrity
-from ductile.config.include import gather_readable
-from ductile.config.integrity import Seal
+from ductile.config import checksums
+from ductile.config.checksums import Seal
 from ductile.config.load import find
+from ductile.config.loader.include import gather_readable
 
 
 def measure(config: Path, *, plugin_fingerprints: Iterable[Mapping[str, Any]] = ()) -> Seal:
@@ -21,4 +21,4 @@ def measure(config: Path, *, plugin_fingerprints: Iterable[Mapping[str, Any]] = 
     config = find(config, {})
     read = gather_readable(config).reader.hashes
     hashes = {str(path): digest for path, digest in read.items()}
-    return Seal(config.parent / integrity.FILE, hashes, tuple(plugin_fingerprints))
+    return Seal(config.parent / checksums.FILE, hashes, tuple(plugin_fingerprints))

@@ -10,20 +10,20 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from ductile.config import shapes
-from ductile.config.fields import Found
-from ductile.config.locate import Places
-from ductile.config.paths import at
-from ductile.config.plugin import PluginSettings, ScheduleSettings
-from ductile.config.settings import Settings
-from ductile.core.nearest import nearest
-from ductile.core.redact import REDACTED, names_a_secret
+from ductile.config.edit.paths import at
+from ductile.config.loader import normalize
+from ductile.config.loader.locate import Places
+from ductile.config.models.fields import Found
+from ductile.config.models.plugin import PluginSettings, ScheduleSettings
+from ductile.config.models.settings import Settings
+from ductile.core.values.redact import REDACTED, names_a_secret
+from ductile.core.values.suggest import nearest
 from ductile.errors import Path, Problem
 
 _ALSO: Mapping[type[BaseModel], Iterable[str]] = {
-    Settings: shapes.ROOT_ALSO,
-    PluginSettings: shapes.PLUGIN_ALSO,
-    ScheduleSettings: shapes.SCHEDULE_ALSO,
+    Settings: normalize.ROOT_ALSO,
+    PluginSettings: normalize.PLUGIN_ALSO,
+    ScheduleSettings: normalize.SCHEDULE_ALSO,
 }
 _KINDS = {
     "model_type": "must be a mapping",

@@ -8,9 +8,9 @@ from typing import Any
 
 from blake3 import blake3
 
-from ductile.config.expand import hide_passwords, is_secret
-from ductile.config.settings import Settings
-from ductile.core.redact import REDACTED, Redactor
+from ductile.config.loader.expand import hide_passwords, is_secret
+from ductile.config.models.settings import Settings
+from ductile.core.values.redact import REDACTED, Redactor
 from ductile.errors import Path, Problem, dotted
 from ductile.model import Json
 

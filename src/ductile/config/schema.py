@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ductile.config import shapes
-from ductile.config.settings import Settings
+from ductile.config.loader import normalize
+from ductile.config.models.settings import Settings
 
 Schema = dict[str, Any]
 
@@ -49,23 +49,23 @@ def _config() -> Schema:
     schema.pop("required", None)
     properties = schema["properties"]
     root = {
-        shapes.INCLUDE: _paths(),
-        shapes.ENVIRONMENT: {
+        normalize.INCLUDE: _paths(),
+        normalize.ENVIRONMENT: {
             "type": "object",
             "additionalProperties": False,
-            "properties": {shapes.INCLUDE: {**_paths(), "description": "The .env files."}},
+            "properties": {normalize.INCLUDE: {**_paths(), "description": "The .env files."}},
         },
         "plugins_dir": {"type": "string"},
         "database": {"$ref": "#/$defs/StateSettings"},
         "log_level": schema["$defs"]["ServiceSettings"]["properties"]["log_level"],
         "tcc_paths": _paths(),
     }
-    for key, description in shapes.ROOT_ALSO.items():
+    for key, description in normalize.ROOT_ALSO.items():
         properties[key] = {**root[key], "description": description}
     plugin, schedule = (schema["$defs"][f"{name}Settings"] for name in ("Plugin", "Schedule"))
     plugin["properties"]["schedule"] = {
         "$ref": "#/$defs/ScheduleSettings",
-        "description": shapes.PLUGIN_ALSO["schedule"],
+        "description": normalize.PLUGIN_ALSO["schedule"],
     }
     clock = {"type": "string", "pattern": r"^\d\d?:\d\d$"}
     window = {
@@ -76,7 +76,7 @@ def _config() -> Schema:
         },
         "required": ["start", "end"],
         "additionalProperties": False,
-        "description": shapes.SCHEDULE_ALSO["preferred_window"],
+        "description": normalize.SCHEDULE_ALSO["preferred_window"],
     }
     schedule["properties"]["preferred_window"] = window
     webhooks = properties["webhooks"]

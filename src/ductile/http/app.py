@@ -5,18 +5,25 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ductile.core.nearest import did_you_mean
+from ductile.core.values.suggest import did_you_mean
+from ductile.engine.gateway import Gateway
 from ductile.errors import DuctileError, UsageError
-from ductile.http import (
+from ductile.http.endpoint import Endpoint
+from ductile.http.middleware.auth import Guard, permit, permit_again
+from ductile.http.middleware.context import Lobby, lobby_of
+from ductile.http.middleware.fast_path import Express
+from ductile.http.middleware.router import Switchboard
+from ductile.http.responses import Handler, gateway_of, redacted
+from ductile.http.routes import (
     agent_webhooks,
     agents,
+    bulk,
     deliveries,
     discovery,
     docs,
     events,
     facts,
     jobs,
-    many,
     operations,
     operators,
     pipelines,
@@ -26,14 +33,7 @@ from ductile.http import (
     system,
     tokens,
 )
-from ductile.http.answers import Handler, gateway_of, redacted
-from ductile.http.endpoint import Endpoint
-from ductile.http.express import Express
-from ductile.http.guard import Guard, permit, permit_again
-from ductile.http.lobby import Lobby, lobby_of
-from ductile.http.relay import RelayIngress
-from ductile.http.switchboard import Switchboard
-from ductile.runtime.gateway import Gateway
+from ductile.http.routes.relay_ingress import RelayIngress
 
 _WAIT = "wait"
 _PAGE = ("limit", "before")
@@ -68,8 +68,8 @@ ENDPOINTS = (
     Endpoint("GET", "/events", events.TOKEN_SCOPE, events.follow, ("topic", "after")),
     Endpoint("GET", "/jobs", "jobs:ro", jobs.listing, _OF_JOBS),
     Endpoint("GET", "/job-ids", "jobs:ro", jobs.ids, ("begins", "limit")),
-    Endpoint("POST", "/jobs/cancel", "jobs:rw", many.cancel),
-    Endpoint("POST", "/jobs/retry", "jobs:rw", many.retry),
+    Endpoint("POST", "/jobs/cancel", "jobs:rw", bulk.cancel),
+    Endpoint("POST", "/jobs/retry", "jobs:rw", bulk.retry),
     Endpoint("GET", "/analytics/summary", "jobs:ro", operators.analytics_summary, ("window",)),
     Endpoint("GET", "/analytics/queue", "jobs:ro", operators.analytics_queue),
     Endpoint("GET", "/config/view", "system:ro", operators.config_view),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ductile.config import Settings
-from ductile.http.answers import Handler
+from ductile.http.responses import Handler
 from ductile.record import dataclass
 
 

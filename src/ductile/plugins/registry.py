@@ -12,7 +12,7 @@ from types import MappingProxyType
 import orjson
 from blake3 import blake3
 
-from ductile.core.nearest import did_you_mean
+from ductile.core.values.suggest import did_you_mean
 from ductile.model import Json
 from ductile.plugins.manifest import (
     MANIFEST_NAME,

@@ -11,7 +11,7 @@ from tempfile import mkdtemp
 
 import yaml
 
-from ductile import directory
+from ductile import files as directory
 from ductile.errors import Refused, UsageError
 from ductile.plugins.manifest import NAME_PATTERN, is_plugin_name
 

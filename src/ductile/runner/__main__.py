@@ -17,7 +17,7 @@ def main() -> None:
     wanted, *descriptors = sys.argv[1:]
     if wanted != (found := ductile.__version__):
         sys.exit(f"ductile {wanted} was replaced by {found} under a gateway: restart it")
-    from ductile.runner.runner import main as serve
+    from ductile.runner.supervisor import main as serve
 
     serve(*map(int, descriptors))
 

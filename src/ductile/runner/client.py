@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ductile.model import STDERR_CAP, Ending, Launch, Outcome
-from ductile.runner import diagnose, sweep, wire
-from ductile.runner.cells import NOWHERE
+from ductile.runner import exec_errors, process_scan, protocol
 from ductile.runner.slot import SPAWN_PATIENCE
+from ductile.runner.started_flags import NOWHERE
 
 LINE = 6
 """Launches that may wait in a slot for the one that runs."""
@@ -29,7 +29,7 @@ _TICK = 1.0
 _TRIES = 3
 _LARGEST_NEXT = 16 * 1024
 """Goes into a socket whole or not at all, if that is not made very small."""
-_ENDINGS = tuple(Ending(name) for name in wire.ENDINGS)
+_ENDINGS = tuple(Ending(name) for name in protocol.ENDINGS)
 
 
 class Link:
@@ -39,7 +39,7 @@ class Link:
         self.pid = pid
         self.sock = socket.socket(fileno=fd)
         self.sock.setblocking(False)
-        self.inbox = wire.Inbox(self.sock)
+        self.inbox = protocol.Inbox(self.sock)
 
     def shut(self) -> None:
         """End the connection under somebody who may be waiting on it."""
@@ -93,7 +93,7 @@ class Slot:
         self._sent = False
         self._cancel: float | None = None
         self._launch: Launch | None = None
-        self._work: wire.Launchable | None = None
+        self._work: protocol.Launchable | None = None
         self._unsent: memoryview | None = None
         self._next: deque[_Next] = deque()
         self._recalled_behind = 0
@@ -214,7 +214,7 @@ class Slot:
             if waiting.recalled:
                 continue
             try:
-                link.sock.send(wire.recall_frame(waiting.seq))
+                link.sock.send(protocol.recall_frame(waiting.seq))
             except OSError:
                 return
             waiting.recalled = True
@@ -229,7 +229,7 @@ class Slot:
         if not link.inbox.ready:
             self._receive(link)
         frame = link.inbox.take()
-        return None if frame is None else self._answered(link, wire.answer(frame))
+        return None if frame is None else self._answered(link, protocol.answer(frame))
 
     def _receive(self, link: Link) -> None:
         try:
@@ -255,9 +255,9 @@ class Slot:
             late = "did not answer by the deadline and its grace"
             raise Broken(self._says(link, late), taken=True)
 
-    def _answered(self, link: Link, answer: wire.Answer) -> Outcome | None:
+    def _answered(self, link: Link, answer: protocol.Answer) -> Outcome | None:
         waiting = self._next
-        if waiting and answer[:2] == (waiting[-1].seq, wire.RECALLED):
+        if waiting and answer[:2] == (waiting[-1].seq, protocol.RECALLED):
             waiting.pop()
             return None
         if answer[0] != self._seq:
@@ -337,13 +337,13 @@ class Slot:
             else:
                 old.close()
 
-    def _encoded(self, launch: Launch, place: int) -> wire.Launchable:
+    def _encoded(self, launch: Launch, place: int) -> protocol.Launchable:
         if launch.env is not self._env:
-            self._variables, self._env = wire.variables(launch.env), launch.env
-            self.boot = launch.env.get(sweep.MARK)
+            self._variables, self._env = protocol.variables(launch.env), launch.env
+            self.boot = launch.env.get(process_scan.MARK)
         caps = launch.stdout_cap, STDERR_CAP, launch.stderr_cap
         numbers = launch.timeout, launch.grace, *caps, place
-        return wire.Launchable(launch.argv, self._variables, launch.request, numbers)
+        return protocol.Launchable(launch.argv, self._variables, launch.request, numbers)
 
     def _give(self) -> None:
         with self._lock:
@@ -405,7 +405,7 @@ class Slot:
         self.due = min(self.due, time.monotonic() + max(grace, 0.0) + MARGIN)
         self._alone = False
         try:
-            link.sock.send(wire.cancel_frame(self._seq, grace), socket.MSG_DONTWAIT)
+            link.sock.send(protocol.cancel_frame(self._seq, grace), socket.MSG_DONTWAIT)
         except OSError:
             pass
 
@@ -418,21 +418,21 @@ def _allowed(launch: Launch) -> float:
     return SPAWN_PATIENCE + launch.timeout + max(launch.grace, 0.0) + MARGIN
 
 
-def _outcome(launch: Launch, answer: wire.Answer) -> Outcome:
+def _outcome(launch: Launch, answer: protocol.Answer) -> Outcome:
     _, number, flags, exit_code, code, duration, stdout, stderr = answer
     ending = _ENDINGS[number]
     reason = None
     if ending is Ending.NOT_SPAWNED:
-        reason = diagnose.spawn_failure(launch.argv[0], code)
-    elif exit_code in (126, 127) and diagnose.carries_crlf(launch.argv[0]):
+        reason = exec_errors.spawn_failure(launch.argv[0], code)
+    elif exit_code in (126, 127) and exec_errors.carries_crlf(launch.argv[0]):
         reason = f"{launch.argv[0]!r} has a shebang line that ends in CRLF"
     return Outcome(
         ending=ending,
-        exit_code=exit_code if flags & wire.HAS_EXIT_CODE else None,
+        exit_code=exit_code if flags & protocol.HAS_EXIT_CODE else None,
         stdout=stdout,
-        stdout_overflowed=bool(flags & wire.OVERFLOWED),
+        stdout_overflowed=bool(flags & protocol.OVERFLOWED),
         stderr=stderr,
-        stderr_truncated=bool(flags & wire.TRUNCATED),
+        stderr_truncated=bool(flags & protocol.TRUNCATED),
         errno=code or None,
         reason=reason,
         duration=duration,

@@ -16,7 +16,7 @@ from contextlib import suppress
 from struct import Struct
 
 import ductile
-from ductile.runner import reaper, runner, sweep
+from ductile.runner import process_scan, reaper, supervisor
 from ductile.runner.client import Link, Slot
 
 __all__ = ["RunnerPool", "Slot"]
@@ -112,7 +112,9 @@ class RunnerPool:
                     stdout=subprocess.DEVNULL,
                     pass_fds=inherited,
                     # It is no process of a dead gateway, even where we were one.
-                    env={name: os.environ[name] for name in os.environ if name != sweep.MARK},
+                    env={
+                        name: os.environ[name] for name in os.environ if name != process_scan.MARK
+                    },
                     start_new_session=True,
                 )
             except OSError:
@@ -141,15 +143,15 @@ class RunnerPool:
         if self._control is None:
             raise ConnectionError("there is no runner")
         try:
-            self._control.send(runner.ASK.pack(index))
+            self._control.send(supervisor.ASK.pack(index))
             message, fds, _, _ = socket.recv_fds(
-                self._control, runner.REPLY.size, 1, socket.MSG_CMSG_CLOEXEC
+                self._control, supervisor.REPLY.size, 1, socket.MSG_CMSG_CLOEXEC
             )
         except BlockingIOError:
             raise TimeoutError("does not answer") from None
         if not message:
             raise ConnectionError("died")
-        _, pid, code = runner.REPLY.unpack(message)
+        _, pid, code = supervisor.REPLY.unpack(message)
         if not (fds or code):
             code = errno.EMFILE
         if code:
@@ -234,7 +236,10 @@ class RunnerPool:
         except ProcessLookupError:
             return False
         boots = {slot.boot for slot in self._slots if slot.boot}
-        return any(sweep.carries(pid, os.fsencode(f"{sweep.MARK}={boot}\0")) for boot in boots)
+        return any(
+            process_scan.carries(pid, os.fsencode(f"{process_scan.MARK}={boot}\0"))
+            for boot in boots
+        )
 
 
 def _ended(pid: int, seconds: float) -> bool:

@@ -15,9 +15,9 @@ import signal
 import socket
 import time
 
-from ductile.runner import reaper, wire
-from ductile.runner.cells import BEGUN, NOWHERE, Cells
-from ductile.runner.line import Gone, Line
+from ductile.runner import protocol, reaper
+from ductile.runner.channel import Gone, Line
+from ductile.runner.started_flags import BEGUN, NOWHERE, Cells
 
 LINGER = 5.0
 """How long a process may live on after it has closed its stdout."""
@@ -72,7 +72,7 @@ class Child:
 
     __slots__ = ("pid", "stderr", "stdin", "stdout", "unsent")
 
-    def __init__(self, order: wire.Order, env: dict[bytes, bytes], cells: Cells | None) -> None:
+    def __init__(self, order: protocol.Order, env: dict[bytes, bytes], cells: Cells | None) -> None:
         """Raises OSError or ValueError, having left nothing open, where it cannot start."""
         pipes: list[int] = []
         try:
@@ -197,11 +197,11 @@ class Watch:
         "term_at",
     )
 
-    def __init__(self, child: Child, order: wire.Order) -> None:
+    def __init__(self, child: Child, order: protocol.Order) -> None:
         self._child = child
         self._grace = order.grace
         self.started = time.monotonic()
-        self.ending = wire.EXITED
+        self.ending = protocol.EXITED
         self.term_at = self.started + order.timeout
         self.linger_at = _NEVER
         self.kill_at = _NEVER
@@ -213,7 +213,7 @@ class Watch:
         return max(0.0, due - time.monotonic())
 
     def output_complete(self) -> None:
-        if self.ending == wire.EXITED:
+        if self.ending == protocol.EXITED:
             self.linger_at = time.monotonic() + LINGER
 
     def tick(self) -> None:
@@ -225,19 +225,19 @@ class Watch:
             self._child.kill()
             self.kill_at = _NEVER
         elif now >= self.linger_at:
-            self._end(wire.LINGERED, now, 0.0)
+            self._end(protocol.LINGERED, now, 0.0)
         elif now >= self.term_at:
             self._child.drain()
             # Output that was complete before the deadline wins.
-            ending = wire.LINGERED if self._child.stdout.closed else wire.TIMED_OUT
+            ending = protocol.LINGERED if self._child.stdout.closed else protocol.TIMED_OUT
             self._end(ending, now, min(self._grace, self.linger_at - now))
 
     def cancel(self, grace: float) -> None:
         now = time.monotonic()
-        if self.ending == wire.EXITED:
+        if self.ending == protocol.EXITED:
             latest = min(self.linger_at, self.term_at + self._grace)
             self._child.drain()
-            self._end(wire.CANCELLED, now, min(grace, latest - now))
+            self._end(protocol.CANCELLED, now, min(grace, latest - now))
         elif now + grace < self.kill_at < _NEVER:
             self.kill_at = now + grace
 
@@ -251,7 +251,7 @@ class Watch:
             self._child.kill()
 
 
-def _follow(line: Line, order: wire.Order, child: Child, watch: Watch) -> None:
+def _follow(line: Line, order: protocol.Order, child: Child, watch: Watch) -> None:
     """Feed, read and time a job until its leader has ended."""
     # A short job is over before its pipes are full or anybody has a word for it.
     if child.stdin < 0 and child.ends_within(min(watch.wait(), _HEAD_START)):
@@ -263,7 +263,7 @@ def _follow(line: Line, order: wire.Order, child: Child, watch: Watch) -> None:
         os.close(pidfd)
 
 
-def _attend(line: Line, order: wire.Order, child: Child, watch: Watch, pidfd: int) -> None:
+def _attend(line: Line, order: protocol.Order, child: Child, watch: Watch, pidfd: int) -> None:
     poller = select.poll()
     line.attach(poller)
     poller.register(pidfd, select.POLLIN)
@@ -285,7 +285,7 @@ def _attend(line: Line, order: wire.Order, child: Child, watch: Watch, pidfd: in
             elif fd in streams:
                 stream = streams[fd]
                 if events & select.POLLIN:
-                    stream.read(watch.ending == wire.EXITED)
+                    stream.read(watch.ending == protocol.EXITED)
                 else:
                     stream.closed = True
                 if stream.closed:
@@ -303,7 +303,7 @@ def _attend(line: Line, order: wire.Order, child: Child, watch: Watch, pidfd: in
             return
 
 
-def _run(line: Line, order: wire.Order, child: Child) -> None:
+def _run(line: Line, order: protocol.Order, child: Child) -> None:
     watch = Watch(child, order)
     try:
         _follow(line, order, child, watch)
@@ -313,21 +313,21 @@ def _run(line: Line, order: wire.Order, child: Child) -> None:
     finally:
         duration = time.monotonic() - watch.started
         exit_code = child.bury()
-    if watch.ending == wire.EXITED:
+    if watch.ending == protocol.EXITED:
         child.drain()
     child.close()
     stdout, stderr = child.stdout, child.stderr
-    flags = wire.OVERFLOWED if stdout.overflowed else 0
+    flags = protocol.OVERFLOWED if stdout.overflowed else 0
     if stderr.overflowed:
-        flags |= wire.TRUNCATED
-    own = exit_code if watch.ending == wire.EXITED else None
-    wire.send_answer(
+        flags |= protocol.TRUNCATED
+    own = exit_code if watch.ending == protocol.EXITED else None
+    protocol.send_answer(
         line.sock, order.seq, watch.ending, own, 0, flags, duration, stdout.kept, stderr.kept
     )
 
 
 def _spawn(
-    line: Line, order: wire.Order, env: dict[bytes, bytes], cells: Cells | None
+    line: Line, order: protocol.Order, env: dict[bytes, bytes], cells: Cells | None
 ) -> Child | None:
     """The child; or none, where it cannot start or was cancelled first, having said so."""
     started = time.monotonic()
@@ -335,16 +335,16 @@ def _spawn(
         try:
             return Child(order, env, cells)
         except ValueError:
-            ending, code = wire.NOT_SPAWNED, errno.EINVAL
+            ending, code = protocol.NOT_SPAWNED, errno.EINVAL
         except OSError as error:
-            ending, code = wire.NOT_SPAWNED, error.errno or errno.EINVAL
+            ending, code = protocol.NOT_SPAWNED, error.errno or errno.EINVAL
             if code in _PASSING and time.monotonic() - started < SPAWN_PATIENCE:
                 line.wait(_SPAWN_PAUSE)
                 if line.told(order.seq) is None:
                     continue
-                ending, code = wire.CANCELLED, 0
+                ending, code = protocol.CANCELLED, 0
         duration = time.monotonic() - started
-        wire.send_answer(line.sock, order.seq, ending, None, code, 0, duration, b"", b"")
+        protocol.send_answer(line.sock, order.seq, ending, None, code, 0, duration, b"", b"")
         return None
 
 
@@ -366,10 +366,10 @@ def serve(sock: socket.socket, lifeline: int, cells: Cells | None) -> None:
                 line.next_word()
             # A recall that arrives here comes too late: once a job is answered for, the gateway
             # takes the next for begun. A cancel has found its job gone.
-            elif wire.kind(frame) == wire.RUN:
-                order = wire.Order(frame)
+            elif protocol.kind(frame) == protocol.RUN:
+                order = protocol.Order(frame)
                 if order.env != known:
-                    env, known = wire.environment(order.env), order.env
+                    env, known = protocol.environment(order.env), order.env
                 child = _spawn(line, order, env, cells)
                 if child is not None:
                     _run(line, order, child)

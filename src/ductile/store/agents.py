@@ -9,12 +9,12 @@ from typing import Any
 import orjson
 
 from ductile.clock import to_text
-from ductile.core.bounds import document
-from ductile.core.heartbeat import Beat
+from ductile.core.agents.heartbeat import Beat
+from ductile.core.jobs.limits import document
 from ductile.model import Json, Notice
 from ductile.record import dataclass
 from ductile.store import notices
-from ductile.store.ledger import Tx
+from ductile.store.engines.api import Tx
 
 CAPABILITIES = "gateway:capabilities"
 AT_ONCE = 500

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from ductile.clock import to_text
-from ductile.store.ledger import Tx
+from ductile.store.engines.api import Tx
 
 
 def begin(tx: Tx, *, id: str, pid: int, version: str, now: datetime) -> None:

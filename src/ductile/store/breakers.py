@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 
 from ductile.clock import from_text, to_text
-from ductile.core import breaker as core
-from ductile.core.breaker import Breaker, BreakerPolicy, Result, State, Transition
+from ductile.core.schedules import breaker as core
+from ductile.core.schedules.breaker import Breaker, BreakerPolicy, Result, State, Transition
 from ductile.model import Notice
 from ductile.store import notices
-from ductile.store.ledger import Tx
+from ductile.store.engines.api import Tx
 
 
 def held(tx: Tx, plugin: str, command: str) -> Breaker:

@@ -7,9 +7,9 @@ from datetime import datetime
 import orjson
 
 from ductile.clock import to_text
-from ductile.core.bounds import fitting
+from ductile.core.jobs.limits import fitting
 from ductile.model import Notice
-from ductile.store.ledger import BEGINNING, Position, StoredNotice, Tx
+from ductile.store.engines.api import BEGINNING, Position, StoredNotice, Tx
 
 
 def post(

@@ -7,14 +7,14 @@ from datetime import datetime
 from typing import Any
 
 from ductile.clock import from_text, moment_of, to_text
-from ductile.core import reminder as core
-from ductile.core.bounds import document, fitting
-from ductile.core.reminder import Due, Later, NewReminder, ScheduleError
-from ductile.core.values import Failure
+from ductile.core.agents import reminder as core
+from ductile.core.agents.reminder import Due, Later, NewReminder, ScheduleError
+from ductile.core.jobs.limits import document, fitting
+from ductile.core.values.json_values import Failure
 from ductile.model import Json, Notice
 from ductile.record import dataclass
 from ductile.store import notices
-from ductile.store.ledger import Row, Tx
+from ductile.store.engines.api import Row, Tx
 
 MOST = 100_000
 AT_ONCE = 100

@@ -10,15 +10,16 @@ from itertools import groupby
 import orjson
 
 from ductile.clock import Ids, from_text, to_text
-from ductile.core import breaker as breakers_core
-from ductile.core import entry as entries
-from ductile.core import schedule as core
-from ductile.core.schedule import Anchors, Fire, Hold, Reason, Run, Schedule
+from ductile.core.schedules import breaker as breakers_core
+from ductile.core.schedules import decide as core
+from ductile.core.schedules import history as entries
+from ductile.core.schedules.decide import Anchors, Fire, Hold, Reason, Run, Schedule
 from ductile.model import Cancellation, Job, JobStatus, NewJob, SubmittedBy
 from ductile.record import dataclass
-from ductile.store import breakers, cancels, finish, jobs
-from ductile.store.chart import Chart
-from ductile.store.ledger import Row, Tx
+from ductile.store import breakers
+from ductile.store.engines.api import Row, Tx
+from ductile.store.jobs import cancel_requests, close, enqueue
+from ductile.store.tx_config import Chart
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,19 +209,19 @@ def _enqueue(
     tx: Tx, schedule: Schedule, run: Run, chart: Chart, job_id: str, now: datetime
 ) -> None:
     new = NewJob(schedule.plugin, schedule.command, SubmittedBy.SCHEDULER, schedule.payload)
-    jobs.enqueue(tx, new, chart, id=job_id, now=now)
+    enqueue.enqueue(tx, new, chart, id=job_id, now=now)
     tx.run("schedule_job", id=job_id, schedule_id=schedule.id, slot=to_text(run.slot))
 
 
 def _cancel_outstanding(tx: Tx, schedule: Schedule, chart: Chart, ids: Ids, now: datetime) -> None:
     """End the entry's queued jobs here; its running ones have to be killed by who runs them."""
     for row in tx.all("entry_jobs", plugin=schedule.plugin, schedule_id=schedule.id):
-        job: Job = jobs.from_row(row)
+        job: Job = enqueue.from_row(row)
         if job.status is JobStatus.RUNNING:
-            cancels.request(tx, job, Cancellation.SUPERSEDED, now)
+            cancel_requests.request(tx, job, Cancellation.SUPERSEDED, now)
         else:
             reason = Cancellation.SUPERSEDED.value
-            finish.end_queued(tx, job, JobStatus.DEAD, reason, now, chart, ids)
+            close.end_queued(tx, job, JobStatus.DEAD, reason, now, chart, ids)
 
 
 def pause(tx: Tx, plugin: str, schedule_id: str, *, paused: bool) -> bool:

@@ -8,7 +8,7 @@ import orjson
 
 from ductile.clock import to_text
 from ductile.model import Json
-from ductile.store.ledger import Tx
+from ductile.store.engines.api import Tx
 
 
 def record(

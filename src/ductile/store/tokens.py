@@ -11,7 +11,7 @@ import orjson
 from ductile.clock import to_text
 from ductile.errors import NotFound, Refused
 from ductile.record import dataclass
-from ductile.store.ledger import Tx
+from ductile.store.engines.api import Tx
 
 
 @dataclass(frozen=True, slots=True)

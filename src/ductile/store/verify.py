@@ -17,10 +17,10 @@ import apsw
 
 from ductile.errors import LedgerError
 from ductile.record import dataclass
-from ductile.store import promises
-from ductile.store.ledger import Ledger, Row, Tx
-from ductile.store.migrate import History, judged, migrations
-from ductile.store.queries import load
+from ductile.store import invariants
+from ductile.store.engines.api import Ledger, Row, Tx
+from ductile.store.engines.migrate import History, judged, migrations
+from ductile.store.engines.queries import load
 
 WINDOW = 500
 LARGE_ROWS = 25
@@ -188,7 +188,7 @@ def _verify_open_scopes(ledger: Ledger, report: Report) -> None:
     """Those that a pipeline still waits for matter, however old they are."""
     idle = ledger.read(lambda tx: tx.all("open_scopes", limit=TOLD))
     known = {breach.subject for breach in report.breaches}
-    report.add("scopes", ((id, promises.IDLE_SCOPE) for (id,) in idle if id not in known))
+    report.add("scopes", ((id, invariants.IDLE_SCOPE) for (id,) in idle if id not in known))
 
 
 Look = Callable[[Tx, Any, int], tuple[list[Row], Found]]
@@ -240,11 +240,11 @@ def _jobs(tx: Tx, after: Any, limit: int) -> tuple[list[Row], Found]:
     changes: dict[str, list[tuple[str, str]]] = {}
     for job_id, start, end in tx.all("verify_transitions", after=after, upto=upto):
         changes.setdefault(job_id, []).append((start, end))
-    kept = promises.Kept(*tx.all("kept_since")[0])
+    kept = invariants.Kept(*tx.all("kept_since")[0])
     found = (
         (row["id"], detail)
         for row in rows
-        for detail in promises.job(row, changes.get(row["id"], []), kept)
+        for detail in invariants.job(row, changes.get(row["id"], []), kept)
     )
     return [(row["seq"],) for row in rows], found
 
@@ -264,29 +264,29 @@ def _rows(query: str, judge: Callable[..., Iterator[str]], subject: int = 0) -> 
 
 WALKS = (
     Walk("jobs", "job_queue", 0, _jobs, "newest_jobs_after"),
-    Walk("logs", "job_log", 0, _rows("verify_logs", promises.log, 1), "newest_logs_after"),
+    Walk("logs", "job_log", 0, _rows("verify_logs", invariants.log, 1), "newest_logs_after"),
     Walk(
         "contexts",
         "event_context",
         "",
-        _rows("verify_contexts", promises.context),
+        _rows("verify_contexts", invariants.context),
         "newest_contexts_after",
         window=LARGE_ROWS,
     ),
-    Walk("scopes", "scopes", "", _rows("verify_scopes", promises.scope), "newest_scopes_after"),
+    Walk("scopes", "scopes", "", _rows("verify_scopes", invariants.scope), "newest_scopes_after"),
     Walk(
         "deliveries",
         "webhook_deliveries",
         0,
-        _rows("verify_webhook_deliveries", promises.delivery),
+        _rows("verify_webhook_deliveries", invariants.delivery),
         "newest_webhook_deliveries_after",
     ),
     Walk(
         "deliveries",
         "relay_deliveries",
         "",
-        _rows("verify_relay_deliveries", promises.delivery),
+        _rows("verify_relay_deliveries", invariants.delivery),
         "newest_relay_deliveries_after",
     ),
-    Walk("states", "plugin_state", "", _rows("verify_states", promises.state)),
+    Walk("states", "plugin_state", "", _rows("verify_states", invariants.state)),
 )

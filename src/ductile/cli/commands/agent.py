@@ -1,0 +1,177 @@
+"""`ductile agent`: which agents live, what they can do, and what they are reminded of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ductile.cli import output
+from ductile.cli.client import Json, path_to
+from ductile.cli.command import Call, Noun
+from ductile.cli.options import Whole, limited, seconds
+from ductile.cli.options import payload as read_payload
+from ductile.errors import NotFound, UsageError
+
+agent = Noun("agent", "Agents: which live, what they can do, their reminders.", default="list")
+
+_limit = limited(1000)
+
+
+@agent.read("list")
+@click.option("--live", is_flag=True, help="Only those that live.")
+@click.option("--after", metavar="ID", help="Go on behind this agent.")
+@_limit
+def listing(call: Call, live: bool, after: str | None, limit: int) -> None:
+    """List every agent that was ever seen, by id: whether it lives, and since when not."""
+    asked = {"live": "true" if live else None, "after": after, "limit": limit}
+    with call.site.reading() as door:
+        page = door.get("/gateway/heartbeats", **asked)
+    call.show(page, _show_list)
+
+
+def _show_list(page: Json) -> None:
+    output.table(
+        ("agent", "cluster", "state", "last seen", "capabilities"),
+        (
+            (
+                row["agent_id"],
+                row["cluster_id"],
+                row["state"],
+                output.when(row["received_at"] or row["last_seen_at"]),
+                _abilities(row),
+            )
+            for row in page["agents"]
+        ),
+        empty="no agents; one that posts to /gateway/heartbeat is listed here",
+    )
+    _show_cursor(page)
+
+
+def _abilities(row: Json) -> str:
+    known: dict[str, Any] = row["capabilities"] or {}
+    words = [str(known[key]) for key in ("agent_type", "capability_version") if key in known]
+    return " ".join([*words, *map(str, known.get("capabilities", ()))])
+
+
+def _show_cursor(page: Json) -> None:
+    if page["cursor"] is not None:
+        output.aside(f"there are more; go on with --after {page['cursor']}")
+
+
+@agent.read("show")
+@click.argument("agent_id", metavar="ID")
+def show(call: Call, agent_id: str) -> None:
+    """Show one agent: its last sign of life, what it can do, its reminders."""
+    with call.site.reading() as door:
+        found = door.get("/gateway/heartbeats", agent_id=agent_id)["agents"]
+        kept = door.get("/gateway/cron", agent_id=agent_id)["reminders"]
+    if not found and not kept:
+        raise NotFound(f"there is no agent {agent_id!r}")
+    unseen = dict.fromkeys(("cluster_id", "last_seen_at", "received_at", "capabilities"))
+    row = found[0] if found else {"agent_id": agent_id, **unseen, "state": "never seen"}
+    call.show({**row, "reminders": kept}, _show_one)
+
+
+def _show_one(row: Json) -> None:
+    name = click.style(output.safe(row["agent_id"]), bold=True)
+    click.echo(f"{name} {output.coloured(row['state'])}")
+    output.table(
+        ("cluster", "it says it was seen", "we heard from it", "capabilities"),
+        [
+            (
+                row["cluster_id"],
+                output.when(row["last_seen_at"]),
+                output.when(row["received_at"]),
+                _abilities(row),
+            )
+        ],
+    )
+    if row["reminders"]:
+        _show_reminders({"reminders": row["reminders"], "cursor": None})
+
+
+@agent.write("remind")
+@click.argument("agent_id", metavar="ID")
+@click.option("--in", "delay", type=seconds, metavar="D", help="After this time: 5m, 1h30m.")
+@click.option("--delay-ms", type=Whole(1), metavar="N", help="The same in milliseconds.")
+@click.option("--cron", metavar="RULE", help="Again and again, by a 5-field rule in UTC.")
+@click.option("--payload", metavar="JSON|@FILE|-", help="What it is told: an object.")
+def remind(
+    call: Call,
+    agent_id: str,
+    delay: float | None,
+    delay_ms: int | None,
+    cron: str | None,
+    payload: str | None,
+) -> None:
+    """Remind an agent: the payload comes on the topic agent:ID:scheduled of the events.
+
+    Without a running gateway the reminder is kept, and fires once one runs.
+    """
+    if sum(value is not None for value in (delay, delay_ms, cron)) != 1:
+        raise UsageError("give one of --in, --delay-ms and --cron")
+    if delay is not None:
+        delay_ms = max(round(delay * 1000), 0)
+    asked = {
+        "agent_id": agent_id,
+        "delay_ms": delay_ms,
+        "schedule": cron,
+        "payload": read_payload(payload),
+    }
+    body = {key: value for key, value in asked.items() if value is not None}
+    call.show(call.act("/gateway/cron", body), _show_kept)
+
+
+def _show_kept(kept: Json) -> None:
+    name = "would remind" if kept.get("dry_run") else f"reminder {kept['id']}: will remind"
+    rule = f", then by {kept['schedule']} (UTC)" if kept["schedule"] else ""
+    output.line(f"{name} {kept['agent_id']} at {output.when(kept['next_fire_at'])}{rule}")
+
+
+@agent.read("reminders")
+@click.option("--agent", "agent_id", metavar="ID", help="Only those of this agent.")
+@click.option("--after", type=Whole(0), metavar="ID", help="Go on behind this one.")
+@_limit
+def reminders(call: Call, agent_id: str | None, after: int | None, limit: int) -> None:
+    """List the reminders that have yet to fire."""
+    with call.site.reading() as door:
+        page = door.get("/gateway/cron", agent_id=agent_id, after=after, limit=limit)
+    call.show(page, _show_reminders)
+
+
+def _show_reminders(page: Json) -> None:
+    output.table(
+        ("reminder", "agent", "fires", "rule", "payload"),
+        (
+            (
+                row["id"],
+                row["agent_id"],
+                output.when(row["next_fire_at"]),
+                "once" if row["is_one_time"] else row["schedule"],
+                _compact(row["payload"]),
+            )
+            for row in page["reminders"]
+        ),
+        empty="no reminders; make one: ductile agent remind ID --in 5m",
+    )
+    _show_cursor(page)
+
+
+def _compact(payload: Any) -> str:
+    import json
+
+    return json.dumps(payload, ensure_ascii=False)
+
+
+@agent.write("forget")
+@click.argument("reminder_id", metavar="REMINDER_ID", type=Whole(1))
+def forget(call: Call, reminder_id: int) -> None:
+    """Delete a reminder, so that it fires no more."""
+    gone = call.act(path_to("gateway", "cron", str(reminder_id), "forget"))
+    call.show(gone, _show_forgotten)
+
+
+def _show_forgotten(row: Json) -> None:
+    would = "would forget" if row.get("dry_run") else "forgot"
+    output.line(f"{would} reminder {row['id']} of {row['agent_id']}")

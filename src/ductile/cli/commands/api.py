@@ -1,0 +1,130 @@
+"""`ductile api`: any route of the running gateway."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import Any
+
+import click
+
+from ductile.cli import output
+from ductile.cli.client import Client
+from ductile.cli.command import Call, write
+from ductile.errors import NotRunning
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
+METHODS = click.Choice(["GET", "POST", "DELETE"], case_sensitive=False)
+
+
+@write("api")
+@click.argument("path")
+@click.option("-X", "--method", type=METHODS, help="GET, or POST where there are fields.")
+@click.option(
+    "-f",
+    "--field",
+    "fields",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A field of the body (of the query with GET); a value that is JSON is taken as JSON.",
+)
+@click.option("-d", "--data", metavar="JSON", help="The whole body; - reads it from stdin.")
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="'NAME: VALUE'",
+    help="A header of the request, such as an Idempotency-Key.",
+)
+def api(
+    call: Call,
+    path: str,
+    method: str | None,
+    fields: tuple[str, ...],
+    data: str | None,
+    headers: tuple[str, ...],
+) -> int:
+    """Call any route of the running gateway."""
+    method = (method or ("POST" if fields or data is not None else "GET")).upper()
+    path = f"/{path.lstrip('/')}"
+    body, named = _body(fields, data), _headers(headers)
+    if call.dry_run:
+        plan = {"dry_run": True, "method": method, "path": path, "body": body}
+        # Their values may be secrets.
+        output.document({**plan, "headers": list(named)})
+        return 0
+    client = call.site.client() or _own(call)
+    if client is None:
+        raise NotRunning("no gateway is running; name one with --api-url")
+    if method == "GET" and fields:
+        from urllib.parse import urlencode
+
+        path, body = f"{path}{'&' if '?' in path else '?'}{urlencode(_texts(fields))}", None
+    sent = None if body is None else json.dumps(body).encode()
+    status, raw = client.call(method, path, sent, named)
+    click.echo(_shown(raw), nl=False)
+    return 0 if status < 400 else 1
+
+
+def _own(call: Call) -> Client | None:
+    """The API of the configuration, with its own address and first token (compat)."""
+    settings = call.site.loaded.settings
+    if not settings.api.enabled or not settings.all_tokens:
+        return None
+    from ductile.cli.remote import Remote
+
+    return Remote(f"http://{settings.api.listen}", settings.all_tokens[0].key)
+
+
+def _texts(fields: tuple[str, ...]) -> list[tuple[str, str]]:
+    pairs = []
+    for field in fields:
+        name, divided, value = field.partition("=")
+        if not divided or not name:
+            raise click.BadParameter(f"{field!r} is not KEY=VALUE", param_hint="-f")
+        pairs.append((name, value))
+    return pairs
+
+
+def _body(fields: tuple[str, ...], data: str | None) -> Any:
+    if data is None:
+        return {name: _value(text) for name, text in _texts(fields)} or None
+    if fields:
+        raise click.UsageError("-f and -d exclude each other")
+    text = sys.stdin.read() if data == "-" else data
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"is not JSON: {error}", param_hint="-d") from None
+
+
+def _headers(lines: tuple[str, ...]) -> dict[str, str]:
+    named = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not _HEADER_NAME.fullmatch(name.strip()) or not _is_plain(value):
+            # Not as it was typed: it may hold a secret.
+            raise click.BadParameter("a header is NAME: VALUE, in one line", param_hint="-H")
+        named[name.strip()] = value.strip()
+    return named
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _shown(raw: bytes) -> str:
+    """JSON for people to read; anything else as it came, without what commands a terminal."""
+    try:
+        return json.dumps(json.loads(raw), indent=2, ensure_ascii=False) + "\n"
+    except ValueError:
+        return output.safe(raw.decode("utf-8", "replace"))

@@ -1,0 +1,203 @@
+"""`ductile config get` and `set`: one value of the files, read and changed in its place."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ductile.cli import output
+from ductile.cli.command import Call, blueprint_of
+from ductile.cli.commands.config import config, show_value
+from ductile.cli.options import SETTING
+from ductile.core.values.suggest import did_you_mean
+from ductile.errors import ConfigError, NotFound, Problem, Refused, UsageError, dotted
+
+if TYPE_CHECKING:
+    from ductile.config.checksums import Seal
+    from ductile.config.edit.draft import Draft, Edit
+
+CONTEXT_LINES = 2
+
+
+@config.read("get")
+@click.argument("path", type=SETTING)
+def get(call: Call, path: str) -> None:
+    """Show one value as the files have it, or its default, secrets redacted.
+
+    PATH is like service.log_level, plugins.echo.schedules[0].every, pipelines.nightly.timeout
+    or plugin:echo.enabled. With -v: where it is written.
+    """
+    draft = _draft(call)
+    found = draft.get(path, os.environ)
+    if found is None:
+        document = _default(call, draft, path)
+    else:
+        place = {"file": found.place.file, "line": found.place.line, "column": found.place.column}
+        document = {"path": dotted(found.path), "value": found.value, "default": False, **place}
+    where = "by default" if document["default"] else f"{document['file']}:{document['line']}"
+    call.note(f"{document['path']}: {where}")
+    call.show(document, lambda shown: show_value(shown["value"]))
+
+
+def _draft(call: Call) -> Draft:
+    from ductile.config import find
+    from ductile.config.edit.draft import Draft
+
+    return Draft(find(call.config, os.environ))
+
+
+def _default(call: Call, draft: Draft, text: str) -> dict[str, Any]:
+    from ductile.config import load, show
+    from ductile.config.edit.paths import MISSING, at, resolve
+    from ductile.config.problems import default_text, known_keys
+
+    path = resolve(text, draft.document)
+    effective = show(load(call.config, environ=os.environ, seal=False).settings)
+    value = at(effective, path)
+    if value is MISSING:
+        hint = did_you_mean(str(path[-1]), known_keys(path[:-1]))
+        raise NotFound(f"nothing is written at {dotted(path)}, and it has no default{hint}")
+    return {"path": dotted(path), "value": default_text(path) or value, "default": True}
+
+
+@config.write("set")
+@click.argument("path", type=SETTING)
+@click.argument("value", required=False)
+@click.option(
+    "--replace-variable", is_flag=True, help="Write the value over a ${VAR} that stands there."
+)
+@click.option("--lock", is_flag=True, help="Seal the changed file, if it was as sealed before.")
+@click.option("--apply", is_flag=True, hidden=True, help="What is done anyway (compat).")
+def set_(
+    call: Call,
+    path: str,
+    value: str | None,
+    replace_variable: bool,
+    lock: bool,
+    apply: bool,  # noqa: ARG001
+) -> None:
+    """Change one value in the file that holds it, and nothing else of that file.
+
+    VALUE is a number, true, false, null or text as it stands; what begins with a bracket or a
+    quote is read as YAML; - reads stdin. PATH=VALUE works too. The result is judged whole
+    before the file is replaced: with problems, nothing is written.
+    """
+    path, text = _assignment(path, value)
+    draft = _draft(call)
+    edit = _planned(draft, path, text, replace_variable)
+    warnings = _judged(call, edit)
+    seal = _seal_after(draft.config.parent, edit, lock)
+    if edit.changes and not call.dry_run:
+        edit.write()
+        if seal is not None and lock:
+            from ductile.clock import SystemClock
+
+            seal.write(SystemClock().now())
+    document = {
+        "path": dotted(edit.path),
+        "file": str(edit.file),
+        "changed": edit.changes,
+        "dry_run": call.dry_run,
+        "diff": _diff(edit),
+        "variables": list(edit.references),
+        "warnings": [str(warning) for warning in warnings],
+        "next": _next(call, seal, lock) if edit.changes else [],
+    }
+    call.show(document, _show_set)
+
+
+def _assignment(path: str, value: str | None) -> tuple[str, str]:
+    if value is None:
+        path, divided, value = path.partition("=")
+        if not divided:
+            raise UsageError("a value is missing: config set PATH VALUE")
+    return path, sys.stdin.read().removesuffix("\n") if value == "-" else value
+
+
+def _planned(draft: Draft, path: str, text: str, over_references: bool) -> Edit:
+    from ductile.config.edit.draft import value_of
+
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError("the value is not UTF-8 text") from None
+    return draft.set(path, value_of(text), over_references=over_references)
+
+
+def _judged(call: Call, edit: Edit) -> list[Problem]:
+    """Load the result as a start would; `ConfigError` with every problem it has."""
+    from ductile.clock import SystemClock
+    from ductile.config import load
+    from ductile.config.loader.expand import is_secret
+    from ductile.engine.config import compile_schedules
+
+    drafts = {edit.file: edit.after}
+    try:
+        loaded = load(call.config, environ=os.environ, seal=False, drafts=drafts)
+        built = blueprint_of(loaded)
+    except ConfigError:
+        if not call.as_json:
+            output.aside("nothing was written; the result would not do:")
+        raise
+    problem = Problem(
+        "a secret stands in the file as it is; better keep it in the environment: ${NAME}",
+        edit.path,
+        str(edit.file),
+    )
+    literal = is_secret(edit.path) and not edit.references and edit.changes
+    past = compile_schedules.past(loaded, SystemClock().now())
+    return [*built.warnings, *past, *([problem] if literal else [])]
+
+
+def _seal_after(root: Path, edit: Edit, lock: bool) -> Seal | None:
+    """The seal in `root` with the changed file in it; None where the file is not sealed."""
+    from dataclasses import replace
+
+    from blake3 import blake3
+
+    from ductile.config import checksums
+
+    seal, _ = checksums.read(root)
+    sealed = seal.hashes.get(str(edit.file))
+    if sealed is None:
+        return None
+    if lock and sealed != blake3(edit.before).hexdigest():
+        raise Refused(
+            f"{edit.file} has changed since it was sealed; look at it, then: ductile config lock"
+        )
+    return replace(seal, hashes={**seal.hashes, str(edit.file): blake3(edit.after).hexdigest()})
+
+
+def _diff(edit: Edit) -> str:
+    from difflib import unified_diff
+
+    old, new = (text.splitlines() for text in edit.shown())
+    name = str(edit.file)
+    return "\n".join(unified_diff(old, new, name, name, n=CONTEXT_LINES, lineterm=""))
+
+
+def _next(call: Call, seal: Seal | None, lock: bool) -> list[str]:
+    own = f" --config {quote(str(call.config))}" if call.config else ""
+    steps = [f"ductile config lock{own}"] if seal is not None and not lock else []
+    return [*steps, f"ductile system reload{own}"]
+
+
+def _show_set(document: dict[str, Any]) -> None:
+    for warning in document["warnings"]:
+        output.aside(f"warning: {warning}", fg="yellow")
+    if not document["changed"]:
+        output.line(f"{document['path']} is so already")
+        return
+    output.difference(document["diff"] or "(only a secret differs, which is not shown)")
+    done = "would set" if document["dry_run"] else "set"
+    output.line(f"{done} {document['path']} in {document['file']}")
+    for name in document["variables"]:
+        output.line(f"its value comes from the variable {name}")
+    if not document["dry_run"]:
+        for step in document["next"]:
+            output.line(f"next: {step}")

@@ -1,0 +1,374 @@
+"""`ductile pipeline`: draw one, run one, and see what it would do."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ductile.cli import output
+from ductile.cli.client import LONGEST_WAIT, Client, Json, path_to
+from ductile.cli.command import Call, Noun, blueprint_of
+from ductile.cli.options import DEDUPE_TTL, PATIENCE, PIPELINE
+from ductile.cli.options import payload as read_payload
+from ductile.core.jobs.state_machine import ENDED
+from ductile.errors import NotRunning, UsageError
+
+pipeline = Noun("pipeline", "Pipelines: draw, run, rehearse one.")
+
+PAYLOAD = click.option("--payload", metavar="JSON|@FILE|-", help="What it starts with.")
+WELL = frozenset({"succeeded", "skipped"})
+
+
+@pipeline.read("list")
+def listing(call: Call) -> None:
+    """List the pipelines, and what starts each."""
+    with call.site.reading() as door:
+        page = door.get("/pipelines")
+    call.show(page, _show_list)
+
+
+def _show_list(page: Json) -> None:
+    output.table(
+        ("pipeline", "starts", "mode", "steps"),
+        (
+            (row["name"], _trigger(row), row["execution_mode"], row["steps"])
+            for row in page["pipelines"]
+        ),
+        empty="no pipelines",
+    )
+
+
+def _trigger(row: Json) -> str:
+    cause = f"on {row['on']}" if row["on"] else f"on-hook {row['on_hook']}"
+    source = f" from {row['from_plugin']}" if row["from_plugin"] else ""
+    return f"{cause}{source}{', if ' + row['if'] if row['if'] else ''}"
+
+
+@pipeline.read("show")
+@click.argument("name", metavar="NAME", type=PIPELINE)
+def show(call: Call, name: str) -> None:
+    """Show a pipeline: a drawing, its trigger, mode, timeout and steps."""
+    call.show(_get(call, name), lambda found: _show_pipeline(call, found))
+
+
+def _get(call: Call, name: str) -> Json:
+    with call.site.reading() as door:
+        return door.get(path_to("pipeline", name))
+
+
+def _show_pipeline(call: Call, found: Json) -> None:
+    output.line(found["drawing"].rstrip())
+    facts = {
+        "starts": _trigger(found),
+        "mode": found["execution_mode"],
+        "timeout": output.span(found["timeout"]) if found["timeout"] else None,
+        "workspace": found["workspace"],
+        "max depth": found["max_depth"] or "none",
+    }
+    for name, fact in facts.items():
+        if fact is not None:
+            output.line(f"{name + ':':<11} {fact}")
+    output.table(
+        ("step", "runs", "then", "from"),
+        ((step["step"], _runs(step), _then(step), step["source"]) for step in found["steps"]),
+    )
+    _note_resolution(call, found["steps"])
+
+
+def _runs(step: Json) -> str:
+    if step["kind"] == "uses":
+        return f"{step['plugin']}.{step['command']}"
+    return f"if {step['if']}" if step["if"] else str(step["kind"])
+
+
+def _then(step: Json) -> str:
+    ways = [f"{label} -> {entry}" for label, entry in step["branches"].items()]
+    if step["next"]:
+        ways.append(
+            {"switch": "true -> ", "split": "join -> "}.get(step["kind"], "") + step["next"]
+        )
+    if step["otherwise"]:
+        ways.append(f"false -> {step['otherwise']}")
+    ways += [f"{event} -> {', '.join(to)}" for event, to in step["on_events"].items()]
+    return "; ".join(ways) or "end"
+
+
+def _note_resolution(call: Call, steps: list[Json]) -> None:
+    for step in steps:
+        call.note(f"{step['step']}: {_runs(step)}; {_then(step)}; at {step['source']}")
+        for path, source in step["baggage"].items():
+            call.note(f"  baggage {path} from {source}")
+
+
+@pipeline.read("visualize")
+@click.argument("name", metavar="NAME", type=PIPELINE)
+@click.option("--text", is_flag=True, help="Draw for the terminal, not in Mermaid.")
+def visualize(call: Call, name: str, text: bool) -> None:
+    """Draw a pipeline as a Mermaid diagram."""
+    found = _get(call, name)
+    drawing = found["drawing" if text else "mermaid"]
+    call.show({"pipeline": name, "drawing": drawing}, lambda _: output.line(drawing.rstrip()))
+
+
+@pipeline.write("run")
+@click.argument("name", metavar="NAME", type=PIPELINE)
+@PAYLOAD
+@click.option("--dedupe-key", metavar="K", help="Start nothing if a first step with this key did.")
+@DEDUPE_TTL
+@click.option("--async", "detached", is_flag=True, help="Start it and do not wait.")
+@PATIENCE
+def run(
+    call: Call,
+    name: str,
+    payload: str | None,
+    dedupe_key: str | None,
+    dedupe_ttl: str | None,
+    detached: bool,
+    timeout: float,
+) -> int:
+    """Start a pipeline and wait for its end, telling each step on a terminal or with -v.
+
+    It starts whatever its `on`, `from_plugin` and `if`: those are for events. The exit code
+    is 1 where it did not end well in time. It takes a running gateway.
+    """
+    given = read_payload(payload)
+    if call.dry_run:
+        call.show(_plan(call, name, given), lambda plan: _show_plan(call, plan))
+        return 0
+    client = call.site.client()
+    if client is None:
+        raise NotRunning(
+            "no gateway runs, and a pipeline needs one; start it (ductile start), "
+            "or see what would run: ductile pipeline dry-run"
+        )
+    body = {"payload": given, "dedupe_key": dedupe_key, "dedupe_ttl": dedupe_ttl}
+    started = client.post(
+        f"{path_to('pipeline', name)}?async=true",
+        {key: value for key, value in body.items() if value is not None},
+    )
+    if detached:
+        call.show(started, _show_started)
+        return 0
+    told = _Progress(call)
+    try:
+        ended = _follow(client, started["instance_id"], timeout, told)
+    except KeyboardInterrupt:
+        output.aside(f"interrupted; instance {started['instance_id']} goes on")
+        raise
+    except NotRunning as error:
+        instance = started["instance_id"]
+        raise NotRunning(f"{error.message}; instance {instance} was not over") from error
+    call.show({"job_id": started["job_id"], **ended}, _show_outcome)
+    return 0 if ended["status"] in WELL else 1
+
+
+class _Progress:
+    """Tells each change of a job once, on stderr."""
+
+    def __init__(self, call: Call) -> None:
+        self._wanted = call.verbose or sys.stderr.isatty()
+        self._told: set[tuple[str, str, int]] = set()
+
+    def __call__(self, found: Json) -> None:
+        for job in found["jobs"] if self._wanted else ():
+            change = (job["job_id"], job["status"], job["attempt"])
+            if change not in self._told and (job["status"] != "queued" or job["next_retry_at"]):
+                self._told.add(change)
+                output.aside(_told(job))
+
+
+def _told(job: Json) -> str:
+    step = f"{job['branch']} {job['step']}" if job["branch"] else job["step"]
+    what = f"{step}: {job['plugin']}.{job['command']}"
+    if job["next_retry_at"]:
+        when = output.when(job["next_retry_at"])
+        return f"{what} failed ({job['last_error']}); attempt {job['attempt']} at {when}"
+    if job["status"] not in ENDED:
+        return f"{what} {job['status']}"
+    error = f": {job['last_error']}" if job["last_error"] else ""
+    return f"{what} {job['status']}{_took(job['started_at'], job['completed_at'])}{error}"
+
+
+def _took(start: str | None, end: str | None) -> str:
+    from ductile.clock import from_text
+
+    if start is None or end is None:
+        return ""
+    return f" in {output.span((from_text(end) - from_text(start)).total_seconds())}"
+
+
+def _follow(client: Client, instance_id: str, timeout: float, tell: Callable[[Json], None]) -> Json:
+    """The instance once it is over, or when the time is up; each answer is told."""
+    deadline, seen = time.monotonic() + timeout, 0
+    while True:
+        left = max(deadline - time.monotonic(), 0.0)
+        wait = min(left, LONGEST_WAIT) or None
+        found = client.get(path_to("pipeline-instance", instance_id), wait=wait, seen=seen)
+        tell(found)
+        if found["status"] != "open" or not left:
+            return found
+        seen = sum(job["status"] in ENDED for job in found["jobs"])
+
+
+def _show_started(started: Json) -> None:
+    if started["deduplicated"]:
+        output.line(f"nothing started: job {started['job_id']} makes it needless")
+    else:
+        output.line(f"started {started['pipeline']}, instance {started['instance_id']}")
+        output.line(f"job {started['job_id']}", fg="bright_black")
+
+
+def _show_outcome(ended: Json) -> None:
+    name = click.style(output.safe(ended["pipeline"]), bold=True)
+    took = _took(ended["created_at"], ended["ended_at"])
+    click.echo(f"{name} {output.coloured(ended['status'])}{took}")
+    if ended["status"] == "open":
+        output.line("it is not over; it goes on without this command")
+    if ended["reason"]:
+        output.line(ended["reason"])
+    for job in ended["jobs"]:
+        if job["last_error"]:
+            output.line(f"{job['step']}: {job['last_error']} (job {job['job_id']})")
+    response = ended["result"]
+    if isinstance(response, dict) and response.get("result") is not None:
+        output.line(output.value(response["result"]))
+    output.line(f"job {ended['job_id']}", fg="bright_black")
+
+
+@pipeline.read("dry-run")
+@click.argument("name", metavar="PIPELINE|STEP")
+@PAYLOAD
+@click.option("--job", "job_id", metavar="ID", help="Rehearse the step with what entered this job.")
+@click.option("--step", metavar="S", hidden=True, help="As PIPELINE/STEP.")
+def dry_run(
+    call: Call, name: str, payload: str | None, job_id: str | None, step: str | None
+) -> int:
+    """Show what a pipeline would run, or rehearse one of its steps.
+
+    A step (PIPELINE/STEP, where several pipelines have it) really runs, in a sandbox: with the
+    payload and context that entered its newest job, or the one that --job names or leads to,
+    and a copy of the files as they were before that job. Its response, state updates and events
+    are shown, never committed; what it does elsewhere, it does.
+
+    Of a pipeline is shown which steps come first, with which payload and context, and what its
+    own `if` would say to such an event; run by hand, it is passed by. With --payload a step is
+    shown so as well, as if it came first. With -v: how the steps were resolved, baggage
+    merged, paths worked out.
+    """
+    from ductile.operations.dry_run import pipeline as rehearse
+
+    which, given = name if step is None else f"{name}/{step}", read_payload(payload)
+    pipeline, path = rehearse.find(blueprint_of(call.site.loaded).chart.router, which)
+    if job_id is not None and path is None:
+        raise UsageError(f"--job is for a step: {pipeline.name}/STEP")
+    if job_id is not None and payload is not None:
+        raise UsageError("the payload is the job's own: give --job or --payload")
+    if path is None or payload is not None:
+        call.show(_plan(call, which, given), lambda plan: _show_plan(call, plan))
+        return 0
+    from ductile.cli.commands.job import meant
+    from ductile.cli.in_process import Indoors, onlooking, terminable
+    from ductile.operations.dry_run import step as rerun
+
+    with terminable(), onlooking(call.site.loaded) as gateway:
+        chosen = None if job_id is None else meant(Indoors(gateway), job_id)
+        done = rerun.step(gateway, pipeline, path, chosen)
+    call.show(done, lambda done: _show_rehearsal(call, done))
+    return 0 if done.get("status", "succeeded") == "succeeded" and "fails" not in done else 1
+
+
+def _plan(call: Call, name: str, given: Any) -> Json:
+    from ductile.clock import SystemClock
+    from ductile.operations.dry_run import pipeline as rehearse
+
+    payload = {} if given is None else given
+    return rehearse.plan(blueprint_of(call.site.loaded), name, payload, SystemClock().now())
+
+
+def _show_plan(call: Call, plan: Json) -> None:
+    where = f" at {plan['step']}" if plan["step"] else ""
+    output.line(f"{plan['pipeline']} would start{where} with an event {plan['event']}", bold=True)
+    if plan["if"]:
+        output.line(_own_condition(plan["if"]))
+    _note_resolution(call, plan["resolution"])
+    call.note(f"root context: {output.value(plan['context'])}; max depth {plan['max_depth']}")
+    for item in plan["first"]:
+        _show_ahead(call, item)
+
+
+def _own_condition(judged: Json) -> str:
+    if "fails" in judged:
+        verdict = f"would fail: {judged['fails']}; such an event would start nothing"
+    elif judged["matched"]:
+        verdict = "is true"
+    else:
+        verdict = "is false: such an event would start nothing; by hand it starts all the same"
+    return f"if {judged['condition']} {verdict}"
+
+
+def _show_ahead(call: Call, item: Json) -> None:
+    where = f"{item['branch']} {item['step']}" if item["branch"] else item["step"] or "route"
+    if "fails" in item:
+        output.line(f"{where}: would fail: {item['fails']}", fg="red")
+    elif "if" in item:
+        verdict = "true" if item["matched"] else "false"
+        output.line(f"{where}: if {item['if']} is {verdict}")
+    else:
+        to = item.get("relays")
+        what = f"relay {to} to {item['to']}" if to else f"{item['plugin']}.{item['command']}"
+        output.line(f"{where}: {what}")
+        output.section("  payload", output.value(item["payload"]))
+        if "context" in item:
+            output.section("  context", output.value(item["context"]))
+    for path, value in (item.get("baggage_added") or {}).items():
+        call.note(f"{where}: baggage adds {path} = {output.value(value)}")
+
+
+def _show_rehearsal(call: Call, done: Json) -> None:
+    name = f"{done['pipeline']} {done['step']}"
+    if "status" not in done:
+        words = {
+            key: done[key] for key in ("if", "matched", "relays", "to", "fails") if key in done
+        }
+        output.line(f"{name}: " + ", ".join(f"{key} {value}" for key, value in words.items()))
+        return
+    title = click.style(output.safe(name), bold=True)
+    click.echo(f"{title} {output.coloured(done['status'])}  (nothing was committed)")
+    if done.get("error"):
+        output.section("error", done["error"])
+    if "response" not in done:
+        return
+    box = done["sandbox"]
+    if box["gone"]:
+        output.line(box["gone"], fg="yellow")
+    call.note(f"sandbox {box['directory']}, cloned from {box['cloned_from'] or 'nothing'}")
+    call.note(f"request: {output.value(done['request'])}")
+    for heading in ("response", "state_updates", "baggage_added", "stdout", "stderr"):
+        if done[heading]:
+            output.section(heading.replace("_", " "), output.value(done[heading]))
+    for change, names in box["files"].items():
+        if names:
+            output.line(f"files {change}: {', '.join(names)}")
+    _show_what_follows(done)
+
+
+def show_routing(done: Json) -> None:
+    """Where the events of an attempt that was not recorded would have gone."""
+    for job in done["goes_to"]:
+        step = f", step {job['step']} of {job['pipeline']}" if job["pipeline"] else ""
+        dead = f", dead: {job['fails']}" if job["fails"] else ""
+        output.line(f"{job['event']} would go to {job['plugin']}.{job['command']}{step}{dead}")
+    for item in done["unrouted"]:
+        output.line(f"would not start {item['pipeline']}: {item['reason']}")
+
+
+def _show_what_follows(done: Json) -> None:
+    for event in done["events"]:
+        output.line(f"event {event.get('type')}")
+    show_routing(done)
+    if done["status"] == "succeeded" and not done["goes_to"]:
+        output.line("nothing would follow")

@@ -1,0 +1,354 @@
+"""`ductile plugin new`, `test` and `validate`: for whoever writes plugins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ductile.cli import output
+from ductile.cli.client import Json
+from ductile.cli.command import Call, blueprint_of
+from ductile.cli.commands.pipeline import show_routing
+from ductile.cli.commands.plugin import choose_command, plugin
+from ductile.cli.options import PLUGIN
+from ductile.cli.options import payload as read_json
+from ductile.core.jobs.commands import HANDLE
+from ductile.core.values.suggest import did_you_mean
+from ductile.errors import NotFound, Problem, Refused, UsageError, errors_of
+
+if TYPE_CHECKING:
+    from ductile.engine.config.compiled import Blueprint
+    from ductile.plugins.validate import Inspection
+
+LANGUAGES = click.Choice(["python", "sh", "node"])
+TARGET = "NAME|DIR"
+
+
+@plugin.write("new")
+@click.argument("name")
+@click.option(
+    "--lang",
+    type=LANGUAGES,
+    default="python",
+    show_default=True,
+    help="The language of its script.",
+)
+@click.option(
+    "--root",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where it is made; by default the first of plugin_roots.",
+)
+def new(call: Call, name: str, lang: str, root: Path | None) -> None:
+    """Make a plugin that works: manifest, program, test, README. Overwrites nothing."""
+    from ductile.plugins import scaffold
+
+    texts = scaffold.contents(name, lang)
+    where = (root or _first_root(call, name)).absolute()
+    target = where / name
+    if call.dry_run:
+        scaffold.refuse_to_overwrite(target)
+        files = [target / file for file in texts]
+    else:
+        files = scaffold.create(where, name, lang)
+    document = {
+        "plugin": name,
+        "language": lang,
+        "directory": str(target),
+        "files": [str(path) for path in files],
+        "dry_run": call.dry_run,
+    }
+    call.show(document, _show_new)
+
+
+def _first_root(call: Call, name: str) -> Path:
+    """Where the configuration has its plugins, if it has none of that name yet."""
+    loaded = call.site.loaded
+    found = blueprint_of(loaded).registry.plugins.get(name)
+    if found is not None:
+        raise Refused(f"there is a plugin {name} already, in {found.directory}")
+    from ductile.config import bundled
+
+    roots = [root for root in loaded.settings.plugin_roots if root != bundled.directory()]
+    if not roots:
+        raise UsageError("the configuration has no plugin root of its own; name one with --root")
+    return roots[0]
+
+
+def _show_new(document: Json) -> None:
+    for path in document["files"]:
+        output.line(f"{'would write' if document['dry_run'] else 'wrote'} {path}")
+    if not document["dry_run"]:
+        from shlex import quote
+
+        output.line(f"next: ductile plugin test {quote(_short(Path(document['directory'])))}")
+
+
+def _short(path: Path) -> str:
+    """As it may be typed here, and taken for a directory."""
+    here = Path.cwd()
+    return f"./{path.relative_to(here)}" if path.is_relative_to(here) else str(path)
+
+
+@plugin.read("test")
+@click.argument("target", metavar=TARGET, type=PLUGIN)
+@click.option("--command", metavar="C", help="By default poll, else handle, else its only one.")
+@click.option(
+    "--payload", metavar="JSON|@FILE|-", help="The job's payload; for handle the event's."
+)
+@click.option("--event", metavar="FILE|-", help="A whole event, for handle: {type, payload, ...}.")
+@click.option("--state", metavar="FILE|-", help="The plugin's state; by default it has none.")
+@click.option(
+    "--config-json", metavar="JSON|@FILE|-", help="Its config, in place of the configuration's."
+)
+def test(
+    call: Call,
+    target: str,
+    command: str | None,
+    payload: str | None,
+    event: str | None,
+    state: str | None,
+    config_json: str | None,
+) -> int:
+    """Run a plugin once as the gateway would, and say what is wrong with its answer.
+
+    The process is real: the same slot, environment, limits and request. Nothing is recorded:
+    its state, facts, events and retries are only told. A directory is run by the defaults,
+    without a configuration, unless --config names one. Exit 1 where the job would fail.
+    """
+    if payload is not None and event is not None:
+        raise UsageError("--payload and --event exclude each other")
+    config = _object(config_json, "--config-json")
+    blueprint, name = _prepared(call, target, config)
+    if event is not None and command not in (None, HANDLE):
+        raise UsageError(f"an event is for {HANDLE}, not for {command}")
+    known = {c.name: c.type.value for c in blueprint.registry.plugins[name].manifest.commands}
+    chosen = choose_command(name, known, HANDLE if event is not None else command)
+    given = read_json(payload) if event is None else _event(event)
+    done = _tried(call, blueprint, name, chosen, {} if given is None else given, _state(state))
+    call.show(done, lambda done: _show_trial(call, done))
+    return 0 if done["status"] == "succeeded" else 1
+
+
+def _tried(
+    call: Call, blueprint: Blueprint, name: str, command: str, payload: Any, state: Json
+) -> Json:
+    from ductile.cli.in_process import terminable
+    from ductile.clock import SystemClock, SystemEntropy
+    from ductile.operations.dry_run import plugin as trial
+
+    call.note(f"runs {blueprint.plans[name].argv[0]}")
+    with terminable(), output.working(f"{name} {command} runs"):
+        wanted = trial.Trial(name, command, payload, state)
+        return trial.run(blueprint, wanted, SystemClock().now(), SystemEntropy())
+
+
+def _object(text: str | None, option: str) -> Json | None:
+    given = read_json(text, option)
+    if given is not None and not isinstance(given, dict):
+        raise UsageError(f"{option} must be a JSON object")
+    return given
+
+
+def _event(file: str) -> Json:
+    event = _object(file if file == "-" else f"@{file}", "--event") or {}
+    if not event.keys() & {"type", "payload"}:
+        raise UsageError('an event is {"type": "...", "payload": {...}}; --payload is for the rest')
+    return event
+
+
+def _state(file: str | None) -> Json:
+    if file is None:
+        return {}
+    return _object(file if file == "-" else f"@{file}", "--state") or {}
+
+
+def _prepared(call: Call, target: str, config: Mapping[str, Any] | None) -> tuple[Blueprint, str]:
+    """What would run, and its name; `Invalid` where the plugin's files are not sound."""
+    from ductile.operations.dry_run import plugin as trial
+
+    if not _is_directory(call, target):
+        loaded = trial.with_plugin(call.site.loaded, target, config)
+        blueprint = blueprint_of(loaded)
+        if target not in blueprint.registry.plugins:
+            raise _not_loaded(blueprint, target)
+        return blueprint, target
+    inspection = _inspected(_path(target), call)
+    if not inspection.sound:
+        raise Invalid([inspection])
+    name, directory = inspection.name, inspection.directory
+    if call.config is None:
+        loaded = trial.unconfigured(directory, name, config or {})
+    else:
+        loaded = trial.with_plugin(call.site.loaded, name, config, directory.parent)
+    blueprint = blueprint_of(loaded)
+    if name not in blueprint.registry.plugins:
+        raise _not_loaded(blueprint, name)
+    return blueprint, name
+
+
+def _is_directory(call: Call, target: str) -> bool:
+    from ductile.plugins.manifest import MANIFEST_NAME
+
+    if "/" in target or target in (".", ".."):
+        return True
+    return call.config is None and (Path(target) / MANIFEST_NAME).exists()
+
+
+def _path(target: str) -> Path:
+    """A directory as the gateway would come to it: who names it may come by any link."""
+    path = Path(os.path.normpath(Path(target).absolute()))
+    return path.parent.resolve() / path.name
+
+
+def _not_loaded(blueprint: Blueprint, name: str) -> Exception:
+    registry = blueprint.registry
+    refusal = registry.refusal(name)
+    if refusal is not None:
+        return Refused(f"plugin {name} is refused: {refusal.reason}", plugin=name)
+    if name in registry.disabled:
+        return Refused(f"plugin {name} is disabled (enabled: false)", plugin=name)
+    hint = did_you_mean(name, registry.plugins)
+    return NotFound(f"there is no plugin {name!r}{hint}", plugin=name)
+
+
+def _show_trial(call: Call, done: Json) -> None:
+    _note_request(call, done)
+    name = click.style(output.safe(f"{done['plugin']} {done['command']}"), bold=True)
+    took = output.span(done["duration_ms"] / 1000)
+    click.echo(f"{name} {output.coloured(done['status'])} in {took}  (nothing was recorded)")
+    if done["error"]:
+        output.section("error", done["error"])
+    for advice in done["advice"]:
+        word = advice["severity"]
+        output.line(f"{word}: {advice['what']}", fg=output.colour_of(word))
+        output.line(f"  hint: {advice['hint']}")
+    for heading in ("response", "stdout", "stderr"):
+        if done[heading]:
+            output.section(heading, output.value(done[heading]))
+    _show_consequences(done)
+
+
+def _note_request(call: Call, done: Json) -> None:
+    call.note(f"request: {output.value(done['request'])}")
+    call.note(f"environment: {' '.join(done['environment'])}")
+    call.note(f"time limit: {done['timeout']:g} s")
+
+
+def _show_consequences(done: Json) -> None:
+    """What a gateway would make of it."""
+    retry, state = done["retry"], done["state"]
+    if retry["would_retry"]:
+        turn = f"attempt {retry['attempt']} of {retry['max_attempts']}"
+        output.line(f"would be retried: {turn} after {output.span(retry['after_seconds'])}")
+    elif retry["why"]:
+        output.line(f"would not be retried: {retry['why']}")
+    if state["updates"]:
+        kind = f"a fact {done['fact']}, and " if done["fact"] else ""
+        output.section(f"would become {kind}the state", output.value(state["after"]))
+    show_routing(done)
+    taken = {job["event"] for job in done["goes_to"]}
+    for event in done["events"]:
+        if event["type"] not in taken:
+            output.line(f"{event['type']} would go nowhere: no route and no pipeline takes it")
+
+
+@plugin.read("validate")
+@click.argument("targets", metavar=f"[{TARGET}]...", type=PLUGIN, nargs=-1)
+def validate(call: Call, targets: tuple[str, ...]) -> int:
+    """Judge manifests and files: every problem at once, with its place. Exit 1 where one is.
+
+    Without a name, every plugin of the configuration's roots.
+    """
+    inspections = list(_chosen(call, targets))
+    call.show(_validated(inspections), lambda _: _show_inspections(inspections))
+    return 0 if all(inspection.sound for inspection in inspections) else 1
+
+
+def _chosen(call: Call, targets: tuple[str, ...]) -> Iterator[Inspection]:
+    from ductile.plugins.validate import plugin_directories
+
+    if not targets:
+        for directory in plugin_directories(call.site.loaded.settings.plugin_roots):
+            yield _inspected(directory, call, configured=True)
+    for target in targets:
+        if _is_directory(call, target):
+            yield _inspected(_path(target), call, configured=call.config is not None)
+        else:
+            yield _inspected(_directory_of(call, target), call, configured=True)
+
+
+def _directory_of(call: Call, name: str) -> Path:
+    """Where the plugin of a name is, loaded or not."""
+    from ductile.plugins.validate import plugin_directories
+
+    registry = blueprint_of(call.site.loaded).registry
+    if name in registry.plugins:
+        return registry.plugins[name].directory
+    refusal = registry.refusal(name)
+    if refusal is not None and refusal.path is not None:
+        return refusal.path
+    roots = call.site.loaded.settings.plugin_roots
+    found = {path.name: path for path in plugin_directories(roots)}
+    if name not in found:
+        raise NotFound(f"there is no plugin {name!r}{did_you_mean(name, found)}", plugin=name)
+    return found[name]
+
+
+def _inspected(directory: Path, call: Call, *, configured: bool = False) -> Inspection:
+    from ductile.plugins.validate import Inspection
+
+    config, allow = None, False
+    if configured:
+        from ductile.config import bundled
+
+        settings = call.site.loaded.settings
+        own, allow = settings.plugins.get(directory.name), settings.service.allow_symlinks
+        # What comes with us is only offered until the configuration names it.
+        offered = own is None and directory.parent == bundled.directory()
+        config = None if offered else own.config if own else {}
+    return Inspection(
+        directory, allow_symlinks=allow, config=config, search_path=os.environ.get("PATH")
+    )
+
+
+class Invalid(Refused):
+    """A plugin that cannot be run at all, with everything that is wrong with it."""
+
+    code = "plugin_invalid"
+
+    def __init__(self, inspections: list[Inspection]) -> None:
+        problems = errors_of(p for inspection in inspections for p in inspection.problems)
+        text = "\n".join(str(problem) for problem in problems)
+        super().__init__(text, problems=[problem.document() for problem in problems])
+
+
+def _validated(inspections: list[Inspection]) -> Json:
+    return {
+        "ok": all(inspection.sound for inspection in inspections),
+        "plugins": [
+            {
+                "plugin": inspection.name,
+                "directory": str(inspection.directory),
+                "ok": inspection.sound,
+                "problems": [problem.document() for problem in inspection.problems],
+            }
+            for inspection in inspections
+        ],
+    }
+
+
+def _show_inspections(inspections: list[Inspection]) -> None:
+    for inspection in inspections:
+        for problem in inspection.problems:
+            _show_problem(problem)
+    sound = sum(inspection.sound for inspection in inspections)
+    output.line(f"{sound} of {output.count(len(inspections), 'plugin')} sound")
+
+
+def _show_problem(problem: Problem) -> None:
+    word = problem.severity.value
+    output.line(f"{word}: {problem}", fg=output.colour_of(word))

@@ -1,0 +1,1 @@
+"""`ductile system`: one module per group of actions."""

@@ -1,0 +1,259 @@
+"""`ductile system backup`, `restore` and `selfcheck`: the ledger, copied, put back, checked."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ductile.cli import output
+from ductile.cli.client import Client, Json, Said
+from ductile.cli.command import Call
+from ductile.cli.commands.system.gateway import system
+from ductile.errors import Locked, UsageError
+
+if TYPE_CHECKING:
+    from ductile.store.engines.api import Ledger
+
+ANSWER_EVERY = 1
+"""Seconds of one question for how far a backup is."""
+CONFIG_ENDING = ".config.tar"
+LEDGER_ALONE = "db"
+SCOPES, OTHER_SCOPES = (LEDGER_ALONE, "config"), ("plugins", "all")
+"""What the Go program's `--scope` may be; of the others a part is not ours to copy."""
+
+
+@system.write("backup")
+@click.argument("path", metavar="[PATH]", required=False, type=click.Path(path_type=Path))
+@click.option("--replace", is_flag=True, help="Put it in the place of a file that is there.")
+@click.option(
+    "--with-config",
+    is_flag=True,
+    help="Also archive the configuration, secrets included, beside it.",
+)
+@click.option("--to", type=click.Path(path_type=Path), hidden=True, help="As PATH.")
+@click.option(
+    "--scope",
+    type=click.Choice([*SCOPES, *OTHER_SCOPES]),
+    hidden=True,
+    help="With --to: what goes with the ledger.",
+)
+def backup(
+    call: Call,
+    path: Path | None,
+    replace: bool,
+    with_config: bool,
+    to: Path | None,
+    scope: str | None,
+) -> None:
+    """Copy the ledger, running or not, to PATH: checked, in one file, whole or not at all.
+
+    PATH is a file or a directory, by default backups/ in the state directory. The copy holds
+    all that the ledger does, payloads and webhook secrets too; only its owner can read it.
+    """
+    if to is not None or scope is not None:
+        path, with_config = _as_there(path, to, scope)
+    if call.api_url is not None and (path is not None or with_config):
+        raise UsageError("a remote gateway keeps its backups itself: give neither PATH nor config")
+    wanted = None if path is None else path.absolute()
+    made = call.site.client_or(lambda: _by_ourselves(call, wanted, replace))
+    if isinstance(made, Client):
+        made = _by_the_gateway(call, made, wanted, replace)
+    if with_config:
+        made |= _with_config(call, Path(made["path"]))
+    call.show(made, _show_backup)
+    if to is not None and to.name.endswith((".tar.gz", ".tgz")) and not call.dry_run:
+        output.aside(f"note: {to} is no archive but one SQLite file, for system restore")
+
+
+def _as_there(path: Path | None, to: Path | None, scope: str | None) -> tuple[Path, bool]:
+    """What `--to` and `--scope` mean: in the Go program the configuration goes with the ledger
+    unless told otherwise, and into one archive with it."""
+    if to is None or path is not None:
+        raise UsageError("--scope goes with --to, and --to with no PATH")
+    if scope in OTHER_SCOPES:
+        raise UsageError("plugins are not backed up: do that as with other programs")
+    return to, scope != LEDGER_ALONE
+
+
+def _by_the_gateway(call: Call, client: Client, path: Path | None, replace: bool) -> Json:
+    body = {"replace": replace, **({} if path is None else {"path": str(path)})}
+    if call.dry_run:
+        return client.post("/system/backup", {**body, "dry_run": True})
+    state = client.post("/system/backup", body)
+    with _progress() as tell:
+        while state["state"] in ("copying", "checking"):
+            tell(state["state"], state["done"], state["total"])
+            state = client.get("/system/backup", wait=ANSWER_EVERY)
+    if state["state"] != "done":
+        raise Said({"error": state["error"], "code": state["code"], **(state["details"] or {})})
+    made: Json = state["made"]
+    return made
+
+
+def _by_ourselves(call: Call, path: Path | None, replace: bool) -> Json:
+    from dataclasses import asdict
+
+    from ductile.clock import SystemClock
+    from ductile.engine.instance_lock import InstanceLock
+    from ductile.operations import backup
+
+    settings, clock = call.site.loaded.settings, SystemClock()
+    target = backup.target_for(path, settings.state_dir, settings.state.path, clock.now())
+    if call.dry_run:
+        with _ledger(call):
+            backup.check_target(target, replace=replace)
+        free = backup.room_at(target.parent)
+        return {"dry_run": True, "path": str(target), "free": free}
+    lock = InstanceLock(settings.state_dir)
+    lock.acquire()
+    try:
+        with _ledger(call) as ledger, _progress() as tell:
+            made = backup.back_up(
+                ledger,
+                target,
+                state_dir=settings.state_dir,
+                clock=clock,
+                replace=replace,
+                watch=lambda done, total: tell("copying", done, total),
+                tell=lambda _table, _rows: tell("checking", 0, 0),
+            )
+    finally:
+        lock.release()
+    return asdict(made)
+
+
+@contextmanager
+def _ledger(call: Call) -> Iterator[Ledger]:
+    """The ledger as it lies there, read-only: neither recovered nor migrated."""
+    from ductile.store.engines.open import open_ledger
+
+    state = call.site.loaded.settings.state
+    ledger = open_ledger(path=state.path, url=state.url, read_only=True)
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def _with_config(call: Call, target: Path) -> Json:
+    from ductile.operations.backup import config_archive
+
+    archive = target.with_name(target.name + CONFIG_ENDING)
+    if call.dry_run:
+        return {"config": str(archive)}
+    return {"config": str(archive), "config_files": config_archive(call.site.loaded, archive)}
+
+
+def _show_backup(made: Json) -> None:
+    if made.get("dry_run"):
+        output.line(
+            f"would copy the ledger to {made['path']}, where {output.size(made['free'])} are free"
+        )
+    else:
+        rows = output.count(made["rows"].get("job_queue", 0), "job")
+        took = f"{output.size(made['bytes'])} in {output.span(made['seconds'])}"
+        output.line(f"backed up to {made['path']}: {rows}, {took}, checked")
+        for note in made["notes"]:
+            output.line(f"note: {note}", fg="yellow")
+    if "config" in made:
+        verb = "would archive" if made.get("dry_run") else "archived"
+        output.line(f"{verb} the configuration, with its secrets, to {made['config']}")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A line on the terminal that is written over, and gone at the end; nowhere else."""
+    shown = sys.stderr.isatty()
+
+    def tell(what: str, done: int, total: int) -> None:
+        if shown:
+            share = f" {100 * done // total}%" if total else ""
+            click.echo(f"\r\x1b[K{what}{share}", err=True, nl=False)
+
+    try:
+        yield tell
+    finally:
+        if shown:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+
+@system.write("restore")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option(
+    "--accept-breaches",
+    is_flag=True,
+    help="Take a copy whose rows break promises; never one that is damaged.",
+)
+def restore(call: Call, path: Path, accept_breaches: bool) -> None:
+    """Put a backup into the place of the ledger, which is kept aside. No gateway may run."""
+    from dataclasses import asdict
+
+    from ductile.clock import SystemClock
+    from ductile.operations.restore import restore as put_back
+
+    if call.api_url is not None:
+        raise UsageError("restore works on the gateway's own machine alone")
+    try:
+        with _progress() as tell:
+            done = put_back(
+                call.site.loaded.settings,
+                path.absolute(),
+                now=SystemClock().now(),
+                accept_breaches=accept_breaches,
+                dry=call.dry_run,
+                watch=lambda done, total: tell("copying", done, total),
+            )
+    except Locked as error:
+        raise Locked(f"{error.message}; stop it before you restore", **error.details) from error
+    call.show({**asdict(done), "dry_run": call.dry_run}, _show_restored)
+
+
+def _show_restored(done: Json) -> None:
+    jobs = output.count(done["rows"].get("job_queue", 0), "job")
+    verb = "would restore" if done["dry_run"] else "restored"
+    output.line(f"{verb} {done['path']}: {jobs}, checked")
+    if done["migrated"]:
+        output.line(f"brought forward by {output.count(len(done['migrated']), 'migration')}")
+    for note in done["notes"]:
+        output.line(f"note: {note}", fg="yellow")
+    if done["kept"]:
+        output.line(f"the ledger that was there is kept: {done['kept']}")
+
+
+@system.read("selfcheck")
+@click.option("--quick", is_flag=True, help="Only the newest rows, and pages for a few seconds.")
+def selfcheck(call: Call, quick: bool) -> int:
+    """Hold the ledger against all that it promises; exit 1 where it breaks one. Reads only."""
+    from dataclasses import asdict
+
+    from ductile.operations.verify import selfcheck as check
+
+    if call.api_url is not None:
+        raise UsageError("selfcheck reads the ledger itself: run it on the gateway's machine")
+    with _ledger(call) as ledger, _progress() as tell:
+        report = check(
+            ledger,
+            call.site.state_dir,
+            quick=quick,
+            tell=lambda table, rows: tell(f"{table} {rows}", 0, 0),
+        )
+    call.show({"ok": report.ok, **asdict(report)}, _show_report)
+    return 0 if report.ok else 1
+
+
+def _show_report(report: dict[str, Any]) -> None:
+    for breach in report["breaches"]:
+        output.line(f"{breach['promise']}: {breach['subject']} {breach['detail']}", fg="red")
+    if report["more"]:
+        output.line(f"and {report['more']} more", fg="red")
+    for note in report["notes"]:
+        output.line(f"note: {note}", fg="yellow")
+    rows = output.count(sum(report["rows"].values()), "row")
+    found = len(report["breaches"]) + report["more"]
+    verdict = "ok" if report["ok"] else output.count(found, "promise") + " broken"
+    output.line(f"{verdict}: {rows} checked on {report['engine']}", fg=None if found else "green")

@@ -1,0 +1,1 @@
+"""In-place edits of configuration files that keep comments."""

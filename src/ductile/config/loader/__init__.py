@@ -1,0 +1,1 @@
+"""Files to one merged tree: YAML, includes, variables."""

@@ -1,0 +1,182 @@
+"""Reading the files of a configuration: each once, bounded, hashed as it is read."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from blake3 import blake3
+
+from ductile.config.loader.nodes import Place
+from ductile.errors import Problem
+from ductile.record import dataclass
+
+MAX_BYTES = 16 * 1024 * 1024
+MAX_FILES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The bytes of a file and their BLAKE3 hash, from one read."""
+
+    path: Path
+    data: bytes
+    digest: str
+
+    def text(self) -> str | Problem:
+        """The bytes as UTF-8 without a byte order mark."""
+        if self.data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
+            return Place(str(self.path), 1, 1).problem(
+                "the file begins with a byte order mark", allowed="UTF-8 without one"
+            )
+        try:
+            return self.data.decode()
+        except UnicodeDecodeError as error:
+            before = self.data[: error.start]
+            line = before.count(b"\n") + 1
+            column = len(before[before.rfind(b"\n") + 1 :].decode(errors="replace")) + 1
+            return Place(str(self.path), line, column).problem(
+                "the file is not UTF-8",
+                found=f"byte 0x{self.data[error.start]:02x}",
+                allowed="UTF-8",
+            )
+
+
+class Reader:
+    """Reads files below or beside one configuration directory.
+
+    `hashes` names every file that was read; `symlinks` every symlink met on the way from `/`,
+    which is for the caller to allow or refuse. One that leads out of its root is never followed.
+    `drafts` are taken for the content of their files, which must exist all the same.
+    """
+
+    def __init__(self, root: Path, drafts: Mapping[Path, bytes] | None = None) -> None:
+        self.root = root
+        self._drafts = drafts or {}
+        self.hashes: dict[Path, str] = {}
+        self.symlinks: dict[Path, Place] = {}
+        self.problems: list[Problem] = []
+        self._full = False
+
+    def read(self, path: Path, asked: Place) -> Source | None:
+        """The file at `path`, which `asked` named; None, with a problem, where it cannot be.
+
+        One that no other file names is asked for by itself, and its problem has no place.
+        """
+        if len(self.hashes) >= MAX_FILES:
+            if not self._full:
+                self._refuse(
+                    path, asked, "the configuration has too many files", f"{MAX_FILES} files"
+                )
+            self._full = True
+            return None
+        real = self._follow(path, asked)
+        if real is None:
+            return None
+        try:
+            data = self._drafts[path] if path in self._drafts else self._bytes(real)
+        except OSError as error:
+            reason = os.strerror(error.errno or errno.EIO)
+            self._refuse(path, asked, f"cannot read {path}: {reason}")
+            return None
+        if data is None:
+            self._refuse(path, asked, f"{path} is not a regular file", "a regular file")
+            return None
+        if len(data) > MAX_BYTES:
+            self._refuse(path, asked, f"{path} is too large", f"{MAX_BYTES // 1024**2} MiB")
+            return None
+        digest = blake3(data).hexdigest()
+        self.hashes[path] = digest
+        return Source(path, data, digest)
+
+    def _bytes(self, real: Path) -> bytes | None:
+        # O_NONBLOCK: opening a FIFO must not wait for a writer that never comes.
+        # O_NOFOLLOW: what was resolved and judged is what is opened.
+        descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return None
+            with open(descriptor, "rb", closefd=False) as file:
+                return file.read(MAX_BYTES + 1)
+        finally:
+            os.close(descriptor)
+
+    def _follow(self, path: Path, asked: Place) -> Path | None:
+        root = self.root if path.is_relative_to(self.root) else path.parent
+        try:
+            for step in (*reversed(path.parents), path):
+                if step.is_symlink():
+                    self.symlinks.setdefault(step, asked)
+            real = path.resolve(strict=True)
+        except FileNotFoundError:
+            self._refuse(path, asked, f"there is no file {path}")
+            return None
+        except (OSError, RuntimeError) as error:
+            self._refuse(path, asked, f"cannot follow {path}: {error}")
+            return None
+        if not real.is_relative_to(root.resolve()):
+            why = f"{path} leads out of {root}, to {real}"
+            self._refuse(path, asked, why, "a target inside it")
+            return None
+        return real
+
+    def _refuse(self, path: Path, asked: Place, message: str, allowed: str | None = None) -> None:
+        named = asked.file != str(path)
+        say = asked.problem if named else Problem
+        self.problems.append(say(message, allowed=allowed))
+
+
+def absolute(base: Path, path: Path | str) -> Path:
+    """`path` from `base`, without `..`; symlinks are left as they are, to be seen."""
+    return Path(os.path.normpath(base.absolute() / path))
+
+
+def is_directory(path: Path) -> bool:
+    """Whether it is one, as far as can be seen: where even that is forbidden, it is none."""
+    return os.path.isdir(path)  # noqa: PTH112 - the method raises PermissionError
+
+
+def listed(directory: Path, suffix: str) -> list[Path]:
+    """The files of a directory that end so, by name; hidden files are editors' business.
+
+    Ends soon after the number of files that will be refused anyway.
+    """
+    names = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name.endswith(suffix) and not entry.name.startswith("."):
+                names.append(entry.name)
+                if len(names) > MAX_FILES:
+                    break
+    return [directory / name for name in sorted(names)]
+
+
+def replace(path: Path, data: bytes, *, like: os.stat_result | None = None) -> None:
+    """Put `data` in the place of a file, whole or not at all, durably.
+
+    It is readable by its owner alone, or has the mode and owner of `like`.
+    """
+    from tempfile import mkstemp
+
+    descriptor, name = mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    draft = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            if like is not None:
+                os.fchown(descriptor, like.st_uid, like.st_gid)
+                os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
+            os.fsync(descriptor)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,1 @@
+"""The settings of each section, as pydantic models."""

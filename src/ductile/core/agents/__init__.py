@@ -1,0 +1,1 @@
+"""Agents: heartbeats, reminders and decision logs."""

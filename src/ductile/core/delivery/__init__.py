@@ -1,0 +1,1 @@
+"""Deliveries: retries, signatures, payloads, allowed addresses, relay."""

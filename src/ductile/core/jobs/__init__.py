@@ -1,0 +1,1 @@
+"""Jobs: states, retries, what runs, and what an outcome means."""

@@ -1,0 +1,294 @@
+"""What an attempt's outcome means: (job, outcome, policy, now, chance) to one Settlement."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import orjson
+
+from ductile.clock import Ids
+from ductile.core.delivery.relay import envelope
+from ductile.core.jobs.plugin_protocol import NO_RESULT, ProtocolError, Response, read_response
+from ductile.core.jobs.prepare import Entered
+from ductile.core.jobs.retry import EX_CONFIG, RetryPolicy, next_retry_at, uncounted
+from ductile.core.pipelines.baggage import control
+from ductile.core.pipelines.emit import emit, emit_relay, emit_switch
+from ductile.core.pipelines.intents import SendRelay
+from ductile.core.pipelines.router import Router
+from ductile.core.pipelines.step_io import RelayMessage, Switched
+from ductile.core.values.json_values import Failure
+from ductile.core.values.redact import Redactor, hide_secret_keys
+from ductile.model import (
+    Cancellation,
+    Ending,
+    Job,
+    JobStatus,
+    Json,
+    Outcome,
+    Settlement,
+)
+from ductile.record import dataclass
+
+TRANSIENT_SPAWN_ERRORS = frozenset(
+    {errno.ETXTBSY, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+)
+TRANSIENT_FILE_ERRORS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+)
+SHORTAGE_SECONDS, LONGEST_SHORTAGE = 5.0, 300.0
+"""How long a job waits that the machine has no room for, at first and at most; it uses up no
+attempt."""
+GIVEN_BACK = frozenset({Cancellation.STOP, Cancellation.NO_SEAT})
+"""What ends an attempt that shall be made again, as if it had not been."""
+UNWANTED = frozenset(Cancellation) - GIVEN_BACK
+"""What ends an attempt that shall not be made again."""
+NO_WORKSPACE = "no workspace: "
+STDOUT_KEPT = 64 * 1024
+LONGEST_ERROR = 8 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the config and the manifest say about judging a job of one plugin and command."""
+
+    retry: RetryPolicy
+    redactor: Redactor
+    router: Router | None = None
+    fact_type: str | None = None
+    mirror_fact: bool = False
+    init_key: str | None = None
+    protocol: int = 1
+
+
+def judge(
+    job: Job,
+    outcome: Outcome,
+    rules: Rules,
+    now: datetime,
+    chance: float,
+    cancelled: Cancellation | None = None,
+    entered: Entered | None = None,
+    base_id: str | None = None,
+) -> Settlement:
+    """Decide what becomes of the job. Pure: the same arguments give the same settlement.
+
+    With what `entered` it and a `base_id` for its events, a success is routed as well.
+    """
+    response = None
+    if outcome.ending in (Ending.EXITED, Ending.LINGERED):
+        response = read_response(outcome.stdout, overflowed=outcome.stdout_overflowed)
+    attempt = _Attempt(job, rules, now, chance, _record(outcome, response, rules.redactor))
+    if outcome.ending is Ending.CANCELLED and cancelled is not None:
+        settled = attempt.cancelled(cancelled)
+    elif outcome.ending is Ending.TIMED_OUT:
+        settled = attempt.failed(JobStatus.TIMED_OUT, f"timed out after {outcome.duration:.1f} s")
+    elif outcome.ending is Ending.NOT_SPAWNED:
+        settled = attempt.not_spawned(outcome)
+    elif response is not None:
+        settled = attempt.responded(outcome, response)
+        routed = settled.status is JobStatus.SUCCEEDED and rules.router is not None
+        if routed and entered is not None and base_id is not None:
+            assert isinstance(response, Response)
+            assert rules.router is not None
+            emitted = emit(settled, job, response, entered, rules.router, now, Ids(base_id))
+            if isinstance(emitted, Failure):
+                settled = attempt.failed(JobStatus.FAILED, emitted.reason)
+            else:
+                settled = emitted
+    else:
+        settled = attempt.failed(JobStatus.FAILED, outcome.reason or "the process was lost")
+    if cancelled in UNWANTED and settled.status is not JobStatus.SUCCEEDED:
+        # However it came to its end: to try it again is what nobody wants.
+        settled = attempt.cancelled(cancelled)
+    return settled
+
+
+def switch(
+    job: Job,
+    judged: Switched | Failure,
+    entered: Entered,
+    rules: Rules,
+    now: datetime,
+    base_id: str,
+) -> Settlement:
+    """Settle a job of `core.switch`: its verdict is its result, and leads on."""
+    if isinstance(judged, Failure):
+        return prepare_failed(job, judged.reason, rules, now)
+    response = {"status": "ok", "result": judged.result}
+    record = {"result": rules.redactor.text(orjson.dumps(response).decode())}
+    done = _Attempt(job, rules, now, 0.0, record).ends(JobStatus.SUCCEEDED)
+    assert rules.router is not None
+    return emit_switch(done, job, judged, entered, rules.router, now, Ids(base_id))
+
+
+def relay(
+    job: Job,
+    message: RelayMessage | Failure,
+    entered: Entered,
+    rules: Rules,
+    now: datetime,
+    base_id: str,
+    us: str,
+) -> Settlement:
+    """Settle a job of `core.delivery.relay`: it has succeeded once its message is the courier's.
+
+    `us` is the name that other gateways know this one by.
+    """
+    if isinstance(message, Failure):
+        return prepare_failed(job, message.reason, rules, now)
+    ids = Ids(base_id)
+    event_id = ids.next()
+    origin = control(entered.inherited or {}).get("origin") or {}
+    body = envelope(
+        message, instance=us, plugin=origin.get("plugin"), job_id=job.id, event_id=event_id
+    )
+    if isinstance(body, Failure):
+        return prepare_failed(job, body.reason, rules, now)
+    sent = SendRelay(job.id, message.to, event_id, message.event_type, body)
+    result = {"to": sent.instance, "event": sent.event_type, "event_id": event_id}
+    response = orjson.dumps({"status": "ok", "result": result}).decode()
+    record = {"result": rules.redactor.text(response)}
+    done = _Attempt(job, rules, now, 0.0, record).ends(JobStatus.SUCCEEDED)
+    assert rules.router is not None
+    return emit_relay(done, job, sent, entered, rules.router, now, ids, result)
+
+
+def prepare_failed(job: Job, error: str, rules: Rules, now: datetime) -> Settlement:
+    """A job whose request could not be made ends `failed`: trying again would change nothing."""
+    return _Attempt(job, rules, now, 0.0, {}).ends(JobStatus.FAILED, error=error)
+
+
+def plugin_gone(job: Job, reason: str, rules: Rules, now: datetime) -> Settlement:
+    """A job that was claimed though its plugin is gone ends as those do that wait: `dead`."""
+    return _Attempt(job, rules, now, 0.0, {}).ends(JobStatus.DEAD, error=reason, cancelled=True)
+
+
+def no_workspace(job: Job, error: OSError, rules: Rules, now: datetime) -> Settlement:
+    """A job whose files could not be provided waits out a full disk; else it has failed."""
+    attempt = _Attempt(job, rules, now, 0.0, {})
+    reason = f"{NO_WORKSPACE}{error.strerror if error.filename is None else error}"
+    if error.errno in TRANSIENT_FILE_ERRORS:
+        return attempt.waits(reason)
+    return attempt.ends(JobStatus.FAILED, error=reason)
+
+
+def left_to_others(job: Job, reason: str, rules: Rules, now: datetime) -> Settlement:
+    """A job that cannot be run here waits, for another node may know how."""
+    return _Attempt(job, rules, now, 0.0, {}).waits(reason)
+
+
+class _Attempt:
+    """One attempt under judgement: the settlements that its end can come to."""
+
+    def __init__(
+        self, job: Job, rules: Rules, now: datetime, chance: float, record: dict[str, Any]
+    ) -> None:
+        self.job, self.rules, self.now, self.chance = job, rules, now, chance
+        self.record = record
+
+    def ends(self, *path: JobStatus, error: str | None = None, **more: Any) -> Settlement:
+        return Settlement(
+            job=self.job,
+            path=path,
+            at=self.now,
+            error=None if error is None else shortened(self.rules.redactor.text(error)),
+            init_key=self.rules.init_key,
+            **self.record,
+            **more,
+        )
+
+    def failed(self, status: JobStatus, error: str) -> Settlement:
+        job = self.job
+        retry_at = next_retry_at(
+            job.attempt, job.max_attempts, self.rules.retry, self.now, self.chance
+        )
+        after = JobStatus.DEAD if retry_at is None else JobStatus.QUEUED
+        return self.ends(status, after, error=error, retry_at=retry_at)
+
+    def waits(self, error: str) -> Settlement:
+        """For the machine or another node, twice as long each time; it is none of the plugin's."""
+        again = min(uncounted(self.job.max_attempts, self.rules.retry), 60)
+        delay = timedelta(seconds=min(SHORTAGE_SECONDS * 2.0**again, LONGEST_SHORTAGE))
+        return self.ends(JobStatus.QUEUED, error=error, retry_at=self.now + delay, counted=False)
+
+    def cancelled(self, why: Cancellation) -> Settlement:
+        if why in GIVEN_BACK:
+            return self.ends(JobStatus.QUEUED, error=why.value, counted=False, cancelled=True)
+        return self.ends(JobStatus.DEAD, error=why.value, cancelled=True)
+
+    def not_spawned(self, outcome: Outcome) -> Settlement:
+        if outcome.errno in TRANSIENT_SPAWN_ERRORS:
+            return self.waits(outcome.reason or "the machine could not start a process")
+        return self.ends(
+            JobStatus.FAILED, error=outcome.reason or "the entrypoint could not be started"
+        )
+
+    def responded(self, outcome: Outcome, response: Response | ProtocolError) -> Settlement:
+        code = outcome.exit_code if outcome.ending is Ending.EXITED else None
+        error = _error_of(response, code)
+        if error is None and isinstance(response, Response):
+            return self.succeeded(response)
+        final = code == EX_CONFIG or (isinstance(response, Response) and not response.retry)
+        if final:
+            return self.ends(JobStatus.FAILED, error=error)
+        return self.failed(JobStatus.FAILED, error or "failed")
+
+    def succeeded(self, response: Response) -> Settlement:
+        remark = NO_RESULT if self.rules.protocol >= 2 and response.missing_result else None
+        if not response.state_updates:
+            return self.ends(JobStatus.SUCCEEDED, remark=remark)
+        too_large = "the plugin's state would exceed 1 MiB; its update was refused"
+        return self.ends(
+            JobStatus.SUCCEEDED,
+            state_updates=response.state_updates,
+            fact_type=self.rules.fact_type,
+            mirror_fact=self.rules.mirror_fact,
+            otherwise=self.failed(JobStatus.FAILED, too_large),
+            remark=remark,
+        )
+
+
+def shortened(error: str) -> str:
+    """An error is told in many places; the whole of it stands in the result or on stderr."""
+    return error if len(error) <= LONGEST_ERROR else f"{error[:LONGEST_ERROR]} … (shortened)"
+
+
+def _error_of(response: Response | ProtocolError, code: int | None) -> str | None:
+    ended = "" if not code else f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+    if isinstance(response, ProtocolError):
+        return f"{ended}; {response.reason}" if ended else response.reason
+    if response.status == "error":
+        return response.error or ended or "the plugin reported an error"
+    return f"{ended} in spite of status ok" if ended else None
+
+
+def _record(
+    outcome: Outcome, response: Response | ProtocolError | None, redactor: Redactor
+) -> dict[str, Any]:
+    """What of the attempt is kept, redacted."""
+    record: dict[str, Any] = {"duration": outcome.duration}
+    if outcome.stderr:
+        hidden = redactor.beginning if outcome.stderr_truncated else redactor.text
+        record["stderr"] = hidden(_readable(outcome.stderr))
+    if isinstance(response, Response):
+        record["result"] = redactor.text(orjson.dumps(_stored_response(response.raw)).decode())
+        if response.logs:
+            lines = [{"level": level, "message": message} for level, message in response.logs]
+            record["logs"] = redactor.text(orjson.dumps(lines).decode())
+    elif outcome.stdout:
+        whole = len(outcome.stdout) <= STDOUT_KEPT and not outcome.stdout_overflowed
+        hidden = redactor.text if whole else redactor.beginning
+        record["stdout"] = hidden(_readable(outcome.stdout[:STDOUT_KEPT]))
+    return record
+
+
+def _stored_response(raw: Mapping[str, Json]) -> Mapping[str, Json]:
+    updates = raw.get("state_updates")
+    return {**raw, "state_updates": hide_secret_keys(updates)} if updates else raw
+
+
+def _readable(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace").replace("\0", "\ufffd")

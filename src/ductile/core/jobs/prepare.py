@@ -1,0 +1,117 @@
+"""From a claimed job to what a slot can run. Pure; the request is all that a plugin sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import orjson
+
+from ductile.clock import to_text
+from ductile.core.jobs.commands import HANDLE, default_timeout
+from ductile.core.jobs.plugin_protocol import encode_request, event_of, request_context
+from ductile.core.pipelines.graph import Node
+from ductile.core.pipelines.step_io import entered_payload, prepare_step
+from ductile.core.values.json_values import Failure
+from ductile.model import Job, Json, Launch
+from ductile.record import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PluginPlan:
+    """What it takes to launch a plugin, worked out once when the config is loaded."""
+
+    name: str
+    protocol: int
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    commands: frozenset[str]
+    config: bytes
+    """The plugin's config, encoded."""
+    timeouts: Mapping[str, float]
+
+    def timeout(self, command: str) -> float:
+        return self.timeouts.get(command, default_timeout(command))
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """What came into a job: the event's payload, and the context that its step makes of it."""
+
+    payload: Json
+    accumulated: Mapping[str, Json] | None = None
+    """Of the step's own row; None outside pipelines."""
+    inherited: Mapping[str, Json] | None = None
+    """Of the row it entered with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    launch: Launch
+    entered: Entered
+
+
+@dataclass(frozen=True, slots=True)
+class Unrunnable:
+    """Why a job cannot be launched at all."""
+
+    reason: str
+
+
+def prepare(
+    job: Job,
+    state: str,
+    context: Mapping[str, Json],
+    plan: PluginPlan,
+    node: Node | None,
+    now: datetime,
+    workspace_dir: str | None = None,
+) -> Ready | Unrunnable:
+    """The launch of one attempt, its request encoded and its deadline set.
+
+    `context` is what the job entered with, `node` its step where it stands in a pipeline.
+    """
+    if job.command not in plan.commands:
+        known = ", ".join(sorted(plan.commands))
+        return Unrunnable(f"plugin {plan.name} has no command {job.command!r}; it has: {known}")
+    payload: Json = job.payload
+    entered = Entered(entered_payload(job.command, job.payload), inherited=context)
+    seen = request_context(context, plugin=plan.name)
+    if node is not None:
+        config = orjson.loads(plan.config)
+        step = prepare_step(node, entered.payload, context, config)
+        if isinstance(step, Failure):
+            return Unrunnable(step.reason)
+        payload, seen = step.payload, step.context
+        entered = Entered(entered.payload, step.accumulated, context)
+    event = None
+    if job.command == HANDLE:
+        event = _event(job)
+        if node is not None:
+            event = {**event, "payload": payload}
+    timeout = plan.timeout(job.command)
+    request = encode_request(
+        protocol=plan.protocol,
+        job_id=job.id,
+        command=job.command,
+        config=orjson.Fragment(plan.config),
+        state=orjson.Fragment(state),
+        context=seen,
+        deadline_at=to_text(now + timedelta(seconds=timeout)),
+        payload=payload,
+        event=event,
+        workspace_dir=workspace_dir,
+    )
+    launch = Launch(argv=plan.argv, env=plan.env, request=request, timeout=timeout)
+    return Ready(launch, entered)
+
+
+def _event(job: Job) -> dict[str, Json]:
+    return event_of(
+        job.payload,
+        type=f"{job.submitted_by}.trigger",
+        source=job.submitted_by,
+        timestamp=to_text(job.created_at),
+        event_id=job.source_event_id or job.id,
+        dedupe_key=job.dedupe_key,
+    )

@@ -1,0 +1,1 @@
+"""Pipelines and routes: parsed, compiled to a graph, and routed."""

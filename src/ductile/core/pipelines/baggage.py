@@ -1,0 +1,216 @@
+"""`baggage`: what a pipeline carries from step to step, and the rows that hold it.
+
+A context is a row of `event_context`; its `accumulated_json` is what the steps above have
+claimed, plus the core's own key `ductile`. A step's row contains its parent's: claims add
+paths, and a path that is inherited never changes. The rows of one instance differ under
+`ductile` in `route_depth` alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from ductile.core.jobs.limits import DEEPEST_KEPT, too_deep
+from ductile.core.values.json_values import (
+    MISSING,
+    Failure,
+    Ref,
+    Scope,
+    parse_ref,
+    same,
+    shown,
+    size_of,
+)
+from ductile.errors import Path, Problem
+from ductile.model import MIB, Json
+from ductile.record import dataclass
+
+MAX_CONTEXT = MIB
+RESERVED = frozenset({"ductile", "ductile_plugin", "ductile_pipeline", "ductile_step_id"})
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+Keys = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a step claims: single values by path, and whole objects by namespace."""
+
+    values: tuple[tuple[Keys, Ref], ...]
+    objects: tuple[tuple[Keys, Ref], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who set a chain going; written into its first context and never changed."""
+
+    plugin: str | None
+    event_type: str
+    event_id: str
+    job_id: str | None
+    submitted_by: str
+
+    def as_json(self) -> dict[str, Json]:
+        return {
+            "plugin": self.plugin,
+            "event_type": self.event_type,
+            "event_id": self.event_id,
+            "job_id": self.job_id,
+            "submitted_by": self.submitted_by,
+        }
+
+
+def compile_claims(raw: Json, path: Path) -> Claims | list[Problem]:
+    """Compile what stands under `baggage` at `path`, or list all that is wrong with it."""
+    if not isinstance(raw, Mapping) or not raw:
+        allowed = "dotted.path: payload.x, or from: and namespace:"
+        return [Problem("baggage must be a mapping", path, found=shown(raw), allowed=allowed)]
+    problems: list[Problem] = []
+    given = {str(key): value for key, value in raw.items() if value is not None}
+    objects = []
+    if "from" in given or "namespace" in given:
+        for key in ("from", "namespace"):
+            if key not in given:
+                problems.append(Problem(f"baggage needs `{key}:` here", path))
+        namespace = _keys(given.pop("namespace", "_"), (*path, "namespace"), problems)
+        source = _source(given.pop("from", "payload"), (*path, "from"), problems, ("payload",))
+        objects.append((namespace, source))
+    values = [
+        (_keys(key, (*path, key), problems), _source(value, (*path, key), problems))
+        for key, value in given.items()
+    ]
+    return problems or Claims(tuple(values), tuple(objects))
+
+
+def claimed(claims: Claims, scope: Scope) -> dict[str, Json] | Failure:
+    """What the claims come to, as one tree, before it meets what is inherited."""
+    tree: dict[str, Json] = {}
+    for keys, ref in (*claims.values, *claims.objects):
+        value = ref.read(scope)
+        if value is MISSING:
+            return Failure(f"baggage {'.'.join(keys)}: {ref} does not exist")
+        if (keys, ref) in claims.objects and not isinstance(value, dict):
+            return Failure(f"baggage {'.'.join(keys)}: {ref} is no object")
+        for key in reversed(keys):
+            value = {key: value}
+        grown = accrete(tree, value)
+        if isinstance(grown, Failure):
+            return grown
+        tree = grown
+    return tree
+
+
+def accrete(inherited: Mapping[str, Json], added: Mapping[str, Json]) -> dict[str, Json] | Failure:
+    """`inherited` with the paths of `added`; a path in both must have the same value."""
+    return _accrete(inherited, added, ())
+
+
+def root_context(
+    *,
+    instance_id: str,
+    max_depth: int,
+    origin: Mapping[str, Json],
+    baggage: Mapping[str, Json] | None = None,
+    depth_is_computed: bool = False,
+) -> dict[str, Json]:
+    """`accumulated_json` of an instance's root row, which belongs to no step."""
+    computed = {"route_max_depth_computed": True} if depth_is_computed else {}
+    return {
+        **{key: value for key, value in (baggage or {}).items() if key not in RESERVED},
+        "ductile": {
+            "pipeline_instance_id": instance_id,
+            "route_depth": 0,
+            "route_max_depth": max_depth,
+            **computed,
+            "origin": dict(origin),
+        },
+    }
+
+
+def step_context(
+    entering: Mapping[str, Json], claims: Claims | None, payload: Json
+) -> dict[str, Json] | Failure:
+    """`accumulated_json` of the row of a step that `payload` and `entering` have entered."""
+    if claims is None:
+        return deeper(entering)
+    added = claimed(claims, Scope(payload=payload, context=dict(entering)))
+    grown = added if isinstance(added, Failure) else accrete(entering, added)
+    return grown if isinstance(grown, Failure) else _within_bounds(deeper(grown))
+
+
+def deeper(context: Mapping[str, Json]) -> dict[str, Json]:
+    """The same context, one step further down."""
+    own = {**control(context), "route_depth": route_depth(context) + 1}
+    return {**context, "ductile": own}
+
+
+def control(context: Mapping[str, Json]) -> dict[str, Json]:
+    """The core's own part of a context; empty where there is none."""
+    own = context.get("ductile")
+    return own if isinstance(own, dict) else {}
+
+
+def route_depth(context: Mapping[str, Json]) -> int:
+    """How many steps of its instance lie above, this one included; 0 at the root."""
+    return int(control(context).get("route_depth") or 0)
+
+
+def depth_limit(context: Mapping[str, Json]) -> int:
+    """The deepest step that the instance's author allows; 0 is no limit.
+
+    One that was computed limits nothing: it may be too low by now, for a reload may have made
+    the pipeline longer, and what has no limit of its author's cannot loop.
+    """
+    own = control(context)
+    return 0 if own.get("route_max_depth_computed") else int(own.get("route_max_depth") or 0)
+
+
+def _within_bounds(accumulated: dict[str, Json]) -> dict[str, Json] | Failure:
+    if too_deep(accumulated, most=DEEPEST_KEPT):
+        return Failure(f"baggage is nested more than {DEEPEST_KEPT} levels deep")
+    size = size_of(accumulated)
+    if size > MAX_CONTEXT:
+        return Failure(f"baggage of {size} bytes: at most {MAX_CONTEXT} are carried")
+    return accumulated
+
+
+def _accrete(
+    inherited: Mapping[str, Json], added: Mapping[str, Json], above: Keys
+) -> dict[str, Json] | Failure:
+    grown = dict(inherited)
+    for key, value in added.items():
+        if key not in grown:
+            grown[key] = value
+        elif isinstance(grown[key], dict) and isinstance(value, dict):
+            below = _accrete(grown[key], value, (*above, key))
+            if isinstance(below, Failure):
+                return below
+            grown[key] = below
+        elif not same(grown[key], value):
+            path = ".".join((*above, key))
+            return Failure(
+                f"baggage {path} is {shown(grown[key])} already and never changes; "
+                f"claimed was {shown(value)}"
+            )
+    return grown
+
+
+def _keys(text: Json, path: Path, problems: list[Problem]) -> Keys:
+    keys = tuple(text.split(".")) if isinstance(text, str) else ()
+    if not keys or not all(map(_NAME.fullmatch, keys)):
+        allowed = "names of letters, digits and _, joined by dots"
+        problems.append(Problem("no path for baggage", path, found=shown(text), allowed=allowed))
+    elif keys[0] in RESERVED:
+        problems.append(Problem(f"{keys[0]} is the core's own", path, found=shown(text)))
+    return keys
+
+
+def _source(
+    text: Json, path: Path, problems: list[Problem], roots: Iterable[str] = ("payload", "context")
+) -> Ref:
+    ref = parse_ref(text, tuple(roots))
+    if isinstance(ref, Failure):
+        problems.append(Problem(ref.reason, path, found=shown(text)))
+        return Ref("payload", ())
+    return ref

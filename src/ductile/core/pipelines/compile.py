@@ -1,0 +1,382 @@
+"""Pipelines: from what the config says to a frozen graph, or to every problem in it.
+
+A compiled pipeline is a map from step paths to nodes, and the path of the first. `call`
+and `steps` are inlined; a `split` is a node that opens a scope; an `if` on a step is a
+switch node before it. The runtime needs a job's (pipeline, step path) and nothing else to
+know what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
+from types import MappingProxyType
+
+from ductile.core.jobs.limits import MAX_HOPS
+from ductile.core.pipelines.conditions import Condition, compile_condition, evaluate, roots
+from ductile.core.pipelines.graph import Node, NodeKind
+from ductile.core.pipelines.hooks import HOOKS
+from ductile.core.pipelines.link import Authored, Linked, link
+from ductile.core.pipelines.parse import Known, Step, StepKind, read_steps, walk
+from ductile.core.pipelines.reach import lost_claims
+from ductile.core.values.json_values import Failure, Scope, shown
+from ductile.core.values.suggest import nearest
+from ductile.errors import Path, Problem, Severity, errors_of
+from ductile.model import Json
+from ductile.record import dataclass
+
+MODES = ("async", "synchronous")
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A compiled pipeline. Either `on` or `hook` is set."""
+
+    name: str
+    at: Path
+    on: str | None
+    hook: str | None
+    from_plugin: str | None
+    condition: Condition | None
+    execution_mode: str
+    timeout: Json
+    """As the config gives it."""
+    workspace: bool | None
+    author_depth: int | None
+    """`max_depth` where the author set it; 0 is no limit."""
+    longest: int | None
+    """The jobs on its longest path; None where its steps can loop."""
+    entry: str
+    nodes: Mapping[str, Node]
+
+    @property
+    def max_depth(self) -> int:
+        """What `route_max_depth` says: the author's limit, else the longest path; 0 is none."""
+        return self.author_depth if self.author_depth is not None else self.longest or 0
+
+    def hop_limit(self, max_hops: int) -> int:
+        """The hops that a job of this pipeline may be away from its root.
+
+        `max_depth: 0` lifts the limit on depth, not this one, which ends every loop; it
+        makes room for the longest path.
+        """
+        raised = self.longest if self.author_depth == 0 else self.author_depth
+        return max(max_hops, raised or 0)
+
+    def admits(self, payload: Json, context: Mapping[str, Json]) -> bool | Failure:
+        """What its own `if` says to an event; without one it takes every event."""
+        if self.condition is None:
+            return True
+        return evaluate(self.condition, Scope(payload, dict(context)))
+
+    def first_jobs(self) -> tuple[Node, ...]:
+        """The nodes whose jobs start an instance: several where it begins with a split."""
+        return tuple(self._jobs_from(self.entry))
+
+    def paths(self) -> list[str]:
+        """Its steps, in the order in which a chain comes to them."""
+        found, seen = [self.entry], {self.entry}
+        for path in found:
+            for to in self.nodes[path].follows():
+                if to.path and to.pipeline == self.name and to.path not in seen:
+                    seen.add(to.path)
+                    found.append(to.path)
+        return found
+
+    def _jobs_from(self, path: str) -> Iterator[Node]:
+        node = self.nodes[path]
+        if node.kind is not NodeKind.SPLIT:
+            yield node
+        for branch in node.branches:
+            yield from self._jobs_from(branch.entry)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """All pipelines of a config, by name."""
+
+    pipelines: Mapping[str, Pipeline]
+    warnings: tuple[Problem, ...] = ()
+
+
+def compile_pipelines(
+    raw: Sequence[Mapping[str, Json]],
+    plugins: Mapping[str, frozenset[str]],
+    *,
+    instances: frozenset[str] | None = None,
+    sources: frozenset[str] = frozenset(),
+    max_hops: int = MAX_HOPS,
+) -> Compiled | list[Problem]:
+    """Compile a config's pipelines, or list every problem in them, with its config path.
+
+    `plugins` maps each known plugin to its commands, `instances` are the remote instances
+    that a `relay` may name (None: any), `sources` are names besides plugins that a
+    `from_plugin` may have.
+    """
+    known = Known(plugins, instances)
+    headers = [
+        _Header(item, ("pipelines", index), known, sources) for index, item in enumerate(raw)
+    ]
+    authored: dict[str, Authored] = {}
+    for header in headers:
+        authored.setdefault(header.name, header.authored)
+    problems = [problem for header in headers for problem in header.problems]
+    problems += _duplicates(headers)
+    for header in headers:
+        problems += _references(header.authored, authored, known)
+    problems += _call_cycles(authored)
+    linked = {}
+    for name, pipeline in _sound(authored, problems).items():
+        result = link(pipeline, authored, known)
+        if isinstance(result, Linked):
+            linked[name] = result
+        else:
+            problems += result
+    sound = _sound(authored, problems)
+    longest = _longest_paths({name: linked[name] for name in sound})
+    for header in headers:
+        if header.name in longest:
+            problems += _too_long(header, longest[header.name], max_hops)
+    if errors_of(problems):
+        return list(dict.fromkeys(problems))
+    problems += lost_claims(linked)
+    pipelines = {
+        header.name: header.compiled(linked[header.name], longest[header.name])
+        for header in headers
+    }
+    return Compiled(MappingProxyType(pipelines), tuple(problems))
+
+
+class _Header:
+    """What a pipeline says of itself, besides its steps."""
+
+    def __init__(self, raw: Json, at: Path, known: Known, sources: frozenset[str]) -> None:
+        self.problems: list[Problem] = []
+        self.at = at
+        if not isinstance(raw, Mapping):
+            self.report((), "a pipeline must be a mapping", raw)
+            raw = {}
+        self.raw = {key: value for key, value in raw.items() if value is not None}
+        self.name: str = self.text("name") or ""
+        self.on, self.hook = self.text("on"), self.text("on-hook")
+        self.from_plugin = self.text("from_plugin")
+        self.condition = self.read_condition()
+        self.mode: str = self.raw.get("execution_mode", MODES[0])
+        self.author_depth = self.raw.get("max_depth")
+        steps = read_steps(self.raw.get("steps"), (*at, "steps"), known, self.problems)
+        self.authored = Authored.of(self.name, at, steps)
+        self.check(known, sources)
+
+    def report(
+        self,
+        key: Path,
+        message: str,
+        found: Json = None,
+        allowed: Iterable[str] = (),
+        nearest: str | None = None,
+    ) -> None:
+        self.problems.append(
+            Problem(
+                message,
+                (*self.at, *key),
+                found=None if found is None else shown(found),
+                allowed=", ".join(allowed) or None,
+                nearest=nearest,
+            )
+        )
+
+    def text(self, key: str) -> str | None:
+        value = self.raw.get(key)
+        if value is not None and (not isinstance(value, str) or not value.strip()):
+            self.report((key,), f"{key} must be text", value)
+            return None
+        return value
+
+    def read_condition(self) -> Condition | None:
+        if "if" not in self.raw:
+            return None
+        compiled = compile_condition(self.raw["if"], (*self.at, "if"))
+        if isinstance(compiled, list):
+            self.problems.extend(compiled)
+            return None
+        if "config" in roots(compiled):
+            self.problems.append(
+                Problem(
+                    "a pipeline's own `if` sees no config: config.* is always missing",
+                    (*self.at, "if"),
+                    severity=Severity.WARNING,
+                )
+            )
+        return compiled
+
+    def check(self, known: Known, sources: frozenset[str]) -> None:
+        if "name" not in self.raw:
+            self.report(("name",), "a pipeline needs a name")
+        if ("on" in self.raw) == ("on-hook" in self.raw):
+            self.report((), "a pipeline needs either on or on-hook")
+        if self.hook is not None and self.hook not in HOOKS:
+            self.report(("on-hook",), "no such hook", self.hook, HOOKS, nearest(self.hook, HOOKS))
+        if self.hook and self.condition is not None and "context" in roots(self.condition):
+            self.report(("if",), "a hook has no context yet: its `if` cannot read context.*")
+        source = self.from_plugin
+        if source and source not in known.plugins and source not in sources:
+            close = nearest(source, known.plugins)
+            self.report(("from_plugin",), "an unknown plugin", source, nearest=close)
+        if self.mode not in MODES:
+            self.report(("execution_mode",), "no such mode", self.mode, MODES)
+        depth = self.author_depth
+        if depth is not None and (type(depth) is not int or depth < 0):
+            self.report(("max_depth",), "a whole number is needed, 0 for no limit", depth)
+        seen: set[str] = set()
+        for step in (step for step in walk(self.authored.steps) if step.named):
+            if step.id in seen:
+                message = "a second step with this id in the pipeline"
+                self.problems.append(Problem(message, (*step.at, "id"), found=shown(step.id)))
+            seen.add(step.id)
+
+    def compiled(self, linked: Linked, longest: int | None) -> Pipeline:
+        return Pipeline(
+            name=self.name,
+            at=self.at,
+            on=self.on,
+            hook=self.hook,
+            from_plugin=self.from_plugin,
+            condition=self.condition,
+            execution_mode=self.mode,
+            timeout=self.raw.get("timeout"),
+            workspace=self.raw.get("workspace"),
+            author_depth=self.author_depth,
+            longest=longest,
+            entry=linked.entry,
+            nodes=MappingProxyType(dict(linked.nodes)),
+        )
+
+
+def _duplicates(headers: Iterable[_Header]) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for header in headers:
+        if header.name in seen:
+            message = "a second pipeline with this name"
+            yield Problem(message, (*header.at, "name"), found=shown(header.name))
+        if header.name:
+            seen.add(header.name)
+
+
+def _sound(pipelines: Mapping[str, Authored], problems: Iterable[Problem]) -> dict[str, Authored]:
+    """The pipelines that neither have an error nor lead to one that has."""
+    users: dict[str, list[str]] = {}
+    for name, pipeline in pipelines.items():
+        for step in walk(pipeline.steps):
+            for used in (step.call, *(name for to in step.on_events.values() for name in to)):
+                users.setdefault(used, []).append(name)
+    places = {
+        problem.path[:end]
+        for problem in errors_of(problems)
+        for end in range(1, len(problem.path) + 1)
+    }
+    open_ = [name for name, pipeline in pipelines.items() if pipeline.at in places]
+    broken = set(open_)
+    while open_:
+        fresh = set(users.get(open_.pop(), ())) - broken
+        broken |= fresh
+        open_ += fresh
+    return {name: pipeline for name, pipeline in pipelines.items() if name not in broken}
+
+
+def _references(
+    pipeline: Authored, pipelines: Mapping[str, Authored], known: Known
+) -> Iterator[Problem]:
+    """Calls and targets that lead nowhere."""
+    for step in walk(pipeline.steps):
+        if step.kind is StepKind.CALL and step.call not in pipelines:
+            close = nearest(step.call, pipelines)
+            found = shown(step.call)
+            yield Problem("no such pipeline", (*step.at, "call"), found=found, nearest=close)
+        for event, names in step.on_events.items():
+            for name in names:
+                if name in pipeline.ids or name in pipelines:
+                    continue
+                plugin, command = known.command(name)
+                if command not in known.plugins.get(plugin, ()):
+                    yield Problem(
+                        "no step of this pipeline, no pipeline and no plugin's command",
+                        (*step.at, "on_events", event),
+                        found=shown(name),
+                        nearest=nearest(name, {*pipeline.ids, *pipelines, *known.plugins}),
+                    )
+
+
+def _call_cycles(pipelines: Mapping[str, Authored]) -> Iterator[Problem]:
+    """One problem for each call that leads back to where it came from."""
+    finished: set[str] = set()
+    for start in pipelines:
+        trail: dict[str, Iterator[Step]] = {}
+        name: str | None = start if start not in finished else None
+        while name is not None:
+            calls = trail.setdefault(name, _calls(pipelines[name], pipelines))
+            step = next(calls, None)
+            if step is None:
+                finished.add(name)
+                del trail[name]
+                name = next(reversed(trail), None)
+            elif step.call in trail:
+                names = list(trail)
+                cycle = " -> ".join((*names[names.index(step.call) :], step.call))
+                yield Problem(f"pipelines call each other in a circle: {cycle}", (*step.at, "call"))
+            elif step.call not in finished:
+                name = step.call
+
+
+def _calls(pipeline: Authored, pipelines: Mapping[str, Authored]) -> Iterator[Step]:
+    return (
+        step
+        for step in walk(pipeline.steps)
+        if step.kind is StepKind.CALL and step.call in pipelines
+    )
+
+
+def _longest_paths(linked: Mapping[str, Linked]) -> dict[str, int | None]:
+    """For each pipeline the jobs on its longest path, None where it can loop."""
+    lengths: dict[tuple[str, str], float] = {}
+    for name, pipeline in linked.items():
+        _measure((name, pipeline.entry), linked, lengths)
+    found = {name: lengths[name, pipeline.entry] for name, pipeline in linked.items()}
+    return {name: None if length == inf else int(length) for name, length in found.items()}
+
+
+def _measure(
+    start: tuple[str, str],
+    linked: Mapping[str, Linked],
+    lengths: dict[tuple[str, str], float],
+) -> None:
+    """Fill in `lengths` for `start` and all that follows it, depth first, without recursion."""
+    open_: set[tuple[str, str]] = set()
+    stack = [start]
+    while stack:
+        key = stack[-1]
+        node = linked[key[0]].nodes[key[1]]
+        after = [
+            (target.pipeline, target.path or linked[target.pipeline].entry)
+            for target in node.follows()
+        ]
+        fresh = [other for other in after if other not in lengths and other not in open_]
+        if key not in lengths and key not in open_ and fresh:
+            open_.add(key)
+            stack += fresh
+            continue
+        stack.pop()
+        if key not in lengths:
+            open_.discard(key)
+            own = node.kind is not NodeKind.SPLIT
+            lengths[key] = own + max((lengths.get(other, inf) for other in after), default=0)
+
+
+def _too_long(header: _Header, longest: int | None, max_hops: int) -> Iterator[Problem]:
+    if header.author_depth is not None:
+        return
+    if longest is None:
+        message = "its steps can loop by on_events: set max_depth to say how far"
+        yield Problem(message, header.at)
+    elif longest > max_hops:
+        message = f"its longest path is {longest} hops, over {max_hops}: set max_depth to allow it"
+        yield Problem(message, header.at)

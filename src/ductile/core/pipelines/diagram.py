@@ -1,0 +1,139 @@
+"""A compiled pipeline as a picture: Mermaid for pages, a tree for terminals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ductile.core.pipelines.compile import Pipeline
+from ductile.core.pipelines.graph import Node, NodeKind
+
+_ESCAPES = {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "\n": " "}
+
+
+def mermaid(pipeline: Pipeline) -> str:
+    """The pipeline as a Mermaid flowchart; a dotted arrow is a join."""
+    ids = {path: f"n{number}" for number, path in enumerate(pipeline.paths(), 1)}
+    lines = [
+        "flowchart TD",
+        f"    start([{_quoted(_trigger(pipeline))}]) --> {ids[pipeline.entry]}",
+    ]
+    others: dict[str, str] = {}
+    for path, id_ in ids.items():
+        node = pipeline.nodes[path]
+        lines.append(f"    {id_}{_shape(node)}")
+        lines.extend(f"    {id_} {arrow}" for arrow in _arrows(node, ids, others))
+    lines.extend(f"    {id_}[[{_quoted(f'pipeline {name}')}]]" for name, id_ in others.items())
+    return "\n".join(lines) + "\n"
+
+
+def tree(pipeline: Pipeline) -> str:
+    """The pipeline as lines for a terminal: what is nested hangs below what it depends on."""
+    root = _Twig(f"{pipeline.name} ({_trigger(pipeline)})")
+    _Grower(pipeline).chain(pipeline.entry, None, root)
+    return "\n".join((root.label, *_drawn(root.twigs, ""))) + "\n"
+
+
+def _arrows(node: Node, ids: dict[str, str], others: dict[str, str]) -> Iterator[str]:
+    for branch in node.branches:
+        yield f"-->|{_quoted(branch.label)}| {ids[branch.entry]}"
+    if node.next is not None:
+        arrows = {NodeKind.SWITCH: "-->|true|", NodeKind.SPLIT: "-.->|join|"}
+        yield f"{arrows.get(node.kind, '-->')} {ids[node.next]}"
+    if node.otherwise is not None:
+        yield f"-->|false| {ids[node.otherwise]}"
+    for event, targets in node.on_events.items():
+        for target in targets:
+            if target.path is None:
+                id_ = others.setdefault(target.pipeline, f"p{len(others) + 1}")
+            else:
+                id_ = ids[target.path]
+            yield f"-->|{_quoted(event)}| {id_}"
+
+
+def _shape(node: Node) -> str:
+    text = _quoted(_label(node))
+    match node.kind:
+        case NodeKind.SWITCH:
+            return f"{{{text}}}"
+        case NodeKind.SPLIT:
+            return f"{{{{{text}}}}}"
+        case NodeKind.RELAY:
+            return f">{text}]"
+        case _:
+            return f"[{text}]"
+
+
+def _label(node: Node) -> str:
+    match node.kind:
+        case NodeKind.SWITCH:
+            return f"if {node.condition}"
+        case NodeKind.SPLIT:
+            return f"{node.path}: split" + (", join always" if node.join_always else "")
+        case NodeKind.RELAY:
+            relay = node.relay
+            return f"{node.path}: relay" + (f" {relay.event} to {relay.to}" if relay else "")
+        case _:
+            return f"{node.path}: {node.plugin}.{node.command}"
+
+
+def _trigger(pipeline: Pipeline) -> str:
+    cause = f"on {pipeline.on}" if pipeline.on else f"on-hook {pipeline.hook}"
+    source = f" from {pipeline.from_plugin}" if pipeline.from_plugin else ""
+    condition = f", if {pipeline.condition}" if pipeline.condition else ""
+    return cause + source + condition
+
+
+def _quoted(text: str) -> str:
+    return '"' + "".join(_ESCAPES.get(character, character) for character in text) + '"'
+
+
+@dataclass(slots=True)
+class _Twig:
+    label: str
+    twigs: list[_Twig] = field(default_factory=list)
+
+    def grow(self, label: str) -> _Twig:
+        twig = _Twig(label)
+        self.twigs.append(twig)
+        return twig
+
+
+class _Grower:
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.drawn: set[str] = set()
+
+    def chain(self, path: str | None, until: str | None, below: _Twig) -> None:
+        """Hang the steps from `path` on below `below`, up to `until` or the chain's end."""
+        while path is not None and path != until:
+            if path in self.drawn:
+                below.grow(f"{path}, as above")
+                return
+            self.drawn.add(path)
+            node = self.pipeline.nodes[path]
+            twig = below.grow(_label(node))
+            if node.kind is NodeKind.SWITCH:
+                self.chain(node.next, node.otherwise, twig)
+                path = node.otherwise
+                continue
+            for branch in node.branches:
+                self.chain(branch.entry, None, twig.grow(f"branch {branch.label}"))
+            self.events(node, twig)
+            path = node.next
+
+    def events(self, node: Node, twig: _Twig) -> None:
+        for event, targets in node.on_events.items():
+            below = twig.grow(f"on {event}")
+            for target in targets:
+                if target.path is None:
+                    below.grow(f"pipeline {target.pipeline}")
+                else:
+                    self.chain(target.path, None, below)
+
+
+def _drawn(twigs: list[_Twig], indent: str) -> Iterator[str]:
+    for number, twig in enumerate(twigs, 1):
+        last = number == len(twigs)
+        yield f"{indent}{'└─' if last else '├─'} {twig.label}"
+        yield from _drawn(twig.twigs, indent + ("   " if last else "│  "))

@@ -1,0 +1,129 @@
+"""What a succeeded job sets going: its events, routed, as intents of its settlement."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+import orjson
+
+from ductile.clock import Ids
+from ductile.core.jobs.plugin_protocol import Response
+from ductile.core.jobs.prepare import Entered
+from ductile.core.pipelines.intents import Routing, SendRelay
+from ductile.core.pipelines.lineage import Done
+from ductile.core.pipelines.router import Router
+from ductile.core.pipelines.step_io import Switched, outgoing, switch_event, too_much_copied
+from ductile.core.values.json_values import Failure
+from ductile.model import Event, Job, Json, Settlement
+
+OWN_EVENTS = "ductile."
+"""What the types of the core's own events begin with."""
+
+
+def emit(
+    settlement: Settlement,
+    job: Job,
+    response: Response,
+    entered: Entered,
+    router: Router,
+    now: datetime,
+    ids: Ids,
+) -> Settlement | Failure:
+    """The settlement with what the response's events lead to, and the step's own context.
+
+    A failure where that is more than the response is allowed to set going.
+    """
+    if not response.events and not job.pipeline:
+        return settlement
+    events = outgoing(
+        response.events,
+        source=job.plugin,
+        in_pipeline=bool(job.pipeline),
+        entered=entered.payload,
+        result=response.result,
+        now=now,
+        event_ids=[ids.next() for _ in range(max(1, len(response.events)))],
+    )
+    routed = _routed(settlement, job, entered, events, router)
+    if len(response.events) > 1:
+        taken = _taken(Routing(routed.intents))
+        pairs = zip(response.events, events, strict=True)
+        copied_into = [given.payload for given, event in pairs if event.event_id in taken]
+        return too_much_copied(copied_into, response.result) or routed
+    return routed
+
+
+def emit_switch(
+    settlement: Settlement,
+    job: Job,
+    switched: Switched,
+    entered: Entered,
+    router: Router,
+    now: datetime,
+    ids: Ids,
+) -> Settlement:
+    """The same for a judged `if`, which has no process and no response."""
+    event = switch_event(switched, entered.payload, now, ids.next())
+    return _routed(settlement, job, entered, (event,), router)
+
+
+def emit_relay(
+    settlement: Settlement,
+    job: Job,
+    sent: SendRelay,
+    entered: Entered,
+    router: Router,
+    now: datetime,
+    ids: Ids,
+    result: Json,
+) -> Settlement:
+    """The same for a relay: what entered it goes on here, and its message to the courier."""
+    events = outgoing(
+        (),
+        source=job.plugin,
+        in_pipeline=True,
+        entered=entered.payload,
+        result=result,
+        now=now,
+        event_ids=[ids.next()],
+    )
+    routed = _routed(settlement, job, entered, events, router)
+    return replace(routed, intents=(sent, *routed.intents))
+
+
+def _routed(
+    settlement: Settlement, job: Job, entered: Entered, events: tuple[Event, ...], router: Router
+) -> Settlement:
+    context = entered.accumulated if entered.accumulated is not None else entered.inherited
+    done = Done(
+        job_id=job.id,
+        plugin=job.plugin,
+        submitted_by=job.submitted_by,
+        hops=job.hops,
+        context=context or {},
+        pipeline=job.pipeline,
+        step_path=job.step_path,
+        branch=job.branch,
+    )
+    routing = router.route(done, events)
+    taken = _taken(routing)
+    # What the core itself passes on may well be the end of its chain.
+    untaken = (event.type for event in events if event.event_id not in taken)
+    return replace(
+        settlement,
+        context=_context(entered),
+        intents=routing.intents,
+        unrouted=routing.unrouted,
+        untaken=tuple(type for type in untaken if not type.startswith(OWN_EVENTS)),
+    )
+
+
+def _taken(routing: Routing) -> set[str]:
+    """The ids of the events that have made a job."""
+    return {spawned.event.event_id for spawned in routing.jobs()}
+
+
+def _context(entered: Entered) -> str | None:
+    """The step's own context row, where it stands in a pipeline."""
+    return None if entered.accumulated is None else orjson.dumps(entered.accumulated).decode()

@@ -1,0 +1,53 @@
+"""Hooks: what the end of a root job tells the pipelines that listen for it."""
+
+from __future__ import annotations
+
+from ductile.core.jobs.state_machine import ENDED_BADLY
+from ductile.model import JobStatus, Json
+from ductile.record import dataclass
+
+COMPLETED, FAILED, TIMED_OUT = HOOKS = ("job.completed", "job.failed", "job.timed_out")
+
+
+@dataclass(frozen=True, slots=True)
+class RootEnd:
+    """The end of a root job whose plugin has `notify_on_complete`."""
+
+    job_id: str
+    plugin: str
+    command: str
+    status: JobStatus
+    submitted_by: str
+    attempt: int
+    error: str | None
+    duration_ms: float
+    timed_out: bool = False
+    """Whether the last attempt did."""
+    result: Json = None
+
+
+def hook_signals(end: RootEnd) -> tuple[str, ...]:
+    """The hooks that it fires; none for a job that did not run after all."""
+    if end.status is JobStatus.SKIPPED:
+        return ()
+    failed = (FAILED,) if end.status in ENDED_BADLY else ()
+    timed_out = (TIMED_OUT,) if end.timed_out else ()
+    return (COMPLETED, *failed, *timed_out)
+
+
+def hook_payload(end: RootEnd) -> dict[str, Json]:
+    """What a hook tells; `text` is `message` again, for plugins that post it somewhere."""
+    verb = "timed out" if end.timed_out else "failed" if end.status in ENDED_BADLY else "succeeded"
+    message = f"Job {verb} [{end.plugin}]" + (f": {end.error}" if end.error else "")
+    payload = {
+        "job_id": end.job_id,
+        "plugin": end.plugin,
+        "command": end.command,
+        "status": end.status.value,
+        "attempt": end.attempt,
+        "error": end.error,
+        "message": message,
+        "text": message,
+        "duration_ms": end.duration_ms,
+    }
+    return payload if end.result is None else {**payload, "result": end.result}

@@ -1,0 +1,107 @@
+"""How a chain of jobs comes to the next step, and whom a new one is due to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ductile.core.pipelines.baggage import Origin, control, depth_limit, route_depth
+from ductile.core.pipelines.hooks import RootEnd
+from ductile.core.pipelines.intents import JoinStep
+from ductile.model import Event, Json, SubmittedBy
+from ductile.record import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A job that succeeded, as routing sees it."""
+
+    job_id: str
+    plugin: str
+    submitted_by: str
+    hops: int
+    context: Mapping[str, Json]
+    """`accumulated_json` of its own row; empty where it has none."""
+    pipeline: str = ""
+    step_path: str = ""
+    branch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitScope:
+    """A split's scope that has ended: what `OpenScope` asked to keep, and what entered it."""
+
+    pipeline: str
+    split: str
+    branch: str
+    parent_job_id: str | None
+    hops: int
+    context: Mapping[str, Json]
+    join: JoinStep | None
+    """None where it was not kept: then what follows the split now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """How a chain comes to a node."""
+
+    event: Event
+    parent_job_id: str | None = None
+    hops: int = 0
+    depth: int = 1
+    max_depth: int = 0
+    branch: str = ""
+    submitted_by: SubmittedBy = SubmittedBy.ROUTE
+    dedupe_key: str | None = None
+    dedupe_ttl: float | None = None
+
+    @classmethod
+    def after(cls, done: Done, event: Event) -> Entry:
+        return cls(
+            event,
+            done.job_id,
+            done.hops + 1,
+            route_depth(done.context) + 1,
+            depth_limit(done.context),
+            done.branch,
+        )
+
+    @classmethod
+    def joining(cls, scope: SplitScope, event: Event) -> Entry:
+        return cls(
+            event,
+            scope.parent_job_id,
+            scope.hops,
+            route_depth(scope.context) + 1,
+            depth_limit(scope.context),
+            scope.branch,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Whom a new instance is due to."""
+
+    plugin: str | None
+    origin: Mapping[str, Json]
+    context: Mapping[str, Json]
+    """What the pipelines' own conditions see as `context`."""
+    baggage: Mapping[str, Json] | None = None
+
+    @classmethod
+    def outside(
+        cls, event: Event, submitted_by: SubmittedBy, baggage: Mapping[str, Json] | None
+    ) -> Cause:
+        origin = Origin(event.source or None, event.type, event.event_id, None, submitted_by.value)
+        return cls(event.source, origin.as_json(), baggage or {}, baggage)
+
+    @classmethod
+    def job(cls, done: Done, event: Event) -> Cause:
+        """Whoever set that job's chain going, or where it has no origin the job itself."""
+        origin = Origin(done.plugin, event.type, event.event_id, done.job_id, done.submitted_by)
+        inherited = control(done.context).get("origin") or origin.as_json()
+        return cls(done.plugin, inherited, done.context)
+
+    @classmethod
+    def hook(cls, end: RootEnd, event: Event) -> Cause:
+        origin = Origin(end.plugin, event.type, event.event_id, end.job_id, SubmittedBy.HOOK)
+        return cls(end.plugin, origin.as_json(), {})

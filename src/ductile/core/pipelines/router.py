@@ -1,0 +1,354 @@
+"""Where events go: from an ended job and what it emitted to a tuple of intents, by look-up.
+
+How a job of a pipeline goes through the house:
+
+1. **prepare** (after the claim): where `router.lost(...)` says that a reload took the
+   job's step away or made another of it, the job fails saying so; it never runs as what
+   stands there now. Else `node = router.node(job.pipeline, job.step_path)`. The payload is
+   `entered_payload(command, column)`, the context the row that the job entered with. Then
+   by `node.kind`: `prepare_step` (run the plugin with its payload and context),
+   `judge_switch` (no process), `prepare_relay` (the courier sends it). A `Failure` ends
+   this job `failed`, without retry.
+2. **judge**: for a succeeded job, `events = outgoing(...)`, or `(switch_event(...),)`; then
+   `routing = router.route(Done(...), events)`. `Done.context` is the step's own
+   `accumulated`, as `prepare` returned it.
+3. **settle**, in one transaction: write the step's own context row (parent: the one it
+   entered with), then the intents. `StartPipeline`: a scope without parent, its root row
+   (`intent.context(scope_id)`), then its children in it. `OpenScope`: a scope below the
+   current one, that remembers its fields and the context row that entered it, then its
+   children in it. `SpawnJob`: a job, unique by `identity`, whose payload is
+   `payload_column(command, event)` and whose entering context is the ended job's row, or
+   the root row inside a `StartPipeline`; one with `dead` set is recorded and ended at once.
+   Which first jobs of an instance are needless by their dedupe key is decided before any of
+   them is written; where all are, it ends `skipped`.
+4. **finish**, for whatever ends a job: where a split's scope has no queued or running job
+   and no open child, and no bad end in it (or `join_always`), mark it ended, once, and
+   write what `router.join(...)` gives into the scope above, as continuing this one
+   (`join_of`), entering with the row that entered the split; where nothing can follow any
+   more (`unrouted`), mark it failed with that reason. `EndedJob` wants all jobs of the scope
+   and of those inside it, as they were queued. When a root job ends, `router.hooks`.
+
+Producers: `arrive` for an event from outside (webhook, relay, `handle` by hand), `start`
+for a pipeline by name. Everything here is pure; ids and times are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from types import MappingProxyType
+
+from ductile.core.jobs.commands import HANDLE
+from ductile.core.jobs.limits import MAX_HOPS
+from ductile.core.pipelines.compile import Compiled, Pipeline
+from ductile.core.pipelines.graph import Node, NodeKind
+from ductile.core.pipelines.hooks import RootEnd, hook_payload, hook_signals
+from ductile.core.pipelines.intents import (
+    Intent,
+    JoinStep,
+    OpenScope,
+    Routing,
+    SpawnJob,
+    StartPipeline,
+    Unrouted,
+)
+from ductile.core.pipelines.join import EndedJob, inner_branch, join_payload
+from ductile.core.pipelines.lineage import Cause, Done, Entry, SplitScope
+from ductile.core.pipelines.routes import Route
+from ductile.core.pipelines.step_io import SWITCH_TRUE
+from ductile.model import CORE_PREFIX, Event, Json, SubmittedBy
+from ductile.record import dataclass
+
+JOINED = "ductile.split.joined"
+_JOIN_SOURCE = f"{CORE_PREFIX}join"
+
+_Index = Mapping[tuple[str, str], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """All routes and pipelines of one config, indexed by what is asked of them."""
+
+    pipelines: Mapping[str, Pipeline]
+    routes: _Index
+    """(emitting plugin, event type) to plugins."""
+    triggers: _Index
+    """(event type, emitting plugin or empty for any) to pipelines."""
+    hook_triggers: _Index
+    """(hook, plugin or empty for any) to pipelines."""
+    max_hops: int = MAX_HOPS
+
+    def node(self, pipeline: str, step_path: str) -> Node | None:
+        found = self.pipelines.get(pipeline)
+        return None if found is None else found.nodes.get(step_path)
+
+    def lost(self, pipeline: str, step_path: str, plugin: str, command: str) -> str | None:
+        """Why a job that was made for this step cannot be run as it; None where it can."""
+        node = self.node(pipeline, step_path)
+        if node is None:
+            return f"step {step_path} is gone from pipeline {pipeline}"
+        if (node.plugin, node.command) == (plugin, command):
+            return None
+        now = f"{node.plugin}.{node.command}" if node.plugin else "a split"
+        return f"step {step_path} of pipeline {pipeline} is {now} now, not {plugin}.{command}"
+
+    def route(self, done: Done, events: Sequence[Event]) -> Routing:
+        """Where a succeeded job's events go: the next step, routes, other pipelines."""
+        return _gathered(item for event in events for item in self._after(done, event))
+
+    def arrive(
+        self,
+        event: Event,
+        *,
+        plugin: str | None,
+        submitted_by: SubmittedBy,
+        baggage: Mapping[str, Json] | None = None,
+    ) -> Routing:
+        """Where an event from outside goes: to `plugin`, to routes, to pipelines.
+
+        Routes and `from_plugin` see it as coming from `event.source`. `baggage` is what the
+        root contexts begin with.
+        """
+        entry = Entry(event, submitted_by=submitted_by)
+        cause = Cause.outside(event, submitted_by, baggage)
+        own = () if plugin is None else (self._routed(plugin, entry),)
+        return _gathered((*own, *self._elsewhere(entry, cause)))
+
+    def start(
+        self,
+        pipeline: str,
+        event: Event,
+        *,
+        submitted_by: SubmittedBy,
+        baggage: Mapping[str, Json] | None = None,
+        at: str | None = None,
+        dedupe_ttl: float | None = None,
+    ) -> StartPipeline | None:
+        """An instance by name, whatever its `on`, `from_plugin` and `if`; None if unknown.
+
+        `at` is the step that it begins with; by default its first.
+        """
+        found = self.pipelines.get(pipeline)
+        if found is None:
+            return None
+        entry = Entry(
+            event,
+            submitted_by=submitted_by,
+            dedupe_key=event.dedupe_key,
+            dedupe_ttl=dedupe_ttl,
+        )
+        return self._instance(found, entry, Cause.outside(event, submitted_by, baggage), at)
+
+    def hooks(self, end: RootEnd, *, now: datetime, event_ids: Sequence[str]) -> Routing:
+        """The hook pipelines that a root job's end sets going; up to three ids are needed."""
+        if end.submitted_by == SubmittedBy.HOOK:
+            return Routing()
+        events = (
+            Event(signal, hook_payload(end), None, end.plugin, now, event_id)
+            for signal, event_id in zip(hook_signals(end), event_ids, strict=False)
+        )
+        return _gathered(item for event in events for item in self._hooked(end, event))
+
+    def join(
+        self, scope: SplitScope, ended: Sequence[EndedJob], *, now: datetime, event_id: str
+    ) -> Routing:
+        """What follows a split whose scope has ended; nothing where it was the last step.
+
+        That is the step that followed it when it was entered, whatever a reload has made of
+        the split. Where the step itself is lost its job is made all the same: whoever claims
+        it says so, and once the step is back a retry of it goes on.
+        """
+        join = scope.join
+        if join is None:
+            split = self.node(scope.pipeline, scope.split)
+            if split is None or split.kind is not NodeKind.SPLIT:
+                return _gathered([_gone(event_id, scope.pipeline, scope.split)])
+            join = self._join_step(split)
+        if not join.path:
+            return Routing()
+        payload = join_payload(ended, branch=scope.branch)
+        event = Event(JOINED, payload, None, _JOIN_SOURCE, now, event_id)
+        entry = Entry.joining(scope, event)
+        if self.lost(scope.pipeline, join.path, join.plugin, join.command) is None:
+            return _gathered(self._enter(scope.pipeline, join.path, entry))
+        if join.plugin:
+            return _gathered([self._step(scope.pipeline, join, entry)])
+        return _gathered([_gone(event_id, scope.pipeline, join.path)])
+
+    def _join_step(self, split: Node) -> JoinStep:
+        if split.next is None:
+            return JoinStep()
+        step = self.pipelines[split.pipeline].nodes[split.next]
+        return JoinStep(step.path, step.plugin, step.command)
+
+    def _after(self, done: Done, event: Event) -> Iterator[Intent | Unrouted]:
+        entry = Entry.after(done, event)
+        if done.pipeline:
+            yield from self._onward(done, entry)
+        yield from self._elsewhere(entry, Cause.job(done, event))
+
+    def _onward(self, done: Done, entry: Entry) -> Iterator[Intent | Unrouted]:
+        """The steps of the job's own pipeline that its event leads to."""
+        node = self.node(done.pipeline, done.step_path)
+        if node is None:
+            yield _gone(entry.event.event_id, done.pipeline, done.step_path)
+        elif node.kind is NodeKind.SWITCH:
+            matched = entry.event.type == SWITCH_TRUE
+            yield from self._enter(node.pipeline, node.next if matched else node.otherwise, entry)
+        elif entry.event.type in node.on_events:
+            for target in node.on_events[entry.event.type]:
+                path = target.path or self.pipelines[target.pipeline].entry
+                yield from self._enter(target.pipeline, path, entry)
+        else:
+            yield from self._enter(node.pipeline, node.next, entry)
+
+    def _elsewhere(self, entry: Entry, cause: Cause) -> Iterator[Intent | Unrouted]:
+        """Routes and pipelines that the event sets going, whoever's job emitted it."""
+        event, source = entry.event, cause.plugin or ""
+        for plugin in self.routes.get((source, event.type), ()):
+            yield self._routed(plugin, entry)
+        entry = replace(entry, dedupe_key=event.dedupe_key)
+        for name in _matches(self.triggers, event.type, source):
+            yield from self._triggered(self.pipelines[name], entry, cause)
+
+    def _hooked(self, end: RootEnd, event: Event) -> Iterator[Intent | Unrouted]:
+        entry = Entry(event, submitted_by=SubmittedBy.HOOK)
+        cause = Cause.hook(end, event)
+        for name in _matches(self.hook_triggers, event.type, end.plugin):
+            yield from self._triggered(self.pipelines[name], entry, cause)
+
+    def _triggered(
+        self, pipeline: Pipeline, entry: Entry, cause: Cause
+    ) -> Iterator[Intent | Unrouted]:
+        verdict = pipeline.admits(entry.event.payload, cause.context)
+        if verdict is True:
+            yield self._instance(pipeline, entry, cause)
+        else:
+            reason = "its `if` is false" if verdict is False else f"if: {verdict.reason}"
+            yield Unrouted(entry.event.event_id, pipeline.name, reason)
+
+    def _instance(
+        self, pipeline: Pipeline, entry: Entry, cause: Cause, at: str | None = None
+    ) -> StartPipeline:
+        entry = replace(entry, depth=1, max_depth=pipeline.author_depth or 0, branch="")
+        children = tuple(self._enter(pipeline.name, at or pipeline.entry, entry))
+        return StartPipeline(
+            pipeline.name,
+            pipeline.max_depth,
+            cause.origin,
+            children,
+            cause.baggage,
+            depth_is_computed=pipeline.author_depth is None,
+        )
+
+    def _enter(
+        self, pipeline: str, path: str | None, entry: Entry
+    ) -> Iterator[SpawnJob | OpenScope]:
+        if path is None:
+            return
+        node = self.pipelines[pipeline].nodes[path]
+        if node.kind is not NodeKind.SPLIT:
+            yield self._step(pipeline, node, entry)
+            return
+        children = (
+            child
+            for branch in node.branches
+            for child in self._enter(
+                pipeline,
+                branch.entry,
+                replace(entry, branch=inner_branch(entry.branch, branch.label)),
+            )
+        )
+        yield OpenScope(
+            pipeline,
+            path,
+            entry.branch,
+            entry.parent_job_id,
+            entry.hops,
+            node.join_always,
+            self._join_step(node),
+            tuple(children),
+        )
+
+    def _step(self, pipeline: str, step: Node | JoinStep, entry: Entry) -> SpawnJob:
+        return SpawnJob(
+            plugin=step.plugin,
+            command=step.command,
+            event=entry.event,
+            submitted_by=entry.submitted_by,
+            parent_job_id=entry.parent_job_id,
+            hops=entry.hops,
+            dedupe_key=entry.dedupe_key,
+            dedupe_ttl=entry.dedupe_ttl,
+            pipeline=pipeline,
+            step_path=step.path,
+            branch=entry.branch,
+            dead=self._over(self.pipelines.get(pipeline), entry),
+        )
+
+    def _routed(self, plugin: str, entry: Entry) -> SpawnJob:
+        return SpawnJob(
+            plugin=plugin,
+            command=HANDLE,
+            event=entry.event,
+            submitted_by=entry.submitted_by,
+            parent_job_id=entry.parent_job_id,
+            hops=entry.hops,
+            dedupe_key=entry.event.dedupe_key,
+            dead=self._over(None, entry),
+        )
+
+    def _over(self, pipeline: Pipeline | None, entry: Entry) -> str | None:
+        """Which limit a job at this place would exceed."""
+        limit = self.max_hops
+        if pipeline is not None:
+            if 0 < entry.max_depth < entry.depth:
+                return f"step {entry.depth} of its pipeline is over max_depth {entry.max_depth}"
+            limit = max(pipeline.hop_limit(limit), entry.max_depth)
+        return f"hop {entry.hops} is over the limit of {limit}" if entry.hops > limit else None
+
+
+def build(routes: Iterable[Route], compiled: Compiled, max_hops: int = MAX_HOPS) -> Router:
+    """Index a config's routes and pipelines."""
+    by_route: dict[tuple[str, str], list[str]] = {}
+    for route in routes:
+        by_route.setdefault((route.source, route.event_type), []).append(route.to)
+    triggers: dict[tuple[str, str], list[str]] = {}
+    hooks: dict[tuple[str, str], list[str]] = {}
+    for pipeline in compiled.pipelines.values():
+        index = hooks if pipeline.hook else triggers
+        key = (pipeline.hook or pipeline.on or "", pipeline.from_plugin or "")
+        index.setdefault(key, []).append(pipeline.name)
+    return Router(
+        compiled.pipelines, _frozen(by_route), _frozen(triggers), _frozen(hooks), max_hops
+    )
+
+
+def _matches(index: _Index, name: str, source: str) -> Iterator[str]:
+    yield from index.get((name, ""), ())
+    if source:
+        yield from index.get((name, source), ())
+
+
+def _gone(event_id: str, pipeline: str, step_path: str) -> Unrouted:
+    return Unrouted(event_id, pipeline, f"step {step_path} is gone from pipeline {pipeline}")
+
+
+def _gathered(items: Iterable[Intent | Unrouted]) -> Routing:
+    """All items sorted out; of two jobs that are the same the first."""
+    intents: list[Intent] = []
+    unrouted: list[Unrouted] = []
+    seen: set[tuple[str, ...]] = set()
+    for item in items:
+        if isinstance(item, Unrouted):
+            unrouted.append(item)
+        elif not isinstance(item, SpawnJob) or item.identity not in seen:
+            intents.append(item)
+            if isinstance(item, SpawnJob):
+                seen.add(item.identity)
+    return Routing(tuple(intents), tuple(unrouted))
+
+
+def _frozen(index: Mapping[tuple[str, str], list[str]]) -> _Index:
+    return MappingProxyType({key: tuple(names) for key, names in index.items()})

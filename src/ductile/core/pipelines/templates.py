@@ -1,0 +1,180 @@
+"""`with`: values with references in them, compiled at load and filled in at run.
+
+`{payload.x}` alone stands for the value itself, type and all; inside text it becomes text
+(text as it is, anything else as JSON). `{{payload.x}}` is the text `{payload.x}`. A brace
+that does not open a path of payload, context or config is just a brace. Lists and maps are
+filled in throughout; keys are never references.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+
+from ductile.core.values.json_values import MISSING, ROOTS, Failure, Ref, Scope, parse_ref
+from ductile.core.values.suggest import nearest
+from ductile.errors import Path, Problem, Severity
+from ductile.model import Json
+from ductile.record import dataclass
+
+_ROOT = "|".join(ROOTS)
+_REFERENCE = re.compile(
+    rf"\{{(?P<escaped>\{{\s*(?:{_ROOT})(?:\.[^{{}}]*)?\s*\}})\}}"
+    rf"|\{{(?P<path>\s*(?:{_ROOT})(?:\.[^{{}}]*)?\s*)\}}"
+)
+_LOOKALIKE = re.compile(r"(?<!\{)\{\s*(?P<root>\w+)\.[^{}]*\}")
+_UNFINISHED = re.compile(rf"\{{\s*(?:{_ROOT})\.")
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    value: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text with references in it."""
+
+    parts: tuple[str | Ref, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    items: tuple[Template, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    entries: tuple[tuple[str, Template], ...]
+
+
+Template = Literal | Ref | Text | Items | Entries
+
+
+def compile_template(
+    raw: Json, path: Path, *, bare_paths: bool = False
+) -> Template | list[Problem]:
+    """Compile a value with references; `bare_paths` reads the text `payload.x` as one too."""
+    problems: list[Problem] = []
+    template = _compile(raw, path, problems, bare_paths)
+    return problems or template
+
+
+def misspelt(raw: Json, path: Path) -> Iterator[Problem]:
+    """A warning for each text in `raw` that stays text but was probably meant to be a reference."""
+    if isinstance(raw, Mapping):
+        for key, value in raw.items():
+            yield from misspelt(value, (*path, key))
+    elif isinstance(raw, list | tuple):
+        for index, item in enumerate(raw):
+            yield from misspelt(item, (*path, index))
+    elif isinstance(raw, str):
+        for match in _LOOKALIKE.finditer(raw):
+            if match["root"] not in ROOTS:
+                close = nearest(match["root"], ROOTS)
+                if close is not None:
+                    yield _just_text(match[0], path, close)
+
+
+def _just_text(found: str, path: Path, meant: str) -> Problem:
+    message = "this is no reference, so it stays text"
+    return Problem(message, path, found=found, nearest=meant, severity=Severity.WARNING)
+
+
+def render(template: Template, scope: Scope) -> Json | Failure:
+    """Fill a template in. A path that leads nowhere fails it, naming the path."""
+    match template:
+        case Literal(value):
+            return value
+        case Ref():
+            found = template.read(scope)
+            return Failure(f"{template} does not exist") if found is MISSING else found
+        case Text(parts):
+            return _render_text(parts, scope)
+        case Items(items):
+            filled = [render(item, scope) for item in items]
+            return next((item for item in filled if isinstance(item, Failure)), filled)
+        case Entries(entries):
+            values = {key: render(value, scope) for key, value in entries}
+            return next((v for v in values.values() if isinstance(v, Failure)), values)
+
+
+def refs(template: Template) -> Iterator[Ref]:
+    """All that the template reads."""
+    match template:
+        case Ref():
+            yield template
+        case Text(parts):
+            yield from (part for part in parts if isinstance(part, Ref))
+        case Items(items):
+            for item in items:
+                yield from refs(item)
+        case Entries(entries):
+            for _, value in entries:
+                yield from refs(value)
+
+
+def _render_text(parts: tuple[str | Ref, ...], scope: Scope) -> str | Failure:
+    texts = []
+    for part in parts:
+        value = part if isinstance(part, str) else render(part, scope)
+        if isinstance(value, Failure):
+            return value
+        texts.append(as_text(value))
+    return "".join(texts)
+
+
+def as_text(value: Json) -> str:
+    """A value inside text: text as it is, anything else as JSON."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _compile(raw: Json, path: Path, problems: list[Problem], bare_paths: bool) -> Template:
+    if isinstance(raw, Mapping):
+        return Entries(
+            tuple(
+                (str(key), _compile(value, (*path, key), problems, bare_paths))
+                for key, value in raw.items()
+            )
+        )
+    if isinstance(raw, list | tuple):
+        return Items(
+            tuple(_compile(item, (*path, i), problems, bare_paths) for i, item in enumerate(raw))
+        )
+    if not isinstance(raw, str):
+        return Literal(raw)
+    if bare_paths and isinstance(ref := parse_ref(raw), Ref):
+        return ref
+    return _compile_text(raw, path, problems)
+
+
+def _compile_text(text: str, path: Path, problems: list[Problem]) -> Template:
+    parts: list[str | Ref] = []
+    end = 0
+    for match in _REFERENCE.finditer(text):
+        parts.append(_plain(text[end : match.start()], path, problems))
+        end = match.end()
+        if match["escaped"] is not None:
+            parts.append(match["escaped"])
+            continue
+        ref = parse_ref(match["path"])
+        if isinstance(ref, Failure):
+            problems.append(Problem(ref.reason, path, found=match[0]))
+        else:
+            parts.append(ref)
+    parts.append(_plain(text[end:], path, problems))
+    parts = [part for part in parts if part != ""]
+    if len(parts) == 1 and isinstance(parts[0], Ref):
+        return parts[0]
+    if any(isinstance(part, Ref) for part in parts):
+        return Text(tuple(parts))
+    return Literal("".join(map(str, parts)))
+
+
+def _plain(text: str, path: Path, problems: list[Problem]) -> str:
+    if _UNFINISHED.search(text):
+        problems.append(Problem("a reference that is not closed", path, found=text))
+    return text

@@ -1,0 +1,1 @@
+"""Schedules and breakers: when an entry fires, and why it does not."""

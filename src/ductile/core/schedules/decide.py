@@ -1,0 +1,333 @@
+"""What a schedule entry does now: pure decisions over what the ledger remembers of it.
+
+A due slot is **late** while its successor is not due, and fires; it is **missed** once its
+successor is due too, and one of `cron` also where it fell due more than a minute before
+anybody looked: no gateway ran, or its machine slept. Of missed slots `every` makes up for
+none, one or all, as `catch_up` says; `cron` for none. So after downtime `skip` fires the
+newest due slot alone, as an ordinary fire; `run_once` fires it as well, but as one that is
+owed: the poll guard does not hold it; `run_all` fires each, at most 100 of them, the newest.
+
+The scheduler's round for one entry:
+
+    decision = due(schedule, anchors, now)      # rows for decision.passed
+    anchors = decision.anchors
+    for run in decision.fires:                  # ask admit(), then enqueue or write a row
+        anchors = fired(schedule, anchors, run.slot, now)  # or held(...), or fired_before(...)
+    wake = next_look(schedule, anchors, now)    # for the heap
+
+`wake` holds until the anchors change, and a job's success, which changes them elsewhere, only
+moves it later: a heap of these times needs no look while nothing is due. The wall clock is
+the exception: when it was set back, ask `next_due` anew about every entry. Slots that a
+clock set back brings up again are refused by the ledger's uniqueness: `fired_before`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from ductile.core.schedules.occurrences import (
+    CATCH_UP_MOST,
+    LOOKED_BACK,
+    SHORTEST,
+    After,
+    Anchors,
+    At,
+    CatchUp,
+    Cron,
+    Every,
+    IfRunning,
+    Monthly,
+    Run,
+    Schedule,
+    overdue,
+    runs,
+    spent,
+)
+from ductile.record import dataclass
+
+__all__ = [
+    "CATCH_UP_MOST",
+    "LOOKED_BACK",
+    "SHORTEST",
+    "After",
+    "Anchors",
+    "At",
+    "CatchUp",
+    "Cron",
+    "Decision",
+    "Every",
+    "Fire",
+    "Hold",
+    "IfRunning",
+    "Monthly",
+    "Passed",
+    "Reason",
+    "Run",
+    "Schedule",
+    "admit",
+    "due",
+    "fired",
+    "fired_before",
+    "held",
+    "next_due",
+    "next_look",
+    "preview",
+    "started",
+]
+
+_LATE = timedelta(minutes=1)
+"""How late a cron slot may be that fell due while nobody looked: a restart costs no run."""
+_PATIENCE = timedelta(minutes=1)
+"""How long, at most, what was held back waits for the next try."""
+_PREVIEW_PATIENCE = 400
+
+
+class Reason(StrEnum):
+    """Why a slot was not fired."""
+
+    RUNNING = "running"
+    WINDOW = "window"
+    WEEKDAY = "weekday"
+    BREAKER_OPEN = "breaker_open"
+    UNHEALTHY = "unhealthy"
+    CATCH_UP_SKIPPED = "catch_up_skipped"
+    PAUSED = "paused"
+
+    @property
+    def temporary(self) -> bool:
+        """Whether it may be over long before the entry's next slot."""
+        return self in (Reason.BREAKER_OPEN, Reason.UNHEALTHY)
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    slot: datetime
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    anchors: Anchors
+    """With `passed` accounted for; `fires` are for `fired` or `held` to add."""
+    fires: tuple[Run, ...] = ()
+    passed: tuple[Passed, ...] = ()
+    """At most `LOOKED_BACK` of those that were passed over, the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fire:
+    cancel_outstanding: bool = False
+    """First cancel what is queued, and kill what runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    reason: Reason
+
+
+def due(schedule: Schedule, anchors: Anchors, now: datetime) -> Decision:
+    """What to do about `schedule` at `now`."""
+    anchors = _steadied(schedule, anchors, now)
+    ripe = overdue(schedule, anchors, now)
+    if not ripe:
+        return Decision(anchors)
+    if anchors.paused:
+        fires, passed = list[Run](), [Passed(run.slot, Reason.PAUSED) for run in ripe]
+    elif isinstance(schedule.rule, Cron):
+        fires, passed = _newest(schedule, anchors, ripe, now)
+    elif _refusal(schedule, now):
+        return Decision(anchors)
+    else:
+        fires = _caught_up(schedule, anchors, ripe)
+        missed = ripe[: len(ripe) - len(fires)]
+        passed = [Passed(run.slot, Reason.CATCH_UP_SKIPPED) for run in missed]
+    if passed:
+        anchors = _passed_over(schedule, anchors, passed[-1].slot, now)
+    return Decision(anchors, tuple(fires), tuple(passed))
+
+
+def admit(
+    schedule: Schedule,
+    run: Run,
+    *,
+    queued: int,
+    running: int,
+    max_outstanding: int,
+    breaker_allows: bool,
+    healthy: bool,
+) -> Fire | Hold:
+    """Whether a due run may fire, given the entry's outstanding jobs and its plugin's state."""
+    if not healthy:
+        return Hold(Reason.UNHEALTHY)
+    if not breaker_allows:
+        return Hold(Reason.BREAKER_OPEN)
+    if run.catch_up:
+        return Fire()
+    if schedule.if_running is IfRunning.CANCEL:
+        return Fire(cancel_outstanding=queued + running > 0)
+    guarded = queued if schedule.if_running is IfRunning.QUEUE else queued + running
+    return Hold(Reason.RUNNING) if guarded >= max_outstanding else Fire()
+
+
+def fired(schedule: Schedule, anchors: Anchors, slot: datetime, now: datetime) -> Anchors:
+    return replace(anchors, last_fire=slot, last_fired_at=now, exhausted=schedule.one_shot)
+
+
+def held(schedule: Schedule, anchors: Anchors, run: Run, reason: Reason, now: datetime) -> Anchors:
+    """`run` was due but may not fire: a one-shot is tried again, `cron` goes on with its next
+    slot. `every` goes on an interval from now; where the reason may soon be over, its run stays
+    due instead.
+    """
+    if reason.temporary and isinstance(schedule.rule, Every | Monthly):
+        return replace(anchors, last_passed=run.counted_from or anchors.last_passed)
+    return _passed_over(schedule, anchors, run.slot, now)
+
+
+def fired_before(schedule: Schedule, anchors: Anchors, slot: datetime, now: datetime) -> Anchors:
+    """`slot` was due but has fired already, as the ledger knows: a one-shot is over."""
+    if not schedule.one_shot:
+        return _passed_over(schedule, anchors, slot, now)
+    fired_at = max(filter(None, (anchors.last_fired_at, slot)))
+    return replace(anchors, last_fire=slot, last_fired_at=fired_at, exhausted=True)
+
+
+def _passed_over(schedule: Schedule, anchors: Anchors, slot: datetime, now: datetime) -> Anchors:
+    if schedule.one_shot:
+        return replace(anchors, last_passed=max(slot, now))
+    return replace(anchors, last_passed=slot if isinstance(schedule.rule, Cron) else now)
+
+
+def started(schedule: Schedule, anchors: Anchors, boot: datetime) -> Anchors:
+    """The anchors as a gateway that started at `boot` has to read them."""
+    match schedule.rule:
+        case At():
+            exhausted = spent(schedule.rule, anchors)
+        case After():
+            exhausted = anchors.last_fired_at is not None and anchors.last_fired_at >= boot
+        case _:
+            exhausted = False
+    return replace(anchors, boot=boot, exhausted=exhausted)
+
+
+def next_due(schedule: Schedule, anchors: Anchors, now: datetime) -> datetime | None:
+    """When `due` will have something to decide; not after `now` where it has already.
+
+    None is never, unless the configuration, the operator or a restart changes something.
+    """
+    steady = _steadied(schedule, anchors, now)
+    if _kept(steady) != _kept(anchors):
+        return now
+    run = next(runs(schedule, steady), None)
+    if run is None:
+        return None
+    window = schedule.window
+    waits = not isinstance(schedule.rule, Cron) and not anchors.paused
+    if waits and run.due <= now and window is not None and not window.contains(now):
+        return window.next_start(now)
+    return run.due
+
+
+def next_look(schedule: Schedule, anchors: Anchors, now: datetime) -> datetime | None:
+    """After a round at `now`: as `next_due`, but what was held back waits a little."""
+    upcoming = next_due(schedule, anchors, now)
+    if upcoming is None or upcoming > now:
+        return upcoming
+    rule = schedule.rule
+    interval = timedelta(seconds=rule.seconds) if isinstance(rule, Every) else _PATIENCE
+    return now + min(interval, _PATIENCE)
+
+
+def preview(schedule: Schedule, anchors: Anchors, now: datetime, count: int) -> Iterator[Run]:
+    """The coming fires, `due` being when each would fire: provided that nothing holds it, and
+    that the jobs of an `every` entry end at once, for each later end moves what follows.
+    """
+    if anchors.paused:
+        return
+    barren = 0
+    while count > 0 and barren < _PREVIEW_PATIENCE:
+        decision = due(schedule, anchors, now)
+        anchors = decision.anchors
+        for run in decision.fires[:count]:
+            anchors = fired(schedule, anchors, run.slot, now)
+            yield replace(run, due=now)
+        count -= len(decision.fires)
+        barren = 0 if decision.fires else barren + 1
+        if schedule.window and decision.passed and _refusal(schedule, now):
+            now = schedule.window.next_start(now) - timedelta(microseconds=1)
+            anchors = replace(anchors, last_passed=now)
+        wake = next_due(schedule, anchors, now)
+        if wake is None:
+            return
+        now = max(now, wake)
+
+
+def _caught_up(schedule: Schedule, anchors: Anchors, ripe: list[Run]) -> list[Run]:
+    if schedule.catch_up is CatchUp.SKIP or schedule.one_shot:
+        return ripe[-1:]
+    owed = len(ripe) > 1 or ripe[-1].due < anchors.watched_since
+    most = CATCH_UP_MOST if schedule.catch_up is CatchUp.RUN_ALL else 1
+    return [replace(run, catch_up=owed) for run in ripe[-most:]]
+
+
+def _newest(
+    schedule: Schedule, anchors: Anchors, ripe: list[Run], now: datetime
+) -> tuple[list[Run], list[Passed]]:
+    """Of cron runs, the newest inside the window that is late and not missed, if the window is
+    open now too; and the others.
+    """
+    shut = _refusal(schedule, now)
+    missed_before = min(anchors.watched_since, now) - _LATE
+    newest = next((run for run in reversed(ripe) if not _refusal(schedule, run.slot)), None)
+    if newest is not None and newest.due < missed_before:
+        newest = None
+    passed = []
+    for run in ripe:
+        late = run is newest
+        if shut or not late:
+            reason = _refusal(schedule, run.slot) or (late and shut) or Reason.CATCH_UP_SKIPPED
+            passed.append(Passed(run.slot, reason))
+    return [newest] if newest and not shut else [], passed
+
+
+def _refusal(schedule: Schedule, moment: datetime) -> Reason | None:
+    window = schedule.window
+    if window is None or window.contains(moment):
+        return None
+    return Reason.WEEKDAY if window.bars_day(moment) else Reason.WINDOW
+
+
+def _kept(anchors: Anchors) -> tuple[datetime | None, ...]:
+    """What a decision may change, so that the ledger has to keep it."""
+    return anchors.last_fire, anchors.last_fired_at, anchors.last_passed
+
+
+def _steadied(schedule: Schedule, anchors: Anchors, now: datetime) -> Anchors:
+    """The anchors without times ahead of a clock that was set back, so that nothing sleeps
+    until it has caught up. What a decision keeps becomes now; the rest, which would come
+    back with every look, is left out. A slot may be ahead by as much as jitter fires early.
+    """
+    early = now + timedelta(seconds=schedule.jitter / 2)
+    elapsed = isinstance(schedule.rule, Every | Monthly)
+
+    def bounded(moment: datetime | None, limit: datetime) -> datetime | None:
+        return now if moment is not None and moment > limit else moment
+
+    boot, success = anchors.boot, anchors.last_success_at
+    fire, passed = anchors.last_fire, bounded(anchors.last_passed, now if elapsed else early)
+    if not isinstance(schedule.rule, At):
+        fire = bounded(fire, early)
+    if isinstance(schedule.rule, After) and boot > now:
+        boot = now - timedelta(seconds=schedule.rule.seconds + schedule.jitter)
+    if not schedule.one_shot and anchors.first_seen > now and not any(_kept(anchors)):
+        passed = now
+    return replace(
+        anchors,
+        boot=boot,
+        last_fire=fire,
+        last_fired_at=bounded(anchors.last_fired_at, now),
+        last_passed=passed,
+        last_success_at=None if success and success > now else success,
+    )

@@ -1,0 +1,1 @@
+"""JSON values, redaction, regular expressions, scopes, suggestions."""

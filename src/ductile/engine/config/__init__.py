@@ -1,0 +1,1 @@
+"""The configuration in force: compiled, checked, replaced as a whole."""

@@ -1,0 +1,85 @@
+"""Routes and pipelines of a configuration, compiled against the plugins that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ductile.config import Loaded, Settings
+from ductile.config.redact import hidden
+from ductile.core.pipelines.compile import Compiled, compile_pipelines
+from ductile.core.pipelines.router import Router
+from ductile.core.pipelines.router import build as build_router
+from ductile.core.pipelines.routes import Routes, compile_routes
+from ductile.engine.config import check_plugins, check_relay
+from ductile.errors import ConfigError, Problem, errors_of
+from ductile.plugins.registry import Registry
+
+
+class _AnyCommand(frozenset[str]):
+    """The commands of a plugin that is there but not loaded: nobody can say which."""
+
+    def __contains__(self, command: object) -> bool:
+        return True
+
+
+def compile_router(loaded: Loaded, registry: Registry) -> tuple[Router, tuple[Problem, ...]]:
+    """The router and its warnings; `ConfigError` with every problem and its place."""
+    settings = loaded.settings
+    document = settings.model_dump(mode="json", by_alias=True, exclude_none=True)
+    plugins: dict[str, frozenset[str]] = {
+        name: frozenset(command.name for command in plugin.manifest.commands)
+        for name, plugin in registry.plugins.items()
+    }
+    absent = {refusal.name for refusal in registry.refused} | registry.disabled
+    for name in absent - plugins.keys():
+        plugins[name] = _AnyCommand()
+    sources = frozenset(_sources(settings))
+    pipelines = compile_pipelines(
+        document.get("pipelines", []),
+        plugins,
+        instances=frozenset(instance.name for instance in settings.instances),
+        sources=sources,
+        max_hops=settings.service.max_hops,
+    )
+    routes = compile_routes(document.get("routes", []), plugins, sources=sources)
+    compiled = {} if isinstance(pipelines, list) else pipelines.pipelines
+    relays = check_relay.problems(settings, compiled)
+    named = check_plugins.problems(settings, plugins, registry.missing)
+    disabled = check_plugins.disabled(settings, compiled, registry.disabled)
+    unheard = check_plugins.unheard(settings, compiled, sources)
+    scopes = check_plugins.scopes(settings, plugins.keys() | registry.offered.keys())
+    of_plugins = (*named, *disabled, *unheard, *scopes)
+    found = [*_problems(pipelines), *_problems(routes), *relays, *of_plugins]
+    told = (_hinted(_located(problem, loaded), registry) for problem in found)
+    located = tuple(hidden(told, loaded.secrets))
+    if errors := errors_of(located):
+        raise ConfigError(errors)
+    assert isinstance(pipelines, Compiled)
+    assert isinstance(routes, Routes)
+    return build_router(routes.routes, pipelines, settings.service.max_hops), located
+
+
+def _problems(result: Compiled | Routes | list[Problem]) -> Sequence[Problem]:
+    return result if isinstance(result, list) else result.warnings
+
+
+def _located(problem: Problem, loaded: Loaded) -> Problem:
+    file, line, column = loaded.locate(problem.path)
+    return replace(problem, file=file, line=line, column=column)
+
+
+def _hinted(problem: Problem, registry: Registry) -> Problem:
+    """With a way out where what is unknown is a plugin that only waits to be named."""
+    name = (problem.found or "").strip('"').partition(".")[0]
+    if name not in registry.offered or problem.allowed is not None:
+        return problem
+    return replace(problem, allowed=f"`{name}: {{}}` under plugins, which loads the bundled plugin")
+
+
+def _sources(settings: Settings) -> Iterator[str]:
+    """What `from` and `from_plugin` may name beside plugins: webhooks and peers."""
+    for endpoint in settings.webhooks.endpoints:
+        yield endpoint.event_name
+    for peer in settings.remote_ingress.peers:
+        yield f"relay:{peer.name}"

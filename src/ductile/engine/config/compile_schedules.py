@@ -1,0 +1,92 @@
+"""The schedule entries of a configuration, as the core decides on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from ductile.config import Loaded, Settings
+from ductile.config.models.plugin import ScheduleSettings
+from ductile.config.models.units import duration_text
+from ductile.core.schedules.decide import (
+    SHORTEST,
+    After,
+    At,
+    CatchUp,
+    Cron,
+    Every,
+    IfRunning,
+    Monthly,
+    Schedule,
+)
+from ductile.core.schedules.window import Window
+from ductile.errors import Path, Problem, Severity
+
+
+def schedules_of(settings: Settings, local: ZoneInfo) -> tuple[Schedule, ...]:
+    """Every entry of every enabled plugin; without a zone of its own, in `local`."""
+    return tuple(_all(settings, local))
+
+
+def past(loaded: Loaded, now: datetime) -> Iterator[Problem]:
+    """A warning for each `at` that lies before `now`: perhaps the year is wrong."""
+    message = "this moment is past: it fires at once, unless it has fired before"
+    for name, plugin in loaded.settings.plugins.items():
+        for index, entry in enumerate(plugin.schedules):
+            if plugin.enabled and entry.at is not None and entry.at < now:
+                path: Path = ("plugins", name, "schedules", index, "at")
+                place = loaded.locate(path)
+                yield Problem(message, path, *place, severity=Severity.WARNING)
+
+
+def _all(settings: Settings, local: ZoneInfo) -> Iterator[Schedule]:
+    for name, plugin in settings.plugins.items():
+        if plugin.enabled:
+            for entry in plugin.schedules:
+                yield _schedule(name, entry, local)
+
+
+def _schedule(plugin: str, entry: ScheduleSettings, local: ZoneInfo) -> Schedule:
+    zone = ZoneInfo(entry.timezone) if entry.timezone else local
+    bounded = entry.window is not None or entry.not_on
+    return Schedule(
+        plugin=plugin,
+        id=entry.id,
+        rule=_rule(entry),
+        zone=zone,
+        command=entry.command,
+        payload=dict(entry.payload),
+        jitter=entry.jitter,
+        window=Window.parse(entry.window, zone, entry.not_on) if bounded else None,
+        catch_up=CatchUp(entry.catch_up),
+        if_running=IfRunning(entry.if_running),
+    )
+
+
+def _rule(entry: ScheduleSettings) -> Every | Monthly | Cron | At | After:
+    if entry.every is not None:
+        if entry.every == "monthly":
+            return Monthly()
+        return Every(max(float(entry.every), SHORTEST))
+    if entry.cron is not None:
+        return Cron(entry.cron)
+    if entry.at is not None:
+        return At(entry.at)
+    assert entry.after is not None
+    return After(entry.after)
+
+
+def described(schedule: Schedule) -> str:
+    """The rule in the words of the configuration."""
+    match schedule.rule:
+        case Every(seconds):
+            return f"every {duration_text(seconds)}"
+        case Monthly():
+            return "monthly"
+        case Cron(expr):
+            return f"cron {expr}"
+        case At(moment):
+            return f"at {moment.isoformat()}"
+        case After(seconds):
+            return f"after {duration_text(seconds)}"

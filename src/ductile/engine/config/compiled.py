@@ -1,0 +1,229 @@
+"""One loaded configuration, worked out for the hot path. Built whole, swapped whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ductile.config import Loaded, Settings, bundled
+from ductile.config.models.plugin import PluginSettings
+from ductile.config.redact import hidden
+from ductile.core.jobs.commands import INIT
+from ductile.core.jobs.judge import Rules
+from ductile.core.jobs.prepare import PluginPlan
+from ductile.core.jobs.retry import RetryPolicy
+from ductile.core.pipelines.graph import RELAY_PLUGIN, SWITCH_PLUGIN
+from ductile.core.pipelines.router import Router
+from ductile.core.schedules.breaker import BreakerPolicy
+from ductile.core.schedules.decide import Schedule
+from ductile.core.values.redact import Redactor
+from ductile.engine.config.compile_routes import compile_router
+from ductile.engine.config.compile_schedules import schedules_of
+from ductile.engine.workspaces import Workspaces
+from ductile.errors import Problem, Severity
+from ductile.model import CORE_PREFIX
+from ductile.plugins.environment import local_zone, plugin_environment
+from ductile.plugins.registry import InstanceSpec, Plugin, Registry, discover
+from ductile.plugins.trust import Sealed
+from ductile.store.tx_config import Chart
+
+CORE_RETRY = RetryPolicy(backoff_base=1.0)
+"""A switch or a relay touches nothing but the ledger: one that was lost with its gateway is
+tried again soon."""
+INIT_PENDING = "its init has not run yet"
+"""Why a plugin is not ready while its `init` waits or runs."""
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """What the rooms need to know of the configuration."""
+
+    loaded: Loaded
+    registry: Registry
+    redactor: Redactor
+    plans: Mapping[str, PluginPlan]
+    caps: Mapping[str, int]
+    schedules: tuple[Schedule, ...]
+    chart: Chart
+    workspaces: Workspaces
+    warnings: tuple[Problem, ...] = ()
+
+    @property
+    def settings(self) -> Settings:
+        return self.loaded.settings
+
+    @property
+    def snapshot_id(self) -> str | None:
+        """Of what the ledger keeps of this configuration, once it has been adopted."""
+        return self.chart.snapshot_id
+
+    def plugin_settings(self, name: str) -> PluginSettings:
+        return _own(self.settings, name)
+
+    def retry_policy(self, plugin: str) -> RetryPolicy:
+        if plugin.startswith(CORE_PREFIX):
+            return CORE_RETRY
+        retry = self.plugin_settings(plugin).retry
+        return RetryPolicy(retry.max_attempts, retry.backoff_base)
+
+    def rules(self, plugin: str, command: str) -> Rules:
+        """How an attempt of this plugin and command is judged, whether or not it is loaded."""
+        known = self._rules.get((plugin, command))
+        if known is None:
+            known = self._rules[plugin, command] = self._make_rules(plugin, command)
+        return known
+
+    @cached_property
+    def _rules(self) -> dict[tuple[str, str], Rules]:
+        return {}
+
+    def _make_rules(self, plugin: str, command: str) -> Rules:
+        loaded = self.registry.plugins.get(plugin)
+        fact = loaded.fact_output(command) if loaded else None
+        return Rules(
+            retry=self.retry_policy(plugin),
+            redactor=self.redactor,
+            router=self.chart.router,
+            fact_type=fact.fact_type if fact else None,
+            mirror_fact=bool(fact and fact.compatibility_view == "mirror_object"),
+            init_key=loaded.init_key if loaded and command == INIT else None,
+            protocol=loaded.manifest.protocol if loaded else 1,
+        )
+
+    def needs_init(self) -> list[Plugin]:
+        return [plugin for plugin in self.registry.plugins.values() if plugin.command(INIT)]
+
+    def held(self) -> frozenset[str]:
+        """Plugins whose queued jobs wait because the plugin is refused."""
+        refused = {refusal.name for refusal in self.registry.refused}
+        return frozenset(refused - self.registry.plugins.keys())
+
+    def known(self) -> frozenset[str]:
+        """Whose jobs can be run here."""
+        return frozenset({*self.plans, SWITCH_PLUGIN, RELAY_PLUGIN})
+
+    def gone(self, plugin: str) -> str | None:
+        """Why queued jobs of this plugin will never run, if so."""
+        if plugin in self.plans or plugin in self.held() or plugin.startswith(CORE_PREFIX):
+            return None
+        return "plugin disabled" if plugin in self.registry.disabled else "plugin removed"
+
+
+_DEFAULTS = PluginSettings.model_construct()
+"""Not validated: that would have a second schema built, for this alone."""
+
+
+def _own(settings: Settings, plugin: str) -> PluginSettings:
+    return settings.plugins.get(plugin) or _DEFAULTS
+
+
+def build(loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str]) -> Blueprint:
+    """Discover the plugins and work everything out.
+
+    Refused plugins are no error; routes and pipelines that cannot run are: `ConfigError`.
+    """
+    settings = loaded.settings
+    instances = {
+        name: InstanceSpec(enabled=plugin.enabled, uses=plugin.uses, config=plugin.config)
+        for name, plugin in settings.plugins.items()
+    }
+    registry = discover(
+        settings.plugin_roots,
+        instances,
+        allow_symlinks=settings.service.allow_symlinks,
+        offers=(bundled.directory(),),
+        sealed=_sealed(loaded),
+    )
+    router, warnings = compile_router(loaded, registry)
+    env = plugin_environment(environ, settings.service.plugin_env_passthrough, boot_marker)
+    plans = {name: _plan(plugin, settings, env) for name, plugin in registry.plugins.items()}
+    caps = {
+        name: cap
+        for name, plugin in registry.plugins.items()
+        if (cap := _cap(plugin, settings)) is not None
+    }
+    return Blueprint(
+        loaded=loaded,
+        registry=registry,
+        redactor=Redactor(loaded.secrets),
+        plans=plans,
+        caps=caps,
+        schedules=schedules_of(settings, local_zone(environ)),
+        chart=_chart(settings, router),
+        workspaces=_workspaces(settings, router),
+        warnings=(*loaded.warnings, *warnings, *_of_plugins(loaded, registry)),
+    )
+
+
+def _sealed(loaded: Loaded) -> Sealed:
+    plugins = loaded.seal.plugin_fingerprints if loaded.seal else ()
+    prints = {
+        str(plugin.get("name")): str(plugin["fingerprint"])
+        for plugin in plugins
+        if "fingerprint" in plugin
+    }
+    return Sealed(prints, strict=loaded.settings.service.strict_mode)
+
+
+def _of_plugins(loaded: Loaded, registry: Registry) -> list[Problem]:
+    """What is worth saying of the plugins that were found, and of how they are configured."""
+    warnings = [Problem(text, severity=Severity.WARNING) for text in registry.warnings]
+    for name, plugin in registry.plugins.items():
+        cap = _own(loaded.settings, name).parallelism
+        if cap is not None and cap > 1 and not plugin.manifest.concurrency_safe:
+            path = ("plugins", name, "parallelism")
+            message = f"{cap} at once, though the plugin's manifest says concurrency_safe: false"
+            place = loaded.locate(path)
+            warnings.append(Problem(message, path, *place, severity=Severity.WARNING))
+    return hidden(warnings, loaded.secrets)
+
+
+def _chart(settings: Settings, router: Router) -> Chart:
+    plugins = settings.plugins
+    return Chart(
+        router=router,
+        attempts={name: plugin.retry.max_attempts for name, plugin in plugins.items()},
+        breakers={
+            name: BreakerPolicy(
+                plugin.circuit_breaker.threshold, plugin.circuit_breaker.reset_after
+            )
+            for name, plugin in plugins.items()
+        },
+        notify=frozenset(name for name, plugin in plugins.items() if plugin.notify_on_complete),
+        dedupe_ttl=settings.service.dedupe_ttl,
+    )
+
+
+def _workspaces(settings: Settings, router: Router) -> Workspaces:
+    service = settings.service
+    own = {pipeline.name: pipeline.workspace for pipeline in settings.pipelines}
+
+    def wanted(pipeline: str) -> bool:
+        chosen = own.get(pipeline)
+        return bool(pipeline) and (service.workspaces if chosen is None else chosen)
+
+    first = {
+        (pipeline.name, node.path)
+        for pipeline in router.pipelines.values()
+        for node in pipeline.first_jobs()
+    }
+    hardlink = service.workspace_clone == "hardlink"
+    return Workspaces(settings.state_dir / "workspaces", wanted, first=first, hardlink=hardlink)
+
+
+def _plan(plugin: Plugin, settings: Settings, env: Mapping[str, str]) -> PluginPlan:
+    return PluginPlan(
+        name=plugin.name,
+        protocol=plugin.manifest.protocol,
+        argv=(str(plugin.entrypoint),),
+        env={**env, "DUCTILE_PLUGIN": plugin.name},
+        commands=frozenset(command.name for command in plugin.manifest.commands),
+        config=plugin.config_json,
+        timeouts=_own(settings, plugin.name).timeouts,
+    )
+
+
+def _cap(plugin: Plugin, settings: Settings) -> int | None:
+    chosen = _own(settings, plugin.name).parallelism
+    return 1 if chosen is None and not plugin.manifest.concurrency_safe else chosen

@@ -1,0 +1,174 @@
+"""The configuration that counts now: adopted whole, with what may run of it and by what rules."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from ductile.clock import Clock, Entropy
+from ductile.config.redact import fingerprints, show
+from ductile.engine.config import plugin_init
+from ductile.engine.config.compiled import INIT_PENDING, Blueprint
+from ductile.engine.config.fingerprint_key import fingerprint_key
+from ductile.engine.config.plugin_init import Unready
+from ductile.engine.ingress import enqueue
+from ductile.engine.recovery import startup
+from ductile.engine.scheduling.scheduler import Scheduler
+from ductile.model import Settlement
+from ductile.record import dataclass
+from ductile.store import snapshots
+from ductile.store.engines.api import Ledger
+from ductile.store.jobs.claim import ClaimPolicy
+
+LOOK, SOON = 60.0, 2.0
+"""Seconds between two looks; soon, where a plugin waits for its `init`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """One value, so that nobody sees the plugins of one configuration by the rules of another."""
+
+    blueprint: Blueprint
+    unready: Unready
+    """Plugins whose `init` has not succeeded, and why."""
+    policy: ClaimPolicy
+
+
+class Adoption:
+    """Thread-safe. `tick` is for a loop: it does what the ledger would not take before."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        boot: str,
+        state_dir: Path,
+        clock: Clock,
+        entropy: Entropy,
+        changed: Callable[[], None],
+    ) -> None:
+        """`changed` is called when something may be claimed that could not be before."""
+        self._ledger, self._boot, self._state_dir = ledger, boot, state_dir
+        self._clock, self._entropy, self._changed = clock, entropy, changed
+        self.scheduler: Scheduler
+        self._guard = threading.Lock()
+        self._now: Adopted | None = None
+        self._settled: Blueprint | None = None
+        self._queued: set[str] = set()
+        """The plugins whose `init` we have queued under this configuration: once each."""
+
+    @property
+    def now(self) -> Adopted:
+        assert self._now is not None
+        return self._now
+
+    def adopt(self, blueprint: Blueprint) -> None:
+        """From now on this one counts; where it raises, the one before still does."""
+        chart = replace(blueprint.chart, snapshot_id=self._record(blueprint))
+        blueprint = replace(blueprint, chart=chart)
+        # An `init` that ends meanwhile waits: it counts for what is adopted here.
+        with self._guard:
+            self._queued = set()
+            self._set(blueprint, plugin_init.uninitialised(self._ledger, blueprint))
+        self._changed()
+
+    def look(self, blueprint: Blueprint) -> None:
+        """As `adopt`, for one who leaves no trace in the ledger."""
+        self._set(blueprint, plugin_init.uninitialised(self._ledger, blueprint))
+
+    def _record(self, blueprint: Blueprint) -> str:
+        now, id = self._clock.now(), self._entropy.uuid()
+        prints = fingerprints(blueprint.settings, fingerprint_key(self._state_dir))
+        return self._ledger.write(
+            lambda tx: snapshots.record(
+                tx,
+                id=id,
+                config_hash=blueprint.loaded.config_hash,
+                config=show(blueprint.settings),
+                fingerprints=prints,
+                now=now,
+            )
+        )
+
+    def _set(self, blueprint: Blueprint, unready: Unready) -> None:
+        policy = ClaimPolicy(
+            owner=self._boot,
+            snapshot_id=blueprint.snapshot_id,
+            caps=blueprint.caps,
+            init_only=frozenset(unready),
+            held=blueprint.held(),
+            known=None if self._ledger.engine == "sqlite" else blueprint.known(),
+        )
+        self._now = Adopted(blueprint, unready, policy)
+
+    def init_ended(self, settlement: Settlement) -> None:
+        """An `init` was settled: its plugin may run now, or may not, or wants another."""
+        with self._guard:
+            before = self.now
+            unready = plugin_init.after_init(before.unready, before.blueprint, settlement)
+            if unready is None:
+                return
+            if unready is not before.unready:
+                self._set(before.blueprint, unready)
+        if unready is before.unready:
+            self._queue_init(settlement.plugin)
+        else:
+            self._readied()
+
+    def _readied(self) -> None:
+        self._changed()
+        self.scheduler.readied()
+
+    def settle(self) -> int:
+        """What the adopted configuration asks of the ledger; how many jobs of gone plugins ended.
+
+        Where it raises, `tick` does it.
+        """
+        blueprint = self.now.blueprint
+        gone = self._end_jobs_of_gone_plugins(blueprint)
+        self._queue_inits()
+        self.scheduler.adopt(blueprint)
+        self._settled = blueprint
+        return gone
+
+    def tick(self, now: datetime) -> float:  # noqa: ARG002
+        """Settle what is not settled yet; seconds to the next look."""
+        if self._settled is not self.now.blueprint:
+            self.settle()
+        if self.now.unready:
+            self._look_again()
+        self._queue_inits()
+        if INIT_PENDING in self.now.unready.values():
+            return SOON
+        self._end_jobs_of_gone_plugins(self.now.blueprint)
+        return LOOK
+
+    def _look_again(self) -> None:
+        """Another node may have run an `init` that we wait for."""
+        with self._guard:
+            before = self.now
+            missing = plugin_init.uninitialised(self._ledger, before.blueprint)
+            unready = {name: why for name, why in before.unready.items() if name in missing}
+            if len(unready) == len(before.unready):
+                return
+            self._set(before.blueprint, unready)
+        self._readied()
+
+    def _end_jobs_of_gone_plugins(self, blueprint: Blueprint) -> int:
+        return startup.end_jobs_of_gone_plugins(
+            self._ledger, blueprint, self._clock, self._entropy, self._boot
+        )
+
+    def _queue_inits(self) -> None:
+        for plugin, why in self.now.unready.items():
+            if why == INIT_PENDING and plugin not in self._queued:
+                self._queue_init(plugin)
+
+    def _queue_init(self, plugin: str) -> None:
+        new = plugin_init.wanted_init(self._ledger, plugin)
+        if new is not None:
+            id, now = self._entropy.uuid(), self._clock.now()
+            self._ledger.write(enqueue.enqueueing(self.now.blueprint, new, id=id, now=now))
+            self._queued.add(plugin)

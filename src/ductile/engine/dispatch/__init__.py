@@ -1,0 +1,1 @@
+"""From a claimed job to its settlement."""

@@ -1,0 +1,1 @@
+"""Accepting work: jobs, webhooks, and the tokens that callers present."""

@@ -1,0 +1,1 @@
+"""From commits to subscribers."""

@@ -1,0 +1,1 @@
+"""Metrics, liveness, job logging, systemd, retention."""

@@ -1,0 +1,41 @@
+"""Retention: on its own loop, in batches so small that no worker waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from ductile.engine.config.compiled import Blueprint
+from ductile.store import retention as prune
+from ductile.store.engines.api import Ledger
+
+PAUSE = 0.02
+"""Between batches, so that the writer serves others first."""
+
+
+class Janitor:
+    def __init__(self, ledger: Ledger, blueprint: Callable[[], Blueprint]) -> None:
+        self._ledger, self._blueprint = ledger, blueprint
+
+    def tick(self, now: datetime) -> float:
+        """Delete one batch of each kind; soon again while there is more."""
+        settings = self._blueprint().settings
+        service, skew = settings.service, settings.remote_ingress.allowed_clock_skew
+        retention = prune.Retention(
+            jobs=service.job_queue_retention,
+            logs=service.job_log_retention,
+            transitions=service.job_transitions_retention,
+            breaker_transitions=service.breaker_transitions_retention,
+            facts=service.plugin_facts_retention,
+            dedupe_ttl=service.dedupe_ttl,
+            # One dated as far ahead as is allowed is good until its date is as far behind.
+            replays=max(prune.DAY, 2 * skew),
+        )
+        fullest = max(self._ledger.write(batch) for batch in prune.batches(retention, now))
+        freed = self._ledger.tidy()
+        self._blueprint().workspaces.sweep(now, service.workspace_retention, self._in_use)
+        return PAUSE if fullest == prune.BATCH or freed else service.tick_interval
+
+    def _in_use(self, job_id: str) -> bool:
+        """Whether the job, or one that is to clone its files, has yet to end."""
+        return self._ledger.read(lambda tx: tx.one("workspace_in_use", id=job_id)) is not None

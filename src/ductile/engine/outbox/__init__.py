@@ -1,0 +1,1 @@
+"""Sending webhook deliveries and relayed events."""

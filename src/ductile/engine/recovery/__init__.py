@@ -1,0 +1,1 @@
+"""What a crash, a lost node or a cancelled job leaves to be cleaned up."""

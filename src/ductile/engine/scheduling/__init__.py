@@ -1,0 +1,1 @@
+"""Schedules that fire, and retries that become due."""

@@ -1,0 +1,226 @@
+"""The scheduler: a heap of coming due times, and one transaction for each that has come."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+
+from ductile.clock import Clock, Entropy
+from ductile.core.schedules.decide import Schedule, next_due, next_look
+from ductile.core.schedules.history import rule_text
+from ductile.engine.config.compiled import INIT_PENDING, Blueprint
+from ductile.errors import LedgerError
+from ductile.log import logger
+from ductile.store import schedules
+from ductile.store.engines.api import Ledger
+from ductile.store.schedules import Fired, FirePolicy
+
+SET_BACK = 1.0
+"""Seconds by which the wall clock may fall behind the monotonic one before it was set back."""
+SLEPT = timedelta(minutes=1)
+"""How late a tick may come before the machine slept, or the clock was set forward."""
+AFTER_A_BUG = timedelta(minutes=1)
+"""How long an entry is left alone whose round failed."""
+
+Key = tuple[str, str]
+
+
+class Scheduler:
+    """`tick` fires what is due; only the loop's thread calls it, `adopt` may come from any."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: Clock,
+        entropy: Entropy,
+        *,
+        unready: Callable[[], Mapping[str, str]],
+    ) -> None:
+        self._ledger, self._clock, self._entropy = ledger, clock, entropy
+        self._unready = unready
+        self.boot = clock.now()
+        """When this start was, by the clock as it goes now."""
+        self._began = clock.monotonic()
+        self._awake: datetime | None = None
+        """When a break ended in which nobody looked at the clock."""
+        self._expected: datetime | None = None
+        """By when the next tick is to come."""
+        self._adopting = threading.Lock()
+        """Held while due times are worked out, which asks the ledger."""
+        self._guard = threading.Lock()
+        self._blueprint: Blueprint | None = None
+        self._entries: dict[Key, Schedule] = {}
+        self._heap: list[tuple[datetime, Key]] = []
+        self._awaiting: list[tuple[datetime, Key]] = []
+        """Due, but its plugin's `init` runs first: it loses nothing by that."""
+        self._seen = (clock.now(), clock.monotonic())
+        self._stale = False
+        self._log = logger("scheduler")
+
+    def adopt(self, blueprint: Blueprint) -> None:
+        """Take the entries of a configuration; those that stay keep their anchors."""
+        with self._adopting:
+            configured = {(entry.plugin, entry.id) for entry in blueprint.schedules}
+            self._ledger.write(lambda tx: schedules.withdraw(tx, configured))
+            self._install(blueprint)
+
+    def _install(self, blueprint: Blueprint) -> None:
+        entries = {(entry.plugin, entry.id): entry for entry in blueprint.schedules}
+        now = self._clock.now()
+        heap: list[tuple[datetime, Key]] = []
+        for key, schedule in entries.items():
+            try:
+                due = self._ensure(key, schedule, now)
+            except LedgerError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the other entries want to be scheduled
+                due = self._crashed(schedule, error, now)
+            if due is not None:
+                heap.append((due, key))
+        heapq.heapify(heap)
+        with self._guard:
+            self._blueprint, self._entries, self._heap = blueprint, entries, heap
+            self._awaiting = []
+
+    def _ensure(self, key: Key, schedule: Schedule, now: datetime) -> datetime | None:
+        """When the entry is due; the ledger is told of one that is new or rewritten."""
+        known = self._entries.get(key)
+        if known is not None and rule_text(known) == rule_text(schedule):
+            found = self._ledger.read(lambda tx: schedules.anchors_of(tx, schedule, self.boot))
+            return None if found is None else next_due(schedule, found, now)
+        anchors = self._ledger.write(lambda tx: schedules.ensure(tx, schedule, self.boot, now))
+        return next_due(schedule, anchors, now)
+
+    def _crashed(self, schedule: Schedule, error: Exception, now: datetime) -> datetime:
+        """When to try again."""
+        self._log.crash("a schedule failed", error, plugin=schedule.plugin, schedule=schedule.id)
+        return now + AFTER_A_BUG
+
+    def readied(self) -> None:
+        """An `init` has ended: what waited for it is due."""
+        with self._guard:
+            for item in self._awaiting:
+                heapq.heappush(self._heap, item)
+            self._awaiting = []
+
+    def refresh(self) -> None:
+        """At the next tick, work out every due time anew: an operator has changed something."""
+        self._stale = True
+
+    def tick(self, now: datetime) -> float:
+        """Fire what is due; the seconds until the next is, at most the tick interval."""
+        wait = 0.0
+        try:
+            wait = self._tick(now)
+            return wait
+        finally:
+            self._expected = self._clock.now() + timedelta(seconds=wait)
+
+    def _tick(self, now: datetime) -> float:
+        if self._expected is not None and now > self._expected + SLEPT:
+            self._awake = now
+        if self._was_set_back(now):
+            self._log.warning("the clock was set back; every schedule is worked out anew")
+            self._stale = True
+            if self.boot > now:
+                self.boot = now - timedelta(seconds=self._clock.monotonic() - self._began)
+        if self._stale:
+            self._work_out_anew()
+        while True:
+            with self._guard:
+                blueprint = self._blueprint
+                if blueprint is None or not self._heap or self._heap[0][0] > now:
+                    break
+                due, key = heapq.heappop(self._heap)
+                schedule = self._entries.get(key)
+                if self._unready().get(key[0]) == INIT_PENDING:
+                    self._awaiting.append((due, key))
+                    continue
+            if schedule is not None:
+                self._round(blueprint, schedule, key, due, now)
+        return self._sleep(now)
+
+    def _work_out_anew(self) -> None:
+        # A reload may be adopted just now: what counts is what it leaves.
+        with self._adopting:
+            self._stale = False
+            try:
+                if self._blueprint is not None:
+                    self._install(self._blueprint)
+            except BaseException:
+                self._stale = True
+                raise
+
+    def _round(
+        self, blueprint: Blueprint, schedule: Schedule, key: Key, due: datetime, now: datetime
+    ) -> None:
+        try:
+            fired = self._fire(blueprint, schedule, now)
+            upcoming = None if fired is None else next_look(schedule, fired.anchors, now)
+        except LedgerError:
+            # The slot is still owed.
+            self._push(due, key, schedule)
+            raise
+        except Exception as error:  # noqa: BLE001 - the other entries want to be fired
+            self._push(self._crashed(schedule, error, now), key, schedule)
+            return
+        if fired is not None:
+            self._tell(schedule, fired)
+        if upcoming is not None:
+            self._push(upcoming, key, schedule)
+
+    def _tell(self, schedule: Schedule, fired: Fired) -> None:
+        if fired.job_ids:
+            self._log.debug(
+                "fired", plugin=schedule.plugin, schedule=schedule.id, jobs=len(fired.job_ids)
+            )
+        for slot, reason in fired.passed:
+            self._log.debug(
+                "not fired",
+                plugin=schedule.plugin,
+                schedule=schedule.id,
+                slot=slot.isoformat(),
+                reason=reason.value,
+            )
+
+    def _push(self, due: datetime, key: Key, schedule: Schedule) -> None:
+        with self._guard:
+            if self._entries.get(key) is schedule:
+                heapq.heappush(self._heap, (due, key))
+
+    def _fire(self, blueprint: Blueprint, schedule: Schedule, now: datetime) -> Fired | None:
+        plugin = schedule.plugin
+        policy = FirePolicy(
+            max_outstanding=blueprint.plugin_settings(plugin).max_outstanding_polls,
+            healthy=plugin in blueprint.plans and plugin not in self._unready(),
+        )
+        chart, base_id = blueprint.chart, self._entropy.uuid()
+        return self._ledger.write(
+            lambda tx: schedules.fire_due(
+                tx,
+                schedule,
+                policy,
+                chart,
+                boot=self.boot,
+                awake=self._awake,
+                now=now,
+                base_id=base_id,
+            )
+        )
+
+    def _was_set_back(self, now: datetime) -> bool:
+        monotonic = self._clock.monotonic()
+        wall, before = self._seen
+        self._seen = (now, monotonic)
+        return (now - wall).total_seconds() < (monotonic - before) - SET_BACK
+
+    def _sleep(self, now: datetime) -> float:
+        with self._guard:
+            if self._blueprint is None:
+                return 1.0
+            bound = self._blueprint.settings.service.tick_interval
+            if not self._heap:
+                return bound
+            return min(max((self._heap[0][0] - now).total_seconds(), 0.0), bound)

@@ -1,0 +1,1 @@
+"""What surrounds every route: context, authentication, routing, waiting."""

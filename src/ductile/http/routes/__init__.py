@@ -1,0 +1,1 @@
+"""The handlers: parse, call, render."""

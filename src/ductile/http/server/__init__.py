@@ -1,0 +1,1 @@
+"""Listeners, connections and their limits."""

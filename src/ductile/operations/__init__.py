@@ -1,0 +1,1 @@
+"""What an operator can ask for; used by HTTP and CLI alike."""

@@ -1,0 +1,338 @@
+"""Backups: a copy of the ledger that is checked, durable and whole, or no file at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tarfile
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, field
+from datetime import datetime
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import orjson
+from blake3 import blake3
+
+from ductile.clock import Clock, to_text
+from ductile.config import Loaded
+from ductile.config.loader.files import replace as replace_file
+from ductile.errors import DuctileError, Refused
+from ductile.log import logger
+from ductile.record import dataclass
+from ductile.store.backup.copy import Watch
+from ductile.store.engines.api import Ledger
+from ductile.store.engines.sqlite import SqliteLedger
+from ductile.store.verify import Report, Tell, verify
+
+DIRECTORY = "backups"
+LAST = "last-backup.json"
+DRAFT = ".ductile-backup-"
+LEFT_FREE = 64 * 1024 * 1024
+BETWEEN_WINDOWS = 0.01
+"""Seconds that a gateway's own work gets the interpreter for, while a copy is checked."""
+ABANDONED = 24 * 3600.0
+"""After so many seconds a draft is one whose maker died."""
+SIBLINGS = ("-journal", "-wal", "-shm")
+"""What SQLite puts beside its file."""
+REPLACED = ".replaced-"
+"""In the name of a ledger that a restore has kept aside."""
+DAMAGE = frozenset({"pages", "schema"})
+"""Broken promises that make a copy worthless; of other breaches a copy is as good as its ledger."""
+
+
+class Stopped(DuctileError):
+    """A backup that was ended before it was whole."""
+
+    code = "stopped"
+    http_status = 503
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A backup that is on disk."""
+
+    path: str
+    bytes: int
+    seconds: float
+    made_at: str
+    """The moment of which it is the state."""
+    rows: dict[str, int]
+    notes: list[str]
+
+
+def stamp(now: datetime) -> str:
+    """A moment in a file's name, so that later ones sort after it."""
+    return f"{now:%Y%m%dT%H%M%S}.{now.microsecond // 1000:03}Z"
+
+
+def default_target(state_dir: Path, now: datetime) -> Path:
+    return state_dir / DIRECTORY / f"ledger-{stamp(now)}.db"
+
+
+def target_for(path: Path | None, state_dir: Path, ledger: Path | None, now: datetime) -> Path:
+    """Where a backup goes: the file, a new one in the directory, or one in the usual place."""
+    if path is None:
+        return default_target(state_dir, now)
+    target = path / default_target(state_dir, now).name if path.is_dir() else path
+    own = [state_dir / "ductile.lock", state_dir / "ductile.sock"]
+    if ledger is not None:
+        own += [ledger.with_name(ledger.name + end) for end in ("", *SIBLINGS)]
+    for mine in own:
+        if target.resolve() == mine.resolve():
+            raise Refused(f"{target} is a file of the gateway's own")
+    return target
+
+
+def check_target(target: Path, *, replace: bool) -> None:
+    """Refuse, before anything is copied, what could not be put there."""
+    usual = target.parent.name == DIRECTORY and target.parent.parent.is_dir()
+    if not target.parent.is_dir() and not usual:
+        raise Refused(f"there is no directory {target.parent}")
+    if target.is_dir() or (target.exists() and not replace):
+        raise Refused(f"{target} exists; choose another name, or --replace it")
+
+
+def back_up(
+    ledger: Ledger,
+    target: Path,
+    *,
+    state_dir: Path,
+    clock: Clock,
+    replace: bool = False,
+    watch: Watch = lambda _done, _total: None,
+    tell: Tell = lambda _table, _rows: None,
+) -> Made:
+    """Copy, check, sync, and only then give the copy its name.
+
+    `watch` is told of the copying, `tell` of the checking; either ends it by raising.
+    """
+    check_target(target, replace=replace)
+    target.parent.mkdir(mode=0o700, exist_ok=True)
+    _clear_abandoned(target.parent)
+    if isinstance(ledger, SqliteLedger):
+        check_room(target.parent, ledger.path.stat().st_size)
+    began, now = clock.monotonic(), clock.now()
+    descriptor, name = tempfile.mkstemp(prefix=DRAFT, suffix=".db", dir=target.parent)
+    os.close(descriptor)
+    draft = Path(name)
+    try:
+        ledger.backup(draft, watch)
+        report = check_copy(draft, tell)
+        sync(draft)
+        _publish(draft, target, replace=replace)
+    finally:
+        discard(draft)
+    made = Made(
+        path=str(target),
+        bytes=target.stat().st_size,
+        seconds=round(clock.monotonic() - began, 3),
+        made_at=to_text(now),
+        rows=report.rows,
+        notes=[*report.notes, *_breaches(report)],
+    )
+    replace_file(state_dir / LAST, orjson.dumps({"made_at": made.made_at, "path": made.path}))
+    return made
+
+
+def check_copy(path: Path, tell: Tell = lambda _table, _rows: None) -> Report:
+    """Open the copy and look at all of it; `Refused` where it is damaged."""
+    copy = SqliteLedger(path, read_only=True)
+    try:
+        report = verify(copy, tell=tell)
+    finally:
+        copy.close()
+    damage = [str(breach) for breach in report.breaches if breach.promise in DAMAGE]
+    if damage:
+        raise Refused(f"the copy is damaged: {damage[0]}", damage=damage)
+    return report
+
+
+def _breaches(report: Report) -> list[str]:
+    found = len(report.breaches) + report.more
+    hint = f"the ledger itself breaks {found} of its promises: see `ductile system selfcheck`"
+    return [hint] if found else []
+
+
+def _publish(draft: Path, target: Path, *, replace: bool) -> None:
+    if replace:
+        draft.replace(target)
+    else:
+        try:
+            # Unlike a rename, a link never takes the place of what came there meanwhile.
+            target.hardlink_to(draft)
+        except FileExistsError:
+            raise Refused(f"{target} exists; choose another name, or --replace it") from None
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+                raise
+            draft.rename(target)
+    sync(target.parent)
+
+
+def sync(path: Path) -> None:
+    """Have a file, or the names in a directory, on the disk. Not for a ledger that is open."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def discard(draft: Path) -> None:
+    for end in ("", *SIBLINGS):
+        draft.with_name(draft.name + end).unlink(missing_ok=True)
+
+
+def _clear_abandoned(directory: Path) -> None:
+    for left in directory.glob(f"{DRAFT}*"):
+        if time.time() - left.lstat().st_mtime > ABANDONED:
+            left.unlink(missing_ok=True)
+
+
+def last_backup(state_dir: Path) -> dict[str, str] | None:
+    """When the last backup was made, and where it was put; None where none was."""
+    try:
+        found = orjson.loads((state_dir / LAST).read_bytes())
+        return {"made_at": str(found["made_at"]), "path": str(found["path"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def check_room(directory: Path, size: int) -> None:
+    """Refuse what would fill the disk, which may be the one that the ledger writes to."""
+    free = room_at(directory)
+    if free < size + LEFT_FREE:
+        raise Refused(
+            f"the copy takes {size >> 20} MiB, and {free >> 20} MiB are free on the disk of "
+            f"{directory}; {LEFT_FREE >> 20} MiB have to stay free",
+            free=free,
+            needed=size + LEFT_FREE,
+        )
+
+
+def room_at(directory: Path) -> int:
+    """Bytes that are free where the copy is to go."""
+    while not directory.exists():
+        directory = directory.parent
+    return shutil.disk_usage(directory).free
+
+
+def config_archive(loaded: Loaded, target: Path) -> list[str]:
+    """Every file of the configuration into a tar beside the copy; it holds secrets, 0600."""
+    files = loaded.files
+    extra = [loaded.path.parent / ".checksums", loaded.settings.state_dir / "fingerprint.key"]
+    whole = BytesIO()
+    names = []
+    with tarfile.open(fileobj=whole, mode="w") as archive:
+        for path in (*files, *(path for path in extra if path.is_file() and path not in files)):
+            data = path.read_bytes()
+            if path in files and blake3(data).hexdigest() != files[path]:
+                raise Refused(f"{path} has changed while it was copied; try again")
+            about = archive.gettarinfo(path, arcname=str(path).lstrip("/"))
+            about.size = len(data)
+            archive.addfile(about, BytesIO(data))
+            names.append(str(path))
+    replace_file(target, whole.getvalue())
+    return names
+
+
+UNDER_WAY = frozenset({"copying", "checking"})
+
+
+@dataclass(slots=True)
+class State:
+    """Of the backup that runs, or of the last that a gateway made."""
+
+    state: str = "none"
+    """none, copying, checking, done, failed"""
+    path: str | None = None
+    done: int = 0
+    total: int = 0
+    made: dict[str, Any] | None = None
+    error: str | None = None
+    code: str | None = None
+    details: dict[str, object] = field(default_factory=dict)
+
+
+class Backups:
+    """The backups of a running gateway: one at a time, in a thread of its own."""
+
+    def __init__(self, ledger: Callable[[], Ledger], state_dir: Path, clock: Clock) -> None:
+        self._ledger, self._state_dir, self._clock = ledger, state_dir, clock
+        self._guard = threading.Lock()
+        self._state = State()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    def start(self, target: Path, *, replace: bool) -> dict[str, Any]:
+        """Begin; `Refused` while one is being made."""
+        check_target(target, replace=replace)
+        with self._guard:
+            if self._stopping or (self._thread is not None and self._thread.is_alive()):
+                raise Refused(f"a backup is being made already: {self._state.path}")
+            self._state = State("copying", str(target))
+            self._thread = threading.Thread(
+                target=self._run, args=(target, replace), name="backup", daemon=True
+            )
+            self._thread.start()
+        return self.state()
+
+    def state(self) -> dict[str, Any]:
+        with self._guard:
+            return asdict(self._state)
+
+    def stop(self) -> None:
+        """End the one that runs; nothing of it remains."""
+        with self._guard:
+            self._stopping = True
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _run(self, target: Path, replace: bool) -> None:
+        log = logger("backup")
+        try:
+            made = back_up(
+                self._ledger(),
+                target,
+                state_dir=self._state_dir,
+                clock=self._clock,
+                replace=replace,
+                watch=self._copying,
+                tell=self._checking,
+            )
+        except Exception as error:  # noqa: BLE001 - told to whoever asks, and logged
+            known = error if isinstance(error, DuctileError) else None
+            text = known.message if known else f"{type(error).__name__}: {error}"
+            log.error("a backup failed", path=str(target), error=text)
+            details = known.details if known else {}
+            code = known.code if known else "backup_failed"
+            self._set(state="failed", error=text, code=code, details=details)
+        else:
+            log.info("backup made", path=made.path, bytes=made.bytes, seconds=made.seconds)
+            self._set(state="done", made=asdict(made))
+
+    def _copying(self, done: int, total: int) -> None:
+        self._go_on()
+        self._set(done=done, total=total)
+
+    def _checking(self, table: str, _rows: int) -> None:
+        self._go_on()
+        self._set(state="checking")
+        if table != "pages":
+            time.sleep(BETWEEN_WINDOWS)
+
+    def _go_on(self) -> None:
+        if self._stopping:
+            raise Stopped("the gateway stopped before the backup was whole")
+
+    def _set(self, **changes: Any) -> None:
+        with self._guard:
+            for name, value in changes.items():
+                setattr(self._state, name, value)

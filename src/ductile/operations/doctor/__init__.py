@@ -1,0 +1,67 @@
+"""The doctor: what is wrong with a gateway, why, and the command that mends it.
+
+Each check is a function from the `Patient` to findings, and stands in the module of what it
+looks at. None of them changes anything, and each works whether or not a gateway runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ductile.operations.doctor import config, files, ledger, plugins, process, relays, work
+from ductile.operations.doctor.context import Patient
+from ductile.operations.doctor.finding import Finding, Severity
+
+__all__ = ["Finding", "Patient", "Severity", "examine"]
+
+Check = Callable[[Patient], Iterator[Finding]]
+
+CHECKS: tuple[Check, ...] = (
+    config.loads,
+    config.listeners,
+    config.environment,
+    files.secrets,
+    files.state,
+    files.socket,
+    files.space,
+    files.workspaces,
+    plugins.refused,
+    plugins.interpreters,
+    plugins.unready,
+    process.gateway,
+    process.configuration,
+    process.clock,
+    ledger.health,
+    ledger.readers,
+    ledger.promises,
+    ledger.backups,
+    work.jobs,
+    work.waiting,
+    work.breakers,
+    work.dead_letters,
+    relays.waiting,
+    work.schedules,
+)
+
+
+def examine(patient: Patient) -> list[Finding]:
+    """Everything that is wrong, the worst first."""
+    found: list[Finding] = []
+    for check in CHECKS:
+        try:
+            found += check(patient)
+        except Exception as error:  # noqa: BLE001 - what one check trips over, others still see
+            found.append(_stumbled(check, error))
+    return sorted(found, key=lambda finding: finding.severity is not Severity.ERROR)
+
+
+def _stumbled(check: Any, error: Exception) -> Finding:
+    name = f"{check.__module__.rpartition('.')[2]}.{check.__name__}"
+    return Finding(
+        Severity.ERROR,
+        "doctor",
+        f"the check {name} could not be made",
+        f"{type(error).__name__}: {error}",
+        None,
+    )

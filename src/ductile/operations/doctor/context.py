@@ -1,0 +1,164 @@
+"""What the doctor is told: the configuration, the ledger, and the gateway if one answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from ductile.config import Loaded, Settings, load, state_of
+from ductile.config.models.service import StateSettings
+from ductile.engine.config.compiled import Blueprint, build
+from ductile.engine.instance_lock import running_pid
+from ductile.errors import ConfigError, DuctileError, NotFound, Problem
+from ductile.operations.restore import is_ledger
+from ductile.store.engines.api import Ledger
+from ductile.store.engines.migrate import judged
+from ductile.store.engines.open import open_ledger
+from ductile.store.verify import applied_migrations
+
+Ask = Callable[[str], Mapping[str, Any]]
+"""A GET to the running gateway; `DuctileError` where it does not answer."""
+
+
+@dataclass
+class Patient:
+    config: Path | None
+    """As it was named; None where it is looked for."""
+    environ: Mapping[str, str]
+    now: datetime
+    ask: Ask | None = None
+    """Set where somebody listens on the gateway's socket."""
+    problems: list[Problem] = field(default_factory=list)
+    """Why the configuration does not load."""
+    unsealed: bool = False
+    """Whether all that is wrong with it is its seal."""
+    no_ledger: str | None = None
+    """Why there is no ledger to look at."""
+
+    def command(self, line: str) -> str:
+        """A command of ours, for the same configuration."""
+        return f"ductile {line}" + (f" --config {quote(str(self.config))}" if self.config else "")
+
+    @cached_property
+    def loaded(self) -> Loaded | None:
+        try:
+            return load(self.config, environ=self.environ)
+        except ConfigError as error:
+            self.problems = list(error.problems)
+        try:
+            loaded = load(self.config, environ=self.environ, seal=False)
+        except ConfigError:
+            return None
+        self.unsealed = True
+        return loaded
+
+    @property
+    def settings(self) -> Settings | None:
+        return None if self.loaded is None else self.loaded.settings
+
+    @cached_property
+    def state(self) -> StateSettings | None:
+        """Where the gateway has its state, which can often be told of a flawed configuration."""
+        if self.settings is not None:
+            return self.settings.state
+        return state_of(self.config, environ=self.environ)
+
+    @property
+    def state_dir(self) -> Path | None:
+        return None if self.state is None else self.state.dir
+
+    @cached_property
+    def blueprint(self) -> Blueprint | None:
+        if self.loaded is None:
+            return None
+        try:
+            return build(self.loaded, boot_marker="", environ=self.environ)
+        except ConfigError as error:
+            self.problems += error.problems
+            return None
+
+    @cached_property
+    def pid(self) -> int | None:
+        """The process that the lock names, while somebody holds the lock."""
+        return None if self.state_dir is None else running_pid(self.state_dir)
+
+    @cached_property
+    def is_locked(self) -> bool:
+        return self.pid is not None
+
+    def health(self) -> Mapping[str, Any]:
+        """What the gateway that answers says of itself, be it that it is not well."""
+        assert self.ask is not None
+        try:
+            return self.ask("/healthz")
+        except DuctileError as failure:
+            if failure.details.get("status") != "error":
+                raise
+            return {**failure.details, "error": failure.message}
+
+    @property
+    def unready(self) -> Mapping[str, str]:
+        """Plugins that wait for their `init`, as the running gateway has it."""
+        return self._in_state("unhealthy")
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """Plugins that the running gateway refuses, whatever the disk says by now."""
+        return self._in_state("refused")
+
+    def _in_state(self, state: str) -> Mapping[str, str]:
+        return {row["name"]: row["reason"] or "" for row in self._plugins if row["state"] == state}
+
+    @cached_property
+    def _plugins(self) -> Sequence[Mapping[str, Any]]:
+        rows: Sequence[Mapping[str, Any]] = (
+            [] if self.ask is None else self.ask("/plugins")["plugins"]
+        )
+        return rows
+
+    @cached_property
+    def ledger(self) -> Ledger | None:
+        """Read-only; None, with the reason in `no_ledger`, where it cannot be read."""
+        state, ledger = self.state, None
+        if state is None:
+            return None
+        try:
+            ledger = open_ledger(path=state.path, url=state.url, read_only=True)
+            if state.url is not None and not ledger.read(is_ledger):
+                # As a file that is not there yet: the first start makes it.
+                ledger.close()
+                return None
+            ledger.read(applied_migrations)
+        except NotFound:
+            return None
+        except DuctileError as error:
+            self.no_ledger = error.message
+        except Exception as error:  # noqa: BLE001 - an engine's own, for people to read
+            self.no_ledger = str(error)
+        if self.no_ledger is None:
+            return ledger
+        if ledger is not None:
+            ledger.close()
+        return None
+
+    @cached_property
+    def behind(self) -> int:
+        """How many migrations the next start has to apply; below 0, it refuses to."""
+        if self.ledger is None:
+            return 0
+        history = judged(self.ledger.read(applied_migrations), self.ledger.engine)
+        return -1 if history.foreign else len(history.pending)
+
+    @property
+    def rows(self) -> Ledger | None:
+        """The ledger, where its tables are those that this program knows."""
+        return self.ledger if self.behind == 0 else None
+
+    def close(self) -> None:
+        if "ledger" in self.__dict__ and self.ledger is not None:
+            self.ledger.close()

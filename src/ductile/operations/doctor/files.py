@@ -1,0 +1,164 @@
+"""Files and directories: who can read and change them, and whether there is room."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from shlex import quote
+
+from ductile.config.checksums import is_high_security
+from ductile.core.jobs.judge import NO_WORKSPACE
+from ductile.engine.socket_path import SOCKET, too_long
+from ductile.operations.backup import DIRECTORY, SIBLINGS
+from ductile.operations.doctor.context import Patient
+from ductile.operations.doctor.finding import Finding, error, warning
+
+LEAST_BYTES = 100 * 1024 * 1024
+FEW_BYTES = 1024 * 1024 * 1024
+LEAST_INODES = 1000
+MOST = 1000
+
+
+def secrets(patient: Patient) -> Iterator[Finding]:
+    """Configuration that strangers can read or change."""
+    loaded = patient.loaded
+    if loaded is None:
+        return
+    seal = loaded.path.parent / ".checksums"
+    for path in (*loaded.files, *([seal] if seal.exists() else ())):
+        mode = _mode(path)
+        if mode is None:
+            continue
+        if mode & stat.S_IWOTH:
+            yield error(
+                "files",
+                f"{path} can be changed by everybody",
+                f"its mode is {mode:04o}",
+                f"chmod o-w {quote(str(path))}",
+            )
+        if mode & stat.S_IROTH and _holds_secret(path, loaded.secrets):
+            yield error(
+                "files",
+                f"{path} holds secrets, and can be read by everybody",
+                f"its mode is {mode:04o}",
+                f"chmod 600 {quote(str(path))}",
+            )
+    for directory in sorted({path.parent for path in loaded.files}):
+        mode = _mode(directory)
+        if mode is not None and mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            yield error(
+                "files",
+                f"{directory} can be changed by everybody",
+                f"its mode is {mode:04o}: anybody can swap the configuration in it",
+                f"chmod o-w {quote(str(directory))}",
+            )
+
+
+def _holds_secret(path: Path, known: frozenset[str]) -> bool:
+    if is_high_security(path) or path.name == ".env" or path.suffix == ".env":
+        return True
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return any(secret in text for secret in known)
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return None
+
+
+def state(patient: Patient) -> Iterator[Finding]:
+    """The state directory and what lies in it."""
+    directory = patient.state_dir
+    if patient.state is None or directory is None or not directory.exists():
+        return
+    owner = directory.stat().st_uid
+    if owner != os.geteuid():
+        yield warning(
+            "files",
+            f"{directory} belongs to user {owner}, and the doctor runs as {os.geteuid()}",
+            "what is readable here may not be for the gateway, and the other way round",
+            f"sudo -u '#{owner}' {patient.command('system doctor')}",
+        )
+    elif not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+        yield error(
+            "files",
+            f"{directory} cannot be written",
+            "the lock, the socket and the ledger live there",
+            f"chmod 700 {quote(str(directory))}",
+        )
+    ledger = patient.state.path
+    own = [directory / "fingerprint.key", directory / "ductile.lock", directory / DIRECTORY]
+    if ledger is not None:
+        own += [ledger.with_name(ledger.name + end) for end in ("", *SIBLINGS)]
+    own += (directory / DIRECTORY).glob("*")
+    for path in (directory, *own):
+        mode = _mode(path)
+        if mode is not None and mode & (stat.S_IROTH | stat.S_IWOTH):
+            wanted = "700" if path.is_dir() else "600"
+            yield error(
+                "files",
+                f"{path} is open to everybody",
+                f"its mode is {mode:04o}; it holds payloads, and secrets of webhooks",
+                f"chmod {wanted} {quote(str(path))}",
+            )
+
+
+def socket(patient: Patient) -> Iterator[Finding]:
+    """Whether there can be one in the state directory."""
+    directory = patient.state_dir
+    if patient.state is None or directory is None:
+        return
+    if (what := too_long(directory / SOCKET)) is not None:
+        key = "state.path" if patient.state.url is None else "state.dir"
+        run = patient.command(f"config set {key}=...")
+        yield error("files", what, "a gateway does not start with it", run)
+
+
+def space(patient: Patient) -> Iterator[Finding]:
+    """Room for the ledger, its WAL, and workspaces."""
+    directory = patient.state_dir
+    if directory is None:
+        return
+    while not directory.exists():
+        directory = directory.parent
+    room = os.statvfs(directory)
+    free = room.f_bavail * room.f_frsize
+    if free < FEW_BYTES:
+        judge = error if free < LEAST_BYTES else warning
+        yield judge(
+            "disk",
+            f"{free // (1024 * 1024)} MiB are free on the disk of {directory}",
+            "without room no job can be taken in or settled",
+            f"du -xsh {quote(str(directory))}/*",
+        )
+    if room.f_files and room.f_favail < LEAST_INODES:
+        yield error(
+            "disk",
+            f"{room.f_favail} inodes are free on the disk of {directory}",
+            "no file can be made, however many bytes are free",
+            f"df -i {quote(str(directory))}",
+        )
+
+
+def workspaces(patient: Patient) -> Iterator[Finding]:
+    """Jobs that wait for room for their files."""
+    if patient.rows is None:
+        return
+    waiting = patient.rows.read(
+        lambda tx: tx.all("waiting_because", cause=NO_WORKSPACE, limit=MOST)
+    )
+    if waiting:
+        id, why = waiting[0]
+        yield error(
+            "disk",
+            f"jobs that wait for room for their workspace: {len(waiting)}, one of them {id}",
+            f"{why}; they are tried again and again, and run once there is room",
+            f"du -xsh {quote(str(patient.state_dir))}/*",
+        )

@@ -1,0 +1,80 @@
+"""Plugins: refused, without an interpreter, or not ready."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+from ductile.operations.doctor.context import Patient
+from ductile.operations.doctor.finding import Finding, error
+from ductile.runner.exec_errors import carries_crlf, first_line
+
+
+def refused(patient: Patient) -> Iterator[Finding]:
+    if patient.blueprint is None:
+        return
+    registry, reload = patient.blueprint.registry, patient.command("system reload")
+    for refusal in registry.refused:
+        # A reason says itself what to run, where that is known.
+        _, marked, command = refusal.reason.rpartition("run: ")
+        run = command if marked else patient.command("plugin list")
+        if marked and refusal.name in patient.refused:
+            run = f"{command} && {reload}"
+        yield error("plugins", f"plugin {refusal.name} is refused", refusal.reason, run)
+    for name in sorted(patient.refused.keys() & registry.plugins.keys()):
+        yield error(
+            "plugins",
+            f"the running gateway refuses plugin {name}",
+            f"it was so when it looked, and is mended since: {patient.refused[name]}",
+            reload,
+        )
+
+
+def interpreters(patient: Patient) -> Iterator[Finding]:
+    """Scripts whose first line names what is not there."""
+    if patient.blueprint is None:
+        return
+    for name, plan in sorted(patient.blueprint.plans.items()):
+        entrypoint = plan.argv[0]
+        if carries_crlf(entrypoint):
+            yield error(
+                "plugins",
+                f"plugin {name} cannot be run: {entrypoint} has CRLF line ends",
+                "the kernel takes them for a part of the interpreter's name",
+                f"sed -i 's/\\r$//' {entrypoint}",
+            )
+            continue
+        missing = _missing(first_line(entrypoint) or b"", plan.env.get("PATH", ""))
+        if missing is not None:
+            yield error(
+                "plugins",
+                f"plugin {name} cannot be run: there is no {missing}",
+                f"the first line of {entrypoint} asks for it",
+                f"command -v {missing}",
+            )
+
+
+def _missing(line: bytes, path: str) -> str | None:
+    """The interpreter that a shebang line names and that cannot be executed."""
+    if not line.startswith(b"#!"):
+        return None
+    words = os.fsdecode(line[2:]).split()
+    if not words:
+        return None
+    if not os.access(words[0], os.X_OK):
+        return words[0]
+    if words[0].rpartition("/")[2] != "env":
+        return None
+    named = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+    return named[0] if named and shutil.which(named[0], path=path) is None else None
+
+
+def unready(patient: Patient) -> Iterator[Finding]:
+    for name, reason in sorted(patient.unready.items()):
+        yield error(
+            "plugins",
+            f"plugin {name} is not ready, and its jobs wait",
+            reason or "its init has not succeeded",
+            patient.command(f"logs {name}"),
+        )

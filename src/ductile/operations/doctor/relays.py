@@ -1,0 +1,42 @@
+"""Events that wait for another gateway, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from shlex import quote
+
+from ductile.clock import from_text
+from ductile.config import Settings
+from ductile.operations.doctor.context import Patient
+from ductile.operations.doctor.finding import Finding, warning
+
+LONG = timedelta(minutes=15)
+
+
+def waiting(patient: Patient) -> Iterator[Finding]:
+    """Those that were given up are told of with other dead letters."""
+    if patient.rows is None or patient.settings is None:
+        return
+    counts: Counter[str] = Counter()
+    since: dict[str, datetime] = {}
+    for row in patient.rows.read(lambda tx: tx.dicts("count_relays")):
+        if row["status"] != "dead":
+            name, first = row["instance"], from_text(row["since"])
+            counts[name] += row["relays"]
+            since[name] = min(first, since.get(name, first))
+    for name, count in sorted(counts.items()):
+        why = _why(name, patient.settings, patient.now - since[name])
+        if why is not None:
+            run = patient.command(f"system relays --instance {quote(name)}")
+            yield warning("deliveries", f"relays that wait for {name}: {count}", why, run)
+
+
+def _why(name: str, settings: Settings, age: timedelta) -> str | None:
+    instance = next((item for item in settings.instances if item.name == name), None)
+    if instance is None:
+        return "the configuration has no instance of this name: it was removed or renamed"
+    if not instance.enabled:
+        return "the instance is disabled"
+    return "it has not taken the first of them for long; see their errors" if age > LONG else None

@@ -1,0 +1,1 @@
+"""Dry runs of pipelines, steps and plugins; nothing is committed."""

@@ -1,0 +1,283 @@
+"""Dry runs: what a pipeline or a reload would do, and what an attempt has come to. Nothing is
+committed; `rerun` has the dry run of a step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from ductile.config import load
+from ductile.config.redact import hidden
+from ductile.core.jobs.prepare import Ready
+from ductile.core.pipelines.compile import Pipeline
+from ductile.core.pipelines.graph import Node, NodeKind
+from ductile.core.pipelines.intents import Intent, Routing, SpawnJob, StartPipeline
+from ductile.core.pipelines.lineage import Done
+from ductile.core.pipelines.router import Router
+from ductile.core.pipelines.step_io import (
+    RelayMessage,
+    judge_switch,
+    prepare_relay,
+    prepare_step,
+    switch_event,
+)
+from ductile.core.values.json_values import Failure
+from ductile.engine.config.compiled import Blueprint, build
+from ductile.engine.config.restart_required import unreloadable
+from ductile.errors import ConfigError, NotFound, Refused
+from ductile.model import Event, JobStatus, Json, Outcome, Settlement, SubmittedBy
+from ductile.operations import jobs
+from ductile.operations.job_tree import added
+from ductile.runner.pool import RunnerPool
+
+Document = dict[str, Any]
+NOBODY = "dry-run"
+"""Stands for the ids that a real run would make."""
+
+
+def reload(running: Blueprint) -> Document:
+    """What a reload would bring; `ConfigError` with every problem where it would be refused."""
+    fresh = load(running.loaded.path, environ=os.environ)
+    problems = unreloadable(running.settings, fresh)
+    if problems:
+        raise ConfigError(hidden(problems, fresh.secrets))
+    built = build(fresh, boot_marker="", environ=os.environ)
+    old, new = running.settings, built.settings
+    return {
+        "status": "ok",
+        "dry_run": True,
+        "warnings": [str(warning) for warning in built.warnings],
+        "refused": {refusal.name: refusal.reason for refusal in built.registry.refused},
+        "changes": {
+            "plugins": changes(old.plugins, new.plugins),
+            "pipelines": changes(_by_name(old.pipelines), _by_name(new.pipelines)),
+        },
+    }
+
+
+def _by_name(pipelines: Iterable[Any]) -> dict[str, Any]:
+    return {pipeline.name: pipeline for pipeline in pipelines}
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {
+        "added": sorted(new.keys() - old.keys()),
+        "removed": sorted(old.keys() - new.keys()),
+        "changed": sorted(name for name in old.keys() & new.keys() if old[name] != new[name]),
+    }
+
+
+def resolved(blueprint: Blueprint, pipeline: Pipeline) -> list[Document]:
+    """The compiled steps: what each runs, where it leads, and where the config says it."""
+    return [_resolved(blueprint, pipeline.nodes[path]) for path in pipeline.paths()]
+
+
+def _resolved(blueprint: Blueprint, node: Node) -> Document:
+    file, line, _ = blueprint.loaded.locate(node.at)
+    claims = (*node.baggage.values, *node.baggage.objects) if node.baggage else ()
+    return {
+        "step": node.path,
+        "kind": node.kind.value,
+        "plugin": node.plugin or None,
+        "command": node.command if node.plugin else None,
+        "if": str(node.condition) if node.condition else None,
+        "next": node.next,
+        "otherwise": node.otherwise,
+        "branches": {branch.label: branch.entry for branch in node.branches},
+        "on_events": {
+            event: [target.path or target.pipeline for target in targets]
+            for event, targets in node.on_events.items()
+        },
+        "join_always": node.join_always,
+        "with": node.with_ is not None,
+        "baggage": {".".join(keys): str(ref) for keys, ref in claims},
+        "source": f"{file}:{line}",
+    }
+
+
+def plan(blueprint: Blueprint, which: str, payload: Json, now: datetime) -> Document:
+    """What starting a pipeline would run first, with which payload and context.
+
+    `which` is a pipeline, or a step to begin with. An `if` is judged as far as what is known
+    goes: up to the first step whose result decides. The pipeline's own is told of, and does
+    not hold back what is started by name.
+    """
+    router = blueprint.chart.router
+    pipeline, step_path = find(router, which)
+    by = SubmittedBy.CLI
+    event = Event(pipeline.on or f"{by}.trigger", payload, None, by.value, now, NOBODY)
+    start = router.start(pipeline.name, event, submitted_by=by, at=step_path)
+    assert isinstance(start, StartPipeline)
+    shown = blueprint.redactor.document
+    return {
+        "dry_run": True,
+        "pipeline": pipeline.name,
+        "step": step_path,
+        "event": event.type,
+        "payload": shown(payload),
+        "if": None if step_path else shown(_own_condition(pipeline, payload)),
+        "context": shown(start.context(NOBODY)),
+        "max_depth": start.max_depth,
+        "first": [shown(item) for item in _Outlook(blueprint, now).ahead((start,))],
+        "resolution": resolved(blueprint, pipeline),
+    }
+
+
+def _own_condition(pipeline: Pipeline, payload: Json) -> Document | None:
+    """What the pipeline's `if` says to an event with this payload and no context."""
+    if pipeline.condition is None:
+        return None
+    told: Document = {"condition": str(pipeline.condition)}
+    verdict = pipeline.admits(payload, {})
+    if isinstance(verdict, Failure):
+        return {**told, "fails": verdict.reason}
+    return {**told, "matched": verdict}
+
+
+def find(router: Router, which: str) -> tuple[Pipeline, str | None]:
+    """A pipeline by its name; a step by `PIPELINE/STEP`, or alone where one pipeline has it."""
+    if which in router.pipelines:
+        return router.pipelines[which], None
+    name, slash, path = which.partition("/")
+    if slash:
+        pipeline = jobs.find_pipeline(router, name)
+        if path not in pipeline.nodes:
+            known = ", ".join(pipeline.paths())
+            raise NotFound(f"pipeline {name} has no step {path!r}; its steps: {known}")
+        return pipeline, path
+    having = [pipeline for pipeline in router.pipelines.values() if which in pipeline.nodes]
+    if len(having) > 1:
+        spelled = ", ".join(f"{pipeline.name}/{which}" for pipeline in having)
+        raise Refused(f"several pipelines have a step {which!r}; say which: {spelled}")
+    return (having[0], which) if having else (jobs.find_pipeline(router, which), None)
+
+
+class _Outlook:
+    """Follows intents as far as no process has to run."""
+
+    def __init__(self, blueprint: Blueprint, now: datetime) -> None:
+        self._blueprint, self._now = blueprint, now
+
+    def ahead(
+        self, intents: Iterable[Intent], context: Mapping[str, Json] | None = None
+    ) -> Iterator[Document]:
+        for intent in intents:
+            own = intent.context(NOBODY) if isinstance(intent, StartPipeline) else context or {}
+            for job in Routing((intent,)).jobs():
+                yield from self._job(job, own)
+
+    def _job(self, job: SpawnJob, context: Mapping[str, Json]) -> Iterator[Document]:
+        node = self._blueprint.chart.router.node(job.pipeline, job.step_path)
+        told: Document = {
+            "pipeline": job.pipeline or None,
+            "step": job.step_path or None,
+            "branch": job.branch or None,
+            "plugin": job.plugin,
+            "command": job.command,
+        }
+        if job.dead is not None:
+            yield {**told, "fails": job.dead}
+        elif node is None:
+            yield {**told, "payload": job.event.payload, "context": dict(context)}
+        elif node.kind is NodeKind.SWITCH:
+            yield from self._switch(told, job, node, context)
+        elif node.kind is NodeKind.RELAY:
+            sent = prepare_relay(node, job.event.payload, job.event.dedupe_key, context)
+            yield {**told, **relayed(sent)}
+        else:
+            yield {**told, **self._step(job, node, context)}
+
+    def _switch(
+        self, told: Document, job: SpawnJob, node: Node, context: Mapping[str, Json]
+    ) -> Iterator[Document]:
+        judged = judge_switch(node, job.event.payload, context, self._config(node.config_of))
+        told = {**told, "if": str(node.condition)}
+        if isinstance(judged, Failure):
+            yield {**told, "fails": judged.reason}
+            return
+        yield {**told, "matched": judged.matched}
+        done = Done(
+            NOBODY,
+            job.plugin,
+            job.submitted_by.value,
+            job.hops,
+            judged.accumulated,
+            job.pipeline,
+            job.step_path,
+            job.branch,
+        )
+        event = switch_event(judged, job.event.payload, self._now, NOBODY)
+        routing = self._blueprint.chart.router.route(done, (event,))
+        yield from self.ahead(routing.intents, judged.accumulated)
+
+    def _step(self, job: SpawnJob, node: Node, context: Mapping[str, Json]) -> Document:
+        if node.plugin not in self._blueprint.plans:
+            gone = self._blueprint.gone(node.plugin)
+            return {"fails": gone or f"plugin {node.plugin} is not loaded"}
+        step = prepare_step(node, job.event.payload, context, self._config(node.plugin))
+        if isinstance(step, Failure):
+            return {"fails": step.reason}
+        return {
+            "payload": step.payload,
+            "context": step.context,
+            "baggage_added": added(context, step.accumulated),
+        }
+
+    def _config(self, plugin: str | None) -> Document:
+        plan = self._blueprint.plans.get(plugin or "")
+        return dict(orjson.loads(plan.config)) if plan else {}
+
+
+def relayed(sent: RelayMessage | Failure) -> Document:
+    if isinstance(sent, Failure):
+        return {"fails": sent.reason}
+    return {"relays": sent.event_type, "to": sent.to, "payload": sent.payload}
+
+
+def launched(ready: Ready) -> Outcome:
+    """Run it in a slot of its own, as a worker would."""
+    pool = RunnerPool(1)
+    try:
+        pool.start()
+        return pool.slot(0).run(ready.launch)
+    finally:
+        pool.stop()
+
+
+def came_to(blueprint: Blueprint, settlement: Settlement) -> Document:
+    """What an attempt came to and where that would lead, as every dry run tells of it."""
+    shown = blueprint.redactor.document
+    response = orjson.loads(settlement.result) if settlement.result else None
+    succeeded = settlement.status is JobStatus.SUCCEEDED
+    return {
+        "plugin": settlement.plugin,
+        "command": settlement.command,
+        "status": settlement.path[0].value,
+        "error": settlement.error,
+        "duration_ms": round(settlement.duration * 1000, 1),
+        "response": response,
+        "stdout": settlement.stdout,
+        "stderr": settlement.stderr,
+        "events": list(response.get("events") or ()) if succeeded and response else [],
+        "goes_to": [shown(_goes_to(job)) for job in Routing(settlement.intents).jobs()],
+        "unrouted": [
+            {"pipeline": item.pipeline, "reason": item.reason} for item in settlement.unrouted
+        ],
+    }
+
+
+def _goes_to(job: SpawnJob) -> Document:
+    return {
+        "plugin": job.plugin,
+        "command": job.command,
+        "pipeline": job.pipeline or None,
+        "step": job.step_path or None,
+        "branch": job.branch or None,
+        "event": job.event.type,
+        "payload": job.event.payload,
+        "fails": job.dead,
+    }

@@ -1,0 +1,197 @@
+"""`plugin test`: one plugin run as a gateway would run it, without one. Nothing is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from ductile.clock import Entropy
+from ductile.config import Loaded, Settings
+from ductile.config.loader.locate import Places
+from ductile.config.loader.nodes import Place
+from ductile.config.models.plugin import PluginSettings
+from ductile.core.jobs.judge import judge
+from ductile.core.jobs.plugin_protocol import ProtocolError, Response, read_response
+from ductile.core.jobs.prepare import Ready, Unrunnable, prepare
+from ductile.core.jobs.response_advice import Advice, Expected, advise
+from ductile.core.values.redact import hide_secret_keys
+from ductile.engine.config.compiled import Blueprint
+from ductile.errors import Refused, Severity
+from ductile.model import Ending, Job, JobStatus, Json, Outcome, Settlement, SubmittedBy
+from ductile.operations.dry_run.pipeline import came_to, launched
+from ductile.plugins.manifest import Command
+from ductile.record import dataclass
+from ductile.store.jobs import plugin_state as states
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is to be run. `payload` is the job's: for `handle` the event's envelope, or payload."""
+
+    plugin: str
+    command: str
+    payload: Json
+    state: Mapping[str, Json]
+
+
+def unconfigured(directory: Path, name: str, config: Mapping[str, Json]) -> Loaded:
+    """A configuration for one plugin's directory and nothing else, by the defaults."""
+    root = directory.parent
+    settings = Settings.model_validate(
+        {"plugin_roots": [root], "plugins": {name: {"config": dict(config)}}},
+        context={"config_dir": root},
+    )
+    nowhere = Places({(): Place(str(directory), 1, 1)}, {})
+    return Loaded(directory, settings, (), {}, frozenset(), None, "", nowhere)
+
+
+def with_plugin(
+    loaded: Loaded, name: str, config: Mapping[str, Json] | None, root: Path | None = None
+) -> Loaded:
+    """A configuration with another config for a plugin and, first of all, another root.
+
+    It is held against no seal: what is tried is not sealed yet.
+    """
+    settings = loaded.settings
+    changes: Document = {}
+    if root is not None and root not in settings.plugin_roots:
+        changes["plugin_roots"] = (root, *settings.plugin_roots)
+    if config is not None:
+        own = settings.plugins.get(name) or PluginSettings()
+        changed = own.model_copy(update={"config": dict(config)})
+        changes["plugins"] = {**settings.plugins, name: changed}
+    return replace(loaded, settings=settings.model_copy(update=changes), seal=None)
+
+
+def run(blueprint: Blueprint, trial: Trial, now: datetime, entropy: Entropy) -> Document:
+    """Prepare, run and judge one attempt; what came of it, redacted.
+
+    `Refused` where the plugin is not loaded or has no such command.
+    """
+    plan = blueprint.plans.get(trial.plugin)
+    if plan is None:
+        raise Refused(f"plugin {trial.plugin} is not loaded")
+    job = _job(trial, blueprint.retry_policy(trial.plugin).max_attempts, now, entropy.uuid())
+    known = orjson.dumps(dict(trial.state)).decode()
+    ready = prepare(job, known, {}, plan, None, now)
+    if isinstance(ready, Unrunnable):
+        raise Refused(ready.reason)
+    outcome = launched(ready)
+    rules = blueprint.rules(trial.plugin, trial.command)
+    chance, base_id = entropy.uniform(), entropy.uuid()
+    settlement = judge(job, outcome, rules, now, chance, None, ready.entered, base_id)
+    after = states.merged(trial.state, settlement) if settlement.state_updates else known
+    advice = [*_advice(blueprint, trial, plan.timeout(trial.command), outcome)]
+    if after is None:
+        assert settlement.otherwise is not None
+        settlement, after = settlement.otherwise, known
+        advice.insert(0, Advice(settlement.error or "", "keep the state small; store data outside"))
+    return _told(blueprint, trial, ready, outcome, settlement, after, advice)
+
+
+def _job(trial: Trial, attempts: int, now: datetime, id: str) -> Job:
+    return Job(
+        id=id,
+        plugin=trial.plugin,
+        command=trial.command,
+        payload=trial.payload,
+        status=JobStatus.RUNNING,
+        attempt=1,
+        max_attempts=attempts,
+        submitted_by=SubmittedBy.CLI.value,
+        dedupe_key=None,
+        created_at=now,
+        started_at=now,
+        completed_at=None,
+        next_retry_at=None,
+        last_error=None,
+        parent_job_id=None,
+        source_event_id=None,
+        owner=None,
+    )
+
+
+def _response(outcome: Outcome) -> Response | ProtocolError | None:
+    if outcome.ending not in (Ending.EXITED, Ending.LINGERED):
+        return None
+    return read_response(outcome.stdout, overflowed=outcome.stdout_overflowed)
+
+
+def _advice(
+    blueprint: Blueprint, trial: Trial, timeout: float, outcome: Outcome
+) -> Iterator[Advice]:
+    manifest = blueprint.registry.plugins[trial.plugin].manifest
+    command = manifest.command(trial.command)
+    emits = _declared(command) if command else None
+    expected = Expected(trial.plugin, trial.command, manifest.protocol, timeout, emits)
+    yield from advise(outcome, _response(outcome), expected)
+
+
+def _declared(command: Command) -> Mapping[str, tuple[str, ...]] | None:
+    """The events that a command declares; None where it declares nothing at all."""
+    if "values" not in command.model_fields_set:
+        return None
+    return {emission.event: emission.values for emission in command.values.emit}
+
+
+def _told(
+    blueprint: Blueprint,
+    trial: Trial,
+    ready: Ready,
+    outcome: Outcome,
+    settlement: Settlement,
+    after: str,
+    advice: list[Advice],
+) -> Document:
+    shown = blueprint.redactor.document
+    return {
+        **came_to(blueprint, settlement),
+        "protocol": blueprint.plans[trial.plugin].protocol,
+        "exit_code": outcome.exit_code,
+        "retry": _retry(settlement),
+        "advice": [
+            shown({"severity": a.severity.value, "what": a.what, "hint": a.hint}) for a in advice
+        ],
+        "request": shown(hide_secret_keys(orjson.loads(ready.launch.request))),
+        "environment": sorted(ready.launch.env),
+        "timeout": ready.launch.timeout,
+        "logs": orjson.loads(settlement.logs) if settlement.logs else [],
+        "state": _state(shown, trial, settlement, after),
+        "fact": settlement.fact_type if settlement.state_updates else None,
+        "warnings": sum(a.severity is Severity.WARNING for a in advice),
+    }
+
+
+def _retry(settlement: Settlement) -> Document:
+    if settlement.status is JobStatus.SUCCEEDED:
+        return {"would_retry": False, "why": None}
+    if settlement.status is not JobStatus.QUEUED:
+        attempts = settlement.job.max_attempts
+        spent = settlement.status is JobStatus.DEAD
+        why = f"all {attempts} attempts are used up" if spent else "it says that none would help"
+        return {"would_retry": False, "why": why}
+    wait = settlement.retry_at - settlement.at if settlement.retry_at else None
+    return {
+        "would_retry": True,
+        "why": None,
+        "after_seconds": round(wait.total_seconds(), 1) if wait else 0.0,
+        "attempt": settlement.attempt + 1,
+        "max_attempts": settlement.job.max_attempts,
+    }
+
+
+def _state(shown: Any, trial: Trial, settlement: Settlement, after: str) -> Document:
+    return {
+        "before": shown(hide_secret_keys(dict(trial.state))),
+        "updates": shown(hide_secret_keys(dict(settlement.state_updates or {}))),
+        "after": shown(hide_secret_keys(orjson.loads(after))),
+        "bytes": len(after.encode()),
+        "largest": states.LARGEST_STATE,
+    }

@@ -1,0 +1,146 @@
+"""One step again, in a sandbox, with what entered a job of it. Nothing is committed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import orjson
+
+from ductile.core.jobs.judge import judge
+from ductile.core.jobs.prepare import Entered, Ready, Unrunnable, prepare
+from ductile.core.pipelines.compile import Pipeline
+from ductile.core.pipelines.graph import Node, NodeKind
+from ductile.core.pipelines.step_io import (
+    Switched,
+    entered_dedupe_key,
+    entered_payload,
+    judge_switch,
+    prepare_relay,
+)
+from ductile.core.values.redact import hide_secret_keys
+from ductile.engine.config.compiled import Blueprint
+from ductile.engine.gateway import Gateway
+from ductile.errors import NotFound, Refused
+from ductile.model import Job, Json, Settlement
+from ductile.operations import jobs
+from ductile.operations.dry_run.pipeline import Document, came_to, changes, launched, relayed
+from ductile.operations.dry_run.sandbox import files_below, sandbox
+from ductile.operations.job_tree import added
+from ductile.store.engines.api import Tx
+from ductile.store.jobs import plugin_state
+
+PAGE, MOST_PAGES = 1000, 50
+"""How many jobs are looked through for the newest of a step."""
+
+
+def step(gateway: Gateway, pipeline: Pipeline, path: str, job_id: str | None) -> Document:
+    """Run one step again, in a sandbox, with what entered that job of it, or its newest one.
+
+    `gateway` need not own anything: the ledger is only read. The process is real, and so is
+    what it does outside its directory.
+    """
+    blueprint, name, node = gateway.blueprint, pipeline.name, pipeline.nodes[path]
+    if node.kind is NodeKind.SPLIT:
+        inside = ", ".join(branch.entry for branch in node.branches)
+        raise Refused(
+            f"step {path} of pipeline {name} is a split: rehearse what is in it: {inside}"
+        )
+
+    def meant(tx: Tx) -> Job:
+        known = _newest(tx, node) if job_id is None else jobs.step_of(tx, job_id, path)
+        return jobs.loaded(tx, known)
+
+    job = gateway.ledger.read(meant)
+    if job.pipeline != name:
+        raise Refused(f"job {job.id} is step {path} of pipeline {job.pipeline}, not of {name}")
+    lost = blueprint.chart.router.lost(name, path, job.plugin, job.command)
+    if lost is not None:
+        raise Refused(lost)
+    told = {"dry_run": True, "pipeline": name, "step": path, "job_id": job.id}
+    if node.kind is NodeKind.USES:
+        return {**told, **_run(gateway, job, node)}
+    context = _context(gateway, job)
+    payload = entered_payload(job.command, job.payload)
+    if node.kind is NodeKind.RELAY:
+        key = entered_dedupe_key(job.payload)
+        return {**told, **relayed(prepare_relay(node, payload, key, context))}
+    guarded = blueprint.plans.get(node.config_of or "")
+    config = orjson.loads(guarded.config) if guarded else {}
+    judged = judge_switch(node, payload, context, config)
+    verdict = judged.result if isinstance(judged, Switched) else {"fails": judged.reason}
+    return {**told, "if": str(node.condition), **verdict}
+
+
+def _newest(tx: Tx, node: Node) -> str:
+    """The last job that was made for this step."""
+    before, among = None, ""
+    for _ in range(MOST_PAGES):
+        asked = {"plugin": node.plugin, "command": node.command, "before": before, "limit": PAGE}
+        rows = tx.dicts("jobs", status=None, submitted_by=None, **asked)
+        for row in rows:
+            if (row["pipeline"], row["step_path"]) == (node.pipeline, node.path):
+                return str(row["id"])
+        if len(rows) < PAGE:
+            break
+        before = rows[-1]["seq"]
+    else:
+        among = f" among the newest {MOST_PAGES * PAGE} of {node.plugin}"
+    raise NotFound(
+        f"there is no job of step {node.path} of pipeline {node.pipeline}{among} to rehearse; "
+        "with a payload, what would run is shown"
+    )
+
+
+def _context(gateway: Gateway, job: Job) -> dict[str, Json]:
+    row = gateway.ledger.read(lambda tx: tx.one("context", id=job.entered_context_id or ""))
+    return orjson.loads(row[0]) if row else {}
+
+
+def _run(gateway: Gateway, job: Job, node: Node) -> Document:
+    blueprint = gateway.blueprint
+    plan = blueprint.plans.get(job.plugin)
+    if plan is None:
+        raise Refused(f"plugin {job.plugin} is not loaded")
+    context = _context(gateway, job)
+    known = gateway.ledger.read(lambda tx: plugin_state.text(tx, job.plugin))
+    trial = replace(job, id=gateway.entropy.uuid(), attempt=1)
+    with sandbox(gateway, job) as (box, source):
+        before = files_below(box)
+        ready = prepare(trial, known, context, plan, node, gateway.clock.now(), str(box))
+        if isinstance(ready, Unrunnable):
+            return {"status": "failed", "error": ready.reason}
+        outcome = launched(ready)
+        files = changes(before, files_below(box))
+    settlement = judge(
+        trial,
+        outcome,
+        blueprint.rules(job.plugin, job.command),
+        gateway.clock.now(),
+        gateway.entropy.uniform(),
+        None,
+        ready.entered,
+        gateway.entropy.uuid(),
+    )
+    about = {
+        "directory": str(box),
+        "cloned_from": source and str(source),
+        "gone": blueprint.workspaces.gone(job),
+        "files": files,
+    }
+    return {"sandbox": about, **_told(blueprint, ready, settlement)}
+
+
+def _told(blueprint: Blueprint, ready: Ready, settlement: Settlement) -> Document:
+    shown = blueprint.redactor.document
+    request = orjson.loads(ready.launch.request)
+    return {
+        **came_to(blueprint, settlement),
+        "request": shown({k: v for k, v in request.items() if k not in ("config", "state")}),
+        "then": settlement.status.value,
+        "state_updates": shown(hide_secret_keys(dict(settlement.state_updates or {}))),
+        "baggage_added": shown(_baggage(ready.entered)),
+    }
+
+
+def _baggage(entered: Entered) -> Document:
+    return added(entered.inherited or {}, entered.accumulated or {})

@@ -1,0 +1,356 @@
+"""What happened, for whoever asks: the graph of a job, and why it is as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any
+
+import orjson
+
+from ductile.core.jobs.limits import PAGE_BYTES, size
+from ductile.core.pipelines.graph import SWITCH_PLUGIN
+from ductile.core.values.redact import Redactor
+from ductile.engine.config.compiled import Blueprint
+from ductile.errors import NotFound
+from ductile.operations import status
+from ductile.store.engines.api import Ledger, Tx
+from ductile.store.jobs import enqueue
+
+LARGEST_GRAPH = 2000
+MOST_CHILDREN = 200
+SHOWN_CHANGES = 10
+DEEPEST_NEST = 60
+"""Levels of a nested tree; a JSON document may not be nested without end, a chain may."""
+
+CONTEXTS = ("entered_context_id", "event_context_id")
+LARGE = ("last_error", "attempts", "result")
+"""What of a node is left out where an answer has no room for it, as its baggage is."""
+SMALL_PARTS = 200
+"""Bytes of an attempt without its error."""
+
+Node = dict[str, Any]
+
+
+def graph(ledger: Ledger, job_id: str, redactor: Redactor) -> list[Node]:
+    """Every job of the graph that a job belongs to, parents first, each with its `depth`.
+
+    That is its root and all that came of it and, where the root is one of several that
+    began an instance of a pipeline, the others too. Where there may be more than are told the
+    first says so; of each one `left_out` names what there was no room for, and whoever asks for
+    that job is told it.
+    """
+    found = ledger.read(lambda tx: _told(tx, job_id, redactor))
+    if not found:
+        raise NotFound(f"there is no job {job_id}")
+    nodes = list(_in_order(found))
+    if len(nodes) >= LARGEST_GRAPH:
+        nodes[0]["more"] = True
+    return nodes
+
+
+def tree(ledger: Ledger, job_id: str, redactor: Redactor) -> Node:
+    """The same, nested below the root of that job."""
+    nodes = graph(ledger, job_id, redactor)
+    by_id = {node["job_id"]: node for node in nodes}
+    for node in nodes:
+        node["children"] = []
+    for node in nodes:
+        parent = by_id.get(node["parent_job_id"])
+        if parent is None:
+            continue
+        if node["depth"] < DEEPEST_NEST:
+            parent["children"].append(node)
+        else:
+            parent["children_left_out"] = parent.get("children_left_out", 0) + 1
+    root = by_id[job_id]
+    while root["parent_job_id"] in by_id:
+        root = by_id[root["parent_job_id"]]
+    return root
+
+
+def family(tx: Tx, job_id: str) -> list[dict[str, Any]]:
+    """The rows of that graph, in the order of the queue.
+
+    Of one that is too large, its ancestors and what came of it stand before the rest.
+    """
+    return tx.dicts("lineage", id=job_id, limit=LARGEST_GRAPH)
+
+
+def instance(tx: Tx, instance_id: str) -> dict[str, Any]:
+    """An instance of a pipeline, its jobs, and the response of the last."""
+    scopes = tx.dicts("scope", id=instance_id)
+    if not scopes or scopes[0]["split"]:
+        raise NotFound(f"there is no pipeline instance {instance_id}")
+    scope = scopes[0]
+    found = tx.dicts("jobs_of_instance", id=instance_id, limit=LARGEST_GRAPH + 1)
+    last = tx.one("result_of_instance", id=instance_id, switch=SWITCH_PLUGIN)
+    return {
+        "instance_id": instance_id,
+        "pipeline": scope["pipeline"],
+        "status": {"ended": "succeeded"}.get(scope["status"], scope["status"]),
+        "reason": scope["reason"],
+        "created_at": scope["created_at"],
+        "ended_at": scope["ended_at"],
+        "jobs": found[:LARGEST_GRAPH],
+        "jobs_left_out": len(found) > LARGEST_GRAPH,
+        "result": _document(last[0]) if last else None,
+    }
+
+
+def _told(tx: Tx, job_id: str, redactor: Redactor) -> list[Node]:
+    rows = family(tx, job_id)
+    if not rows:
+        pruned = enqueue.get(tx, job_id)
+        return [] if pruned is None else [_pruned(pruned)]
+    logs: dict[str, list[dict[str, Any]]] = {}
+    for entry in tx.dicts("logs_of_jobs", ids=_array(row["id"] for row in rows)):
+        logs.setdefault(entry["job_id"], []).append(entry)
+    # Who asks for a job is told all of it: so whatever is left out can be had.
+    asked_first = sorted(rows, key=lambda row: row["id"] != job_id)
+    room = _Room(PAGE_BYTES)
+    told = {}
+    for row in asked_first:
+        log = logs.get(row["id"], [])
+        is_asked = row["id"] == job_id
+        told[row["id"]] = {name for name, size in _sizes(row, log) if is_asked or room.takes(size)}
+    _load_results(tx, [logs[id][-1] for id in logs if "result" in told[id]])
+    contexts = _contexts(tx, asked_first)
+    return [
+        _node(row, logs.get(row["id"], []), told[row["id"]], contexts, redactor) for row in rows
+    ]
+
+
+class _Room:
+    """The bytes that an answer has left."""
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+
+    def takes(self, size: int) -> bool:
+        """Whether so many more have room; then they have it."""
+        fits = size <= self._left
+        self._left -= size if fits else 0
+        return fits
+
+
+def _sizes(row: Mapping[str, Any], log: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, int]]:
+    """What of a node may be large, and how large it is."""
+    yield "last_error", size(row["last_error"] or "")
+    yield "attempts", sum(size(entry["last_error"] or "") + SMALL_PARTS for entry in log)
+    yield "result", log[-1]["result_size"] if log else 0
+
+
+def _load_results(tx: Tx, entries: Sequence[dict[str, Any]]) -> None:
+    """Read those that were too large to be read along."""
+    large = {
+        entry["id"]: entry for entry in entries if entry["result_size"] and not entry["result"]
+    }
+    if large:
+        for id, text in tx.all("results_of_attempts", ids=_array(large)):
+            large[id]["result"] = text
+
+
+def _contexts(tx: Tx, asked_first: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Those that have room, by id; None stands for one that has not."""
+    named = [row[key] for row in asked_first for key in CONTEXTS if row[key] is not None]
+    asked = [asked_first[0][key] for key in CONTEXTS]
+    known = {row[0]: row for row in tx.all("context_sizes", ids=_array(set(named)))}
+    room = _Room(PAGE_BYTES)
+    there = [id for id in dict.fromkeys(named) if id in known]
+    fits = {id for id in there if id in asked or room.takes(known[id][1])}
+    texts: dict[str, str | None] = {id: text for id, _, text in known.values() if id in fits}
+    large = [id for id, text in texts.items() if text is None]
+    texts |= dict(tx.all("contexts_by_id", ids=_array(large))) if large else {}
+    return {id: _document(texts.get(id)) for id in known}
+
+
+def _array(ids: Iterable[str]) -> str:
+    return orjson.dumps(list(ids)).decode()
+
+
+def _node(
+    row: Mapping[str, Any],
+    log: list[dict[str, Any]],
+    told: Set[str],
+    contexts: Mapping[str, Mapping[str, Any] | None],
+    redactor: Redactor,
+) -> Node:
+    last = log[-1] if log else None
+    # One that is pruned is empty.
+    entered, own = (contexts.get(row[key], {}) for key in CONTEXTS)
+    more = None if entered is None or own is None else added(entered, own)
+    left_out = [name for name in LARGE if name not in told]
+    left_out += ["baggage_added"] if more is None else []
+    node = {
+        "job_id": row["id"],
+        "plugin": row["plugin"],
+        "command": row["command"],
+        "status": row["status"],
+        "pipeline": row["pipeline"] or None,
+        "step": row["step_path"] or None,
+        "branch": row["branch"] or None,
+        "join_of": row["join_of"],
+        "replay_of": row["replay_of"],
+        "parent_job_id": row["parent_job_id"],
+        "source_event_id": row["source_event_id"],
+        "submitted_by": row["submitted_by"],
+        "hops": row["hops"],
+        "attempt": row["attempt"],
+        "created_at": row["created_at"],
+        "started_at": row["started_at"],
+        "completed_at": row["completed_at"],
+        "duration_ms": last["duration_ms"] if last else None,
+        "last_error": row["last_error"] if "last_error" in told else None,
+        "attempts": [_attempt(entry) for entry in log] if "attempts" in told else [],
+        "result": _document(last["result"]) if last and "result" in told else None,
+        "baggage_added": {} if more is None else redactor.document(more),
+    }
+    return {**node, "left_out": left_out} if left_out else node
+
+
+def _pruned(job: Mapping[str, Any]) -> Node:
+    """What the log alone still tells of a job."""
+    kept = ("plugin", "command", "status", "parent_job_id", "source_event_id", "submitted_by")
+    times = ("attempt", "created_at", "started_at", "completed_at", "duration_ms", "last_error")
+    attempts = [_attempt(entry) for entry in job["attempts"]]
+    node = {"job_id": job["id"], **{key: job.get(key) for key in (*kept, *times)}}
+    return {**node, "attempts": attempts, "result": job["result"], "pruned": True}
+
+
+def _attempt(entry: Mapping[str, Any]) -> dict[str, Any]:
+    kept = ("attempt", "status", "started_at", "completed_at", "duration_ms", "last_error")
+    return {key: entry[key] for key in kept}
+
+
+def _document(text: str | None) -> Any:
+    return None if text is None else orjson.loads(text)
+
+
+def added(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """The baggage of `after` that `before` lacks; the core's own part of a context is none."""
+    more = {}
+    for key, value in after.items():
+        was = before.get(key)
+        if key == "ductile" or was == value:
+            continue
+        if isinstance(value, dict) and isinstance(was, dict):
+            value = added(was, value)
+        more[key] = value
+    return more
+
+
+def _in_order(nodes: list[Node]) -> Iterator[Node]:
+    """Depth first, siblings as they were queued."""
+    known = {node["job_id"] for node in nodes}
+    below: dict[str | None, list[Node]] = {}
+    for node in nodes:
+        parent = node["parent_job_id"]
+        below.setdefault(parent if parent in known else None, []).append(node)
+    waiting = [(node, 0) for node in reversed(below.get(None, []))]
+    while waiting:
+        node, depth = waiting.pop()
+        node["depth"] = depth
+        yield node
+        waiting += [(child, depth + 1) for child in reversed(below.get(node["job_id"], []))]
+
+
+def why(
+    ledger: Ledger,
+    job_id: str,
+    blueprint: Blueprint,
+    unready: Mapping[str, str],
+    *,
+    served: bool = True,
+) -> dict[str, Any]:
+    """Why a job ran, waits, was skipped, deduplicated, or led to nothing.
+
+    An instance of a pipeline can be asked for as well. `served` says whether a gateway runs here.
+    """
+    answer = ledger.read(lambda tx: _why(tx, job_id, blueprint, unready, served=served))
+    if answer is None:
+        raise NotFound(f"there is no job {job_id}")
+    return answer
+
+
+def _why(
+    tx: Tx, job_id: str, blueprint: Blueprint, unready: Mapping[str, str], *, served: bool
+) -> dict[str, Any] | None:
+    job = enqueue.get(tx, job_id)
+    if job is None:
+        scopes = tx.dicts("scope", id=job_id)
+        return _why_instance(scopes[0]) if scopes else None
+    reasons = [_origin(job)]
+    waits = status.explained(tx, [job], blueprint, unready, served=served)[0]["waits_for"]
+    if waits:
+        cause = f", after: {job['last_error']}" if job.get("last_error") else ""
+        reasons.append(f"It waits: {waits}{cause}.")
+    reasons += _changes(job["transitions"])
+    reasons += _led_to(tx, job)
+    for drop in tx.dicts("drops_onto", id=job_id):
+        reasons.append(
+            f"{drop['created_at']} a {drop['submitted_by']} job with key "
+            f"{drop['dedupe_key']!r} was dropped in favour of this one."
+        )
+    return {"job_id": job_id, "status": job["status"], "why": reasons}
+
+
+def _changes(transitions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The first and the last changes of state: a job that the machine has no room for may have
+    hundreds of them."""
+    if transitions and transitions[0]["older"]:
+        yield f"... {transitions[0]['older']} changes of state, until"
+    left_out = len(transitions) - 2 * SHOWN_CHANGES
+    for place, change in enumerate(transitions):
+        if SHOWN_CHANGES <= place < SHOWN_CHANGES + left_out:
+            if place == SHOWN_CHANGES:
+                yield f"... and {left_out} further changes of state, until"
+            continue
+        cause = f": {change['reason']}" if change["reason"] else ""
+        yield f"{change['created_at']} {change['from_status']} → {change['to_status']}{cause}"
+
+
+def _why_instance(scope: Mapping[str, Any]) -> dict[str, Any]:
+    what = f"split {scope['split']} of pipeline" if scope["split"] else "pipeline"
+    reasons = [f"It is no job but an instance of {what} {scope['pipeline']}, {scope['status']}."]
+    if scope["reason"]:
+        reasons.append(f"{scope['ended_at']} {scope['status']}: {scope['reason']}")
+    return {"job_id": scope["id"], "status": scope["status"], "why": reasons}
+
+
+def _origin(job: Mapping[str, Any]) -> str:
+    by = job["submitted_by"]
+    if job.get("replay_of"):
+        return f"It replays job {job['replay_of']}, asked for by {by}."
+    if job.get("schedule_id"):
+        return f"Schedule {job['plugin']}/{job['schedule_id']} fired its slot {job['slot']}."
+    if job.get("join_of"):
+        return f"Step {job['step_path']} of {job['pipeline']} joins split {job['join_of']}."
+    parent = job.get("parent_job_id")
+    if job.get("pipeline"):
+        came = f" after job {parent}" if parent else f", which {by} started"
+        return f"It is step {job['step_path']} of pipeline {job['pipeline']}{came}."
+    if parent:
+        return f"An event of job {parent} was routed to {job['plugin']}."
+    return f"It was submitted by {by} at {job['created_at']}."
+
+
+def _led_to(tx: Tx, job: Mapping[str, Any]) -> Iterator[str]:
+    """Where its events went, and where they did not."""
+    children = tx.dicts("children", id=job["id"], limit=MOST_CHILDREN + 1)
+    for child in children[:MOST_CHILDREN]:
+        step = f", step {child['step_path']} of {child['pipeline']}" if child["pipeline"] else ""
+        yield f"It led to job {child['id']} of {child['plugin']}{step} ({child['status']})."
+    if len(children) > MOST_CHILDREN:
+        yield "It led to further jobs."
+    refused = [
+        orjson.loads(notice["payload"])
+        for notice in tx.dicts("notices_of_job", id=job["id"])
+        if notice["type"] == "event.unrouted"
+    ]
+    for item in refused:
+        yield f"Its event did not start pipeline {item['pipeline']}: {item['reason']}"
+    response = job["result"] if isinstance(job["result"], dict) else {}
+    events = [event for event in response.get("events") or () if isinstance(event, dict)]
+    if job["status"] == "succeeded" and not children and not refused:
+        for event in events:
+            yield f"Its event {event.get('type')} was not routed: nothing takes it."

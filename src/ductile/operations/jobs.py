@@ -1,0 +1,353 @@
+"""What an operator does to jobs, schedules and pipelines: start, cancel, retry, replay, pause.
+
+With `dry` a function refuses what it would refuse, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+
+import orjson
+
+from ductile.clock import Ids, to_text
+from ductile.core.jobs.limits import dedupe_key_flaw
+from ductile.core.jobs.plugin_protocol import without_nul
+from ductile.core.jobs.state_machine import ENDED, ENDED_BADLY
+from ductile.core.pipelines.compile import Pipeline
+from ductile.core.pipelines.intents import SpawnJob, StartPipeline
+from ductile.core.pipelines.router import Router
+from ductile.core.schedules.decide import Schedule
+from ductile.engine.config.compiled import Blueprint
+from ductile.engine.dispatch.workers import CANCEL_GRACE
+from ductile.engine.gateway import Gateway
+from ductile.errors import NotFound, Refused, UsageError
+from ductile.model import Cancellation, Event, Job, JobStatus, Json, Notice, SubmittedBy
+from ductile.operations import job_tree
+from ductile.record import dataclass
+from ductile.store import notices, schedules
+from ductile.store.engines.api import Tx
+from ductile.store.jobs import cancel_requests, close, enqueue, requeue, spawn
+from ductile.store.jobs.spawn import Place
+
+CANCEL_PATIENCE = 5.0
+"""How long a claimed job may take to come to its process, which can then be killed."""
+CANCEL_PAUSE = 0.01
+ASKED_PATIENCE = CANCEL_GRACE + CANCEL_PATIENCE
+"""How long another node may take to end a job: its process has its grace."""
+ASKED_PAUSE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A pipeline's instance, and the jobs it began with."""
+
+    instance_id: str
+    job_ids: tuple[str, ...]
+    existing_job_id: str | None = None
+    """Set where its first step was deduplicated: the instance ended `skipped`."""
+
+
+class Starting:
+    """The transaction that starts a pipeline by name."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        name: str,
+        payload: Json,
+        submitted_by: SubmittedBy,
+        dedupe_key: str | None = None,
+        dedupe_ttl: float | None = None,
+    ) -> None:
+        self._chart = gateway.blueprint.chart
+        self.pipeline = find_pipeline(self._chart.router, name)
+        if flaw := dedupe_key_flaw(dedupe_key):
+            raise UsageError(f"dedupe_key {flaw}")
+        self._now, self._base_id = gateway.clock.now(), gateway.entropy.uuid()
+        event = Event(
+            self.pipeline.on or f"{submitted_by}.trigger",
+            payload,
+            without_nul(dedupe_key),
+            submitted_by.value,
+            self._now,
+            gateway.entropy.uuid(),
+        )
+        intent = self._chart.router.start(
+            name, event, submitted_by=submitted_by, dedupe_ttl=dedupe_ttl
+        )
+        assert isinstance(intent, StartPipeline)
+        self._intent = intent
+
+    def __call__(self, tx: Tx) -> Started:
+        ids = Ids(self._base_id)
+        spawned = close.write_intents(tx, (self._intent,), Place(), self._chart, ids, self._now)
+        existing = spawned.skipped[0][1] if spawned.skipped else None
+        return Started(spawned.scope_ids[0], tuple(spawned.job_ids), existing)
+
+    def existing(self, tx: Tx) -> str | None:
+        """The job that makes a first one needless; nothing is started, nothing written."""
+        for child in self._intent.children:
+            if isinstance(child, SpawnJob):
+                found = spawn.existing(tx, child, self._chart, self._now)
+                if found is not None:
+                    return found.job_id
+        return None
+
+
+def find_pipeline(router: Router, name: str) -> Pipeline:
+    pipeline = router.pipelines.get(name)
+    if pipeline is None:
+        known = ", ".join(sorted(router.pipelines)) or "none"
+        raise NotFound(f"there is no pipeline {name!r}; there are: {known}")
+    return pipeline
+
+
+def cancel(
+    gateway: Gateway, job_id: str, *, dry: bool = False, only: JobStatus | None = None
+) -> JobStatus:
+    """End a job that waits, or kill the one that runs; the status it had.
+
+    With `only`, what is in another status by now is refused.
+    """
+    return Cancelling(gateway, dry=dry, only=only)(job_id)
+
+
+class Cancelling:
+    """`cancel`, for several jobs: other nodes are asked for all of theirs, and then waited for."""
+
+    def __init__(
+        self, gateway: Gateway, *, dry: bool = False, only: JobStatus | None = None
+    ) -> None:
+        self._gateway, self._dry, self._only = gateway, dry, only
+        self._asked: dict[str, tuple[str, int, float]] = {}
+        """By job: whom, for which attempt, and when."""
+
+    def ask(self, job_ids: Sequence[str]) -> None:
+        """Ask for the end of those of the jobs that other nodes run."""
+        if self._dry or self._only not in (None, JobStatus.RUNNING):
+            return
+        found = self._gateway.ledger.read(lambda tx: [enqueue.load(tx, id) for id in job_ids])
+        for job in found:
+            if job is not None and job.status is JobStatus.RUNNING:
+                self._ask(job)
+
+    def __call__(self, job_id: str) -> JobStatus:
+        gateway, begun = self._gateway, self._gateway.clock.monotonic()
+        while True:
+            job = gateway.ledger.read(lambda tx: loaded(tx, job_id))
+            if self._was_heeded(job):
+                return JobStatus.RUNNING
+            self._check(job)
+            if self._dry or self._is_ended(job):
+                return job.status
+            # It moved on under us, is claimed and has no process yet, or is another node's.
+            if gateway.clock.monotonic() > self._patience(job_id, begun):
+                raise Refused(f"job {job_id} is {job.status}, {self._whose(job_id)}")
+            pause = ASKED_PAUSE if job_id in self._asked else CANCEL_PAUSE
+            gateway.clock.wait(threading.Event(), pause)
+
+    def _check(self, job: Job) -> None:
+        if job.status in ENDED:
+            raise Refused(f"job {job.id} is {job.status}; only what waits or runs can be cancelled")
+        if self._only not in (None, job.status):
+            now = "waits" if job.status is JobStatus.QUEUED else "runs"
+            raise Refused(f"job {job.id} {now} by now")
+
+    def _is_ended(self, job: Job) -> bool:
+        if job.status is JobStatus.QUEUED:
+            return bool(end_queued(self._gateway, (job.id,)))
+        if self._gateway.cancel_running(job.id, Cancellation.OPERATOR):
+            return True
+        self._ask(job)
+        return False
+
+    def _ask(self, job: Job) -> None:
+        """Once an attempt, and only a node that lives: the jobs of others are recovered."""
+        gateway, owner = self._gateway, job.owner
+        if owner is None or owner == gateway.boot:
+            return
+        known = self._asked.get(job.id)
+        if (known and known[:2] == (owner, job.attempt)) or gateway.ledger.boot_is_dead(owner):
+            return
+        now = gateway.clock.now()
+        gateway.ledger.write(
+            lambda tx: cancel_requests.request(tx, job, Cancellation.OPERATOR, now)
+        )
+        self._asked[job.id] = (owner, job.attempt, gateway.clock.monotonic())
+
+    def _was_heeded(self, job: Job) -> bool:
+        dead = job.status is JobStatus.DEAD and job.last_error == Cancellation.OPERATOR.value
+        return dead and job.id in self._asked
+
+    def _patience(self, job_id: str, begun: float) -> float:
+        known = self._asked.get(job_id)
+        return begun + CANCEL_PATIENCE if known is None else known[2] + ASKED_PATIENCE
+
+    def _whose(self, job_id: str) -> str:
+        if job_id in self._asked:
+            return "and the node that runs it was asked to end it, but has not done so yet"
+        return "but no worker of this gateway runs it"
+
+
+def end_queued(gateway: Gateway, job_ids: Sequence[str]) -> frozenset[str]:
+    """End those of the jobs that wait, in one transaction; which they were."""
+    chart, now, base_id = gateway.blueprint.chart, gateway.clock.now(), gateway.entropy.uuid()
+    reason = "cancelled by an operator"
+
+    def work(tx: Tx) -> frozenset[str]:
+        ids = Ids(base_id)
+        found = (job for job in map(partial(enqueue.load, tx), job_ids) if job is not None)
+        return frozenset(
+            job.id
+            for job in found
+            if close.end_queued(tx, job, JobStatus.DEAD, reason, now, chart, ids)
+        )
+
+    return gateway.ledger.write(work)
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """A job that waits again, or with `dry` would."""
+
+    job_id: str
+    status: JobStatus
+    attempt: int
+    max_attempts: int
+
+
+class Retrying:
+    """The transaction that queues a failed or dead job again, with the plugin's attempts."""
+
+    def __init__(self, gateway: Gateway, job_id: str, *, dry: bool = False) -> None:
+        self._blueprint, self._job_id, self._dry = gateway.blueprint, job_id, dry
+        self._now = gateway.clock.now()
+
+    def __call__(self, tx: Tx) -> Retried:
+        job = loaded(tx, self._job_id)
+        if job.status not in ENDED_BADLY:
+            raise Refused(f"job {job.id} is {job.status}; only failed and dead jobs can be retried")
+        _check_runnable(self._blueprint, job)
+        if not self._dry:
+            attempts = self._blueprint.chart.max_attempts(job.plugin, job.command)
+            if not requeue.retry(tx, job, attempts, self._now):
+                raise Refused(f"job {job.id} has changed meanwhile")
+            job = loaded(tx, job.id)
+        return Retried(job.id, job.status, job.attempt, job.max_attempts)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    job_id: str | None
+    """The new job; None with `dry`."""
+    replay_of: str
+
+
+class Replaying:
+    """The transaction that makes a new job of an ended one's payload and context (003 §6.1).
+
+    Its workspace is cloned from where the old one's was. It belongs to no scope: what
+    follows it in its pipeline runs, the join of a split that the old one stood in does not.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        job_id: str,
+        by: SubmittedBy,
+        *,
+        step: str | None = None,
+        dry: bool = False,
+    ) -> None:
+        self._blueprint, self._job_id, self._step, self._dry = gateway.blueprint, job_id, step, dry
+        self._by, self._now = by, gateway.clock.now()
+        self._id, self._event_id = gateway.entropy.uuid(), gateway.entropy.uuid()
+
+    def __call__(self, tx: Tx) -> Replayed:
+        old = self._job_id if self._step is None else step_of(tx, self._job_id, self._step)
+        job = loaded(tx, old)
+        if job.status not in ENDED:
+            raise Refused(f"job {old} is {job.status}; it can be replayed once it has ended")
+        _check_runnable(self._blueprint, job)
+        if not self._dry:
+            self._write(tx, job)
+        return Replayed(None if self._dry else self._id, old)
+
+    def _write(self, tx: Tx, job: Job) -> None:
+        chart = self._blueprint.chart
+        tx.run(
+            "insert_routed_job",
+            id=self._id,
+            plugin=job.plugin,
+            command=job.command,
+            payload=orjson.dumps(job.payload).decode(),
+            max_attempts=chart.max_attempts(job.plugin, job.command),
+            submitted_by=self._by.value,
+            dedupe_key=None,
+            dedupe_ttl=None,
+            now=to_text(self._now),
+            parent_job_id=job.parent_job_id,
+            source_event_id=self._event_id,
+            snapshot_id=chart.snapshot_id,
+            context_id=job.entered_context_id,
+            hops=job.hops,
+            pipeline=job.pipeline,
+            step_path=job.step_path,
+            branch="",
+            scope_id=None,
+            join_of=None,
+            replay_of=job.id,
+        )
+        tx.effects.ready += 1
+        told = {
+            "job_id": self._id,
+            "plugin": job.plugin,
+            "command": job.command,
+            "status": "queued",
+            "replay_of": job.id,
+        }
+        queued = Notice("jobs", "job.queued", told)
+        notices.post(tx, queued, self._now, job_id=self._id, plugin=job.plugin)
+
+
+def _check_runnable(blueprint: Blueprint, job: Job) -> None:
+    """Refuse a job whose plugin or step the configuration no longer has."""
+    router = blueprint.chart.router
+    lost = job.pipeline and router.lost(job.pipeline, job.step_path, job.plugin, job.command)
+    if lost:
+        raise Refused(lost)
+    gone = blueprint.gone(job.plugin)
+    if gone is not None:
+        raise Refused(f"{gone}: job {job.id} is one of {job.plugin}")
+
+
+def step_of(tx: Tx, job_id: str, step: str) -> str:
+    """The job of `step` that `job_id` is or, in its graph, the newest."""
+    rows = job_tree.family(tx, job_id)
+    if not rows:
+        raise NotFound(f"there is no job {job_id}")
+    found = [str(row["id"]) for row in rows if row["step_path"] == step]
+    if not found:
+        known = ", ".join(sorted({row["step_path"] for row in rows if row["step_path"]}))
+        raise NotFound(f"no job of step {step!r} belongs to {job_id}; steps: {known or 'none'}")
+    return job_id if job_id in found else found[-1]
+
+
+def loaded(tx: Tx, job_id: str) -> Job:
+    """The job; `NotFound` also where only the log still knows it."""
+    job = enqueue.load(tx, job_id)
+    if job is None:
+        logged = tx.all("job_attempts", id=job_id)
+        pruned = " any more; it is past its retention, and only the log has it" if logged else ""
+        raise NotFound(f"there is no job {job_id}{pruned}")
+    return job
+
+
+def pause(tx: Tx, schedule: Schedule, now: datetime, *, paused: bool) -> None:
+    """Hold an entry back, or let it go on; also one that no gateway has seen yet."""
+    if schedules.anchors_of(tx, schedule, now) is None:
+        schedules.ensure(tx, schedule, now, now)
+    schedules.pause(tx, schedule.plugin, schedule.id, paused=paused)

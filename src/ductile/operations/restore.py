@@ -1,0 +1,244 @@
+"""Restore: a checked copy takes the place of the ledger, which is kept aside.
+
+Whenever the power goes, the place holds the old ledger or the new one, whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import apsw
+
+from ductile.config import Settings
+from ductile.engine.instance_lock import InstanceLock
+from ductile.errors import DuctileError, LedgerError, Locked, NotFound, Refused
+from ductile.failpoint import failpoint
+from ductile.operations.backup import (
+    REPLACED,
+    SIBLINGS,
+    check_copy,
+    check_room,
+    discard,
+    stamp,
+    sync,
+)
+from ductile.operations.verify import living
+from ductile.record import dataclass
+from ductile.store.backup import copy as backup
+from ductile.store.backup.copy import Watch
+from ductile.store.engines.api import Tx
+from ductile.store.engines.migrate import HISTORY, Migration, migrate
+from ductile.store.engines.open import open_ledger
+from ductile.store.engines.sqlite import SqliteLedger, connect
+from ductile.store.engines.sqlite_schema import SqliteSchema
+from ductile.store.verify import applied_migrations
+
+DRAFT = ".ductile-restore-"
+MAGIC = b"SQLite format 3\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was put in place, and where that is which was there before."""
+
+    path: str
+    rows: dict[str, int]
+    migrated: list[int]
+    """Migrations that the copy lacked."""
+    notes: list[str]
+    kept: str | None
+    """Where the ledger that was replaced is now; None where there was none."""
+
+
+def restore(
+    settings: Settings,
+    source: Path,
+    *,
+    now: datetime,
+    accept_breaches: bool = False,
+    dry: bool = False,
+    watch: Watch = lambda _done, _total: None,
+) -> Restored:
+    """`Locked` while a gateway runs, `Refused` where the copy does not verify, or another
+    process has the ledger open.
+
+    With `dry` the copy is checked, and nothing is changed.
+    """
+    lock = InstanceLock(settings.state_dir)
+    lock.acquire()
+    try:
+        if settings.state.url is not None:
+            _refuse_living_nodes(settings.state.url)
+        with _draft(settings, source, watch) as draft:
+            migrated = _bring_forward(draft)
+            report = check_copy(draft)
+            if report.breaches and not accept_breaches:
+                found = [str(breach) for breach in report.breaches]
+                raise Refused(
+                    f"the copy breaks {len(found) + report.more} promises, first: {found[0]}",
+                    breaches=found,
+                )
+            kept = None
+            if not dry:
+                put = _into_database if settings.state.url is not None else _into_file
+                kept = put(settings, draft, stamp(now), watch)
+        return Restored(str(source), report.rows, migrated, report.notes, kept)
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _draft(settings: Settings, source: Path, watch: Watch) -> Iterator[Path]:
+    """A copy of the copy, beside the ledger: what is checked is what is put in place."""
+    ledger = settings.state.path
+    if not source.is_file():
+        raise NotFound(f"there is no file {source}")
+    if ledger is not None and ledger.exists() and source.samefile(ledger):
+        raise Refused(f"{source} is the ledger itself")
+    check_room(settings.state_dir, source.stat().st_size)
+    for left in settings.state_dir.glob(f"{DRAFT}*"):
+        # We hold the lock: whoever made it is dead.
+        left.unlink(missing_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=DRAFT, suffix=".db", dir=settings.state_dir)
+    os.close(descriptor)
+    draft = Path(name)
+    try:
+        with _reading(source):
+            origin = connect(source, read_only=True)
+            try:
+                backup.copy(origin, draft, watch)
+            finally:
+                origin.close()
+            copy = SqliteLedger(draft, read_only=True)
+            try:
+                copy.read(applied_migrations)
+            finally:
+                copy.close()
+        yield draft
+    finally:
+        discard(draft)
+
+
+@contextmanager
+def _reading(source: Path) -> Iterator[None]:
+    try:
+        yield
+    except (apsw.Error, LedgerError) as error:
+        text = error.message if isinstance(error, DuctileError) else str(error)
+        raise Refused(f"{source} is not a backup that can be read: {text}") from error
+
+
+class _Unrecorded(SqliteSchema):
+    """Nothing is lost with a draft: it is migrated without a copy of its own."""
+
+    def before(self, migration: Migration) -> None: ...
+
+
+def _bring_forward(draft: Path) -> list[int]:
+    """Apply what the copy lacks; `LedgerError` where it is of a newer version."""
+    connection = connect(draft)
+    try:
+        applied = migrate(_Unrecorded(connection, draft))
+    finally:
+        connection.close()
+    backup.single_file(draft)
+    return [migration.number for migration in applied]
+
+
+def _into_file(settings: Settings, draft: Path, when: str, _watch: Watch) -> str | None:
+    ledger = settings.state.path
+    assert ledger is not None
+    sync(draft)
+    failpoint("restore.synced")
+    kept = _keep(ledger, when) if ledger.exists() else None
+    for end in SIBLINGS:
+        # They belong to what was there: the new file must not meet them.
+        ledger.with_name(ledger.name + end).unlink(missing_ok=True)
+    sync(ledger.parent)
+    failpoint("restore.kept")
+    draft.replace(ledger)
+    failpoint("restore.replaced")
+    sync(ledger.parent)
+    return None if kept is None else str(kept)
+
+
+def _keep(ledger: Path, when: str) -> Path:
+    """A second name for the ledger, all of it in one file. It stays in its place meanwhile."""
+    kept = ledger.with_name(f"{ledger.name}{REPLACED}{when}")
+    if _is_sqlite(ledger):
+        _fold_in(ledger)
+    for end in ("", *SIBLINGS):
+        if _beside(ledger, end).exists():
+            _link(_beside(ledger, end), _beside(kept, end))
+    sync(ledger.parent)
+    return kept
+
+
+def _fold_in(ledger: Path) -> None:
+    """Also finds out whether somebody has it open, who would go on with the old file."""
+    try:
+        backup.single_file(ledger)
+    except (apsw.CorruptError, apsw.NotADBError):
+        # Too broken for its WAL to be folded in: it is kept with it.
+        pass
+    except apsw.BusyError as error:
+        raise Refused(
+            f"another process has the ledger {ledger} open; end it (fuser shows its pid), "
+            "and try again: nothing was changed"
+        ) from error
+
+
+def _is_sqlite(ledger: Path) -> bool:
+    """By its first bytes: SQLite throws the WAL of a file away that it cannot read."""
+    with ledger.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def _beside(path: Path, end: str) -> Path:
+    return path.with_name(path.name + end)
+
+
+def _link(old: Path, new: Path) -> None:
+    try:
+        new.hardlink_to(old)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        shutil.copy2(old, new)
+        sync(new)
+
+
+def _refuse_living_nodes(url: str) -> None:
+    """The lock is this machine's; other nodes hold their boots in the database."""
+    ledger = open_ledger(path=None, url=url, read_only=True)
+    try:
+        nodes = living(ledger, Path()) if ledger.read(is_ledger) else None
+    finally:
+        ledger.close()
+    if nodes is not None:
+        raise Locked("a gateway on another machine uses this database; stop it first")
+
+
+def is_ledger(tx: Tx) -> bool:
+    """Whether a gateway has ever started on it."""
+    return any(row[:2] == ("table", HISTORY) for row in tx.all("schema_objects"))
+
+
+def _into_database(settings: Settings, draft: Path, when: str, watch: Watch) -> str | None:
+    import psycopg
+
+    from ductile.store.backup import pg_transfer
+
+    assert settings.state.url is not None
+    aside = f"ductile_replaced_{when.lower().replace('.', '_')}"
+    with psycopg.connect(settings.state.url) as connection:
+        was = pg_transfer.replace(connection, draft, aside, watch)
+        failpoint("restore.loaded")
+    return f"schema {aside}" if was else None

@@ -1,0 +1,172 @@
+"""What a gateway, running or not, can say of itself: plugins, queue, last runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ductile.core.jobs.commands import INIT
+from ductile.engine.config.compiled import Blueprint
+from ductile.operations.plugin_health import Checkup
+from ductile.record import dataclass
+from ductile.store.engines.api import Ledger, Tx
+from ductile.store.jobs.enqueue import queue_counts
+
+OFFERED = "available"
+MOST_BREAKERS = 1000
+MOST_RUNNING = 1000
+"""Jobs that run, of which it is told what they keep waiting."""
+
+
+def plugins(blueprint: Blueprint, unready: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Every plugin that was found or configured, with its state and, where it has one, why."""
+    rows = []
+    for name, plugin in blueprint.registry.plugins.items():
+        reason = unready.get(name)
+        rows.append(
+            {
+                "name": name,
+                "state": "unhealthy" if reason else "ready",
+                "reason": reason,
+                "version": plugin.manifest.version,
+                "protocol": plugin.manifest.protocol,
+                "commands": {c.name: c.type for c in plugin.manifest.commands},
+                "uses": blueprint.plugin_settings(name).uses,
+                "parallelism": blueprint.caps.get(name),
+                "description": plugin.manifest.description,
+                "path": str(plugin.directory),
+            }
+        )
+    for refusal in blueprint.registry.refused:
+        rows.append(_absent(refusal.name, "refused", refusal.reason, refusal.path))
+    for shadowed in blueprint.registry.shadowed:
+        reason = f"shadowed by {shadowed.by}"
+        rows.append(_absent(shadowed.name, "shadowed", reason, shadowed.path))
+    for name, manifest in blueprint.registry.offered.items():
+        reason = f"not configured; {manifest.description}"
+        rows.append(_absent(name, OFFERED, reason, None) | {"version": manifest.version})
+    for name in blueprint.registry.disabled:
+        rows.append(_absent(name, "disabled", "enabled: false", None))
+    return sorted(rows, key=lambda row: (str(row["name"]), str(row["state"])))
+
+
+def _absent(name: str, state: str, reason: str, path: object) -> dict[str, Any]:
+    return {
+        "name": name,
+        "state": state,
+        "reason": reason,
+        "path": str(path) if path else None,
+        "commands": {},
+    }
+
+
+def tripped_breakers(tx: Tx, blueprint: Blueprint | None, limit: int) -> list[dict[str, Any]]:
+    """Those that are not closed, the first opened first.
+
+    What a plugin that is gone has left behind is there when it comes back, and till then keeps
+    nothing from firing. Without a blueprint nobody can tell which are gone.
+    """
+    rows = tx.dicts("tripped_breakers", limit=MOST_BREAKERS)
+    here = [row for row in rows if blueprint is None or blueprint.gone(row["plugin"]) is None]
+    return here[:limit]
+
+
+def status(
+    blueprint: Blueprint,
+    unready: Mapping[str, str],
+    ledger: Ledger | None,
+    checkups: Mapping[str, Checkup],
+) -> dict[str, Any]:
+    """One page for an operator: plugin states, health, queue depth, last runs."""
+    last = {}
+    waiting = running = 0
+    if ledger is not None:
+        waiting, running = queue_counts(ledger)
+        last = {row["plugin"]: row for row in ledger.read(lambda tx: tx.dicts("last_runs"))}
+    rows = [row for row in plugins(blueprint, unready) if row["state"] != OFFERED]
+    for row in rows:
+        checkup = checkups.get(row["name"])
+        row["health"] = (
+            None
+            if checkup is None
+            else {
+                "healthy": checkup.healthy,
+                "detail": checkup.detail,
+                "duration_ms": checkup.duration_ms,
+            }
+        )
+        row["last_run"] = last.get(row["name"])
+    return {"queue_depth": waiting, "running": running, "plugins": rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What runs now, as far as it keeps others waiting."""
+
+    of_plugin: Mapping[str, int]
+    with_key: Mapping[tuple[str, str, str], str]
+    """The job that has a plugin, command and dedupe key to itself."""
+
+
+NOTHING_RUNS = Running({}, {})
+
+
+def explained(
+    tx: Tx,
+    rows: Sequence[Mapping[str, Any]],
+    blueprint: Blueprint,
+    unready: Mapping[str, str],
+    *,
+    served: bool,
+) -> list[dict[str, Any]]:
+    """The same jobs, each with `waits_for`; `served` says whether a gateway runs here."""
+    running = _running(tx, rows) if served else None
+    return [{**row, "waits_for": waits_for(row, blueprint, unready, running)} for row in rows]
+
+
+def _running(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> Running:
+    """Asked for only where one of these jobs is ready."""
+    if not any(row["status"] == "queued" and not row.get("next_retry_at") for row in rows):
+        return NOTHING_RUNS
+    found = tx.all("running_now", limit=MOST_RUNNING)
+    return Running(
+        Counter(plugin for plugin, *_ in found),
+        {(plugin, command, key): id for plugin, command, key, id in found if key is not None},
+    )
+
+
+def waits_for(
+    row: Mapping[str, Any],
+    blueprint: Blueprint,
+    unready: Mapping[str, str],
+    running: Running | None = NOTHING_RUNS,
+) -> str | None:
+    """Why a queued job does not run yet; `running` is None where no gateway is at work here."""
+    if row["status"] != "queued":
+        return None
+    name = row["plugin"]
+    if row.get("next_retry_at"):
+        return f"waits for its retry at {row['next_retry_at']}"
+    if gone := blueprint.gone(name):
+        return f"{gone}: it ends, unless another node that knows the plugin takes it first"
+    if name in blueprint.held():
+        refusal = blueprint.registry.refusal(name)
+        return f"plugin {name} is refused: {refusal.reason if refusal else ''}"
+    if name in unready and row["command"] != INIT:
+        return f"plugin {name} is unhealthy: {unready[name]}"
+    if running is None:
+        # Of a database that is shared, other nodes may be at work.
+        return f"no gateway is running{' here' if blueprint.settings.state.url else ''}"
+    return _kept_by(row, blueprint, running) or "waits for a worker"
+
+
+def _kept_by(row: Mapping[str, Any], blueprint: Blueprint, running: Running) -> str | None:
+    """What runs that this job may not run beside."""
+    name = row["plugin"]
+    cap, count = blueprint.caps.get(name), running.of_plugin.get(name, 0)
+    if cap is not None and count >= cap:
+        return f"plugin {name} runs {count} of at most {cap} at once"
+    key = row.get("dedupe_key")
+    other = None if key is None else running.with_key.get((name, row["command"], key))
+    return f"job {other} runs with the same dedupe key" if other else None

@@ -1,1 +1,0 @@
-"""The loops around the ledger, and the gateway that holds them together."""

@@ -1,0 +1,1 @@
+"""Copies of a ledger, and transfers between the engines."""

@@ -1,0 +1,1 @@
+"""The ledger contract and its two engines: SQLite and PostgreSQL."""

@@ -1,0 +1,39 @@
+"""The ledger that a configuration names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ductile.errors import LedgerError, NotFound
+from ductile.store.engines.api import Ledger
+from ductile.store.engines.sqlite import SqliteLedger
+
+
+def open_ledger(
+    *, path: Path | None, url: str | None, read_only: bool = False, connections: int = 8
+) -> Ledger:
+    """Started and migrated; `read_only` neither creates nor migrates."""
+    if url is not None:
+        ledger: Ledger = _postgres(url, read_only=read_only, connections=connections)
+    elif path is None:
+        raise LedgerError("the configuration names no ledger")
+    elif read_only and not path.exists():
+        raise NotFound(f"there is no ledger at {path} yet; start the gateway once")
+    else:
+        ledger = SqliteLedger(path, read_only=read_only)
+    try:
+        ledger.start()
+    except BaseException:
+        ledger.close()
+        raise
+    return ledger
+
+
+def _postgres(url: str, *, read_only: bool, connections: int) -> Ledger:
+    try:
+        from ductile.store.engines.postgres import PostgresLedger
+    except ImportError as error:
+        raise LedgerError(
+            "state.url needs the PostgreSQL driver: pip install 'psycopg[binary,pool]'"
+        ) from error
+    return PostgresLedger(url, read_only=read_only, connections=connections)

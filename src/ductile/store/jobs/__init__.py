@@ -1,0 +1,1 @@
+"""Jobs in the ledger: enqueue, claim, settle, close, requeue."""

@@ -1,0 +1,161 @@
+"""One settlement, one transaction: all that an attempt's end changes, or nothing."""
+
+from __future__ import annotations
+
+from ductile.clock import Ids, to_text
+from ductile.core.jobs.state_machine import ENDED, edges
+from ductile.model import JobStatus, Notice, Settlement
+from ductile.store import notices
+from ductile.store.engines.api import Tx
+from ductile.store.jobs import close, plugin_state, spawn
+from ductile.store.jobs.close import End
+from ductile.store.jobs.spawn import Place
+from ductile.store.tx_config import Chart
+
+
+def settle(tx: Tx, settlement: Settlement, chart: Chart, base_id: str) -> Settlement | None:
+    """Commit the settlement, or the one it names for a refused state update.
+
+    Ids of what it makes follow from `base_id`. Answers with what was settled; None where
+    somebody else has ended the attempt.
+    """
+    ids = Ids(base_id)
+    new_state = None
+    if settlement.state_updates is not None and settlement.otherwise is not None:
+        new_state = plugin_state.updated(tx, settlement)
+        if new_state is None:
+            settlement = settlement.otherwise
+    job, now = settlement.job, to_text(settlement.at)
+    if not _move(tx, settlement, now):
+        return None
+    for start, end in edges(JobStatus.RUNNING, settlement.path):
+        tx.run(
+            "insert_transition",
+            job_id=job.id,
+            from_status=start.value,
+            to_status=end.value,
+            attempt=job.attempt,
+            reason=settlement.error,
+            now=now,
+        )
+    _tell(tx, settlement)
+    _log(tx, settlement, now)
+    if new_state is not None:
+        plugin_state.write(tx, settlement, new_state)
+    if settlement.init_key is not None and settlement.status is JobStatus.SUCCEEDED:
+        tx.run(
+            "record_init",
+            plugin=job.plugin,
+            init_key=settlement.init_key,
+            job_id=job.id,
+            now=now,
+        )
+    _go_on(tx, settlement, chart, ids)
+    return settlement
+
+
+def _go_on(tx: Tx, settlement: Settlement, chart: Chart, ids: Ids) -> None:
+    """The step's own context, what its events set going, and its end."""
+    job, status = settlement.job, settlement.status
+    context_id = job.entered_context_id
+    if settlement.context is not None:
+        spawn.context(
+            tx,
+            id=job.id,
+            parent_id=context_id,
+            pipeline=job.pipeline,
+            step_id=job.step_path,
+            accumulated=settlement.context,
+            now=settlement.at,
+        )
+        context_id = job.id
+        tx.run("set_context", id=job.id, context_id=context_id)
+    if settlement.intents:
+        place = Place(job.scope_id, context_id)
+        close.write_intents(tx, settlement.intents, place, chart, ids, settlement.at)
+    for item in settlement.unrouted:
+        told = {"event_id": item.event_id, "pipeline": item.pipeline, "reason": item.reason}
+        notice = Notice("events", "event.unrouted", told)
+        notices.post(tx, notice, settlement.at, job_id=job.id)
+    if status in ENDED:
+        end = End(
+            job,
+            status,
+            settlement.at,
+            error=settlement.error,
+            duration=settlement.duration,
+            cancelled=settlement.cancelled,
+            timed_out=settlement.path[0] is JobStatus.TIMED_OUT,
+        )
+        close.ended(tx, end, chart, ids)
+
+
+def logged_status(settlement: Settlement) -> JobStatus:
+    """An attempt's own state; the last attempt's is the job's."""
+    path = settlement.path
+    again = path[-1] is JobStatus.QUEUED and len(path) > 1
+    return path[0] if again else path[-1]
+
+
+def _move(tx: Tx, settlement: Settlement, now: str) -> bool:
+    job, status = settlement.job, settlement.status
+    queued = status is JobStatus.QUEUED
+    changed = tx.run(
+        "settle_job",
+        id=job.id,
+        attempt=job.attempt,
+        owner=job.owner,
+        status=status.value,
+        next_attempt=job.attempt + queued,
+        uncounted=int(not settlement.counted),
+        completed_at=None if queued else now,
+        retry_at=None if settlement.retry_at is None else to_text(settlement.retry_at),
+        error=settlement.error,
+    )
+    if changed and queued:
+        if settlement.retry_at is None:
+            tx.effects.ready += 1
+        else:
+            tx.effects.retry_later(settlement.retry_at)
+    return changed == 1
+
+
+def _log(tx: Tx, settlement: Settlement, now: str) -> None:
+    job = settlement.job
+    tx.run(
+        "insert_log",
+        id=f"{job.id}-{job.attempt}",
+        job_id=job.id,
+        plugin=job.plugin,
+        command=job.command,
+        status=logged_status(settlement).value,
+        result=settlement.result,
+        attempt=job.attempt,
+        submitted_by=job.submitted_by,
+        created_at=to_text(job.created_at),
+        started_at=None if job.started_at is None else to_text(job.started_at),
+        now=now,
+        duration_ms=round(settlement.duration * 1000, 3),
+        error=settlement.error,
+        stdout=settlement.stdout,
+        stderr=settlement.stderr,
+        logs=settlement.logs,
+        parent_job_id=job.parent_job_id,
+        source_event_id=job.source_event_id,
+    )
+
+
+def _tell(tx: Tx, settlement: Settlement) -> None:
+    job, status = settlement.job, settlement.status
+    told = {
+        "job_id": job.id,
+        "plugin": job.plugin,
+        "command": job.command,
+        "attempt": job.attempt,
+        "status": status.value,
+        "error": settlement.error,
+        "duration_ms": round(settlement.duration * 1000, 3),
+        "next_retry_at": None if settlement.retry_at is None else to_text(settlement.retry_at),
+    }
+    kind = "job.retrying" if status is JobStatus.QUEUED else f"job.{status}"
+    notices.post(tx, Notice("jobs", kind, told), settlement.at, job_id=job.id, plugin=job.plugin)

@@ -1,0 +1,1 @@
+"""Rows that wait to be sent: webhook deliveries and relayed events."""

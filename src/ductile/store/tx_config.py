@@ -1,0 +1,38 @@
+"""What transactions need to know of the configuration: routes, attempts, hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+
+from ductile.core.jobs.commands import INIT
+from ductile.core.jobs.retry import DEFAULT_RETRY
+from ductile.core.pipelines.compile import Compiled
+from ductile.core.pipelines.router import Router, build
+from ductile.core.schedules.breaker import DEFAULT_BREAKER, BreakerPolicy
+from ductile.record import dataclass
+
+
+def _no_routes() -> Router:
+    return build((), Compiled({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One configuration, as the ledger's transactions see it."""
+
+    dedupe_ttl: float
+    router: Router = field(default_factory=_no_routes)
+    attempts: Mapping[str, int] = field(default_factory=dict)
+    """Attempts of each plugin's jobs; absent is the default."""
+    breakers: Mapping[str, BreakerPolicy] = field(default_factory=dict)
+    notify: frozenset[str] = frozenset()
+    """Plugins whose root jobs fire hooks."""
+    snapshot_id: str | None = None
+
+    def max_attempts(self, plugin: str, command: str) -> int:
+        """A failed `init` is not retried, but run again at the next start or reload."""
+        return 1 if command == INIT else self.attempts.get(plugin, DEFAULT_RETRY.max_attempts)
+
+    def breaker(self, plugin: str) -> BreakerPolicy:
+        return self.breakers.get(plugin, DEFAULT_BREAKER)

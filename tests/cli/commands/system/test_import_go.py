@@ -1,0 +1,237 @@
+"""`system import`: what plugins remember in another program's ledger."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.cli.flows import eventually
+from tests.cli.running import House
+
+SQL = (Path(__file__).parents[3] / "compat/ledger.sql").read_text()
+SCHEDULED = """\
+service: {shutdown_grace: 0s, tick_interval: 1s}
+state: {path: ./data/state.db}
+plugin_roots: [./plugins]
+plugins:
+  withings:
+    schedules:
+      - {every: monthly}
+      - {id: once, at: 2026-01-01T00:00:00Z}
+      - {id: held, every: 1h}
+      - {id: new, every: 1h, command: sync}
+"""
+ANSWER = 'printf \'{"status":"ok","result":%s}\' "$request"'
+
+
+@pytest.fixture
+def moving(house: House) -> House:
+    """A house whose ledger is still that of the Go program."""
+    house.state.mkdir(mode=0o700)
+    other(house.state / "state.db")
+    house.plugin("withings", ANSWER, commands="poll, sync")
+    return house
+
+
+def other(path: Path, sql: str = SQL) -> Path:
+    with closing(apsw.Connection(str(path))) as db:
+        db.pragma("journal_mode", "wal")
+        db.execute(sql)
+    return path
+
+
+@pytest.mark.parametrize(
+    "line", [("system", "start"), ("plugin", "run", "withings"), ("status",), ("job", "list")]
+)
+def test_another_programs_ledger_is_refused_and_not_touched(
+    moving: House, line: tuple[str, ...]
+) -> None:
+    before = (moving.state / "state.db").read_bytes()
+    done = moving(*line)
+    assert done.code == 1
+    assert "Traceback" not in done.err
+    assert "ductile system import" in done.err
+    assert (moving.state / "state.db").read_bytes() == before
+
+
+@pytest.mark.parametrize("levels", [101, 255, 1000])
+def test_a_state_that_nests_too_deep_is_left(moving: House, levels: int) -> None:
+    deep = '{"a":' * levels + "1" + "}" * levels
+    with closing(apsw.Connection(str(moving.state / "state.db"))) as db:
+        db.execute("UPDATE plugin_state SET state = ? WHERE plugin_name = 'withings'", (deep,))
+    done = moving("system", "import")
+    assert done.code == 0, done.err
+    assert "the state of withings is no JSON object" in done.out
+
+
+def test_it_is_taken_over_in_its_place_and_kept(moving: House) -> None:
+    done = moving("system", "import")
+    assert done.code == 0, done.err
+    assert "took over 1 state, 2 facts and the past of 3 schedules" in done.out
+    assert "the state of broken is no JSON object" in done.out
+    assert "1 job not over there stays behind" in done.out
+    seen = moving("plugin", "run", "withings", "--json").json["result"]["result"]
+    assert seen["state"]["cursor"] == 41
+    (kept,) = moving.state.glob("state.db.replaced-*")
+    with closing(apsw.Connection(str(kept), flags=apsw.SQLITE_OPEN_READONLY)) as db:
+        assert db.execute("SELECT count(*) FROM plugin_state").fetchall() == [(3,)]
+    facts = moving("system", "plugin-facts", "withings", "--json").json["facts"]
+    assert [(f["seq"], f["fact_json"]["cursor"], f["created_at"]) for f in facts] == [
+        (2, 41, "2026-02-08T06:00:02.000000Z"),
+        (1, 40, "2026-02-08T05:00:02.000000Z"),
+    ]
+    assert moving("system", "selfcheck").code == 0
+    assert not list(moving.state.glob(".import-*"))
+
+
+def test_it_is_not_moved_while_somebody_has_it_open(moving: House) -> None:
+    path = moving.state / "state.db"
+    with closing(apsw.Connection(str(path))) as reader:
+        reader.execute("SELECT count(*) FROM plugin_state").fetchall()
+        done = moving("system", "import")
+        assert done.code == 1
+        assert "Traceback" not in done.err
+        assert f"another process has the ledger {path} open" in done.err
+        assert not list(moving.state.glob(".import-*"))
+    assert moving("system", "import").code == 0
+
+
+def test_a_dry_run_changes_nothing(moving: House) -> None:
+    before = sorted(path.name for path in moving.state.iterdir())
+    done = moving("system", "import", "--dry-run", "--json")
+    assert done.json["states"] == ["withings"]
+    assert done.json["schedules"] == ["withings/default", "withings/held", "withings/once"]
+    assert done.json["moved_to"] is None
+    left = {path.name for path in moving.state.iterdir()} - {"state.db-wal", "state.db-shm"}
+    assert left == set(before)
+    assert moving("status").code == 1
+
+
+def test_from_a_file_into_a_ledger_that_is_there(house: House) -> None:
+    house.plugin("withings", 'echo \'{"status":"ok","result":"x","state_updates":{"mine":1}}\'')
+    house("plugin", "run", "withings")
+    source = other(house.root / "old.db")
+    done = house("system", "import", str(source), "--json").json
+    assert (done["states"], done["kept"], done["facts"]) == ([], ["withings"], 0)
+    assert source.exists()
+    page = house("system", "plugin-facts", "withings", "--json").json
+    assert (page["state"], page["facts"]) == ({"mine": 1}, [])
+
+
+def test_twice_is_once(house: House) -> None:
+    source = other(house.root / "old.db")
+    first = house("system", "import", str(source), "--json").json
+    assert (first["facts"], len(first["schedules"]), first["known"]) == (2, 3, [])
+    again = house("system", "import", str(source), "--json").json
+    assert (again["kept"], again["facts"]) == (["withings"], 0)
+    assert (again["schedules"], again["known"]) == ([], first["schedules"])
+    assert "withings/once has a past here already" in house("system", "import", str(source)).out
+
+
+def test_what_is_remembered_under_a_name_that_no_plugin_can_have_stays_behind(house: House) -> None:
+    name = "n" * 256
+    source = other(
+        house.root / "old.db",
+        f"{SQL}; INSERT INTO plugin_state (plugin_name, state) VALUES ('{name}', '{{\"n\":1}}');"
+        f" UPDATE plugin_facts SET plugin_name = '{name}'",
+    )
+    done = house("system", "import", str(source), "--json").json
+    assert (done["states"], done["facts"]) == (["withings"], 0)
+    assert "the name of a plugin has 256 bytes; its state is left" in done["notes"]
+    assert any(note.startswith("2 facts are left") for note in done["notes"])
+
+
+def test_not_beside_a_gateway(house: House) -> None:
+    source = other(house.root / "old.db")
+    with house.gateway():
+        done = house("system", "import", str(source))
+        assert done.code == 1
+        assert "stop it before you import" in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [(None, "there is no file"), (b"no database at all" * 99, "no ledger that can be read")],
+)
+def test_no_such_ledger(house: House, text: bytes | None, word: str) -> None:
+    path = house.root / "old.db"
+    if text is not None:
+        path.write_bytes(text)
+    done = house("system", "import", str(path))
+    assert done.code == 1
+    assert word in done.err
+
+
+def test_nothing_to_import(house: House) -> None:
+    assert "name its file" in house("system", "import").err
+
+
+def test_a_schedule_that_fired_there_does_not_fire_at_the_first_start(moving: House) -> None:
+    now = datetime.now(UTC)
+    with closing(apsw.Connection(str(moving.state / "state.db"))) as db:
+        db.execute(
+            "UPDATE schedule_entries SET last_fired_at = ? WHERE schedule_id = 'default'",
+            (now.isoformat(),),
+        )
+    moving.write("config.yaml", SCHEDULED)
+    assert moving("system", "import").code == 0
+    with moving.gateway():
+        # The entry without a past fires at once, which shows that the scheduler was there.
+        eventually(lambda: moving("job", "list", "--json").json["jobs"])
+        rows = moving("schedule", "list", "--json").json["schedules"]
+        jobs = moving("job", "list", "--json").json["jobs"]
+    states = {row["schedule"]: row["state"] for row in rows}
+    assert states == {"default": "active", "once": "exhausted", "held": "paused", "new": "active"}
+    assert {job["command"] for job in jobs} == {"sync"}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DROP TABLE schedule_entries",
+        "DELETE FROM schedule_entries",
+        "DROP TABLE schedule_entries; CREATE VIEW schedule_entries AS SELECT 1 AS plugin",
+        "ALTER TABLE schedule_entries RENAME COLUMN last_fired_at TO fired",
+        "ALTER TABLE schedule_entries DROP COLUMN status",
+    ],
+)
+def test_a_ledger_whose_schedules_cannot_be_read_is_taken_over_without(
+    house: House, sql: str
+) -> None:
+    source = other(house.root / "old.db", f"{SQL}; {sql}")
+    done = house("system", "import", str(source), "--json")
+    assert done.code == 0, done.err
+    assert (done.json["states"], done.json["facts"]) == (["withings"], 2)
+    assert done.json["schedules"] == []
+
+
+def test_that_the_schedules_are_left_is_told_with_the_reason(house: House) -> None:
+    sql = "ALTER TABLE schedule_entries RENAME COLUMN last_fired_at TO fired"
+    source = other(house.root / "old.db", f"{SQL}; {sql}")
+    told = house("system", "import", str(source)).out
+    assert "the schedules' past is left: their table has no column last_fired_at" in told
+
+
+def test_schedules_under_names_that_no_entry_can_have_stay_behind(house: House) -> None:
+    odd = ("'n' || char(0)", "NULL", "''", f"'{'n' * 256}'", "x'00ff'", "7.5")
+    values = ", ".join(f"({name}, 'x', 'poll', 'exhausted', 'now')" for name in odd)
+    sql = SQL.replace("plugin TEXT NOT NULL, schedule_id", "plugin, schedule_id").replace(
+        "\n  PRIMARY KEY (plugin, schedule_id)\n", "\n  UNIQUE (plugin, schedule_id)\n"
+    )
+    insert = "INSERT INTO schedule_entries (plugin, schedule_id, command, status, updated_at)"
+    source = other(house.root / "old.db", f"{sql}; {insert} VALUES {values}")
+    done = house("system", "import", str(source), "--json").json
+    assert len(done["schedules"]) == 3
+    assert any(note.startswith("6 schedules' past is left") for note in done["notes"])
+
+
+def test_facts_of_an_older_version_have_no_number(house: House) -> None:
+    sql = SQL.replace("seq INTEGER, ", "").replace("'f2', 2,", "'f2',").replace("'f1', 1,", "'f1',")
+    source = other(house.root / "old.db", sql)
+    house("system", "import", str(source))
+    facts = house("system", "plugin-facts", "withings", "--json").json["facts"]
+    assert [fact["fact_json"]["cursor"] for fact in facts] == [41, 40]

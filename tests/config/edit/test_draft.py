@@ -1,0 +1,502 @@
+"""Reading and changing one value of the files, and nothing else of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tempfile
+from difflib import ndiff
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ductile.config.edit.draft import Draft, Edit, _same, value_of
+from ductile.config.edit.paths import MISSING, at, resolve
+from ductile.config.edit.spans import spans
+from ductile.config.loader.interpolate import Variables
+from ductile.core.values.redact import REDACTED
+from ductile.errors import ConfigError, NotFound, Refused, UsageError
+from tests.config.conftest import Home, patient
+
+CONFIG = """\
+# The gateway of the house.
+include: [plugins.yaml]
+
+service:
+  name: "home"     # shown in logs
+  # max_workers: 4
+
+state: {path: ./data/state.db}   # beside this file
+
+routes:
+- from: echo
+  event_type: echo.done   # exactly
+  to: notify
+
+api: {enabled: true, auth: {tokens: [{token: "${TOKEN}", scopes: ['*']}]}}
+"""
+PLUGINS = """\
+plugins:
+    echo:
+        schedule:
+            every: 5m     # often enough
+        config:
+            text: |
+                one
+                two
+            api_key: hunter2hunter2
+
+    # The second one.
+    my.plugin: {enabled: false}
+"""
+
+
+@pytest.fixture
+def files(home: Home) -> Home:
+    home.write({"config.yaml": CONFIG, "plugins.yaml": PLUGINS})
+    return home
+
+
+def draft(home: Home) -> Draft:
+    return Draft(home.path / "config.yaml")
+
+
+def set_(home: Home, path: str, value: Any, **more: Any) -> str:
+    """The lines of the edited file that were not there before."""
+    edit = draft(home).set(path, value, **more)
+    old = edit.before.decode().splitlines()
+    return "\n".join(line for line in edit.after.decode().splitlines() if line not in old)
+
+
+class TestGet:
+    @pytest.mark.parametrize(
+        ("path", "value", "file", "line"),
+        [
+            ("service.name", "home", "config.yaml", 5),
+            ("plugins.echo.schedules[0].every", "5m", "plugins.yaml", 4),
+            ("plugins.echo.schedule.every", "5m", "plugins.yaml", 4),
+            ("plugin:echo.config.text", "one\ntwo\n", "plugins.yaml", 6),
+            ("plugins.my.plugin.enabled", False, "plugins.yaml", 12),
+            ("plugins[my.plugin].enabled", False, "plugins.yaml", 12),
+            ("routes[0].to", "notify", "config.yaml", 13),
+            ("routes.echo.to", "notify", "config.yaml", 13),
+            ("route:echo:echo.done.to", "notify", "config.yaml", 13),
+            ("database.path", "./data/state.db", "config.yaml", 8),
+            ("api.auth.tokens[0].scopes", ["*"], "config.yaml", 15),
+        ],
+    )
+    def test_a_value_and_where_it_is_written(
+        self, files: Home, path: str, value: Any, file: str, line: int
+    ) -> None:
+        found = draft(files).get(path, {"TOKEN": "x"})
+        assert found is not None
+        assert found.value == value
+        assert (Path(found.place.file).name, found.place.line) == (file, line)
+
+    def test_one_of_several_schedules_has_to_be_chosen(self, files: Home) -> None:
+        text = "plugins: {echo: {schedule: {id: b, every: 1h}, schedules: [{id: a, every: 1h}]}}"
+        files.write({"plugins.yaml": text})
+        with pytest.raises(UsageError, match=r"schedules\[0\], schedules\[1\]"):
+            draft(files).get("plugins.echo.schedule.every", {"TOKEN": "x"})
+
+    def test_nobody_wrote_it(self, files: Home) -> None:
+        assert draft(files).get("service.log_level", {}) is None
+
+    def test_secrets_are_hidden(self, files: Home) -> None:
+        found = draft(files).get("plugin:echo.config", {})
+        assert found is not None
+        assert found.value["api_key"] == REDACTED
+        token = draft(files).get("api.auth.tokens[0].token", {"TOKEN": "not-to-be-seen"})
+        assert token is not None
+        assert token.value == REDACTED
+
+    def test_all_below_a_secret_name_in_a_plugins_config_is_hidden(self, home: Home) -> None:
+        home.write("plugins: {p: {config: {auth: {user: joe, n: 5}, user: jane}}}\n")
+        found = draft(home).get("plugins.p.config", {})
+        assert found is not None
+        assert found.value == {"auth": {"user": REDACTED, "n": REDACTED}, "user": "jane"}
+
+    def test_a_variable_is_expanded(self, home: Home) -> None:
+        home.write("service: {name: '${N}', max_workers: ${W}}\n")
+        env = {"N": "lab", "W": "3"}
+        name = draft(home).get("service.name", env)
+        workers = draft(home).get("service.max_workers", env)
+        assert (name and name.value, workers and workers.value) == ("lab", 3)
+
+    def test_a_variable_that_is_not_set(self, home: Home) -> None:
+        home.write("service: {name: '${N}', log_level: info}\n")
+        with pytest.raises(ConfigError, match="the variable N is not set"):
+            draft(home).get("service.name", {})
+        assert draft(home).get("service.log_level", {}) is not None
+
+    @pytest.mark.parametrize("path", ["", ".", "a..b", "a[", "a[]", "plugin:", "a]"])
+    def test_no_path(self, files: Home, path: str) -> None:
+        with pytest.raises(UsageError):
+            draft(files).get(path, {})
+
+    def test_below_a_single_value(self, files: Home) -> None:
+        with pytest.raises(UsageError, match=r"service\.name is a single value"):
+            draft(files).get("service.name.first", {})
+
+    def test_no_such_item(self, files: Home) -> None:
+        with pytest.raises(NotFound, match="there are: echo:echo"):
+            draft(files).get("route:ekko", {})
+        with pytest.raises(NotFound, match="routes has 1 item"):
+            draft(files).get("routes[7]", {})
+
+    def test_a_name_that_several_have(self, home: Home) -> None:
+        home.write(
+            "routes:\n- {from: a, event_type: x, to: b}\n- {from: a, event_type: y, to: b}\n"
+        )
+        with pytest.raises(UsageError, match=r"routes\[0\], routes\[1\]"):
+            draft(home).get("route:a", {})
+        found = draft(home).get("route:a:y.event_type", {})
+        assert found is not None
+        assert found.value == "y"
+
+
+class TestSet:
+    @pytest.mark.parametrize(
+        ("path", "value", "line"),
+        [
+            ("service.name", "lab", '  name: "lab"     # shown in logs'),
+            ("service.name", 12, "  name: 12     # shown in logs"),
+            ("plugins.echo.schedule.every", "10m", "            every: 10m     # often enough"),
+            ("route:echo.to", "log", "  to: log"),
+            ("state.path", "/srv/state.db", "state: {path: /srv/state.db}   # beside this file"),
+            ("state.path", "a, b", 'state: {path: "a, b"}   # beside this file'),
+            ("plugin:echo.config.text", "short", "            text: short"),
+            ("plugins.my.plugin.enabled", True, "    my.plugin: {enabled: true}"),
+        ],
+    )
+    def test_a_value_is_replaced_where_it_stands(
+        self, files: Home, path: str, value: Any, line: str
+    ) -> None:
+        assert set_(files, path, value) == line
+
+    @pytest.mark.parametrize(
+        ("path", "value", "lines"),
+        [
+            ("service.max_workers", 4, "  max_workers: 4"),
+            ("plugin:echo.retry.max_attempts", 2, ["        retry:", " " * 12 + "max_attempts: 2"]),
+            ("plugin:echo.schedule.jitter", "1m", "            jitter: 1m"),
+            ("gateway.open", True, ["gateway:", "    open: true"]),
+            (
+                "routes[+]",
+                {"from": "a", "event_type": "b", "to": "c"},
+                ["- from: a", "  event_type: b", "  to: c"],
+            ),
+            ("plugins[a.b].enabled", True, ["    a.b:", "        enabled: true"]),
+        ],
+    )
+    def test_a_new_key_is_indented_as_the_file_is(
+        self, files: Home, path: str, value: Any, lines: str | list[str]
+    ) -> None:
+        wanted = lines if isinstance(lines, str) else "\n".join(lines)
+        if path == "gateway.open":
+            wanted = wanted.replace("    open", "  open")
+        assert set_(files, path, value) == wanted
+
+    def test_a_literal_block_stays_one(self, files: Home) -> None:
+        after = draft(files).set("plugin:echo.config.text", "1\n2\n3\n").after.decode()
+        assert "text: |\n                1\n                2\n                3\n" in after
+
+    @pytest.mark.parametrize("empty", ["plugins:", "plugins: {}", "plugins: ~", "plugins: null"])
+    def test_an_empty_section_becomes_lines(self, home: Home, empty: str) -> None:
+        home.write(f"{empty}   # none yet\n# end\n")
+        after = draft(home).set("plugins.echo.enabled", False).after.decode()
+        assert after == "plugins:   # none yet\n  echo:\n    enabled: false\n# end\n"
+
+    @pytest.mark.parametrize(
+        ("text", "after"),
+        [
+            ("", "service:\n  name: x\n"),
+            ("# only words\n", "# only words\nservice:\n  name: x\n"),
+            ("{}\n", "{service: {name: x}}\n"),
+            ("routes: []", "routes: []\nservice:\n  name: x\n"),
+            ("routes: []\r\n", "routes: []\r\nservice:\r\n  name: x\r\n"),
+            ("include: []\n", "include: []\nservice:\n  name: x\n"),
+        ],
+    )
+    def test_the_first_key_of_a_file(self, home: Home, text: str, after: str) -> None:
+        (home.path / "config.yaml").write_bytes(text.encode())
+        assert draft(home).set("service.name", "x").after == after.encode()
+
+    def test_the_file_that_wins_is_the_one_that_is_changed(self, home: Home) -> None:
+        home.write(
+            {
+                "config.yaml": "include: [b.yaml]\nservice: {name: first}\n",
+                "b.yaml": "service:\n  name: second\n",
+            }
+        )
+        edit = draft(home).set("service.name", "third")
+        assert edit.file.name == "b.yaml"
+        assert edit.after == b"service:\n  name: third\n"
+
+    def test_a_list_that_files_append_to_grows_at_its_end(self, home: Home) -> None:
+        home.write(
+            {
+                "config.yaml": "include: [b.yaml]\nplugin_roots: [./a]\n",
+                "b.yaml": "plugin_roots:\n  - ./b\n",
+            }
+        )
+        edit = draft(home).set("plugin_roots[+]", "./c")
+        assert (edit.file.name, edit.after) == ("b.yaml", b"plugin_roots:\n  - ./b\n  - ./c\n")
+
+    def test_a_webhook_by_its_path_and_by_its_name(self, home: Home) -> None:
+        home.write(
+            {
+                "config.yaml": "include: [webhooks.yaml]\n",
+                "webhooks.yaml": "webhooks:\n- path: /hook/github\n  plugin: a\n  secret: ${S}\n",
+            }
+        )
+        for path in ("webhook:/hook/github", "webhook:github", "webhooks[0]"):
+            assert set_(home, f"{path}.plugin", "b") == "  plugin: b"
+
+    def test_nothing_to_change(self, files: Home) -> None:
+        assert not draft(files).set("service.name", "home").changes
+
+    def test_a_reference_is_not_overwritten_silently(self, files: Home) -> None:
+        with pytest.raises(Refused, match=r"is \$\{TOKEN\} in .*config.yaml:15"):
+            set_(files, "api.auth.tokens[0].token", "literal")
+        with pytest.raises(Refused, match="TOKEN"):
+            set_(files, "api.auth", {"tokens": []})
+        line = set_(files, "api.auth.tokens[0].token", "literal", over_references=True)
+        assert 'token: "literal"' in line
+
+    def test_a_reference_may_be_written(self, files: Home) -> None:
+        edit = draft(files).set("plugin:echo.config.api_key", "${KEY}")
+        assert b"api_key: ${KEY}\n" in edit.after
+        assert edit.references == ("KEY",)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "plugins:\n  a: &x {enabled: true}\n  b: *x\n",
+            "plugins:\n  base: &x\n    enabled: true\n  a:\n    <<: *x\n",
+        ],
+    )
+    def test_what_an_anchor_shares_is_not_changed_for_others(self, home: Home, text: str) -> None:
+        home.write(text)
+        with pytest.raises(Refused, match="without changing something else"):
+            set_(home, "plugins.a.enabled", False)
+
+    def test_files_that_are_not_yaml(self, home: Home) -> None:
+        home.write("a: [\n")
+        with pytest.raises(ConfigError):
+            draft(home)
+
+    def test_a_secret_is_not_shown(self, files: Home) -> None:
+        edit = draft(files).set("plugin:echo.config.api_key", "correct horse")
+        assert "hunter2" not in "".join(edit.shown())
+        assert "correct horse" not in "".join(edit.shown())
+        edit = draft(files).set("state.url", "postgres://me:hush@db/x")
+        assert "hush" not in edit.shown()[1]
+        edit = draft(files).set("state.url", "postgres://db/x?password=hush")
+        assert "hush" not in edit.shown()[1]
+
+    @pytest.mark.parametrize("section", ["state", "database"])
+    def test_a_connection_string_is_not_shown(self, home: Home, section: str) -> None:
+        home.write(f"{section}: {{url: 'host=/x password=hush'}}\n")
+        edit = draft(home).set("state.url", "postgresql://db/x")
+        before, after = edit.shown()
+        assert "hush" not in before
+        assert "postgresql://db/x" in after
+
+    def test_what_stands_below_a_secret_name_is_not_shown(self, home: Home) -> None:
+        home.write("plugins:\n  p:\n    config:\n      auth:\n        user: joe\n")
+        edit = draft(home).set("plugins.p.config.auth.user", "jane")
+        assert edit.changes
+        assert not any(name in text for name in ("joe", "jane") for text in edit.shown())
+
+
+class TestWrite:
+    def test_mode_is_kept_and_nothing_is_left_beside(self, files: Home) -> None:
+        path = files.path / "config.yaml"
+        path.chmod(0o640)
+        before = {entry.name for entry in files.path.iterdir()}
+        edit = draft(files).set("service.name", "lab")
+        edit.write()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+        assert path.read_bytes() == edit.after
+        assert {entry.name for entry in files.path.iterdir()} == before
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+    def test_the_owner_is_kept(self, files: Home) -> None:
+        os.chown(files.path / "config.yaml", 12345, 23456)
+        draft(files).set("service.name", "lab").write()
+        about = (files.path / "config.yaml").stat()
+        assert (about.st_uid, about.st_gid) == (12345, 23456)
+
+    def test_a_change_meanwhile_is_not_lost(self, files: Home) -> None:
+        edit = draft(files).set("service.name", "lab")
+        files.write({"config.yaml": CONFIG + "# mine\n"})
+        with pytest.raises(Refused, match="has changed meanwhile"):
+            edit.write()
+        assert (files.path / "config.yaml").read_text().endswith("# mine\n")
+
+    def test_a_symlink_stays_one(self, files: Home) -> None:
+        path = files.path / "config.yaml"
+        path.rename(files.path / "real.yaml")
+        path.symlink_to("real.yaml")
+        draft(files).set("service.name", "lab").write()
+        assert path.is_symlink()
+        assert '"lab"' in (files.path / "real.yaml").read_text()
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+    def test_a_directory_that_takes_no_file(self, files: Home) -> None:
+        edit = draft(files).set("service.name", "lab")
+        files.path.chmod(0o500)
+        try:
+            with pytest.raises(Refused, match="cannot write"):
+                edit.write()
+        finally:
+            files.path.chmod(0o700)
+
+
+class TestValue:
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [
+            ("5m", "5m"),
+            ("5", 5),
+            ("true", True),
+            ("on", "on"),
+            ("null", None),
+            ("", ""),
+            ("a: b", "a: b"),
+            ("x # y", "x # y"),
+            ('"5"', "5"),
+            ("'it''s'", "it's"),
+            ("[1, {a: ${B}}]", [1, {"a": "${B}"}]),
+            ("{}", {}),
+        ],
+    )
+    def test_as_it_is_typed(self, text: str, value: Any) -> None:
+        assert value_of(text) == value
+
+    @pytest.mark.parametrize("text", ["[", "{a: 1, a: 2}", ".inf", "[.nan]", "9" * 30, '"a" b'])
+    def test_no_value(self, text: str) -> None:
+        with pytest.raises(UsageError):
+            value_of(text)
+
+    def test_a_character_that_is_kept_for_variables(self, files: Home) -> None:
+        with pytest.raises(UsageError, match="reserved"):
+            draft(files).set("service.name", "\U00100000")
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], max_codepoint=0xFFFFF), max_size=12)
+WORDS = st.sampled_from(
+    ["a", "5m", "yes", "a: b", "- x", "x #y", "#", "${HOME}", "0x1f", "1.0", "~", "é", "a\nb\n"]
+)
+SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | WORDS | TEXTS
+SCALARS |= st.floats(allow_nan=False, allow_infinity=False)
+KEYS = st.sampled_from(["a", "b", "c.d", "x y", "e:", "${K}", "1", "on", "ä"]) | TEXTS.filter(bool)
+TREES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, min_size=1, max_size=3)
+    ),
+    max_leaves=8,
+)
+TABLES = st.dictionaries(KEYS, TREES, min_size=1, max_size=4)
+
+
+@st.composite
+def files_with_comments(draw: st.DrawFn) -> str:
+    """A config whose one plugin has any config at all, in one of the ways to write it."""
+    document = {"plugins": {"p": {"enabled": True, "config": draw(TABLES)}}, "routes": []}
+    text = yaml.safe_dump(
+        document,
+        sort_keys=False,
+        allow_unicode=draw(st.booleans()),
+        indent=draw(st.sampled_from([2, 4])),
+        default_flow_style=draw(st.sampled_from([False, None])),
+        default_style=draw(st.sampled_from([None, None, "'", '"', "|"])),
+        width=10_000,
+    )
+    lines = text.splitlines(keepends=True)
+    roots = [i for i, line in enumerate(lines) if line[:1] in ("p", "r", '"', "'")]
+    for index in reversed(roots):
+        lines.insert(index, draw(st.sampled_from(["# a word\n", "\n", ""])))
+    return "".join(lines).replace("\n", draw(st.sampled_from(["\n", "\r\n"])))
+
+
+def paths_of(value: Any, path: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    return [path, *(p for key, item in inner for p in paths_of(item, (*path, key)))]
+
+
+def spelled(path: tuple[str | int, ...]) -> str:
+    return "".join(f"[{part}]" for part in path)
+
+
+class TestAnything:
+    @patient
+    @given(files_with_comments(), TREES, st.data())
+    def test_set_then_get_gives_the_value_and_all_other_lines_stay(
+        self, text: str, value: Any, data: st.DataObject
+    ) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            path = Path(name).resolve() / "config.yaml"
+            path.write_bytes(text.encode())
+            try:
+                before = Draft(path)
+            except ConfigError:
+                # PyYAML writes some texts that YAML 1.2 reads otherwise, as `! a`.
+                return
+            config = ("plugins", "p", "config")
+            known = paths_of(at(before.document, config), config)
+            target = data.draw(st.sampled_from(known))
+            if isinstance(at(before.document, target), dict) and data.draw(st.booleans()):
+                target = (*target, data.draw(KEYS.filter(lambda key: not {*"[]"} & {*key})))
+            if any(isinstance(p, str) and {*"[]"} & {*p} for p in target):
+                return
+            if target != resolve(spelled(target), before.document):
+                return
+            edit = before.set(spelled(target), value, over_references=True)
+            edit.write()
+            assert at(Draft(path).document, target) == value
+            assert_others_stay(edit, before, target)
+
+
+def assert_others_stay(edit: Edit, before: Draft, target: tuple[str | int, ...]) -> None:
+    old, new = edit.before.decode().split("\n"), edit.after.decode().split("\n")
+    if at(before.document, target) is MISSING:
+        changed = [line for line in ndiff(old, new) if line.startswith("- ")]
+        # A new key in brackets joins a line; else every line stays.
+        assert len(changed) <= 1
+        return
+    first, last = lines_of(edit, before, target)
+    assert new[:first] == old[:first]
+    tail = old[last + 1 :]
+    assert new[len(new) - len(tail) :] == tail
+
+
+def lines_of(edit: Edit, before: Draft, target: tuple[str | int, ...]) -> tuple[int, int]:
+    """The first and the last line of what stands at `target`, from 0."""
+    text = edit.before.decode()
+    concealed, _ = Variables().conceal(text, "")
+    root = spans(concealed)
+    node, _ = before._nearest(target)
+    span = root and root.find(node)
+    assert span is not None
+    start = span.key.start if span.key else span.start
+    return text[:start].count("\n"), text[: span.end].count("\n")
+
+
+def test_documents_compare_by_type() -> None:
+    assert not _same({"a": 1}, {"a": True})
+    assert not _same({"a": 1}, {"a": 1.0})
+    assert _same({"a": 1, "b": 2}, json.loads('{"b": 2, "a": 1}'))

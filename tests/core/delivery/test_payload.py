@@ -1,0 +1,70 @@
+"""What a webhook has brought: as it is meant, or as the text that it came as."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+
+from ductile.core.delivery.payload import FORM, field_of, json_text, payload_of, read_json
+from ductile.core.jobs.limits import DEEPEST
+
+LARGE = '{"id": 18446744073709551616}'
+DEEP = "[" * (DEEPEST + 1) + "]" * (DEEPEST + 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "payload"),
+    [
+        ('{"a": [1, 2.5]}', {"a": [1, 2.5]}),
+        ('{"id": 18446744073709551615}', {"id": 2**64 - 1}),
+        (LARGE, {"body": LARGE}),
+        (DEEP, {"body": DEEP}),
+        (f"[{LARGE}, {'[' * 900}{']' * 900}]", {"body": f"[{LARGE}, {'[' * 900}{']' * 900}]"}),
+    ],
+    ids=["plain", "64 bits", "more", "deep", "deep and more"],
+)
+def test_json_is_itself_or_its_text(text: str, payload: Any) -> None:
+    assert read_json(text.encode()) == payload
+    assert payload_of(text.encode(), "") == payload
+
+
+def test_what_is_no_json_is_not_read_as_such() -> None:
+    with pytest.raises(orjson.JSONDecodeError):
+        read_json(b"a=1")
+    assert payload_of(b"a=1", "text/plain") == {"body": "a=1"}
+    assert payload_of(b"a=1", f"{FORM}; charset=utf-8") == {"a": "1"}
+
+
+@pytest.mark.parametrize("text", [' {"a": 1}\n', LARGE])
+def test_json_is_sent_on_byte_for_byte(text: str) -> None:
+    assert json_text(text.encode(), "") == text
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "payload"),
+    [
+        (b"a=1", FORM, {"a": "1"}),
+        (b"\xff", "", {"body": "\ufffd"}),
+        (DEEP.encode(), "", {"body": DEEP}),
+    ],
+)
+def test_anything_else_is_sent_on_as_its_payload(body: bytes, kind: str, payload: Any) -> None:
+    assert json.loads(json_text(body, kind)) == payload
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"id": "e-1"}', '{"id": "e-1", "n": 18446744073709551616}', '{"body": 5, "id": "e-1"}'],
+)
+def test_a_field_is_found_in_a_text_too(text: str) -> None:
+    assert field_of(read_json(text.encode()), "id") == "e-1"
+
+
+@pytest.mark.parametrize(
+    "payload", [None, [], "id", {"body": 5}, {"body": "no json"}, {"body": "5"}]
+)
+def test_where_there_is_no_field_none_is_found(payload: Any) -> None:
+    assert field_of(payload, "id") is None

@@ -1,0 +1,433 @@
+"""What another gateway sends: let in when all of it holds, else refused, saying little."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from ductile.core.delivery.relay import (
+    RETRY_SECONDS,
+    Peer,
+    Refusal,
+    Relayed,
+    Request,
+    Terms,
+    after_send,
+    envelope,
+    is_final,
+    is_receipt,
+    named,
+    signature,
+    signed_headers,
+    verify,
+)
+from ductile.core.delivery.retry_policy import DeliveryStatus, Verdict
+from ductile.core.jobs.limits import DEEPEST, LONGEST_DEDUPE_KEY, LONGEST_NAME, fits
+from ductile.core.pipelines.baggage import MAX_CONTEXT
+from ductile.core.pipelines.step_io import RelayMessage
+from ductile.core.values.json_values import Failure
+
+NOW = datetime(2026, 5, 3, 12, 0, tzinfo=UTC)
+PATH = "/ingest/peer/home"
+PEER = Peer("home", "a shared secret", "v1", frozenset({"backup.ready"}), frozenset({"trace_id"}))
+TERMS = Terms(timedelta(minutes=5), require_key_id=True)
+ENVELOPE: dict[str, Any] = {
+    "event": {"type": "backup.ready", "payload": {"n": 1}},
+    "origin": {"instance": "home", "plugin": "backup", "job_id": "j", "event_id": "e-1"},
+    "baggage": {"trace_id": "t", "secret": "x", "ductile": {"route_depth": 0}},
+}
+
+
+def own_headers(
+    us: str, raw: bytes, *, at: datetime = NOW, path: str = PATH
+) -> dict[str, list[str]]:
+    signed = signed_headers(us, PEER, path, raw, at)
+    return {name.lower(): [value] for name, value in signed.items()}
+
+
+def request(
+    body: Any = ENVELOPE, *, at: datetime = NOW, path: str = PATH, **changed: Any
+) -> Request:
+    """What the peer sends; `changed` headers replace the true ones, None removes one."""
+    raw = body if isinstance(body, bytes) else orjson.dumps(body)
+    headers = own_headers("home", raw, at=at, path=path)
+    for name, value in changed.items():
+        header = "x-ductile-" + name.replace("_", "-")
+        headers[header] = [] if value is None else value if isinstance(value, list) else [value]
+    return Request(path, headers, raw)
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def judged(given: Request, peer: Peer = PEER, terms: Terms = TERMS) -> Relayed | Refusal:
+    return verify(given, peer, terms, NOW)
+
+
+def let_in(given: Request, peer: Peer = PEER) -> Relayed:
+    answer = judged(given, peer)
+    assert isinstance(answer, Relayed), answer
+    return answer
+
+
+def refused(given: Request, terms: Terms = TERMS) -> Refusal:
+    answer = judged(given, terms=terms)
+    assert isinstance(answer, Refusal)
+    return answer
+
+
+def changed(**parts: Any) -> dict[str, Any]:
+    """The envelope with some of its fields (`event__type`) replaced."""
+    body: dict[str, Any] = orjson.loads(orjson.dumps(ENVELOPE))
+    for path, value in parts.items():
+        part, _, key = path.partition("__")
+        if key:
+            body[part][key] = value
+        else:
+            body[part] = value
+    return body
+
+
+def test_a_good_request_is_let_in() -> None:
+    event = let_in(request())
+    assert (event.peer, event.event_type, event.payload) == ("home", "backup.ready", {"n": 1})
+    assert event.event_id == "e-1"
+
+
+def test_the_signature_covers_method_path_timestamp_and_body() -> None:
+    signed = b"POST\n/p\n2026-05-03T12:00:00.000000Z\nbody"
+    expected = hmac.new(b"k", signed, hashlib.sha256).hexdigest()
+    assert signature("k", "/p", "2026-05-03T12:00:00.000000Z", b"body") == expected
+
+
+def test_without_a_dedupe_key_the_event_has_one_of_its_own() -> None:
+    assert let_in(request()).dedupe_key == "relay:home:home:e-1"
+
+
+def test_the_longest_names_make_a_dedupe_key_that_fits() -> None:
+    name = "n" * LONGEST_NAME
+    body = orjson.dumps(changed(origin={"instance": name, "event_id": name}))
+    key = let_in(Request(PATH, own_headers(name, body), body), replace(PEER, name=name)).dedupe_key
+    assert key is not None
+    assert fits(key, LONGEST_DEDUPE_KEY)
+
+
+@pytest.mark.parametrize("sign", ["k", "😀"])
+@pytest.mark.parametrize(
+    ("part", "most"),
+    [
+        ("event__dedupe_key", LONGEST_DEDUPE_KEY),
+        ("event__type", LONGEST_NAME),
+        ("origin__event_id", LONGEST_NAME),
+    ],
+)
+def test_names_and_keys_are_measured_in_bytes(part: str, most: int, sign: str) -> None:
+    peer, longest = replace(PEER, accept=frozenset()), sign * (most // len(sign.encode()))
+    assert isinstance(judged(request(changed(**{part: longest})), peer), Relayed)
+    refusal = judged(request(changed(**{part: longest + sign})), peer)
+    assert isinstance(refusal, Refusal)
+    path = part.replace("__", ".")
+    assert refusal.told == f"{path} must be a text of at most {most} bytes"
+
+
+def test_the_senders_dedupe_key_stands() -> None:
+    assert let_in(request(changed(event__dedupe_key="mine"))).dedupe_key == "mine"
+
+
+def test_without_an_event_id_there_is_no_key_to_make() -> None:
+    event = let_in(request(changed(origin={})))
+    assert (event.event_id, event.dedupe_key) == (None, None)
+
+
+def test_only_the_baggage_that_is_allowed_is_taken_over() -> None:
+    assert let_in(request()).baggage == {"trace_id": "t"}
+
+
+def test_the_cores_own_keys_are_never_taken_over() -> None:
+    peer = replace(PEER, baggage=frozenset({"ductile", "ductile_plugin"}))
+    assert let_in(request(), peer).baggage == {}
+
+
+def test_a_missing_payload_is_an_empty_one() -> None:
+    assert let_in(request(changed(event={"type": "backup.ready"}))).payload == {}
+
+
+@pytest.mark.parametrize("off", [timedelta(minutes=4, seconds=59), -timedelta(minutes=5)])
+def test_a_clock_may_be_off_a_little(off: timedelta) -> None:
+    assert isinstance(judged(request(at=NOW + off)), Relayed)
+
+
+def test_unix_seconds_are_a_timestamp_too() -> None:
+    raw = orjson.dumps(ENVELOPE)
+    at = str(int(NOW.timestamp()))
+    given = request(raw, timestamp=at, signature=signature(PEER.secret, PATH, at, raw))
+    assert isinstance(judged(given), Relayed)
+
+
+def test_bare_hex_is_a_signature_too() -> None:
+    good = request().headers["x-ductile-signature"][0].removeprefix("sha256=")
+    assert isinstance(judged(request(signature=good)), Relayed)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(request(at=NOW - timedelta(minutes=5, seconds=1)), id="skewed into the past"),
+        pytest.param(request(at=NOW + timedelta(minutes=5, seconds=1)), id="into the future"),
+        pytest.param(request(peer="lab"), id="another peer's name"),
+        pytest.param(request(peer=None), id="no peer"),
+        pytest.param(request(peer=["home", "home"]), id="the peer twice"),
+        pytest.param(request(key_id="v2"), id="another key"),
+        pytest.param(request(key_id=None), id="no key"),
+        pytest.param(request(timestamp=None), id="no timestamp"),
+        pytest.param(request(timestamp="soon"), id="no time"),
+        pytest.param(request(timestamp="9" * 30), id="a time beyond all calendars"),
+        pytest.param(request(timestamp="2026-05-03T12:00:01.000000Z"), id="re-dated"),
+        pytest.param(request(signature=None), id="no signature"),
+        pytest.param(request(signature="sha256=" + "0" * 64), id="a wrong signature"),
+        pytest.param(request(signature="é"), id="no hex at all"),
+        pytest.param(request(signature=["a", "b"]), id="two signatures"),
+        pytest.param(replace(request(), body=b"{}"), id="another body"),
+        pytest.param(replace(request(), path=PATH + "x"), id="another path"),
+        pytest.param(request(changed(origin__instance="lab")), id="another origin"),
+    ],
+)
+def test_what_does_not_hold_is_forbidden_and_told_no_more(given: Request) -> None:
+    answer = refused(given)
+    assert (answer.status, answer.told) == (403, "forbidden")
+
+
+def test_signed_with_another_secret_it_is_forbidden() -> None:
+    other = replace(PEER, secret="another secret")
+    assert isinstance(judged(request(), other), Refusal)
+
+
+def test_a_peer_without_a_key_id_may_be_required_to_have_one() -> None:
+    peer = replace(PEER, key_id=None)
+    given = request(key_id=None)
+    assert isinstance(verify(given, peer, TERMS, NOW), Refusal)
+    assert isinstance(verify(given, peer, replace(TERMS, require_key_id=False), NOW), Relayed)
+
+
+def test_a_key_id_that_nobody_asks_for_is_no_reason_to_refuse() -> None:
+    assert let_in(request(key_id="v2"), replace(PEER, key_id=None)).event_id == "e-1"
+
+
+def test_nanoseconds_are_a_timestamp_too() -> None:
+    raw, at = orjson.dumps(ENVELOPE), "2026-05-03T12:00:00.123456789Z"
+    given = request(raw, timestamp=at, signature=signature(PEER.secret, PATH, at, raw))
+    assert isinstance(judged(given), Relayed)
+
+
+def test_an_event_type_that_is_not_accepted_is_told_so() -> None:
+    answer = refused(request(changed(event__type="report.made")))
+    assert answer.status == 422
+    assert "report.made" in answer.told
+
+
+def test_with_no_type_named_every_type_is_accepted() -> None:
+    peer = replace(PEER, accept=frozenset())
+    assert let_in(request(changed(event__type="report.made")), peer).event_type == "report.made"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not json",
+        b"[]",
+        b"1",
+        b'{"event": []}',
+        b'{"event": {}}',
+        b'{"event": {"type": 5}}',
+        b'{"event": {"type": ""}}',
+        b'{"event": {"type": "a"}, "origin": 3}',
+        b'{"event": {"type": "a"}, "baggage": "x"}',
+        b'{"event": {"type": "a", "dedupe_key": {}}}',
+        orjson.dumps({"event": {"type": "a" * 256}}),
+        b'{"event": {"type": "a\\u0000"}}',
+        b'{"event": {"type": "a", "payload": ' + b"[" * 500 + b"]" * 500 + b"}}",
+        b'{"event": {"type": "a", "payload": "\\ud800"}}',
+        b'{"event": {"type": "a", "payload": 1e999}}',
+        b'{"event": {"type": "a", "payload": "\xff"}}',
+        b'\xef\xbb\xbf{"event": {"type": "a"}}',
+        orjson.dumps({"event": {"type": "a"}, "origin": {"event_id": "e" * 256}}),
+        orjson.dumps(
+            {"event": {"type": "backup.ready"}, "baggage": {"trace_id": "x" * MAX_CONTEXT}}
+        ),
+    ],
+)
+def test_a_signed_body_that_makes_no_sense_is_told_so(body: bytes) -> None:
+    assert refused(request(body)).status == 400
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [{"event__payload": nested(DEEPEST + 1)}, {"baggage": {"trace_id": nested(DEEPEST)}}],
+)
+def test_what_nests_too_deep_is_refused(parts: dict[str, Any]) -> None:
+    refusal = refused(request(changed(**parts)))
+    assert refusal.status == 400
+    assert "nested more than 100 levels deep" in refusal.told
+
+
+def test_the_baggage_that_nobody_takes_over_may_be_large() -> None:
+    body = changed(baggage={"trace_id": "t", "other": "x" * MAX_CONTEXT})
+    assert let_in(request(body)).baggage == {"trace_id": "t"}
+
+
+def test_u0000_is_stored_as_ufffd() -> None:
+    body = changed(event__payload={"a\0": ["b\0"]}, baggage={"trace_id": {"c\0": "d\0"}})
+    event = let_in(request(body))
+    assert event.payload == {"a\ufffd": ["b\ufffd"]}
+    assert event.baggage == {"trace_id": {"c\ufffd": "d\ufffd"}}
+
+
+def counting(number: bytes) -> Request:
+    return request(b'{"event": {"type": "backup.ready", "payload": {"n": ' + number + b"}}}")
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [(b"18446744073709551615", 2**64 - 1), (b"123456789012345680000", 1.2345678901234568e20)],
+)
+def test_a_large_integer_is_exact_or_the_float_that_a_gateway_wrote_so(
+    text: bytes, read: Any
+) -> None:
+    event = let_in(counting(text))
+    assert event.payload["n"] == read
+    assert type(event.payload["n"]) is type(read)
+
+
+@pytest.mark.parametrize("text", [b"18446744073709551616", b"123456789012345678901234567890"])
+def test_an_integer_that_would_become_another_number_is_refused(text: bytes) -> None:
+    refusal = refused(counting(text))
+    assert refusal.status == 400
+    assert "beyond 64 bits" in refusal.told
+
+
+def test_what_nests_too_deep_where_nobody_looks_is_refused_too() -> None:
+    deep = b"[" * 1000 + b"12345678901234567890" + b"]" * 1000
+    refusal = refused(request(b'{"event": {"type": "backup.ready"}, "more": ' + deep + b"}"))
+    assert "nested more than 100 levels deep" in refusal.told
+
+
+def sent(message: RelayMessage) -> str | Failure:
+    return envelope(message, instance="home", plugin=None, job_id="j", event_id="e")
+
+
+@pytest.mark.parametrize(
+    ("payload", "key", "carried"),
+    [
+        ([1, 2], "k", 7),
+        ({}, "k" * LONGEST_DEDUPE_KEY, None),
+        (nested(DEEPEST), None, nested(DEEPEST - 1)),
+    ],
+)
+def test_what_we_send_is_what_a_peer_lets_in(payload: Any, key: str | None, carried: Any) -> None:
+    body = sent(RelayMessage("lab", "backup.ready", payload, key, {"trace_id": carried}, {}))
+    assert isinstance(body, str)
+    event = let_in(request(body.encode()))
+    assert (event.payload, event.baggage) == (payload, {"trace_id": carried})
+    assert event.dedupe_key == (key or "relay:home:home:e")
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (RelayMessage("lab", "a", nested(DEEPEST + 1), None, {}, {}), "100 levels deep"),
+        (RelayMessage("lab", "a", {}, None, {"x": nested(DEEPEST)}, {}), "100 levels deep"),
+        (RelayMessage("lab", "a", {}, "k" * 1025, {}, {}), "relay.dedupe_key must be"),
+        (RelayMessage("lab", "a", {}, "k\0", {}, {}), "relay.dedupe_key must be"),
+        (RelayMessage("lab", "a" * 256, {}, None, {}, {}), "relay.event"),
+    ],
+)
+def test_what_no_peer_would_let_in_is_not_sent(message: RelayMessage, reason: str) -> None:
+    body = sent(message)
+    assert isinstance(body, Failure)
+    assert reason in body.reason
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "is_one"),
+    [
+        (202, b'{"status": "accepted", "receiver_event_id": "e", "job_id": null}', True),
+        (200, b'{"status": "accepted", "receiver_event_id": "e", "job_id": null}', False),
+        (202, b'{"status": "accepted"}', False),
+        (202, b'{"receiver_event_id": 1}', False),
+        (202, b'["receiver_event_id"]', False),
+        (202, b'{"receiver_event_id": "e', False),
+        (202, b"<html>Welcome to this hotel</html>", False),
+        (204, b"", False),
+        (403, b'{"receiver_event_id": "e"}', False),
+        (None, b"", False),
+    ],
+)
+def test_only_a_gateways_own_words_are_a_receipt(
+    status: int | None, body: bytes, is_one: bool
+) -> None:
+    assert is_receipt(status, body) is is_one
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "is_so"),
+    [
+        (400, b'{"error": "event.type is required", "code": "bad_request"}', True),
+        (400, b'{"error": "no", "code": "other"}', False),
+        (400, b"<html>The plain HTTP request was sent to HTTPS port</html>", False),
+        (400, b"[]", False),
+        (403, b'{"error": "forbidden", "code": "bad_request"}', False),
+        (None, b"", False),
+    ],
+)
+def test_only_a_gateways_own_words_are_final(status: int | None, body: bytes, is_so: bool) -> None:
+    assert is_final(status, body) is is_so
+
+
+@pytest.mark.parametrize(("before", "delay"), list(enumerate(RETRY_SECONDS)))
+def test_a_failed_send_is_tried_again_by_the_schedule(before: int, delay: int) -> None:
+    verdict = after_send(before, "no luck", final=False, now=NOW)
+    due = NOW + timedelta(seconds=delay)
+    assert verdict == Verdict(DeliveryStatus.FAILED, before + 1, due)
+
+
+@pytest.mark.parametrize(("before", "final"), [(len(RETRY_SECONDS), False), (0, True)])
+def test_after_the_last_send_or_a_final_word_it_is_dead(before: int, final: bool) -> None:
+    verdict = after_send(before, "no luck", final=final, now=NOW)
+    assert verdict == Verdict(DeliveryStatus.DEAD, before + 1, None)
+
+
+def test_a_receipt_ends_it_whatever_came_before() -> None:
+    verdict = after_send(3, None, final=False, now=NOW)
+    assert verdict == Verdict(DeliveryStatus.DELIVERED, 3, None)
+
+
+def test_the_bytes_are_the_same_as_long_as_the_name_is() -> None:
+    message = RelayMessage("lab", "made", {"n": [1.5, 2**64 - 1, "ü"]}, "k", {"t": None}, {})
+    body = sent(message)
+    assert isinstance(body, str)
+    assert named(body, "home") == body.encode()
+
+
+def test_a_new_name_goes_into_the_envelope() -> None:
+    body = named('{"event":{},"origin":{"instance":"old","event_id":"e"},"baggage":{}}', "new")
+    assert body == b'{"event":{},"origin":{"instance":"new","event_id":"e"},"baggage":{}}'
+
+
+@pytest.mark.parametrize("body", ["", "[]", "{}", '{"origin": []}', "\ud800"])
+def test_what_is_no_envelope_is_not_sent(body: str) -> None:
+    assert named(body, "home") is None
+
+
+def test_a_secret_shows_in_no_text() -> None:
+    assert "a shared secret" not in repr(PEER)

@@ -1,0 +1,146 @@
+"""Signatures: each provider's own example of a good one, and what must not pass."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+
+import pytest
+
+from ductile.core.delivery.signatures import PLAIN, PROVIDERS, Verified, judge, verify
+
+NOW = 1_770_000_000
+SECRET = "It's a Secret to Everybody"
+BODY = b"Hello, World!"
+
+
+def mac(secret: str | bytes, data: bytes) -> bytes:
+    key = secret.encode() if isinstance(secret, str) else secret
+    return hmac.new(key, data, hashlib.sha256).digest()
+
+
+def signed(provider: str, at: int = NOW, body: bytes = BODY) -> tuple[str, dict[str, list[str]]]:
+    """The secret and the headers of a good delivery."""
+    if provider == "github":
+        headers = {"x-hub-signature-256": ["sha256=" + mac(SECRET, body).hex()]}
+        return SECRET, headers | {"x-github-delivery": ["d1"], "x-github-event": ["push"]}
+    if provider == "stripe":
+        signature = mac(SECRET, f"{at}.".encode() + body).hex()
+        return SECRET, {"stripe-signature": [f"t={at},v1={signature},v0={'0' * 64}"]}
+    if provider == "slack":
+        signature = mac(SECRET, f"v0:{at}:".encode() + body).hex()
+        headers = {"x-slack-signature": [f"v0={signature}"]}
+        return SECRET, headers | {"x-slack-request-timestamp": [str(at)]}
+    if provider == "shopify":
+        signature = base64.b64encode(mac(SECRET, body)).decode()
+        return SECRET, {"x-shopify-hmac-sha256": [signature], "x-shopify-webhook-id": ["d1"]}
+    key = b"0123456789abcdef01234567"
+    signature = base64.b64encode(mac(key, f"msg_1.{at}.".encode() + body)).decode()
+    return "whsec_" + base64.b64encode(key).decode(), {
+        "webhook-signature": [f"v1a,xyz v1,{signature}"],
+        "webhook-id": ["msg_1"],
+        "webhook-timestamp": [str(at)],
+    }
+
+
+every = pytest.mark.parametrize("provider", PROVIDERS)
+timed = pytest.mark.parametrize("provider", ["stripe", "slack", "standard"])
+
+
+def test_githubs_own_example() -> None:
+    """docs.github.com, "Testing the webhook payload validation"."""
+    value = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
+    headers = {"x-hub-signature-256": [value]}
+    assert verify(PROVIDERS["github"], SECRET, headers, BODY, NOW) == Verified(None, None)
+    bare = {"x-hub-signature-256": [value.removeprefix("sha256=")]}
+    assert verify(PLAIN, SECRET, bare, BODY, NOW) is not None
+
+
+def test_slacks_own_example() -> None:
+    """api.slack.com, "Verifying requests from Slack"."""
+    body = (
+        b"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id="
+        b"G8PSS9T3V&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fweb"
+        b"hook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J"
+        b"%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0"
+        b"bc887a14d10d2c447fce8b6703c"
+    )
+    headers = {
+        "x-slack-signature": [
+            "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503"
+        ],
+        "x-slack-request-timestamp": ["1531420618"],
+    }
+    secret = "8f742231b10e8888abcd99yyyzzz85a5"
+    assert verify(PROVIDERS["slack"], secret, headers, body, 1531420618) is not None
+
+
+def test_standard_webhooks_own_example() -> None:
+    """The specification's reference test vector."""
+    headers = {
+        "webhook-id": ["msg_p5jXN8AQM9LWM0D4loKWxJek"],
+        "webhook-timestamp": ["1614265330"],
+        "webhook-signature": ["v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="],
+    }
+    secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    found = verify(PROVIDERS["standard"], secret, headers, b'{"test": 2432232314}', 1614265330)
+    assert found == Verified("msg_p5jXN8AQM9LWM0D4loKWxJek", None)
+
+
+@every
+def test_a_good_delivery_passes(provider: str) -> None:
+    secret, headers = signed(provider)
+    assert verify(PROVIDERS[provider], secret, headers, BODY, NOW + 299) is not None
+
+
+@every
+def test_other_bytes_or_another_secret_do_not(provider: str) -> None:
+    secret, headers = signed(provider)
+    assert verify(PROVIDERS[provider], secret, headers, BODY + b" ", NOW) is None
+    assert verify(PROVIDERS[provider], "another", headers, BODY, NOW) is None
+
+
+@every
+def test_a_header_that_decides_and_comes_twice_decides_nothing(provider: str) -> None:
+    secret, headers = signed(provider)
+    for name in headers:
+        twice = {**headers, name: headers[name] * 2}
+        assert verify(PROVIDERS[provider], secret, twice, BODY, NOW) is None
+
+
+@every
+@pytest.mark.parametrize(
+    "value", ["", "sha256=", "é", "zz", "v0=", "v1,", "t=,v1=", ",", "=" * 9, "t=1,t=2,v1=00"]
+)
+def test_garbage_does_not(provider: str, value: str) -> None:
+    secret, headers = signed(provider)
+    scheme = PROVIDERS[provider]
+    assert verify(scheme, secret, {**headers, scheme.header: [value]}, BODY, NOW) is None
+    assert verify(scheme, secret, {}, BODY, NOW) is None
+
+
+@timed
+@pytest.mark.parametrize("off", [-301, 301])
+def test_a_timestamp_must_be_near(provider: str, off: int) -> None:
+    secret, headers = signed(provider, NOW + off)
+    assert verify(PROVIDERS[provider], secret, headers, BODY, NOW) is None
+
+
+def test_a_timestamp_that_is_no_number_is_refused() -> None:
+    secret, headers = signed("slack")
+    for value in ("x", "-1", "1e9", "٣", "9" * 400):
+        bad = {**headers, "x-slack-request-timestamp": [value]}
+        assert verify(PROVIDERS["slack"], secret, bad, BODY, NOW) is None
+
+
+def test_an_endpoint_may_name_its_own_header() -> None:
+    headers = {"x-signature": [mac(SECRET, BODY).hex()]}
+    judged = judge(PLAIN, SECRET, headers, BODY, NOW, header="X-Signature")
+    assert isinstance(judged, Verified)
+    assert verify(PLAIN, SECRET, headers, BODY, NOW) is None
+
+
+def test_what_the_sender_says_of_its_delivery() -> None:
+    secret, headers = signed("github")
+    assert verify(PROVIDERS["github"], secret, headers, BODY, NOW) == Verified("d1", "push")

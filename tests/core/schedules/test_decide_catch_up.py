@@ -1,0 +1,302 @@
+"""What becomes of slots that were missed, paused or held back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+
+from ductile.core.schedules.cron import next_after
+from ductile.core.schedules.decide import (
+    CATCH_UP_MOST,
+    LOOKED_BACK,
+    Anchors,
+    CatchUp,
+    Cron,
+    Every,
+    Fire,
+    Hold,
+    IfRunning,
+    Monthly,
+    Passed,
+    Reason,
+    Run,
+    admit,
+    due,
+    fired,
+    held,
+    next_due,
+    next_look,
+)
+from tests.core.schedules.test_decide import (
+    DAYTIME,
+    HOUR,
+    HOURLY,
+    MINUTE,
+    NOON,
+    SEEN,
+    UTC_ZONE,
+    at,
+    coming,
+    entry,
+    fires,
+)
+
+
+class TestCatchUp:
+    DOWN = replace(SEEN, last_fire=NOON, last_fired_at=NOON, boot=NOON + 5 * HOUR + MINUTE)
+    UP = NOON + 5 * HOUR + MINUTE
+    SLOTS = [NOON + n * HOUR for n in range(1, 6)]
+
+    def test_a_single_late_slot_fires_under_every_policy(self) -> None:
+        for policy in CatchUp:
+            decision = due(entry(Every(3600), catch_up=policy), SEEN, NOON + HOUR + 59 * MINUTE)
+            assert [run.slot for run in decision.fires] == [NOON + HOUR]
+            assert decision.passed == ()
+
+    def test_skip_fires_the_newest_as_an_ordinary_run(self) -> None:
+        decision = due(HOURLY, self.DOWN, self.UP)
+        assert decision.fires == (Run(self.SLOTS[-1], self.SLOTS[-1]),)
+        assert decision.passed == tuple(
+            Passed(slot, Reason.CATCH_UP_SKIPPED) for slot in self.SLOTS[:-1]
+        )
+
+    def test_run_once_fires_one_that_is_owed(self) -> None:
+        decision = due(entry(Every(3600), catch_up=CatchUp.RUN_ONCE), self.DOWN, self.UP)
+        assert decision.fires == (Run(self.SLOTS[-1], self.SLOTS[-1], catch_up=True),)
+
+    def test_run_all_fires_each(self) -> None:
+        decision = due(entry(Every(3600), catch_up=CatchUp.RUN_ALL), self.DOWN, self.UP)
+        assert [run.slot for run in decision.fires] == self.SLOTS
+        assert all(run.catch_up for run in decision.fires)
+        assert decision.passed == ()
+
+    def test_run_all_fires_the_newest_hundred_at_most(self) -> None:
+        schedule = entry(Every(60), catch_up=CatchUp.RUN_ALL)
+        decision = due(schedule, self.DOWN, self.UP)
+        assert len(decision.fires) == CATCH_UP_MOST
+        assert decision.fires[-1].slot == self.UP
+
+    def test_a_slot_that_fell_due_before_the_start_is_owed(self) -> None:
+        schedule = entry(Every(3600), catch_up=CatchUp.RUN_ONCE)
+        anchors = replace(SEEN, boot=NOON + 90 * MINUTE)
+        assert due(schedule, anchors, NOON + 90 * MINUTE).fires[0].catch_up
+        assert not due(schedule, SEEN, NOON + 90 * MINUTE).fires[0].catch_up
+
+    def test_after_it_all_goes_on_from_now(self) -> None:
+        for policy in CatchUp:
+            schedule = entry(Every(3600), catch_up=policy)
+            decision = due(schedule, self.DOWN, self.UP)
+            anchors = decision.anchors
+            for run in decision.fires:
+                anchors = fired(schedule, anchors, run.slot, self.UP)
+            assert fires(schedule, anchors, self.UP) == []
+            assert next_due(schedule, anchors, self.UP) == self.UP + HOUR
+
+    def test_held_back_it_goes_on_from_now_too(self) -> None:
+        decision = due(HOURLY, self.DOWN, self.UP)
+        anchors = held(HOURLY, decision.anchors, decision.fires[0], Reason.RUNNING, self.UP)
+        assert next_due(HOURLY, anchors, self.UP) == self.UP + HOUR
+
+    def test_rows_are_bounded(self) -> None:
+        decision = due(entry(Every(1)), self.DOWN, self.UP)
+        assert len(decision.passed) + 1 == LOOKED_BACK
+        assert decision.passed[-1].slot < decision.fires[0].slot
+
+    def test_what_run_all_leaves_out_says_so(self) -> None:
+        schedule = entry(Every(60), catch_up=CatchUp.RUN_ALL)
+        decision = due(schedule, self.DOWN, self.UP)
+        assert len(decision.passed) == 5 * 60 + 1 - CATCH_UP_MOST
+        assert {passed.reason for passed in decision.passed} == {Reason.CATCH_UP_SKIPPED}
+
+    def test_nights_outside_the_window_were_not_missed(self) -> None:
+        schedule = entry(Every(4 * 3600), window=DAYTIME, catch_up=CatchUp.RUN_ALL)
+        slots = fires(schedule, replace(SEEN, last_fired_at=NOON), NOON + 24 * HOUR)
+        assert [slot.hour for slot in slots] == [16, 20, 8, 12]
+
+    def test_cron_fires_its_newest_due_slot_alone(self) -> None:
+        for policy in CatchUp:
+            decision = due(entry(Cron("0 * * * *"), catch_up=policy), self.DOWN, self.UP)
+            assert decision.fires == (Run(self.SLOTS[-1], self.SLOTS[-1]),)
+            assert [passed.slot for passed in decision.passed] == self.SLOTS[:-1]
+
+    @pytest.mark.parametrize(
+        ("late", "fired"), [(0, True), (1, True), (60, True), (61, False), (9 * 3600, False)]
+    )
+    def test_a_cron_slot_that_nobody_saw_come_fires_up_to_a_minute_late(
+        self, late: int, fired: bool
+    ) -> None:
+        nightly, slot = entry(Cron("0 3 * * *")), at("2026-05-21T03:00")
+        up = slot + timedelta(seconds=late)
+        for anchors in (
+            replace(SEEN, boot=up),
+            replace(SEEN, boot=NOON - HOUR, awake=up),
+        ):
+            decision = due(nightly, anchors, up)
+            assert [run.slot for run in decision.fires] == [slot] * fired
+            if not fired:
+                assert decision.passed == (Passed(slot, Reason.CATCH_UP_SKIPPED),)
+                assert next_look(nightly, decision.anchors, up) == slot + 24 * HOUR
+
+    def test_a_cron_slot_that_a_running_gateway_comes_to_late_fires(self) -> None:
+        slot = at("2026-05-21T03:00")
+        assert fires(entry(Cron("0 3 * * *")), SEEN, slot + 9 * HOUR) == [slot]
+
+    def test_a_start_that_a_clock_set_back_lies_before_hides_no_cron_slot(self) -> None:
+        slot = at("2026-05-21T03:00")
+        anchors = replace(SEEN, boot=slot + 1000 * HOUR)
+        assert fires(entry(Cron("0 3 * * *")), anchors, slot) == [slot]
+
+    def test_every_missed_cron_slot_of_a_day_is_told(self) -> None:
+        anchors = replace(SEEN, boot=NOON + 24 * HOUR)
+        decision = due(entry(Cron("* * * * *")), anchors, NOON + 24 * HOUR)
+        assert len(decision.passed) == 24 * 60 - 1
+        assert decision.passed[0].slot == NOON + MINUTE
+        assert [run.slot for run in decision.fires] == [NOON + 24 * HOUR]
+
+    @pytest.mark.parametrize("expr", ["* * * * *", "* 0 1 * *", "7,8 3-5 * * 1", "0 0 1 1 *"])
+    def test_of_years_of_cron_slots_the_newest_are_told(self, expr: str) -> None:
+        rule, now = Cron(expr), at("2036-05-20T12:34:56")
+        decision = due(entry(rule), replace(SEEN, boot=now), now)
+        told = [passed.slot for passed in decision.passed]
+        told += [run.slot for run in decision.fires]
+        assert len(told) == (10 if expr == "0 0 1 1 *" else LOOKED_BACK)
+        for earlier, later in pairwise(told):
+            assert next_after(expr, earlier, UTC_ZONE) == later
+        following = next_after(expr, told[-1], UTC_ZONE)
+        assert following is not None
+        assert following > now
+
+    def test_cron_finds_its_newest_due_slot_years_later(self) -> None:
+        for expr, newest in (
+            ("* * * * *", "2036-05-20T12:34"),
+            ("30 * * * *", "2036-05-20T12:30"),
+            ("0 3 * * 1", "2036-05-19T03:00"),
+            ("* 0 1 * *", "2036-05-01T00:59"),
+        ):
+            decision = due(entry(Cron(expr)), SEEN, at("2036-05-20T12:34:56"))
+            assert [run.slot for run in decision.fires] == [at(newest)]
+
+
+class TestHeld:
+    """Back by what may soon be over, an `every` run stays due until it fires."""
+
+    WEEK = 7 * 24 * HOUR
+    WEEKLY = entry(Every(7 * 86_400))
+
+    @pytest.mark.parametrize("reason", [Reason.UNHEALTHY, Reason.BREAKER_OPEN])
+    @pytest.mark.parametrize("rule", [Every(7 * 86_400), Monthly()], ids=str)
+    def test_it_is_tried_again_every_minute(self, rule: Every | Monthly, reason: Reason) -> None:
+        schedule, anchors = entry(rule), SEEN
+        now = slot = next_due(schedule, SEEN, NOON)
+        for _ in range(90):
+            assert now is not None
+            (run,) = due(schedule, anchors, now).fires
+            assert run.slot == slot
+            anchors = held(schedule, anchors, run, reason, now)
+            assert next_look(schedule, anchors, now) == now + MINUTE
+            now += MINUTE
+        assert fires(schedule, anchors, now) == [slot]
+
+    def test_a_short_interval_is_not_stretched(self) -> None:
+        schedule, now = entry(Every(10)), NOON + timedelta(seconds=10)
+        (run,) = due(schedule, SEEN, now).fires
+        anchors = held(schedule, SEEN, run, Reason.UNHEALTHY, now)
+        assert next_look(schedule, anchors, now) == now + timedelta(seconds=10)
+
+    def test_its_successor_takes_its_place_and_neither_is_caught_up(self) -> None:
+        for policy in CatchUp:
+            schedule, anchors = entry(Every(3600), catch_up=policy), SEEN
+            for minutes in range(60, 600):
+                now = NOON + minutes * MINUTE
+                decision = due(schedule, anchors, now)
+                anchors = decision.anchors
+                for run in decision.fires:
+                    anchors = held(schedule, anchors, run, Reason.UNHEALTHY, now)
+            assert fires(schedule, anchors, NOON + 600 * MINUTE - MINUTE) == [NOON + 9 * HOUR]
+
+    def test_at_first_sight_it_stays_due_too(self) -> None:
+        fresh = Anchors(first_seen=NOON, boot=NOON)
+        (run,) = due(self.WEEKLY, fresh, NOON).fires
+        anchors = held(self.WEEKLY, fresh, run, Reason.UNHEALTHY, NOON)
+        assert fires(self.WEEKLY, anchors, NOON + HOUR) == [NOON]
+
+    def test_cron_goes_on_with_its_next_slot(self) -> None:
+        schedule, slot = entry(Cron("0 3 * * *")), at("2026-05-21T03:00")
+        (run,) = due(schedule, SEEN, slot).fires
+        anchors = held(schedule, SEEN, run, Reason.UNHEALTHY, slot)
+        assert next_look(schedule, anchors, slot) == slot + 24 * HOUR
+
+
+class TestPause:
+    def test_slots_pass_with_the_reason_and_are_not_caught_up(self) -> None:
+        for rule in (Every(3600), Cron("0 * * * *")):
+            schedule = entry(rule, catch_up=CatchUp.RUN_ALL)
+            decision = due(schedule, replace(SEEN, paused=True), NOON + 3 * HOUR)
+            assert decision.fires == ()
+            assert decision.passed == tuple(
+                Passed(NOON + n * HOUR, Reason.PAUSED) for n in (1, 2, 3)
+            )
+            resumed = replace(decision.anchors, paused=False)
+            assert fires(schedule, resumed, NOON + 3 * HOUR + MINUTE) == []
+            assert fires(schedule, resumed, NOON + 4 * HOUR) == [NOON + 4 * HOUR]
+
+    def test_a_preview_of_a_paused_entry_is_empty(self) -> None:
+        assert coming(HOURLY, replace(SEEN, paused=True), NOON, 3) == []
+
+
+RUN = Run(NOON, NOON)
+OWED = Run(NOON, NOON, catch_up=True)
+
+
+@pytest.mark.parametrize(
+    ("policy", "run", "queued", "running", "most", "verdict"),
+    [
+        (IfRunning.SKIP, RUN, 0, 0, 1, Fire()),
+        (IfRunning.SKIP, RUN, 1, 0, 1, Hold(Reason.RUNNING)),
+        (IfRunning.SKIP, RUN, 0, 1, 1, Hold(Reason.RUNNING)),
+        (IfRunning.SKIP, RUN, 1, 1, 3, Fire()),
+        (IfRunning.SKIP, RUN, 1, 2, 3, Hold(Reason.RUNNING)),
+        (IfRunning.SKIP, OWED, 7, 1, 1, Fire()),
+        (IfRunning.QUEUE, RUN, 0, 1, 1, Fire()),
+        (IfRunning.QUEUE, RUN, 1, 1, 1, Hold(Reason.RUNNING)),
+        (IfRunning.QUEUE, RUN, 1, 1, 2, Fire()),
+        (IfRunning.QUEUE, OWED, 7, 1, 1, Fire()),
+        (IfRunning.CANCEL, RUN, 0, 0, 1, Fire()),
+        (IfRunning.CANCEL, RUN, 0, 1, 1, Fire(cancel_outstanding=True)),
+        (IfRunning.CANCEL, RUN, 2, 0, 1, Fire(cancel_outstanding=True)),
+        (IfRunning.CANCEL, OWED, 2, 0, 1, Fire()),
+    ],
+)
+def test_the_guard_counts_what_the_policy_says(
+    policy: IfRunning, run: Run, queued: int, running: int, most: int, verdict: Fire | Hold
+) -> None:
+    assert verdict == admit(
+        entry(Every(60), if_running=policy),
+        run,
+        queued=queued,
+        running=running,
+        max_outstanding=most,
+        breaker_allows=True,
+        healthy=True,
+    )
+
+
+@pytest.mark.parametrize("run", [RUN, OWED])
+def test_breaker_and_health_hold_every_run(run: Run) -> None:
+    def verdict(breaker_allows: bool, healthy: bool) -> Fire | Hold:
+        return admit(
+            HOURLY,
+            run,
+            queued=0,
+            running=0,
+            max_outstanding=1,
+            breaker_allows=breaker_allows,
+            healthy=healthy,
+        )
+
+    assert verdict(False, True) == Hold(Reason.BREAKER_OPEN)
+    assert verdict(True, False) == Hold(Reason.UNHEALTHY)
+    assert verdict(False, False) == Hold(Reason.UNHEALTHY)

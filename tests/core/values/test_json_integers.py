@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from decimal import Decimal
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ductile.core.values.json_integers import (
+    MAX_INTEGER,
+    MIN_INTEGER,
+    altered_by_reading,
+    beyond_64_bits,
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"%d" % (MAX_INTEGER + 1),
+        b"[%d]" % (MIN_INTEGER - 1),
+        b' {"a": [1, {"b": 123456789012345678901234567890}]} and more',
+        b'{"a": %s}' % (b"9" * 5000),
+    ],
+)
+def test_an_integer_beyond_64_bits_is_found(text: bytes) -> None:
+    assert beyond_64_bits(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"%d" % MAX_INTEGER,
+        b"[%d]" % MIN_INTEGER,
+        b'{"a": "123456789012345678901234567890"}',
+        b"[0.123456789012345678901234567890, 1e30]",
+        b'{"a": 1} 123456789012345678901234567890',
+    ],
+)
+def test_what_only_looks_like_one_is_none(text: bytes) -> None:
+    assert not beyond_64_bits(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"%d" % 2**64,
+        b"[%d]" % (MIN_INTEGER - 1),
+        b' {"a": [1, {"b": 123456789012345678901234567890}]} and more',
+    ],
+)
+def test_an_integer_that_would_be_another_number_is_found(text: bytes) -> None:
+    assert altered_by_reading(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"%d" % (2**64 - 1),
+        b"[%d]" % MIN_INTEGER,
+        b"[1000000000000000000000000000000, -123456789012345680000]",
+        b'{"a": "123456789012345678901234567890"}',
+        b'{"a": 1} 123456789012345678901234567890',
+    ],
+)
+def test_what_stays_the_same_number_is_let_be(text: bytes) -> None:
+    assert not altered_by_reading(text)
+
+
+@given(st.integers(-(2**80), 2**80) | st.floats(-1e20, 1e20).map(round))
+def test_what_is_let_be_is_written_as_it_was(number: int) -> None:
+    text = b"%d" % number
+    again = orjson.dumps(orjson.loads(text)).decode()
+    assert altered_by_reading(text) is (Decimal(again) != number)

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ductile.core.values.json_values import MISSING, Failure, Ref, Scope, parse_ref, same, shown
+
+SCALARS = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-5, 5) | st.text(max_size=3)
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text("abc", min_size=1, max_size=2), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("payload", {"a": {"b": [10, {"c": None}]}, "1": "digit"}),
+        ("payload.a.b.0", 10),
+        ("payload.a.b.1.c", None),
+        ("payload.1", "digit"),
+        (" payload . a.b.0 ", 10),
+        ("context.user", "matt"),
+        ("config.url", "http://x"),
+    ],
+)
+def test_a_path_reads_objects_by_key_and_lists_by_number(path, expected):
+    scope = Scope(
+        {"a": {"b": [10, {"c": None}]}, "1": "digit"}, {"user": "matt"}, {"url": "http://x"}
+    )
+    ref = parse_ref(path)
+    assert isinstance(ref, Ref)
+    assert ref.read(scope) == expected
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["payload.x", "payload.a.b.2", "payload.a.b.-1", "payload.a.b.c", "payload.a.b.0.x",
+     "payload.a.b.99999999999999999999", "payload.a.b.²", "context.x"],
+)  # fmt: skip
+def test_a_path_that_leads_nowhere_is_missing(path):
+    ref = parse_ref(path)
+    assert isinstance(ref, Ref)
+    assert ref.read(Scope({"a": {"b": [1, 2]}})) is MISSING
+
+
+@pytest.mark.parametrize("path", ["", "x", "payloads.x", "payload.", "payload..x", ".x", 3, None])
+def test_what_is_no_path_is_refused_with_a_reason(path):
+    assert isinstance(parse_ref(path), Failure)
+
+
+def test_only_the_given_roots_are_allowed():
+    assert isinstance(parse_ref("config.x", ("payload", "context")), Failure)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (1, 1.0, True),
+        (True, 1, False),
+        (0, False, False),
+        ("1", 1, False),
+        (None, 0, False),
+        (None, None, True),
+        ([1, {"a": 2}], [1.0, {"a": 2.0}], True),
+        ([True], [1], False),
+        ({"a": 1}, {"a": 1, "b": None}, False),
+        ({}, [], False),
+        (2**53 + 1, float(2**53), False),
+    ],
+)
+def test_equality_is_strict_in_type_and_numeric_in_number(one, other, expected):
+    assert same(one, other) is expected
+    assert same(other, one) is expected
+
+
+@given(JSON)
+def test_every_value_equals_itself_after_a_round_trip_through_json(value):
+    assert same(value, json.loads(json.dumps(value)))
+
+
+@given(JSON, JSON)
+def test_equality_agrees_with_json_texts_whose_numbers_are_floats(one, other):
+    def canonical(value):
+        if isinstance(value, bool) or not isinstance(value, int | float | list | dict):
+            return (type(value).__name__, value)
+        if isinstance(value, list):
+            return ("list", tuple(map(canonical, value)))
+        if isinstance(value, dict):
+            return ("dict", tuple(sorted((k, canonical(v)) for k, v in value.items())))
+        return ("number", float(value))
+
+    assert same(one, other) == (canonical(one) == canonical(other))
+
+
+def test_what_a_message_shows_is_short_and_never_fails():
+    assert shown({"a": 1}) == '{"a":1}'
+    assert len(shown("x" * 1000)) == 60
+    assert shown({1, 2}) == "{1, 2}"

@@ -1,0 +1,244 @@
+"""Secrets, and where they must not be seen."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from urllib.parse import quote, quote_plus
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ductile.core.values.redact import (
+    REDACTED,
+    SHORTEST_PART,
+    Redactor,
+    hide_secret_keys,
+    names_a_secret,
+)
+
+CANARIES = [
+    "hunter2hunter2",
+    'with "quotes" and \\ backslash',
+    "line one\nline two\ttabbed",
+    "übergeheim€𝄞",
+    "p@ss/w+rd?&=%20",
+    "(regex|.*)+[a-z]{8}$^",
+    "\x01\x1f control",
+    "-----BEGIN KEY-----\nabc/def+ghi==\n-----END KEY-----\n",
+]
+SECRETS = st.text(st.characters(exclude_categories=["Cs"]), min_size=8, max_size=40)
+
+
+@pytest.mark.parametrize("secret", CANARIES)
+@pytest.mark.parametrize(
+    "spell",
+    [
+        pytest.param(str, id="plain"),
+        pytest.param(json.dumps, id="json"),
+        pytest.param(lambda s: json.dumps(s, ensure_ascii=False), id="json-utf8"),
+        pytest.param(lambda s: orjson.dumps({"v": s}).decode(), id="orjson"),
+        pytest.param(lambda s: f"https://h/?q={quote(s, safe='')}", id="url"),
+        pytest.param(lambda s: f"https://h/{quote(s)}", id="url-path"),
+        pytest.param(lambda s: f"q={quote_plus(s)}", id="form"),
+        pytest.param(
+            lambda s: re.sub("%..", lambda m: m[0].lower(), quote(s, safe="")), id="url-lower-case"
+        ),
+        pytest.param(lambda s: base64.b64encode(s.encode()).decode(), id="base64"),
+        pytest.param(lambda s: base64.b64encode(f"u:{s}".encode()).decode(), id="basic-auth"),
+        pytest.param(lambda s: base64.b64encode(f"me:{s}\n".encode()).decode(), id="basic-auth-3"),
+        pytest.param(lambda s: base64.urlsafe_b64encode(s.encode()).decode(), id="base64-url"),
+        pytest.param(lambda s: f"before{s}after{s}", id="twice"),
+    ],
+)
+def test_a_secret_is_hidden_in_every_spelling(secret, spell):
+    text = spell(secret)
+    shown = Redactor([secret]).text(text)
+    assert REDACTED in shown
+    for form in (secret, json.dumps(secret)[1:-1], quote(secret, safe="")):
+        assert form not in shown
+    encoded = base64.b64encode(secret.encode()).decode()
+    assert encoded[:-4] not in shown
+
+
+@given(st.lists(SECRETS, min_size=1, max_size=4), st.text(max_size=20), st.text(max_size=20))
+def test_no_secret_survives_in_any_text(secrets, before, after):
+    redactor = Redactor(secrets)
+    for secret in secrets:
+        shown = redactor.text(f"{before}{secret}{after}")
+        assert secret not in shown.replace(REDACTED, "\uffff")
+
+
+@given(st.lists(SECRETS, max_size=4), st.text())
+def test_redacting_twice_is_redacting_once(secrets, text):
+    redactor = Redactor([secret for secret in secrets if secret not in REDACTED])
+    once = redactor.text(text)
+    assert redactor.text(once) == once
+
+
+def test_a_slash_that_was_escaped_hides_nothing():
+    assert Redactor(["top/secret/path"]).text('{"a":"top\\/secret\\/path"}') == '{"a":"[REDACTED]"}'
+
+
+@pytest.mark.parametrize("secret", CANARIES)
+def test_a_secret_that_was_cut_off_leaves_no_beginning(secret):
+    redactor = Redactor([secret])
+    for kept in range(SHORTEST_PART, len(secret)):
+        shown = redactor.beginning(f"before {secret} between {secret[:kept]}")
+        assert shown == f"before {REDACTED} between {REDACTED}"
+    assert redactor.beginning(f"before {secret}") == f"before {REDACTED}"
+
+
+def test_a_character_that_was_cut_off_hides_no_beginning():
+    raw = f"before {CANARIES[3]}".encode()
+    for kept in range(len(raw) - len("€𝄞".encode()), len(raw)):
+        shown = Redactor([CANARIES[3]]).beginning(raw[:kept].decode(errors="replace"))
+        assert shown == f"before {REDACTED}"
+
+
+def test_what_is_no_beginning_of_a_secret_stays():
+    redactor = Redactor(["hunter2hunter2"])
+    assert redactor.beginning("an ordinary end") == "an ordinary end"
+    assert redactor.beginning("of a hun") == "of a hun"
+    assert redactor.beginning("") == ""
+    assert Redactor().beginning("anything") == "anything"
+
+
+def test_a_secret_of_bytes_that_are_no_text_can_be_hidden():
+    secret = b"caf\xe9-1234".decode(errors="surrogateescape")
+    assert Redactor([secret]).text(f"x{secret}x") == f"x{REDACTED}x"
+
+
+def test_of_secrets_that_contain_one_another_the_longest_goes_first():
+    assert Redactor(["password", "password-extended"]).text("password-extended") == REDACTED
+
+
+@pytest.mark.parametrize("short", ["", "a", "1234567"])
+def test_what_is_shorter_than_eight_characters_would_black_out_words(short):
+    assert Redactor([short]).text(f"x{short}x") == f"x{short}x"
+
+
+def test_eight_characters_are_a_secret():
+    assert Redactor(["12345678"]).text("12345678") == REDACTED
+
+
+def test_without_secrets_nothing_changes():
+    assert Redactor().text("anything") == "anything"
+    document = {"a": [1, None]}
+    assert Redactor().document(document) == document
+
+
+def test_a_missing_text_stays_missing():
+    assert Redactor(["12345678"]).maybe(None) is None
+    assert Redactor(["12345678"]).maybe("12345678") == REDACTED
+
+
+def test_a_document_is_redacted_in_keys_and_values_at_any_depth():
+    secret = CANARIES[0]
+    document = {"a": [secret, {"b": f"x{secret}"}], secret: 1, "n": 5, "none": None, "t": True}
+    assert Redactor([secret]).document(document) == {
+        "a": [REDACTED, {"b": f"x{REDACTED}"}],
+        REDACTED: 1,
+        "n": 5,
+        "none": None,
+        "t": True,
+    }
+
+
+def test_a_document_of_numbers_hides_a_number_that_is_a_secret_where_it_is_text():
+    assert Redactor(["1234567890"]).document({"pin": "1234567890"}) == {"pin": REDACTED}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "secret",
+        "client_secret",
+        "clientSecret",
+        "API_KEY",
+        "api-key",
+        "apiKey",
+        "APIKey",
+        "keys",
+        "token",
+        "access_tokens",
+        "password",
+        "db.password",
+        "passwd",
+        "credentials",
+        "auth",
+        "authToken",
+        "x-auth",
+        "AUTH",
+        "Secrets",
+    ],
+)
+def test_a_name_with_a_secret_part_is_secret(key):
+    assert names_a_secret(key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "dedupe_key",
+        "key_id",
+        "require_key_id",
+        "secret_ref",
+        "monkey",
+        "author",
+        "keyboard",
+        "tokenizer",
+        "passwordless",
+        "url",
+        "",
+        "123",
+    ],
+)
+def test_a_name_without_one_is_not(key):
+    assert not names_a_secret(key)
+
+
+def test_scalars_under_secret_names_are_hidden_at_any_depth():
+    document = {
+        "url": "https://h",
+        "token": "t",
+        "nested": [{"password": 5, "user": "u"}],
+        "api_keys": ["a", "b"],
+        "auth": {"user": "u", "secret": "s", "more": [{"n": 5}]},
+        "empty_token": None,
+    }
+    assert hide_secret_keys(document) == {
+        "url": "https://h",
+        "token": REDACTED,
+        "nested": [{"password": REDACTED, "user": "u"}],
+        "api_keys": [REDACTED, REDACTED],
+        "auth": {"user": REDACTED, "secret": REDACTED, "more": [{"n": REDACTED}]},
+        "empty_token": None,
+    }
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(st.sampled_from(["token", "a", "api_key", "b"]), inner)
+        ),
+    )
+)
+def test_hiding_keeps_the_shape_and_leaves_no_scalar_below_a_secret_name(document):
+    def check(before, after, secret):
+        if isinstance(before, dict):
+            assert before.keys() == after.keys()
+            for key, value in before.items():
+                check(value, after[key], secret or names_a_secret(key))
+        elif isinstance(before, list):
+            for one, other in zip(before, after, strict=True):
+                check(one, other, secret)
+        else:
+            assert after == (REDACTED if secret and before is not None else before)
+
+    check(document, hide_secret_keys(document), False)

@@ -1,0 +1,207 @@
+"""Names in a configuration that no plugin bears out are told when it is loaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ductile.engine.config.compiled import build
+from ductile.errors import ConfigError, Problem, Severity
+from tests.engine.site import OK, Site
+
+
+def problems(site: Site) -> list[Problem]:
+    """Warnings, or what makes the configuration refused."""
+    try:
+        return list(build(site.load(), boot_marker="m:b", environ=site.environ).warnings)
+    except ConfigError as error:
+        return list(error.problems)
+
+
+def door(site: Site, plugin: str) -> None:
+    endpoint = {"path": "/hook", "plugin": plugin, "secret": "a-secret"}
+    site.settings["webhooks"] = {"endpoints": [endpoint]}
+
+
+class TestWebhooks:
+    def test_an_endpoint_to_an_unknown_plugin_is_refused(self, site: Site) -> None:
+        site.plugin("watcher", OK)
+        door(site, "watchr")
+        [problem] = problems(site)
+        assert problem.severity is Severity.ERROR
+        assert (problem.message, problem.found) == ("an unknown plugin", '"watchr"')
+        assert problem.path == ("webhooks", "endpoints", 0, "plugin")
+        assert problem.nearest == "watcher"
+        assert problem.line is not None
+
+    def test_an_endpoint_to_a_bundled_plugin_says_how_to_load_it(self, site: Site) -> None:
+        site.settings["plugin_roots"] = ["bundled:"]
+        door(site, "notify")
+        [problem] = problems(site)
+        assert "`notify: {}` under plugins" in (problem.allowed or "")
+
+    def test_one_to_a_plugin_without_handle_is_accepted_with_a_warning(self, site: Site) -> None:
+        site.plugin("watcher", OK, commands=("poll",))
+        door(site, "watcher")
+        [problem] = problems(site)
+        assert problem.severity is Severity.WARNING
+        assert problem.message == "watcher has no command `handle`: its jobs will fail"
+        assert problem.path == ("webhooks", "endpoints", 0, "plugin")
+        assert problem.line is not None
+
+    def test_one_to_a_refused_plugin_is_accepted(self, site: Site) -> None:
+        (site.plugin("watcher", OK) / "run").chmod(0o644)
+        door(site, "watcher")
+        assert problems(site) == []
+
+    def test_one_to_a_disabled_plugin_is_accepted_with_a_warning(self, site: Site) -> None:
+        site.plugin("watcher", OK, enabled=False)
+        door(site, "watcher")
+        [problem] = problems(site)
+        assert problem.severity is Severity.WARNING
+        assert problem.path == ("webhooks", "endpoints", 0, "plugin")
+        assert problem.message.startswith("plugin watcher is disabled: jobs made for it end")
+        assert problem.line is not None
+
+
+class TestScopes:
+    @pytest.mark.parametrize(
+        ("scope", "told"),
+        [
+            ("job:ro", "there is no plugin 'job'; did you mean 'jobs'?"),
+            ("*:ro", "there is no plugin '*'"),
+            ("wathcer:rw", "did you mean 'watcher'?"),
+        ],
+    )
+    def test_one_that_opens_nothing_is_warned_of(self, site: Site, scope: str, told: str) -> None:
+        site.plugin("watcher", OK)
+        inline = {"token": "a-token-0123456789", "scopes": ["watcher:ro", scope]}
+        site.settings["api"] = {"auth": {"tokens": [inline]}}
+        [problem] = problems(site)
+        assert problem.severity is Severity.WARNING
+        assert problem.message.startswith(f"{scope} opens nothing: ")
+        assert told in problem.message
+        assert problem.path == ("api", "auth", "tokens", 0, "scopes")
+        assert problem.line is not None
+
+    def test_one_of_a_plugin_that_cannot_run_now_is_fine(self, site: Site) -> None:
+        site.plugin("off", OK, enabled=False)
+        (site.plugin("bad", OK) / "run").chmod(0o644)
+        granted = ["off:rw", "bad:ro", "*", "read:jobs", "agents:rw"]
+        inline = {"token": "a-token-0123456789", "scopes": granted}
+        site.settings["api"] = {"auth": {"tokens": [inline]}}
+        assert problems(site) == []
+
+
+class TestDisabledPlugins:
+    def test_routes_to_them_and_steps_are_warned_of_where_they_stand(self, site: Site) -> None:
+        site.plugin("watcher", OK)
+        site.plugin("off", OK, enabled=False)
+        site.settings["routes"] = [
+            {"from": "watcher", "event_type": "seen", "to": "off"},
+            {"from": "off", "event_type": "seen", "to": "watcher"},
+        ]
+        site.settings["pipelines"] = [
+            {"name": "p", "on": "seen", "steps": [{"uses": "watcher"}, {"uses": "off"}]},
+            {"name": "q", "on": "heard", "steps": [{"call": "p"}, {"uses": "watcher"}]},
+        ]
+        found = problems(site)
+        assert {problem.path for problem in found} == {
+            ("routes", 0, "to"),
+            ("pipelines", 0, "steps", 1, "uses"),
+        }
+        assert len(found) == 2
+        assert all("plugin off is disabled" in problem.message for problem in found)
+        assert all(problem.severity is Severity.WARNING and problem.line for problem in found)
+
+    def test_one_that_nothing_names_is_nothing_to_tell(self, site: Site) -> None:
+        site.plugin("watcher", OK)
+        site.plugin("off", OK, enabled=False, schedules=[{"every": "1h"}])
+        assert problems(site) == []
+
+
+class TestCommands:
+    @pytest.mark.parametrize(
+        ("settings", "path"),
+        [
+            ({"schedules": [{"every": "1h", "command": "pol"}]}, ("schedules", 0, "command")),
+            ({"timeouts": {"pol": "3s"}}, ("timeouts", "pol")),
+        ],
+    )
+    def test_one_that_the_plugin_does_not_have_is_warned_of(
+        self, site: Site, settings: dict[str, Any], path: tuple[str | int, ...]
+    ) -> None:
+        site.plugin("watcher", OK, **settings)
+        [problem] = problems(site)
+        assert problem.severity is Severity.WARNING
+        assert "watcher has no command `pol`" in problem.message
+        assert problem.path == ("plugins", "watcher", *path)
+        assert problem.nearest == "poll"
+        lines = site.write().read_text().splitlines()
+        assert '"pol"' in lines[(problem.line or 0) - 1]
+
+    def test_a_schedule_without_a_command_means_poll(self, site: Site) -> None:
+        site.plugin("watcher", OK, commands=("handle",), schedules=[{"every": "1h"}])
+        [problem] = problems(site)
+        assert "no command `poll`" in problem.message
+        assert problem.allowed == "handle"
+
+    def test_those_that_it_has_are_not_warned_of(self, site: Site) -> None:
+        schedules = [{"every": "1h", "command": "sync"}]
+        site.plugin("watcher", OK, schedules=schedules, timeouts={"sync": "3s"})
+        assert problems(site) == []
+
+    def test_a_timeout_may_be_set_for_any_standard_command(self, site: Site) -> None:
+        site.plugin("watcher", OK, commands=("handle",), timeouts={"poll": "3s", "init": "3s"})
+        assert problems(site) == []
+
+    def test_nobody_knows_those_of_a_refused_plugin(self, site: Site) -> None:
+        schedules = [{"every": "1h", "command": "pol"}]
+        (site.plugin("watcher", OK, schedules=schedules) / "run").chmod(0o644)
+        assert problems(site) == []
+
+    def test_a_disabled_plugin_is_left_alone(self, site: Site) -> None:
+        site.plugin("watcher", OK, enabled=False, timeouts={"pol": "3s"})
+        assert problems(site) == []
+
+
+class TestPlugins:
+    def test_one_that_is_disabled_and_nowhere_but_like_another_is_warned_of(
+        self, site: Site
+    ) -> None:
+        site.plugin("watcher", OK)
+        site.settings["plugins"]["watchr"] = {"enabled": False}
+        [problem] = problems(site)
+        assert problem.severity is Severity.WARNING
+        assert problem.message == "no plugin root has a plugin named watchr"
+        assert (problem.path, problem.nearest) == (("plugins", "watchr"), "watcher")
+        assert problem.line is not None
+
+    def test_one_that_is_disabled_and_there_is_not(self, site: Site) -> None:
+        site.plugin("watcher", OK, enabled=False)
+        site.settings["plugins"]["other"] = {"enabled": False, "uses": "watcher"}
+        assert problems(site) == []
+
+    def test_one_that_is_disabled_and_like_no_other_may_be_gone(self, site: Site) -> None:
+        site.plugin("watcher", OK)
+        site.settings["plugins"]["retired"] = {"enabled": False}
+        assert problems(site) == []
+
+    def test_of_a_disabled_alias_the_plugin_is_named_that_it_means(self, site: Site) -> None:
+        site.plugin("watcher", OK)
+        site.settings["plugins"]["kitchen"] = {"enabled": False, "uses": "watchr"}
+        [problem] = problems(site)
+        assert (problem.path, problem.nearest) == (("plugins", "kitchen"), "watcher")
+        assert problem.message.endswith("named watchr")
+
+    def test_one_that_is_disabled_and_would_be_refused_is_there(self, site: Site) -> None:
+        (site.plugin("watcher", OK, enabled=False) / "run").chmod(0o644)
+        assert problems(site) == []
+
+    def test_one_that_is_refused_for_it_says_which_was_meant(self, site: Site) -> None:
+        site.plugin("watcher", OK)
+        site.settings["plugins"]["watchr"] = {}
+        blueprint = build(site.load(), boot_marker="m:b", environ=site.environ)
+        [refusal] = blueprint.registry.refused
+        assert refusal.reason.endswith("named watchr; did you mean 'watcher'?")

@@ -1,0 +1,170 @@
+"""What is worked out from one configuration, and what is worth saying about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ductile.config import Loaded, load, measure
+from ductile.engine.config.compiled import Blueprint, build
+from tests.conftest import FakeClock
+from tests.engine.site import OK, Site
+
+
+def built(site: Site, loaded: Loaded | None = None) -> Blueprint:
+    return build(loaded or site.load(), boot_marker="", environ=site.environ)
+
+
+def told(blueprint: Blueprint) -> list[str]:
+    return [str(warning) for warning in blueprint.warnings]
+
+
+def unsafe(site: Site, **settings: Any) -> None:
+    site.plugin("echo", OK, manifest="concurrency_safe: false\n", **settings)
+
+
+@pytest.mark.parametrize(
+    ("path", "source"), [("/hook/github", "github"), ("/hook/github/", "github"), ("/", "root")]
+)
+def test_what_a_webhook_brings_can_be_named_as_a_source(site: Site, path: str, source: str) -> None:
+    site.plugin("echo", OK)
+    site.settings["webhooks"] = {"endpoints": [{"path": path, "plugin": "echo", "secret": "s"}]}
+    pipeline = {"on": f"webhook.{source}", "from_plugin": source, "steps": [{"uses": "echo"}]}
+    site.settings["pipelines"] = [{"name": "taken", **pipeline}]
+    site.settings["routes"] = [{"from": source, "event_type": "x", "to": "echo"}]
+    assert "taken" in built(site).chart.router.pipelines
+
+
+def test_what_discovery_warns_of_is_among_the_warnings(site: Site) -> None:
+    site.plugin("echo", OK).rename(site.plugins / "other")
+    assert f"{site.plugins}/other holds a plugin of another name, echo" in told(built(site))
+
+
+def test_more_at_once_than_the_manifest_calls_safe_is_warned_of(site: Site) -> None:
+    unsafe(site, parallelism=3)
+    blueprint = built(site)
+    assert blueprint.caps["echo"] == 3
+    [warning] = blueprint.warnings
+    assert warning.path == ("plugins", "echo", "parallelism")
+    assert "concurrency_safe: false" in warning.message
+    lines = site.write().read_text().splitlines()
+    assert "parallelism" in lines[(warning.line or 0) - 1]
+
+
+def test_what_the_manifest_does_not_object_to_is_not_warned_of(site: Site) -> None:
+    unsafe(site, parallelism=1)
+    site.plugin("other", OK, parallelism=3)
+    assert told(built(site)) == []
+
+
+class TestSeal:
+    """`config lock` seals plugins too; they are judged as files of no high security are."""
+
+    def seal(self, site: Site, **service: object) -> None:
+        site.settings["service"].update(service)
+        prints = [
+            {"name": name, "fingerprint": plugin.fingerprint}
+            for name, plugin in built(site).registry.plugins.items()
+        ]
+        measure(site.write(), plugin_fingerprints=prints).write(FakeClock().now())
+
+    def test_a_plugin_as_it_was_sealed_is_loaded_without_a_word(self, site: Site) -> None:
+        site.plugin("echo", OK)
+        self.seal(site, strict_mode=True)
+        blueprint = built(site)
+        assert (told(blueprint), list(blueprint.registry.plugins)) == ([], ["echo"])
+
+    def test_one_that_has_changed_is_warned_of(self, site: Site) -> None:
+        site.plugin("echo", OK)
+        self.seal(site)
+        site.plugin("echo", "true\n")
+        [warning] = told(built(site))
+        assert warning.startswith("plugin echo: it has changed since it was sealed")
+        assert warning.endswith("run: ductile config lock")
+
+    def test_one_that_was_not_there_is_warned_of(self, site: Site) -> None:
+        site.plugin("echo", OK)
+        self.seal(site)
+        site.plugin("late", OK)
+        site.settings["plugins"].pop("late")
+        [warning] = told(built(site))
+        assert warning.startswith("plugin late: it is not sealed")
+
+    def test_in_strict_mode_it_is_refused(self, site: Site) -> None:
+        site.plugin("echo", OK)
+        self.seal(site, strict_mode=True)
+        site.plugin("echo", "true\n")
+        registry = built(site).registry
+        refusal = registry.refusal("echo")
+        assert refusal is not None
+        assert "it has changed since it was sealed" in refusal.reason
+        assert "echo" not in registry.plugins
+
+    def test_a_seal_without_fingerprints_says_nothing_of_plugins(self, site: Site) -> None:
+        site.plugin("echo", OK)
+        site.settings["service"]["strict_mode"] = True
+        theirs = [{"name": "echo", "enabled": True, "entrypoint_hash": "0" * 64}]
+        measure(site.write(), plugin_fingerprints=theirs).write(FakeClock().now())
+        blueprint = built(site)
+        assert (told(blueprint), list(blueprint.registry.plugins)) == ([], ["echo"])
+
+    def test_what_was_loaded_without_its_seal_is_held_against_none(self, site: Site) -> None:
+        site.plugin("echo", OK)
+        self.seal(site)
+        site.plugin("echo", "true\n")
+        unsealed = load(site.write(), environ=site.environ, seal=False)
+        assert told(built(site, unsealed)) == []
+
+
+class TestHooksThatNeverFire:
+    """They are for root jobs; a step that follows another is none."""
+
+    FOLLOWS = ("plugins", "echo", "notify_on_complete")
+
+    def warned(self, site: Site, *steps: dict[str, Any], **pipeline: Any) -> list[Any]:
+        site.plugin("first", OK)
+        site.plugin("echo", OK, notify_on_complete=True, **pipeline.pop("echo", {}))
+        given = {"name": "p", "on": "go", **pipeline, "steps": list(steps)}
+        site.settings["pipelines"] = [{k: v for k, v in given.items() if v is not None}]
+        return [warning.path for warning in built(site).warnings]
+
+    def test_a_plugin_that_only_follows(self, site: Site) -> None:
+        assert self.warned(site, {"uses": "first"}, {"uses": "echo"}) == [self.FOLLOWS]
+        [warning] = built(site).warnings
+        lines = site.write().read_text().splitlines()
+        assert "notify_on_complete" in lines[(warning.line or 0) - 1]
+
+    def test_the_job_of_a_condition_is_the_root_before_the_first_step(self, site: Site) -> None:
+        condition = {"path": "payload.x", "op": "exists"}
+        assert self.warned(site, {"uses": "echo", "if": condition}) == [self.FOLLOWS]
+
+    def test_a_hook_fires_no_hook(self, site: Site) -> None:
+        hook = {"on": None, "on-hook": "job.failed"}
+        assert self.warned(site, {"uses": "echo"}, **hook) == [self.FOLLOWS]
+
+    def test_what_a_route_leads_to_follows_as_well(self, site: Site) -> None:
+        site.settings["routes"] = [{"from": "first", "event_type": "x", "to": "echo"}]
+        assert self.warned(site, {"uses": "first"}) == [self.FOLLOWS]
+
+    def test_a_first_step_may_be_a_root(self, site: Site) -> None:
+        assert self.warned(site, {"uses": "echo"}, {"uses": "first"}) == []
+        wide = {"split": [{"uses": "first"}, {"uses": "echo"}]}
+        assert self.warned(site, wide, {"uses": "first"}) == []
+
+    def test_so_is_what_a_schedule_or_a_webhook_starts(self, site: Site) -> None:
+        steps = ({"uses": "first"}, {"uses": "echo"})
+        scheduled = {"schedules": [{"id": "s", "every": "1h"}]}
+        assert self.warned(site, *steps, echo=scheduled) == []
+        endpoint = {"path": "/hook/github", "plugin": "echo", "secret": "s"}
+        site.settings["webhooks"] = {"endpoints": [endpoint]}
+        assert self.warned(site, *steps) == []
+
+    def test_and_what_a_route_brings_from_outside(self, site: Site) -> None:
+        endpoint = {"path": "/hook/github", "plugin": "first", "secret": "s"}
+        site.settings["webhooks"] = {"endpoints": [endpoint]}
+        site.settings["routes"] = [{"from": "github", "event_type": "x", "to": "echo"}]
+        assert self.warned(site, {"uses": "first"}, {"uses": "echo"}) == []
+
+    def test_a_plugin_that_is_run_by_hand_alone_is_let_be(self, site: Site) -> None:
+        assert self.warned(site, {"uses": "first"}) == []

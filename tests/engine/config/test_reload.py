@@ -1,0 +1,516 @@
+"""A reload: the new configuration whole, or refused with all its problems and nothing changed."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ductile import log
+from ductile.config import load
+from ductile.engine.config import plugin_init
+from ductile.engine.config.compiled import Blueprint
+from ductile.engine.control import Request
+from ductile.engine.gateway import Gateway
+from ductile.engine.instance_lock import running_pid
+from ductile.engine.recovery import startup
+from ductile.errors import ConfigError, LedgerFull
+from ductile.model import JobStatus, Settlement
+from ductile.operations import jobs as operate
+from ductile.plugins.registry import Plugin
+from ductile.store.engines.api import Ledger, Work
+from tests.engine.site import OK, PYTHON, Running, Site, until
+
+ANSWER_CONFIG = (
+    PYTHON + "r = json.load(sys.stdin)\n"
+    "print(json.dumps({'status': 'ok', 'result': r['config']['v']}))\n"
+)
+
+
+def reloaded(site: Site, house: Running) -> None:
+    site.write()
+    house.gateway.reload()
+
+
+def refused(site: Site, house: Running) -> list[str]:
+    site.write()
+    with pytest.raises(ConfigError) as caught:
+        house.gateway.reload()
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_a_changed_config_reaches_the_next_job(site: Site) -> None:
+    site.plugin("echo", ANSWER_CONFIG, config={"v": 1})
+    with site.running() as house:
+        assert house.run("echo")["result"]["result"] == 1
+        site.settings["plugins"]["echo"]["config"] = {"v": 2}
+        reloaded(site, house)
+        assert house.run("echo")["result"]["result"] == 2
+
+
+def test_a_job_that_runs_keeps_what_it_was_started_with(site: Site) -> None:
+    gate = site.gate()
+    script = (
+        PYTHON + "r = json.load(sys.stdin)\n"
+        f"open({str(gate.said)!r}, 'w').write('x\\n'); open({str(gate.path)!r}).readline()\n"
+        "print(json.dumps({'status': 'ok', 'result': r['config']['v']}))\n"
+    )
+    site.plugin("echo", script, config={"v": 1})
+    with site.running() as house:
+        id = house.put("echo")
+        gate.arrived()
+        site.settings["plugins"]["echo"]["config"] = {"v": 2}
+        reloaded(site, house)
+        gate.open()
+        job = house.ended(id)
+        assert job["result"]["result"] == 1
+        assert job["started_snapshot_id"] == job["enqueued_snapshot_id"]
+        again = house.put("echo")
+        gate.arrived()
+        gate.open()
+        assert house.ended(again)["started_snapshot_id"] != job["started_snapshot_id"]
+
+
+def test_a_running_job_of_a_plugin_that_is_removed_is_finished(site: Site) -> None:
+    gate = site.gate()
+    directory = site.plugin("echo", gate.script() + OK)
+    with site.running() as house:
+        id = house.put("echo")
+        gate.arrived()
+        directory.rename(site.folder / "away")
+        del site.settings["plugins"]["echo"]
+        reloaded(site, house)
+        gate.open()
+        assert house.ended(id)["status"] == "succeeded"
+
+
+def test_queued_jobs_of_a_plugin_that_is_removed_are_dead(site: Site) -> None:
+    gate = site.gate()
+    site.settings["service"]["max_workers"] = 1
+    site.plugin("busy", gate.script() + OK)
+    directory = site.plugin("echo", OK)
+    with site.running() as house:
+        blocker = house.put("busy")
+        gate.arrived()
+        id = house.put("echo")
+        directory.rename(site.folder / "away")
+        del site.settings["plugins"]["echo"]
+        reloaded(site, house)
+        job = house.ended(id)
+        assert (job["status"], job["last_error"]) == ("dead", "plugin removed")
+        gate.open()
+        house.ended(blocker)
+
+
+def test_queued_jobs_of_a_plugin_that_is_disabled_are_dead(site: Site) -> None:
+    gate = site.gate()
+    site.settings["service"]["max_workers"] = 1
+    site.plugin("busy", gate.script() + OK)
+    site.plugin("echo", OK)
+    with site.running() as house:
+        blocker = house.put("busy")
+        gate.arrived()
+        id = house.put("echo")
+        site.settings["plugins"]["echo"]["enabled"] = False
+        reloaded(site, house)
+        assert house.ended(id)["last_error"] == "plugin disabled"
+        gate.open()
+        house.ended(blocker)
+
+
+EMIT = """echo '{"status": "ok", "result": "x", "events": [{"type": "seen", "payload": {}}]}'"""
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"routes": [{"from": "source", "event_type": "seen", "to": "echo"}]},
+        {"pipelines": [{"name": "p", "on": "seen", "steps": [{"uses": "echo"}]}]},
+    ],
+    ids=["route", "step"],
+)
+def test_jobs_that_come_to_a_disabled_plugin_are_dead_and_say_why(
+    site: Site, way: dict[str, Any]
+) -> None:
+    site.plugin("source", EMIT)
+    site.plugin("echo", OK)
+    site.settings |= way
+    with site.running() as house:
+        site.settings["plugins"]["echo"]["enabled"] = False
+        reloaded(site, house)
+        source = house.put("source")
+        ended = house.notice("job.dead")
+        job = house.job(ended.job_id or "")
+        assert (job["plugin"], job["status"], job["last_error"]) == (
+            "echo",
+            "dead",
+            "plugin disabled",
+        )
+        assert house.ended(source)["status"] == "succeeded"
+
+
+def test_a_dead_job_of_a_disabled_plugin_runs_once_it_is_enabled_and_retried(site: Site) -> None:
+    site.plugin("echo", OK, enabled=False)
+    with site.running() as house:
+        id = house.put("echo")
+        assert house.ended(id)["last_error"] == "plugin disabled"
+        site.settings["plugins"]["echo"]["enabled"] = True
+        reloaded(site, house)
+        gateway = house.gateway
+        gateway.ledger.write(operate.Retrying(gateway, id))
+        assert house.ended(id)["status"] == "succeeded"
+
+
+def test_queued_jobs_of_a_plugin_that_is_merely_refused_wait(site: Site) -> None:
+    gate = site.gate()
+    site.settings["service"]["max_workers"] = 1
+    site.plugin("busy", gate.script() + OK)
+    directory = site.plugin("echo", OK)
+    with site.running() as house:
+        blocker = house.put("busy")
+        gate.arrived()
+        id = house.put("echo")
+        (directory / "run").chmod(0o644)
+        reloaded(site, house)
+        gate.open()
+        house.ended(blocker)
+        assert house.job(id)["status"] == "queued"
+        (directory / "run").chmod(0o755)
+        reloaded(site, house)
+        assert house.ended(id)["status"] == "succeeded"
+
+
+def test_a_refused_config_is_refused_with_all_its_problems_and_changes_nothing(site: Site) -> None:
+    site.plugin("echo", ANSWER_CONFIG, config={"v": 1})
+    with site.running() as house:
+        before = house.gateway.blueprint
+        site.settings["service"]["tick_interval"] = "soon"
+        site.settings["plugins"]["echo"] |= {"config": {"v": 2}, "paralelism": 3}
+        site.settings["nonsense"] = 1
+        problems = refused(site, house)
+        assert len(problems) >= 3
+        for word in ("tick_interval", "paralelism", "nonsense"):
+            assert any(word in problem for problem in problems)
+        assert house.gateway.blueprint is before
+        assert house.run("echo")["result"]["result"] == 1
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("state", "path", "./elsewhere/state.db"),
+        ("service", "max_workers", 7),
+        ("api", "listen", "127.0.0.1:9999"),
+        ("webhooks", "listen", "127.0.0.1:9998"),
+    ],
+)
+def test_what_takes_a_restart_is_refused_in_clear_words(
+    site: Site, section: str, key: str, value: object
+) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        site.settings.setdefault(section, {})[key] = value
+        problems = refused(site, house)
+        assert any(f"{section}.{key}" in problem and "start" in problem for problem in problems)
+        assert house.run("echo")["status"] == "succeeded"
+
+
+def test_what_takes_a_restart_is_told_with_its_place(site: Site) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        site.settings["service"]["max_workers"] = 7
+        path = site.write()
+        with pytest.raises(ConfigError) as caught:
+            house.gateway.reload()
+        (problem,) = caught.value.problems
+        lines = path.read_text().splitlines()
+        assert problem.line is not None
+        assert "max_workers" in lines[problem.line - 1]
+        assert (problem.file, problem.path) == (str(path), ("service", "max_workers"))
+        assert (problem.found, problem.allowed) == ("7", "2")
+
+
+def test_another_database_takes_a_restart_and_is_not_quoted(site: Site) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        site.settings["state"] = {"url": "postgresql://me:pw@db/x", "dir": str(site.state)}
+        site.write()
+        with pytest.raises(ConfigError) as caught:
+            house.gateway.reload()
+        told = next(p for p in caught.value.problems if p.path == ("state", "url"))
+        assert (told.found, told.line is not None) == ("another database", True)
+        assert not any("pw" in str(problem) for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("key", "state"),
+    [
+        ("path", {"path": "./elsewhere/state.db"}),
+        ("url", {"url": "postgresql://me:pw@db/x", "dir": "./data"}),
+    ],
+)
+def test_whoever_names_another_ledger_is_told_that_none_is_moved_and_how_to(
+    site: Site, key: str, state: dict[str, str]
+) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        site.settings["state"] = state
+        site.write()
+        with pytest.raises(ConfigError) as caught:
+            house.gateway.reload()
+        told = next(p.message for p in caught.value.problems if p.path == ("state", key))
+        for words in ("start it again", "is not moved", "ductile system backup COPY", "restore"):
+            assert words in told
+
+
+def test_a_setting_that_names_no_ledger_is_refused_without_a_word_of_it(site: Site) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        site.settings["service"]["max_workers"] = 7
+        [problem] = refused(site, house)
+        assert "ledger" not in problem
+
+
+@pytest.mark.parametrize("damage", ["missing", "directory", "binary", "empty-map", "unterminated"])
+def test_a_config_file_that_cannot_be_read_is_refused(site: Site, damage: str) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        path = site.write()
+        path.unlink()
+        if damage == "directory":
+            path.mkdir()
+        elif damage == "binary":
+            path.write_bytes(b"\xff\xfe\x00")
+        elif damage == "empty-map":
+            path.write_text("[]")
+        elif damage == "unterminated":
+            path.write_text("{")
+        with pytest.raises(ConfigError):
+            house.gateway.reload()
+        assert house.run("echo")["status"] == "succeeded"
+
+
+def test_a_gateway_that_was_started_on_a_file_reloads_that_file(site: Site) -> None:
+    """`--config PATH` takes a file of any name."""
+    site.plugin("echo", ANSWER_CONFIG, config={"v": 1})
+
+    def written() -> object:
+        return site.write().rename(site.folder / "gateway.yaml")
+
+    path = written()
+    gateway = Gateway(load(path, environ=site.environ), environ=site.environ)  # type: ignore[arg-type]
+    house = Running(gateway)
+    try:
+        gateway.open()
+        gateway.start()
+        site.settings["plugins"]["echo"]["config"] = {"v": 2}
+        written()
+        gateway.reload()
+        assert house.run("echo")["result"]["result"] == 2
+    finally:
+        house.end()
+
+
+def test_a_plugin_that_a_reload_brings_can_be_run(site: Site) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        site.plugin("fresh", OK)
+        reloaded(site, house)
+        assert house.run("fresh")["status"] == "succeeded"
+
+
+def test_a_new_parallelism_holds_from_then_on(site: Site) -> None:
+    gate = site.gate()
+    site.plugin("echo", gate.script() + OK)
+    with site.running() as house:
+        site.settings["plugins"]["echo"]["parallelism"] = 1
+        reloaded(site, house)
+        ids = [house.put("echo") for _ in range(2)]
+        gate.arrived()
+        assert [house.job(id)["status"] for id in ids] == ["running", "queued"]
+        gate.open(2)
+        gate.arrived()
+        for id in ids:
+            house.ended(id)
+
+
+def test_ten_reloads_under_load_lose_nothing(site: Site) -> None:
+    counts = site.folder / "counts"
+    site.plugin("echo", f"echo x >> {counts}\n{OK}", config={"v": 0})
+    with site.running() as house:
+        ids: list[str] = []
+        done = threading.Event()
+
+        def produce() -> None:
+            while not done.is_set() and len(ids) < 400:
+                ids.append(house.put("echo"))
+
+        producer = threading.Thread(target=produce)
+        producer.start()
+        for n in range(10):
+            site.settings["plugins"]["echo"]["config"] = {"v": n}
+            reloaded(site, house)
+        done.set()
+        producer.join(30)
+        jobs = [house.ended(id) for id in ids]
+    assert ids
+    assert {job["status"] for job in jobs} == {"succeeded"}
+    assert {job["attempt"] for job in jobs} == {1}
+    assert counts.read_text().count("x") == len(ids)
+
+
+def test_two_reloads_at_once_are_one_after_the_other(site: Site) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        site.write()
+        errors: list[BaseException] = []
+
+        def reload() -> None:
+            try:
+                house.gateway.reload()
+            except BaseException as error:  # noqa: BLE001 - told below
+                errors.append(error)
+
+        threads = [threading.Thread(target=reload) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert errors == []
+        assert house.run("echo")["status"] == "succeeded"
+
+
+class Refusing:
+    """The ledger, which takes no writes while it is full."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._write, self._full = ledger.write, False
+        ledger.write = self.write  # type: ignore[method-assign]
+
+    @contextlib.contextmanager
+    def full(self) -> Iterator[None]:
+        self._full = True
+        try:
+            yield
+        finally:
+            self._full = False
+
+    def write(self, work: Work[Any]) -> Any:
+        if self._full:
+            raise LedgerFull("the disk is full; nothing was written")
+        return self._write(work)
+
+
+def test_a_reload_that_the_ledger_refuses_changes_nothing_and_ends_nothing(site: Site) -> None:
+    """SIGHUP on a full disk: the gateway goes on with what it has."""
+    site.plugin("echo", ANSWER_CONFIG, config={"v": 1})
+    with site.running() as house:
+        gateway = house.gateway
+        before = gateway.blueprint
+        refusing = Refusing(gateway.ledger)
+        site.settings["plugins"]["echo"]["config"] = {"v": 2}
+        site.write()
+        with refusing.full():
+            gateway.requests.put(Request.RELOAD)
+            gateway.requests.put(Request.STOP)
+            gateway.run()
+        assert gateway.blueprint is before
+        assert log._sink.redactor is before.redactor
+        gateway.reload()
+        assert house.run("echo")["result"]["result"] == 2
+
+
+def test_what_the_ledger_refuses_after_an_adoption_is_done_when_it_takes_it(
+    site: Site,
+) -> None:
+    """Else jobs of a new plugin would wait for an `init` that nobody has queued."""
+    site.plugin("echo", OK)
+    with site.running() as house:
+        site.plugin("fresh", OK, commands=("poll", "init"), schedule={"every": "1h"})
+        site.write()
+
+        def refused(*_: object) -> int:
+            patch.undo()
+            raise LedgerFull("the disk is full; nothing was written")
+
+        patch = pytest.MonkeyPatch()
+        patch.setattr(startup, "end_jobs_of_gone_plugins", refused)
+        house.gateway.reload()
+        until(lambda: "job.succeeded" in {kind for kind, _ in house.told()})
+        assert house.run("fresh")["status"] == "succeeded"
+        assert ("fresh", "default") in house.gateway.scheduler._entries
+
+
+def test_an_init_that_ends_during_a_reload_counts_for_what_is_adopted(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.plugin("echo", OK, commands=("poll", "init"))
+    with site.opened() as house:
+        gateway = house.gateway
+        [plugin] = gateway.blueprint.needs_init()
+        ended = threading.Thread(target=gateway._adoption.init_ended, args=(init_of(plugin),))
+        uninitialised = plugin_init.uninitialised
+
+        def meanwhile(ledger: Ledger, blueprint: Blueprint) -> dict[str, str]:
+            found = uninitialised(ledger, blueprint)
+            ended.start()
+            # It must not be through before this has its effect.
+            ended.join(0.1)
+            return found
+
+        monkeypatch.setattr(plugin_init, "uninitialised", meanwhile)
+        gateway.reload()
+        ended.join()
+        assert gateway.unready == {}
+        assert gateway.claim_policy().init_only == frozenset()
+
+
+def init_of(plugin: Plugin) -> Settlement:
+    """The end of its `init`, as well as can be."""
+    return SimpleNamespace(  # type: ignore[return-value]
+        plugin=plugin.name, init_key=plugin.init_key, status=JobStatus.SUCCEEDED, error=None
+    )
+
+
+def test_a_reload_is_not_undone_by_due_times_that_are_worked_out_anew(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.plugin("echo", OK, schedule={"every": "1h"})
+    with site.opened() as house:
+        scheduler, clock = house.gateway.scheduler, house.gateway.clock
+        before = house.gateway.blueprint
+        site.plugin("other", OK, schedule={"every": "1h"})
+        del site.settings["plugins"]["echo"]["schedule"]
+        site.write()
+        reloading = threading.Thread(target=house.gateway.reload)
+        ensure = scheduler._ensure
+
+        def meanwhile(*about: Any) -> None:
+            monkeypatch.setattr(scheduler, "_ensure", ensure)
+            reloading.start()
+            until(lambda: house.gateway.blueprint is not before)
+            ensure(*about)
+
+        monkeypatch.setattr(scheduler, "_ensure", meanwhile)
+        scheduler.refresh()
+        scheduler.tick(clock.now())
+        reloading.join()
+        assert {plugin for plugin, _ in scheduler._entries} == {"other"}
+
+
+def test_a_close_that_cannot_write_still_gives_the_directory_back(site: Site) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        house.run("echo")
+        refusing = Refusing(house.gateway.ledger)
+        with refusing.full(), contextlib.suppress(LedgerFull):
+            house.end()
+        given_back = running_pid(site.state) is None
+        house.abandon()
+        assert given_back
+    with site.running() as house:
+        assert house.run("echo")["status"] == "succeeded"

@@ -1,0 +1,109 @@
+"""What a peer has sent becomes jobs, on either engine, whatever it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from ductile.clock import to_text
+from ductile.core.delivery.relay import Peer, Relayed, Request, signed_headers
+from ductile.core.jobs.limits import LONGEST_DEDUPE_KEY, LONGEST_NAME
+from ductile.engine.observability.retention import Janitor
+from ductile.engine.outbox.relay import Ingress, ReplayedRelay
+from ductile.store.jobs import enqueue
+from ductile.store.outbox.relays import Receipt
+from tests.engine.site import OK, Running, Site
+
+SECRET = "a-shared-secret-of-two"
+PATH = "/ingest/peer/home"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def house(request: pytest.FixtureRequest, site: Site) -> Iterator[Running]:
+    if request.param == "postgres":
+        url = request.getfixturevalue("postgres").database()
+        site.settings["state"] = {"url": url, "dir": str(site.state)}
+    site.plugin("echo", OK)
+    site.settings["remote_ingress"] = {
+        "allowed_clock_skew": "2d",
+        "peers": [{"name": "home", "secret": SECRET, "baggage": {"allow": ["trace"]}}],
+    }
+    site.settings["pipelines"] = [{"name": "p", "on": "made", "steps": [{"uses": "echo"}]}]
+    with site.opened() as house:
+        yield house
+
+
+def verified(house: Running, body: dict[str, Any], late: float = 0.0) -> Relayed:
+    raw, now = orjson.dumps(body), house.gateway.clock.now()
+    at = now - timedelta(seconds=late)
+    headers = signed_headers("home", Peer("home", SECRET), PATH, raw, at)
+    request = Request(PATH, {name.lower(): [value] for name, value in headers.items()}, raw)
+    relayed = Ingress(house.gateway.blueprint).verify(request, now)
+    assert isinstance(relayed, Relayed), relayed
+    return relayed
+
+
+def arrive(house: Running, relayed: Relayed) -> Receipt:
+    gateway = house.gateway
+    ingress = Ingress(gateway.blueprint)
+    return gateway.ledger.write(ingress.arrival(relayed, gateway.clock, gateway.entropy))
+
+
+def event(event_id: str | None = "e-1", **more: Any) -> dict[str, Any]:
+    return {"event": {"type": "made", **more}, "origin": {"event_id": event_id}}
+
+
+def test_an_event_becomes_the_first_job_of_a_pipeline(house: Running) -> None:
+    receipt = arrive(house, verified(house, event()))
+    assert receipt.job_id is not None
+    job = house.job(receipt.job_id)
+    assert (job["submitted_by"], job["dedupe_key"]) == ("relay", "relay:home::e-1")
+
+
+def test_u0000_is_stored_as_ufffd(house: Running) -> None:
+    body = event(payload={"a\0": "b\0"}) | {"baggage": {"trace": "t\0"}}
+    receipt = arrive(house, verified(house, body))
+    assert receipt.job_id is not None
+    assert house.job(receipt.job_id)["payload"]["payload"] == {"a\ufffd": "b\ufffd"}
+    ledger = house.gateway.ledger
+    row = ledger.read(lambda tx: enqueue.load(tx, str(receipt.job_id)))
+    assert row is not None
+    context = ledger.read(lambda tx: tx.one("context", id=row.entered_context_id))
+    assert context is not None
+    assert orjson.loads(context[0])["trace"] == "t\ufffd"
+
+
+def test_names_as_long_as_they_may_be_are_stored(house: Running) -> None:
+    sign = "\U0001f980"
+    body = event(sign * (LONGEST_NAME // 4), dedupe_key=sign * (LONGEST_DEDUPE_KEY // 4))
+    first, again = verified(house, body), verified(house, body, late=1)
+    receipt = arrive(house, first)
+    assert receipt.job_id is not None
+    assert arrive(house, again) == Receipt(
+        receipt.receiver_event_id, receipt.job_id, duplicate=True
+    )
+
+
+def test_the_same_bytes_leave_nothing_behind_the_second_time(house: Running) -> None:
+    relayed = verified(house, event(None))
+    arrive(house, relayed)
+    with pytest.raises(ReplayedRelay):
+        arrive(house, relayed)
+    assert [type for type, _ in house.told()].count("job.queued") == 1
+
+
+def test_a_signature_is_known_until_its_time_is_over(house: Running) -> None:
+    """Dated two days ahead, it is good for four."""
+    ledger, now = house.gateway.ledger, house.gateway.clock.now()
+    relayed = verified(house, event(None), late=-2 * 86400 + 60)
+    arrive(house, relayed)
+    janitor = Janitor(ledger, lambda: house.gateway.blueprint)
+    own = {"peer": "home", "signature": relayed.signature, "now": to_text(now)}
+    janitor.tick(now + timedelta(days=4))
+    assert ledger.write(lambda tx: tx.run("insert_relay_signature", **own)) == 0
+    janitor.tick(now + timedelta(days=4, minutes=1))
+    assert ledger.write(lambda tx: tx.run("insert_relay_signature", **own)) == 1

@@ -1,0 +1,77 @@
+"""The stream of several nodes, read on in pieces; on both engines."""
+
+from __future__ import annotations
+
+import pytest
+
+from ductile.core.jobs.limits import PAGE_BYTES
+from ductile.engine.notices import tailer
+from ductile.engine.notices.bus import Bridge
+from ductile.engine.notices.tailer import Tail
+from ductile.model import MIB, Notice
+from ductile.store import notices
+from ductile.store.engines.api import BEGINNING, Ledger, StoredNotice
+from tests.conftest import FakeClock
+from tests.store.conftest import ledger, open_ledger  # noqa: F401 - fixtures
+
+NOW = FakeClock().now()
+
+
+class Pages(Bridge):
+    """Remembers what came together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pages: list[list[StoredNotice]] = []
+
+    def append(self, notices: list[StoredNotice]) -> None:
+        self.pages.append(notices)
+        super().append(notices)
+
+
+@pytest.fixture
+def pages() -> Pages:
+    return Pages()
+
+
+def post(ledger: Ledger, name: str, size: int = 0) -> None:  # noqa: F811
+    notice = Notice("jobs", name, {"text": "x" * size})
+    ledger.write(lambda tx: notices.post(tx, notice, NOW))
+
+
+def told(pages: Pages) -> list[str]:
+    return [notice.type for page in pages.pages for notice in page]
+
+
+def test_large_notices_are_read_a_few_at_a_time_and_all_of_them(
+    ledger: Ledger,  # noqa: F811
+    pages: Pages,
+) -> None:
+    for name in "abcde":
+        post(ledger, name, 3 * MIB // 2)
+    post(ledger, "f", 2 * PAGE_BYTES)
+    post(ledger, "g")
+    look = Tail(ledger, pages, BEGINNING).look
+    assert look() is False
+    assert told(pages) == list("abcdefg")
+    sizes = [sum(len(notice.payload) for notice in page) for page in pages.pages]
+    assert all(
+        size <= PAGE_BYTES or len(page) == 1 for size, page in zip(sizes, pages.pages, strict=True)
+    )
+
+
+def test_many_are_read_a_page_after_another(
+    ledger: Ledger,  # noqa: F811
+    pages: Pages,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tailer, "AT_ONCE", 2)
+    for name in "abcd":
+        post(ledger, name)
+    look = Tail(ledger, pages, BEGINNING).look
+    look()
+    assert told(pages) == list("abcd")
+    post(ledger, "e")
+    look()
+    look()
+    assert told(pages) == list("abcde")

@@ -1,0 +1,454 @@
+"""Log lines: their shape, and that no trouble with them reaches the work."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ductile import log
+from ductile.core.values.redact import Redactor
+from ductile.engine.workspaces import Workspaces
+from ductile.log import configure, logger
+from tests.engine.site import OK, Site, until
+
+
+class Broken:
+    """A standard output that takes nothing."""
+
+    def __init__(self, error: OSError) -> None:
+        self.buffer = self
+        self._error = error
+
+    def write(self, data: bytes) -> int:
+        raise self._error
+
+    def flush(self) -> None:
+        raise self._error
+
+    def isatty(self) -> bool:
+        return False
+
+
+class Written:
+    def __init__(self, capture: pytest.CaptureFixture[bytes]) -> None:
+        self._capture = capture
+
+    def bytes(self) -> bytes:
+        return self._capture.readouterr().out
+
+    def lines(self) -> list[str]:
+        return self.bytes().decode().split("\n")[:-1]
+
+
+@pytest.fixture
+def out(capsysbinary: pytest.CaptureFixture[bytes]) -> Iterator[Written]:
+    configure("debug", "json", Redactor())
+    yield Written(capsysbinary)
+    configure("info", "json", Redactor())
+
+
+def test_a_line_is_one_json_object_with_the_fields_in_order(out: Written) -> None:
+    logger("worker").info("job succeeded", attempt=1, job_id="j", plugin="echo", none=None)
+    [line] = out.lines()
+    document = json.loads(line)
+    assert list(document) == [
+        "timestamp",
+        "level",
+        "component",
+        "plugin",
+        "job_id",
+        "message",
+        "attempt",
+    ]
+    assert (document["level"], document["component"]) == ("info", "worker")
+    assert document["timestamp"].endswith("Z")
+
+
+@pytest.mark.parametrize(
+    ("level", "shown"),
+    [("debug", 4), ("info", 3), ("warn", 2), ("warning", 2), ("error", 1), ("nonsense", 3)],
+)
+def test_what_is_less_severe_than_the_level_is_left_out(
+    out: Written, level: str, shown: int
+) -> None:
+    configure(level, "json")
+    x = logger("x")
+    x.debug("a"), x.info("b"), x.warning("c"), x.error("d")
+    assert len(out.lines()) == shown
+
+
+def test_a_line_stays_one_line_whatever_it_says(out: Written) -> None:
+    logger("x").info("two\nlines", more="a\r\nb\u2028c")
+    assert out.bytes().count(b"\n") == 1
+
+
+def test_the_readable_form_is_for_people(out: Written) -> None:
+    configure("info", "text")
+    logger("worker").warning("stderr", plugin="echo", stderr="oops")
+    [line] = out.lines()
+    assert "warn" in line
+    assert "plugin=echo stderr=oops" in line
+
+
+def test_a_bug_is_logged_with_its_trace(out: Written) -> None:
+    try:
+        raise ValueError("here")
+    except ValueError as error:
+        logger("x").crash("a request failed", error)
+    assert "ValueError: here" in json.loads(out.lines()[0])["trace"]
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_secrets_are_hidden_in_fields_and_message_and_trace(out: Written, form: str) -> None:
+    configure("debug", form, Redactor(['secret"quoted1']))
+    x = logger("x")
+    x.info('said secret"quoted1', stderr='secret"quoted1')
+    x.crash("bug", ValueError('secret"quoted1'))
+    assert b"quoted1" not in out.bytes()
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["\ud800", b"bytes", sys, {"a": {1, 2}}, float("nan"), 2**80, {1: 2}, ["\udcff"]],
+    ids=["surrogate", "bytes", "module", "set", "nan", "large", "number-key", "file-name"],
+)
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_any_value_can_be_logged(out: Written, value: object, form: str) -> None:
+    """A file name that is no UTF-8 has a lone surrogate; a log line must not end the gateway."""
+    configure("debug", form)
+    logger("x").info("odd", value=value)
+    assert len(out.lines()) == 1
+
+
+def test_what_is_logged_together_is_written_at_the_end(out: Written) -> None:
+    with log.together():
+        logger("worker").info("one")
+        logger("worker").info("two")
+        assert out.bytes() == b""
+    assert [json.loads(line)["message"] for line in out.lines()] == ["one", "two"]
+
+
+def test_it_is_written_whatever_goes_wrong_inside(out: Written) -> None:
+    def broken() -> None:
+        with log.together():
+            logger("worker").info("one")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        broken()
+    assert len(out.lines()) == 1
+    logger("worker").info("two")
+    assert len(out.lines()) == 1
+
+
+def test_other_threads_do_not_wait_for_it(out: Written) -> None:
+    with log.together():
+        logger("worker").info("ours")
+        other = threading.Thread(target=logger("http").info, args=("theirs",))
+        other.start()
+        other.join()
+        assert [json.loads(line)["message"] for line in out.lines()] == ["theirs"]
+
+
+def test_many_together_are_counted_one_by_one_where_they_cannot_be_written(
+    out: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", Broken(OSError(errno.ENOSPC, "full")))
+        with log.together():
+            for number in range(40):
+                logger("worker").info("x" * 500, number=number)
+    logger("worker").info("again")
+    told = [json.loads(line)["message"] for line in out.lines()]
+    assert told == ["40 log lines could not be written", "again"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        BrokenPipeError(errno.EPIPE, "Broken pipe"),
+        OSError(errno.EIO, "I/O error"),
+    ],
+    ids=["full", "closed", "io"],
+)
+def test_a_log_that_cannot_be_written_does_not_stop_the_work(
+    site: Site, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    """Whoever read it is gone, or the disk is full: jobs run all the same."""
+    site.settings["service"]["log_level"] = "debug"
+    site.plugin("echo", OK)
+    with site.running() as house:
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", Broken(error))
+            # More than there are workers.
+            for _ in range(5):
+                id = house.put("echo")
+                until(lambda id=id: house.job(id)["status"] == "succeeded", 8)
+        assert house.run("echo")["status"] == "succeeded"
+
+
+def test_a_closed_stdout_does_not_stop_the_work(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = io.TextIOWrapper(io.BytesIO())
+    closed.close()
+    site.settings["service"]["log_level"] = "debug"
+    site.plugin("echo", OK)
+    with site.running() as house, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", closed)
+        for _ in range(5):
+            id = house.put("echo")
+            until(lambda id=id: house.job(id)["status"] == "succeeded", 8)
+
+
+class Reader:
+    """Whoever reads our lines from a pipe, when he likes. They go there inside of `with`."""
+
+    def __init__(self) -> None:
+        self._read, write = os.pipe()
+        os.set_blocking(self._read, False)
+        self._stdout = os.fdopen(write, "w")
+
+    def __enter__(self) -> None:
+        self._before, sys.stdout = sys.stdout, self._stdout
+
+    def __exit__(self, *_: object) -> None:
+        sys.stdout = self._before
+
+    def all(self) -> bytes:
+        found = b""
+        while chunk := self._chunk():
+            found += chunk
+        return found
+
+    def _chunk(self) -> bytes:
+        try:
+            return os.read(self._read, 1 << 20)
+        except BlockingIOError:
+            return b""
+
+    def close(self) -> None:
+        self._stdout.close()
+        os.close(self._read)
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
+    # What other tests could not say is not for this one to hear, and the other way round.
+    monkeypatch.setattr(log, "_sink", log._Sink())
+    monkeypatch.setattr(log, "PATIENCE", 0.01)
+    reader = Reader()
+    yield reader
+    reader.close()
+
+
+def said(out: Written, message: str) -> list[dict[str, Any]]:
+    """The lines with this message."""
+    lines = (json.loads(line) for line in out.lines())
+    return [line for line in lines if line["message"] == message]
+
+
+def test_a_plugins_stderr_is_logged_as_a_warning(site: Site, out: Written) -> None:
+    site.settings["service"]["log_level"] = "warn"
+    site.plugin("echo", "echo careful >&2\n" + OK)
+    with site.running() as house:
+        id = house.run("echo")["id"]
+    [line] = said(out, "stderr")
+    assert (line["level"], line["plugin"], line["job_id"]) == ("warn", "echo", id)
+    assert line["stderr"] == "careful\n"
+
+
+def test_a_job_that_there_is_no_room_for_is_a_warning(
+    site: Site, out: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "it is full")
+
+    site.settings["service"] |= {"log_level": "warn", "workspaces": True}
+    site.plugin("echo", OK)
+    monkeypatch.setattr(Workspaces, "provide", full)
+    with site.running() as house:
+        id = house.put("echo")
+        house.notice("job.retrying", id)
+    # Whoever stops has told all that was settled.
+    [line] = said(out, "the job cannot run here now, and waits")
+    assert (line["level"], line["job_id"]) == ("warn", id)
+    assert line["error"] == "no workspace: it is full"
+
+
+@pytest.fixture
+def library() -> Iterator[logging.Logger]:
+    """The logger of a library whose words are ours to log."""
+    name = f"library-{id(object())}"
+    log.adopt(name, "ledger")
+    yield logging.getLogger(f"{name}.part")
+    logging.getLogger(name).handlers.clear()
+
+
+def test_what_a_library_warns_of_is_a_line_of_ours(out: Written, library: logging.Logger) -> None:
+    configure("debug", "json", Redactor(["quite-a-secret"]))
+    library.info("all is well")
+    library.warning("error connecting in %r: %s", "pool-1", "refused\nquite-a-secret")
+    library.error("gone")
+    first, second = (json.loads(line) for line in out.lines())
+    assert (first["level"], first["component"]) == ("warn", "ledger")
+    assert first["message"] == "error connecting in 'pool-1': refused\n[REDACTED]"
+    assert (second["level"], second["message"]) == ("error", "gone")
+
+
+def test_a_library_that_says_the_same_again_and_again_is_heard_now_and_then(
+    out: Written, library: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("ductile.log.time.monotonic", lambda: now)
+    for number in range(50):
+        library.warning("error connecting: %s", number)
+    library.warning("something else")
+    now += log.BETWEEN_REPEATS
+    library.warning("error connecting: %s", "last")
+    told = [json.loads(line)["message"] for line in out.lines()]
+    assert told == ["error connecting: 0", "something else", "error connecting: last"]
+
+
+def test_a_library_is_not_heard_where_stdout_is_for_an_answer(
+    out: Written, library: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "_sink", log._Sink())
+    library.warning("error connecting")
+    assert out.lines() == []
+
+
+def test_a_library_that_is_adopted_twice_is_heard_once(
+    out: Written, library: logging.Logger
+) -> None:
+    assert library.parent is not None
+    log.adopt(library.parent.name, "ledger")
+    library.warning("gone")
+    assert len(out.lines()) == 1
+
+
+def emitting(*events: dict[str, Any]) -> str:
+    return f"echo '{json.dumps({'status': 'ok', 'result': 'done', 'events': events})}'\n"
+
+
+def test_an_event_that_nothing_takes_is_logged_at_debug(site: Site, out: Written) -> None:
+    """002 §7.2. What a pipeline's last step passes on is no such event."""
+    site.settings["service"]["log_level"] = "debug"
+    site.settings["routes"] = [{"from": "source", "event_type": "taken", "to": "sink"}]
+    never = {"path": "payload.never", "op": "exists"}
+    site.settings["pipelines"] = [
+        {"name": "picky", "on": "refused", "if": never, "steps": [{"uses": "sink"}]}
+    ]
+    site.plugin("source", emitting({"type": "taken"}, {"type": "lost"}, {"type": "refused"}))
+    site.plugin("sink", OK)
+    with site.running() as house:
+        id = house.run("source")["id"]
+    lines = said(out, "nothing takes this event")
+    assert [line["event_type"] for line in lines] == ["lost", "refused"]
+    assert {(line["level"], line["plugin"], line["job_id"]) for line in lines} == {
+        ("debug", "source", id)
+    }
+
+
+JOBS_OF_SINK = {
+    **dict.fromkeys(("status", "command", "submitted_by", "before")),
+    "plugin": "sink",
+    "limit": 10,
+}
+
+
+@pytest.mark.parametrize("to", ["route", "pipeline"])
+def test_an_event_whose_job_is_needless_is_logged_at_info(
+    site: Site, out: Written, to: str
+) -> None:
+    site.settings["service"]["log_level"] = "info"
+    if to == "route":
+        site.settings["routes"] = [{"from": "source", "event_type": "e", "to": "sink"}]
+    else:
+        site.settings["pipelines"] = [{"name": "p", "on": "e", "steps": [{"uses": "sink"}]}]
+    site.plugin("source", emitting({"type": "e", "dedupe_key": "k"}))
+    site.plugin("sink", OK)
+    with site.running() as house:
+        house.run("source")
+        [sink] = house.gateway.ledger.read(lambda tx: tx.dicts("jobs", **JOBS_OF_SINK))
+        house.ended(sink["id"])
+        house.run("source")
+    [line] = said(out, "deduplicated")
+    assert (line["level"], line["plugin"], line["job_id"]) == ("info", "sink", sink["id"])
+    assert (line["dedupe_key"], line["submitted_by"]) == ("k", "route")
+
+
+def test_a_reader_that_is_stuck_loses_lines_and_is_told_how_many(reader: Reader) -> None:
+    with reader:
+        for number in range(2000):
+            logger("x").info("a line", number=number)
+        lines = [json.loads(line) for line in reader.all().splitlines()]
+        logger("x").info("again")
+    kept = len(lines)
+    assert 0 < kept < 2000
+    assert [line["number"] for line in lines] == list(range(kept))
+    confessed, again = [json.loads(line) for line in reader.all().splitlines()]
+    assert confessed["message"] == f"{2000 - kept} log lines could not be written"
+    assert (confessed["level"], again["message"]) == ("warn", "again")
+
+
+def test_a_line_that_was_cut_off_spoils_no_other(reader: Reader) -> None:
+    with reader:
+        logger("x").info("large", text="x" * 1_000_000)
+        assert not reader.all().endswith(b"\n")
+        logger("x").info("again")
+    assert reader.all().startswith(b'\n{"timestamp"')
+
+
+def test_a_large_line_arrives_whole_where_somebody_reads(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "PATIENCE", 10.0)
+    found = [b""]
+
+    def read() -> None:
+        while not found[-1].endswith(b"\n"):
+            found.append(reader.all())
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    with reader:
+        logger("x").info("large", text="x" * 1_000_000)
+    thread.join(10)
+    assert json.loads(b"".join(found))["text"] == "x" * 1_000_000
+
+
+def test_a_log_that_nobody_reads_stops_neither_the_work_nor_the_stop(
+    site: Site, reader: Reader
+) -> None:
+    site.plugin("echo", OK, manifest="concurrency_safe: true\n")
+    with reader:
+        logger("x").info("large", text="x" * 1_000_000)
+        with site.running() as house:
+            for id in [house.put("echo") for _ in range(5)]:
+                until(lambda id=id: house.job(id)["status"] == "succeeded", 8)
+
+
+def test_a_success_without_the_result_that_protocol_2_wants_is_logged(
+    site: Site, out: Written
+) -> None:
+    site.settings["service"]["log_level"] = "warn"
+    site.plugin("silent", """echo '{"status": "ok"}'\n""")
+    site.plugin("echo", OK)
+    with site.running() as house:
+        assert house.run("echo")["status"] == "succeeded"
+        job = house.run("silent")
+    assert job["status"] == "succeeded"
+    [line] = [json.loads(line) for line in out.lines()]
+    assert (line["level"], line["plugin"], line["job_id"]) == ("warn", "silent", job["id"])
+    assert "result" in line["message"]

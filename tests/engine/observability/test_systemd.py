@@ -1,0 +1,307 @@
+"""What the service manager hears of a gateway, over a real socket."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ductile.engine.observability import liveness as pulses
+from ductile.engine.observability.liveness import Pulse
+from ductile.engine.observability.systemd import Notifier, Watchdog, watched
+from ductile.plugins.environment import plugin_environment
+from tests.engine.site import OK, WAIT, Site, environment_of, until
+from tests.http.client import Client
+
+Message = dict[str, str]
+
+
+class Manager:
+    """A service manager's end of the socket; keeps all that it is told."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind("\0" + address[1:] if address.startswith("@") else address)
+        self.heard: list[Message] = []
+
+    def next(self, seconds: float = WAIT) -> Message:
+        self._socket.settimeout(seconds)
+        lines = self._socket.recv(65536).decode().split("\n")
+        message = {name: value for name, _, value in (line.partition("=") for line in lines)}
+        self.heard.append(message)
+        return message
+
+    def until(self, name: str) -> Message:
+        """The next message that says so, passing over signs of life."""
+        while name not in (message := self.next()):
+            assert "WATCHDOG" in message, (name, self.heard)
+        return message
+
+    def silent(self, seconds: float) -> bool:
+        try:
+            self.next(seconds)
+        except TimeoutError:
+            return True
+        return False
+
+    def forget(self) -> None:
+        """What has been said so far."""
+        while not self.silent(0.01):
+            pass
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture(params=["path", "abstract"])
+def manager(request: pytest.FixtureRequest, site: Site) -> Iterator[Manager]:
+    name = str(site.folder / "notify")
+    manager = Manager(name if request.param == "path" else f"@{name}")
+    yield manager
+    manager.close()
+
+
+@pytest.fixture
+def ear(site: Site) -> Iterator[Manager]:
+    manager = Manager(str(site.folder / "notify"))
+    yield manager
+    manager.close()
+
+
+@contextmanager
+def started(site: Site, manager: Manager, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`ductile system start`, as a unit of the manager's."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ductile", "system", "start", "--config", str(site.write())],
+        env={**os.environ, **site.environ, "NOTIFY_SOCKET": manager.address, **environ},
+        stdout=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.wait(WAIT)
+
+
+def test_a_life_is_told_from_ready_to_stopping(site: Site, manager: Manager) -> None:
+    site.plugin("echo", OK)
+    with started(site, manager) as process:
+        ready = manager.until("READY")
+        assert ready == {"READY": "1", "STATUS": "0 running, 0 waiting, 1 plugins"}
+        assert Client(site.state / "ductile.sock").get("/healthz").status == 200
+        before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        process.send_signal(signal.SIGHUP)
+        reloading = manager.until("RELOADING")
+        after = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        assert before <= int(reloading["MONOTONIC_USEC"]) <= after
+        assert manager.until("READY")["STATUS"] == "Reloaded"
+        process.send_signal(signal.SIGTERM)
+        stopping = manager.until("STOPPING")
+        assert int(stopping["EXTEND_TIMEOUT_USEC"]) == 40_000_000
+        assert process.wait(WAIT) == 0
+    assert manager.silent(0.05)
+
+
+def test_a_reload_that_is_refused_ends_ready_too(site: Site, manager: Manager) -> None:
+    with started(site, manager) as process:
+        manager.until("READY")
+        (site.folder / "config.yaml").write_text("nonsense: [")
+        process.send_signal(signal.SIGHUP)
+        manager.until("RELOADING")
+        assert "refused" in manager.until("READY")["STATUS"]
+
+
+def test_a_reload_by_an_operator_is_told_as_well(site: Site, manager: Manager) -> None:
+    with started(site, manager):
+        manager.until("READY")
+        assert Client(site.state / "ductile.sock").post("/system/reload", {}).status == 200
+        manager.until("RELOADING")
+        manager.until("READY")
+
+
+def test_a_start_that_fails_is_never_ready(site: Site, manager: Manager) -> None:
+    site.settings["service"]["nonsense"] = True
+    with started(site, manager) as process:
+        assert process.wait(WAIT) == 78
+    assert manager.silent(0.05)
+
+
+def test_signs_of_life_come_in_every_half_of_the_time(site: Site, ear: Manager) -> None:
+    with started(site, ear, WATCHDOG_USEC="4000000"):
+        ear.until("READY")
+        assert ear.next()["WATCHDOG"] == "1"
+        assert ear.silent(0.3)
+        assert ear.next()["WATCHDOG"] == "1"
+
+
+def test_plugins_and_the_runner_know_nothing_of_the_socket(site: Site, manager: Manager) -> None:
+    site.plugin("echo", f"env > {site.folder}/env\n{OK}")
+    site.settings["service"]["plugin_env_passthrough"] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "MINE"]
+    with started(site, manager, WATCHDOG_USEC="60000000", MINE="1") as process:
+        manager.until("READY")
+        assert Client(site.state / "ductile.sock").post("/plugin/echo/poll", {}).status == 202
+        until(
+            lambda: (site.folder / "env").exists() and "MINE" in (site.folder / "env").read_text()
+        )
+        told = (site.folder / "env").read_text()
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        runner = environment_of(int(children[0]))
+    assert "NOTIFY_SOCKET" not in told
+    assert "WATCHDOG_USEC" not in told
+    assert "NOTIFY_SOCKET" not in runner
+
+
+def test_the_allowlist_never_lets_the_managers_variables_through() -> None:
+    environ = {"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "1", "WATCHDOG_PID": "1", "A": "1"}
+    assert plugin_environment(environ, [*environ], "boot").keys() == {"A", "PATH", "DUCTILE_BOOT"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "seconds"),
+    [
+        ({"WATCHDOG_USEC": "3000000"}, 3.0),
+        ({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "7"}, 3.0),
+        ({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "8"}, None),
+        ({"WATCHDOG_USEC": "0"}, None),
+        ({"WATCHDOG_USEC": "soon"}, None),
+        ({"WATCHDOG_USEC": "-5"}, None),
+        ({}, None),
+    ],
+)
+def test_whether_signs_of_life_are_waited_for(
+    environ: dict[str, str], seconds: float | None
+) -> None:
+    assert Notifier.of({"NOTIFY_SOCKET": "/x", **environ}, 7).watchdog == seconds
+    assert Notifier.of(environ, 7).watchdog is None
+
+
+def test_without_a_manager_there_is_silence(tmp_path: Path) -> None:
+    Notifier.of({}, 1).ready("x")
+    Notifier(str(tmp_path / "nobody")).ready("x")
+    Notifier("").ready("x")
+    with Notifier(None).reloading():
+        pass
+
+
+def test_a_status_is_one_line(site: Site) -> None:
+    manager = Manager(str(site.folder / "notify"))
+    Notifier(manager.address).ready("a\nSTOPPING=1\n b")
+    assert manager.next() == {"READY": "1", "STATUS": "a STOPPING=1 b"}
+    manager.close()
+
+
+# Whether there is a pulse
+
+
+def test_a_writer_that_hangs_gives_no_sign_of_life_until_it_goes_on(
+    site: Site, ear: Manager
+) -> None:
+    with site.running() as house:
+        notifier, pulse = Notifier(ear.address, watchdog=0.2), Pulse(house.gateway)
+        with watched(notifier, pulse):
+            ear.until("READY")
+            assert ear.next()["WATCHDOG"] == "1"
+            hangs, goes_on = threading.Event(), threading.Event()
+
+            def hang(_tx: object) -> None:
+                hangs.set()
+                assert goes_on.wait(WAIT)
+
+            house.gateway.ledger.submit(hang, lambda _result, _error: None)
+            assert hangs.wait(WAIT)
+            until(lambda: pulse._waiting)
+            ear.forget()
+            assert ear.silent(0.8)
+            goes_on.set()
+            assert ear.next()["WATCHDOG"] == "1"
+
+
+def test_a_refusal_of_the_ledger_is_a_sign_of_life(site: Site, ear: Manager) -> None:
+    with site.running() as house:
+        ledger = house.gateway.ledger
+        house.gateway.stop()
+        ledger.close()
+        assert (
+            Pulse(house.gateway).take(threading.Event(), 1.0)
+            != "the ledger's writer does not answer"
+        )
+
+
+def test_whoever_owes_an_answer_is_not_asked_again(site: Site) -> None:
+    asked: list[object] = []
+    with site.running() as house:
+        pulse = Pulse(house.gateway, [("a friend", asked.append)])
+        for _ in range(3):
+            assert pulse.take(threading.Event(), 0.0) == "a friend does not answer"
+        assert len(asked) == 1
+        asked[0]()  # type: ignore[operator]
+        assert pulse.take(threading.Event(), 0.0) is None
+        assert len(asked) == 1
+
+
+def test_a_loop_that_hangs_is_found(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulses, "LONGEST_TICK", 0.05)
+    with site.running() as house:
+        pulse = Pulse(house.gateway)
+        assert pulse.take(threading.Event(), WAIT) is None
+        hangs, goes_on = threading.Event(), threading.Event()
+
+        def tick(_now: object) -> float:
+            hangs.set()
+            assert goes_on.wait(WAIT)
+            return 60.0
+
+        for name, trouble in (("janitor", None), ("scheduler", "the loop scheduler hangs")):
+            hangs.clear()
+            goes_on.clear()
+            loop = house.gateway.loops[name]
+            monkeypatch.setattr(loop, "_tick", tick)
+            loop.wake()
+            assert hangs.wait(WAIT)
+            until(lambda loop=loop: loop.ticking_for() > 0.05)  # type: ignore[misc]
+            assert pulse.take(threading.Event(), WAIT) == trouble
+            goes_on.set()
+
+
+def test_a_dispatcher_that_hangs_is_found(site: Site) -> None:
+    goes_on = threading.Event()
+    with site.running() as house:
+        house.gateway.ask_dispatcher(lambda: goes_on.wait(WAIT) and None)
+        pulse = Pulse(house.gateway)
+        assert pulse.take(threading.Event(), 0.1) == "the dispatcher does not answer"
+        goes_on.set()
+        assert pulse.take(threading.Event(), WAIT) is None
+
+
+def test_a_dispatcher_that_has_ended_is_found(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    with site.running() as house:
+        gone = threading.Thread(target=lambda: None, name="dispatcher")
+        gone.start()
+        gone.join()
+        with monkeypatch.context() as patch:
+            patch.setattr(house.gateway, "_dispatching", gone)
+            pulse = Pulse(house.gateway)
+            assert pulse.take(threading.Event(), WAIT) == "the dispatcher has ended"
+
+
+def test_a_watchdog_ends_at_once_though_somebody_does_not_answer(site: Site, ear: Manager) -> None:
+    with site.running() as house:
+        pulse = Pulse(house.gateway, [("a friend", lambda _answered: None)])
+        watchdog = Watchdog(Notifier(ear.address, watchdog=600.0), pulse)
+        watchdog.start()
+        before = time.monotonic()
+        watchdog.stop()
+        assert time.monotonic() - before < 10
+    assert ear.silent(0.01)

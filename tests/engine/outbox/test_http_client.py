@@ -1,0 +1,542 @@
+"""Sending one parcel: to whom, how, and what receivers can do about it."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ductile.clock import SystemClock
+from ductile.engine.outbox import http_client
+from ductile.engine.outbox.http_client import LARGEST_ANSWER, Sender
+from ductile.engine.outbox.queue import Answer, Parcel
+from tests.conftest import FakeClock
+from tests.engine.receiver import Authority, gone, heard, receiving, speaking
+from tests.engine.spellings import SPELLINGS
+
+HERE = ("127.0.0.0/8",)
+BODY = b'{"text": "gr\xc3\xbc\xc3\x9fe", "n": 1}\n'
+PATIENT = 20.0
+"""A deadline that nobody here waits for."""
+SHORT = 0.4
+AMPLE = 10.0
+"""More than anything with a short deadline takes beside other suites."""
+
+
+def parcel(url: str, **more: Any) -> Parcel:
+    given = {"networks": HERE, "timeout": PATIENT, "body": BODY, "headers": {}, **more}
+    return Parcel("p-1", url, **given)
+
+
+def send(url: str, *, trust: Any = None, names: dict[str, list[str]] | None = None, **more: Any):
+    options: dict[str, Any] = {}
+    if trust is not None:
+        options["trust"] = lambda: trust
+    if names is not None:
+        options["look_up"] = lambda host, _port, _seconds: names[host]
+    return Sender(SystemClock(), **options)(parcel(url, **more))
+
+
+def answered_by(talk: Callable[[socket.socket], None], **more: Any) -> tuple[Answer, float]:
+    """What is made of a receiver that talks so, and how long that took."""
+    with speaking(talk) as port:
+        began = time.monotonic()
+        answer = send(f"http://127.0.0.1:{port}/", **more)
+        return answer, time.monotonic() - began
+
+
+def saying(text: bytes) -> Callable[[socket.socket], None]:
+    def talk(connection: socket.socket) -> None:
+        heard(connection)
+        connection.sendall(text)
+
+    return talk
+
+
+# What is sent
+
+
+def test_exactly_the_bytes_and_headers_of_the_parcel_are_sent() -> None:
+    with receiving(202) as receiver:
+        url = f"http://127.0.0.1:{receiver.port}/a/b?c=%20d"
+        answer = send(url, headers={"Content-Type": "application/json", "X-One": "two; three"})
+    (request,) = receiver.received
+    assert answer == Answer(202, None, b"ok")
+    assert answer.delivered
+    assert request.path == "/a/b?c=%20d"
+    assert request.body == BODY
+    assert request.headers["Host"] == f"127.0.0.1:{receiver.port}"
+    assert request.headers["X-One"] == "two; three"
+    assert request.headers["Content-Length"] == str(len(BODY))
+    assert request.headers["User-Agent"].startswith("ductile/")
+
+
+def test_a_large_body_arrives_whole() -> None:
+    body = b"x" * 3_000_000
+    with receiving() as receiver:
+        assert send(receiver.url, body=body).delivered
+    assert receiver.received[0].body == body
+
+
+def test_a_name_is_looked_up_once_and_stands_in_the_host_header() -> None:
+    asked = []
+
+    def look_up(host: str, port: int, _seconds: float) -> list[str]:
+        asked.append((host, port))
+        return ["127.0.0.1"]
+
+    with receiving() as receiver:
+        url = f"http://receiver.example:{receiver.port}/"
+        assert Sender(SystemClock(), look_up=look_up)(parcel(url)).delivered
+    assert asked == [("receiver.example", receiver.port)]
+    assert receiver.received[0].headers["Host"] == f"receiver.example:{receiver.port}"
+
+
+def test_the_next_address_is_tried_where_one_does_not_answer() -> None:
+    with receiving() as receiver:
+        url = f"http://receiver.example:{receiver.port}/"
+        names = {"receiver.example": ["127.0.0.9", "127.0.0.1"]}
+        assert send(url, names=names).delivered
+
+
+def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with receiving() as proxy, receiving() as receiver:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "https_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+        assert send(receiver.url).delivered
+    assert proxy.received == []
+    assert len(receiver.received) == 1
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-A": "b\r\nX-C: d"},
+        {"X-A": "b\nX-C: d"},
+        {"X-A\r\nX-C": "b"},
+        {"X A": "b"},
+        {"": "b"},
+        {"X-A": "ä"},
+        {"X-A": "\0"},
+        {"Host": "other.example"},
+        {"content-length": "1"},
+        {"Transfer-Encoding": "chunked"},
+    ],
+)
+def test_a_header_that_would_say_more_than_itself_is_not_sent(headers: dict[str, str]) -> None:
+    with receiving() as receiver:
+        answer = send(receiver.url, headers=headers)
+    assert answer.status is None
+    assert "cannot be sent" in str(answer.error)
+    assert receiver.received == []
+
+
+# To whom
+
+
+@pytest.mark.parametrize("url", SPELLINGS)
+def test_no_spelling_of_an_address_that_is_not_public_is_connected_to(url: str) -> None:
+    """Every name resolves to whatever the spelling hides, as the worst resolver would have it."""
+    connected: list[tuple[str, int]] = []
+    looked_up: list[str] = []
+
+    def look_up(host: str, _port: int, _seconds: float) -> list[str]:
+        looked_up.append(host)
+        return [SPELLINGS[url]]
+
+    def connect(address: str, port: int, _seconds: float) -> socket.socket:
+        connected.append((address, port))
+        raise ConnectionRefusedError
+
+    sender = Sender(SystemClock(), look_up=look_up, connect=connect)
+    answer = sender(parcel(url, networks=(), plain_http=True))
+    assert connected == []
+    assert answer.status is None
+    assert str(answer.error).startswith("not sent: ")
+    assert all(host.rpartition(".")[2][0].isalpha() for host in looked_up)
+
+
+def test_there_are_many_spellings() -> None:
+    assert len(SPELLINGS) >= 300
+
+
+def test_a_public_address_is_connected_to_as_it_was_checked() -> None:
+    connected = []
+
+    def connect(address: str, port: int, _seconds: float) -> socket.socket:
+        connected.append((address, port))
+        raise ConnectionRefusedError
+
+    sender = Sender(SystemClock(), look_up=lambda *_: ["93.184.215.14"], connect=connect)
+    answer = sender(parcel("https://example.com/", networks=()))
+    assert connected == [("93.184.215.14", 443)]
+    assert answer == Answer(None, "the connection was refused")
+
+
+def test_one_private_address_among_public_ones_is_enough_to_refuse() -> None:
+    def connect(*_: object) -> socket.socket:
+        raise AssertionError("it connects")
+
+    sender = Sender(
+        SystemClock(), look_up=lambda *_: ["93.184.215.14", "10.0.0.1"], connect=connect
+    )
+    answer = sender(parcel("https://example.com/", networks=()))
+    assert "may not be connected to" in str(answer.error)
+    assert "10.0.0.1" not in str(answer.error)
+
+
+def test_without_tls_only_named_networks_are_reached() -> None:
+    with receiving() as receiver:
+        assert send(receiver.url).delivered
+        refused = send(
+            f"http://example.com:{receiver.port}/", names={"example.com": ["93.184.215.14"]}
+        )
+    assert "without TLS" in str(refused.error)
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    folder: Path = tmp_path_factory.mktemp("tls")
+    return Authority(folder, "DNS:receiver.example", "IP:127.0.0.1")
+
+
+NAMES = {"receiver.example": ["127.0.0.1"], "other.example": ["127.0.0.1"]}
+
+
+def test_tls_with_the_name_of_the_host(authority: Authority) -> None:
+    asked: list[str | None] = []
+    context = authority.server()
+    context.sni_callback = lambda _socket, name, _context: asked.append(name)
+    with receiving(tls=context) as receiver:
+        url = f"https://receiver.example:{receiver.port}/"
+        answer = send(url, names=NAMES, trust=authority.client())
+    assert answer.delivered
+    assert asked == ["receiver.example"]
+
+
+def test_tls_to_an_address(authority: Authority) -> None:
+    with receiving(tls=authority.server()) as receiver:
+        assert send(receiver.url, trust=authority.client()).delivered
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(authority: Authority) -> None:
+    with receiving(tls=authority.server()) as receiver:
+        answer = send(receiver.url)
+    assert str(answer.error).startswith("the certificate is not trusted")
+    assert receiver.received == []
+
+
+def test_a_certificate_of_another_host_is_refused(authority: Authority) -> None:
+    with receiving(tls=authority.server()) as receiver:
+        url = f"https://other.example:{receiver.port}/"
+        answer = send(url, names=NAMES, trust=authority.client())
+    assert str(answer.error).startswith("the certificate is not trusted")
+    assert receiver.received == []
+
+
+def test_a_receiver_without_tls_gets_nothing_over_https() -> None:
+    with receiving() as receiver:
+        answer = send(receiver.url.replace("http:", "https:"))
+    assert answer == Answer(None, "there is no TLS, or none that is secure")
+    assert receiver.received == []
+
+
+def test_the_systems_trust_is_what_counts_by_default() -> None:
+    context = http_client._trust()
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
+    assert http_client._trust() is context
+
+
+# What receivers do
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirects_are_not_followed(status: int) -> None:
+    with receiving() as other, receiving(status) as receiver:
+        receiver.headers["Location"] = other.url
+        answer = send(receiver.url)
+    assert not answer.delivered
+    assert "redirects are not followed" in str(answer.error)
+    assert other.received == []
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [(400, "HTTP 400 Bad Request"), (503, "HTTP 503 Service Unavailable"), (599, "HTTP 599")],
+)
+def test_a_refusal_is_told_in_our_own_words(status: int, text: str) -> None:
+    answer, _ = answered_by(saying(f"HTTP/1.1 {status} <script>secret</script>\r\n\r\nno".encode()))
+    assert (answer.status, answer.error) == (status, text)
+    assert not answer.delivered
+
+
+def test_interim_answers_are_passed_over() -> None:
+    talk = saying(
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+        b"HTTP/1.1 204 No Content\r\n\r\n"
+    )
+    assert answered_by(talk)[0] == Answer(204)
+
+
+def test_interim_answers_without_end_are_no_answer() -> None:
+    answer, _ = answered_by(saying(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 100))
+    assert answer.error == "the answer is not HTTP, or too large"
+
+
+def test_an_answer_in_chunks() -> None:
+    chunks = (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+    )
+    assert answered_by(saying(chunks))[0] == Answer(200, None, b"abcde")
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"Content-Length: 100\r\n\r\nonly this",
+        b"Transfer-Encoding: chunked\r\n\r\n9\r\nonly this\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n",
+        b"Content-Length: -5\r\n\r\n",
+    ],
+)
+def test_the_status_decides_though_the_body_is_cut_off(rest: bytes) -> None:
+    answer, _ = answered_by(saying(b"HTTP/1.1 200 OK\r\n" + rest))
+    assert answer.delivered
+
+
+def drip(connection: socket.socket, part: bytes) -> None:
+    """For longer than anybody here may wait for it."""
+    give_up = time.monotonic() + 2 * AMPLE
+    while time.monotonic() < give_up:
+        connection.sendall(part)
+        time.sleep(0.02)
+
+
+def test_a_receiver_that_drips_headers_cannot_stretch_the_deadline() -> None:
+    def talk(connection: socket.socket) -> None:
+        heard(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX-Drip: ")
+        drip(connection, b"x")
+
+    answer, took = answered_by(talk, timeout=SHORT)
+    assert answer == Answer(None, "no answer within 0.4 s")
+    assert took < AMPLE
+
+
+def test_a_receiver_that_drips_a_body_cannot_stretch_the_deadline() -> None:
+    def talk(connection: socket.socket) -> None:
+        heard(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+        drip(connection, b"x")
+
+    answer, took = answered_by(talk, timeout=SHORT)
+    assert answer.delivered
+    assert took < AMPLE
+
+
+def test_a_receiver_that_says_nothing() -> None:
+    answer, took = answered_by(gone, timeout=SHORT)
+    assert answer == Answer(None, "no answer within 0.4 s")
+    assert took < AMPLE
+
+
+def test_a_receiver_that_reads_nothing() -> None:
+    over = threading.Event()
+
+    def talk(_connection: socket.socket) -> None:
+        over.wait(AMPLE)
+
+    with speaking(talk) as port:
+        url = f"http://127.0.0.1:{port}/"
+        answer = send(url, body=b"x" * 50_000_000, timeout=SHORT)
+        over.set()
+    assert answer == Answer(None, "no answer within 0.4 s")
+
+
+def test_a_receiver_that_hangs_in_the_handshake() -> None:
+    with speaking(gone) as port:
+        answer = send(f"https://127.0.0.1:{port}/", timeout=SHORT)
+    assert answer == Answer(None, "no answer within 0.4 s")
+
+
+def flood(head: bytes, part: bytes) -> Callable[[socket.socket], None]:
+    def talk(connection: socket.socket) -> None:
+        heard(connection)
+        connection.sendall(head)
+        while True:
+            connection.sendall(part * 100)
+
+    return talk
+
+
+def test_an_endless_body_is_read_to_a_bound() -> None:
+    answer, _ = answered_by(flood(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 1000))
+    assert answer.delivered
+    assert len(answer.body) == LARGEST_ANSWER
+
+
+@pytest.mark.parametrize(
+    ("head", "part"),
+    [
+        (b"HTTP/1.1 200 OK\r\n", b"X-A: b\r\n"),
+        (b"HTTP/1.1 200 OK\r\nX-A: ", b"x" * 1000),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"", b"x" * 1000),
+    ],
+)
+def test_an_endless_head_is_no_answer(head: bytes, part: bytes) -> None:
+    answer, _ = answered_by(flood(head, part))
+    assert answer == Answer(None, "the answer is not HTTP, or too large")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"SSH-2.0-OpenSSH_9.2\r\n", b"220 mail.example ESMTP\r\n", b"\0\1\2", b"HTTP/1.1 abc\r\n"],
+)
+def test_what_does_not_speak_http(text: bytes) -> None:
+    assert answered_by(saying(text))[0] == Answer(None, "the answer is not HTTP, or too large")
+
+
+def test_a_receiver_that_closes_at_once() -> None:
+    answer, _ = answered_by(lambda connection: None)
+    assert answer == Answer(None, "the connection was closed before an answer came")
+
+
+def test_a_receiver_that_closes_after_the_request() -> None:
+    answer, _ = answered_by(saying(b""))
+    assert answer == Answer(None, "the connection was closed before an answer came")
+
+
+def test_a_receiver_that_answers_before_it_has_read_all() -> None:
+    def talk(connection: socket.socket) -> None:
+        connection.recv(1000)
+        connection.sendall(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        gone(connection)
+
+    answer, _ = answered_by(talk, body=b"x" * 5_000_000)
+    assert answer.status == 413
+
+
+def test_a_port_where_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    assert send(f"http://127.0.0.1:{port}/") == Answer(None, "the connection was refused")
+
+
+# Looking up
+
+
+@pytest.fixture
+def resolver(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    """Puts a function in the place of the system's."""
+    return lambda instead: monkeypatch.setattr(socket, "getaddrinfo", instead)
+
+
+def test_an_unknown_name(resolver: Callable[[Any], None]) -> None:
+    def unknown(*_: object, **__: object) -> object:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    resolver(unknown)
+    assert send("https://nowhere.example/") == Answer(None, "the URL's host is not known")
+
+
+def test_a_resolver_that_hangs_does_not_stretch_the_deadline(
+    resolver: Callable[[Any], None],
+) -> None:
+    over = threading.Event()
+
+    def hangs(*_: object, **__: object) -> object:
+        over.wait(AMPLE)
+        raise socket.gaierror
+
+    resolver(hangs)
+    began = time.monotonic()
+    answer = send("https://slow.example/", timeout=SHORT)
+    took = time.monotonic() - began
+    over.set()
+    assert answer == Answer(None, "no answer within 0.4 s")
+    assert took < AMPLE
+
+
+def test_resolvers_that_hang_are_bounded_in_number(
+    resolver: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over, asked = threading.Event(), []
+
+    def hangs(host: str, *_: object, **__: object) -> object:
+        asked.append(host)
+        over.wait(AMPLE)
+        raise socket.gaierror
+
+    resolver(hangs)
+    monkeypatch.setattr(http_client, "_look_ups", threading.BoundedSemaphore(2))
+    for index in range(4):
+        assert send(f"https://slow{index}.example/", timeout=SHORT).status is None
+    over.set()
+    assert len(asked) == 2
+
+
+def test_a_look_up_for_which_no_thread_can_be_started_loses_no_place(
+    resolver: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    resolver(lambda *_, **__: [LOCAL])
+    monkeypatch.setattr(http_client, "_look_ups", threading.BoundedSemaphore(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        for _ in range(2):
+            answer = send("https://a.example/", timeout=SHORT)
+            assert answer == Answer(None, "no answer within 0.4 s")
+    assert http_client.look_up("a.example", 1, lambda: SHORT) == ["127.0.0.1"]
+
+
+def test_the_wait_for_a_place_is_part_of_the_time_for_a_look_up(
+    resolver: Callable[[Any], None], clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A place is had after 4 of the 5 seconds; the resolver gets what is left of them."""
+    over, asked = threading.Event(), []
+
+    class Slow(threading.BoundedSemaphore):
+        def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+            clock.advance(4)
+            return super().acquire(blocking, timeout)
+
+    class Patience(queue.SimpleQueue[Any]):
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:
+            asked.append(timeout)
+            raise queue.Empty
+
+    def hangs(*_: object, **__: object) -> object:
+        over.wait(AMPLE)
+        raise socket.gaierror
+
+    resolver(hangs)
+    monkeypatch.setattr(http_client, "_look_ups", Slow(1))
+    monkeypatch.setattr(http_client.queue, "SimpleQueue", Patience)
+    answer = Sender(clock)(parcel("https://slow.example/", timeout=5.0))
+    over.set()
+    assert answer == Answer(None, "no answer within 5 s")
+    assert asked == [1.0]
+
+
+LOCAL = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 1))
+
+
+def test_an_address_that_comes_twice_is_one(resolver: Callable[[Any], None]) -> None:
+    resolver(lambda *_, **__: [LOCAL, LOCAL])
+    assert http_client.look_up("a.example", 1, lambda: PATIENT) == ["127.0.0.1"]

@@ -1,0 +1,248 @@
+"""What somebody wants ended is ended by the node that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from ductile.engine.recovery.cancel_requests import IDLE, LOOK, LOOKED_FOR, Cancels
+from ductile.errors import Refused
+from ductile.model import Cancellation, JobStatus
+from ductile.operations import jobs
+from ductile.operations.jobs import Cancelling
+from ductile.store import notices
+from ductile.store.engines.api import BEGINNING, StoredNotice
+from ductile.store.jobs import cancel_requests
+from tests.conftest import FakeClock
+from tests.engine.site import OK, Gate, Running, Site, until
+from tests.postgres import Server
+
+TEXT = '{"owner": "ours", "reason": "cancelled"}'
+ASKED = StoredNotice(1, "jobs", cancel_requests.REQUESTED, "j", TEXT, "")
+
+
+class Hand:
+    """As much of a node as a request needs."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock, self.wakes = clock, 0
+        self.in_hand: set[str] = set()
+        self.running: set[str] = set()
+        self.ended: list[tuple[str, Cancellation]] = []
+        self.cancels = Cancels("ours", clock, lambda: self.in_hand, self._cancel, self._wake)
+
+    def _cancel(self, job_id: str, why: Cancellation) -> bool:
+        if job_id in self.running:
+            self.ended.append((job_id, why))
+        return job_id in self.running
+
+    def _wake(self) -> None:
+        self.wakes += 1
+
+    def tick(self) -> float:
+        return self.cancels.tick(self.clock.now())
+
+
+@pytest.fixture
+def hand(clock: FakeClock) -> Hand:
+    return Hand(clock)
+
+
+def test_what_runs_here_is_ended_once_and_for_the_reason_that_was_given(hand: Hand) -> None:
+    hand.running = {"j", "k"}
+    hand.cancels.heed(ASKED)
+    assert (hand.wakes, hand.ended) == (1, []), "whoever commits does not wait for it"
+    assert (hand.tick(), hand.tick()) == (IDLE, IDLE)
+    assert hand.ended == [("j", Cancellation.OPERATOR)]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        TEXT.replace("ours", "theirs"),
+        TEXT.replace("cancelled", "the gateway stopped"),
+        '{"owner": null, "reason": "cancelled"}',
+        "{}",
+    ],
+)
+def test_what_is_not_for_us_is_passed_over(hand: Hand, payload: str) -> None:
+    hand.running = {"j"}
+    hand.cancels.heed(ASKED._replace(payload=payload))
+    assert (hand.tick(), hand.wakes, hand.ended) == (IDLE, 0, [])
+
+
+def test_a_job_that_has_no_process_yet_is_ended_when_it_has(hand: Hand) -> None:
+    hand.in_hand = {"j"}
+    hand.cancels.heed(ASKED)
+    assert hand.tick() == LOOK
+    hand.clock.advance(10 * LOOKED_FOR)
+    assert hand.tick() == LOOK
+    hand.running = {"j"}
+    assert hand.tick() == IDLE
+    assert hand.ended == [("j", Cancellation.OPERATOR)]
+
+
+def test_a_job_that_nobody_has_in_hand_is_looked_for_a_while(hand: Hand) -> None:
+    """The answer to its claim may be on its way."""
+    hand.cancels.heed(ASKED)
+    assert hand.tick() == LOOK
+    hand.clock.advance(LOOKED_FOR)
+    assert hand.tick() == IDLE
+    hand.running = {"j"}
+    assert hand.tick() == IDLE
+    assert hand.ended == []
+
+
+# Two nodes
+
+
+@pytest.fixture
+def url(postgres: Server) -> str:
+    return postgres.database()
+
+
+Make = Callable[..., tuple[Site, Gate]]
+
+
+@pytest.fixture
+def node(url: str, another: Callable[[], Site]) -> Make:
+    """Makes a node with one plugin, which waits at a gate."""
+
+    def node(**settings: Any) -> tuple[Site, Gate]:
+        site = another()
+        gate = site.gate()
+        site.plugin("work", gate.script() + OK, **settings)
+        site.settings["state"] = {"url": url, "dir": str(site.state)}
+        return site, gate
+
+    return node
+
+
+@pytest.fixture
+def worker(node: Make) -> Iterator[tuple[Running, Gate]]:
+    site, gate = node()
+    with site.running() as house:
+        yield house, gate
+
+
+@pytest.fixture
+def asker(node: Make, worker: tuple[Running, Gate]) -> Iterator[Running]:
+    """A node that runs nothing."""
+    site, _ = node()
+    with site.opened() as house:
+        yield house
+
+
+def begun(worker: tuple[Running, Gate], count: int = 1) -> list[str]:
+    house, gate = worker
+    ids = [house.put("work") for _ in range(count)]
+    for _ in ids:
+        gate.arrived()
+    return ids
+
+
+def requests(house: Running) -> list[str | None]:
+    told = house.gateway.ledger.read(lambda tx: notices.after(tx, BEGINNING))
+    return [notice.job_id for notice in told if notice.type == cancel_requests.REQUESTED]
+
+
+def deaf(house: Running) -> None:
+    """It does not hear of any request."""
+    house.gateway.bridge.heed(cancel_requests.REQUESTED, lambda _notice: None)
+
+
+def test_a_job_that_another_node_runs_is_cancelled(
+    worker: tuple[Running, Gate], asker: Running
+) -> None:
+    [id] = begun(worker)
+    assert jobs.cancel(asker.gateway, id) is JobStatus.RUNNING
+    job = asker.job(id)
+    assert (job["status"], job["last_error"], job["attempt"]) == ("dead", "cancelled", 1)
+    assert worker[0].gateway.busy == 0
+    assert requests(asker) == [id]
+
+
+def test_what_is_cancelled_where_it_runs_is_asked_of_nobody(worker: tuple[Running, Gate]) -> None:
+    house, _ = worker
+    [id] = begun(worker)
+    jobs.cancel(house.gateway, id)
+    assert house.ended(id)["status"] == "dead"
+    assert requests(house) == []
+
+
+def test_all_are_asked_for_before_any_is_waited_for(
+    worker: tuple[Running, Gate], asker: Running
+) -> None:
+    ids = begun(worker, 2)
+    cancelling = Cancelling(asker.gateway)
+    cancelling.ask(ids)
+    assert {asker.ended(id)["status"] for id in ids} == {"dead"}
+    assert [cancelling(id) for id in ids] == [JobStatus.RUNNING] * 2
+    assert requests(asker) == ids, "each once"
+
+
+@pytest.mark.parametrize("how", [{"dry": True}, {"only": JobStatus.QUEUED}])
+def test_nothing_is_asked_where_nothing_is_to_be_ended(
+    worker: tuple[Running, Gate], asker: Running, how: dict[str, Any]
+) -> None:
+    ids = begun(worker)
+    Cancelling(asker.gateway, **how).ask(ids)
+    assert requests(asker) == []
+    worker[1].open()
+
+
+def test_a_node_that_does_not_end_it_is_not_said_to_have(
+    worker: tuple[Running, Gate], asker: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "ASKED_PATIENCE", 0.2)
+    deaf(worker[0])
+    [id] = begun(worker)
+    with pytest.raises(Refused, match="is running, and the node that runs it was asked to end it"):
+        jobs.cancel(asker.gateway, id)
+    worker[1].open()
+    assert worker[0].ended(id)["status"] == "succeeded"
+
+
+def test_a_job_that_ends_by_itself_meanwhile_was_not_cancelled(
+    worker: tuple[Running, Gate], asker: Running
+) -> None:
+    deaf(worker[0])
+    [id] = begun(worker)
+    cancelling = Cancelling(asker.gateway)
+    cancelling.ask([id])
+    worker[1].open()
+    asker.ended(id)
+    with pytest.raises(Refused, match="is succeeded"):
+        cancelling(id)
+
+
+def test_a_node_that_is_gone_is_asked_for_nothing(
+    worker: tuple[Running, Gate], asker: Running, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "CANCEL_PATIENCE", 0.05)
+    [id] = begun(worker)
+    with psycopg.connect(url) as connection:
+        connection.execute("UPDATE job_queue SET owner = 'nobody'")
+    with pytest.raises(Refused, match="no worker of this gateway runs it"):
+        jobs.cancel(asker.gateway, id)
+    assert requests(asker) == []
+    worker[1].open()
+
+
+def test_a_newer_slot_ends_what_another_node_runs(node: Make) -> None:
+    schedules = [{"every": "300ms", "if_running": "cancel"}]
+    first, gate = node(schedules=schedules)
+    second, theirs = node(schedules=schedules)
+    with first.running() as house:
+        gate.arrived()
+        house.gateway.loops["scheduler"].stop()
+        [old] = house.gateway._in_hand()
+        with second.running() as other:
+            assert other.ended(old)["last_error"] == Cancellation.SUPERSEDED.value
+            until(lambda: house.gateway.busy == 0 or house.gateway._in_hand() != {old})
+            other.gateway.loops["scheduler"].stop()
+            gate.open(20)
+            theirs.open(20)

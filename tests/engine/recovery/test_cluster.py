@@ -1,0 +1,652 @@
+"""Several nodes on one PostgreSQL: one that dies is made good, one that lives is left alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from ductile.engine.config import manager
+from ductile.engine.gateway import LETTING_GO_GRACE
+from ductile.engine.recovery import cluster, dead_nodes, startup
+from ductile.engine.recovery.cluster import LET_GO_AFTER, LOOK, Nodes
+from ductile.engine.recovery.dead_nodes import LOST_AFTER
+from ductile.errors import LedgerBusy
+from ductile.store import boots
+from ductile.store.engines.api import Ledger
+from ductile.store.engines.postgres import PostgresLedger
+from tests.conftest import CountingEntropy, FakeClock
+from tests.crash.life import Life
+from tests.engine.site import OK, Running, Site, until
+from tests.postgres import Server
+
+ROW = """
+INSERT INTO job_queue (id, plugin, command, payload, status, attempt, max_attempts, submitted_by,
+                       created_at, started_at, owner)
+VALUES (%(id)s, 'echo', 'poll', '{}', 'running', %(attempt)s, 4, 'cli',
+        '2026-02-08T10:00:00.000000Z', %(started)s, %(owner)s)
+"""
+STARTED = "2026-02-08T10:00:01.000000Z"
+LONG = LOST_AFTER.total_seconds()
+
+
+@pytest.fixture
+def url(postgres: Server) -> str:
+    return postgres.database()
+
+
+def insert(
+    url: str,
+    id: str,
+    *,
+    owner: str = "lost",
+    attempt: int = 1,
+    started: str | None = STARTED,
+) -> None:
+    """A job that runs."""
+    with psycopg.connect(url) as connection:
+        given = {"id": id, "owner": owner, "attempt": attempt, "started": started}
+        connection.execute(ROW, given)
+
+
+def row(url: str, id: str) -> tuple[Any, ...]:
+    """Its status, attempt and owner."""
+    query = "SELECT status, attempt, owner FROM job_queue WHERE id = %s"
+    with psycopg.connect(url) as connection:
+        found = connection.execute(query, (id,)).fetchone()
+    assert found is not None
+    return found
+
+
+def logged(url: str, id: str) -> list[tuple[Any, ...]]:
+    """Its attempts, each with how it ended."""
+    query = "SELECT attempt, status FROM job_log WHERE job_id = %s ORDER BY attempt"
+    with psycopg.connect(url) as connection:
+        return connection.execute(query, (id,)).fetchall()
+
+
+def cut(url: str, boot: str) -> None:
+    """The server ends the session that holds this boot."""
+    query = """
+        SELECT pg_terminate_backend(pid, 5000) FROM pg_locks
+        WHERE locktype = 'advisory' AND objsubid = 1 AND
+          (CAST(classid AS bigint) << 32) | CAST(objid AS bigint) =
+          hashtextextended('ductile:boot:' || %s, 0)
+    """
+    with psycopg.connect(url, autocommit=True) as connection:
+        assert connection.execute(query, (boot,)).fetchall() == [(True,)]
+
+
+# Moved by hand, on a clock that the test holds
+
+
+class Watch:
+    """The look of one node at the others."""
+
+    def __init__(self, house: Running, clock: FakeClock, boot: str, ledger: Ledger) -> None:
+        self.clock, self.ledger, self.returned, self.let_go = clock, ledger, 0, 0
+        blueprint = house.gateway.blueprint
+        self.nodes = Nodes(
+            ledger,
+            boot,
+            lambda: blueprint,
+            clock,
+            CountingEntropy(),
+            self._lets_go,
+            self._came_back,
+        )
+        now = clock.now()
+        ledger.write(lambda tx: boots.begin(tx, id=boot, pid=1, version="1", now=now))
+
+    def _lets_go(self) -> None:
+        self.let_go += 1
+
+    def _came_back(self) -> None:
+        self.returned += 1
+
+    def tick(self) -> float:
+        return self.nodes.tick(self.clock.now())
+
+    def run(self, seconds: float) -> None:
+        """The loop, for so long by its own clock."""
+        for _ in range(int(seconds / LOOK)):
+            assert self.tick() == LOOK
+            self.clock.advance(LOOK)
+
+
+@pytest.fixture
+def house(site: Site, url: str) -> Iterator[Running]:
+    """Open, and not at work: its loops do not run."""
+    site.plugin("echo", OK)
+    site.settings["state"] = {"url": url, "dir": str(site.state)}
+    with site.opened() as house:
+        yield house
+
+
+@pytest.fixture
+def watch(house: Running, clock: FakeClock) -> Watch:
+    return Watch(house, clock, "boot-of-the-test", house.gateway.ledger)
+
+
+def test_a_lost_nodes_job_is_recovered_by_one_that_lives(watch: Watch, url: str) -> None:
+    insert(url, "a")
+    watch.run(LONG)
+    assert row(url, "a") == ("running", 1, "lost")
+    watch.run(2 * LOOK)
+    assert row(url, "a") == ("queued", 2, None)
+    assert logged(url, "a") == [(1, "failed")]
+
+
+def test_a_lost_nodes_job_whose_attempts_are_used_up_is_dead(watch: Watch, url: str) -> None:
+    insert(url, "a", attempt=4)
+    watch.run(LONG + 2 * LOOK)
+    assert row(url, "a") == ("dead", 4, None)
+
+
+def test_a_claim_of_a_lost_node_that_was_never_started_wakes_a_worker_at_once(
+    watch: Watch, url: str
+) -> None:
+    heard: list[int] = []
+    watch.ledger.listen(lambda effects: heard.append(effects.ready))
+    insert(url, "a", started=None)
+    watch.run(LONG + 2 * LOOK)
+    assert row(url, "a") == ("queued", 1, None)
+    assert sum(heard) == 1
+
+
+def test_a_living_nodes_job_is_left_to_it(watch: Watch, url: str) -> None:
+    living = PostgresLedger(url)
+    living.start()
+    try:
+        living.claim_boot("living")
+        insert(url, "a", owner="living")
+        watch.run(10 * LONG)
+        assert row(url, "a") == ("running", 1, "living")
+    finally:
+        living.close()
+
+
+def test_our_own_jobs_are_never_recovered(watch: Watch, url: str) -> None:
+    insert(url, "a", owner="boot-of-the-test")
+    watch.run(10 * LONG)
+    assert row(url, "a") == ("running", 1, "boot-of-the-test")
+
+
+def test_a_node_that_comes_back_in_time_keeps_its_jobs(watch: Watch, url: str) -> None:
+    insert(url, "a")
+    watch.run(LONG - LOOK)
+    watch.ledger.claim_boot("lost")
+    watch.run(10 * LONG)
+    assert row(url, "a") == ("running", 1, "lost")
+
+
+def test_a_node_that_is_missing_twice_for_a_moment_is_not_lost(watch: Watch, url: str) -> None:
+    insert(url, "a")
+    for _ in range(4):
+        watch.run(LONG - LOOK)
+        flaky = PostgresLedger(url)
+        flaky.start()
+        flaky.claim_boot("lost")
+        watch.run(LOOK)
+        flaky.close()
+    assert row(url, "a") == ("running", 1, "lost")
+
+
+@pytest.mark.parametrize("seconds", [3600.0, -3600.0])
+def test_a_clock_that_is_set_makes_nobody_lost(watch: Watch, url: str, seconds: float) -> None:
+    insert(url, "a")
+    watch.tick()
+    watch.clock.advance(seconds)
+    watch.tick()
+    watch.clock.advance(LOOK)
+    watch.tick()
+    assert row(url, "a") == ("running", 1, "lost")
+    watch.run(LONG + 2 * LOOK)
+    assert row(url, "a") == ("queued", 2, None)
+
+
+def test_what_runs_without_an_owner_waits_for_a_start(watch: Watch, url: str) -> None:
+    insert(url, "a")
+    with psycopg.connect(url) as connection:
+        connection.execute("UPDATE job_queue SET owner = NULL")
+    watch.run(10 * LONG)
+    assert row(url, "a") == ("running", 1, None)
+
+
+def test_each_job_is_recovered_by_one_node_alone(
+    house: Running, clock: FakeClock, url: str
+) -> None:
+    ledgers = [PostgresLedger(url) for _ in range(3)]
+    for ledger in ledgers:
+        ledger.start()
+    try:
+        watches = [Watch(house, clock, f"boot-{n}", ledger) for n, ledger in enumerate(ledgers)]
+        for n in range(50):
+            insert(url, f"job-{n}")
+        for _ in range(int(LONG / LOOK) + 6):
+            ready = threading.Barrier(3)
+
+            def tick(watch: Watch, ready: threading.Barrier = ready) -> None:
+                ready.wait(20)
+                watch.tick()
+
+            threads = [threading.Thread(target=tick, args=(watch,)) for watch in watches]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(20)
+            clock.advance(LOOK)
+    finally:
+        for ledger in ledgers:
+            ledger.close()
+    for n in range(50):
+        assert row(url, f"job-{n}") == ("queued", 2, None)
+        assert logged(url, f"job-{n}") == [(1, "failed")]
+
+
+def test_a_node_that_was_taken_for_dead_is_told_once(
+    house: Running, clock: FakeClock, url: str
+) -> None:
+    """By the first look after it has its boot again."""
+    other = PostgresLedger(url)
+    other.start()
+    try:
+        ours = Watch(house, clock, "ours", house.gateway.ledger)
+        theirs = Watch(house, clock, "theirs", other)
+        ours.tick()
+        insert(url, "a", owner="ours")
+        cut(url, "ours")
+        theirs.run(LONG + 2 * LOOK)
+        assert row(url, "a") == ("queued", 2, None)
+        assert theirs.returned == 0
+        ours.tick()
+        assert (ours.returned, ours.let_go) == (1, 1)
+    finally:
+        other.close()
+
+
+def test_a_database_that_is_away_makes_nobody_lost(
+    watch: Watch, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    insert(url, "a")
+    watch.tick()
+    with monkeypatch.context() as away:
+        away.setattr(watch.ledger, "boot_is_dead", _away)
+        for _ in range(30):
+            watch.clock.advance(1)
+            with pytest.raises(LedgerBusy):
+                watch.tick()
+    watch.run(LONG)
+    assert row(url, "a") == ("running", 1, "lost")
+
+
+def test_a_node_without_its_boot_ends_its_processes_before_others_begin_its_jobs(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without(seconds: int) -> int:
+        before = watch.let_go
+        with monkeypatch.context() as away:
+            away.setattr(watch.ledger, "claim_boot", _away)
+            for _ in range(seconds):
+                watch.clock.advance(1)
+                with pytest.raises(LedgerBusy):
+                    watch.tick()
+        watch.tick()
+        return watch.let_go - before
+
+    assert LET_GO_AFTER + LETTING_GO_GRACE < LONG
+    assert without(7) == 0
+    assert without(30) == 1, "once, however long it lasts"
+    assert without(7) == 0, "counted from when it was held last"
+    assert without(8) == 1
+
+
+def test_what_a_cut_off_node_ran_goes_back_to_the_queue_without_having_used_an_attempt(
+    node: Make, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "LET_GO_AFTER", 0.0)
+    site = node("")
+    gate = site.gate()
+    site.plugin("work", gate.script() + OK)
+    with site.running() as house:
+        id = house.put("work")
+        gate.arrived()
+        with cut_off(house, url):
+            house.gateway.loops["nodes"].wake()
+            gate.arrived()
+        gate.open()
+        assert house.ended(id)["status"] == "succeeded"
+        job = house.job(id)
+        assert (job["attempt"], job["max_attempts"]) == (2, 5)
+
+
+def _away(_boot: str) -> bool:
+    raise LedgerBusy("the database does not answer")
+
+
+def test_on_sqlite_nobody_looks_for_others(site: Site) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        assert "nodes" not in house.gateway.loops
+    assert not (site.state / "last.boot").exists()
+
+
+# Whole gateways
+
+
+@pytest.fixture
+def node(url: str, another: Callable[[], Site]) -> Callable[[str], Site]:
+    """Makes a node with one plugin, which runs this script."""
+
+    def node(script: str) -> Site:
+        site = another()
+        site.plugin("work", script, retry={"backoff_base": "10ms"})
+        site.settings["service"]["log_level"] = "info"
+        site.settings["state"] = {"url": url, "dir": str(site.state)}
+        return site
+
+    return node
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node is lost after half a second, not fifteen."""
+    monkeypatch.setattr(dead_nodes, "LOST_AFTER", timedelta(seconds=0.5))
+    monkeypatch.setattr(cluster, "LOOK", 0.05)
+
+
+Make = Callable[[str], Site]
+
+
+def test_what_a_killed_node_ran_another_runs_again_without_any_start(
+    node: Make, url: str, soon: None
+) -> None:
+    other = node(OK)
+    dying = node("")
+    gate = dying.gate()
+    dying.plugin("work", gate.script() + OK)
+    life = Life(dying)
+    try:
+        id = life.ready().put()
+        gate.arrived()
+        # Only now does it look: the job is not for it to claim.
+        with other.running() as house:
+            life.kill()
+            job = house.ended(id)
+    finally:
+        life.end()
+    assert (job["status"], job["attempt"]) == ("succeeded", 2)
+    assert logged(url, id) == [(1, "failed"), (2, "succeeded")]
+
+
+def test_a_node_that_loses_its_session_takes_its_boot_again_and_its_job_goes_on(
+    node: Make, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "LOOK", 0.05)
+    site, other = node(""), node(OK)
+    gate = site.gate()
+    site.plugin("work", gate.script() + OK)
+    with site.running() as house:
+        id = house.put("work")
+        gate.arrived()
+        with other.running() as watching:
+            boot = house.gateway.boot
+            cut(url, boot)
+            until(lambda: not watching.gateway.ledger.boot_is_dead(boot))
+            gate.open()
+            job = house.ended(id)
+    assert (job["status"], job["attempt"]) == ("succeeded", 1)
+
+
+@contextlib.contextmanager
+def cut_off(house: Running, url: str) -> Iterator[None]:
+    """A node that cannot hold its boot, though it lives."""
+
+    def claim(_boot: str) -> None:
+        raise LedgerBusy("the database does not answer")
+
+    ledger: Any = house.gateway.ledger
+    ledger.claim_boot = claim
+    # A tick that had begun would take it again.
+    until(lambda: house.gateway.loops["nodes"].ticking_for() == 0)
+    cut(url, house.gateway.boot)
+    yield
+    del ledger.claim_boot
+
+
+def test_a_node_that_was_taken_for_dead_ends_the_processes_of_what_others_run_now(
+    node: Make, url: str, soon: None
+) -> None:
+    site, other = node(""), node("")
+    gate, theirs = site.gate(), other.gate()
+    site.plugin("work", gate.script() + OK)
+    other.plugin("work", theirs.script() + OK, retry={"backoff_base": "10ms"})
+    with site.running() as house:
+        id = house.put("work")
+        gate.arrived()
+        with other.running() as second:
+            with cut_off(house, url):
+                theirs.arrived()
+                assert row(url, id) == ("running", 2, second.gateway.boot)
+                assert house.gateway.busy == 1
+            until(lambda: house.gateway.busy == 0)
+            assert row(url, id) == ("running", 2, second.gateway.boot)
+            theirs.open()
+            assert second.ended(id)["status"] == "succeeded"
+            until(lambda: under_way(house))
+            # It goes on: it is nobody's ghost.
+            assert not second.gateway.ledger.boot_is_dead(house.gateway.boot)
+    assert logged(url, id) == [(1, "failed"), (2, "succeeded")]
+
+
+def under_way(house: Running) -> bool:
+    gateway = house.gateway
+    return gateway.ledger.read(lambda tx: boots.is_under_way(tx, gateway.boot))
+
+
+def test_what_a_node_that_was_taken_for_dead_would_settle_is_refused(
+    node: Make, url: str, soon: None
+) -> None:
+    site, other = node(""), node("")
+    gate, theirs = site.gate(), other.gate()
+    site.plugin("work", gate.script() + 'echo \'{"status": "ok", "result": "stale"}\'\n')
+    other.plugin("work", theirs.script() + OK, retry={"backoff_base": "10ms"})
+    with contextlib.ExitStack() as second:
+        with site.running() as house:
+            id = house.put("work")
+            gate.arrived()
+            watching = second.enter_context(other.running())
+            with cut_off(house, url):
+                theirs.arrived()
+                gate.open()
+                until(lambda: house.gateway.busy == 0)
+        # It has stopped: whatever it had to settle it has tried to.
+        assert row(url, id) == ("running", 2, watching.gateway.boot)
+        theirs.open()
+        job = watching.ended(id)
+    assert job["result"]["result"] == "done"
+    assert logged(url, id) == [(1, "failed"), (2, "succeeded")]
+
+
+def test_a_node_that_claims_its_own_lost_job_again_settles_it_by_the_new_attempt_alone(
+    node: Make, url: str
+) -> None:
+    site = node("")
+    gate = site.gate()
+    site.plugin("work", gate.script() + OK, retry={"backoff_base": "10ms"})
+    site.plugin("echo", OK)
+    other = PostgresLedger(url)
+    other.start()
+    try:
+        with site.running() as house:
+            gateway = house.gateway
+            id = house.put("work")
+            first = int(gate.arrived())
+            with cut_off(house, url):
+                startup.recover(
+                    other, gateway.blueprint, gateway.clock, gateway.entropy, [gateway.boot]
+                )
+                gate.arrived()
+                assert row(url, id) == ("running", 2, gateway.boot)
+                os.kill(first, signal.SIGKILL)
+                # There are two workers: one is free once the first attempt has had its say.
+                assert house.run("echo")["status"] == "succeeded"
+                assert row(url, id) == ("running", 2, gateway.boot)
+                gate.open()
+                job = house.ended(id)
+    finally:
+        other.close()
+    assert (job["status"], job["attempt"]) == ("succeeded", 2)
+    assert logged(url, id) == [(1, "failed"), (2, "succeeded")]
+
+
+# At a start
+
+
+def test_what_the_last_boot_of_this_state_directory_ran_is_recovered_at_once(
+    node: Make, url: str
+) -> None:
+    site = node("")
+    gate = site.gate()
+    site.plugin("work", gate.script() + OK)
+    life = Life(site)
+    try:
+        id = life.ready().put()
+        gate.arrived()
+        life.kill()
+    finally:
+        life.end()
+    until(lambda: site.alive() == [])
+    with site.opened():
+        assert row(url, id)[:2] == ("queued", 2)
+
+
+def test_a_start_leaves_the_jobs_of_a_node_alone_that_is_without_its_lock_for_a_moment(
+    node: Make, url: str
+) -> None:
+    site, other = node(""), node(OK)
+    gate = site.gate()
+    site.plugin("work", gate.script() + OK)
+    with site.running() as house:
+        id = house.put("work")
+        gate.arrived()
+        with cut_off(house, url), other.opened():
+            assert row(url, id) == ("running", 1, house.gateway.boot)
+        gate.open()
+        assert house.ended(id)["attempt"] == 1
+
+
+def test_a_copy_of_a_state_directory_does_not_take_over_what_the_original_runs(
+    node: Make, url: str
+) -> None:
+    site, other = node(""), node(OK)
+    gate = site.gate()
+    site.plugin("work", gate.script() + OK)
+    with site.running() as house:
+        id = house.put("work")
+        gate.arrived()
+        other.state.mkdir(mode=0o700)
+        shutil.copy(site.state / "last.boot", other.state / "last.boot")
+        with other.opened():
+            assert row(url, id) == ("running", 1, house.gateway.boot)
+        gate.open()
+        assert house.ended(id)["attempt"] == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"x" * 10_000])
+def test_a_spoiled_memory_of_the_last_boot_keeps_no_gateway_from_starting(
+    node: Make, content: bytes
+) -> None:
+    site = node(OK)
+    site.state.mkdir(mode=0o700)
+    (site.state / "last.boot").write_bytes(content)
+    with site.running() as house:
+        assert house.run("work")["status"] == "succeeded"
+    assert (site.state / "last.boot").stat().st_mode & 0o777 == 0o600
+
+
+# One configuration here, another there
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager, "SOON", 0.05)
+    monkeypatch.setattr(manager, "LOOK", 0.1)
+
+
+def test_an_init_that_one_node_has_run_counts_for_the_others(node: Make, often: None) -> None:
+    first, second = node(""), node(OK)
+    gate = first.gate()
+    first.plugin("work", gate.script() + OK, commands=("poll", "init"))
+    second.plugin("work", OK, commands=("poll", "init"))
+    with first.running():
+        gate.arrived()
+        with second.running() as house:
+            assert house.gateway.unready
+            gate.open()
+            until(lambda: not house.gateway.unready)
+            assert house.run("work")["status"] == "succeeded"
+
+
+def test_an_init_that_died_with_its_node_is_run_by_another(
+    node: Make, url: str, soon: None, often: None
+) -> None:
+    dying, other = node(""), node(OK)
+    gate = dying.gate()
+    dying.plugin("work", gate.script() + OK, commands=("poll", "init"))
+    other.plugin("work", OK, commands=("poll", "init"))
+    life = Life(dying)
+    try:
+        life.ready()
+        gate.arrived()
+        with other.running() as house:
+            life.kill()
+            until(lambda: not house.gateway.unready)
+            assert house.run("work")["status"] == "succeeded"
+    finally:
+        life.end()
+
+
+def test_an_init_that_fails_is_tried_once_by_each_node(node: Make, often: None) -> None:
+    bad = 'echo \'{"status": "error", "error": "no"}\'\nexit 1\n'
+    sites = [node(""), node("")]
+    for site in sites:
+        site.plugin("work", bad, commands=("poll", "init"))
+    with sites[0].running() as one, sites[1].running() as two:
+        for house in (one, two):
+            until(lambda house=house: "failed" in house.gateway.unready.get("work", ""))  # type: ignore[misc]
+        ended = [kind for kind, _ in one.told() if kind in ("job.dead", "job.failed")]
+    assert 1 <= len(ended) <= 2
+
+
+def test_jobs_of_a_plugin_that_only_another_node_knows_are_left_to_it(
+    node: Make, often: None
+) -> None:
+    """A reload goes from node to node."""
+    knowing, behind = node(OK), node(OK)
+    knowing.plugin("fresh", OK)
+    knowing.settings["service"]["max_workers"] = 1
+    with behind.running() as house, knowing.running() as other:
+        ids = [other.put("fresh") for _ in range(10)]
+        house.gateway.reload()
+        ids += [other.put("fresh") for _ in range(10)]
+        assert {other.ended(id)["status"] for id in ids} == {"succeeded"}
+
+
+def test_what_no_node_knows_ends_when_it_has_waited_for_long(
+    node: Make, often: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(startup, "LEFT_TO_OTHERS", timedelta(0))
+    knowing, behind = node(OK), node(OK)
+    knowing.plugin("fresh", OK)
+    with behind.running() as house, knowing.opened() as other:
+        id = other.put("fresh")
+        assert house.ended(id)["last_error"] == "plugin removed"

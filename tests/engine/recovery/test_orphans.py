@@ -1,0 +1,140 @@
+"""A job that the ledger has running, and that nobody has in hand, is ended; no other is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ductile.engine.config.compiled import Blueprint, build
+from ductile.engine.dispatch import workers
+from ductile.engine.recovery import orphans as module
+from ductile.engine.recovery.orphans import LOOKS, Strays
+from ductile.model import NewJob, SubmittedBy
+from ductile.store.engines.sqlite import SqliteLedger
+from ductile.store.jobs import enqueue
+from ductile.store.jobs.claim import ClaimPolicy, claim
+from tests.conftest import CountingEntropy, FakeClock
+from tests.engine.site import OK, Site, until
+
+BOOT = "boot"
+
+
+class Desk:
+    """A ledger with jobs in it, and what its gateway says it has in hand."""
+
+    def __init__(self, site: Site, clock: FakeClock, entropy: CountingEntropy) -> None:
+        site.plugin("echo", OK, manifest="concurrency_safe: true\n")
+        self.clock, self.entropy = clock, entropy
+        self.ledger = SqliteLedger(site.state / "state.db")
+        self.ledger.start()
+        self.blueprint: Blueprint = build(site.load(), boot_marker="m:b", environ=site.environ)
+        self.in_hand: set[str] = set()
+        self.strays = Strays(
+            self.ledger, BOOT, lambda: self.in_hand, lambda: self.blueprint, entropy
+        )
+
+    def running(self, owner: str = BOOT) -> str:
+        new = NewJob("echo", "poll", SubmittedBy.CLI)
+        id, now = self.entropy.uuid(), self.clock.now()
+        chart = self.blueprint.chart
+        self.ledger.write(lambda tx: enqueue.enqueue(tx, new, chart, id=id, now=now))
+        assert self.ledger.write(lambda tx: claim(tx, ClaimPolicy(owner), now))
+        return id
+
+    def look(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.clock.advance(self.strays.tick(self.clock.now()))
+
+    def state(self, id: str) -> tuple[object, object, object]:
+        job = self.ledger.read(lambda tx: enqueue.get(tx, id))
+        assert job is not None
+        return job["status"], job["attempt"], job["last_error"]
+
+
+@pytest.fixture
+def desk(site: Site, clock: FakeClock, entropy: CountingEntropy) -> Iterator[Desk]:
+    desk = Desk(site, clock, entropy)
+    yield desk
+    desk.ledger.close()
+
+
+def test_a_stray_is_settled_as_a_lost_attempt_and_tried_again(desk: Desk) -> None:
+    id = desk.running()
+    desk.look(LOOKS - 1)
+    assert desk.state(id) == ("running", 1, None)
+    desk.look()
+    assert desk.state(id) == ("queued", 2, "the gateway lost sight of this job")
+
+
+def test_what_somebody_has_in_hand_is_left_alone_however_long_it_runs(desk: Desk) -> None:
+    desk.in_hand.add(id := desk.running())
+    desk.look(100)
+    assert desk.state(id) == ("running", 1, None)
+
+
+def test_what_another_node_runs_is_left_alone(desk: Desk) -> None:
+    id = desk.running(owner="another")
+    desk.look(100)
+    assert desk.state(id) == ("running", 1, None)
+
+
+def test_a_job_that_was_in_hand_at_one_look_is_no_stray_yet(desk: Desk) -> None:
+    id = desk.running()
+    desk.look(LOOKS - 1)
+    desk.in_hand.add(id)
+    desk.look()
+    desk.in_hand.clear()
+    desk.look(LOOKS - 1)
+    assert desk.state(id) == ("running", 1, None)
+
+
+def test_the_next_attempt_of_a_job_is_another(desk: Desk) -> None:
+    """It was settled, retried and claimed again between two looks."""
+    id = desk.running()
+    desk.look(LOOKS - 1)
+    desk.ledger.write(lambda tx: tx.run("settle_job", **_retried(id)))
+    assert desk.ledger.write(lambda tx: claim(tx, ClaimPolicy(BOOT), desk.clock.now()))
+    desk.look()
+    assert desk.state(id) == ("running", 2, None)
+
+
+def _retried(id: str) -> dict[str, object]:
+    nothing = dict.fromkeys(("completed_at", "retry_at", "error"))
+    guard = {"id": id, "attempt": 1, "owner": BOOT}
+    return {**guard, **nothing, "status": "queued", "next_attempt": 2, "uncounted": 0}
+
+
+def test_one_that_cannot_be_ended_does_not_keep_the_others_waiting(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cursed, other = desk.running(), desk.running()
+    settle: Callable[..., object] = module.settle
+
+    def settled(tx: object, settlement: object, *more: object) -> object:
+        if settlement.job_id == cursed:  # type: ignore[attr-defined]
+            raise RuntimeError("a bug")
+        return settle(tx, settlement, *more)
+
+    monkeypatch.setattr(module, "settle", settled)
+    desk.look(LOOKS)
+    assert [desk.state(id)[0] for id in (cursed, other)] == ["running", "queued"]
+
+
+def test_a_gateway_ends_a_job_whose_attempt_met_a_bug(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.plugin("echo", OK)
+    with site.opened() as house:
+
+        def broken(*_: object) -> None:
+            patch.undo()
+            raise RuntimeError("a bug")
+
+        patch = pytest.MonkeyPatch()
+        patch.setattr(workers, "Attempt", broken)
+        monkeypatch.setattr(module, "LOOK", 0.01)
+        house.gateway.start()
+        id = house.put("echo")
+        until(lambda: ("job.retrying", id) in house.told())
+        house.gateway.stop()

@@ -1,0 +1,237 @@
+"""After a crash: by boot id, without running anything."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import apsw
+import pytest
+
+from ductile.clock import from_text
+from tests.conftest import CountingEntropy
+from tests.engine.site import OK, Site
+
+ROW = (
+    "INSERT INTO job_queue (id, plugin, command, payload, status, attempt, max_attempts,"
+    " submitted_by, created_at, started_at, owner) VALUES"
+    " (?, ?, 'poll', ?, ?, ?, 4, 'cli', '2026-02-08T10:00:00.000000Z', ?, ?)"
+)
+STARTED = "2026-02-08T10:00:01.000000Z"
+
+
+class Ledger:
+    """The file, while no gateway has it."""
+
+    def __init__(self, site: Site) -> None:
+        with site.opened():
+            pass
+        self.path = str(site.state / "state.db")
+
+    def insert(
+        self,
+        id: str,
+        plugin: str = "echo",
+        *,
+        status: str = "running",
+        attempt: int = 1,
+        started: str | None = STARTED,
+        owner: str | None = "dead-boot",
+        payload: str = "{}",
+    ) -> None:
+        connection = apsw.Connection(self.path)
+        connection.execute(ROW, (id, plugin, payload, status, attempt, started, owner))
+        connection.close()
+
+    def many(self, count: int, running: int) -> None:
+        """So many rows, the first of them orphans and the others waiting."""
+        connection = apsw.Connection(self.path)
+        with connection:
+            connection.executemany(
+                ROW,
+                [
+                    (f"job-{n}", "echo", "{}", "running", 1, STARTED, "dead-boot")
+                    if n < running
+                    else (f"job-{n}", "echo", "{}", "queued", 1, None, None)
+                    for n in range(count)
+                ],
+            )
+        connection.close()
+
+
+@pytest.fixture
+def ledger(site: Site) -> Ledger:
+    site.plugin("echo", OK)
+    return Ledger(site)
+
+
+def recovered(site: Site, *ids: str) -> list[dict[str, Any]]:
+    with site.opened() as house:
+        return [house.job(id) for id in ids]
+
+
+def test_an_orphans_lost_attempt_counts_and_it_waits_its_backoff(
+    site: Site, ledger: Ledger
+) -> None:
+    ledger.insert("a")
+    [job] = recovered(site, "a")
+    assert (job["status"], job["attempt"], job["max_attempts"]) == ("queued", 2, 4)
+    assert (job["owner"], job["started_at"]) == (None, None)
+    assert "died" in job["last_error"]
+    edges = [(t["from_status"], t["to_status"]) for t in job["transitions"]]
+    assert edges == [("running", "failed"), ("failed", "queued")]
+
+
+@pytest.mark.parametrize(("chance", "seconds"), [(0.0, 30.0), (0.5, 45.0), (0.9, 57.0)])
+def test_an_orphans_backoff_has_its_random_part(
+    site: Site, ledger: Ledger, chance: float, seconds: float
+) -> None:
+    ledger.insert("a")
+    with site.opened(entropy=CountingEntropy(chance)) as house:
+        job = house.job("a")
+    wait = from_text(job["next_retry_at"]) - from_text(job["attempts"][0]["completed_at"])
+    assert wait.total_seconds() == seconds
+
+
+def test_a_recovered_job_is_logged_as_a_warning(
+    site: Site, ledger: Ledger, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    site.settings["service"]["log_level"] = "warn"
+    ledger.insert("a", attempt=2)
+    recovered(site, "a")
+    [line] = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    assert line["message"] == "recovered a job that ran when the gateway died"
+    assert (line["level"], line["plugin"], line["job_id"]) == ("warn", "echo", "a")
+    assert (line["attempt"], line["boot"]) == (2, "dead-boot")
+
+
+def test_an_orphan_whose_attempts_are_used_up_is_dead(site: Site, ledger: Ledger) -> None:
+    ledger.insert("a", attempt=4)
+    [job] = recovered(site, "a")
+    assert (job["status"], job["attempt"]) == ("dead", 4)
+    assert job["attempts"][0]["status"] == "dead"
+
+
+def test_a_claim_that_was_not_started_goes_back_uncounted(site: Site, ledger: Ledger) -> None:
+    ledger.insert("a", started=None)
+    [job] = recovered(site, "a")
+    assert (job["status"], job["attempt"], job["next_retry_at"]) == ("queued", 1, None)
+
+
+def test_an_orphan_without_an_owner_is_recovered_too(site: Site, ledger: Ledger) -> None:
+    ledger.insert("a", owner=None)
+    [job] = recovered(site, "a")
+    assert (job["status"], job["attempt"]) == ("queued", 2)
+
+
+def test_orphans_of_several_boots_are_recovered(site: Site, ledger: Ledger) -> None:
+    ledger.insert("a", owner="boot-1")
+    ledger.insert("b", owner="boot-2")
+    assert [job["status"] for job in recovered(site, "a", "b")] == ["queued", "queued"]
+
+
+def test_recovery_runs_nothing_itself(site: Site, ledger: Ledger) -> None:
+    marker = site.folder / "ran"
+    site.plugin("echo", f"touch {marker}\n{OK}")
+    ledger.insert("a", started=None)
+    recovered(site, "a")
+    assert not marker.exists()
+
+
+def test_a_second_start_recovers_nothing_again(site: Site, ledger: Ledger) -> None:
+    ledger.insert("a")
+    recovered(site, "a")
+    [job] = recovered(site, "a")
+    assert (job["attempt"], len(job["attempts"])) == (2, 1)
+
+
+def test_what_waited_goes_on(site: Site, ledger: Ledger) -> None:
+    ledger.insert("a", status="queued", started=None, owner=None)
+    with site.running() as house:
+        assert house.ended("a")["status"] == "succeeded"
+
+
+def test_a_recovered_job_runs_when_it_is_due(site: Site, ledger: Ledger) -> None:
+    site.settings["plugins"]["echo"]["retry"] = {"backoff_base": "10ms"}
+    ledger.insert("a")
+    with site.running() as house:
+        job = house.ended("a")
+    assert (job["status"], job["attempt"]) == ("succeeded", 2)
+
+
+@pytest.mark.parametrize("payload", ["not json", "{"])
+def test_an_orphan_that_cannot_be_read_does_not_keep_the_gateway_from_starting(
+    site: Site, ledger: Ledger, payload: str
+) -> None:
+    ledger.insert("odd", payload=payload)
+    ledger.insert("a")
+    with site.running() as house:
+        assert house.job("a")["status"] == "queued"
+        assert house.run("echo")["status"] == "succeeded"
+
+
+def test_a_start_with_ten_thousand_rows_takes_less_than_a_second(
+    site: Site, ledger: Ledger
+) -> None:
+    """Many more orphans than any gateway has workers; the processor's time is what counts."""
+    ledger.many(10_000, running=1_000)
+    before = time.process_time()
+    with site.opened() as house:
+        spent = time.process_time() - before
+        left = house.gateway.ledger.read(lambda tx: tx.one("running_count"))
+        assert left == (0,)
+    assert spent < 1.0
+
+
+# Plugins that are gone
+
+
+def test_jobs_of_a_plugin_that_was_removed_are_dead(site: Site, ledger: Ledger) -> None:
+    ledger.insert("a", "removed", status="queued", started=None, owner=None)
+    [job] = recovered(site, "a")
+    assert (job["status"], job["last_error"]) == ("dead", "plugin removed")
+    assert [(a["attempt"], a["status"]) for a in job["attempts"]] == [(0, "dead")]
+
+
+def test_jobs_of_a_plugin_that_was_disabled_are_dead(site: Site, ledger: Ledger) -> None:
+    site.plugin("off", OK, enabled=False)
+    ledger.insert("a", "off", status="queued", started=None, owner=None)
+    [job] = recovered(site, "a")
+    assert (job["status"], job["last_error"]) == ("dead", "plugin disabled")
+
+
+def test_an_orphan_of_a_plugin_that_was_removed_is_dead(site: Site, ledger: Ledger) -> None:
+    ledger.insert("a", "removed")
+    [job] = recovered(site, "a")
+    assert (job["status"], job["last_error"]) == ("dead", "plugin removed")
+    assert job["attempts"][0]["status"] == "dead"
+
+
+def test_jobs_of_a_plugin_that_is_refused_wait_saying_why(site: Site, ledger: Ledger) -> None:
+    site.plugin("bad", OK, manifest="config_keys: {required: [url]}\n")
+    ledger.insert("a", "bad", status="queued", started=None, owner=None)
+    with site.running() as house:
+        assert house.run("echo")["status"] == "succeeded"
+        assert house.job("a")["status"] == "queued"
+        from ductile.operations import status as report
+
+        gateway = house.gateway
+        why = report.waits_for(house.job("a"), gateway.blueprint, gateway.unready)
+        assert "refused" in str(why)
+        assert "url" in str(why)
+    site.plugin("bad", OK, config={"url": "x"})
+    with site.running() as house:
+        assert house.ended("a")["status"] == "succeeded"
+
+
+def test_more_jobs_of_a_gone_plugin_than_one_batch_all_end(site: Site, ledger: Ledger) -> None:
+    connection = apsw.Connection(ledger.path)
+    with connection:
+        connection.executemany(
+            ROW,
+            [(f"g{n}", "removed", "{}", "queued", 1, None, None) for n in range(2500)],
+        )
+    connection.close()
+    with site.opened() as house:
+        assert house.gateway.ledger.read(lambda tx: tx.one("queue_depth")) == (0,)

@@ -1,0 +1,255 @@
+"""A gateway of a test's own: its config, its plugins, and what they leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ductile.config import Loaded, load
+from ductile.engine.gateway import Gateway
+from ductile.engine.instance_lock import state_dir_id
+from ductile.model import NewJob, SubmittedBy
+from ductile.runner.process_scan import carries
+from ductile.store.engines.api import Effects, StoredNotice
+from ductile.store.jobs import enqueue
+
+WAIT = 30.0
+"""Longer than anything takes here, also beside other suites; nobody waits for it in vain."""
+PYTHON = f"#!{sys.executable} -IS\nimport json, os, signal, sys, time\n"
+SHELL = "#!/bin/sh\n"
+OK = """echo '{"status": "ok", "result": "done"}'\n"""
+EVERY_COMMAND = ("poll", "handle", "sync")
+
+
+def until(condition: Callable[[], object], seconds: float = WAIT) -> None:
+    """For what the system tells nobody when it comes true."""
+    give_up = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up, "it never came true"
+        time.sleep(0.002)
+
+
+class Gate:
+    """Plugins that wait here say so, and go on when they are told to."""
+
+    def __init__(self, folder: Path, name: str = "gate") -> None:
+        self.said, self.path = folder / f"{name}.said", folder / name
+        os.mkfifo(self.said)
+        os.mkfifo(self.path)
+        # Both ways, so that neither side waits for the other to open it.
+        self._said = os.open(self.said, os.O_RDWR | os.O_NONBLOCK)
+        self._fd = os.open(self.path, os.O_RDWR)
+        self._heard = b""
+
+    def script(self, word: str = "$$") -> str:
+        """sh: say `word`, then wait."""
+        return f"echo {word} > '{self.said}'\nread _ < '{self.path}'\n"
+
+    def arrived(self, seconds: float = WAIT) -> str:
+        """The word of the next plugin that waits."""
+        give_up = time.monotonic() + seconds
+        while b"\n" not in self._heard:
+            assert time.monotonic() < give_up, "no plugin came"
+            try:
+                self._heard += os.read(self._said, 4096)
+            except BlockingIOError:
+                time.sleep(0.002)
+        word, _, self._heard = self._heard.partition(b"\n")
+        return word.decode()
+
+    def nobody(self) -> bool:
+        """Whether nobody waits whom we have not greeted."""
+        try:
+            self._heard += os.read(self._said, 4096)
+        except BlockingIOError:
+            pass
+        return b"\n" not in self._heard
+
+    def open(self, count: int = 1) -> None:
+        os.write(self._fd, b"\n" * count)
+
+    def close(self) -> None:
+        os.close(self._said)
+        os.close(self._fd)
+
+
+class Site:
+    """A config directory, a plugin root and a state directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.plugins = folder / "plugins"
+        self.plugins.mkdir(mode=0o755)
+        self.state = folder / "s"
+        self.environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "TZ": "UTC"}
+        self.settings: dict[str, Any] = {
+            "service": {"max_workers": 2, "log_level": "error"},
+            "state": {"path": str(self.state / "state.db")},
+            "plugins": {},
+        }
+        self._gates: list[Gate] = []
+
+    # Writing
+
+    def plugin(
+        self,
+        name: str,
+        script: str,
+        *,
+        commands: tuple[str, ...] = EVERY_COMMAND,
+        manifest: str = "",
+        version: str = "1.0.0",
+        **settings: Any,
+    ) -> Path:
+        """A plugin, and what the config says of it."""
+        directory = self.plugins / name
+        directory.mkdir(mode=0o755, exist_ok=True)
+        declared = ", ".join(f"{command}: {{type: write}}" for command in commands)
+        (directory / "manifest.yaml").write_text(
+            "manifest_spec: ductile.plugin\nmanifest_version: 1\n"
+            f"name: {name}\nversion: {version}\nprotocol: 2\nentrypoint: run\n"
+            f"commands: {{{declared}}}\n{manifest}"
+        )
+        # Written aside and moved: a script that runs may not be written to.
+        fresh = directory / "run.new"
+        fresh.write_text(script if script.startswith("#!") else SHELL + script)
+        fresh.chmod(0o755)
+        fresh.rename(directory / "run")
+        self.settings["plugins"].setdefault(name, {}).update(settings)
+        return directory
+
+    def gate(self, name: str = "gate") -> Gate:
+        gate = Gate(self.folder, name)
+        self._gates.append(gate)
+        return gate
+
+    def write(self) -> Path:
+        path = self.folder / "config.yaml"
+        path.write_text(json.dumps(self.settings, indent=1))
+        path.chmod(0o600)
+        return path
+
+    def load(self) -> Loaded:
+        return load(self.write(), environ=self.environ)
+
+    # Running
+
+    @contextmanager
+    def running(self, **more: Any) -> Iterator[Running]:
+        """A gateway at work; stopped and closed whatever happens."""
+        with self.opened(**more) as house:
+            house.gateway.start()
+            yield house
+
+    @contextmanager
+    def opened(self, **more: Any) -> Iterator[Running]:
+        """A gateway that owns its state directory and does not work yet."""
+        gateway = Gateway(self.load(), environ=self.environ, **more)
+        house = Running(gateway)
+        try:
+            gateway.open()
+            gateway.ledger.listen(house.hear)
+            yield house
+        finally:
+            house.end()
+
+    # Looking
+
+    def alive(self) -> list[int]:
+        """Every process that carries the mark of this state directory."""
+        entry = f"DUCTILE_BOOT={state_dir_id(self.state)}:".encode()
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        return [pid for pid in pids if carries(pid, entry)]
+
+    def close(self) -> None:
+        for gate in self._gates:
+            gate.close()
+
+
+class Running:
+    """A gateway, and ears for what it commits."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self._heard: list[StoredNotice] = []
+        self._news = threading.Condition()
+        self._ended = False
+
+    def hear(self, effects: Effects) -> None:
+        with self._news:
+            self._heard += effects.notices
+            self._news.notify_all()
+
+    def notice(self, type: str, job_id: str | None = None, seconds: float = WAIT) -> StoredNotice:
+        """The first notice of this type (of this job), heard or still to come."""
+
+        def found() -> StoredNotice | None:
+            for notice in self._heard:
+                if notice.type == type and job_id in (None, notice.job_id):
+                    return notice
+            return None
+
+        with self._news:
+            assert self._news.wait_for(found, seconds), f"no {type} of {job_id}: {self.told()}"
+            notice = found()
+        assert notice is not None
+        return notice
+
+    def told(self) -> list[tuple[str, str | None]]:
+        return [(notice.type, notice.job_id) for notice in self._heard]
+
+    def put(self, plugin: str, command: str = "poll", payload: Any = None, **more: Any) -> str:
+        new = NewJob(plugin, command, SubmittedBy.API, payload=payload or {}, **more)
+        return self.gateway.enqueue(new).job_id
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        found = self.gateway.ledger.read(lambda tx: enqueue.get(tx, job_id))
+        assert found is not None
+        return found
+
+    def ended(self, job_id: str, seconds: float = WAIT) -> dict[str, Any]:
+        """The job, once it has ended."""
+        told = threading.Event()
+        self.gateway.bridge.when_ended(job_id, told.set)
+        try:
+            job = self.job(job_id)
+            if job["status"] in ("queued", "running"):
+                assert told.wait(seconds), f"it has not ended: {job}"
+        finally:
+            self.gateway.bridge.forget(job_id, told.set)
+        return self.job(job_id)
+
+    def run(self, plugin: str, command: str = "poll", payload: Any = None) -> dict[str, Any]:
+        return self.ended(self.put(plugin, command, payload))
+
+    def tried(self, job_id: str, seconds: float = WAIT) -> dict[str, Any]:
+        """The job, once an attempt of it has failed and it waits for the next."""
+        self.notice("job.retrying", job_id, seconds)
+        return self.job(job_id)
+
+    def abandon(self) -> None:
+        """The test has ended it itself; what it left undone is made good."""
+        self._ended = True
+        self.gateway.ledger.close()
+        self.gateway.pool.stop()
+        self.gateway._lock.release()
+
+    def end(self) -> None:
+        if not self._ended:
+            self._ended = True
+            if self.gateway.loops:
+                self.gateway.stop()
+            self.gateway.close()
+
+
+def environment_of(pid: int) -> Mapping[str, str]:
+    raw = Path(f"/proc/{pid}/environ").read_bytes()
+    pairs = (entry.partition("=") for entry in raw.decode().split("\0") if entry)
+    return {name: value for name, _, value in pairs}

@@ -1,0 +1,43 @@
+"""Requests of other threads and of signals: none is missed."""
+
+from __future__ import annotations
+
+import threading
+
+from ductile.engine.control import Request, Requests
+from tests.runner.processes import descriptors
+
+WAIT = 10.0
+
+
+def test_they_come_out_in_the_order_in_which_they_went_in() -> None:
+    requests = Requests()
+    asked = [Request.RELOAD, Request.RELOAD, Request.STOP]
+    for request in asked:
+        requests.put(request)
+    assert [requests.get() for _ in asked] == asked
+
+
+def test_whoever_waits_is_woken_by_another_thread() -> None:
+    requests, found = Requests(), []
+    reader = threading.Thread(target=lambda: found.append(requests.get()))
+    reader.start()
+    requests.put(Request.STOP)
+    reader.join(WAIT)
+    assert found == [Request.STOP]
+
+
+def test_nobody_who_asks_waits_for_a_reader_that_does_not_come() -> None:
+    requests = Requests()
+    for _ in range(100_000):
+        requests.put(Request.RELOAD)
+    requests.put(Request.STOP)
+    while requests.get() is not Request.STOP:
+        pass
+
+
+def test_its_descriptors_go_with_it() -> None:
+    before = descriptors()
+    for _ in range(50):
+        Requests()
+    assert not descriptors() - before

@@ -1,0 +1,41 @@
+"""A database that stands still: the gateway answers, ends its processes, and stops."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from ductile.engine import gateway
+from tests.engine.site import OK, Site
+from tests.postgres import Server, a_server
+
+
+@pytest.fixture
+def postgres() -> Iterator[Server]:
+    """Of this test alone: others would stand still with it."""
+    with a_server() as server:
+        yield server
+
+
+def test_a_stop_waits_for_no_answer_that_does_not_come(
+    site: Site, postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.settings["state"] = {"url": postgres.database(), "dir": str(site.state)}
+    site.settings["service"]["shutdown_grace"] = "100ms"
+    monkeypatch.setattr(gateway, "LEDGER_PATIENCE", 0.3)
+    gate = site.gate()
+    site.plugin("echo", gate.script() + OK)
+    with site.running() as house:
+        id = house.put("echo")
+        gate.arrived()
+        with postgres.frozen():
+            stopping = threading.Thread(target=house.end, daemon=True)
+            stopping.start()
+            stopping.join(30)
+            ended, alive = not stopping.is_alive(), site.alive()
+        assert ended
+        assert alive == []
+    with site.opened() as house:
+        assert house.job(id)["status"] == "queued"

@@ -1,0 +1,99 @@
+"""A disk that is full: intake is refused, what ran is not lost, and a stop still stops."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import apsw
+import pytest
+
+from ductile.errors import LedgerFull
+from tests.engine.site import OK, PYTHON, Running, Site, until
+
+BIG = "x" * 400_000
+
+
+class Disk:
+    """A limit on the ledger's pages, set from inside its own writer."""
+
+    def __init__(self, connections: list[apsw.Connection]) -> None:
+        self._connections = connections
+
+    def limit(self, house: Running, spare: int) -> None:
+        writer = self._connections[0]
+
+        def work(_tx: Any) -> None:
+            writer.pragma("max_page_count", int(str(writer.pragma("page_count"))) + spare)
+
+        house.gateway.ledger.write(work)
+
+
+@pytest.fixture
+def disk() -> Iterator[Disk]:
+    opened: list[apsw.Connection] = []
+    apsw.connection_hooks.append(opened.append)
+    yield Disk(opened)
+    apsw.connection_hooks.remove(opened.append)
+
+
+def large_answer(gate: Any) -> str:
+    return (
+        PYTHON
+        + f"open({str(gate.said)!r}, 'w').write('x\\n'); open({str(gate.path)!r}).readline()\n"
+        + "print(json.dumps({'status': 'ok', 'result': 'y' * 400_000}))\n"
+    )
+
+
+def test_intake_is_refused_and_goes_on_when_there_is_space(site: Site, disk: Disk) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        disk.limit(house, 0)
+        with pytest.raises(LedgerFull):
+            house.put("echo", payload={"big": BIG})
+        disk.limit(house, 10_000)
+        assert house.run("echo", payload={"big": BIG})["status"] == "succeeded"
+
+
+def test_a_settlement_waits_for_space_and_nothing_is_lost(
+    site: Site, disk: Disk, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    gate = site.gate()
+    site.plugin("echo", large_answer(gate))
+    with site.running() as house:
+        id = house.put("echo")
+        gate.arrived()
+        disk.limit(house, 0)
+        gate.open()
+        until(lambda: b"settlement waits" in capfdbinary.readouterr().out)
+        assert house.job(id)["status"] == "running"
+        disk.limit(house, 10_000)
+        job = house.ended(id)
+    assert (job["status"], job["attempt"]) == ("succeeded", 1)
+
+
+def test_a_stop_does_not_wait_for_space_for_ever(
+    site: Site, disk: Disk, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """The attempt is then lost, as in a crash, and the next start recovers it."""
+    gate = site.gate()
+    site.settings["service"]["shutdown_grace"] = "500ms"
+    site.plugin("echo", large_answer(gate), retry={"backoff_base": "10ms"})
+    with site.running() as house:
+        id = house.put("echo")
+        gate.arrived()
+        disk.limit(house, 0)
+        gate.open()
+        until(lambda: b"settlement waits" in capfdbinary.readouterr().out)
+        thread = threading.Thread(target=house.end)
+        thread.start()
+        thread.join(10)
+        stopped = not thread.is_alive()
+        if not stopped:
+            disk.limit(house, 10_000)
+            thread.join(10)
+        assert stopped
+    with site.running() as house:
+        gate.open()
+        assert house.ended(id)["status"] == "succeeded"

@@ -1,0 +1,179 @@
+"""Hostile plugins end to end: each has the outcome it must have, and the gateway goes on."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from tests.engine.site import OK, PYTHON, Site
+
+ANSWER = """print('{"status": "ok", "result": "done"}', flush=True)\n"""
+
+
+def write(text: str) -> str:
+    """Python: these bytes on stdout."""
+    return PYTHON + f"sys.stdout.buffer.write({text})\n"
+
+
+def outcome(site: Site, script: str, *, payload: Any = None, **settings: Any) -> dict[str, Any]:
+    """How a job of the plugin ends; and another job after it, as ever."""
+    settings.setdefault("retry", {"max_attempts": 1})
+    site.plugin("hostile", script, **settings)
+    site.plugin("good", OK)
+    site.settings["service"]["max_workers"] = 1
+    with site.running() as house:
+        job = house.run("hostile", payload=payload)
+        assert site.alive() == []
+        assert house.run("good")["status"] == "succeeded"
+    return job
+
+
+RESPONSES = {
+    "nothing": ("b''", "empty"),
+    "partial-json": ("""b'{"status": "ok", "res'""", "JSON"),
+    "two-documents": ("""b'{"status": "ok"}\\n{"status": "ok"}'""", "more than one"),
+    "bom": ("""b'\\xef\\xbb\\xbf{"status": "ok"}'""", "byte order mark"),
+    "bad-utf8": ("""b'{"status": "ok", "result": "\\xff\\xfe"}'""", "UTF-8"),
+    "nan": ("""b'{"status": "ok", "result": NaN}'""", "JSON"),
+    "infinity": ("""b'{"status": "ok", "result": -Infinity}'""", "JSON"),
+    "nested-100000": ("""b'[' * 100_000 + b']' * 100_000""", "JSON"),
+    "nested-in-result": (
+        """b'{"status": "ok", "result": ' + b'[' * 100_000 + b']' * 100_000 + b'}'""",
+        "JSON",
+    ),
+    "nested-101": (
+        """b'{"status": "ok", "result": ' + b'[' * 100 + b']' * 100 + b'}'""",
+        "100 levels",
+    ),
+    "integer-5000": ("""b'{"status": "ok", "result": ' + b'7' * 5000 + b'}'""", "JSON"),
+    "integer-64": ("""b'{"status": "ok", "result": 18446744073709551616}'""", "64 bits"),
+    "lone-surrogate": ("""b'{"status": "ok", "result": "\\\\ud800"}'""", "JSON"),
+    "no-status": ("""b'{"result": 1}'""", "no status"),
+    "list": ("b'[1, 2]'", "one JSON object"),
+    "text": ("b'Traceback (most recent call last):'", "JSON"),
+    "overflow": ("""b'{"status": "ok", "result": "' + b'x' * 11_000_000 + b'"}'""", "10 MiB"),
+}
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+def test_a_broken_response_fails_the_attempt_with_its_reason(site: Site, name: str) -> None:
+    body, reason = RESPONSES[name]
+    job = outcome(site, write(body))
+    assert job["status"] == "dead"
+    assert reason in job["last_error"]
+    assert len(job["last_error"]) < 500
+    assert len(job["attempts"][0]["stdout"] or "") <= 64 * 1024
+
+
+def test_nul_inside_a_string_is_stored_as_a_replacement_character(site: Site) -> None:
+    body = """b'{"status": "ok", "result": "a\\\\u0000b", "state_updates": {"k\\\\u0000": "v"}}'"""
+    job = outcome(site, write(body))
+    assert job["status"] == "succeeded"
+    assert job["result"]["result"] == "a\ufffdb"
+
+
+def test_a_hundred_levels_are_taken(site: Site) -> None:
+    body = """b'{"status": "ok", "result": ' + b'[' * 99 + b']' * 99 + b'}'"""
+    assert outcome(site, write(body))["status"] == "succeeded"
+
+
+def test_ten_mebibytes_are_taken(site: Site) -> None:
+    body = """b'{"status": "ok", "result": "' + b'x' * (10 * 1024**2 - 40) + b'"}'"""
+    assert outcome(site, write(body))["status"] == "succeeded"
+
+
+def test_a_plugin_that_ignores_sigterm_is_killed_after_its_grace(site: Site) -> None:
+    job = outcome(site, "trap '' TERM\nwhile :; do sleep 1; done", timeouts={"poll": "100ms"})
+    assert job["status"] == "dead"
+    assert "timed out" in job["last_error"]
+
+
+def test_what_is_written_after_sigterm_does_not_count(site: Site) -> None:
+    script = (
+        PYTHON + f"def late(*_):\n    {ANSWER.strip()}\n    os._exit(0)\n"
+        "signal.signal(signal.SIGTERM, late)\nwhile True: time.sleep(1)\n"
+    )
+    job = outcome(site, script, timeouts={"poll": "300ms"})
+    assert (job["status"], "timed out" in job["last_error"]) == ("dead", True)
+
+
+@pytest.mark.parametrize("leave", ["", "setsid "], ids=["in-the-group", "in-a-session-of-its-own"])
+def test_a_grandchild_that_holds_stdout_neither_hangs_nor_survives(site: Site, leave: str) -> None:
+    began = time.monotonic()
+    job = outcome(site, f"{leave}sh -c 'trap \"\" TERM HUP; sleep 600' &\n{OK}")
+    assert job["status"] == "succeeded"
+    assert time.monotonic() - began < 10
+
+
+def test_a_grandchild_without_our_pipes_does_not_survive(site: Site) -> None:
+    job = outcome(site, f"setsid sleep 600 </dev/null >/dev/null 2>&1 &\n{OK}")
+    assert job["status"] == "succeeded"
+
+
+def test_a_plugin_that_closes_stdout_and_lives_on_is_judged_by_what_it_wrote(site: Site) -> None:
+    began = time.monotonic()
+    job = outcome(site, OK + "exec >&-\nexec sleep 600")
+    assert job["status"] == "succeeded"
+    assert 4 < time.monotonic() - began < 20
+
+
+def test_megabytes_on_both_streams_are_consumed_and_capped(site: Site) -> None:
+    job = outcome(site, "head -c 50000000 /dev/zero >&2\nhead -c 50000000 /dev/zero")
+    assert job["status"] == "dead"
+    [attempt] = job["attempts"]
+    assert len(attempt["stderr"]) == 64 * 1024
+    assert len(attempt["stdout"]) <= 64 * 1024
+    assert "10 MiB" in job["last_error"]
+
+
+@pytest.mark.parametrize(("written", "warned"), [(64 * 1024, 0), (64 * 1024 + 1, 1)])
+def test_a_stderr_that_was_cut_is_warned_about(
+    site: Site, capsysbinary: pytest.CaptureFixture[bytes], written: int, warned: int
+) -> None:
+    site.settings["service"]["log_level"] = "warn"
+    outcome(site, f"head -c {written} /dev/zero >&2\n{OK}")
+    lines = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    cut = [line for line in lines if line["message"] == "stderr was truncated"]
+    assert [(line["level"], line["plugin"]) for line in cut] == [("warn", "hostile")] * warned
+
+
+def test_a_plugin_that_never_reads_a_megabyte_of_stdin_is_not_waited_for(site: Site) -> None:
+    job = outcome(site, OK, payload={"big": "x" * 1024**2})
+    assert job["status"] == "succeeded"
+
+
+def test_a_plugin_that_dies_of_a_signal_says_which(site: Site) -> None:
+    job = outcome(site, "kill -SEGV $$")
+    assert (job["status"], "signal 11" in job["last_error"]) == ("dead", True)
+
+
+def test_a_plugin_that_kills_its_slot_loses_its_attempt_and_nothing_else(site: Site) -> None:
+    job = outcome(site, "kill -9 $PPID\nsleep 600")
+    assert job["status"] == "dead"
+    assert "slot 0" in job["last_error"]
+
+
+def test_a_plugin_that_stops_itself_is_timed_out(site: Site) -> None:
+    job = outcome(site, "kill -STOP $$", timeouts={"poll": "100ms"})
+    assert (job["status"], "timed out" in job["last_error"]) == ("dead", True)
+
+
+def test_an_error_of_megabytes_is_not_stored_over_and_over(site: Site) -> None:
+    """It stands in the row, the log, two transitions and a notice: five times is too often."""
+    body = """b'{"status": "error", "error": "' + b'e' * 5_000_000 + b'"}'"""
+    job = outcome(site, write(body))
+    assert job["status"] == "dead"
+    assert len(job["last_error"]) <= 64 * 1024
+
+
+def test_many_log_lines_are_kept_or_cut_but_do_no_harm(site: Site) -> None:
+    body = """b'{"status": "ok", "logs": [' + b'"x",' * 200_000 + b'"y"]}'"""
+    assert outcome(site, write(body))["status"] == "succeeded"
+
+
+def test_a_result_with_the_key_of_every_field_twice_counts_the_last(site: Site) -> None:
+    job = outcome(site, write("""b'{"status": "error", "status": "ok", "result": 1}'"""))
+    assert job["status"] == "succeeded"

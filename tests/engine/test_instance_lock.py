@@ -1,0 +1,191 @@
+"""One gateway a state directory."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ductile.engine.instance_lock import (
+    InstanceLock,
+    command_runs,
+    holder,
+    running_pid,
+    state_dir_id,
+)
+from ductile.errors import Locked, Refused
+from tests.engine.site import OK, Site, until
+
+HOLDER = """
+import os, signal, sys, time
+from pathlib import Path
+from ductile.engine.instance_lock import InstanceLock
+lock = InstanceLock(Path(sys.argv[1]))
+lock.acquire(to_stay="gateway" in sys.argv)
+# As a slot does, somebody outlives us for a moment with the lock's descriptor.
+if os.fork() == 0:
+    signal.alarm(20)
+    os.write(1, b"held\\n")
+    sys.stdin.buffer.read(1)
+    os._exit(0)
+signal.pause()
+"""
+
+
+@pytest.fixture(params=["gateway"])
+def holding(request: pytest.FixtureRequest, tmp_path: Path):
+    """A process that has the lock, and a child of it that keeps the descriptor."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path), request.param],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"held\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdin.close()
+    process.stdout.close()
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_the_lock_names_its_holder_and_is_its_owners_alone(tmp_path: Path) -> None:
+    lock = InstanceLock(tmp_path / "state")
+    lock.acquire()
+    assert holder(lock.path) == os.getpid()
+    assert lock.path.name == "ductile.lock"
+    assert stat.S_IMODE(lock.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(lock.path.parent.stat().st_mode) == 0o700
+    lock.release()
+
+
+def test_all_that_is_made_above_the_lock_is_its_owners_alone(tmp_path: Path) -> None:
+    lock = InstanceLock(tmp_path / "a" / "b")
+    lock.acquire()
+    lock.release()
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o700
+
+
+def test_a_second_gateway_is_refused_naming_the_first(site: Site) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        with pytest.raises(Locked, match=str(os.getpid())), site.opened():
+            pass
+        assert house.run("echo")["status"] == "succeeded"
+
+
+def test_a_refused_start_changes_nothing_of_the_one_that_runs(site: Site) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        for _ in range(3):
+            with pytest.raises(Locked), site.opened():
+                pass
+        assert running_pid(site.state) == os.getpid()
+        assert house.run("echo")["status"] == "succeeded"
+
+
+def test_a_living_holder_is_refused_at_once(tmp_path: Path, holding) -> None:
+    with pytest.raises(Locked, match=rf"another gateway \(pid {holding.pid}\) owns"):
+        InstanceLock(tmp_path).acquire(wait=60)
+
+
+@pytest.mark.parametrize("holding", ["command"], indirect=True)
+def test_a_command_that_works_is_waited_for_and_then_named(tmp_path: Path, holding) -> None:
+    lock = InstanceLock(tmp_path)
+    assert command_runs(tmp_path)
+    assert running_pid(tmp_path) == holding.pid
+    began = time.monotonic()
+    with pytest.raises(Locked, match=rf"a command \(pid {holding.pid}\) still works in"):
+        lock.acquire(wait=0.3)
+    assert time.monotonic() - began >= 0.3
+    holding.stdin.close()
+    holding.kill()
+    lock.acquire(wait=10, to_stay=True)
+    assert not command_runs(tmp_path)
+    lock.release()
+
+
+def test_what_a_dead_holder_left_is_waited_for(tmp_path: Path, holding) -> None:
+    holding.kill()
+    holding.wait()
+    lock = InstanceLock(tmp_path)
+    with pytest.raises(Locked):
+        lock.acquire(wait=0.05)
+    holding.stdin.close()
+    lock.acquire(wait=10)
+    lock.release()
+
+
+def test_a_holder_that_is_dead_but_not_reaped_is_waited_for(tmp_path: Path, holding) -> None:
+    """A supervisor may be slow to collect it; a zombie holds nothing."""
+    holding.kill()
+    until(lambda: state_of(holding.pid) == "Z")
+    lock = InstanceLock(tmp_path)
+    began = time.monotonic()
+    with pytest.raises(Locked):
+        lock.acquire(wait=0.3)
+    assert time.monotonic() - began >= 0.3
+    holding.stdin.close()
+    lock.acquire(wait=10)
+    lock.release()
+
+
+def test_a_lock_that_is_free_again_can_be_taken(tmp_path: Path) -> None:
+    for _ in range(3):
+        lock = InstanceLock(tmp_path)
+        lock.acquire()
+        lock.release()
+        lock.release()
+    assert running_pid(tmp_path) is None
+
+
+def test_a_symlink_for_a_lock_is_not_followed(tmp_path: Path) -> None:
+    target = tmp_path / "precious"
+    target.write_text("keep me")
+    (tmp_path / "ductile.lock").symlink_to(target)
+    with pytest.raises(Refused):
+        InstanceLock(tmp_path).acquire()
+    assert target.read_text() == "keep me"
+
+
+@pytest.mark.parametrize("text", ["", "\n", "x", "12x", "-1", "99999999999999999999"])
+def test_junk_in_the_lock_file_does_not_keep_a_gateway_from_starting(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "ductile.lock").write_text(text)
+    lock = InstanceLock(tmp_path)
+    lock.acquire()
+    assert holder(lock.path) == os.getpid()
+    lock.release()
+
+
+def test_nobody_runs_where_there_is_no_lock(tmp_path: Path) -> None:
+    assert running_pid(tmp_path) is None
+    assert running_pid(tmp_path / "nosuch") is None
+
+
+def test_a_directory_has_one_name_however_it_is_reached(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    (tmp_path / "real").mkdir()
+    link.symlink_to(tmp_path / "real")
+    assert state_dir_id(link) == state_dir_id(tmp_path / "real")
+    assert state_dir_id(tmp_path) != state_dir_id(tmp_path / "real")
+
+
+def test_the_files_of_a_gateway_are_its_owners_alone(site: Site) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        house.run("echo")
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in site.state.iterdir()}
+        assert set(modes.values()) == {0o600}
+        assert stat.S_IMODE(site.state.stat().st_mode) == 0o700

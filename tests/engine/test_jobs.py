@@ -1,0 +1,444 @@
+"""Jobs through the five rooms, with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+import apsw
+import pytest
+
+from tests.engine.site import OK, PYTHON, Running, Site, until
+from tests.runner.processes import state
+
+ERROR = """echo '{"status": "error", "error": "no luck"}'\n"""
+
+
+def test_a_jobs_result_stderr_and_logs_are_recorded(site: Site) -> None:
+    site.plugin(
+        "echo",
+        "echo careful >&2\n"
+        """echo '{"status": "ok", "result": {"n": 1},'\n"""
+        """echo '"logs": [{"level": "info", "message": "hi"}]}'""",
+    )
+    with site.running() as house:
+        job = house.run("echo")
+    assert (job["status"], job["result"]["result"]) == ("succeeded", {"n": 1})
+    [attempt] = job["attempts"]
+    assert attempt["id"] == f"{job['id']}-1"
+    assert attempt["stderr"] == "careful\n"
+    assert attempt["logs"] == [{"level": "info", "message": "hi"}]
+    assert attempt["started_at"] <= attempt["completed_at"]
+    assert attempt["duration_ms"] > 0
+
+
+def test_a_plugin_reads_its_job_config_state_and_payload(site: Site) -> None:
+    site.plugin(
+        "echo",
+        PYTHON + "r = json.load(sys.stdin)\n"
+        "print(json.dumps({'status': 'ok', 'result': r, 'state_updates': {'seen': 7}}))",
+        config={"url": "https://example.org"},
+    )
+    with site.running() as house:
+        first = house.run("echo", payload={"n": 1})["result"]["result"]
+        second = house.run("echo")["result"]["result"]
+    assert (first["command"], first["payload"]) == ("poll", {"n": 1})
+    assert first["config"] == {"url": "https://example.org"}
+    assert (first["state"], second["state"]) == ({}, {"seen": 7})
+    assert first["protocol"] == 2
+
+
+def test_a_failed_attempt_waits_its_backoff_and_says_why(site: Site) -> None:
+    site.plugin("bad", ERROR)
+    with site.running() as house:
+        job = house.tried(house.put("bad"))
+    assert (job["status"], job["attempt"], job["last_error"]) == ("queued", 2, "no luck")
+    assert job["next_retry_at"] > job["created_at"]
+    assert job["attempts"][0]["status"] == "failed"
+
+
+def test_a_job_for_which_no_process_can_be_started_waits_uncounted(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.plugin("good", OK)
+    monkeypatch.setattr("ductile.core.jobs.judge.SHORTAGE_SECONDS", 0.05)
+    with site.running() as house:
+        pool = house.gateway.pool
+        with monkeypatch.context() as patched:
+            patched.setattr("ductile.__version__", "0.0.0")
+            slots = [pool.slot(n).pid for n in range(2)]
+            os.kill(pool.pid, signal.SIGKILL)
+            until(lambda: all(state(pid) in ("", "Z") for pid in slots))
+            id = house.put("good")
+            waiting = house.tried(id)
+        job = house.ended(id)
+    assert waiting["status"] == "queued"
+    assert "cannot be started again" in waiting["last_error"]
+    assert job["status"] == "succeeded"
+    assert job["max_attempts"] - job["attempt"] == 4 - 1
+
+
+def test_attempts_that_are_used_up_are_dead(site: Site) -> None:
+    site.plugin("bad", ERROR, retry={"max_attempts": 3, "backoff_base": "10ms"})
+    with site.running() as house:
+        job = house.run("bad")
+    assert (job["status"], job["attempt"], len(job["attempts"])) == ("dead", 3, 3)
+    assert [attempt["status"] for attempt in job["attempts"]] == ["failed", "failed", "dead"]
+
+
+def test_a_later_attempt_may_succeed(site: Site) -> None:
+    marker = site.folder / "tried"
+    site.plugin(
+        "flaky",
+        f"if [ -e {marker} ]; then {OK.strip()}; else touch {marker}; exit 1; fi",
+        retry={"backoff_base": "10ms"},
+    )
+    with site.running() as house:
+        job = house.run("flaky")
+    assert (job["status"], job["attempt"]) == ("succeeded", 2)
+    assert "exit code 1" in job["attempts"][0]["last_error"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["exit 78", OK + "exit 78", """echo '{"status": "error", "retry": false, "error": "x"}'"""],
+)
+def test_what_must_not_be_retried_ends_failed_at_once(site: Site, script: str) -> None:
+    site.plugin("bad", script)
+    with site.running() as house:
+        job = house.run("bad")
+    assert (job["status"], job["attempt"], len(job["attempts"])) == ("failed", 1, 1)
+
+
+def test_a_deadline_is_kept_and_goes_by_timed_out(site: Site) -> None:
+    site.plugin("slow", "exec sleep 600", timeouts={"poll": "200ms"}, retry={"max_attempts": 2})
+    with site.running() as house:
+        id = house.put("slow")
+        job = house.tried(id)
+    assert "timed out" in job["last_error"]
+    edges = [(t["from_status"], t["to_status"]) for t in job["transitions"]]
+    assert edges == [("queued", "running"), ("running", "timed_out"), ("timed_out", "queued")]
+
+
+def test_the_last_attempts_deadline_is_dead(site: Site) -> None:
+    site.plugin("slow", "exec sleep 600", timeouts={"poll": "100ms"}, retry={"max_attempts": 1})
+    with site.running() as house:
+        job = house.run("slow")
+    assert job["status"] == "dead"
+    assert ("timed_out", "dead") in [(t["from_status"], t["to_status"]) for t in job["transitions"]]
+
+
+def test_an_entrypoint_that_cannot_be_started_fails_naming_its_interpreter(site: Site) -> None:
+    site.plugin("bad", "#!/nosuch/interpreter\n")
+    with site.running() as house:
+        job = house.run("bad")
+    assert job["status"] == "failed"
+    assert "/nosuch/interpreter" in job["last_error"]
+
+
+def test_a_plugin_whose_entrypoint_went_away_fails_saying_so(site: Site) -> None:
+    directory = site.plugin("gone", OK)
+    with site.running() as house:
+        (directory / "run").unlink()
+        job = house.run("gone")
+    assert (job["status"], "run" in job["last_error"]) == ("failed", True)
+
+
+def test_a_command_that_the_plugin_lacks_fails_the_job_of_a_script(site: Site) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        id = house.put("echo", "nosuch")
+        job = house.ended(id)
+    assert job["status"] == "failed"
+    assert "nosuch" in job["last_error"]
+
+
+# Order and parallelism
+
+
+def overlaps(path) -> int:
+    """The most that ran at once, from lines of `+` and `-`."""
+    most = now = 0
+    for line in path.read_text().split():
+        now += 1 if line == "+" else -1
+        most = max(most, now)
+    return most
+
+
+def recording(path, gate=None) -> str:
+    wait = gate.script() if gate else ""
+    return f"echo + >> {path}\n{wait}echo - >> {path}\n{OK}"
+
+
+def test_jobs_run_in_the_order_they_were_put(site: Site) -> None:
+    site.settings["service"]["max_workers"] = 1
+    path = site.folder / "order"
+    site.plugin("echo", f"""sed 's/.*"n":\\([0-9]*\\).*/\\1/' >> {path}\n{OK}""")
+    with site.opened() as house:
+        ids = [house.put("echo", payload={"n": n}) for n in range(20)]
+        house.gateway.start()
+        for id in ids:
+            house.ended(id)
+    assert path.read_text().split() == [str(n) for n in range(20)]
+
+
+def test_two_workers_run_two_jobs_at_once(site: Site) -> None:
+    gate = site.gate()
+    site.plugin("echo", gate.script() + OK)
+    with site.running() as house:
+        ids = [house.put("echo") for _ in range(2)]
+        assert len({gate.arrived(), gate.arrived()}) == 2
+        gate.open(2)
+        assert {house.ended(id)["status"] for id in ids} == {"succeeded"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "manifest"),
+    [({"parallelism": 1}, ""), ({}, "concurrency_safe: false\n")],
+    ids=["parallelism", "concurrency_safe"],
+)
+def test_a_plugin_that_must_run_alone_never_overlaps(site: Site, settings, manifest) -> None:
+    site.settings["service"]["max_workers"] = 4
+    path = site.folder / "runs"
+    site.plugin("solo", recording(path), manifest=manifest, **settings)
+    with site.running() as house:
+        ids = [house.put("solo") for _ in range(30)]
+        assert {house.ended(id)["status"] for id in ids} == {"succeeded"}
+    assert overlaps(path) == 1
+
+
+def test_parallelism_bounds_a_plugin_and_leaves_the_rest_to_others(site: Site) -> None:
+    site.settings["service"]["max_workers"] = 4
+    gate = site.gate()
+    site.plugin("two", gate.script() + OK, parallelism=2)
+    site.plugin("other", OK)
+    with site.running() as house:
+        ids = [house.put("two") for _ in range(4)]
+        gate.arrived(), gate.arrived()
+        assert house.run("other")["status"] == "succeeded"
+        assert gate.nobody()
+        gate.open(4)
+        gate.arrived(), gate.arrived()
+        assert {house.ended(id)["status"] for id in ids} == {"succeeded"}
+
+
+def test_an_explicit_parallelism_wins_over_the_manifest(site: Site) -> None:
+    gate = site.gate()
+    site.plugin("two", gate.script() + OK, manifest="concurrency_safe: false\n", parallelism=2)
+    with site.running() as house:
+        ids = [house.put("two") for _ in range(2)]
+        gate.arrived(), gate.arrived()
+        gate.open(2)
+        assert {house.ended(id)["status"] for id in ids} == {"succeeded"}
+
+
+def test_jobs_of_one_dedupe_key_and_target_run_one_after_the_other(site: Site) -> None:
+    gate = site.gate()
+    site.plugin("echo", gate.script() + OK)
+    with site.running() as house:
+        first, second = (house.put("echo", dedupe_key="k") for _ in range(2))
+        gate.arrived()
+        behind = house.put("echo")
+        gate.arrived()
+        assert house.job(second)["status"] == "queued"
+        gate.open(3)
+        gate.arrived()
+        assert {house.ended(id)["status"] for id in (first, second, behind)} == {"succeeded"}
+
+
+# Waking up
+
+
+def test_an_idle_gateway_starts_a_job_at_once(site: Site) -> None:
+    gate = site.gate()
+    site.plugin("echo", gate.script() + OK)
+    with site.running() as house:
+        times = []
+        for _ in range(5):
+            began = time.monotonic()
+            id = house.put("echo")
+            gate.arrived()
+            times.append(time.monotonic() - began)
+            gate.open()
+            house.ended(id)
+    # Well below the second in which the poll would have found it.
+    assert sorted(times)[2] < 0.5
+
+
+INSERT = (
+    "INSERT INTO job_queue (id, plugin, command, payload, status, attempt, max_attempts,"
+    " submitted_by, created_at) VALUES (?, ?, 'poll', ?, 'queued', 1, 4, 'cli',"
+    " '2026-02-08 10:00:00')"
+)
+
+
+class Script:
+    """Another process's hands on the ledger; docs/database tells it to set these."""
+
+    def __init__(self, site: Site) -> None:
+        self._connection = apsw.Connection(str(site.state / "state.db"))
+        self._connection.set_busy_timeout(5000)
+        self._connection.pragma("wal_autocheckpoint", 0)
+
+    def insert(self, id: str, plugin: str, payload: str | None = "{}") -> None:
+        self._connection.execute(INSERT, (id, plugin, payload))
+
+    def execute(self, sql: str) -> None:
+        self._connection.execute(sql)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@pytest.fixture
+def script(site: Site):
+    """Call it once the gateway has made its ledger."""
+    made = []
+
+    def make() -> Script:
+        made.append(Script(site))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def idle(house: Running) -> None:
+    """Until every worker has looked, found nothing and waits: nobody writes any more."""
+    seen = [time.monotonic(), -1]
+
+    def quiet() -> bool:
+        count = house.gateway.ledger.health()["transactions"]
+        if count != seen[1]:
+            seen[:] = [time.monotonic(), count]
+        return time.monotonic() - seen[0] > 0.3
+
+    until(quiet)
+
+
+def test_a_row_of_another_process_is_found_within_a_second(site: Site, script) -> None:
+    gate = site.gate()
+    site.plugin("echo", gate.script() + OK)
+    with site.running() as house:
+        began = time.monotonic()
+        script().insert("script-1", "echo")
+        gate.arrived()
+        took = time.monotonic() - began
+        gate.open()
+        assert house.ended("script-1")["status"] == "succeeded"
+    assert took < 2.0
+
+
+def test_several_rows_of_another_process_are_all_found_within_a_second(site: Site, script) -> None:
+    """Four workers are idle, so none of the four rows has anything to wait for."""
+    site.settings["service"]["max_workers"] = 4
+    gate = site.gate()
+    site.plugin("echo", gate.script() + OK)
+    with site.running() as house:
+        idle(house)
+        began = time.monotonic()
+        hand = script()
+        for n in range(4):
+            hand.insert(f"script-{n}", "echo")
+        for _ in range(4):
+            gate.arrived()
+        took = time.monotonic() - began
+        gate.open(4)
+        for n in range(4):
+            house.ended(f"script-{n}")
+    assert took < 2.5
+
+
+# Rows that are not as they should be
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("payload", "'not json'"),
+        ("payload", '\'{"a": "\\ud800"}\''),
+        ("created_at", "'yesterday'"),
+        ("submitted_by", "'somebody'"),
+        ("payload", "'5'"),
+        ("payload", "NULL"),
+        ("attempt", "99"),
+    ],
+)
+def test_a_row_that_no_gateway_would_write_ends_nobody_but_itself(
+    site: Site, script, column: str, value: str
+) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        assert house.run("echo")["status"] == "succeeded"
+        hand = script()
+        hand.execute("BEGIN IMMEDIATE")
+        hand.insert("odd", "echo")
+        hand.execute(f"UPDATE job_queue SET {column} = {value} WHERE id = 'odd'")
+        hand.execute("COMMIT")
+        # More than there are workers: each must come back from meeting the row.
+        for _ in range(4):
+            id = house.put("echo")
+            until(lambda id=id: house.job(id)["status"] == "succeeded", 8)
+        until(lambda: house.job("odd")["status"] not in ("queued", "running"), 8)
+
+
+def test_a_row_of_a_plugin_that_nobody_knows_ends_saying_so(site: Site, script) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        script().insert("script-1", "nosuch")
+        job = house.ended("script-1")
+    assert (job["status"], job["last_error"]) == ("dead", "plugin removed")
+
+
+# State and facts
+
+
+def test_a_state_over_its_limit_fails_the_job_and_leaves_the_state(site: Site) -> None:
+    site.plugin(
+        "big",
+        PYTHON + "r = json.load(sys.stdin)\n"
+        "u = {'a': 1} if not r['payload'] else {'b': 'x' * 1024**2}\n"
+        "print(json.dumps({'status': 'ok', 'result': r['state'], 'state_updates': u}))",
+        retry={"max_attempts": 1},
+    )
+    with site.running() as house:
+        house.run("big")
+        job = house.run("big", payload={"big": True})
+        after = house.run("big")
+    assert job["status"] == "dead"
+    assert "1 MiB" in job["last_error"]
+    assert after["result"]["result"] == {"a": 1}
+
+
+def test_facts_are_kept_and_mirrored_as_the_manifest_says(site: Site) -> None:
+    site.plugin(
+        "fact",
+        PYTHON + "r = json.load(sys.stdin)\n"
+        "u = {'n': r['payload']['n']}\n"
+        "print(json.dumps({'status': 'ok', 'result': r['state'], 'state_updates': u}))",
+        manifest="fact_outputs:\n- when: {command: poll}\n  from: state_updates\n"
+        "  fact_type: fact.snapshot\n  compatibility_view: mirror_object\n",
+    )
+    with site.running() as house:
+        for n in (1, 2, 3):
+            house.run("fact", payload={"n": n})
+        facts = house.gateway.ledger.read(
+            lambda tx: tx.dicts("facts_of", plugin="fact", before=99, limit=9)
+        )
+    assert [(f["seq"], json.loads(f["fact_json"])) for f in facts] == [
+        (3, {"n": 3}),
+        (2, {"n": 2}),
+        (1, {"n": 1}),
+    ]
+
+
+def test_a_repeat_inside_its_window_is_answered_with_the_first(site: Site) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        first = house.put("echo", dedupe_key="k", dedupe_ttl=60.0)
+        assert house.put("echo", dedupe_key="k", dedupe_ttl=60.0) == first
+        house.ended(first)
+        assert house.put("echo", dedupe_key="k") == first

@@ -1,0 +1,349 @@
+"""The loops around the ledger: they wake, they go on after an error, they stop."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ductile.clock import SystemClock, to_text
+from ductile.engine.config.compiled import Blueprint, build
+from ductile.engine.dispatch.wakeup import Bell
+from ductile.engine.loop import Loop
+from ductile.engine.observability.retention import PAUSE, Janitor
+from ductile.engine.scheduling.retries import POLL_SECONDS, Retries
+from ductile.errors import LedgerBroken, LedgerBusy
+from ductile.log import configure
+from ductile.model import NewJob, SubmittedBy
+from ductile.store import retention
+from ductile.store.engines.sqlite import SqliteLedger
+from ductile.store.jobs import enqueue
+from ductile.store.tx_config import Chart
+from tests.conftest import FakeClock
+from tests.engine.site import Site
+
+WAIT = 10.0
+
+
+# The bell
+
+
+def test_a_ring_that_nobody_waited_for_is_kept() -> None:
+    bell = Bell(4)
+    bell.ring()
+    assert bell.listen(idle=True) is False
+    assert (bell.take(4), bell.take(4)) == (1, 0)
+    assert bell.listen(idle=True) is True
+
+
+def test_no_more_rings_are_kept_than_there_are_workers() -> None:
+    bell = Bell(2)
+    bell.ring(100)
+    assert (bell.take(10), bell.take(10)) == (2, 0)
+
+
+def test_who_listens_is_woken_once() -> None:
+    bell, woken = Bell(4), threading.Semaphore(0)
+    bell.attach(woken.release)
+    assert bell.listen(idle=True)
+    bell.ring()
+    bell.ring()
+    bell.knock()
+    assert [woken.acquire(blocking=False) for _ in range(2)] == [True, False]
+
+
+def test_a_ring_does_not_wake_one_whose_workers_are_all_busy() -> None:
+    bell, woken = Bell(4), threading.Semaphore(0)
+    bell.attach(woken.release)
+    assert bell.listen(idle=False)
+    bell.ring()
+    assert not woken.acquire(blocking=False)
+    bell.knock()
+    assert woken.acquire(blocking=False)
+
+
+def test_a_knock_before_the_listening_is_not_missed() -> None:
+    bell = Bell(4)
+    bell.knock()
+    assert bell.listen(idle=False) is False
+    assert bell.listen(idle=False) is True
+
+
+def test_who_has_gone_is_not_woken() -> None:
+    bell, woken = Bell(4), threading.Semaphore(0)
+    bell.attach(woken.release)
+    bell.attach(None)
+    assert bell.listen(idle=True)
+    bell.ring()
+    assert not woken.acquire(blocking=False)
+
+
+# A loop
+
+
+class Ticks:
+    def __init__(self, *answers: float | Exception) -> None:
+        self._answers = list(answers)
+        self.count = 0
+        self._ticked = threading.Semaphore(0)
+
+    def __call__(self, now: datetime) -> float:
+        self.count += 1
+        self._ticked.release()
+        answer = self._answers.pop(0) if self._answers else 3600.0
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def wait(self) -> None:
+        assert self._ticked.acquire(timeout=WAIT)
+
+
+@pytest.fixture
+def looping() -> Iterator[Callable[..., Loop]]:
+    loops: list[Loop] = []
+
+    def make(tick: Ticks, broken: Callable[[LedgerBroken], None] = lambda error: None) -> Loop:
+        loop = Loop("test", tick, SystemClock(), broken)
+        loops.append(loop)
+        loop.start()
+        return loop
+
+    yield make
+    for loop in loops:
+        loop.stop()
+
+
+def test_a_loop_ticks_at_once_and_then_when_it_is_woken(looping) -> None:
+    ticks = Ticks()
+    loop = looping(ticks)
+    ticks.wait()
+    loop.wake()
+    ticks.wait()
+
+
+def test_a_loop_ticks_again_when_its_time_has_come(looping) -> None:
+    ticks = Ticks(0.01, 0.01)
+    looping(ticks)
+    for _ in range(3):
+        ticks.wait()
+
+
+@pytest.mark.parametrize("error", [LedgerBusy("busy"), RuntimeError("a bug")])
+def test_a_tick_that_fails_does_not_end_its_loop(looping, error: Exception) -> None:
+    ticks = Ticks(error)
+    loop = looping(ticks)
+    ticks.wait()
+    loop.wake()
+    ticks.wait()
+
+
+def test_a_ledger_that_stays_away_is_told_once_and_so_is_its_return(
+    looping, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    configure("info", "json")
+    busy, full = LedgerBusy("busy"), LedgerBusy("no space")
+    ticks = Ticks(busy, busy, full, full, 0.0, 0.0, busy)
+    loop = looping(ticks)
+    for _ in range(8):
+        ticks.wait()
+        loop.wake()
+    ticks.wait()
+    told = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    away, back = "the ledger is not available", "the ledger is available again"
+    assert [(line["message"], line.get("error")) for line in told] == [
+        (away, "busy"),
+        (away, "no space"),
+        (back, None),
+        (away, "busy"),
+        (back, None),
+    ]
+
+
+def test_a_broken_ledger_is_told_and_ends_the_loop(looping) -> None:
+    told: list[LedgerBroken] = []
+    event = threading.Event()
+
+    def broken(error: LedgerBroken) -> None:
+        told.append(error)
+        event.set()
+
+    looping(Ticks(LedgerBroken("gone")), broken)
+    assert event.wait(WAIT)
+    assert len(told) == 1
+
+
+def test_a_loop_that_is_stopped_in_its_sleep_ends_at_once(looping) -> None:
+    ticks = Ticks()
+    loop = looping(ticks)
+    ticks.wait()
+    loop.stop()
+    loop.stop()
+
+
+def test_a_wake_during_a_tick_is_not_lost(looping) -> None:
+    entered, leave = threading.Event(), threading.Event()
+    count = threading.Semaphore(0)
+
+    def tick(now: datetime) -> float:
+        count.release()
+        entered.set()
+        assert leave.wait(WAIT)
+        return 3600.0
+
+    loop = looping(tick)
+    assert entered.wait(WAIT)
+    loop.wake()
+    leave.set()
+    assert count.acquire(timeout=WAIT)
+    assert count.acquire(timeout=WAIT)
+
+
+# Retries and the janitor, tick by tick
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
+    ledger = SqliteLedger(tmp_path / "state.db")
+    ledger.start()
+    yield ledger
+    ledger.close()
+
+
+def queued(ledger: SqliteLedger, clock: FakeClock, id: str, due: float | None = None) -> None:
+    now = clock.now()
+
+    def work(tx: Any) -> None:
+        new = NewJob("echo", "poll", SubmittedBy.CLI)
+        enqueue.enqueue(tx, new, Chart(0.0), id=id, now=now)
+
+    ledger.write(work)
+    if due is not None:
+        at = to_text(now + timedelta(seconds=due))
+        ledger.write(
+            lambda tx: tx._connection.execute(
+                "UPDATE job_queue SET next_retry_at = ? WHERE id = ?", (at, id)
+            ).fetchall()
+        )
+
+
+def test_what_is_due_becomes_ready_and_rings(ledger: SqliteLedger, clock: FakeClock) -> None:
+    bell = Bell(4)
+    retries = Retries(ledger, bell)
+    queued(ledger, clock, "a", due=30)
+    assert retries.tick(clock.now()) == POLL_SECONDS
+    assert bell.take(1) == 0
+    clock.advance(30)
+    retries.tick(clock.now())
+    assert bell.take(1) == 1
+
+
+def test_a_retry_that_is_due_soon_is_waited_for_exactly(
+    ledger: SqliteLedger, clock: FakeClock
+) -> None:
+    queued(ledger, clock, "a", due=0.25)
+    assert Retries(ledger, Bell(1)).tick(clock.now()) == pytest.approx(0.25)
+
+
+def script_waits(ledger: SqliteLedger, id: str, until: str) -> None:
+    ledger.write(
+        lambda tx: tx._connection.execute(
+            "INSERT INTO job_queue (id, plugin, command, status, submitted_by, created_at,"
+            " next_retry_at) VALUES (?, 'echo', 'poll', 'queued', 'cli', '2026-02-08', ?)",
+            (id, until),
+        ).fetchall()
+    )
+
+
+def waiting(ledger: SqliteLedger) -> set[str]:
+    rows = ledger.read(lambda tx: tx.dicts("pending_jobs", limit=100))
+    return {row["id"] for row in rows if row["next_retry_at"] is not None}
+
+
+def test_a_row_in_another_form_of_time_holds_up_no_other(
+    ledger: SqliteLedger, clock: FakeClock
+) -> None:
+    """As text it comes first; as time it is hours away."""
+    script_waits(ledger, "later", "2026-02-08T03:00:00-08:00")
+    script_waits(ledger, "due", "2026-02-08T18:00:00+08:00")
+    queued(ledger, clock, "ours", due=0)
+    assert Retries(ledger, Bell(4)).tick(clock.now()) == POLL_SECONDS
+    assert waiting(ledger) == {"later"}
+    clock.advance(3600)
+    Retries(ledger, Bell(4)).tick(clock.now())
+    assert waiting(ledger) == set()
+
+
+def test_a_row_that_a_script_writes_between_two_looks_is_not_run_before_its_time(
+    ledger: SqliteLedger, clock: FakeClock
+) -> None:
+    retries = Retries(ledger, Bell(4))
+    retries.tick(clock.now())
+    script_waits(ledger, "later", "2026-02-08T03:00:00-08:00")
+    waits = [retries.tick(clock.now()) for _ in range(2)]
+    assert waits == [0.0, POLL_SECONDS]
+    assert waiting(ledger) == {"later"}
+
+
+def test_a_time_that_cannot_be_read_is_warned_about_once_and_holds_up_nothing(
+    ledger: SqliteLedger, clock: FakeClock, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    configure("warn", "json")
+    script_waits(ledger, "odd", "0garbage")
+    queued(ledger, clock, "ours", due=0)
+    retries = Retries(ledger, Bell(4))
+    for _ in range(2):
+        retries.tick(clock.now())
+    assert waiting(ledger) == set()
+    [line] = capsysbinary.readouterr().out.splitlines()
+    told = json.loads(line)
+    assert (told["level"], told["job_id"]) == ("warn", "odd")
+
+
+def test_without_anything_due_it_looks_once_a_second(
+    ledger: SqliteLedger, clock: FakeClock
+) -> None:
+    assert Retries(ledger, Bell(1)).tick(clock.now()) == 1.0
+
+
+def blueprint(site: Site) -> Callable[[], Blueprint]:
+    built = build(site.load(), boot_marker="m:b", environ=site.environ)
+    return lambda: built
+
+
+def test_the_janitor_comes_back_soon_while_there_is_more(
+    ledger: SqliteLedger, clock: FakeClock, site: Site
+) -> None:
+    old = to_text(clock.now() - timedelta(days=100))
+
+    def fill(tx: Any) -> None:
+        for n in range(retention.BATCH * 2 + 1):
+            tx.run(
+                "insert_transition",
+                job_id=str(n),
+                from_status="queued",
+                to_status="running",
+                attempt=1,
+                reason=None,
+                now=old,
+            )
+
+    ledger.write(fill)
+    janitor = Janitor(ledger, blueprint(site))
+    waits = [janitor.tick(clock.now()) for _ in range(3)]
+    assert waits == [PAUSE, PAUSE, 60.0]
+
+
+@pytest.mark.parametrize("kept", ["36500d", "1ms"])
+def test_the_janitor_bears_any_retention(
+    ledger: SqliteLedger, clock: FakeClock, site: Site, kept: str
+) -> None:
+    for name in ("job_queue", "job_log", "job_transitions", "breaker_transitions", "plugin_facts"):
+        site.settings["service"][f"{name}_retention"] = kept
+    site.settings["service"] |= {"dedupe_ttl": kept, "workspace_retention": kept}
+    assert Janitor(ledger, blueprint(site)).tick(clock.now()) == 60.0

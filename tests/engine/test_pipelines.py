@@ -1,0 +1,276 @@
+"""Pipelines in a gateway at work: what a reload, a dedupe key and a large answer do to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ductile.core.jobs import judge
+from ductile.core.pipelines.step_io import MAX_COPIED
+from ductile.engine.dispatch import attempt
+from ductile.errors import Refused
+from ductile.model import SubmittedBy
+from ductile.operations import job_tree
+from ductile.operations.dry_run import step
+from ductile.operations.jobs import Replaying, Retrying, Started, Starting
+from tests.engine.site import OK, PYTHON, Running, Site, until
+from tests.postgres import Server
+
+Step = dict[str, Any]
+
+
+def steps(site: Site, *steps: Step) -> None:
+    site.settings["pipelines"] = [{"name": "p", "on": "go", "steps": list(steps)}]
+
+
+def start(house: Running, **more: Any) -> Started:
+    gateway = house.gateway
+    return gateway.ledger.write(Starting(gateway, "p", {}, SubmittedBy.API, **more))
+
+
+def instance(house: Running, id: str) -> dict[str, Any]:
+    return house.gateway.ledger.read(lambda tx: job_tree.instance(tx, id))
+
+
+def over(house: Running, id: str) -> dict[str, Any]:
+    """The instance, once it is over."""
+    until(lambda: instance(house, id)["status"] != "open")
+    return instance(house, id)
+
+
+def came_to(found: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(job["step"], job["status"]) for job in found["jobs"]]
+
+
+def why(house: Running, id: str) -> str:
+    gateway = house.gateway
+    return "\n".join(job_tree.why(gateway.ledger, id, gateway.blueprint, {})["why"])
+
+
+def reloaded(site: Site, house: Running) -> None:
+    site.write()
+    house.gateway.reload()
+
+
+def noted(site: Site, name: str) -> Path:
+    """A plugin that leaves a line for each of its runs."""
+    path = site.folder / f"{name}.ran"
+    site.plugin(name, f"echo run >> '{path}'\n{OK}")
+    return path
+
+
+def test_a_job_that_waits_does_not_run_as_the_step_that_stands_at_its_place_now(
+    site: Site,
+) -> None:
+    gate = site.gate()
+    site.settings["service"]["max_workers"] = 1
+    site.plugin("slow", gate.script() + OK)
+    ran = [noted(site, name) for name in ("b", "x")]
+    steps(site, {"uses": "slow"}, {"uses": "b"})
+    with site.running() as house:
+        started = start(house)
+        gate.arrived()
+        house.put("slow")
+        gate.open()
+        gate.arrived()
+        steps(site, {"uses": "slow"}, {"uses": "x"}, {"uses": "b"})
+        reloaded(site, house)
+        gate.open()
+        found = over(house, started.instance_id)
+        assert (found["status"], came_to(found)) == (
+            "failed",
+            [("step_1", "succeeded"), ("step_2", "failed")],
+        )
+        lost = "step step_2 of pipeline p is x.handle now, not b.handle"
+        assert found["jobs"][-1]["last_error"] == lost
+        assert lost in why(house, found["jobs"][-1]["job_id"])
+        assert [path.exists() for path in ran] == [False, False]
+
+
+def test_a_retry_does_not_run_as_the_step_that_stands_at_its_place_now(site: Site) -> None:
+    gate = site.gate()
+    failing = gate.script() + "exit 1\n"
+    site.plugin("b", failing, retry={"max_attempts": 2, "backoff_base": "1ms"})
+    ran = noted(site, "x")
+    steps(site, {"id": "one", "uses": "b"})
+    with site.running() as house:
+        started = start(house)
+        gate.arrived()
+        steps(site, {"id": "one", "uses": "x"})
+        reloaded(site, house)
+        gate.open()
+        found = over(house, started.instance_id)
+        [job] = found["jobs"]
+        assert (job["status"], job["attempt"]) == ("failed", 2)
+        assert job["last_error"] == "step one of pipeline p is x.handle now, not b.handle"
+        assert not ran.exists()
+
+
+def test_a_job_whose_step_is_another_by_now_is_neither_retried_nor_replayed_nor_tried(
+    site: Site,
+) -> None:
+    site.plugin("b", "exit 78\n")
+    site.plugin("x", OK)
+    steps(site, {"id": "one", "uses": "b"})
+    with site.running() as house:
+        started = start(house)
+        over(house, started.instance_id)
+        [id] = started.job_ids
+        steps(site, {"id": "one", "uses": "x"})
+        reloaded(site, house)
+        gateway = house.gateway
+        for refused in (
+            lambda: gateway.ledger.write(Retrying(gateway, id)),
+            lambda: gateway.ledger.write(Replaying(gateway, id, SubmittedBy.API)),
+            lambda: step.step(gateway, gateway.blueprint.chart.router.pipelines["p"], "one", id),
+        ):
+            with pytest.raises(Refused, match=r"is x\.handle now, not b\.handle"):
+                refused()
+
+
+def test_a_join_runs_after_a_reload_that_gave_its_split_another_name(site: Site) -> None:
+    gate = site.gate()
+    site.plugin("slow", gate.script() + OK)
+    ran = noted(site, "j")
+    branches = [{"uses": "slow"}, {"uses": "slow"}]
+    steps(site, {"id": "fan", "split": branches}, {"id": "after", "uses": "j"})
+    with site.running() as house:
+        started = start(house)
+        gate.arrived()
+        gate.arrived()
+        steps(site, {"id": "other", "split": branches}, {"id": "after", "uses": "j"})
+        reloaded(site, house)
+        gate.open(2)
+        found = over(house, started.instance_id)
+        assert (found["status"], came_to(found)[-1]) == ("succeeded", ("after", "succeeded"))
+        assert ran.read_text() == "run\n"
+
+
+def test_a_join_of_a_pipeline_that_a_reload_took_away_fails_and_says_why(site: Site) -> None:
+    gate = site.gate()
+    site.plugin("slow", gate.script() + OK)
+    site.plugin("j", OK)
+    steps(site, {"id": "fan", "split": [{"uses": "slow"}]}, {"id": "after", "uses": "j"})
+    with site.running() as house:
+        started = start(house)
+        gate.arrived()
+        site.settings["pipelines"] = []
+        reloaded(site, house)
+        gate.open()
+        found = over(house, started.instance_id)
+        assert (found["status"], came_to(found)[-1]) == ("failed", ("after", "failed"))
+        join = found["jobs"][-1]["job_id"]
+        assert "step after is gone from pipeline p" in why(house, join)
+        house.notice("job.failed", join)
+        house.notice("pipeline.failed", started.instance_id)
+
+
+def test_where_the_split_that_was_to_follow_is_gone_the_instance_says_why(site: Site) -> None:
+    gate = site.gate()
+    site.plugin("slow", gate.script() + OK)
+    fan, then = (
+        {"id": "fan", "split": [{"uses": "slow"}]},
+        {"id": "then", "split": [{"uses": "slow"}]},
+    )
+    steps(site, fan, then)
+    with site.running() as house:
+        started = start(house)
+        gate.arrived()
+        steps(site, fan)
+        reloaded(site, house)
+        gate.open()
+        found = over(house, started.instance_id)
+        lost = "step then is gone from pipeline p"
+        assert (found["status"], found["reason"]) == ("failed", lost)
+        assert lost in why(house, started.instance_id)
+        assert lost in house.notice("pipeline.failed", started.instance_id).payload
+
+
+def test_a_start_that_is_needless_names_the_job_that_makes_it_so(site: Site) -> None:
+    for name in "abj":
+        site.plugin(name, OK)
+    steps(site, {"id": "fan", "split": [{"uses": "a"}, {"uses": "b"}]}, {"uses": "j"})
+    with site.running() as house:
+        first = start(house, dedupe_key="k")
+        over(house, first.instance_id)
+        again = start(house, dedupe_key="k")
+        assert (again.job_ids, again.existing_job_id) == ((), first.job_ids[0])
+        found = instance(house, again.instance_id)
+        assert (found["status"], found["jobs"]) == ("skipped", [])
+        assert first.job_ids[0] in why(house, again.instance_id)
+
+
+def test_a_small_answer_that_would_fill_the_ledger_by_its_result_has_failed(site: Site) -> None:
+    size = MAX_COPIED // 100
+    site.plugin(
+        "many",
+        PYTHON + "json.load(sys.stdin)\nevents = [{'type': 'x'}] * 200\n"
+        f"print(json.dumps({{'status': 'ok', 'result': 'z' * {size}, 'events': events}}))\n",
+        retry={"max_attempts": 1},
+    )
+    site.plugin("a", OK)
+    site.settings["routes"] = [{"from": "many", "event_type": "x", "to": "a"}]
+    with site.running() as house:
+        job = house.run("many")
+        assert (job["status"], "copied into 200 events" in job["last_error"]) == ("dead", True)
+        assert [type for type, id in house.told() if type == "job.queued" and id != job["id"]] == []
+
+
+# Several nodes
+
+
+@pytest.fixture
+def url(postgres: Server) -> str:
+    return postgres.database()
+
+
+@pytest.fixture
+def behind(site: Site, url: str) -> Site:
+    """A node that does not know the pipeline yet."""
+    site.plugin("a", OK)
+    site.settings["state"] = {"url": url, "dir": str(site.state)}
+    return site
+
+
+@pytest.fixture
+def ahead(another: Callable[[], Site], url: str) -> Site:
+    """One that has adopted it already, and does not work."""
+    site = another()
+    site.plugin("a", OK)
+    site.settings["state"] = {"url": url, "dir": str(site.state)}
+    steps(site, {"id": "one", "uses": "a"})
+    return site
+
+
+GONE = "step one is gone from pipeline p"
+
+
+def test_a_step_that_a_node_does_not_know_waits_for_one_that_does(
+    behind: Site, ahead: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judge, "SHORTAGE_SECONDS", 0.05)
+    with behind.running() as house, ahead.opened() as other:
+        started = start(other)
+        [id] = started.job_ids
+        waiting = house.tried(id)
+        assert (waiting["status"], waiting["last_error"]) == ("queued", GONE)
+        assert waiting["attempt"] - waiting["max_attempts"] == 1 - 4
+        assert GONE in why(house, id)
+        steps(behind, {"id": "one", "uses": "a"})
+        reloaded(behind, house)
+        assert over(house, started.instance_id)["status"] == "succeeded"
+
+
+def test_a_step_that_no_node_has_come_to_know_has_failed(
+    behind: Site, ahead: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt, "LEFT_TO_OTHERS", timedelta(0))
+    with behind.running() as house, ahead.opened() as other:
+        started = start(other)
+        found = over(house, started.instance_id)
+        [job] = found["jobs"]
+        assert (job["status"], job["attempt"], job["last_error"]) == ("failed", 1, GONE)

@@ -1,0 +1,165 @@
+"""The gateway on PostgreSQL: the same work, another ledger."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from ductile.engine.recovery import cluster, dead_nodes
+from ductile.errors import LedgerError
+from ductile.model import Cancellation
+from ductile.operations import schedule_report, status
+from tests.engine.site import OK, PYTHON, Site, until
+from tests.postgres import Server
+
+
+@pytest.fixture
+def url(postgres: Server, site: Site) -> str:
+    url = postgres.database()
+    site.settings["state"] = {"url": url, "dir": str(site.state)}
+    return url
+
+
+def test_jobs_run_and_are_recorded(site: Site, url: str) -> None:
+    site.plugin(
+        "echo",
+        PYTHON + "r = json.load(sys.stdin)\n"
+        "print(json.dumps({'status': 'ok', 'result': r['state'], 'state_updates': {'n': 1},\n"
+        "                  'logs': ['nul \\0 inside']}))",
+    )
+    with site.running() as house:
+        assert house.run("echo")["result"]["result"] == {}
+        job = house.run("echo", payload={"nul": "a\0b"})
+    assert (job["status"], job["result"]["result"]) == ("succeeded", {"n": 1})
+
+
+def test_failures_are_retried_and_end(site: Site, url: str) -> None:
+    site.plugin("bad", "exit 1", retry={"max_attempts": 2, "backoff_base": "10ms"})
+    with site.running() as house:
+        job = house.run("bad")
+    assert (job["status"], job["attempt"]) == ("dead", 2)
+
+
+def test_a_running_job_is_cancelled(site: Site, url: str) -> None:
+    gate = site.gate()
+    site.plugin("echo", gate.script())
+    with site.running() as house:
+        id = house.put("echo")
+        gate.arrived()
+        assert house.gateway.cancel_running(id, Cancellation.OPERATOR)
+        assert house.ended(id)["status"] == "dead"
+
+
+def test_a_plugin_that_must_run_alone_never_overlaps(site: Site, url: str) -> None:
+    site.settings["service"]["max_workers"] = 4
+    path = site.folder / "runs"
+    site.plugin("solo", f"echo + >> {path}\necho - >> {path}\n{OK}", parallelism=1)
+    with site.running() as house:
+        ids = [house.put("solo") for _ in range(20)]
+        assert {house.ended(id)["status"] for id in ids} == {"succeeded"}
+    assert path.read_text().split() == ["+", "-"] * 20
+
+
+def test_a_row_of_another_process_is_found(site: Site, url: str) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        with psycopg.connect(url) as connection:
+            connection.execute(
+                "INSERT INTO job_queue (id, plugin, command, payload, status, attempt,"
+                " max_attempts, submitted_by, created_at) VALUES"
+                " ('script-1', 'echo', 'poll', '{}', 'queued', 1, 4, 'cli', '2026-02-08 10:00:00')"
+            )
+        assert house.ended("script-1")["status"] == "succeeded"
+
+
+def test_an_event_whose_dedupe_key_no_index_takes_fails_its_job_and_holds_up_nothing(
+    site: Site, url: str
+) -> None:
+    """Of random letters: what repeats is compressed."""
+    site.plugin(
+        "emit",
+        PYTHON + "import random, string\n"
+        "key = ''.join(random.choices(string.ascii_letters, k=4000))\n"
+        "event = {'type': 'made', 'payload': {}, 'dedupe_key': key}\n"
+        "print(json.dumps({'status': 'ok', 'result': 1, 'events': [event]}))",
+        retry={"max_attempts": 1},
+    )
+    site.plugin("echo", OK)
+    site.settings["routes"] = [{"from": "emit", "event_type": "made", "to": "echo"}]
+    with site.running() as house:
+        job = house.run("emit")
+        assert house.run("echo")["status"] == "succeeded"
+    assert (job["status"], job["attempt"]) == ("dead", 1)
+    assert "events[0].dedupe_key is 4000 bytes long" in job["last_error"]
+    assert job["attempts"][0]["stdout"].startswith('{"status": "ok"')
+
+
+def test_schedules_fire_and_can_be_listed(site: Site, url: str) -> None:
+    site.plugin("echo", OK, schedules=[{"every": "50ms"}])
+    with site.running() as house:
+        house.notice("job.succeeded")
+        gateway = house.gateway
+        [row] = schedule_report.listing(
+            gateway.blueprint, gateway.unready, gateway.ledger, gateway.clock.now()
+        )
+        assert row["state"] == "active"
+        assert row["last_fire"]
+
+
+def test_the_status_page_can_be_read(site: Site, url: str) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        house.run("echo")
+        gateway = house.gateway
+        page = status.status(gateway.blueprint, gateway.unready, gateway.ledger, {})
+    assert page["plugins"][0]["last_run"]["status"] == "succeeded"
+
+
+def test_orphans_of_a_dead_boot_are_recovered(
+    site: Site, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_nodes, "LOST_AFTER", timedelta(seconds=0.5))
+    monkeypatch.setattr(cluster, "LOOK", 0.05)
+    site.plugin("echo", OK, retry={"backoff_base": "10ms"})
+    with site.opened():
+        pass
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            "INSERT INTO job_queue (id, plugin, command, payload, status, attempt, max_attempts,"
+            " submitted_by, created_at, started_at, owner) VALUES ('orphan', 'echo', 'poll', '{}',"
+            " 'running', 1, 4, 'cli', '2026-02-08T10:00:00.000000Z',"
+            " '2026-02-08T10:00:00.000000Z', 'dead-boot')"
+        )
+    with site.running() as house:
+        job = house.ended("orphan")
+    assert (job["status"], job["attempt"]) == ("succeeded", 2)
+
+
+def test_a_server_that_drops_every_connection_does_not_end_the_work(site: Site, url: str) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        assert house.run("echo")["status"] == "succeeded"
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        ids: list[str] = []
+
+        def put() -> bool:
+            with contextlib.suppress(LedgerError):
+                ids.append(house.put("echo"))
+            return len(ids) >= 4
+
+        until(put)
+        for id in ids:
+            until(lambda id=id: status_of(url, id) == "succeeded")
+
+
+def status_of(url: str, id: str) -> str:
+    with psycopg.connect(url) as connection:
+        row = connection.execute("SELECT status FROM job_queue WHERE id = %s", (id,)).fetchone()
+    return str(row[0]) if row else ""

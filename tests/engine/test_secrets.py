@@ -1,0 +1,140 @@
+"""Canaries: a secret that the config knows is nowhere to be read but where it must be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from urllib.parse import quote
+
+import apsw
+import pytest
+
+from tests.engine.site import PYTHON, Site
+
+CANARY = 'canary-"9f3b"\\7a61/é'
+STORED_WHOLE = {("job_queue", "payload"), ("plugin_state", "state"), ("plugin_facts", "fact_json")}
+"""SPEC §9: payloads, contexts, state and facts; they are redacted when shown."""
+TELLTALE = (
+    PYTHON + "r = json.load(sys.stdin)\n"
+    "s = r['config']['token']\n"
+    "print('stderr', s, json.dumps(s), file=sys.stderr)\n"
+    "print('stderr', __import__('urllib.parse').parse.quote(s, safe=''), file=sys.stderr)\n"
+    "status = r['payload'].get('status', 'ok')\n"
+    "if status == 'junk':\n"
+    "    print('junk', s, json.dumps(s)); sys.exit(0)\n"
+    "print(json.dumps({'status': status, 'error': 'denied ' + s, 'result': {'token': s, 'm': s},\n"
+    "    'logs': [{'level': 'info', 'message': 'using ' + s}, {'level': 'warn', 'message': s}],\n"
+    "    'state_updates': {'refresh_token': 'plainstate', 'n': 1}}))\n"
+)
+
+
+@pytest.fixture
+def leaky(site: Site) -> Site:
+    site.environ["CANARY"] = CANARY
+    site.settings["service"]["log_level"] = "debug"
+    site.plugin("leaky", TELLTALE, config={"token": "${CANARY}"}, retry={"max_attempts": 1})
+    return site
+
+
+def spellings() -> list[str]:
+    # "canary-" alone would do; what follows it is what matters.
+    return ["9f3b", json.dumps(CANARY)[1:-1], quote(CANARY, safe="")]
+
+
+def columns(path: Path) -> list[tuple[str, str, str]]:
+    """Every text of every table: (table, column, value)."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    found = []
+    tables = [
+        name
+        for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+    ]
+    for table in tables:
+        cursor = connection.cursor()
+        for row in cursor.execute(f'SELECT * FROM "{table}"'):
+            names = [column[0] for column in cursor.get_description()]
+            found += [
+                (str(table), name, value)
+                for name, value in zip(names, row, strict=True)
+                if isinstance(value, str)
+            ]
+    connection.close()
+    return found
+
+
+@pytest.mark.parametrize("status", ["ok", "error", "junk"])
+def test_a_secret_that_a_plugin_says_stands_nowhere_in_the_ledger(leaky: Site, status: str) -> None:
+    with leaky.running() as house:
+        house.run("leaky", payload={"status": status})
+    wrong = [
+        (table, column, value[:200])
+        for table, column, value in columns(leaky.state / "state.db")
+        if (table, column) not in STORED_WHOLE and any(s in value for s in spellings())
+    ]
+    assert wrong == []
+
+
+def test_a_secret_that_a_plugin_says_does_not_reach_the_log(leaky: Site, capfdbinary) -> None:
+    with leaky.running() as house:
+        for status in ("ok", "error", "junk"):
+            house.run("leaky", payload={"status": status})
+    out, err = capfdbinary.readouterr()
+    logged = (out + err).decode()
+    assert "leaky" in logged
+    assert [s for s in spellings() if s in logged] == []
+
+
+def test_secret_named_keys_of_state_updates_are_hidden_in_the_result(leaky: Site) -> None:
+    with leaky.running() as house:
+        job = house.run("leaky")
+    assert job["result"]["state_updates"] == {"refresh_token": "[REDACTED]", "n": 1}
+    assert "plainstate" not in json.dumps(job)
+
+
+def test_the_snapshot_of_the_config_holds_no_secret(leaky: Site) -> None:
+    leaky.settings["api"] = {
+        "enabled": False,
+        "auth": {"tokens": [{"token": "inline-canary-5151", "scopes": ["*"]}]},
+    }
+    with leaky.opened():
+        pass
+    stored = [v for t, _, v in columns(leaky.state / "state.db") if t == "config_snapshots"]
+    assert stored
+    assert not any("inline-canary-5151" in value or "9f3b" in value for value in stored)
+    assert any("[REDACTED]" in value for value in stored)
+
+
+def test_a_config_that_differs_in_a_secret_alone_is_another_snapshot(leaky: Site) -> None:
+    with leaky.opened() as house:
+        first = house.gateway.blueprint.snapshot_id
+    with leaky.opened() as house:
+        assert house.gateway.blueprint.snapshot_id == first
+    leaky.environ["CANARY"] = "another-canary-1"
+    with leaky.opened() as house:
+        assert house.gateway.blueprint.snapshot_id != first
+
+
+def test_a_payload_is_stored_whole(leaky: Site) -> None:
+    with leaky.running() as house:
+        job = house.run("leaky", payload={"given": CANARY})
+    assert job["payload"] == {"given": CANARY}
+
+
+def test_a_secret_of_the_old_config_is_hidden_while_its_job_still_runs(site: Site) -> None:
+    """A reload brings another secret; what runs was given the old one."""
+    gate = site.gate()
+    script = (
+        PYTHON + "s = json.load(sys.stdin)['config']['token']\n"
+        f"open({str(gate.said)!r}, 'w').write('x\\n'); open({str(gate.path)!r}).readline()\n"
+        "print(json.dumps({'status': 'ok', 'result': s}))\n"
+    )
+    site.environ["CANARY"] = "old-canary-1111"
+    site.plugin("leaky", script, config={"token": "${CANARY}"})
+    with site.running() as house:
+        id = house.put("leaky")
+        gate.arrived()
+        site.environ["CANARY"] = "new-canary-2222"
+        house.gateway.reload()
+        gate.open()
+        job = house.ended(id)
+    assert "old-canary" not in json.dumps(job)

@@ -1,0 +1,175 @@
+"""A stop: running jobs get their grace, then go back; nothing remains."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from ductile.clock import from_text
+from ductile.model import Cancellation
+from tests.engine.site import OK, Running, Site
+
+
+def stopping(house: Running) -> threading.Thread:
+    thread = threading.Thread(target=house.end)
+    thread.start()
+    assert house.gateway.stopping.wait(10)
+    return thread
+
+
+def reopened(site: Site, id: str) -> dict:
+    with site.opened() as house:
+        return house.job(id)
+
+
+def test_a_job_that_ends_within_the_grace_is_finished(site: Site) -> None:
+    gate = site.gate()
+    site.plugin("echo", gate.script() + OK)
+    with site.running() as house:
+        id = house.put("echo")
+        gate.arrived()
+        thread = stopping(house)
+        gate.open()
+        thread.join(20)
+    assert reopened(site, id)["status"] == "succeeded"
+
+
+@pytest.mark.parametrize("stubborn", ["", "trap '' TERM\n"])
+def test_a_job_beyond_the_grace_goes_back_uncounted(site: Site, stubborn: str) -> None:
+    gate = site.gate()
+    site.settings["service"]["shutdown_grace"] = "100ms"
+    site.plugin("echo", stubborn + gate.script() + OK, retry={"max_attempts": 1})
+    with site.running() as house:
+        id = house.put("echo")
+        gate.arrived()
+        began = time.monotonic()
+        house.end()
+        took = time.monotonic() - began
+    assert site.alive() == []
+    assert took < 4
+    job = reopened(site, id)
+    assert (job["status"], job["attempt"], job["max_attempts"]) == ("queued", 2, 2)
+    assert (job["next_retry_at"], job["started_at"]) == (None, None)
+
+
+def test_a_job_that_a_stop_gave_back_runs_at_the_next_start(site: Site) -> None:
+    gate = site.gate()
+    site.settings["service"]["shutdown_grace"] = "0s"
+    site.plugin("echo", gate.script() + OK, retry={"max_attempts": 1})
+    with site.running() as house:
+        id = house.put("echo")
+        gate.arrived()
+    with site.running() as house:
+        gate.arrived()
+        gate.open()
+        assert house.ended(id)["status"] == "succeeded"
+
+
+def test_many_stops_use_up_no_attempt_and_do_not_lengthen_the_backoff(site: Site) -> None:
+    gate = site.gate()
+    site.settings["service"]["shutdown_grace"] = "0s"
+    site.plugin("echo", gate.script() + "exit 1", retry={"max_attempts": 2, "backoff_base": "60s"})
+    with site.running() as house:
+        id = house.put("echo")
+        gate.arrived()
+    for _ in range(3):
+        with site.running() as house:
+            gate.arrived()
+    with site.running() as house:
+        gate.arrived()
+        gate.open()
+        job = house.tried(id)
+    assert (job["attempt"], job["max_attempts"]) == (6, 6)
+    due = from_text(job["next_retry_at"]) - from_text(job["attempts"][-1]["completed_at"])
+    assert 60 <= due.total_seconds() <= 120
+
+
+def test_nothing_new_is_claimed_once_a_stop_has_begun(site: Site) -> None:
+    gate = site.gate()
+    site.settings["service"]["max_workers"] = 1
+    site.plugin("echo", gate.script() + OK)
+    with site.running() as house:
+        first, second = house.put("echo"), house.put("echo")
+        gate.arrived()
+        thread = stopping(house)
+        gate.open(2)
+        thread.join(20)
+    assert reopened(site, first)["status"] == "succeeded"
+    job = reopened(site, second)
+    assert (job["status"], job["attempt"]) == ("queued", 1)
+
+
+def test_what_left_its_process_group_ends_with_a_stop(site: Site) -> None:
+    gate = site.gate()
+    site.settings["service"]["shutdown_grace"] = "0s"
+    site.plugin("echo", "setsid sleep 600 >/dev/null 2>&1 &\n" + gate.script())
+    with site.running() as house:
+        house.put("echo")
+        gate.arrived()
+    assert site.alive() == []
+
+
+def test_an_idle_gateway_stops_at_once(site: Site) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        house.run("echo")
+        began = time.monotonic()
+        house.end()
+    assert time.monotonic() - began < 2
+
+
+def test_a_stop_without_any_job_leaves_the_boot_ended(site: Site) -> None:
+    site.plugin("echo", OK)
+    with site.running():
+        pass
+    with site.opened() as house:
+        assert house.gateway.ledger.read(lambda tx: tx.all("running_owners")) == []
+
+
+# Cancelling one job
+
+
+def test_a_running_job_that_is_cancelled_is_dead_with_the_reason(site: Site) -> None:
+    gate = site.gate()
+    site.plugin("echo", gate.script())
+    with site.running() as house:
+        id = house.put("echo")
+        gate.arrived()
+        assert house.gateway.cancel_running(id, Cancellation.OPERATOR)
+        job = house.ended(id)
+        assert (job["status"], job["last_error"], job["attempt"]) == ("dead", "cancelled", 1)
+        assert site.alive() == []
+
+
+def test_a_cancel_of_one_job_leaves_the_other_alone(site: Site) -> None:
+    gate = site.gate()
+    site.plugin("echo", gate.script() + OK)
+    with site.running() as house:
+        one, other = house.put("echo"), house.put("echo")
+        gate.arrived(), gate.arrived()
+        assert house.gateway.cancel_running(one, Cancellation.OPERATOR)
+        house.ended(one)
+        gate.open()
+        assert house.ended(other)["status"] == "succeeded"
+
+
+def test_a_job_that_does_not_run_here_is_not_cancelled(site: Site) -> None:
+    site.plugin("echo", OK)
+    with site.running() as house:
+        id = house.run("echo")["id"]
+        assert not house.gateway.cancel_running(id, Cancellation.OPERATOR)
+        assert not house.gateway.cancel_running("nosuch", Cancellation.OPERATOR)
+
+
+def test_a_plugin_that_ignores_a_cancel_is_killed_after_five_seconds(site: Site) -> None:
+    gate = site.gate()
+    site.plugin("echo", "trap '' TERM\n" + gate.script())
+    with site.running() as house:
+        id = house.put("echo")
+        gate.arrived()
+        began = time.monotonic()
+        house.gateway.cancel_running(id, Cancellation.OPERATOR)
+        assert house.ended(id)["status"] == "dead"
+    assert 4 < time.monotonic() - began < 9

@@ -1,0 +1,230 @@
+"""One directory a job: what is copied, and what becomes of a job that cannot have one."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ductile.engine.workspaces import Workspaces
+from ductile.model import SubmittedBy
+from ductile.operations import job_tree
+from ductile.operations.jobs import Retrying, Starting
+from tests.core.jobs.test_judge import JOB
+from tests.engine.observability.test_log import Written
+from tests.engine.observability.test_log import out as out
+from tests.engine.site import OK, Running, Site
+
+CHILD = replace(JOB, id="child", parent_job_id="parent")
+
+
+FULL = f"no workspace: {os.strerror(errno.ENOSPC)}"
+
+
+def full(*_: object, **__: object) -> Any:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.fixture(params=[False, True], ids=["copy", "hardlink"])
+def workspaces(request: pytest.FixtureRequest, tmp_path: Path) -> Workspaces:
+    return Workspaces(tmp_path / "w", lambda _: True, hardlink=request.param)
+
+
+def furnished(workspaces: Workspaces) -> Path:
+    parent = workspaces.path("parent")
+    (parent / "deep" / "er").mkdir(parents=True)
+    (parent / "deep" / "er" / "file").write_text("inside")
+    (parent / "link").symlink_to("deep/er/file")
+    (parent / "gone").symlink_to("nowhere")
+    (parent / "run").write_text("run")
+    (parent / "run").chmod(0o755)
+    (parent / "deep").chmod(0o555)
+    return parent
+
+
+def test_all_that_is_in_the_parents_is_in_the_childs(workspaces: Workspaces) -> None:
+    furnished(workspaces)
+    own = Path(str(workspaces.provide(CHILD)))
+    assert (own / "deep" / "er" / "file").read_text() == "inside"
+    assert (own / "link").readlink() == Path("deep/er/file")
+    assert (own / "gone").is_symlink()
+    assert (own / "run").stat().st_mode & 0o777 == 0o755
+    assert (own / "deep").stat().st_mode & 0o777 == 0o555
+    assert own.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("call", ["mkdir", "scandir"])
+def test_what_does_not_fit_is_told_as_it_was_and_leaves_nothing(
+    workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    furnished(workspaces)
+    real: Callable[..., Any] = getattr(os, call)
+
+    def further(path: Any, *more: Any) -> Any:
+        return full() if str(path).endswith("deep") else real(path, *more)
+
+    monkeypatch.setattr(os, call, further)
+    with pytest.raises(OSError, match="No space left") as raised:
+        workspaces.provide(CHILD)
+    monkeypatch.undo()
+    assert raised.value.errno == errno.ENOSPC
+    assert os.listdir(workspaces.path("parent").parent) == ["parent"]
+
+
+def test_a_copy_that_would_fill_the_disk_is_not_begun(
+    workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = furnished(workspaces)
+    with (parent / "large").open("wb") as file:
+        file.truncate(3 << 20)
+    room = shutil.disk_usage(parent)._replace(free=2 << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: room)
+    copied = counted(monkeypatch, shutil, "copyfileobj")
+    if workspaces._hardlink:
+        assert workspaces.provide(CHILD) is not None
+        return
+    with pytest.raises(OSError, match="take 3 MiB, and 2 MiB are free on the disk") as raised:
+        workspaces.provide(CHILD)
+    assert (raised.value.errno, copied) == (errno.ENOSPC, [])
+    assert os.listdir(parent.parent) == ["parent"]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: room._replace(free=4 << 20))
+    own = Path(str(workspaces.provide(CHILD)))
+    assert (own / "large").stat().st_size == 3 << 20
+
+
+def test_what_shares_its_blocks_needs_no_room(
+    workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    furnished(workspaces)
+    asked = counted(monkeypatch, shutil, "disk_usage")
+    monkeypatch.setattr(fcntl, "ioctl", lambda *_: 0)
+    assert workspaces.provide(CHILD) is not None
+    assert asked == []
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[Any]:
+    """Every call of this function, which still does what it does."""
+    real, calls = getattr(module, name), list[Any]()
+
+    def call(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(module, name, call)
+    return calls
+
+
+STEPS = {
+    "uses": {"uses": "echo"},
+    "switch": {"uses": "echo", "if": {"path": "payload.x", "op": "exists"}},
+    "relay": {"relay": {"to": "there", "event": "e"}},
+}
+
+
+@pytest.fixture(params=list(STEPS))
+def house(request: pytest.FixtureRequest, site: Site) -> Site:
+    site.plugin("echo", OK)
+    site.settings["service"]["workspaces"] = True
+    site.settings["tokens"] = [{"name": "shared", "key": "0123456789abcdef"}]
+    door = {"base_url": "http://127.0.0.1:9", "ingress_path": "/in", "secret_ref": "shared"}
+    site.settings["instances"] = [{"name": "there", **door}]
+    site.settings["pipelines"] = [{"name": "p", "on": "go", "steps": [STEPS[request.param]]}]
+    return site
+
+
+def started(running: Running) -> str:
+    gateway = running.gateway
+    made = gateway.ledger.write(Starting(gateway, "p", {}, SubmittedBy.API, None))
+    gateway.bell.ring_all()
+    return str(made.job_ids[0])
+
+
+def test_a_job_waits_for_a_full_disk_and_loses_no_attempt(
+    house: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Workspaces, "provide", full)
+    monkeypatch.setattr("ductile.core.jobs.judge.SHORTAGE_SECONDS", 0.01)
+    with house.running() as running:
+        id = started(running)
+        running.notice("job.retrying", id)
+        gateway = running.gateway
+        told = job_tree.why(gateway.ledger, id, gateway.blueprint, {})["why"]
+        assert any(FULL in line for line in told)
+        monkeypatch.undo()
+        job = running.ended(id)
+    assert job["status"] == "succeeded"
+    assert job["max_attempts"] - job["attempt"] == 3
+
+
+def test_a_job_without_a_place_for_its_files_has_failed(
+    house: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Workspaces, "provide", denied)
+    with house.running() as running:
+        job = running.ended(started(running))
+    assert job["status"] == "failed"
+    assert job["last_error"].startswith("no workspace: ")
+
+
+class TestFilesThatAreGone:
+    """A step that follows another was to begin with its files; after their retention it cannot."""
+
+    STEP = replace(CHILD, pipeline="p", step_path="two")
+
+    @pytest.mark.parametrize(
+        ("job", "wanted"),
+        [
+            pytest.param(replace(STEP, step_path="one"), True, id="a first step"),
+            pytest.param(replace(STEP, parent_job_id=None), True, id="no parent"),
+            pytest.param(STEP, False, id="no workspace"),
+        ],
+    )
+    def test_who_was_to_have_none_lacks_none(self, tmp_path: Path, job: Any, wanted: bool) -> None:
+        workspaces = Workspaces(tmp_path, lambda _: wanted, first={("p", "one")})
+        assert workspaces.gone(job) is None
+
+    def test_those_that_are_there_are_not_gone(self, tmp_path: Path) -> None:
+        workspaces = Workspaces(tmp_path, lambda _: True, first={("p", "one")})
+        assert "the files of job parent" in str(workspaces.gone(self.STEP))
+        furnished(workspaces)
+        assert workspaces.gone(self.STEP) is None
+        assert workspaces.source(self.STEP) == workspaces.path("parent")
+
+    def test_a_late_retry_is_told_of_it(self, site: Site, out: Written) -> None:
+        site.plugin("echo", OK)
+        site.plugin(
+            "once", f"test -e {site.folder}/mended || exit 1\n{OK}", retry={"max_attempts": 1}
+        )
+        site.settings["service"].update(workspaces=True, log_level="warn")
+        both = [{"id": "one", "uses": "echo"}, {"id": "two", "uses": "once"}]
+        site.settings["pipelines"] = [{"name": "p", "on": "go", "steps": both}]
+        with site.running() as running:
+            gateway, first = running.gateway, started(running)
+            running.ended(first)
+            [second] = [row["job_id"] for row in graph(running, first) if row["step"] == "two"]
+            assert running.ended(second)["status"] == "dead"
+            shutil.rmtree(gateway.blueprint.workspaces.path(first))
+            (site.folder / "mended").touch()
+            out.bytes()
+            gateway.ledger.write(Retrying(gateway, second))
+            gateway.bell.ring_all()
+            running.notice("job.succeeded", second)
+        [line] = [json.loads(line) for line in out.lines() if "files of job" in line]
+        assert (line["level"], line["plugin"], line["job_id"]) == ("warn", "once", second)
+        assert line["message"].startswith(f"the files of job {first}, which it was to begin with")
+
+
+def graph(running: Running, job_id: str) -> list[dict[str, Any]]:
+    gateway = running.gateway
+    return job_tree.graph(gateway.ledger, job_id, gateway.blueprint.redactor)

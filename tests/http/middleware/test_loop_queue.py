@@ -1,0 +1,84 @@
+"""Answers from other threads: all of them arrive, and a burst wakes the loop once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from ductile.http.middleware.loop_queue import Mailbox, resolving
+
+
+def test_every_answer_arrives_whoever_sends_it() -> None:
+    async def main() -> list[int]:
+        box, loop = Mailbox.here(), asyncio.get_running_loop()
+        futures: list[asyncio.Future[int]] = [loop.create_future() for _ in range(4000)]
+
+        def send(share: int) -> None:
+            for number in range(share, len(futures), 4):
+                box.put(resolving(futures[number]), number, None)
+
+        threads = [threading.Thread(target=send, args=(share,)) for share in range(4)]
+        for thread in threads:
+            thread.start()
+        found = await asyncio.wait_for(asyncio.gather(*futures), 20)
+        for thread in threads:
+            thread.join()
+        return found
+
+    assert asyncio.run(main()) == list(range(4000))
+
+
+def test_a_burst_wakes_the_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> int:
+        loop, wakes = asyncio.get_running_loop(), 0
+        wake = loop.call_soon_threadsafe
+
+        def counted(*args: Any) -> Any:
+            nonlocal wakes
+            wakes += 1
+            return wake(*args)
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+        box = Mailbox(loop)
+        futures = [loop.create_future() for _ in range(100)]
+        for future in futures:
+            box.put(resolving(future), None, None)
+        await asyncio.gather(*futures)
+        return wakes
+
+    assert asyncio.run(main()) == 1
+
+
+def test_one_who_fails_keeps_nobody_from_his_letter() -> None:
+    async def main() -> list[str]:
+        box, loop, told = Mailbox.here(), asyncio.get_running_loop(), []
+        loop.set_exception_handler(lambda _, about: told.append(str(about["exception"])))
+        good: asyncio.Future[int] = loop.create_future()
+
+        def bad(*_: object) -> None:
+            raise ValueError("a bug")
+
+        box.put(bad, 1, None)
+        box.put(resolving(good), 2, None)
+        assert await asyncio.wait_for(good, 10) == 2
+        return told
+
+    assert asyncio.run(main()) == ["a bug"]
+
+
+def test_errors_arrive_and_who_has_left_is_passed_over() -> None:
+    async def main() -> None:
+        box, loop = Mailbox.here(), asyncio.get_running_loop()
+        left, bad, good = (loop.create_future() for _ in range(3))
+        left.cancel()
+        box.put(resolving(left), 1, None)
+        box.put(resolving(bad), None, ValueError("no"))
+        box.put(resolving(good), 2, None)
+        assert await good == 2
+        with pytest.raises(ValueError, match="no"):
+            await bad
+
+    asyncio.run(main())

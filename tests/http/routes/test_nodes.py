@@ -1,0 +1,132 @@
+"""Two gateways on one PostgreSQL: whoever follows either of them is told the same."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import psycopg
+import pytest
+
+from ductile.model import Notice
+from ductile.store import notices
+from ductile.store.engines.api import Tx
+from tests.engine.site import until
+from tests.http.doors import CONFIG, House, opened
+from tests.http.following import following
+from tests.postgres import Server
+
+COUNT = 400
+PIPELINES = """\
+pipelines:
+  - {name: now, on: never, execution_mode: synchronous, steps: [{uses: echo}]}
+"""
+Nodes = tuple[House, House]
+
+
+def config(url: str) -> str:
+    shared = f"state: {{url: '{url}', dir: ./data}}"
+    return CONFIG.replace("state: {path: ./data/state.db}", shared) + PIPELINES
+
+
+@pytest.fixture(scope="module")
+def nodes(postgres: Server) -> Iterator[Nodes]:
+    """Only the second one works."""
+    text = config(postgres.database())
+    with ExitStack() as stack:
+        first = stack.enter_context(opened(text, working=False))
+        yield first, stack.enter_context(opened(text))
+
+
+def post(house: House, name: str, pause: float) -> None:
+    now = house.gateway.clock.now()
+
+    def work(tx: Tx) -> None:
+        notices.post(tx, Notice("numbers", name, {}), now)
+        time.sleep(pause)
+
+    house.gateway.ledger.write(work)
+
+
+def post_many(nodes: Nodes, prefix: str) -> set[str]:
+    """Transactions of both nodes, many at once, some of which commit late."""
+    chance = random.Random(prefix)
+    pauses = [chance.choice((0.0, 0.0, 0.002, 0.01)) for _ in range(COUNT)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: post(nodes[n % 2], f"{prefix}{n}", pauses[n]), range(COUNT)))
+    return {f"{prefix}{n}" for n in range(COUNT)}
+
+
+def test_followers_of_either_node_are_told_the_same_in_the_same_order(nodes: Nodes) -> None:
+    with following(nodes[0], "?topic=numbers") as one, following(nodes[1], "?topic=numbers") as two:
+        posted = post_many(nodes, "live")
+        told = [[follower.next()["event"] for _ in range(COUNT)] for follower in (one, two)]
+    assert set(told[0]) == posted
+    assert told[0] == told[1]
+
+
+def test_whoever_comes_back_to_another_node_misses_nothing_and_hears_nothing_twice(
+    nodes: Nodes,
+) -> None:
+    with following(nodes[0], "?topic=numbers") as follower, ThreadPoolExecutor(1) as pool:
+        posting = pool.submit(post_many, nodes, "hop")
+        told = [follower.next()]
+        while len(told) < COUNT:
+            last = told[-1]["id"]
+            node = nodes[len(told) % 2]
+            with following(node, "?topic=numbers", Last_Event_ID=last) as again:
+                told += [again.next() for _ in range(min(23, COUNT - len(told)))]
+        posted = posting.result()
+    names = [event["event"] for event in told]
+    assert len(set(names)) == len(names)
+    assert set(names) == posted
+
+
+def test_a_caller_of_one_node_hears_the_end_of_what_another_has_run(nodes: Nodes) -> None:
+    answer = nodes[0].ask("POST", "/pipeline/now", "{}")
+    assert (answer.status, answer.json["status"]) == (200, "succeeded")
+
+
+def test_notices_are_paged_by_a_cursor_that_holds_on_every_node(nodes: Nodes) -> None:
+    before = nodes[0].ask("GET", "/notices").json
+    posted = post_many(nodes, "page")
+    names: list[str] = []
+    cursor = before["cursor"]
+
+    def all_told() -> bool:
+        nonlocal cursor
+        page = nodes[len(names) % 2].ask("GET", f"/notices?after={cursor}").json
+        names.extend(notice["type"] for notice in page["notices"] if notice["topic"] == "numbers")
+        cursor = page["cursor"]
+        return len(names) >= len(posted)
+
+    assert before["notices"] == []
+    until(all_told)
+    assert sorted(names) == sorted(posted)
+
+
+@pytest.fixture
+def held_back(postgres: Server) -> Iterator[None]:
+    """A transaction that somebody left open, in another database of the server."""
+    with psycopg.connect(postgres.database(empty=True)) as connection:
+        connection.execute("CREATE TABLE left_open (n int)")
+        connection.execute("INSERT INTO left_open VALUES (1)")
+        yield
+        connection.rollback()
+
+
+@pytest.mark.usefixtures("held_back")
+def test_a_caller_hears_the_end_though_the_stream_is_held_back(nodes: Nodes) -> None:
+    began = time.monotonic()
+    answer = nodes[0].ask("POST", "/pipeline/now", "{}")
+    assert (answer.status, answer.json["status"]) == (200, "succeeded")
+    job_id = nodes[0].ask("POST", "/plugin/echo/poll", "{}").json["job_id"]
+    job = nodes[0].ask("GET", f"/job/{job_id}?wait=30").json
+    assert job["status"] == "succeeded"
+    started = nodes[0].ask("POST", "/pipeline/now?async=true", "{}").json["instance_id"]
+    found = nodes[0].ask("GET", f"/pipeline-instance/{started}?wait=30").json
+    assert found["status"] == "succeeded"
+    assert time.monotonic() - began < 20

@@ -1,0 +1,78 @@
+"""Deliveries that were refused: silence for the sender, a line for the operator."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ductile.http.routes import webhooks
+from tests.http.doors import CONFIG, House, opened
+from tests.http.routes.test_webhooks import HOOKS, PLUGINS, SECRET, post, sign
+
+FORGED = sign(b"{}", "another-secret-0123456789")
+OLD = f"t={int(time.time()) - 3600},v1={FORGED}"
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    with opened(CONFIG + HOOKS, plugins=PLUGINS, working=False) as house:
+        yield house
+
+
+def refusals(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    return [line for line in lines if line["message"] == "a webhook was refused"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "reason"),
+    [
+        ("/hook/plain", b"{}", {}, "no header x-hub-signature-256"),
+        ("/hook/own", b"{}", {"X_Hub_Signature_256": FORGED}, "no header x-own"),
+        ("/hook/plain", b"{}", {"X_Hub_Signature_256": FORGED}, "the signature does not match"),
+        (
+            "/hook/stripe",
+            b"{}",
+            {"Stripe_Signature": OLD},
+            "its timestamp is too far from our clock",
+        ),
+        ("/hook/stripe", b"{}", {"Stripe_Signature": f"v1={FORGED}"}, "no timestamp"),
+        ("/hook/plain", b"x" * 1001, {}, "too large"),
+    ],
+)
+def test_why_it_was_refused_is_logged_and_not_told(
+    house: House,
+    capsys: pytest.CaptureFixture[str],
+    path: str,
+    body: bytes,
+    headers: dict[str, str],
+    reason: str,
+) -> None:
+    answer = post(house, path, body, **headers)
+    assert answer.json.keys() == {"error", "code"}
+    assert reason not in answer.raw.decode() or answer.status == 413
+    (line,) = refusals(capsys)
+    assert (line["level"], line["path"], line["reason"]) == ("warn", path, reason)
+    assert FORGED not in json.dumps(line)
+    assert SECRET not in json.dumps(line)
+
+
+def test_a_flood_is_one_line_a_minute_and_counted(
+    house: House, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(5):
+        post(house, "/hook/plain", b"{}", X_Hub_Signature_256=FORGED)
+    post(house, "/hook/plain", b"{}")
+    said = refusals(capsys)
+    assert [line["reason"] for line in said] == [
+        "the signature does not match",
+        "no header x-hub-signature-256",
+    ]
+    monkeypatch.setattr(webhooks, "SILENCE", 0.0)
+    post(house, "/hook/plain", b"{}", X_Hub_Signature_256=FORGED)
+    (line,) = refusals(capsys)
+    assert line["since_the_last"] == 5

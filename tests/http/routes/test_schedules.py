@@ -1,0 +1,83 @@
+"""Schedules and breakers over HTTP, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ductile.cli.client import Said
+from ductile.cli.in_process import Indoors, onlooker
+from ductile.clock import SystemClock
+from ductile.config import load
+from ductile.engine.config.compiled import build
+from ductile.operations.schedule_report import find
+from ductile.store import schedules
+from ductile.store.engines.sqlite import SqliteLedger
+from tests.cli.conftest import house  # noqa: F401 - a fixture
+from tests.cli.running import House
+
+CONFIG = """\
+state: {path: ./data/state.db}
+plugin_roots: [./plugins]
+plugins:
+  hello:
+    schedules: [{cron: "0 * * * *", jitter: 10m}, {id: once, after: 1h}]
+"""
+
+
+@pytest.fixture
+def door(request: pytest.FixtureRequest) -> Iterator[Indoors]:
+    home: House = request.getfixturevalue("house")
+    home.write("config.yaml", CONFIG)
+    with onlooker(load(home.root, environ={})) as door:
+        yield door
+
+
+def refused(door: Indoors, path: str, **query: Any) -> str:
+    with pytest.raises(Said) as refusal:
+        door.get(path, **query)
+    return refusal.value.code
+
+
+def test_bad_questions(door: Indoors) -> None:
+    for count in ("0", "1001", "x", "-1", "1.5", "²"):
+        assert refused(door, "/scheduler/next", name="hello", count=count) == "usage"
+    assert refused(door, "/scheduler/explain", name="hello", since="yesterday") == "usage"
+    for path in ("/scheduler/next", "/scheduler/explain"):
+        assert refused(door, path) == "not_found"
+        assert refused(door, path, name="hello/nope") == "not_found"
+    assert refused(door, "/system/breaker/nope") == "not_found"
+
+
+def test_the_first_fires_of_a_gateway_that_starts_now(door: Indoors) -> None:
+    fires = door.get("/scheduler/next", name="hello", count=3)["fires"]
+    assert [fire["schedule"] for fire in fires].count("hello/once") == 1
+    assert [fire["fires_at"] for fire in fires] == sorted(fire["fires_at"] for fire in fires)
+    states = {row["schedule"]: row["state"] for row in door.get("/scheduler/jobs")["schedules"]}
+    assert set(states.values()) == {"active"}
+
+
+def test_what_is_only_thought_of_writes_nothing(door: Indoors) -> None:
+    answer = door.post("/scheduler/hello/once/pause", {"dry_run": True})
+    assert answer == {"plugin": "hello", "schedule": "once", "paused": True, "dry_run": True}
+    assert door.post("/system/reset/hello", {"dry_run": True})["closed"] == []
+
+
+def test_slots_that_no_gateway_decided_are_told_too(request: pytest.FixtureRequest) -> None:
+    home: House = request.getfixturevalue("house")
+    home.write("config.yaml", CONFIG)
+    loaded = load(home.root, environ={})
+    (entry,) = find(build(loaded, boot_marker="", environ={}), "hello/default")
+    long_ago = SystemClock().now() - timedelta(hours=5)
+    home.state.mkdir()
+    ledger = SqliteLedger(home.state / "state.db")
+    ledger.start()
+    ledger.write(lambda tx: schedules.ensure(tx, entry, long_ago, long_ago))
+    ledger.close()
+    with onlooker(loaded) as door:
+        slots = door.get("/scheduler/explain", name="hello/default")["slots"]
+    assert len(slots) in (4, 5)
+    assert {(slot["fired"], slot["why"]) for slot in slots} == {(False, "no gateway was running")}

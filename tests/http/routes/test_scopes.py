@@ -1,0 +1,203 @@
+"""Deny by default: every route with no token, a wrong one, a wrong scope, a foreign page."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from ductile.errors import LedgerError
+from ductile.http.app import ENDPOINTS, Endpoint
+from ductile.http.middleware.identity import is_near
+from ductile.http.routes.system import health_of
+from tests.http.doors import ADMIN, CONFIG, NOTHING, PATIENCE, READER, House, opened
+
+every = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda e: f"{e.method} {e.path}")
+guarded = pytest.mark.parametrize(
+    "endpoint",
+    [e for e in ENDPOINTS if e.token_scope is not None],
+    ids=lambda e: f"{e.method} {e.path}",
+)
+scoped = pytest.mark.parametrize(
+    "endpoint",
+    [e for e in ENDPOINTS if e.token_scope not in (None, "any")],
+    ids=lambda e: f"{e.method} {e.path}",
+)
+VALUES = {"plugin": "echo", "command": "poll"}
+
+
+@pytest.fixture(scope="module")
+def house() -> Iterator[House]:
+    with opened(working=False) as house:
+        yield house
+
+
+def path_of(endpoint: Endpoint) -> str:
+    path = endpoint.path
+    for part in path.split("/"):
+        if part.startswith("{"):
+            path = path.replace(part, VALUES.get(part.strip("{}"), "x"))
+    return path
+
+
+@guarded
+def test_no_token(house: House, endpoint: Endpoint) -> None:
+    answer = house.ask(endpoint.method, path_of(endpoint), token=None)
+    assert (answer.status, answer.slug) == (401, "unauthorized")
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+@guarded
+@pytest.mark.parametrize("token", ["wrong", "dtk_wrong", ADMIN[:-1], ADMIN + "x"])
+def test_a_wrong_token(house: House, endpoint: Endpoint, token: str) -> None:
+    assert house.ask(endpoint.method, path_of(endpoint), token=token).status == 401
+
+
+@scoped
+def test_a_wrong_scope(house: House, endpoint: Endpoint) -> None:
+    answer = house.ask(endpoint.method, path_of(endpoint), token=NOTHING)
+    assert (answer.status, answer.slug) == (403, "forbidden")
+
+
+@every
+def test_a_foreign_host(house: House, endpoint: Endpoint) -> None:
+    answer = house.ask(endpoint.method, path_of(endpoint), headers={"Host": "evil.example"})
+    assert (answer.status, answer.slug) == (421, "wrong_host")
+
+
+@every
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1"])
+def test_a_foreign_origin(house: House, endpoint: Endpoint, origin: str) -> None:
+    answer = house.ask(endpoint.method, path_of(endpoint), headers={"Origin": origin})
+    assert (answer.status, answer.slug) == (403, "foreign_origin")
+
+
+@pytest.mark.parametrize(
+    "header", ["Basic abc", "Bearer", "", f"Token {ADMIN}", f"Bearer  x {ADMIN}"]
+)
+def test_what_is_no_bearer_token(house: House, header: str) -> None:
+    answer = house.ask("GET", "/jobs", token=None, headers={"Authorization": header})
+    assert answer.status == 401
+
+
+def test_two_tokens_are_none(house: House) -> None:
+    with house.connect() as raw:
+        line = f"Authorization: Bearer {ADMIN}\r\n"
+        raw.sendall(f"GET /jobs HTTP/1.1\r\nHost: localhost\r\n{line}{line}\r\n".encode())
+        assert raw.recv(100).startswith(b"HTTP/1.1 401")
+
+
+def test_a_path_that_is_not_in_the_table(house: House) -> None:
+    assert house.ask("GET", "/nowhere", token=None).status == 401
+    assert house.ask("GET", "/nowhere").status == 404
+    assert house.ask("DELETE", "/jobs", token=None).status == 401
+    assert house.ask("DELETE", "/jobs").status == 405
+
+
+def test_scopes_open_what_they_say_and_no_more(house: House) -> None:
+    assert house.ask("GET", "/jobs", token=READER).status == 200
+    assert house.ask("GET", "/plugins", token=READER).status == 200
+    assert house.ask("GET", "/plugins", token=NOTHING).status == 200
+    assert house.ask("POST", "/plugin/echo/peek", "{}", token=READER).status == 202
+    assert house.ask("POST", "/plugin/echo/poll", "{}", token=READER).status == 403
+    assert house.ask("POST", "/plugin/other/peek", "{}", token=READER).status == 403
+    assert house.ask("POST", "/plugin/echo/poll", "{}").status == 202
+    assert house.ask("POST", "/plugin/echo/nothing", "{}").status == 400
+    assert house.ask("POST", "/plugin/other/poll", "{}").status == 400
+    assert house.ask("POST", "/job/x/cancel", token=READER).status == 403
+
+
+def test_own_names_are_answered_to(house: House) -> None:
+    for host in ("localhost", "127.0.0.1", "LOCALHOST:99", "[::1]:8080", "localhost."):
+        assert house.ask("GET", "/healthz", headers={"Host": host}).status == 200
+
+
+def test_two_hosts_are_none(house: House) -> None:
+    with house.connect() as raw:
+        raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n")
+        assert raw.recv(100).split()[1] in (b"400", b"421")
+
+
+def test_its_own_pages_may_call(house: House) -> None:
+    host, port = house.address("api")
+    answer = house.ask("GET", "/jobs", headers={"Origin": f"http://{host}:{port}"})
+    assert answer.status == 200
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_hosts_and_origins_of_the_config() -> None:
+    more = "  allowed_hosts: [gw.example, '*.lan']\n  allowed_origins: ['https://ui.example']\n"
+    with opened(CONFIG + more, working=False) as house:
+        for host in ("gw.example:8080", "a.lan"):
+            assert house.ask("GET", "/healthz", headers={"Host": host}).status == 200
+        assert house.ask("GET", "/healthz", headers={"Host": "xlan"}).status == 421
+        origin = {"Origin": "https://ui.example"}
+        answer = house.ask("GET", "/jobs", headers=origin)
+        assert answer.status == 200
+        assert answer.headers["access-control-allow-origin"] == "https://ui.example"
+        preflight = house.ask("OPTIONS", "/jobs", token=None, headers=origin)
+        assert preflight.status == 204
+        assert "Authorization" in preflight.headers["access-control-allow-headers"]
+        assert house.ask("GET", "/jobs", token=None, headers=origin).status == 401
+
+
+def test_a_reload_swaps_tokens_and_keeps_listeners_and_connections() -> None:
+    with opened() as own:
+        kept = http.client.HTTPConnection(*own.address("api"), timeout=PATIENCE)
+
+        def status(token: str) -> int:
+            kept.request("GET", "/jobs", headers={"Authorization": f"Bearer {token}"})
+            response = kept.getresponse()
+            response.read()
+            return response.status
+
+        assert status(ADMIN) == 200
+        before = kept.sock
+        own.write("config.yaml", CONFIG.replace(ADMIN, "another-admin-012345"))
+        assert own.ask("POST", "/system/reload").status == 200
+        assert status(ADMIN) == 401
+        assert status("another-admin-012345") == 200
+        assert kept.sock is before
+        kept.close()
+
+
+def test_health_is_for_everybody_its_details_for_those_we_know(house: House) -> None:
+    near = house.ask("GET", "/healthz", token=None)
+    assert near.json["status"] == "ok"
+    assert near.json["plugins_circuit_open"] == 0
+    assert near.json["plugins_loaded"] == 1
+
+
+@pytest.mark.parametrize(
+    ("client", "near"),
+    [
+        (("127.0.0.1", 1), True),
+        (("::1", 1), True),
+        (("::ffff:127.0.0.1", 1), True),
+        (("10.0.0.1", 1), False),
+        (("2001:db8::1", 1), False),
+        (("localhost.evil.example", 1), False),
+    ],
+)
+def test_who_is_near(house: House, client: tuple[str, int], near: bool) -> None:
+    assert is_near({"client": client}) is near
+    told = json.loads(asyncio.run(health_of(house.gateway, whole=near)).body)
+    assert (told.keys() == {"status"}) is not near
+
+
+@pytest.mark.parametrize("near", [True, False])
+def test_a_ledger_that_fails_is_told_to_everybody(
+    house: House, monkeypatch: pytest.MonkeyPatch, near: bool
+) -> None:
+    def broken(*_: object) -> None:
+        raise LedgerError("the disk is gone")
+
+    monkeypatch.setattr(house.gateway.ledger, "read", broken)
+    answer = asyncio.run(health_of(house.gateway, whole=near))
+    told = json.loads(answer.body)
+    assert (answer.status_code, told["status"]) == (503, "error")
+    assert (told.get("error") == "the disk is gone") is near
+    assert (told.keys() == {"status"}) is not near

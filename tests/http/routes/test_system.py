@@ -1,0 +1,408 @@
+"""The gateway itself over its local socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from ductile.errors import Refused
+from ductile.http.app import ENDPOINTS
+from ductile.http.server.listeners import bind_local, bind_tcp
+from ductile.operations import bulk, jobs
+from tests.engine.site import OK, Site, until
+from tests.http.doors import error_keys
+from tests.http.routes.test_jobs import error
+
+
+@pytest.fixture
+def served(site: Site, serve):
+    site.plugin("echo", OK, schedules=[{"id": "slow", "every": "10h"}])
+    return serve()
+
+
+# The socket
+
+
+def test_the_socket_is_its_owners_alone(served) -> None:
+    path = served.client.path
+    assert path.name == "ductile.sock"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_ISSOCK(path.stat().st_mode)
+
+
+def test_a_socket_is_never_open_to_others_not_even_for_a_moment(tmp_path: Path) -> None:
+    """Its mode comes from bind itself: a chmod afterwards would be too late."""
+    before = os.umask(0)
+    try:
+        listener = bind_local(tmp_path / "s")
+        assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o600
+        assert os.umask(0) == 0
+    finally:
+        os.umask(before)
+    listener.close()
+
+
+def test_a_socket_that_a_dead_gateway_left_is_replaced(tmp_path: Path) -> None:
+    stale = socket.socket(socket.AF_UNIX)
+    stale.bind(str(tmp_path / "s"))
+    stale.close()
+    bind_local(tmp_path / "s").close()
+
+
+@pytest.mark.parametrize("kind", ["local", "tcp"])
+def test_a_burst_finds_room_also_while_the_server_begins(tmp_path: Path, kind: str) -> None:
+    """asyncio asks for the queue of one connection that it is to accept at a time."""
+    local = tmp_path / "s"
+    with bind_local(local) if kind == "local" else bind_tcp(("127.0.0.1", 0)) as listener:
+        listener.listen(1)
+        with ExitStack() as stack:
+            for _ in range(24):
+                peer = stack.enter_context(socket.socket(listener.family))
+                peer.settimeout(0.5)
+                peer.connect(listener.getsockname())
+
+
+def test_a_path_too_long_for_a_socket_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"longer than 107 bytes: .*; set state\.path"):
+        bind_local(tmp_path / ("x" * 120))
+
+
+# Reading
+
+
+def test_the_root_says_who_it_is(served) -> None:
+    found = served.get("/").json
+    assert found["name"] == "ductile"
+    assert found["uptime_seconds"] >= 0
+    assert found["version"]
+
+
+def test_healthz_is_as_the_contract_says(served) -> None:
+    assert served.get("/healthz").json.keys() >= {
+        "status",
+        "version",
+        "uptime_seconds",
+        "queue_depth",
+        "plugins_loaded",
+        "plugins_circuit_open",
+    }
+    assert served.get("/healthz").json["status"] == "ok"
+
+
+def test_plugins_are_listed_with_their_state_and_reason(site: Site, serve) -> None:
+    site.plugin("echo", OK)
+    site.plugin("bad", OK, manifest="config_keys: {required: [url]}\n")
+    site.plugin("off", OK, enabled=False)
+    rows = {row["name"]: row for row in serve().get("/plugins").json["plugins"]}
+    assert {name: row["state"] for name, row in rows.items()} == {
+        "bad": "refused",
+        "echo": "ready",
+        "off": "disabled",
+    }
+    assert "url" in rows["bad"]["reason"]
+    assert rows["echo"]["commands"] == {"handle": "write", "poll": "write", "sync": "write"}
+
+
+def test_status_runs_health(site: Site, serve) -> None:
+    site.plugin("echo", OK, commands=("poll", "health"))
+    found = serve().get("/system/status").json
+    [row] = found["plugins"]
+    assert row["health"]["healthy"] is True
+    assert (found["running_gateway"], found["queue_depth"]) == (True, 0)
+
+
+def test_a_plugin_whose_folder_is_no_utf8_harms_nobody(site: Site, serve) -> None:
+    site.plugin("echo", OK)
+    odd = os.fsencode(site.plugins) + b"/bad\xff"
+    os.mkdir(odd)
+    with open(odd + b"/manifest.yaml", "w") as file:
+        file.write("name: x\n")
+    served = serve()
+    assert served.get("/plugins").status == 200
+    assert served.post("/plugin/echo/poll").status == 202
+
+
+# Schedules and breakers
+
+
+def test_schedules_are_listed(served) -> None:
+    [row] = served.get("/scheduler/jobs").json["schedules"]
+    assert (row["plugin"], row["schedule"], row["state"]) == ("echo", "slow", "active")
+    assert row["next_run"]
+
+
+def test_a_schedule_is_paused_and_resumed(served) -> None:
+    assert served.post("/scheduler/echo/slow/pause").json["paused"] is True
+    [row] = served.get("/scheduler/jobs").json["schedules"]
+    assert (row["state"], row["next_run"]) == ("paused", None)
+    assert served.post("/scheduler/echo/slow/resume").json["paused"] is False
+    [row] = served.get("/scheduler/jobs").json["schedules"]
+    assert row["state"] == "active"
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+def test_a_schedule_that_there_is_not_is_not_found(served, verb: str) -> None:
+    error(served.post(f"/scheduler/echo/nosuch/{verb}"), 404, "not_found")
+    error(served.post(f"/scheduler/nosuch/slow/{verb}"), 404, "not_found")
+
+
+def test_a_breaker_that_opened_is_shown_and_reset(site: Site, serve) -> None:
+    site.plugin(
+        "bad",
+        "exit 1",
+        schedules=[{"every": "50ms"}],
+        retry={"max_attempts": 1},
+        circuit_breaker={"threshold": 2, "reset_after": "1h"},
+    )
+    served = serve()
+    served.house.notice("breaker.open")
+    found = served.get("/system/breaker/bad").json
+    assert (found["breakers"][0]["state"], found["breakers"][0]["failure_count"]) == ("open", 2)
+    assert found["transitions"][0]["reason"] == "failure_threshold"
+    assert served.get("/healthz").json["plugins_circuit_open"] == 1
+    assert served.post("/system/reset/bad").json["closed"] == ["poll"]
+    assert served.get("/system/breaker/bad").json["transitions"][0]["reason"] in (
+        "manual_reset",
+        "failure_threshold",
+    )
+
+
+def test_a_breaker_that_a_plugin_left_behind_is_shown_and_reset(site: Site, serve) -> None:
+    directory = site.plugin(
+        "bad",
+        "exit 1",
+        schedules=[{"every": "50ms"}],
+        retry={"max_attempts": 1},
+        circuit_breaker={"threshold": 1, "reset_after": "1h"},
+    )
+    served = serve()
+    served.house.notice("breaker.open")
+    directory.rename(site.folder / "away")
+    del site.settings["plugins"]["bad"]
+    site.write()
+    assert served.post("/system/reload").status == 200
+    assert served.get("/system/breaker/bad").json["breakers"][0]["state"] == "open"
+    dry = served.post("/system/reset/bad", {"dry_run": True}).json
+    assert (dry["closed"], dry["dry_run"]) == (["poll"], True)
+    assert served.post("/system/reset/bad").json["closed"] == ["poll"]
+    assert served.get("/system/breaker/bad").json["breakers"][0]["state"] == "closed"
+
+
+def test_a_dry_reload_changes_nothing(site: Site, serve) -> None:
+    site.plugin("echo", OK)
+    served = serve()
+    before = served.get("/config/view").json["config_hash"]
+    site.plugin("other", OK)
+    site.write()
+    answer = served.post("/system/reload", {"dry_run": True}).json
+    assert (answer["dry_run"], answer["changes"]["plugins"]["added"]) == (True, ["other"])
+    assert served.get("/config/view").json["config_hash"] == before
+    assert served.post("/system/reload").status == 200
+    assert served.get("/config/view").json["config_hash"] != before
+
+
+@pytest.mark.parametrize("how", ["disabled", "removed"])
+def test_an_open_breaker_of_a_plugin_that_is_gone_is_not_counted(
+    site: Site, serve, how: str
+) -> None:
+    failing = {
+        "retry": {"max_attempts": 1},
+        "circuit_breaker": {"threshold": 1, "reset_after": "1h"},
+    }
+    for name in ("bad", "worse"):
+        site.plugin(name, "exit 1", schedules=[{"every": "50ms"}], **failing)
+    served = serve()
+    until(lambda: served.get("/healthz").json["plugins_circuit_open"] == 2)
+    if how == "disabled":
+        site.settings["plugins"]["bad"]["enabled"] = False
+    else:
+        del site.settings["plugins"]["bad"]
+        shutil.rmtree(site.plugins / "bad")
+    site.write()
+    assert served.post("/system/reload").status == 200
+    assert served.get("/healthz").json["plugins_circuit_open"] == 1
+
+
+def test_a_breaker_of_no_plugin_cannot_be_reset(served) -> None:
+    error(served.post("/system/reset/nosuch"), 404, "not_found")
+
+
+# Reload
+
+
+def test_a_reload_answers_ok(site: Site, served) -> None:
+    site.plugin("fresh", OK)
+    site.write()
+    assert served.post("/system/reload").json["status"] == "ok"
+    assert served.post("/plugin/fresh/poll").status == 202
+
+
+def test_a_reload_says_which_plugins_dropped_out(site: Site, served) -> None:
+    (site.plugin("fresh", OK) / "run").chmod(0o644)
+    site.write()
+    answer = served.post("/system/reload").json
+    assert "not executable" in answer["refused"]["fresh"]
+
+
+def test_a_refused_reload_answers_with_every_problem(site: Site, served) -> None:
+    site.settings["service"] |= {"tick_interval": "soon", "log_level": "loud"}
+    site.write()
+    answer = served.post("/system/reload")
+    error(answer, 409, "config_invalid")
+    problems = answer.json["problems"]
+    assert {problem["path"] for problem in problems} == {
+        "service.tick_interval",
+        "service.log_level",
+    }
+    assert all(problem["file"] and problem["line"] and problem["column"] for problem in problems)
+    assert served.post("/plugin/echo/poll").status == 202
+
+
+# Errors have one shape
+
+
+def test_a_route_that_there_is_not_is_not_found(served) -> None:
+    error(served.get("/nosuch"), 404, "not_found")
+
+
+def test_a_method_that_a_route_lacks_is_refused(served) -> None:
+    error(served.client.request("DELETE", "/jobs"), 405, "method_not_allowed")
+
+
+def test_a_bug_is_an_internal_error_without_a_trace(served, monkeypatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr(served.house.gateway.ledger, "read", broken)
+    answer = served.get("/jobs")
+    error(answer, 500, "internal")
+    assert b"secret detail" not in answer.body
+    monkeypatch.undo()
+    assert served.get("/jobs").status == 200
+
+
+ANSWERING = [endpoint for endpoint in ENDPOINTS if endpoint.path != "/events"]
+"""The stream of events never ends by itself."""
+
+
+@pytest.mark.parametrize("endpoint", ANSWERING, ids=lambda e: f"{e.method} {e.path}")
+def test_no_route_answers_with_a_bug_to_names_that_there_are_not(served, endpoint) -> None:
+    path = endpoint.path.replace("{", "").replace("}", "")
+    answer = served.client.request(endpoint.method, path, {} if endpoint.method != "GET" else None)
+    assert answer.status != 500
+    assert "Traceback" not in answer.body.decode()
+    if answer.status >= 400:
+        assert answer.json.keys() >= error_keys(path)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\x00\x01\x02\r\n\r\n",
+        b"GET /\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+        b"POST /plugin/echo/poll HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab",
+    ],
+)
+def test_junk_on_the_wire_harms_nobody(served, raw: bytes) -> None:
+    sock = served.client.connect()
+    sock.sendall(raw)
+    sock.shutdown(socket.SHUT_WR)
+    sock.recv(4096)
+    sock.close()
+    assert served.get("/healthz").status == 200
+
+
+def test_many_callers_at_once_are_all_answered(served) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(16) as threads:
+        answers = list(threads.map(lambda _: served.post("/plugin/echo/poll"), range(200)))
+    assert {answer.status for answer in answers} == {202}
+    assert len({answer.json["job_id"] for answer in answers}) == 200
+    for answer in answers:
+        served.house.ended(answer.json["job_id"])
+
+
+# Check-ups
+
+
+def test_checkups_are_shared_and_leave_the_threads_to_those_who_read(site: Site, serve) -> None:
+    gate = site.gate()
+    site.plugin("slow", gate.script() + OK, commands=("poll", "health"))
+    served = serve()
+    with ThreadPoolExecutor(24) as threads:
+        asked = [threads.submit(served.get, "/system/status") for _ in range(24)]
+        try:
+            gate.arrived()
+            assert served.get("/healthz").json["status"] == "ok"
+            assert served.get("/jobs").status == 200
+            assert gate.nobody()
+        finally:
+            gate.open(24)
+        for answer in asked:
+            [row] = answer.result().json["plugins"]
+            assert row["health"]["healthy"] is True
+
+
+def test_a_checkup_that_is_over_is_not_shared(site: Site, serve) -> None:
+    site.plugin("echo", OK, commands=("poll", "health"))
+    served = serve()
+    assert served.get("/system/status").json["plugins"][0]["health"]["healthy"] is True
+    site.plugin("echo", "exit 1", commands=("poll", "health"))
+    assert served.get("/system/status").json["plugins"][0]["health"]["healthy"] is False
+
+
+@pytest.mark.parametrize("path", ["/job/x/cancel", "/jobs/cancel", "/system/reload"])
+def test_what_blocks_long_leaves_the_threads_to_those_who_read(
+    served, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    go_on, begun = threading.Event(), threading.Semaphore(0)
+
+    def slow(*_: object, **__: object) -> None:
+        begun.release()
+        assert go_on.wait(30)
+        raise Refused("not today")
+
+    monkeypatch.setattr(jobs, "cancel", slow)
+    monkeypatch.setattr(bulk, "cancel", slow)
+    monkeypatch.setattr(served.house.gateway, "reload", slow)
+    body = {"filter": {"plugin": "echo"}}
+    with ThreadPoolExecutor(24) as threads:
+        asked = [threads.submit(served.post, path, body) for _ in range(24)]
+        try:
+            assert begun.acquire(timeout=30)
+            assert served.get("/healthz").json["status"] == "ok"
+            assert served.get("/jobs").status == 200
+        finally:
+            go_on.set()
+        assert {answer.result().status for answer in asked} == {409}
+
+
+def test_a_page_of_large_facts_ends_early_and_goes_on(site: Site, serve) -> None:
+    site.plugin("echo", OK)
+    served = serve()
+    for seq in range(1, 4):
+        fact = {"plugin": "echo", "fact_type": "t", "job_id": None, "command": None}
+        fact |= {"fact": json.dumps({"n": seq, "x": "y" * 3_000_000}), "now": "2026-02-08"}
+        served.house.gateway.ledger.write(lambda tx, fact=fact: tx.run("insert_fact", **fact))
+    seen: list[int] = []
+    cursor = ""
+    while True:
+        answer = served.get(f"/system/plugin-facts/echo?limit=100{cursor}")
+        assert len(answer.body) < 4 * 1024 * 1024
+        seen += [fact["fact_json"]["n"] for fact in answer.json["facts"]]
+        if answer.json["cursor"] is None:
+            break
+        cursor = f"&before={answer.json['cursor']}"
+    assert seen == [3, 2, 1]

@@ -1,0 +1,483 @@
+"""The doctor finds each thing that is wrong, says why, and names a command that exists."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import ductile
+from ductile.cli.main import root
+from ductile.engine.instance_lock import InstanceLock
+from ductile.errors import LedgerError
+from ductile.model import NewJob, SubmittedBy
+from ductile.operations import doctor
+from ductile.operations.doctor import Finding, Patient, files, work
+from ductile.store.jobs import claim
+from ductile.store.jobs import enqueue as store
+from ductile.store.jobs.claim import ClaimPolicy
+from tests.engine.site import OK, Site, until
+from tests.engine.ward import ERROR, WARNING, attended, examined, one
+
+
+@pytest.fixture
+def place(site: Site) -> Site:
+    """With one good plugin."""
+    site.plugin("echo", OK)
+    site.folder.chmod(0o700)
+    return site
+
+
+def test_with_a_gateway_that_is_well_nothing_is_wrong(place: Site) -> None:
+    with attended(place) as (house, asking):
+        house.run("echo")
+        assert examined(place, **asking) == []
+
+
+def test_without_one_that_is_all_there_is_to_say(place: Site) -> None:
+    with place.opened():
+        pass
+    [finding] = examined(place)
+    assert (finding.severity, finding.what) == (WARNING, "no gateway is running")
+    assert finding.run == f"ductile system start --config {place.folder}/config.yaml"
+
+
+def test_before_the_first_start_there_is_no_ledger_to_miss(place: Site) -> None:
+    assert [finding.what for finding in examined(place)] == ["no gateway is running"]
+
+
+def test_errors_come_first(place: Site) -> None:
+    place.settings["plugin_roots"] = [str(place.plugins)]
+    (place.plugins / "echo").chmod(0o777)
+    found = examined(place)
+    assert [finding.severity for finding in found] == [ERROR, WARNING]
+
+
+def test_a_check_that_stumbles_does_not_hide_the_others(
+    place: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumbles(_patient: Patient) -> Iterator[Finding]:
+        raise RuntimeError("a stone")
+        yield
+
+    monkeypatch.setattr(doctor, "CHECKS", (stumbles, *doctor.CHECKS))
+    found = examined(place)
+    assert one(found, "stumbles could not be made").why == "RuntimeError: a stone"
+    assert one(found, "no gateway is running")
+
+
+# The configuration
+
+
+def test_a_configuration_that_does_not_load(place: Site) -> None:
+    place.settings["service"]["max_workers"] = "${WORKERS_WANTED}"
+    finding = one(examined(place), "WORKERS_WANTED")
+    assert (finding.severity, finding.topic) == (ERROR, "config")
+    assert finding.run is not None
+    assert finding.run.startswith("ductile config check")
+
+
+def test_a_configuration_that_does_not_load_does_not_hide_the_ledger(place: Site) -> None:
+    with place.opened():
+        pass
+    place.settings["service"]["max_workers"] = "${WORKERS_WANTED}"
+    place.state.chmod(0o755)
+    found = examined(place)
+    assert one(found, "WORKERS_WANTED").topic == "config"
+    assert one(found, "is open to everybody").topic == "files"
+
+
+def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
+    who = Patient(None, {"HOME": str(tmp_path)}, datetime.now(UTC))
+    assert one(doctor.examine(who), "there is no config.yaml").severity is ERROR
+
+
+def test_pipelines_that_cannot_run(place: Site) -> None:
+    place.settings["routes"] = [{"from": "echo", "event_type": "x", "to": "nobody"}]
+    assert one(examined(place), "nobody").severity is ERROR
+
+
+def test_a_file_that_is_not_sealed_does_not_hide_the_rest(place: Site) -> None:
+    place.settings["include"] = ["tokens.yaml"]
+    (place.folder / "tokens.yaml").write_text("tokens: []\n")
+    (place.folder / "tokens.yaml").chmod(0o600)
+    found = examined(place)
+    finding = one(found, "is not sealed")
+    assert finding.severity is ERROR
+    assert finding.run is not None
+    assert finding.run.startswith("ductile config lock")
+    assert one(found, "no gateway is running")
+
+
+def test_warnings_of_the_configuration(place: Site) -> None:
+    place.plugin("echo", OK, schedules=[{"cron": "* * * * *", "catch_up": "run_all"}])
+    assert one(examined(place), "catch_up is for").severity is WARNING
+
+
+def with_token(site: Site, listen: str) -> None:
+    tokens = {"tokens": [{"token": "a-token-of-a-test", "scopes": ["*"]}]}
+    site.settings["api"] = {"enabled": True, "listen": listen, "auth": tokens}
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:8080", "192.0.2.1:8080", "[::]:8080"])
+def test_a_door_to_other_machines_without_tls(place: Site, listen: str) -> None:
+    with_token(place, listen)
+    place.settings["gateway"] = {"open": True}
+    found = examined(place)
+    finding = one(found, "speaks no TLS")
+    assert finding.severity is WARNING
+    assert finding.run is not None
+    assert "config set api.listen=127.0.0.1:8080" in finding.run
+    assert one(found, "gateway.open").severity is WARNING
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:8080", "localhost:8080", "[::1]:8080"])
+def test_a_door_to_this_machine_needs_none(place: Site, listen: str) -> None:
+    with_token(place, listen)
+    assert [finding.what for finding in examined(place)] == ["no gateway is running"]
+
+
+def test_variables_that_plugins_are_promised(place: Site) -> None:
+    place.settings["service"]["plugin_env_passthrough"] = ["HOME", "PROXY_OF_OURS"]
+    assert one(examined(place), "PROXY_OF_OURS").run == "export PROXY_OF_OURS=..."
+
+
+def test_a_time_zone_that_there_is_not(place: Site) -> None:
+    place.environ["TZ"] = "Middle/Earth"
+    place.plugin("echo", OK, schedules=[{"every": "1h"}])
+    assert one(examined(place), "'Middle/Earth'").severity is WARNING
+    place.environ["TZ"] = "Europe/Berlin"
+    assert [f.what for f in examined(place)] == ["no gateway is running"]
+
+
+# Files
+
+
+def test_a_file_with_a_secret_that_everybody_can_read(place: Site) -> None:
+    with_token(place, "127.0.0.1:8080")
+    path = place.write()
+    path.chmod(0o604)
+    who = Patient(path, place.environ, datetime.now(UTC))
+    finding = one(doctor.examine(who), "holds secrets")
+    assert (finding.severity, finding.run) == (ERROR, f"chmod 600 {path}")
+
+
+def test_a_file_without_one_may_be_read(place: Site) -> None:
+    path = place.write()
+    path.chmod(0o644)
+    who = Patient(path, place.environ, datetime.now(UTC))
+    assert [finding.what for finding in doctor.examine(who)] == ["no gateway is running"]
+
+
+def test_a_file_that_everybody_can_change(place: Site) -> None:
+    path = place.write()
+    path.chmod(0o602)
+    who = Patient(path, place.environ, datetime.now(UTC))
+    assert one(doctor.examine(who), "can be changed").run == f"chmod o-w {path}"
+
+
+def test_a_directory_that_everybody_can_change(place: Site) -> None:
+    place.folder.chmod(0o703)
+    assert one(examined(place), "can be changed").run == f"chmod o-w {place.folder}"
+
+
+@pytest.mark.parametrize("name", ["", "state.db", "fingerprint.key", "backups/a.db"])
+def test_state_that_everybody_can_read(place: Site, name: str) -> None:
+    with place.opened():
+        pass
+    (place.state / "backups").mkdir(mode=0o700)
+    path = place.state / name
+    if not path.exists():
+        path.touch(0o600)
+    path.chmod(path.stat().st_mode | 0o004)
+    finding = one(examined(place), "is open to everybody")
+    assert finding.run == f"chmod {'700' if not name else '600'} {path}"
+
+
+def test_state_of_another_user(place: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    with place.opened():
+        pass
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    finding = one(examined(place), "the doctor runs as 4711")
+    assert finding.run is not None
+    assert finding.run.startswith("sudo -u '#")
+
+
+@pytest.mark.parametrize(
+    ("key", "more"),
+    [("state.path", {}), ("state.dir", {"url": "postgresql:///none?host=/nowhere"})],
+)
+def test_a_state_directory_too_long_for_a_socket_in_it(
+    place: Site, key: str, more: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ductile.store.engines.postgres.OPEN_WITHIN", 0.05)
+    where = f"/tmp/{'long/' * 20}d"
+    place.settings["state"] = {**more, "dir": where} if more else {"path": f"{where}/state.db"}
+    finding = one(examined(place), f"longer than 107 bytes: {where}/ductile.sock")
+    assert finding.severity is ERROR
+    assert finding.run is not None
+    assert f"config set {key}=" in finding.run
+
+
+def test_a_disk_that_is_almost_full(place: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "FEW_BYTES", 2**62)
+    assert one(examined(place), "MiB are free").severity is WARNING
+    monkeypatch.setattr(files, "LEAST_BYTES", 2**62)
+    assert one(examined(place), "MiB are free").severity is ERROR
+    monkeypatch.setattr(files, "LEAST_INODES", 2**62)
+    assert one(examined(place), "inodes are free").severity is ERROR
+
+
+# Plugins
+
+
+def test_a_plugin_that_is_refused_and_how_to_mend_it(place: Site) -> None:
+    place.settings["plugin_roots"] = [str(place.plugins)]
+    (place.plugins / "echo").chmod(0o777)
+    finding = one(examined(place), "plugin echo is refused")
+    assert finding.run == f"chmod o-w {place.plugins}/echo"
+
+
+@pytest.mark.parametrize(
+    ("line", "missing"),
+    [
+        ("#!/usr/bin/no-such-thing -x", "/usr/bin/no-such-thing"),
+        ("#!/usr/bin/env -S nosuch", "nosuch"),
+    ],
+)
+def test_an_interpreter_that_is_missing(place: Site, line: str, missing: str) -> None:
+    place.plugin("other", f"{line}\n")
+    finding = one(examined(place), "plugin other cannot be run")
+    assert finding.what.endswith(f"there is no {missing}")
+    assert finding.run == f"command -v {missing}"
+
+
+def test_line_ends_that_hide_the_interpreter(place: Site) -> None:
+    place.plugin("other", "#!/bin/sh\r\necho\r\n")
+    finding = one(examined(place), "CRLF")
+    assert finding.run == f"sed -i 's/\\r$//' {place.plugins}/other/run"
+    assert finding.run is not None
+    subprocess.run(["sh", "-c", finding.run], check=True)
+    assert [f.what for f in examined(place)] == ["no gateway is running"]
+
+
+def test_a_plugin_whose_init_fails_and_the_jobs_that_wait_for_it(place: Site) -> None:
+    place.plugin("late", "exit 1", commands=("init", "poll"))
+    with attended(place) as (house, asking):
+        until(lambda: "failed" in house.gateway.unready.get("late", ""))
+        house.put("late")
+        found = examined(place, **asking)
+    assert one(found, "plugin late is not ready").severity is ERROR
+    waiting = one(found, "jobs of late that wait: 1")
+    assert "its init failed" in waiting.why
+
+
+def test_a_refusal_that_only_the_running_gateway_has_is_over_after_a_reload(place: Site) -> None:
+    entrypoint = place.plugin("late", OK) / "run"
+    entrypoint.chmod(0o600)
+    with attended(place) as (house, asking):
+        house.put("late")
+        entrypoint.chmod(0o700)
+        found = examined(place, **asking)
+        finding = one(found, "the running gateway refuses plugin late")
+        assert finding.severity is ERROR
+        assert "is not executable" in finding.why
+        assert finding.run == f"ductile system reload --config {place.folder}/config.yaml"
+        waiting = one(found, "jobs of late that wait: 1")
+        assert waiting.why.startswith("the running gateway refuses the plugin: ")
+        assert waiting.run == finding.run
+        house.gateway.reload()
+        assert examined(place, **asking) == []
+
+
+def test_a_refusal_that_both_have_takes_a_reload_as_well(place: Site) -> None:
+    entrypoint = place.plugin("late", OK) / "run"
+    entrypoint.chmod(0o600)
+    with attended(place) as (_, asking):
+        finding = one(examined(place, **asking), "plugin late is refused")
+    reload = f"ductile system reload --config {place.folder}/config.yaml"
+    assert finding.run == f"chmod +x {entrypoint} && {reload}"
+
+
+# The gateway
+
+
+@contextmanager
+def left_behind(site: Site) -> Iterator[tuple[int, int]]:
+    """A gateway that is dead, and a process of it that still holds the lock."""
+    script = (
+        "import fcntl, os, sys, time\n"
+        "fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)\n"
+        "fcntl.flock(fd, fcntl.LOCK_EX)\n"
+        "os.write(fd, f'{os.getpid()}\\n'.encode())\n"
+        "child = os.fork()\n"
+        "if child: print(child, flush=True); os._exit(0)\n"
+        "for n in (0, 1, 2): os.close(n)\n"
+        "time.sleep(60)\n"
+    )
+    site.state.mkdir(mode=0o700)
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(site.state / "ductile.lock")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    child = int(done.stdout)
+    try:
+        yield int((site.state / "ductile.lock").read_text()), child
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_lock_whose_gateway_is_dead(place: Site) -> None:
+    with left_behind(place) as (dead, child):
+        finding = one(examined(place), "is dead")
+    assert finding.severity is ERROR
+    assert str(dead) in finding.what
+    assert finding.run is not None
+    assert re.fullmatch(rf"kill -9 (\d+ )*{child}( \d+)*", finding.run)
+
+
+def test_a_gateway_that_does_not_answer(place: Site) -> None:
+    with place.running() as house:
+        finding = one(examined(place), "does not answer on its socket")
+        assert house.run("echo")["status"] == "succeeded"
+    assert (finding.severity, finding.run) == (ERROR, f"kill {os.getpid()}")
+
+
+def test_a_gateway_that_has_not_read_the_files_again(place: Site) -> None:
+    with attended(place) as (house, asking):
+        place.settings["service"]["dedupe_ttl"] = "1h"
+        finding = one(examined(place, **asking), "another configuration than the files")
+        assert finding.run is not None
+        assert finding.run.startswith("ductile system reload")
+        house.gateway.reload()
+        assert examined(place, **asking) == []
+
+
+def test_a_gateway_of_the_version_before_the_upgrade(
+    place: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with attended(place) as (_, asking):
+        ask = asking["ask"]
+
+        def of_yesterday(target: str) -> Any:
+            return ask(target) | ({"version": "0.0.1"} if target == "/healthz" else {})
+
+        finding = one(examined(place, ask=of_yesterday), "runs version 0.0.1")
+    assert ductile.__version__ in finding.what
+
+
+def test_a_gateway_that_is_not_well(place: Site) -> None:
+    with attended(place) as (_, asking):
+        ask = asking["ask"]
+        ill = {"status": "error"}
+        found = examined(
+            place, ask=lambda target: ask(target) | ill if "health" in target else ask(target)
+        )
+    assert one(found, "is not well").severity is ERROR
+
+
+def test_a_gateway_that_answers_that_it_is_not_well(place: Site) -> None:
+    """As over its socket: an answer of 503 is raised, with what it says."""
+    with attended(place) as (_, asking):
+        ask = asking["ask"]
+
+        def ill(target: str) -> Any:
+            if target != "/healthz":
+                return ask(target)
+            told = ask(target) | {"status": "error"}
+            raise LedgerError("the disk is gone", **told)
+
+        found = examined(place, ask=ill)
+    assert one(found, "is not well").why == "the disk is gone"
+    assert not [finding for finding in found if "could not be made" in finding.what]
+
+
+@pytest.mark.parametrize(("command", "seconds"), [("handle", 120), ("poll", 60), ("sync", 60)])
+def test_a_job_of_a_plugin_that_is_gone_has_the_time_of_its_command(
+    place: Site, command: str, seconds: int
+) -> None:
+    new = NewJob("gone", command, SubmittedBy.API)
+    began = datetime.now(UTC)
+    with place.opened() as house:
+        policy, chart = ClaimPolicy(house.gateway.boot), house.gateway.blueprint.chart
+        house.gateway.ledger.write(lambda tx: store.enqueue(tx, new, chart, id="j", now=began))
+        house.gateway.ledger.write(lambda tx: claim.start(tx, policy, "j", began))
+
+        def late(after: float) -> list[Finding]:
+            now = began + timedelta(seconds=after)
+            patient = Patient(place.write(), place.environ, now)
+            try:
+                return list(work.jobs(patient))
+            finally:
+                patient.close()
+
+        assert late(seconds + work.GRACE - 1) == []
+        assert "runs far too long" in late(seconds + work.GRACE + 1)[0].what
+
+
+def test_a_clock_that_was_never_set(place: Site) -> None:
+    early = datetime(1970, 1, 1, tzinfo=UTC)
+    assert one(examined(place, now=early), "1970-01-01").severity is ERROR
+
+
+def test_a_clock_that_was_set_back(place: Site) -> None:
+    with place.opened():
+        pass
+    before = datetime.now(UTC) - timedelta(hours=1)
+    assert one(examined(place, now=before), "which is yet to come").severity is ERROR
+
+
+# What it says to run
+
+
+def test_every_command_that_is_named_exists() -> None:
+    folder = Path(doctor.__file__).parent
+    text = "".join(path.read_text() for path in folder.glob("*.py"))
+    lines = re.findall(r'(?:command\(f?|_given_up\(patient, "\w+", |SEALED = )"([a-z][^"{]*)', text)
+    assert len(lines) > 15
+    for line in lines:
+        found: click.Command = root
+        for word in line.split()[:2]:
+            if isinstance(found, click.Group):
+                next = found.get_command(click.Context(found), word)
+                assert next is not None, line
+                found = next
+        flags = {flag for param in found.params for flag in param.opts}
+        assert {word for word in line.split() if word.startswith("--")} <= flags, line
+
+
+def test_a_command_that_works_without_a_gateway_is_none_and_is_not_to_be_killed(
+    place: Site,
+) -> None:
+    lock = InstanceLock(place.state)
+    lock.acquire()
+    try:
+        assert one(examined(place), "no gateway is running")
+        assert not [f for f in examined(place) if "kill" in (f.run or "")]
+    finally:
+        lock.release()
+
+
+def test_a_lock_of_ours_does_not_look_like_a_gateways(place: Site) -> None:
+    place.state.mkdir(mode=0o700)
+    (place.state / "ductile.lock").touch(0o600)
+    descriptor = os.open(place.state / "ductile.lock", os.O_RDWR)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        # Nobody has put a process id into it yet.
+        assert one(examined(place), "no gateway is running")
+    finally:
+        os.close(descriptor)

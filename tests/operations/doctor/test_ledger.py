@@ -1,0 +1,343 @@
+"""What the doctor finds in the ledger, and in the work that stands in it."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import apsw
+import psycopg
+import pytest
+
+from ductile.clock import to_text
+from ductile.engine.workspaces import Workspaces
+from ductile.operations import job_tree
+from ductile.operations.doctor import ledger
+from ductile.store.engines import migrate
+from ductile.store.engines.migrate import migrations
+from ductile.store.engines.sqlite import SqliteLedger
+from tests.engine.site import OK, Site, until
+from tests.engine.ward import ERROR, WARNING, attended, examined, one, patient
+from tests.postgres import a_server
+from tests.store.conftest import execute
+
+
+@pytest.fixture
+def place(site: Site) -> Site:
+    """With one good plugin."""
+    site.plugin("echo", OK)
+    site.folder.chmod(0o700)
+    return site
+
+
+# The ledger
+
+
+def test_a_ledger_that_cannot_be_read(place: Site) -> None:
+    with place.opened():
+        pass
+    (place.state / "state.db").write_bytes(b"broken" * 2000)
+    finding = one(examined(place), "the ledger cannot be read")
+    assert finding.severity is ERROR
+    assert finding.run is not None
+    assert "system restore" in finding.run
+
+
+def test_the_ledger_of_the_go_program_is_to_be_imported(place: Site) -> None:
+    place.state.mkdir(mode=0o700)
+    sql = (Path(__file__).parents[2] / "compat/ledger.sql").read_text()
+    with closing(apsw.Connection(str(place.state / "state.db"))) as db:
+        db.execute(sql)
+    finding = one(examined(place), "the ledger cannot be read")
+    assert "ductile system import" in finding.why
+    assert finding.run == f"ductile system import --config {place.folder / 'config.yaml'}"
+
+
+def test_a_server_that_cannot_be_reached_and_no_word_of_its_password(place: Site) -> None:
+    url = "postgresql://me:a-password-of-ours@127.0.0.1:1/x?connect_timeout=1"
+    place.settings["state"] = {"url": url, "dir": str(place.state)}
+    finding = one(examined(place), "the ledger cannot be read")
+    assert finding.run == "pg_isready -h 127.0.0.1 -p 1"
+    assert "a-password-of-ours" not in str(finding)
+
+
+def test_a_ledger_of_a_newer_version(place: Site) -> None:
+    with place.opened() as house:
+        execute(house.gateway.ledger, "INSERT INTO schema_migrations VALUES (9999, 'x', 'x')")
+    assert one(examined(place), "migration 9999 is of a newer version").severity is ERROR
+
+
+def test_a_promise_that_is_broken(place: Site) -> None:
+    with place.running() as house:
+        for _ in range(8):
+            house.run("echo")
+        execute(house.gateway.ledger, "UPDATE job_queue SET completed_at = NULL")
+    found = examined(place)
+    assert sum("has no completed_at" in finding.what for finding in found) == ledger.TOLD
+    assert one(found, "3 more promises are broken").severity is ERROR
+
+
+READER = (
+    "import sys, time, apsw; c = apsw.Connection(sys.argv[1], flags=apsw.SQLITE_OPEN_READONLY);"
+    "c.execute('BEGIN'); c.execute('SELECT * FROM boots').fetchall();"
+    "print('reading', flush=True); sys.stdin.read()"
+)
+
+
+@contextmanager
+def reader(path: Path) -> Iterator[int]:
+    """A process that holds a read transaction."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", READER, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == b"reading\n"
+        yield process.pid
+    finally:
+        process.stdin.close()
+        process.wait(30)
+        process.stdout.close()
+
+
+def test_a_process_that_keeps_the_wal_from_being_reset(
+    place: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with attended(place) as (house, asking):
+        house.run("echo")
+        with reader(place.state / "state.db") as pid:
+            house.run("echo")
+            finding = one(examined(place, **asking), "holds a read transaction")
+            assert (finding.severity, finding.run) == (WARNING, f"ps -o pid,lstart,cmd -p {pid}")
+            assert finding.what.startswith(f"process {pid} ")
+            monkeypatch.setattr(ledger, "LARGEST_WAL", 0)
+            assert one(examined(place, **asking), "holds a read transaction").severity is ERROR
+        assert one(examined(place, **asking), "the WAL has grown").severity is WARNING
+
+
+def test_a_reader_that_comes_and_goes_is_no_reason_to_worry(place: Site) -> None:
+    with attended(place) as (house, asking):
+        house.run("echo")
+        assert [f for f in examined(place, **asking) if "read transaction" in f.what] == []
+
+
+def test_a_server_session_that_keeps_a_transaction_open(
+    place: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with a_server() as postgres:
+        url = postgres.database()
+        place.settings["state"] = {"url": url, "dir": str(place.state)}
+        with place.opened():
+            pass
+        monkeypatch.setattr(ledger, "HELD_FOR", timedelta(0))
+        with psycopg.connect(url, application_name="a report") as session:
+            session.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            session.execute("SELECT * FROM boots")
+            finding = one(examined(place), "of a report has a transaction open")
+            assert (
+                finding.run == f"psql -c 'SELECT pg_terminate_backend({session.info.backend_pid})'"
+            )
+        assert [finding.what for finding in examined(place)] == ["no gateway is running"]
+
+
+def test_a_ledger_that_nobody_has_copied_for_long(place: Site) -> None:
+    with place.opened():
+        pass
+    later = datetime.now(UTC) + timedelta(days=8)
+    finding = one(examined(place, now=later), "no backup was ever made")
+    assert finding.run is not None
+    assert finding.run.startswith("ductile system backup")
+    (place.state / "last-backup.json").write_text(
+        f'{{"made_at": "{to_text(later - timedelta(days=9))}", "path": "x"}}'
+    )
+    assert one(examined(place, now=later), "the last backup is of").severity is WARNING
+    (place.state / "last-backup.json").write_text(f'{{"made_at": "{to_text(later)}", "path": "x"}}')
+    assert [f.what for f in examined(place, now=later)] == ["no gateway is running"]
+
+
+# Work
+
+
+def test_jobs_of_a_gateway_that_was_killed(place: Site) -> None:
+    with place.opened() as house:
+        house.put("echo")
+        execute(house.gateway.ledger, "UPDATE job_queue SET status = 'running', owner = 'x'")
+    finding = one(examined(place), "jobs that ran when the gateway ended: 1")
+    assert finding.severity is WARNING
+
+
+def test_a_job_that_runs_far_too_long(place: Site) -> None:
+    gate = place.gate()
+    place.plugin("slow", gate.script() + OK, timeouts={"poll": "40s"})
+    with attended(place) as (house, asking):
+        job_id = house.put("slow")
+        gate.arrived()
+        now = datetime.now(UTC)
+        assert examined(place, now=now + timedelta(seconds=60), **asking) == []
+        [finding] = examined(place, now=now + timedelta(seconds=90), **asking)
+        gate.open()
+        house.ended(job_id)
+    assert (finding.severity, finding.topic) == (ERROR, "jobs")
+    assert finding.run is not None
+    assert finding.run.startswith(f"ductile job cancel {job_id}")
+
+
+def test_jobs_of_a_plugin_that_is_gone(place: Site) -> None:
+    with place.opened() as house:
+        execute(
+            house.gateway.ledger,
+            "INSERT INTO job_queue (id, plugin, command, status, submitted_by, created_at)"
+            " VALUES ('a', 'gone', 'poll', 'queued', 'cli', '2026-02-08T10:00:00Z')",
+        )
+    assert "plugin removed" in one(examined(place), "jobs of gone that wait: 1").why
+
+
+def test_jobs_that_wait_for_very_long(place: Site) -> None:
+    gate = place.gate()
+    place.plugin("slow", gate.script() + OK, parallelism=1, timeouts={"poll": "2h"})
+    with attended(place) as (house, asking):
+        jobs = [house.put("slow"), house.put("slow")]
+        gate.arrived()
+        later = datetime.now(UTC) + timedelta(minutes=16)
+        finding = one(examined(place, now=later, **asking), "jobs of slow that wait: 1, the first")
+        gate.open(2)
+        for job_id in jobs:
+            house.ended(job_id)
+    assert "at most 1 of them run at once" in finding.why
+
+
+def open_breaker(place: Site, plugin: str) -> None:
+    with place.opened() as house:
+        execute(
+            house.gateway.ledger,
+            "INSERT INTO circuit_breakers (plugin, command, state, failure_count, updated_at)"
+            f" VALUES ('{plugin}', 'poll', 'open', 3, '2026')",
+        )
+
+
+def test_a_breaker_that_is_open(place: Site) -> None:
+    open_breaker(place, "echo")
+    finding = one(examined(place), "the breaker of echo poll is open")
+    assert finding.run is not None
+    assert finding.run.startswith("ductile system breaker echo")
+
+
+def test_a_breaker_of_a_plugin_that_is_gone_is_nothing_to_look_after(place: Site) -> None:
+    open_breaker(place, "gone")
+    assert [f.what for f in examined(place) if "breaker" in f.what] == []
+
+
+def test_where_the_configuration_does_not_load_every_open_breaker_is_told(place: Site) -> None:
+    open_breaker(place, "echo")
+    place.settings["nonsense"] = True
+    assert one(examined(place), "the breaker of echo poll is open")
+
+
+def test_jobs_and_deliveries_that_were_given_up(place: Site) -> None:
+    place.plugin("bad", "exit 1", retry={"max_attempts": 1})
+    with place.running() as house:
+        assert house.run("bad")["status"] == "dead"
+        sql = (
+            "INSERT INTO webhook_configs (id, source_identifier, event_type, agent_intent,"
+            " target_session, secret) VALUES (1, 'a', 'b', 'c', 'd', 'e');"
+            "INSERT INTO webhook_deliveries (webhook_id, session_id, payload, target_url,"
+            " signature, status, attempt_count, created_at)"
+            " VALUES (1, 's', '', 'u', 's', 'dead', 6, '2026');"
+            "INSERT INTO relay_deliveries (id, instance, event_id, event_type, body, status,"
+            " attempt_count, created_at) VALUES ('r', 'i', 'e', 't', '', 'dead', 9, '2026')"
+        )
+        execute(house.gateway.ledger, sql)
+    found = examined(place)
+    assert one(found, "jobs that were given up in the last 7 days: 1")
+    assert one(found, "webhook deliveries that were given up: 1")
+    assert one(found, "relay deliveries that were given up: 1")
+    later = datetime.now(UTC) + timedelta(days=8)
+    assert [f for f in examined(place, now=later) if "jobs that were given up" in f.what] == []
+
+
+def test_a_schedule_that_is_paused(place: Site) -> None:
+    place.plugin("echo", OK, schedules=[{"id": "night", "every": "1h"}])
+    with place.running() as house:
+        until(lambda: house.gateway.ledger.read(lambda tx: tx.dicts("entries")))
+        execute(house.gateway.ledger, "UPDATE schedule_entries SET paused = 1")
+    finding = one(examined(place), "schedule echo/night is paused")
+    assert finding.run is not None
+    assert finding.run.startswith("ductile schedule resume echo/night")
+
+
+def test_a_schedule_of_a_plugin_that_is_not_there(place: Site) -> None:
+    place.settings["plugins"]["ghost"] = {"schedules": [{"every": "1h"}]}
+    found = [f for f in examined(place) if f.topic == "schedules"]
+    assert [finding.severity for finding in found] == [ERROR]
+    assert found[0].what.endswith("cannot fire")
+
+
+def test_a_schedule_that_has_never_fired(place: Site) -> None:
+    place.plugin("echo", OK, schedules=[{"id": "rare", "cron": "0 0 29 2 *"}])
+    with place.running() as house:
+        until(lambda: house.gateway.ledger.read(lambda tx: tx.dicts("entries")))
+    later = datetime.now(UTC) + timedelta(days=8)
+    finding = one(examined(place, now=later), "schedule echo/rare has never fired")
+    assert "0 0 29 2 *" in finding.why
+
+
+def test_jobs_that_wait_for_room_for_their_files(
+    place: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "12 MiB are wanted")
+
+    place.settings["service"]["workspaces"] = True
+    monkeypatch.setattr(Workspaces, "provide", full)
+    with place.running() as house:
+        id = house.put("echo")
+        house.notice("job.retrying", id)
+        told = job_tree.why(house.gateway.ledger, id, house.gateway.blueprint, {})["why"]
+        finding = one(examined(place), "wait for room")
+        execute(house.gateway.ledger, "UPDATE job_queue SET next_retry_at = NULL")
+        one(examined(place), "wait for room")
+    assert finding.severity is ERROR
+    assert id in finding.what
+    assert "no workspace: 12 MiB are wanted" in finding.why
+    assert told[1].endswith("after: no workspace: 12 MiB are wanted.")
+
+
+def test_a_schedule_that_was_due_and_did_not_fire(place: Site) -> None:
+    place.plugin("echo", OK, schedules=[{"id": "often", "every": "1h"}])
+    with attended(place) as (house, asking):
+        until(lambda: house.gateway.ledger.read(lambda tx: tx.dicts("entries"))[0]["last_fire"])
+        later = datetime.now(UTC) + timedelta(hours=3)
+        finding = one(examined(place, now=later, **asking), "was due at")
+    assert finding.severity is ERROR
+
+
+def test_the_rows_of_a_ledger_that_another_program_has_migrated_are_not_judged(
+    place: Site,
+) -> None:
+    with place.opened() as house:
+        execute(house.gateway.ledger, "UPDATE schema_migrations SET checksum = 'x'")
+    who = patient(place)
+    assert (who.behind, who.rows) == (-1, None)
+    who.close()
+
+
+def test_a_ledger_of_an_older_version_is_no_error(
+    place: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.state.mkdir(mode=0o700)
+    with monkeypatch.context() as older:
+        older.setattr(migrate, "migrations", lambda engine: migrations(engine)[:1])
+        old = SqliteLedger(place.state / "state.db")
+        old.start()
+        old.close()
+    found = examined(place)
+    assert one(found, "migrations that the ledger lacks").severity is WARNING
+    assert [finding.what for finding in found if finding.severity is ERROR] == []

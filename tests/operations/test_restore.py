@@ -1,0 +1,386 @@
+"""A restore leaves the old ledger or the new one, whole, and keeps what it replaces."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import apsw
+import psycopg
+import pytest
+
+from ductile.errors import LedgerError, Locked, NotFound, Refused
+from ductile.operations.backup import back_up
+from ductile.operations.verify import selfcheck
+from ductile.store import notices
+from ductile.store.engines import migrate
+from ductile.store.engines.api import BEGINNING
+from ductile.store.engines.migrate import migrations
+from ductile.store.engines.sqlite import SqliteLedger
+from tests.engine.copies import (
+    CLOCK,
+    changed,
+    copied,
+    damage,
+    jobs_at,
+    jobs_in,
+    jobs_of,
+    looked_at,
+    on_postgres,
+    put_back,
+)
+from tests.engine.site import OK, Site, until
+from tests.postgres import Server
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, site: Site) -> Site:
+    """A site with one plugin, on each engine."""
+    if request.param == "postgres":
+        on_postgres(site, request.getfixturevalue("postgres"))
+    site.plugin("echo", OK)
+    return site
+
+
+@pytest.fixture
+def folder(site: Site) -> Path:
+    found = site.folder / "copies"
+    found.mkdir()
+    return found
+
+
+def test_a_restore_brings_back_what_was_and_keeps_what_is(place: Site, folder: Path) -> None:
+    target = folder / "ledger.db"
+    with place.running() as house:
+        first = house.run("echo")["id"]
+        copied(house, target)
+        second = house.run("echo")["id"]
+    done = put_back(place, target)
+    assert jobs_of(place) == {first: "succeeded"}
+    assert done.kept is not None
+    assert kept_jobs(place, done.kept) == {first, second}
+    ledger = looked_at(place)
+    assert selfcheck(ledger, place.state).ok
+    ledger.close()
+    with place.running() as house:
+        assert house.run("echo")["status"] == "succeeded"
+    assert len(jobs_of(place)) == 2
+
+
+def kept_jobs(site: Site, kept: str) -> set[str]:
+    url = site.settings["state"].get("url")
+    if url is None:
+        assert kept.startswith(str(site.state / "state.db.replaced-"))
+        return set(jobs_at(Path(kept)))
+    with psycopg.connect(url) as connection:
+        rows = connection.execute(f"SELECT id FROM {kept.removeprefix('schema ')}.job_queue")
+        return {row[0] for row in rows}
+
+
+def test_jobs_that_ran_in_the_copy_are_recovered_at_the_next_start(
+    place: Site, folder: Path
+) -> None:
+    gate, target = place.gate(), folder / "ledger.db"
+    place.plugin("slow", gate.script() + OK, retry={"max_attempts": 3, "backoff_base": "10ms"})
+    with place.running() as house:
+        job_id = house.put("slow")
+        gate.arrived()
+        made = copied(house, target)
+        gate.open()
+        house.ended(job_id)
+    assert made.notes == ["1 running when it was left, to be recovered by a start"]
+    put_back(place, target)
+    assert jobs_of(place) == {job_id: "running"}
+    with place.running() as house:
+        gate.arrived()
+        gate.open()
+        job = house.ended(job_id)
+    assert (job["status"], job["attempt"]) == ("succeeded", 2)
+
+
+def test_nothing_is_restored_under_a_running_gateway(place: Site, folder: Path) -> None:
+    target = folder / "ledger.db"
+    with place.running() as house:
+        copied(house, target)
+        with pytest.raises(Locked):
+            put_back(place, target)
+        assert house.run("echo")["status"] == "succeeded"
+    assert len(jobs_of(place)) == 1
+
+
+def test_a_gateway_of_another_machine_is_not_restored_under(
+    site: Site, postgres: Server, folder: Path
+) -> None:
+    on_postgres(site, postgres)
+    target = folder / "ledger.db"
+    with site.running() as house:
+        copied(house, target)
+        site.settings["state"]["dir"] = str(site.folder / "elsewhere")
+        with pytest.raises(Locked, match="another machine"):
+            put_back(site, target)
+    assert put_back(site, target).kept is not None
+
+
+def test_a_dry_run_checks_and_changes_nothing(place: Site, folder: Path) -> None:
+    target = folder / "ledger.db"
+    with place.running() as house:
+        copied(house, target)
+        job_id = house.run("echo")["id"]
+    before = sorted(os.listdir(place.state))
+    done = put_back(place, target, dry=True)
+    assert (done.kept, done.rows["job_queue"]) == (None, 0)
+    assert jobs_of(place) == {job_id: "succeeded"}
+    assert [n for n in sorted(os.listdir(place.state)) if "-wal" not in n and "-shm" not in n] == [
+        n for n in before if "-wal" not in n and "-shm" not in n
+    ]
+
+
+def test_where_there_was_no_ledger_none_is_kept(place: Site, folder: Path) -> None:
+    source = folder / "ledger.db"
+    fresh = SqliteLedger(source)
+    fresh.start()
+    fresh.close()
+    assert put_back(place, source).kept is None
+    assert jobs_of(place) == {}
+
+
+def refusals(folder: Path) -> dict[str, Callable[[Path], object]]:
+    def foreign(path: Path) -> None:
+        connection = apsw.Connection(str(path))
+        connection.execute("CREATE TABLE t (a)")
+        connection.close()
+
+    return {
+        "garbage": lambda path: path.write_bytes(b"x" * 10_000),
+        "empty": lambda path: path.write_bytes(b""),
+        "foreign": foreign,
+    }
+
+
+@pytest.mark.parametrize("kind", ["garbage", "empty", "foreign"])
+def test_what_is_no_backup_is_refused(site: Site, folder: Path, kind: str) -> None:
+    source = folder / "ledger.db"
+    refusals(folder)[kind](source)
+    with pytest.raises(Refused, match="is not a backup that can be read"):
+        put_back(site, source)
+    assert not (site.state / "state.db").exists()
+    assert [name for name in os.listdir(site.state) if name.startswith(".")] == []
+
+
+def test_what_is_not_there_is_refused(site: Site, folder: Path) -> None:
+    with pytest.raises(NotFound):
+        put_back(site, folder / "nothing.db")
+    with pytest.raises(NotFound):
+        put_back(site, folder)
+
+
+def test_the_ledger_itself_is_no_backup_of_it(site: Site) -> None:
+    with site.opened():
+        pass
+    with pytest.raises(Refused, match="the ledger itself"):
+        put_back(site, site.state / "state.db")
+
+
+@pytest.fixture
+def copy(site: Site, folder: Path) -> Path:
+    """Of a ledger with fifty jobs."""
+    site.plugin("echo", OK)
+    with site.running() as house:
+        for id in [house.put("echo") for _ in range(50)]:
+            house.ended(id)
+        copied(house, folder / "ledger.db")
+    return folder / "ledger.db"
+
+
+def test_a_damaged_copy_is_refused(site: Site, copy: Path) -> None:
+    damage(copy)
+    with pytest.raises(Refused, match=r"damaged|malformed"):
+        put_back(site, copy, accept_breaches=True)
+    assert len(jobs_of(site)) == 50
+
+
+def test_a_copy_of_a_newer_version_is_refused(site: Site, copy: Path) -> None:
+    changed(copy, "INSERT INTO schema_migrations VALUES (9999, 'later', 'x')")
+    with pytest.raises(LedgerError, match="newer version"):
+        put_back(site, copy)
+
+
+def test_a_copy_that_breaks_promises_is_taken_only_when_that_is_accepted(
+    site: Site, copy: Path
+) -> None:
+    changed(copy, "UPDATE job_queue SET completed_at = NULL")
+    with pytest.raises(Refused, match="breaks 50 promises") as refused:
+        put_back(site, copy)
+    assert refused.value.details["breaches"]
+    assert put_back(site, copy, accept_breaches=True).rows["job_queue"] == 50
+
+
+def test_a_copy_of_an_older_version_is_brought_forward(
+    site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = folder / "old.db"
+    with monkeypatch.context() as older:
+        older.setattr(migrate, "migrations", lambda engine: migrations(engine)[:1])
+        old = SqliteLedger(source)
+        old.start()
+        old.close()
+    done = put_back(site, source)
+    assert done.migrated == [m.number for m in migrations("sqlite")][1:]
+    ledger = looked_at(site)
+    report = selfcheck(ledger, site.state)
+    ledger.close()
+    assert (report.ok, report.notes) == (True, [])
+    assert [name for name in os.listdir(site.state) if "before" in name] == []
+
+
+def test_a_ledger_that_is_beyond_reading_is_kept_with_its_wal(site: Site, copy: Path) -> None:
+    ledger = site.state / "state.db"
+    ledger.write_bytes(b"broken" * 5000)
+    wal = site.state / "state.db-wal"
+    wal.write_bytes(b"frames")
+    done = put_back(site, copy)
+    assert done.kept is not None
+    assert Path(done.kept).read_bytes() == b"broken" * 5000
+    assert Path(done.kept + "-wal").read_bytes() == b"frames"
+    assert len(jobs_of(site)) == 50
+
+
+def test_nothing_is_restored_under_whoever_has_the_ledger_open(site: Site, copy: Path) -> None:
+    """Who would go on with the file that was there."""
+    with closing(apsw.Connection(str(site.state / "state.db"))) as reader:
+        reader.execute("SELECT count(*) FROM job_queue").fetchall()
+        before = sorted(os.listdir(site.state))
+        with pytest.raises(Refused, match=r"another process has the ledger .*/state\.db open"):
+            put_back(site, copy)
+        assert sorted(os.listdir(site.state)) == before
+    assert put_back(site, copy).kept is not None
+
+
+LATE = (
+    "import os, signal, sys; from pathlib import Path;"
+    "from ductile.store.sqlite import connect; c = connect(Path(sys.argv[1]));"
+    "c.execute(\"INSERT INTO plugin_state VALUES ('late', '{}', NULL)\");"
+    "os.kill(os.getpid(), signal.SIGKILL)"
+)
+
+
+def commit_and_die(ledger: Path) -> None:
+    """As a gateway that is killed: its last commit stands in the WAL alone."""
+    subprocess.run([sys.executable, "-c", LATE, str(ledger)], check=False)
+    assert ledger.with_name(f"{ledger.name}-wal").stat().st_size > 0
+
+
+def states_at(path: Path) -> list[object]:
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    found = [row[0] for row in connection.execute("SELECT plugin_name FROM plugin_state")]
+    connection.close()
+    return found
+
+
+def test_what_the_wal_of_the_old_ledger_holds_is_kept(site: Site, copy: Path) -> None:
+    commit_and_die(site.state / "state.db")
+    done = put_back(site, copy)
+    assert done.kept is not None
+    assert not Path(f"{done.kept}-wal").exists()
+    assert states_at(Path(done.kept)) == ["late"]
+    assert not (site.state / "state.db-wal").exists()
+
+
+RESTORE = (
+    "import os, sys; from pathlib import Path;"
+    "from ductile.clock import SystemClock; from ductile.config import load;"
+    "from ductile.operations.restore import restore;"
+    "restore(load(Path(sys.argv[1]), environ=os.environ).settings, Path(sys.argv[2]),"
+    " now=SystemClock().now())"
+)
+
+
+def killed_at(site: Site, failpoint: str, source: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", RESTORE, str(site.write()), str(source)],
+        env={**os.environ, "DUCTILE_FAILPOINT": failpoint},
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("failpoint", "jobs"),
+    [("restore.synced", 51), ("restore.kept", 51), ("restore.replaced", 50)],
+)
+def test_a_power_cut_leaves_the_old_ledger_or_the_new_one_whole(
+    site: Site, copy: Path, failpoint: str, jobs: int
+) -> None:
+    with site.running() as house:
+        house.run("echo")
+    commit_and_die(site.state / "state.db")
+    killed_at(site, failpoint, copy)
+    ledger = looked_at(site)
+    assert selfcheck(ledger, site.state).ok
+    assert len(jobs_in(ledger)) == jobs
+    ledger.close()
+    assert states_at(site.state / "state.db") == (["late"] if jobs == 51 else [])
+    put_back(site, copy)
+    assert len(jobs_of(site)) == 50
+    assert [name for name in os.listdir(site.state) if name.startswith(".ductile")] == []
+
+
+def test_a_power_cut_leaves_a_database_as_it_was(site: Site, postgres: Server, copy: Path) -> None:
+    on_postgres(site, postgres)
+    with site.running() as house:
+        job_id = house.run("echo")["id"]
+    killed_at(site, "restore.loaded", copy)
+    until(lambda: jobs_of(site) == {job_id: "succeeded"})
+    put_back(site, copy)
+    assert len(jobs_of(site)) == 50
+
+
+def test_a_ledger_moves_from_one_engine_to_the_other_and_back(
+    site: Site, postgres: Server, copy: Path, folder: Path
+) -> None:
+    on_file = dict(site.settings["state"])
+    before = contents(copy)
+    on_postgres(site, postgres)
+    put_back(site, copy)
+    back = folder / "back.db"
+    ledger = looked_at(site)
+    assert len(ledger.read(lambda tx: notices.after(tx, BEGINNING))) == len(before["notices"])
+    back_up(ledger, back, state_dir=site.state, clock=CLOCK)
+    ledger.close()
+    assert contents(back) == before
+    site.settings["state"] = on_file
+    put_back(site, back)
+    assert contents(site.state / "state.db") == before
+
+
+def test_notices_of_another_servers_transactions_can_be_followed(
+    site: Site, postgres: Server, copy: Path
+) -> None:
+    """Its transactions are numbered far ahead of this server's."""
+    changed(copy, "UPDATE notices SET xact = 1 << 40")
+    on_postgres(site, postgres)
+    put_back(site, copy)
+    ledger = looked_at(site)
+    assert len(ledger.read(lambda tx: notices.after(tx, BEGINNING))) == len(
+        contents(copy)["notices"]
+    )
+    ledger.close()
+
+
+def contents(path: Path) -> dict[str, list[Any]]:
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    names = connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_stat%'"
+    ).fetchall()
+    found = {
+        str(name): sorted(connection.execute(f"SELECT * FROM {name}").fetchall(), key=repr)
+        for (name,) in names
+    }
+    connection.close()
+    return found

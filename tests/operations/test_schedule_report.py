@@ -1,0 +1,195 @@
+"""Schedules for people: what comes, what fired, and why something did not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from ductile.engine.config import compile_schedules
+from ductile.errors import NotFound, Severity
+from ductile.operations import schedule_report
+from ductile.store import schedules
+from tests.engine.clockwork import BAD, HOUR, Clockwork
+from tests.engine.site import OK, Site
+
+Make = Callable[..., Clockwork]
+
+
+def listed(work: Clockwork, ledger: Any = "own") -> dict[str, Any]:
+    rows = schedule_report.listing(
+        work.blueprint(),
+        work.unready,
+        work.ledger if ledger == "own" else ledger,
+        work.clock.now(),
+    )
+    [row] = rows
+    return row
+
+
+def test_an_entry_shows_its_rule_its_next_run_and_its_last(make: Make) -> None:
+    work = make({"every": "5m"})
+    work.run(HOUR)
+    row = listed(work)
+    assert (row["plugin"], row["schedule"], row["command"]) == ("echo", "default", "poll")
+    assert (row["state"], row["reason"]) == ("active", None)
+    assert row["last_fire"] == "2026-02-08T11:00:00.000000Z"
+    assert row["last_success"] == "2026-02-08T11:00:00.000000Z"
+    assert row["next_run"] == "2026-02-08T11:05:00.000000Z"
+
+
+def test_without_a_ledger_the_next_run_is_still_told(make: Make) -> None:
+    row = listed(make({"cron": "5 * * * *"}), ledger=None)
+    assert row["next_run"] == "2026-02-08T10:05:00.000000Z"
+
+
+def test_a_paused_entry_says_so(make: Make) -> None:
+    work = make({"every": "5m"})
+    work.ledger.write(lambda tx: schedules.pause(tx, "echo", "default", paused=True))
+    row = listed(work)
+    assert (row["state"], row["next_run"]) == ("paused", None)
+
+
+def test_a_one_shot_that_has_fired_is_exhausted(make: Make) -> None:
+    work = make({"at": "2026-02-08T10:30:00Z"})
+    work.run(HOUR)
+    row = listed(work)
+    assert (row["state"], row["next_run"]) == ("exhausted", None)
+
+
+def test_an_unready_plugins_entry_says_why(make: Make) -> None:
+    work = make({"every": "5m"})
+    work.unready["echo"] = "its init failed: no luck"
+    row = listed(work)
+    assert (row["state"], row["reason"]) == ("unhealthy", "its init failed: no luck")
+
+
+def test_a_refused_plugins_entry_says_why(make: Make, site) -> None:
+    work = make({"every": "5m"})
+    (site.plugins / "echo" / "run").chmod(0o644)
+    row = listed(work)
+    assert row["state"] == "refused"
+    assert "execut" in row["reason"]
+
+
+def test_what_was_held_back_says_why_and_when_it_was_due(make: Make) -> None:
+    work = make({"every": "1h"})
+    work.run(HOUR - 60)
+    work.unready["echo"] = "its init failed"
+    work.run(600)
+    work.unready.clear()
+    row = listed(work)
+    assert row["next_run"] == "2026-02-08T11:00:00.000000Z"
+    assert "11:00:00.000000Z did not fire: the plugin was not ready" in row["reason"]
+    work.run(60)
+    assert listed(work)["reason"] is None
+
+
+def test_a_cron_slot_that_was_missed_is_not_the_next(make: Make) -> None:
+    """Nor is it shown as one by a command without a gateway."""
+    work = make({"cron": "0 3 * * *"})
+    work.run(HOUR)
+    work.clock.advance(24 * HOUR)
+    assert listed(work)["next_run"] == "2026-02-10T03:00:00.000000Z"
+
+
+@pytest.mark.parametrize(
+    ("rule", "next_run"),
+    [
+        ({"every": "2d"}, "2026-02-10T10:00:00.000000Z"),
+        ({"cron": "0 9 * * *"}, "2026-02-09T09:00:00.000000Z"),
+    ],
+)
+def test_a_rewritten_rule_is_told_as_a_start_would_take_it(
+    make: Make, site: Site, rule: dict[str, str], next_run: str
+) -> None:
+    work = make({"every": "daily"})
+    work.run(HOUR)
+    site.settings["plugins"]["echo"]["schedules"] = [rule]
+    assert listed(work)["next_run"] == next_run
+    work.start()
+    work.run(3 * 24 * HOUR)
+    assert work.fires()[1] == next_run
+
+
+def test_an_open_breaker_shows(make: Make) -> None:
+    work = make({"every": "1m"}, circuit_breaker={"threshold": 2})
+    work.run(180, outcome=BAD)
+    row = listed(work)
+    assert row["state"] == "breaker_open"
+    assert "2 failures" in row["reason"]
+
+
+def test_the_coming_fires_are_those_that_then_come(make: Make) -> None:
+    work = make({"cron": "*/20 * * * *", "jitter": "2m"})
+    [schedule] = schedule_report.find(work.blueprint(), "echo")
+    told = [
+        row["slot"] for row in schedule_report.coming(schedule, work.ledger, work.clock.now(), 12)
+    ]
+    work.run(5 * HOUR)
+    assert work.fires()[:12] == told
+
+
+def test_the_coming_fires_show_the_local_time(make: Make) -> None:
+    work = make({"cron": "0 9 * * *", "timezone": "America/New_York"})
+    [schedule] = schedule_report.find(work.blueprint(), "echo")
+    rows = list(schedule_report.coming(schedule, None, work.clock.now(), 40))
+    assert len(rows) == 40
+    assert {row["local"][11:16] for row in rows} == {"09:00"}
+    # Over the spring change the same local hour is another instant.
+    assert {row["fires_at"][11:13] for row in rows} == {"13", "14"}
+
+
+def test_every_slot_of_the_last_day_is_explained(make: Make) -> None:
+    work = make({"cron": "0 * * * *"})
+    work.run(2 * HOUR)
+    work.run(2 * HOUR, outcome=None)
+    [schedule] = schedule_report.find(work.blueprint(), "echo/default")
+    rows = schedule_report.explain(schedule, work.ledger, work.clock.now())
+    assert [(row["fired"], row["reason"]) for row in rows] == [
+        (True, None),
+        (True, None),
+        (True, None),
+        (False, "running"),
+    ]
+    later = work.clock.now() + timedelta(days=2)
+    assert not any(row["fired"] for row in schedule_report.explain(schedule, work.ledger, later))
+
+
+@pytest.mark.parametrize("name", ["nosuch", "echo/nosuch", "", "/"])
+def test_what_is_not_there_is_not_found(make: Make, name: str) -> None:
+    work = make({"every": "1h"})
+    with pytest.raises(NotFound):
+        schedule_report.find(work.blueprint(), name)
+
+
+class TestAMomentThatIsPast:
+    PAST = "2020-01-01T00:00:00Z"
+
+    def test_its_next_run_is_when_it_was_due(self, make: Make) -> None:
+        """By which the doctor tells what has not fired when it should have."""
+        work = make({"at": self.PAST})
+        assert listed(work)["next_run"] == "2020-01-01T00:00:00.000000Z"
+
+    def test_its_fire_is_explained_by_when_it_was(self, make: Make) -> None:
+        work = make({"at": self.PAST})
+        work.run(HOUR)
+        [schedule] = work.blueprint().schedules
+        [row] = schedule_report.explain(schedule, work.ledger, work.clock.now())
+        assert (row["slot"], row["fired"]) == ("2020-01-01T00:00:00.000000Z", True)
+        assert row["decided_at"].startswith("2026-02-08T10:00")
+        later = work.clock.now() + timedelta(days=2)
+        assert schedule_report.explain(schedule, work.ledger, later) == []
+
+    def test_it_is_warned_of(self, site: Site) -> None:
+        site.plugin(
+            "echo", OK, schedules=[{"at": self.PAST}, {"id": "b", "at": "2030-01-01T00:00:00Z"}]
+        )
+        site.plugin("off", OK, enabled=False, schedules=[{"at": self.PAST}])
+        [warning] = compile_schedules.past(site.load(), datetime(2026, 2, 8, tzinfo=UTC))
+        assert warning.severity is Severity.WARNING
+        assert warning.path == ("plugins", "echo", "schedules", 0, "at")
+        assert warning.line is not None
+        assert "fires at once" in warning.message

@@ -1,0 +1,83 @@
+"""Which gateways are alive, for a ledger that is checked beside them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ductile.errors import LedgerError
+from ductile.operations.verify import living, selfcheck
+from ductile.store import boots
+from ductile.store.engines.api import Ledger
+from ductile.store.engines.open import open_ledger
+from tests.engine.site import OK, Site
+from tests.store.conftest import execute
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, site: Site) -> Site:
+    if request.param == "postgres":
+        url = request.getfixturevalue("postgres").database(empty=True)
+        site.settings["state"] = {"url": url, "dir": str(site.state)}
+    return site
+
+
+def looked_at(site: Site) -> Ledger:
+    state = site.load().settings.state
+    return open_ledger(path=state.path, url=state.url, read_only=True)
+
+
+def test_a_gateway_that_runs_is_alive_and_those_before_it_are_not(place: Site) -> None:
+    with place.opened() as before:
+        first = before.gateway.boot
+    with place.opened() as house:
+        now = house.gateway.clock.now()
+        # One that was killed, whose process id is ours again.
+        house.gateway.ledger.write(
+            lambda tx: boots.begin(tx, id="0-killed", pid=os.getpid(), version="1", now=now)
+        )
+        execute(house.gateway.ledger, "UPDATE boots SET started_at = '2020' WHERE id = '0-killed'")
+        alive = living(house.gateway.ledger, place.state)
+        assert alive is not None
+        assert [alive(boot) for boot in (first, "0-killed", house.gateway.boot)] == [
+            False,
+            False,
+            True,
+        ]
+
+
+def test_where_none_runs_nobody_is_alive(place: Site) -> None:
+    with place.opened():
+        pass
+    ledger = looked_at(place)
+    assert living(ledger, place.state) is None
+    ledger.close()
+
+
+def test_a_running_job_of_a_living_gateway_is_no_breach(place: Site) -> None:
+    gate = place.gate()
+    place.plugin("slow", gate.script() + OK)
+    with place.running() as house:
+        job_id = house.put("slow")
+        gate.arrived()
+        report = selfcheck(house.gateway.ledger, place.state)
+        assert (report.ok, report.notes) == (True, [])
+        execute(house.gateway.ledger, "UPDATE job_queue SET owner = 'another'")
+        report = selfcheck(house.gateway.ledger, place.state, quick=True)
+        assert {breach.promise for breach in report.breaches} == {"owners", "jobs"}
+        owner = house.gateway.boot
+        execute(house.gateway.ledger, f"UPDATE job_queue SET owner = '{owner}'")
+        gate.open()
+        house.ended(job_id)
+
+
+def test_an_empty_database_is_no_ledger(place: Site) -> None:
+    state = place.load().settings.state
+    if state.path is not None:
+        place.state.mkdir()
+        state.path.touch()
+    ledger = looked_at(place)
+    with pytest.raises(LedgerError, match="no ledger of ductile"):
+        selfcheck(ledger, place.state)
+    ledger.close()

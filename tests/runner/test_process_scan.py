@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+
+import pytest
+
+from ductile.runner.pool import RunnerPool
+from ductile.runner.process_scan import sweep
+
+
+@pytest.fixture
+def marker():
+    return uuid.uuid4().hex
+
+
+def started(mark, *argv, **options):
+    env = {"PATH": os.environ["PATH"], **({"DUCTILE_BOOT": mark} if mark else {})}
+    return subprocess.Popen(argv, env=env, **options)
+
+
+def test_sweep_kills_what_carries_the_mark_and_nothing_else(marker):
+    marked = [started(f"{marker}:{n}", "sleep", "60") for n in range(3)]
+    others = [
+        started(f"{marker}x:1", "sleep", "60"),
+        started(f"x{marker}:1", "sleep", "60"),
+        started(None, "sh", "-c", "sleep 60; true", f"DUCTILE_BOOT={marker}:1"),
+    ]
+    try:
+        assert sweep(marker) == 3
+        assert [process.wait(10) for process in marked] == [-9, -9, -9]
+        assert [process.poll() for process in others] == [None] * 3
+    finally:
+        for process in others:
+            process.kill()
+            process.wait()
+
+
+def test_sweep_finds_what_has_left_every_group_and_ignores_signals(marker):
+    process = started(
+        f"{marker}:1",
+        "sh",
+        "-c",
+        "trap '' TERM HUP; setsid sh -c 'trap \"\" TERM; echo; sleep 60' & wait",
+        stdout=subprocess.PIPE,
+    )
+    with process:
+        process.stdout.readline()
+        assert sweep(marker) >= 1
+        # Nobody holds the pipe any more.
+        assert process.stdout.read() == b""
+
+
+def test_sweep_outlasts_what_keeps_forking(marker):
+    process = started(
+        f"{marker}:1",
+        sys.executable,
+        "-ISc",
+        "import os\nprint(flush=True)\nwhile True:\n if os.fork(): os._exit(0)",
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        with process:
+            process.stdout.readline()
+            assert sweep(marker) >= 1
+            assert process.stdout.read() == b""
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def test_sweep_finds_a_process_whose_first_thread_has_ended(marker):
+    process = started(
+        f"{marker}:1",
+        sys.executable,
+        "-ISc",
+        "import _thread, ctypes, os, time\n"
+        "def last():\n"
+        " while ') Z' not in open('/proc/self/stat').read(): pass\n"
+        " print(flush=True)\n"
+        " time.sleep(60)\n"
+        "_thread.start_new_thread(last, ())\n"
+        "ctypes.CDLL(None).syscall(60, 0)",
+        stdout=subprocess.PIPE,
+    )
+    with process:
+        process.stdout.readline()
+        assert sweep(marker) == 1
+        assert process.wait(10) == -signal.SIGKILL
+
+
+def test_sweep_spares_ourselves(marker):
+    code = (
+        "import os, sys; from ductile.runner.sweep import sweep;"
+        "print(sweep(os.environ['DUCTILE_BOOT'].partition(':')[0]))"
+    )
+    process = started(f"{marker}:1", sys.executable, "-c", code, stdout=subprocess.PIPE)
+    assert process.communicate(timeout=20)[0] == b"0\n"
+
+
+def test_a_sweep_that_finds_nothing_says_so(marker):
+    assert sweep(marker) == 0
+
+
+def test_a_runner_is_spared_though_we_were_started_with_the_mark(marker, monkeypatch):
+    monkeypatch.setenv("DUCTILE_BOOT", f"{marker}:1")
+    pool = RunnerPool(1)
+    pool.launch()
+    assert sweep(marker) == 0
+    pool.start()
+    pool.stop()

@@ -1,0 +1,307 @@
+"""The schema comes forward by itself, and refuses what it does not know."""
+
+from __future__ import annotations
+
+import re
+import stat
+import threading
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+
+import apsw
+import psycopg
+import pytest
+
+from ductile.errors import LedgerError
+from ductile.store.engines.api import Ledger
+from ductile.store.engines.migrate import Migration, migrate, migrations
+from ductile.store.engines.postgres import PostgresLedger, PostgresSchema
+from ductile.store.engines.queries import load
+from ductile.store.engines.sqlite import SqliteLedger, connect
+from ductile.store.engines.sqlite_schema import SqliteSchema
+from tests.store.conftest import execute
+
+KNOWN = [migration.number for migration in migrations("sqlite")]
+Open = Callable[[], Ledger]
+
+
+def query(ledger: Ledger, sql: str) -> list[tuple[object, ...]]:
+    if isinstance(ledger, PostgresLedger):
+        with psycopg.connect(ledger.url) as connection:
+            return connection.execute(sql).fetchall()
+    assert isinstance(ledger, SqliteLedger)
+    return at(ledger.path, sql)
+
+
+def at(path: Path, sql: str) -> list[tuple[object, ...]]:
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    found = connection.execute(sql).fetchall()
+    connection.close()
+    return list(found)
+
+
+def test_numbers_follow_one_another_and_the_engines_share_them() -> None:
+    assert list(range(1, len(KNOWN) + 1)) == KNOWN
+    assert [m.number for m in migrations("postgres")] == KNOWN
+    assert [m.checksum for m in migrations("postgres")] == [
+        m.checksum for m in migrations("sqlite")
+    ]
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+def test_no_word_of_the_other_engine_is_left_in_a_statement(engine: str) -> None:
+    for migration in migrations(engine):
+        assert migration.statements
+        for statement in migration.statements:
+            assert not re.search(r"@\w+@", statement)
+            assert "-- engine" not in statement
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+def test_every_query_is_in_the_words_of_its_engine(engine: str) -> None:
+    for name, sql in load(engine).items():
+        assert sql, name
+        assert not re.search(r"@\w+@", sql), name
+
+
+CATALOGUE = {"broken_indexes", "old_transactions"}
+"""Questions about PostgreSQL itself, which SQLite has no answer to."""
+
+
+def test_every_named_query_exists_on_both_engines() -> None:
+    assert load("sqlite").keys() == load("postgres").keys() - CATALOGUE
+
+
+def test_a_fresh_ledger_has_every_migration(ledger: Ledger) -> None:
+    rows = query(ledger, "SELECT number FROM schema_migrations ORDER BY number")
+    assert [row[0] for row in rows] == KNOWN
+
+
+def numbered(sql: str) -> str:
+    """`%(name)s` as `$1`, which is what PREPARE wants."""
+    places: dict[str, int] = {}
+
+    def place(match: re.Match[str]) -> str:
+        return f"${places.setdefault(match[1], len(places) + 1)}"
+
+    return re.sub(r"%\((\w+)\)s", place, sql).replace("%%", "%")
+
+
+def test_every_query_names_columns_that_there_are(ledger: Ledger) -> None:
+    """Each statement is planned against the schema, with nothing bound."""
+    wrong = []
+    for name, sql in load(ledger.engine).items():
+        if isinstance(ledger, SqliteLedger):
+            connection = apsw.Connection(str(ledger.path))
+            names = set(re.findall(r"(?<!:):([a-z_]+)", sql))
+            try:
+                connection.execute(f"EXPLAIN {sql}", dict.fromkeys(names)).fetchall()
+            except apsw.SQLError as error:
+                wrong.append(f"{name}: {error}")
+            connection.close()
+        else:
+            assert isinstance(ledger, PostgresLedger)
+            text = numbered(sql)
+            with psycopg.connect(ledger.url, autocommit=True) as connection:
+                try:
+                    connection.execute(f"PREPARE probe AS {text}".encode())
+                except psycopg.Error as error:
+                    wrong.append(f"{name}: {error}")
+    assert wrong == []
+
+
+def test_a_ledger_that_is_opened_again_keeps_what_it_holds(open_ledger: Open) -> None:
+    first = open_ledger()
+    execute(first, "INSERT INTO plugin_state (plugin_name, state) VALUES ('echo', '{\"n\": 1}')")
+    first.close()
+    again = open_ledger()
+    assert again.read(lambda tx: tx.one("state_of", plugin="echo")) == ('{"n": 1}',)
+
+
+def test_a_ledger_of_a_newer_version_is_refused(open_ledger: Open) -> None:
+    ledger = open_ledger()
+    execute(ledger, "INSERT INTO schema_migrations VALUES (9999, 'future', 'x')")
+    ledger.close()
+    with pytest.raises(LedgerError, match=r"9999.*newer version"):
+        open_ledger()
+
+
+def test_a_ledger_whose_migration_differs_is_refused(open_ledger: Open) -> None:
+    ledger = open_ledger()
+    execute(ledger, "UPDATE schema_migrations SET checksum = 'other' WHERE number = 1")
+    ledger.close()
+    with pytest.raises(LedgerError, match=r"0001.*differs"):
+        open_ledger()
+
+
+def test_a_refused_ledger_is_left_as_it_was(open_ledger: Open) -> None:
+    ledger = open_ledger()
+    execute(ledger, "DELETE FROM schema_migrations WHERE number > 1")
+    execute(ledger, "INSERT INTO schema_migrations VALUES (9999, 'future', 'x')")
+    ledger.close()
+    with pytest.raises(LedgerError):
+        open_ledger()
+    rows = query(ledger, "SELECT number FROM schema_migrations ORDER BY number")
+    assert [row[0] for row in rows] == [1, 9999]
+
+
+def test_two_that_start_at_once_migrate_once(tmp_path: Path, postgres) -> None:
+    url = postgres.database(empty=True)
+    barrier, errors = threading.Barrier(4), list[BaseException]()
+
+    def start() -> None:
+        ledger = PostgresLedger(url)
+        barrier.wait(10)
+        try:
+            ledger.start()
+        except BaseException as error:  # noqa: BLE001 - told below
+            errors.append(error)
+        ledger.close()
+
+    threads = [threading.Thread(target=start) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert errors == []
+    with psycopg.connect(url) as connection:
+        rows = connection.execute("SELECT number FROM schema_migrations ORDER BY number")
+        assert [row[0] for row in rows.fetchall()] == KNOWN
+
+
+def test_postgresql_applies_what_is_pending_whole_or_not_at_all(postgres) -> None:
+    url = postgres.database(empty=True)
+    good = Migration(9001, "good", "x", ("CREATE TABLE made (a INTEGER)",))
+    broken = Migration(9002, "broken", "x", ("INSERT INTO nowhere VALUES (1)",))
+    with psycopg.connect(url) as connection:
+        schema = PostgresSchema(connection)
+        assert schema.applied() == {}
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            schema.apply([good, broken])
+        assert schema.applied() == {}
+        assert connection.execute("SELECT to_regclass('made')").fetchone() == (None,)
+
+
+# SQLite, which backs itself up
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A ledger as the first version left it, with a job in it."""
+    path = tmp_path / "state.db"
+    connection = connect(path)
+    schema = SqliteSchema(connection, path)
+    assert schema.applied() == {}
+    schema.apply(migrations("sqlite")[:1])
+    connection.execute(
+        "INSERT INTO job_queue (id, plugin, command, payload, status, submitted_by, created_at)"
+        " VALUES ('old-1', 'echo', 'poll', '{}', 'queued', 'cli', '2026-01-01T00:00:00.000000Z')"
+    )
+    connection.close()
+    return path
+
+
+def opened(path: Path) -> SqliteLedger:
+    ledger = SqliteLedger(path)
+    ledger.start()
+    return ledger
+
+
+def test_a_fresh_ledger_is_not_backed_up(tmp_path: Path) -> None:
+    opened(tmp_path / "state.db").close()
+    assert [p.name for p in tmp_path.iterdir() if "before" in p.name] == []
+
+
+def test_an_old_ledger_comes_forward_with_its_jobs(old: Path) -> None:
+    opened(old).close()
+    assert at(old, "SELECT id, status FROM job_queue") == [("old-1", "queued")]
+    assert [n for (n,) in at(old, "SELECT number FROM schema_migrations ORDER BY 1")] == KNOWN
+
+
+def test_an_old_ledger_is_backed_up_before_it_changes(old: Path) -> None:
+    opened(old).close()
+    copy = old.with_name("state.db.before-0002")
+    assert at(copy, "SELECT id FROM job_queue") == [("old-1",)]
+    assert at(copy, "SELECT number FROM schema_migrations") == [(1,)]
+    assert at(copy, "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_the_backup_is_its_owners_alone(old: Path) -> None:
+    opened(old).close()
+    copy = old.with_name("state.db.before-0002")
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+
+
+def test_one_backup_is_made_however_many_migrations_follow(old: Path) -> None:
+    opened(old).close()
+    assert [p.name for p in old.parent.glob("*.before-*")] == ["state.db.before-0002"]
+
+
+def test_a_ledger_that_is_up_to_date_is_not_backed_up_again(old: Path) -> None:
+    opened(old).close()
+    copy = old.with_name("state.db.before-0002")
+    copy.unlink()
+    opened(old).close()
+    assert not copy.exists()
+
+
+def test_a_migration_that_fails_changes_nothing(old: Path) -> None:
+    connection = connect(old)
+    schema = SqliteSchema(connection, old)
+    broken = Migration(
+        2, "broken", "x", ("CREATE TABLE half (a)", "INSERT INTO nowhere VALUES (1)")
+    )
+    with pytest.raises(apsw.SQLError):
+        schema.apply([broken])
+    connection.close()
+    assert at(old, "SELECT number FROM schema_migrations") == [(1,)]
+    assert at(old, "SELECT name FROM sqlite_schema WHERE name = 'half'") == []
+
+
+def test_what_is_pending_is_applied_whole_or_not_at_all(old: Path) -> None:
+    connection = connect(old)
+    good = Migration(2, "good", "x", ("CREATE TABLE made (a)",))
+    broken = Migration(3, "broken", "x", ("INSERT INTO nowhere VALUES (1)",))
+    with pytest.raises(apsw.SQLError):
+        SqliteSchema(connection, old).apply([good, broken])
+    connection.close()
+    assert at(old, "SELECT number FROM schema_migrations") == [(1,)]
+    assert at(old, "SELECT name FROM sqlite_schema WHERE name = 'made'") == []
+
+
+def test_a_new_ledger_is_made_in_one_commit(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    connection = connect(path)
+    commits = 0
+
+    def committing() -> bool:
+        nonlocal commits
+        commits += 1
+        return False
+
+    connection.set_commit_hook(committing)
+    migrate(SqliteSchema(connection, path))
+    connection.close()
+    assert commits == 1
+
+
+def test_a_ledger_whose_making_was_cut_short_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    connect(path).close()
+    opened(path).close()
+    assert [n for (n,) in at(path, "SELECT number FROM schema_migrations ORDER BY 1")] == KNOWN
+    assert list(tmp_path.glob("*.before-*")) == []
+
+
+def test_migrating_says_what_it_applied(old: Path) -> None:
+    connection = connect(old)
+    schema = SqliteSchema(connection, old)
+    assert [m.number for m in migrate(schema)] == KNOWN[1:]
+    assert migrate(schema) == []
+    connection.close()
+
+
+def test_the_shipped_files_are_named_as_they_must_be() -> None:
+    names = [f.name for f in files("ductile.store").joinpath("migrations").iterdir()]
+    assert [n for n in names if not re.fullmatch(r"\d{4}_[a-z]+\.sql|__pycache__", n)] == []

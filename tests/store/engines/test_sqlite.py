@@ -1,0 +1,761 @@
+"""What only SQLite has: one writer that commits for many, a disk that fills, files on it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from ductile.errors import LedgerBroken, LedgerBusy, LedgerError, LedgerFull
+from ductile.store.engines import write_queue
+from ductile.store.engines.api import Effects
+from ductile.store.engines.open import open_ledger
+from ductile.store.engines.pending import Pending
+from ductile.store.engines.sqlite import WAL_BYTES_KEPT, SqliteLedger
+
+WAIT = 10
+
+
+class Disk(apsw.VFS):
+    """The system's own, until it is told to fail."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.failing = name, ""
+        super().__init__(name, "unix")
+
+    def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:  # noqa: N802
+        return _File(self, name, flags)
+
+
+class _File(apsw.VFSFile):
+    def __init__(self, disk: Disk, name: Any, flags: list[int]) -> None:
+        super().__init__("unix", name, flags)
+        self._disk = disk
+
+    def xSync(self, flags: int) -> None:  # noqa: N802
+        if self._disk.failing == "sync":
+            raise apsw.IOError("no sync")
+        super().xSync(flags)
+
+    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
+        if self._disk.failing == "full":
+            raise apsw.FullError("no space")
+        super().xWrite(data, offset)
+
+
+@pytest.fixture
+def disk() -> Iterator[Disk]:
+    disk = Disk(f"disk-{id(object())}")
+    apsw.set_default_vfs(disk.name)
+    yield disk
+    apsw.set_default_vfs("unix")
+    disk.unregister()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "state.db"
+
+
+@pytest.fixture
+def connections() -> Iterator[list[apsw.Connection]]:
+    """Every connection that is opened from now on; a ledger's first is its writer's."""
+    opened: list[apsw.Connection] = []
+    apsw.connection_hooks.append(opened.append)
+    yield opened
+    apsw.connection_hooks.remove(opened.append)
+
+
+@pytest.fixture
+def ledger(path: Path, connections: list[apsw.Connection]) -> Iterator[SqliteLedger]:
+    ledger = SqliteLedger(path)
+    ledger.start()
+    yield ledger
+    ledger.close()
+
+
+def put(name: str, size: int = 0) -> Callable[[Any], int]:
+    text = name + "x" * size
+    return lambda tx: tx.run("ensure_state", plugin=text, now="t")
+
+
+def there(ledger: SqliteLedger, name: str, size: int = 0) -> bool:
+    text = name + "x" * size
+    return ledger.read(lambda tx: tx.one("state_of", plugin=text)) is not None
+
+
+class Gate:
+    """A transaction that keeps the writer busy, so that others gather behind it."""
+
+    def __init__(self, ledger: SqliteLedger) -> None:
+        self._entered, self._open = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=ledger.write, args=(self._wait,))
+        self._thread.start()
+        assert self._entered.wait(WAIT)
+
+    def _wait(self, _tx: Any) -> None:
+        self._entered.set()
+        assert self._open.wait(WAIT)
+
+    def open(self) -> None:
+        self._open.set()
+        self._thread.join(WAIT)
+
+
+class Answers:
+    """What submitted transactions came to, in the order that they were told."""
+
+    def __init__(self, ledger: SqliteLedger) -> None:
+        self._ledger = ledger
+        self._told = threading.Semaphore(0)
+        self.errors: dict[str, BaseException | None] = {}
+        self.order: list[str] = []
+
+    def submit(self, name: str, work: Callable[[Any], Any]) -> None:
+        def done(_result: Any, error: BaseException | None) -> None:
+            self.errors[name] = error
+            self.order.append(name)
+            self._told.release()
+
+        self._ledger.submit(work, done)
+
+    def all(self, count: int) -> dict[str, BaseException | None]:
+        for _ in range(count):
+            assert self._told.acquire(timeout=WAIT)
+        return self.errors
+
+
+# Group commit
+
+
+def test_what_has_gathered_is_committed_together(ledger: SqliteLedger) -> None:
+    gate, answers = Gate(ledger), Answers(ledger)
+    for n in range(100):
+        answers.submit(str(n), put(f"p{n}"))
+    before = ledger.health()["commits"]
+    gate.open()
+    assert set(answers.all(100).values()) == {None}
+    commits = int(str(ledger.health()["commits"])) - int(str(before))
+    assert commits <= 3
+    assert all(there(ledger, f"p{n}") for n in range(100))
+
+
+def test_many_threads_share_commits_and_none_loses_its_write(ledger: SqliteLedger) -> None:
+    before = int(str(ledger.health()["commits"]))
+
+    def work(thread: int) -> None:
+        for n in range(50):
+            ledger.write(put(f"{thread}-{n}-"))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert all(there(ledger, f"{t}-{n}-") for t in range(16) for n in range(50))
+    assert int(str(ledger.health()["commits"])) - before < 800
+    assert ledger.health()["transactions"]
+
+
+def test_transactions_are_answered_in_the_order_that_they_came(ledger: SqliteLedger) -> None:
+    gate, answers = Gate(ledger), Answers(ledger)
+    for n in range(50):
+        answers.submit(str(n), put(f"p{n}"))
+    gate.open()
+    answers.all(50)
+    assert answers.order == [str(n) for n in range(50)]
+
+
+def test_a_transaction_sees_what_those_before_it_in_the_batch_did(ledger: SqliteLedger) -> None:
+    gate, answers = Gate(ledger), Answers(ledger)
+    seen: list[Any] = []
+    answers.submit("writes", put("p"))
+    answers.submit("reads", lambda tx: seen.append(tx.one("state_of", plugin="p")))
+    gate.open()
+    answers.all(2)
+    assert seen == [("{}",)]
+
+
+def test_one_that_fails_takes_nobody_with_it(ledger: SqliteLedger) -> None:
+    gate, answers = Gate(ledger), Answers(ledger)
+
+    def fails(tx: Any) -> None:
+        put("half")(tx)
+        raise ValueError("mine")
+
+    answers.submit("a", put("a"))
+    answers.submit("bad", fails)
+    answers.submit("c", put("c"))
+    gate.open()
+    errors = answers.all(3)
+    assert isinstance(errors["bad"], ValueError)
+    assert (errors["a"], errors["c"]) == (None, None)
+    assert (there(ledger, "a"), there(ledger, "half"), there(ledger, "c")) == (True, False, True)
+
+
+def test_without_a_failure_each_transaction_is_run_once(ledger: SqliteLedger) -> None:
+    gate, answers = Gate(ledger), Answers(ledger)
+    runs: list[int] = []
+    for n in range(5):
+        answers.submit(str(n), lambda tx, n=n: (runs.append(n), put(f"p{n}")(tx)))
+    gate.open()
+    answers.all(5)
+    assert runs == [0, 1, 2, 3, 4]
+
+
+def test_what_is_carried_is_committed_together_and_by_the_one_who_carries(
+    ledger: SqliteLedger,
+) -> None:
+    told: list[tuple[int, BaseException | None]] = []
+
+    def done(_result: Any, error: BaseException | None) -> None:
+        told.append((threading.get_ident(), error))
+
+    before = int(str(ledger.health()["commits"]))
+    ledger.carry([(put("a"), done), (put("b"), done)])
+    assert told == [(threading.get_ident(), None)] * 2
+    assert int(str(ledger.health()["commits"])) - before == 1
+    assert (there(ledger, "a"), there(ledger, "b")) == (True, True)
+
+
+def test_what_is_carried_takes_along_what_waits(ledger: SqliteLedger) -> None:
+    gate, answers = Gate(ledger), Answers(ledger)
+    answers.submit("waits", put("waits"))
+    carrier = threading.Thread(
+        target=ledger.carry, args=([(put("carried"), lambda _result, _error: None)],)
+    )
+    carrier.start()
+    gate.open()
+    carrier.join(WAIT)
+    assert answers.all(1) == {"waits": None}
+    assert (there(ledger, "carried"), there(ledger, "waits")) == (True, True)
+
+
+def test_a_constraint_that_is_broken_takes_nobody_with_it(ledger: SqliteLedger) -> None:
+    gate, answers = Gate(ledger), Answers(ledger)
+    bad = {"id": "b", "pid": 1, "version": "v", "now": "t"}
+    answers.submit("a", put("a"))
+    answers.submit("first", lambda tx: tx.run("insert_boot", **bad))
+    answers.submit("again", lambda tx: tx.run("insert_boot", **bad))
+    answers.submit("c", put("c"))
+    gate.open()
+    errors = answers.all(4)
+    assert isinstance(errors["again"], apsw.ConstraintError)
+    assert [errors[name] for name in ("a", "first", "c")] == [None, None, None]
+
+
+def test_only_what_committed_has_effects(ledger: SqliteLedger) -> None:
+    heard: list[Effects] = []
+    ledger.listen(heard.append)
+
+    def work(tx: Any) -> None:
+        tx.effects.ready += 1
+
+    def fails(tx: Any) -> None:
+        tx.effects.ready += 100
+        raise ValueError
+
+    ledger.write(work)
+    with pytest.raises(ValueError):
+        ledger.write(fails)
+    assert [effects.ready for effects in heard] == [1]
+
+
+def test_listeners_hear_before_the_caller_does(ledger: SqliteLedger) -> None:
+    order: list[str] = []
+    ledger.listen(lambda effects: order.append("listener"))
+    told = threading.Event()
+
+    def work(tx: Any) -> None:
+        tx.effects.ready += 1
+
+    def done(result: Any, error: BaseException | None) -> None:
+        order.append("caller")
+        told.set()
+
+    ledger.submit(work, done)
+    assert told.wait(WAIT)
+    assert order == ["listener", "caller"]
+
+
+# Nothing that others do ends the writer
+
+
+def write_or_say(ledger: SqliteLedger, name: str) -> None:
+    """A write that must come to an end, for a writer that is dead answers nobody."""
+    answers = Answers(ledger)
+    answers.submit(name, put(name))
+    assert answers.all(1) == {name: None}
+
+
+def test_a_caller_that_fails_to_take_its_answer_does_not_end_the_writer(
+    ledger: SqliteLedger,
+) -> None:
+    """An event loop that has closed refuses `call_soon_threadsafe`."""
+
+    def done(result: Any, error: BaseException | None) -> None:
+        raise RuntimeError("Event loop is closed")
+
+    ledger.submit(put("a"), done)
+    write_or_say(ledger, "b")
+    assert there(ledger, "a")
+
+
+def test_a_listener_that_fails_does_not_end_the_writer(ledger: SqliteLedger) -> None:
+    def listener(effects: Effects) -> None:
+        raise RuntimeError("a bug")
+
+    def work(tx: Any) -> None:
+        tx.effects.ready += 1
+
+    ledger.listen(listener)
+    answers = Answers(ledger)
+    answers.submit("a", work)
+    assert answers.all(1) == {"a": None}
+    write_or_say(ledger, "b")
+
+
+def test_a_bug_of_the_ledger_itself_is_answered_and_does_not_end_the_writer(
+    ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(batch: object) -> bool:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "_begin", broken)
+        answers = Answers(ledger)
+        answers.submit("a", put("a"))
+        assert isinstance(answers.all(1)["a"], RuntimeError)
+    write_or_say(ledger, "b")
+
+
+# A disk that is full, or worse
+
+
+def limit(ledger: SqliteLedger, connections: list[apsw.Connection], spare: int) -> None:
+    """From now on the file may grow by so many pages only."""
+    writer = connections[0]
+
+    def work(_tx: Any) -> None:
+        writer.pragma("max_page_count", int(str(writer.pragma("page_count"))) + spare)
+
+    ledger.write(work)
+
+
+def test_a_full_disk_is_a_definite_failure(
+    ledger: SqliteLedger, connections: list[apsw.Connection]
+) -> None:
+    ledger.write(put("kept"))
+    limit(ledger, connections, 0)
+    with pytest.raises(LedgerFull):
+        ledger.write(put("big", 20_000))
+    assert (there(ledger, "kept"), there(ledger, "big", 20_000)) == (True, False)
+
+
+def test_when_there_is_space_again_it_goes_on(
+    ledger: SqliteLedger, connections: list[apsw.Connection]
+) -> None:
+    limit(ledger, connections, 0)
+    with pytest.raises(LedgerFull):
+        ledger.write(put("big", 20_000))
+    limit(ledger, connections, 100)
+    ledger.write(put("big", 20_000))
+    assert there(ledger, "big", 20_000)
+
+
+def test_those_who_fit_are_committed_beside_one_who_does_not(
+    ledger: SqliteLedger, connections: list[apsw.Connection]
+) -> None:
+    """SQLite gives up the whole transaction: the others are run again, each alone."""
+    gate, answers = Gate(ledger), Answers(ledger)
+    writer = connections[0]
+    runs: list[str] = []
+
+    def first(tx: Any) -> None:
+        runs.append("first")
+        put("a")(tx)
+
+    answers.submit(
+        "limit",
+        lambda tx: writer.pragma("max_page_count", int(str(writer.pragma("page_count"))) + 1),
+    )
+    answers.submit("a", first)
+    answers.submit("big", put("big", 50_000))
+    answers.submit("c", put("c"))
+    gate.open()
+    errors = answers.all(4)
+    assert isinstance(errors["big"], LedgerFull)
+    assert (errors["a"], errors["c"]) == (None, None)
+    assert (there(ledger, "a"), there(ledger, "c")) == (True, True)
+    assert runs == ["first", "first"]
+
+
+def test_a_disk_that_fills_at_the_commit_has_written_nothing(
+    path: Path, disk: Disk, connections: list[apsw.Connection]
+) -> None:
+    ledger = SqliteLedger(path)
+    ledger.start()
+    ledger.write(put("kept"))
+    disk.failing = "full"
+    with pytest.raises(LedgerFull):
+        ledger.write(put("lost"))
+    disk.failing = ""
+    ledger.write(put("later"))
+    assert [there(ledger, name) for name in ("kept", "lost", "later")] == [True, False, True]
+    ledger.close()
+
+
+def test_a_commit_whose_fate_is_unknown_stops_the_ledger(path: Path, disk: Disk) -> None:
+    ledger = SqliteLedger(path)
+    ledger.start()
+    disk.failing = "sync"
+    with pytest.raises(LedgerBroken):
+        ledger.write(put("who knows"))
+    disk.failing = ""
+    with pytest.raises(LedgerBroken):
+        ledger.write(put("never"))
+    assert ledger.health()["broken"] is True
+    ledger.close()
+
+
+def test_nothing_is_carried_once_it_is_broken(path: Path, disk: Disk) -> None:
+    ledger = SqliteLedger(path)
+    ledger.start()
+    told: list[BaseException | None] = []
+    disk.failing = "sync"
+    ledger.carry([(put("who knows"), lambda _result, error: told.append(error))])
+    disk.failing = ""
+    assert [type(error) for error in told] == [LedgerBroken]
+    with pytest.raises(LedgerBroken):
+        ledger.carry([(put("never"), lambda _result, _error: None)])
+    ledger.close()
+
+
+def test_what_had_gathered_behind_it_is_refused_too(path: Path, disk: Disk) -> None:
+    ledger = SqliteLedger(path)
+    ledger.start()
+    gate, answers = Gate(ledger), Answers(ledger)
+    for n in range(5):
+        answers.submit(str(n), put(f"p{n}"))
+    disk.failing = "sync"
+    gate_thread_errors: list[BaseException] = []
+    hook, threading.excepthook = (
+        threading.excepthook,
+        lambda args: gate_thread_errors.append(args.exc_value or RuntimeError()),
+    )
+    try:
+        gate.open()
+        errors = answers.all(5)
+    finally:
+        threading.excepthook = hook
+    assert all(isinstance(error, LedgerBroken) for error in errors.values())
+    disk.failing = ""
+    ledger.close()
+
+
+def test_another_process_with_the_lock_is_waited_for_and_then_reported(
+    ledger: SqliteLedger, path: Path, connections: list[apsw.Connection]
+) -> None:
+    connections[0].set_busy_timeout(20)
+    other = apsw.Connection(str(path))
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(LedgerBusy):
+        ledger.write(put("a"))
+    assert ledger.health()["busy"] == 1
+    other.execute("ROLLBACK")
+    ledger.write(put("a"))
+    other.close()
+
+
+# Readers
+
+
+def test_a_reader_sees_what_is_committed_and_nothing_else(ledger: SqliteLedger) -> None:
+    seen: list[bool] = []
+
+    def work(tx: Any) -> None:
+        put("p")(tx)
+        reader = threading.Thread(target=lambda: seen.append(there(ledger, "p")))
+        reader.start()
+        reader.join(WAIT)
+
+    ledger.write(work)
+    assert seen == [False]
+    assert there(ledger, "p")
+
+
+def test_a_read_is_of_one_moment(ledger: SqliteLedger) -> None:
+    def work(tx: Any) -> tuple[Any, Any]:
+        before = tx.one("state_of", plugin="p")
+        ledger.write(put("p"))
+        return before, tx.one("state_of", plugin="p")
+
+    assert ledger.read(work) == (None, None)
+    assert there(ledger, "p")
+
+
+def test_a_read_cannot_write(ledger: SqliteLedger) -> None:
+    with pytest.raises(apsw.ReadOnlyError):
+        ledger.read(put("p"))
+    assert not there(ledger, "p")
+
+
+def test_a_read_that_fails_leaves_the_reader_usable(ledger: SqliteLedger) -> None:
+    def fails(tx: Any) -> None:
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        ledger.read(fails)
+    assert not there(ledger, "p")
+
+
+def test_a_file_that_cannot_be_read_is_an_error_of_the_ledgers(path: Path) -> None:
+    ledger = SqliteLedger(path)
+    ledger.start()
+    ledger.close()
+    page = 4096
+    path.write_bytes(path.read_bytes()[:page] + b"\xff" * (path.stat().st_size - page))
+    ledger = SqliteLedger(path, read_only=True)
+    with pytest.raises(LedgerError, match="cannot be used"):
+        there(ledger, "p")
+    ledger.close()
+
+
+def is_closed(connection: apsw.Connection) -> bool:
+    try:
+        connection.changes()
+    except apsw.ConnectionClosedError:
+        return True
+    return False
+
+
+def test_a_file_that_is_no_database_is_refused_with_what_to_do_and_not_held(
+    path: Path, connections: list[apsw.Connection]
+) -> None:
+    path.parent.mkdir()
+    path.write_bytes(os.urandom(10_000))
+    with pytest.raises(LedgerError, match=r"cannot be used: .*ductile system restore"):
+        open_ledger(path=path, url=None)
+    assert connections
+    assert all(map(is_closed, connections))
+
+
+def test_a_file_that_is_damaged_where_its_history_stands_is_refused_and_not_held(
+    path: Path, connections: list[apsw.Connection]
+) -> None:
+    open_ledger(path=path, url=None).close()
+    damaged = bytearray(path.read_bytes())
+    damaged[100:4096] = b"\xff" * 3996
+    path.write_bytes(damaged)
+    with pytest.raises(LedgerError, match=r"cannot be used: .*ductile system restore"):
+        open_ledger(path=path, url=None)
+    assert all(map(is_closed, connections))
+
+
+def test_a_reader_is_closed_when_its_thread_ends(path: Path) -> None:
+    ledger = SqliteLedger(path)
+    ledger.start()
+
+    def opened() -> int:
+        found = [os.path.realpath(fd.path) for fd in os.scandir("/proc/self/fd")]
+        return sum(name.startswith(str(path)) for name in found)
+
+    def read_by_another_thread() -> None:
+        thread = threading.Thread(target=there, args=(ledger, "p"))
+        thread.start()
+        thread.join(WAIT)
+
+    # SQLite keeps the descriptor of the first, for whoever comes next.
+    read_by_another_thread()
+    before = opened()
+    for _ in range(5):
+        read_by_another_thread()
+    assert opened() == before
+    ledger.close()
+
+
+def test_a_read_only_ledger_reads_beside_the_one_that_writes(
+    ledger: SqliteLedger, path: Path
+) -> None:
+    ledger.write(put("p"))
+    beside = SqliteLedger(path, read_only=True)
+    beside.start()
+    assert there(beside, "p")
+    beside.close()
+    ledger.write(put("q"))
+
+
+# Files
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_ledgers_files_are_its_owners_alone(ledger: SqliteLedger, path: Path) -> None:
+    ledger.write(put("p"))
+    names = {file.name: mode(file) for file in path.parent.iterdir()}
+    assert names == {"state.db": 0o600, "state.db-wal": 0o600, "state.db-shm": 0o600}
+    assert mode(path.parent) == 0o700
+
+
+def test_a_directory_that_was_there_is_left_as_it_is(tmp_path: Path) -> None:
+    tmp_path.chmod(0o750)
+    ledger = SqliteLedger(tmp_path / "state.db")
+    ledger.start()
+    ledger.close()
+    assert mode(tmp_path) == 0o750
+
+
+def test_an_acknowledgement_follows_the_sync(
+    ledger: SqliteLedger, connections: list[apsw.Connection]
+) -> None:
+    writer = connections[0]
+    found = ledger.write(
+        lambda tx: {
+            name: writer.pragma(name) for name in ("journal_mode", "synchronous", "foreign_keys")
+        }
+    )
+    assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
+
+
+def test_each_write_is_synced_before_it_is_acknowledged(path: Path, disk: Disk) -> None:
+    syncs: list[int] = []
+    sync = _File.xSync
+    _File.xSync = lambda self, flags: (syncs.append(1), sync(self, flags))[1]  # type: ignore[method-assign,func-returns-value]
+    try:
+        ledger = SqliteLedger(path)
+        ledger.start()
+        counts = []
+        for n in range(3):
+            before = len(syncs)
+            ledger.write(put(str(n)))
+            counts.append(len(syncs) - before)
+        ledger.close()
+    finally:
+        _File.xSync = sync  # type: ignore[method-assign]
+    assert all(count >= 1 for count in counts)
+
+
+def test_the_write_ahead_log_stays_bounded(ledger: SqliteLedger, path: Path) -> None:
+    largest = 0
+    for n in range(60):
+        ledger.write(put(f"p{n}", 500_000))
+        largest = max(largest, path.with_name("state.db-wal").stat().st_size)
+    assert largest < 2 * WAL_BYTES_KEPT
+
+
+def test_freed_space_is_given_back(ledger: SqliteLedger, path: Path) -> None:
+    def fill(tx: Any) -> None:
+        for n in range(4000):
+            tx.run(
+                "adopt_snapshot",
+                id=f"s{n}",
+                config_hash=f"h{n}",
+                config="x" * 4000,
+                secret_fingerprints="",
+                now=f"2020-{n:05}",
+            )
+
+    ledger.write(fill)
+    pages = path.stat().st_size
+    while ledger.write(lambda tx: tx.run("prune_snapshots", before="2021", limit=1000)):
+        pass
+    rounds = 0
+    while ledger.tidy():
+        rounds += 1
+        assert rounds < 1000
+    ledger.close()
+    assert path.stat().st_size < pages / 3
+
+
+# Opening and closing
+
+
+def test_writes_that_were_under_way_are_finished_by_a_close(path: Path) -> None:
+    ledger = SqliteLedger(path)
+    ledger.start()
+    gate, answers = Gate(ledger), Answers(ledger)
+    for n in range(10):
+        answers.submit(str(n), put(f"p{n}"))
+    closer = threading.Thread(target=ledger.close)
+    closer.start()
+    gate.open()
+    assert set(answers.all(10).values()) == {None}
+    closer.join(WAIT)
+    again = SqliteLedger(path)
+    again.start()
+    assert all(there(again, f"p{n}") for n in range(10))
+    again.close()
+
+
+def test_a_write_that_comes_in_the_moment_of_the_close_is_answered(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = SqliteLedger(path)
+    ledger.start()
+    answered: list[BaseException | None] = []
+    monkeypatch.setattr(ledger, "_check", ledger.close)
+    ledger.submit(put("p"), lambda result, error: answered.append(error))
+    assert [type(error) for error in answered] == [LedgerError]
+
+
+def test_a_closed_ledger_says_so(path: Path) -> None:
+    ledger = SqliteLedger(path)
+    ledger.start()
+    ledger.close()
+    ledger.close()
+    with pytest.raises(LedgerError, match="closed"):
+        ledger.write(put("p"))
+
+
+def test_a_row_that_another_process_wrote_is_seen(ledger: SqliteLedger, path: Path) -> None:
+    other = apsw.Connection(str(path))
+    other.set_busy_timeout(5000)
+    other.pragma("wal_autocheckpoint", 0)
+    other.execute("INSERT INTO plugin_state (plugin_name, state) VALUES ('theirs', '{}')")
+    other.close()
+    assert there(ledger, "theirs")
+    ledger.write(put("ours"))
+
+
+class TestCompany:
+    """What is submitted waits a moment for who carries, where many submit at once."""
+
+    @pytest.fixture
+    def accompanied(self, ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch) -> SqliteLedger:
+        """Somebody has just taken two along."""
+        monkeypatch.setattr(write_queue, "CARRIER_GONE", 60.0)
+        monkeypatch.setattr(write_queue, "PATROL", 30.0)
+        for _ in range(2):
+            ledger._inbox._waiting.append(Pending(put("before"), lambda *_: None))
+        ledger.carry([])
+        assert ledger._inbox._is_taken_along()
+        return ledger
+
+    def test_who_carries_takes_it_along(self, accompanied: SqliteLedger) -> None:
+        before, done = int(str(accompanied.health()["commits"])), threading.Semaphore(0)
+
+        def told(_result: object, error: BaseException | None) -> None:
+            assert error is None
+            done.release()
+
+        accompanied.submit(put("first"), told)
+        accompanied.submit(put("second"), told)
+        accompanied.carry([(put("carried"), told)])
+        assert all(done.acquire(timeout=10) for _ in range(3))
+        assert int(str(accompanied.health()["commits"])) - before == 1
+
+    def test_what_waits_when_the_ledger_is_closed_is_committed_first(
+        self, accompanied: SqliteLedger
+    ) -> None:
+        told: list[object] = []
+        accompanied.submit(put("late"), lambda _result, error: told.append(error))
+        accompanied.close()
+        assert told == [None]

@@ -1,0 +1,75 @@
+"""A database server that is not there: who asks is told why, and nobody else says a word."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ductile.errors import LedgerError
+from ductile.store.engines import postgres
+from ductile.store.engines.open import open_ledger
+
+PASSWORD = "quite-a-secret"
+START = """
+import sys
+from ductile.cli import main
+from ductile.store import postgres
+postgres.OPEN_WITHIN = 1.0
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def nowhere() -> Iterator[str]:
+    """An address where nobody listens, for as long as we have it."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        yield f"postgresql://me:{PASSWORD}@127.0.0.1:{port}/db"
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_the_error_names_the_address_and_the_cause_on_one_line(
+    nowhere: str, monkeypatch: pytest.MonkeyPatch, read_only: bool
+) -> None:
+    monkeypatch.setattr(postgres, "OPEN_WITHIN", 0.1)
+    with pytest.raises(LedgerError) as refused:
+        open_ledger(path=None, url=nowhere, read_only=read_only)
+    told = refused.value.message
+    assert told.startswith("the database cannot be reached: ")
+    assert "Connection refused" in told
+    assert nowhere.rpartition(":")[2].partition("/")[0] in told
+    assert "\n" not in told
+    assert PASSWORD not in told
+
+
+@pytest.mark.parametrize(
+    ("line", "lines"), [(("system", "start"), 1), (("job", "list"), 0), (("system", "doctor"), 0)]
+)
+def test_the_drivers_words_are_lines_of_a_gateways_log_and_nowhere_else(
+    nowhere: str, tmp_path: Path, line: tuple[str, ...], lines: int
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(f"state: {{url: '{nowhere}', dir: {tmp_path}/d}}\nplugin_roots: []\n")
+    config.chmod(0o600)
+    done = subprocess.run(
+        [sys.executable, "-c", START, *line, "--config", str(config)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "error connecting" not in done.stderr
+    assert PASSWORD not in done.stdout + done.stderr
+    told = [text for text in done.stdout.splitlines() if "error connecting" in text]
+    assert len(told) == lines
+    for text in told:
+        said = json.loads(text)
+        assert (said["level"], said["component"]) == ("warn", "ledger")

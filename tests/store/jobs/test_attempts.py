@@ -1,0 +1,204 @@
+"""The log of attempts, filtered and paged, at a cost that is bounded; on both engines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from ductile.core.jobs.limits import PAGE_BYTES
+from ductile.store.engines.api import Ledger
+from ductile.store.jobs import attempts, enqueue
+from ductile.store.jobs.attempts import Page, Wanted
+from tests.store.conftest import execute
+
+NOON = "2026-02-08T12:00:00.000000Z"
+
+
+def at(hour: int) -> datetime:
+    return datetime(2026, 2, 8, hour, tzinfo=UTC)
+
+
+def logged(ledger: Ledger, *rows: dict[str, Any]) -> None:
+    """Rows named by their `id`, each as it is given."""
+    plain: dict[str, Any] = {
+        "plugin": "echo",
+        "command": "poll",
+        "status": "succeeded",
+        "submitted_by": "cli",
+    }
+    times = {"created_at": NOON, "completed_at": NOON}
+    texts = dict.fromkeys(("result", "stderr", "stdout", "last_error"))
+    plain |= {**times, **texts, "id": "", "job_id": None, "attempt": 1}
+    values = ", ".join(
+        "(" + ", ".join(_literal(value) for value in (plain | row).values()) + ")" for row in rows
+    )
+    execute(ledger, f"INSERT INTO job_log ({', '.join(plain)}) VALUES {values}")
+
+
+def _literal(value: object) -> str:
+    if value is None:
+        return "NULL"
+    return str(value) if isinstance(value, int) else "'" + str(value).replace("'", "''") + "'"
+
+
+def page(
+    ledger: Ledger,
+    wanted: Wanted,
+    *,
+    before: int | None = None,
+    limit: int = 50,
+    enough: Callable[[], bool] = lambda: False,
+) -> Page:
+    return attempts.page(ledger, wanted, before=before, limit=limit, enough=enough)
+
+
+def ids(ledger: Ledger, wanted: Wanted) -> list[str]:
+    found = page(ledger, wanted)
+    assert found.behind is None
+    return [row["id"] for row in found.rows]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Wanted(plugin="other"),
+        Wanted(command="sync"),
+        Wanted(status="failed"),
+        Wanted(submitted_by="api"),
+        Wanted(since=at(13)),
+        Wanted(text="broken"),
+        Wanted(plugin="other", command="sync", status="failed", since=at(13), until=at(13)),
+    ],
+)
+def test_each_filter_finds_what_it_names(ledger: Ledger, wanted: Wanted) -> None:
+    odd = {
+        "plugin": "other",
+        "command": "sync",
+        "status": "failed",
+        "submitted_by": "api",
+        "completed_at": "2026-02-08T13:00:00.000000Z",
+        "last_error": "it is broken",
+    }
+    logged(ledger, {"id": "a"}, {"id": "b", **odd}, {"id": "c"})
+    assert ids(ledger, wanted) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "found"),
+    [
+        (None, None, ["c", "b", "a"]),
+        (at(12), None, ["c", "b"]),
+        (None, at(12), ["b", "a"]),
+        (at(12), at(12), ["b"]),
+        (at(15), None, []),
+    ],
+)
+def test_times_are_compared_whatever_form_a_row_has_them_in(
+    ledger: Ledger, since: datetime | None, until: datetime | None, found: list[str]
+) -> None:
+    forms = ("2026-02-08 11:00:00", "2026-02-08T23:00:00+11:00", "20260208T130000Z")
+    rows = zip("abc", forms, strict=True)
+    logged(ledger, *({"id": id, "completed_at": form} for id, form in rows))
+    assert ids(ledger, Wanted(since=since, until=until)) == found
+
+
+@pytest.mark.parametrize("column", ["last_error", "stderr", "result"])
+def test_a_text_is_searched_in_any_case(ledger: Ledger, column: str) -> None:
+    logged(ledger, {"id": "a"}, {"id": "b", column: json.dumps("No Route To HOST")})
+    assert ids(ledger, Wanted(text="no ROUTE to")) == ["b"]
+
+
+def test_a_text_is_no_pattern(ledger: Ledger) -> None:
+    logged(ledger, {"id": "a", "stderr": "100 %"}, {"id": "b", "stderr": "100 files"})
+    assert ids(ledger, Wanted(text="0 %")) == ["a"]
+    assert ids(ledger, Wanted(text="1%s")) == ids(ledger, Wanted(text="1_0")) == []
+
+
+def test_responses_are_given_where_they_are_asked_for(ledger: Ledger) -> None:
+    logged(ledger, {"id": "a", "result": '{"status": "ok"}'})
+    assert page(ledger, Wanted()).rows[0]["result"] is None
+    assert page(ledger, Wanted(results=True)).rows[0]["result"] == {"status": "ok"}
+
+
+def test_a_page_ends_at_a_bound_in_bytes_and_the_next_goes_on(ledger: Ledger) -> None:
+    large = json.dumps("x" * (PAGE_BYTES // 3))
+    huge = json.dumps("x" * (PAGE_BYTES * 2))
+    sizes = {"a": large, "b": huge, "c": large, "d": large, "e": large}
+    logged(ledger, *({"id": id, "result": size} for id, size in sizes.items()))
+    pages, behind = [], None
+    for _ in range(10):
+        found = page(ledger, Wanted(results=True), before=behind)
+        pages.append("".join(row["id"] for row in found.rows))
+        behind = found.behind
+        if behind is None:
+            break
+    assert pages == ["ed", "c", "b", "a"]
+    assert ids(ledger, Wanted()) == list("edcba")
+
+
+def test_what_few_of_many_match_is_found_by_bounded_looks(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "LOOKED_AT", 10)
+    rows = [{"id": f"n{n:02}", "stderr": "needle" if n in (3, 33) else None} for n in range(40)]
+    logged(ledger, *rows)
+    assert ids(ledger, Wanted(text="needle")) == ["n33", "n03"]
+    first = page(ledger, Wanted(text="needle"), enough=lambda: True)
+    assert [row["id"] for row in first.rows] == ["n33"]
+    second = page(ledger, Wanted(text="needle"), before=first.behind, enough=lambda: True)
+    assert (second.rows, second.behind is None) == ([], False)
+
+
+def test_a_look_is_bounded_by_what_the_rows_hold_too(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "LOOKED_AT_BYTES", 1000)
+    logged(ledger, *({"id": f"n{n}", "result": json.dumps("x" * 600)} for n in range(5)))
+    first = page(ledger, Wanted(text="nothing"), enough=lambda: True)
+    assert (first.rows, first.behind is None) == ([], False)
+    assert ids(ledger, Wanted(text="xxx")) == [f"n{n}" for n in range(5)][::-1]
+
+
+def test_pages_of_a_plugin_cover_its_attempts_once(ledger: Ledger) -> None:
+    rows = [{"id": f"n{n}", "plugin": "other" if n % 3 else "echo"} for n in range(12)]
+    logged(ledger, *rows)
+    seen: list[str] = []
+    behind = None
+    for _ in range(10):
+        found = page(ledger, Wanted(plugin="other", status="succeeded"), before=behind, limit=3)
+        seen += [row["id"] for row in found.rows]
+        behind = found.behind
+        if behind is None:
+            break
+    assert seen == [row["id"] for row in rows if row["plugin"] == "other"][::-1]
+
+
+def attempts_of(ledger: Ledger, id: str) -> list[tuple[int, int]]:
+    """The numbers of those that a job is shown with, each with how many came before it."""
+    job = ledger.read(lambda tx: enqueue.get(tx, id))
+    assert job is not None
+    return [(attempt["attempt"], attempt["older"]) for attempt in job["attempts"]]
+
+
+def test_a_job_is_shown_with_as_many_of_its_last_attempts_as_have_room(ledger: Ledger) -> None:
+    text = json.dumps("x" * (PAGE_BYTES // 4))
+    rows = [{"id": f"a-{number}", "attempt": number, "result": text} for number in range(1, 8)]
+    logged(ledger, *rows)
+    assert attempts_of(ledger, "a") == [(5, 4), (6, 5), (7, 6)]
+
+
+@pytest.mark.parametrize("column", ["result", "stdout", "stderr", "last_error"])
+def test_the_last_attempt_is_shown_however_large(ledger: Ledger, column: str) -> None:
+    rows = [{"id": f"a-{number}", "attempt": number} for number in (1, 2)]
+    rows[1][column] = json.dumps("x" * PAGE_BYTES)
+    logged(ledger, *rows)
+    assert attempts_of(ledger, "a") == [(2, 1)]
+
+
+def test_small_attempts_are_all_shown(ledger: Ledger) -> None:
+    logged(ledger, *({"id": f"a-{number}", "attempt": number} for number in (1, 2, 10)))
+    assert attempts_of(ledger, "a") == [(1, 0), (2, 1), (10, 2)]

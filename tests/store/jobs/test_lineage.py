@@ -1,0 +1,281 @@
+"""What is told of large graphs: bounded, never wrong, in a few questions. On both engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from ductile.core.jobs.limits import PAGE_BYTES
+from ductile.core.values.redact import Redactor
+from ductile.engine.config.compiled import Blueprint
+from ductile.model import MIB
+from ductile.operations import job_tree
+from ductile.operations.job_tree import LARGEST_GRAPH
+from ductile.store.engines.api import Ledger, Tx
+from tests.store.conftest import execute
+
+MANY = LARGEST_GRAPH + 500
+LAST = f"c{MANY}"
+COLUMNS = "id, plugin, command, status, submitted_by, created_at, parent_job_id, scope_id"
+AT = "'2026-02-08T10:00:00.000000Z'"
+
+
+def job(ledger: Ledger, id: str, parent: str = "NULL", scope: str = "NULL") -> None:
+    values = f"'{id}', 'echo', 'poll', 'succeeded', 'api', {AT}, {parent}, {scope}"
+    execute(ledger, f"INSERT INTO job_queue ({COLUMNS}) VALUES ({values})")
+
+
+def many(ledger: Ledger, parent: str = "NULL", scope: str = "NULL") -> None:
+    """Jobs c1, c2, ..., each with a log row that holds its answer."""
+    numbers = f"(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {MANY})"
+    numbers += " SELECT i FROM n) AS numbers"
+    execute(
+        ledger,
+        f"INSERT INTO job_queue ({COLUMNS}) SELECT 'c' || i, 'echo', 'poll', 'succeeded', "
+        f"'api', {AT}, {parent}, {scope} FROM {numbers} ORDER BY i",
+    )
+    execute(
+        ledger,
+        "INSERT INTO job_log (id, job_id, plugin, command, status, result, attempt, submitted_by, "
+        "created_at, completed_at) SELECT 'c' || i || '-1', 'c' || i, 'echo', 'poll', "
+        "'succeeded', '{\"status\":\"ok\",\"result\":' || i || '}', 1, 'api', "
+        f"{AT}, {AT} FROM {numbers}",
+    )
+
+
+def scope(ledger: Ledger, id: str, parent: str = "NULL", split: str = "") -> None:
+    values = f"'{id}', {parent}, 'p', '{split}', '', 0, {AT}"
+    columns = "id, parent_id, pipeline, split, branch, hops, created_at"
+    execute(ledger, f"INSERT INTO scopes ({columns}) VALUES ({values})")
+
+
+@pytest.fixture
+def wide(ledger: Ledger) -> Ledger:
+    """A root with more children than a graph may hold; the last has one of its own."""
+    job(ledger, "root")
+    many(ledger, parent="'root'")
+    job(ledger, "grandchild", parent=f"'{LAST}'")
+    return ledger
+
+
+def family(ledger: Ledger, id: str) -> list[str]:
+    return [row["id"] for row in ledger.read(lambda tx: job_tree.family(tx, id))]
+
+
+def test_a_job_its_ancestors_and_its_children_are_in_its_graph_however_large(wide: Ledger) -> None:
+    found = family(wide, LAST)
+    assert {"root", LAST, "grandchild"} <= set(found)
+    assert len(found) <= LARGEST_GRAPH
+
+
+def test_the_tree_around_a_late_job_of_a_large_graph(wide: Ledger) -> None:
+    root = job_tree.tree(wide, LAST, Redactor())
+    [late] = [child for child in root["children"] if child["job_id"] == LAST]
+    assert [child["job_id"] for child in late["children"]] == ["grandchild"]
+
+
+def test_why_names_the_children_of_a_late_job_of_a_large_graph(wide: Ledger) -> None:
+    told = job_tree.why(wide, LAST, cast(Blueprint, None), {})["why"]
+    assert "It led to job grandchild of echo (succeeded)." in told
+
+
+def test_why_names_so_many_children_and_says_that_there_are_more(wide: Ledger) -> None:
+    told = job_tree.why(wide, "root", cast(Blueprint, None), {})["why"]
+    assert sum("It led to job" in line for line in told) == job_tree.MOST_CHILDREN
+    assert told[-1] == "It led to further jobs."
+
+
+def test_why_tells_the_first_and_the_last_of_many_changes_of_state(ledger: Ledger) -> None:
+    job(ledger, "often")
+    execute(
+        ledger,
+        "INSERT INTO job_transitions (job_id, from_status, to_status, attempt, reason, created_at)"
+        " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100)"
+        f" SELECT 'often', 'running', 'queued', i, 'try ' || i, {AT} FROM n ORDER BY i",
+    )
+    told = job_tree.why(ledger, "often", cast(Blueprint, None), {})["why"][1:]
+    assert [line.rpartition(" ")[2] for line in told[:10]] == [str(n) for n in range(1, 11)]
+    assert told[10] == "... and 80 further changes of state, until"
+    assert [line.rpartition(" ")[2] for line in told[11:]] == [str(n) for n in range(91, 101)]
+
+
+def test_why_begins_with_the_last_thousand_changes_of_state(ledger: Ledger) -> None:
+    job(ledger, "often")
+    execute(
+        ledger,
+        "INSERT INTO job_transitions (job_id, from_status, to_status, attempt, reason, created_at)"
+        " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500)"
+        f" SELECT 'often', 'running', 'queued', i, 'try ' || i, {AT} FROM n ORDER BY i",
+    )
+    told = job_tree.why(ledger, "often", cast(Blueprint, None), {})["why"][1:]
+    assert told[0] == "... 500 changes of state, until"
+    assert told[1].endswith("try 501")
+    assert told[11] == "... and 980 further changes of state, until"
+    assert told[-1].endswith("try 1500")
+
+
+def test_jobs_that_began_an_instance_together_are_one_graph(ledger: Ledger) -> None:
+    scope(ledger, "whole")
+    scope(ledger, "inner", parent="'whole'", split="fan")
+    job(ledger, "one", scope="'inner'")
+    job(ledger, "two", scope="'inner'")
+    job(ledger, "below", parent="'two'")
+    job(ledger, "stranger")
+    assert family(ledger, "one") == family(ledger, "below") == ["one", "two", "below"]
+
+
+class Counting:
+    """A transaction that counts what it is asked, and keeps how much it answered."""
+
+    def __init__(self, tx: Tx) -> None:
+        self._tx, self.asked = tx, 0
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked += name in ("one", "all", "dicts")
+        return getattr(self._tx, name)
+
+
+def instance(ledger: Ledger) -> tuple[Mapping[str, Any], int]:
+    def work(tx: Tx) -> tuple[Mapping[str, Any], int]:
+        counting = Counting(tx)
+        return job_tree.instance(cast(Tx, counting), "whole"), counting.asked
+
+    return ledger.read(work)
+
+
+def test_an_instance_is_told_in_as_many_questions_however_many_jobs_it_has(
+    ledger: Ledger,
+) -> None:
+    scope(ledger, "whole")
+    few = instance(ledger)[1]
+    many(ledger, scope="'whole'")
+    told, asked = instance(ledger)
+    assert asked == few
+    assert len(told["jobs"]) == LARGEST_GRAPH
+    assert told["jobs_left_out"] is True
+    assert told["result"] == {"status": "ok", "result": MANY}
+
+
+def told(ledger: Ledger, id: str) -> tuple[list[dict[str, Any]], int]:
+    def work(tx: Tx) -> tuple[list[dict[str, Any]], int]:
+        counting = Counting(tx)
+        return job_tree._told(cast(Tx, counting), id, Redactor()), counting.asked
+
+    return ledger.read(work)
+
+
+def test_a_graph_is_told_in_as_many_questions_however_many_jobs_it_has(wide: Ledger) -> None:
+    job(wide, "alone")
+    nodes, asked = told(wide, "root")
+    assert asked == told(wide, "alone")[1]
+    assert len(nodes) == LARGEST_GRAPH
+    answers = {node["job_id"]: node["result"] for node in nodes if node["result"]}
+    assert answers["c7"] == {"status": "ok", "result": 7}
+    assert len(answers) == LARGEST_GRAPH - 1
+
+
+def test_each_job_of_a_graph_has_its_own_attempts_and_the_answer_of_the_last(
+    ledger: Ledger,
+) -> None:
+    job(ledger, "a")
+    job(ledger, "a-1", parent="'a'")
+    for id, attempt, result in (("a", 1, 1), ("a", 2, 2), ("a-1", 1, 3), ("a-1", 10, 4)):
+        execute(
+            ledger,
+            "INSERT INTO job_log (id, plugin, command, status, result, attempt, submitted_by, "
+            f"created_at, completed_at) VALUES ('{id}-{attempt}', 'echo', 'poll', 'failed', "
+            f"'{{\"result\":{result}}}', {attempt}, 'api', {AT}, {AT})",
+        )
+    nodes, _ = told(ledger, "a")
+    found = {n["job_id"]: ([a["attempt"] for a in n["attempts"]], n["result"]) for n in nodes}
+    assert found == {"a": ([1, 2], {"result": 2}), "a-1": ([1, 10], {"result": 4})}
+
+
+def test_the_result_of_an_instance_is_no_switchs_where_there_is_another(ledger: Ledger) -> None:
+    scope(ledger, "whole")
+    many(ledger, scope="'whole'")
+    execute(ledger, f"UPDATE job_queue SET plugin = 'core.switch' WHERE id = '{LAST}'")
+    assert instance(ledger)[0]["result"]["result"] == MANY - 1
+
+
+def ended(ledger: Ledger, id: str, size: int, error: str = "", attempt: int = 1) -> None:
+    """An attempt whose response has so many bytes, about."""
+    result = '{"status":"ok","result":"' + "x" * size + '"}'
+    execute(
+        ledger,
+        "INSERT INTO job_log (id, plugin, command, status, result, attempt, submitted_by, "
+        f"created_at, completed_at, last_error) VALUES ('{id}-{attempt}', 'echo', 'poll', "
+        f"'succeeded', '{result}', {attempt}, 'api', {AT}, {AT}, '{error}')",
+    )
+
+
+def by_id(ledger: Ledger, id: str) -> dict[str, dict[str, Any]]:
+    return {node["job_id"]: node for node in job_tree.graph(ledger, id, Redactor())}
+
+
+def test_results_that_a_graph_has_no_room_for_are_left_out_and_it_says_so(ledger: Ledger) -> None:
+    job(ledger, "root")
+    ended(ledger, "root", 10)
+    for number in range(6):
+        job(ledger, f"c{number}", parent="'root'")
+        ended(ledger, f"c{number}", MIB)
+    job(ledger, "small", parent="'root'")
+    ended(ledger, "small", 10)
+    nodes = by_id(ledger, "c5")
+    lacking = [id for id, node in nodes.items() if node["result"] is None]
+    assert lacking == ["c3", "c4"]
+    assert all(nodes[id]["left_out"] == ["result"] for id in lacking)
+    assert all("left_out" not in nodes[id] for id in nodes.keys() - lacking)
+    assert len(orjson.dumps(list(nodes.values()))) <= PAGE_BYTES + 64 * 1024
+    assert by_id(ledger, "c3")["c3"]["result"]["status"] == "ok"
+
+
+def test_the_job_that_is_asked_for_is_told_whole_however_large(ledger: Ledger) -> None:
+    job(ledger, "root")
+    ended(ledger, "root", 10)
+    job(ledger, "large", parent="'root'")
+    ended(ledger, "large", 2 * PAGE_BYTES)
+    nodes = by_id(ledger, "large")
+    assert len(nodes["large"]["result"]["result"]) == 2 * PAGE_BYTES
+    assert "left_out" not in nodes["root"]
+    assert by_id(ledger, "root")["large"]["left_out"] == ["result"]
+
+
+def test_errors_of_many_attempts_have_a_bound_as_well(ledger: Ledger) -> None:
+    job(ledger, "root")
+    ended(ledger, "root", 10)
+    for number in range(3):
+        job(ledger, f"c{number}", parent="'root'")
+        for attempt in range(1, 21):
+            ended(ledger, f"c{number}", 10, error="x" * 100_000, attempt=attempt)
+    nodes = by_id(ledger, "root")
+    assert [len(nodes[f"c{number}"]["attempts"]) for number in range(3)] == [20, 20, 0]
+    assert nodes["c2"]["left_out"] == ["attempts"]
+
+
+def test_baggage_that_a_graph_has_no_room_for_is_left_out_and_it_says_so(ledger: Ledger) -> None:
+    for number in range(8):
+        id = f"c{number}"
+        job(ledger, id, parent=f"'c{number - 1}'" if number else "NULL")
+        text = f'{{"bag{number}":"{"x" * (MIB - 20)}"}}'
+        execute(
+            ledger,
+            "INSERT INTO event_context (id, accumulated_json, created_at)"
+            f" VALUES ('x{number}', '{text}', {AT});"
+            f"UPDATE job_queue SET event_context_id = 'x{number}' WHERE id = '{id}'",
+        )
+    nodes = by_id(ledger, "c7")
+    told = [number for number in range(8) if nodes[f"c{number}"]["baggage_added"]]
+    assert told == [0, 1, 2, 3, 7]
+    assert nodes["c5"]["left_out"] == ["baggage_added"]
+    assert "left_out" not in nodes["c7"]
+
+
+def test_the_first_job_of_a_graph_says_where_there_may_be_more(wide: Ledger) -> None:
+    job(wide, "alone")
+    assert job_tree.graph(wide, LAST, Redactor())[0]["more"] is True
+    assert job_tree.tree(wide, LAST, Redactor())["more"] is True
+    assert "more" not in job_tree.tree(wide, "alone", Redactor())

@@ -1,0 +1,687 @@
+"""Webhooks and their deliveries in the ledger: slots, claims, ends, notices."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import apsw
+import orjson
+import psycopg
+import pytest
+
+from ductile.clock import to_text
+from ductile.core.delivery import retry_policy as rules
+from ductile.core.delivery.retry_policy import DeliveryStatus, signature
+from ductile.errors import NotFound, Refused
+from ductile.store import retention as prune
+from ductile.store.engines import queries
+from ductile.store.engines.api import Effects, Ledger, StoredNotice
+from ductile.store.engines.postgres import PostgresLedger
+from ductile.store.engines.sqlite import SqliteLedger
+from ductile.store.outbox import deliveries
+from ductile.store.outbox.deliveries import CYCLE, SENDS_A_CYCLE, TOPIC, Claimed, NewWebhook
+from tests.store.conftest import execute
+
+NOW = datetime(2026, 2, 8, 10, 0, tzinfo=UTC)
+SECRET = "a secret of webhooks"
+COLUMNS = {
+    "id",
+    "webhook_id",
+    "session_id",
+    "payload",
+    "target_url",
+    "signature",
+    "status",
+    "attempt_count",
+    "last_attempted_at",
+    "next_retry_at",
+    "created_at",
+    "error_detail",
+}
+
+
+def later(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def add(ledger: Ledger, event: str = "push", **more: Any) -> int:
+    new = NewWebhook("github", event, "review", "s-1", **more)
+    return ledger.write(lambda tx: deliveries.add_webhook(tx, new, SECRET, NOW))
+
+
+def enqueue(ledger: Ledger, due: datetime = NOW, webhook_id: int | None = None) -> int:
+    """A delivery of the one webhook, which is made where there is none."""
+
+    def work(tx: Any) -> int:
+        if webhook_id is not None:
+            webhook = deliveries.find_webhook(tx, webhook_id)
+        else:
+            webhook = deliveries.webhook_of(tx, "github", "push")
+        return deliveries.enqueue(tx, webhook, '{"a":1}', message_id="m-1", due=due, now=NOW)
+
+    if not ledger.read(lambda tx: tx.dicts("webhook_configs")):
+        add(ledger, target_url="https://example.com/hook")
+    return ledger.write(work)
+
+
+def claim(ledger: Ledger, now: datetime = NOW, owner: str = "boot-1") -> list[Claimed]:
+    return ledger.write(lambda tx: deliveries.claim(tx, owner, now))
+
+
+def fail(ledger: Ledger, claimed: Claimed, now: datetime, owner: str = "boot-1") -> bool:
+    verdict = rules.after_failure(claimed.delivery.attempt_count, now)
+    return ledger.write(lambda tx: deliveries.settle(tx, claimed, owner, verdict, "no luck", now))
+
+
+def succeed(ledger: Ledger, claimed: Claimed, now: datetime, owner: str = "boot-1") -> bool:
+    verdict = rules.after_success(claimed.delivery.attempt_count)
+    return ledger.write(lambda tx: deliveries.settle(tx, claimed, owner, verdict, None, now))
+
+
+def row(ledger: Ledger, id: int) -> dict[str, Any]:
+    return ledger.read(lambda tx: deliveries.get(tx, id))
+
+
+def free_slots(ledger: Ledger) -> None:
+    execute(ledger, "UPDATE delivery_slots SET taken_at = '0001-01-01T00:00:00.000000Z'")
+
+
+@pytest.fixture
+def told(ledger: Ledger) -> list[StoredNotice]:
+    heard: list[StoredNotice] = []
+
+    def hear(effects: Effects) -> None:
+        heard.extend(notice for notice in effects.notices if notice.topic == TOPIC)
+
+    ledger.listen(hear)
+    return heard
+
+
+def types(told: list[StoredNotice]) -> list[tuple[str, str]]:
+    return [(notice.type, orjson.loads(notice.payload)["status"]) for notice in told]
+
+
+# Webhooks
+
+
+def test_a_webhook_is_kept_and_shown_without_its_secret(ledger: Ledger) -> None:
+    id = add(ledger, plugin="echo", pipeline="flow", target_url="https://example.com/")
+    found = ledger.read(lambda tx: deliveries.find_webhook(tx, id))
+    assert (found.secret, found.target, found.plugin) == (SECRET, "https://example.com/", "echo")
+    assert SECRET not in repr(found)
+    (shown,) = ledger.read(lambda tx: tx.dicts("webhook_configs"))
+    assert shown["id"] == id
+    assert "secret" not in shown
+    assert SECRET not in str(shown)
+
+
+def test_a_webhook_without_a_url_is_for_its_session(ledger: Ledger) -> None:
+    id = add(ledger)
+    assert (
+        ledger.read(lambda tx: deliveries.find_webhook(tx, id)).target == "internal://session/s-1"
+    )
+
+
+def test_a_source_and_event_have_one_webhook(ledger: Ledger) -> None:
+    add(ledger)
+    add(ledger, "release")
+    with pytest.raises(Refused):
+        add(ledger)
+
+
+def test_a_removed_webhook_is_gone_and_its_secret_forgotten(ledger: Ledger) -> None:
+    id = add(ledger)
+    ledger.write(lambda tx: deliveries.remove_webhook(tx, id, NOW))
+    with pytest.raises(NotFound):
+        ledger.read(lambda tx: deliveries.find_webhook(tx, id))
+    kept = ledger.read(lambda tx: deliveries.webhook(tx, id))
+    assert kept is not None
+    assert (kept.removed, kept.secret) == (True, "")
+    with pytest.raises(NotFound):
+        ledger.write(lambda tx: deliveries.remove_webhook(tx, id, NOW))
+    assert add(ledger) != id
+
+
+# FR-10.8
+
+
+def test_fr_10_8_the_table_has_the_columns_of_004(ledger: Ledger) -> None:
+    assert row(ledger, enqueue(ledger)).keys() >= COLUMNS
+
+
+def test_fr_10_8_a_new_inbound_delivery_is_pending_and_due_in_thirty_seconds(
+    ledger: Ledger,
+) -> None:
+    id = enqueue(ledger, due=NOW + rules.INBOUND_DELAY)
+    found = row(ledger, id)
+    assert (found["status"], found["attempt_count"]) == ("pending", 0)
+    assert found["created_at"] == to_text(NOW)
+    assert found["next_retry_at"] == to_text(later(30))
+    assert found["signature"] == signature(SECRET, b'{"a":1}')
+    assert claim(ledger, later(29.9)) == []
+    assert [claimed.delivery.id for claimed in claim(ledger, later(30))] == [id]
+
+
+def test_fr_10_8_a_status_that_there_is_not_is_refused(ledger: Ledger) -> None:
+    id = enqueue(ledger)
+    with pytest.raises((apsw.ConstraintError, psycopg.errors.CheckViolation)):
+        execute(ledger, f"UPDATE webhook_deliveries SET status = 'lost' WHERE id = {id}")
+
+
+def test_fr_10_8_a_delivery_names_a_webhook_that_there_is(ledger: Ledger) -> None:
+    def work(tx: Any) -> Any:
+        nobody = deliveries.Webhook(99, "a", "b", "c", "d", "secret", None, None, None)
+        return deliveries.enqueue(tx, nobody, "{}", message_id="m", due=NOW, now=NOW)
+
+    with pytest.raises((apsw.ConstraintError, psycopg.errors.ForeignKeyViolation)):
+        ledger.write(work)
+
+
+MANY = """
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 30000)
+INSERT INTO webhook_deliveries (webhook_id, session_id, payload, target_url, signature, status,
+                                attempt_count, next_retry_at, created_at)
+SELECT 1, 's', '{}', 'https://example.com/', '',
+       CASE i % 4 WHEN 0 THEN 'pending' WHEN 1 THEN 'failed' WHEN 2 THEN 'dead'
+                  ELSE 'delivered' END,
+       0, CASE WHEN i % 4 < 2 THEN '2026-02-08T09:00:' || CAST(10 + i % 50 AS TEXT)
+               || '.000000Z' END, '2026-02-08T09:00:00.000000Z' FROM n
+"""
+
+
+def plan(ledger: Ledger, query: str, **values: object) -> str:
+    sql = queries.load(ledger.engine)[query]
+    if isinstance(ledger, SqliteLedger):
+        connection = apsw.Connection(str(ledger.path), flags=apsw.SQLITE_OPEN_READONLY)
+        rows = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
+        connection.close()
+        return "\n".join(str(row[3]) for row in rows)
+    assert isinstance(ledger, PostgresLedger)
+    with psycopg.connect(ledger.url) as server:
+        return "\n".join(row[0] for row in server.execute(f"EXPLAIN {sql}", values))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("analysed", [True, False])
+@pytest.mark.parametrize(
+    ("query", "values"),
+    [("due_deliveries", {"now": to_text(NOW), "limit": 5}), ("next_delivery", {})],
+)
+def test_fr_10_8_the_poll_goes_by_the_compound_index(
+    ledger: Ledger, query: str, values: dict[str, Any], analysed: bool
+) -> None:
+    """The first few of each status, and nothing else by it."""
+    add(ledger)
+    execute(ledger, MANY)
+    if analysed or ledger.engine == "postgres":
+        # The server does so by itself, after a while.
+        execute(ledger, "ANALYZE")
+    shown = plan(ledger, query, **values)
+    assert shown.count("webhook_deliveries_due") == 2, shown
+    assert "SCAN webhook_deliveries" not in shown
+    assert "Seq Scan on webhook_deliveries" not in shown
+
+
+def test_the_oldest_due_come_first_whatever_their_status(ledger: Ledger) -> None:
+    ids = [enqueue(ledger, due=later(-seconds)) for seconds in (1, 9, 5, 7, 3)]
+    execute(ledger, f"UPDATE webhook_deliveries SET status = 'failed' WHERE id IN ({ids[1]})")
+    execute(ledger, f"UPDATE webhook_deliveries SET status = 'failed' WHERE id IN ({ids[4]})")
+    found = [claimed.delivery.id for claimed in claim(ledger)]
+    assert found == [ids[1], ids[3], ids[2], ids[4], ids[0]]
+
+
+# Claims and slots
+
+
+def test_fr_10_12_at_most_five_a_cycle(ledger: Ledger) -> None:
+    ids = [enqueue(ledger) for _ in range(12)]
+    assert [c.delivery.id for c in claim(ledger)] == ids[:5]
+    assert claim(ledger, later(4.9)) == []
+    assert [c.delivery.id for c in claim(ledger, later(5))] == ids[5:10]
+    assert [c.delivery.id for c in claim(ledger, later(10))] == ids[10:]
+
+
+def test_slots_are_taken_only_as_they_are_needed(ledger: Ledger) -> None:
+    enqueue(ledger)
+    assert len(claim(ledger)) == 1
+    for _ in range(6):
+        enqueue(ledger)
+    assert len(claim(ledger, later(1))) == 4
+    assert len(claim(ledger, later(5))) == 1
+    assert len(claim(ledger, later(6))) == 1
+
+
+def test_what_a_claim_brings(ledger: Ledger) -> None:
+    id = enqueue(ledger)
+    (claimed,) = claim(ledger)
+    assert claimed.payload == '{"a":1}'
+    assert claimed.webhook is not None
+    assert claimed.webhook.secret == SECRET
+    assert claimed.delivery.message_id == "m-1"
+    found = row(ledger, id)
+    assert (found["owner"], found["last_attempted_at"]) == ("boot-1", to_text(NOW))
+    assert found["status"] == "pending"
+
+
+@pytest.mark.parametrize("status", ["dead", "delivered"])
+def test_fr_10_11_what_is_dead_or_delivered_is_not_claimed(ledger: Ledger, status: str) -> None:
+    id = enqueue(ledger)
+    execute(ledger, f"UPDATE webhook_deliveries SET status = '{status}' WHERE id = {id}")
+    assert claim(ledger) == []
+    assert ledger.read(lambda tx: deliveries.next_at(tx, NOW)) is None
+
+
+def test_what_is_being_sent_is_not_claimed_again(ledger: Ledger) -> None:
+    enqueue(ledger)
+    assert len(claim(ledger)) == 1
+    assert claim(ledger, later(60), "boot-2") == []
+
+
+def test_many_claim_at_once_and_nobody_gets_more_or_the_same(
+    open_ledger: Callable[[], Ledger],
+) -> None:
+    ledger = open_ledger()
+    for _ in range(20):
+        enqueue(ledger)
+    ready, found = threading.Barrier(4), []
+
+    def work(owner: str) -> None:
+        ready.wait()
+        found.extend((owner, c.delivery.id) for c in claim(ledger, NOW, owner))
+
+    threads = [threading.Thread(target=work, args=(f"boot-{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == SENDS_A_CYCLE
+    assert len({id for _, id in found}) == SENDS_A_CYCLE
+
+
+def test_a_clock_that_was_set_back_does_not_hold_deliveries_up(ledger: Ledger) -> None:
+    enqueue(ledger)
+    assert len(claim(ledger)) == 1
+    before = NOW - timedelta(days=1)
+    enqueue(ledger, due=before)
+    execute(ledger, f"UPDATE delivery_slots SET taken_at = '{to_text(NOW)}'")
+    assert ledger.read(lambda tx: deliveries.next_at(tx, before)) == before
+    assert len(claim(ledger, before)) == 1
+
+
+def test_a_node_whose_clock_is_a_little_ahead_counts(ledger: Ledger) -> None:
+    for _ in range(10):
+        enqueue(ledger, due=later(-10))
+    assert len(claim(ledger, later(2))) == 5
+    assert claim(ledger, NOW) == []
+
+
+@pytest.mark.parametrize(("due", "taken", "expected"), [(7, 0, 7), (1, 0, 5), (-9, 3, 8)])
+def test_when_the_next_may_be_claimed(ledger: Ledger, due: int, taken: int, expected: int) -> None:
+    enqueue(ledger, due=later(due))
+    execute(ledger, f"UPDATE delivery_slots SET taken_at = '{to_text(later(taken))}'")
+    assert ledger.read(lambda tx: deliveries.next_at(tx, later(4))) == later(expected)
+
+
+def test_a_payload_that_cannot_be_read_is_none(ledger: Ledger) -> None:
+    if ledger.engine == "postgres":
+        pytest.skip("its text is always text")
+    bad, good = enqueue(ledger), enqueue(ledger)
+    execute(ledger, f"UPDATE webhook_deliveries SET payload = CAST(x'ff00' AS TEXT) WHERE id={bad}")
+    found = {c.delivery.id: c.payload for c in claim(ledger)}
+    assert found == {bad: None, good: '{"a":1}'}
+
+
+def test_a_row_that_a_script_wrote_has_a_name_of_its_own(ledger: Ledger) -> None:
+    id = enqueue(ledger)
+    execute(ledger, "UPDATE webhook_deliveries SET message_id = NULL")
+    assert claim(ledger)[0].delivery.message_id == f"delivery-{id}"
+
+
+# Times that scripts write
+
+
+OTHER_FORMS = [
+    "2026-02-08 10:00:30",
+    "2026-02-08T10:00:30Z",
+    "2026-02-08T10:00:30.000Z",
+    "2026-02-08T02:00:30-08:00",
+    "2026-02-08T18:00:30.000000+08:00",
+    "20260208T100030Z",
+    " 2026-02-08T10:00:30.000000Z",
+]
+NO_TIMES = [
+    "1700000000",
+    "0garbage",
+    "",
+    "soon",
+    "0001-01-01T00:00:00+08:00",
+    "2026-02-30T10:00:00.000000Z",
+    "9999-99-99T99:99:99.999999Z",
+]
+
+
+def script_sets(ledger: Ledger, id: int, written: str | None, status: str = "pending") -> None:
+    value = "NULL" if written is None else f"'{written}'"
+    execute(
+        ledger,
+        f"UPDATE webhook_deliveries SET status = '{status}', next_retry_at = {value}"
+        f" WHERE id = {id}",
+    )
+
+
+def mend(ledger: Ledger, now: datetime = NOW) -> dict[int, datetime | None]:
+    ids = ledger.read(deliveries.foreign)
+    return ledger.write(lambda tx: deliveries.mend(tx, ids, now))
+
+
+def next_at(ledger: Ledger, now: datetime = NOW) -> datetime | None:
+    return ledger.read(lambda tx: deliveries.next_at(tx, now))
+
+
+@pytest.mark.parametrize("status", ["pending", "failed"])
+@pytest.mark.parametrize("written", OTHER_FORMS)
+def test_a_time_in_another_form_is_waited_for_as_in_ours(
+    ledger: Ledger, written: str, status: str
+) -> None:
+    id = enqueue(ledger)
+    script_sets(ledger, id, written, status)
+    assert mend(ledger) == {id: later(30)}
+    assert ledger.read(deliveries.foreign) == []
+    assert next_at(ledger) == later(30)
+    assert claim(ledger, later(29)) == []
+    assert [found.id for found in claim(ledger, later(30))] == [id]
+
+
+@pytest.mark.parametrize("written", OTHER_FORMS)
+def test_until_it_is_mended_it_is_not_due_and_nobody_waits_for_it(
+    ledger: Ledger, written: str
+) -> None:
+    odd, ours = enqueue(ledger), enqueue(ledger, due=later(3))
+    script_sets(ledger, odd, written)
+    assert next_at(ledger) == later(3)
+    assert [found.id for found in claim(ledger, later(29))] == [ours]
+
+
+@pytest.mark.parametrize("status", ["pending", "failed"])
+def test_fr_10_12_without_a_time_it_is_due_now(ledger: Ledger, status: str) -> None:
+    id = enqueue(ledger, due=later(900))
+    script_sets(ledger, id, None, status)
+    assert mend(ledger) == {id: NOW}
+    assert next_at(ledger) == NOW
+    assert [found.id for found in claim(ledger)] == [id]
+
+
+@pytest.mark.parametrize("written", NO_TIMES)
+def test_one_whose_time_cannot_be_read_is_due_now(ledger: Ledger, written: str) -> None:
+    id = enqueue(ledger)
+    script_sets(ledger, id, written)
+    assert mend(ledger) == {id: None}
+    assert ledger.read(deliveries.foreign) == []
+    assert [found.id for found in claim(ledger)] == [id]
+
+
+@pytest.mark.parametrize("written", NO_TIMES)
+def test_one_whose_time_cannot_be_read_holds_up_no_other(ledger: Ledger, written: str) -> None:
+    odd, ours = enqueue(ledger), enqueue(ledger)
+    script_sets(ledger, odd, written)
+    found = next_at(ledger)
+    assert found is not None
+    assert found <= NOW
+    assert ours in [found.id for found in claim(ledger)]
+
+
+@pytest.mark.parametrize("written", ["x'00ff'", "CAST(x'ff' AS TEXT)"])
+def test_a_time_that_is_no_text_is_due_now(ledger: Ledger, written: str) -> None:
+    if ledger.engine == "postgres":
+        pytest.skip("its text is always text")
+    odd, ours = enqueue(ledger), enqueue(ledger)
+    execute(ledger, f"UPDATE webhook_deliveries SET next_retry_at = {written} WHERE id = {odd}")
+    assert next_at(ledger) == NOW
+    assert mend(ledger) == {odd: None}
+    assert [found.id for found in claim(ledger)] == [odd, ours]
+
+
+def test_times_in_our_form_and_of_what_has_ended_are_left_alone(ledger: Ledger) -> None:
+    enqueue(ledger, due=later(5))
+    for status in ("delivered", "dead"):
+        script_sets(ledger, enqueue(ledger), "soon", status)
+        script_sets(ledger, enqueue(ledger), None, status)
+    assert ledger.read(deliveries.foreign) == []
+
+
+def test_what_has_ended_since_it_was_found_is_not_mended(ledger: Ledger) -> None:
+    id = enqueue(ledger)
+    script_sets(ledger, id, None)
+    ids = ledger.read(deliveries.foreign)
+    script_sets(ledger, id, None, "delivered")
+    assert ledger.write(lambda tx: deliveries.mend(tx, ids, NOW)) == {}
+    assert row(ledger, id)["next_retry_at"] is None
+
+
+@pytest.mark.parametrize("analysed", [True, False])
+def test_they_are_sought_among_what_is_outstanding_alone(ledger: Ledger, analysed: bool) -> None:
+    add(ledger)
+    execute(ledger, MANY.replace("CASE i % 4", "CASE i % 100"))
+    if analysed or ledger.engine == "postgres":
+        execute(ledger, "ANALYZE")
+    shown = plan(ledger, "foreign_deliveries", limit=500)
+    assert "webhook_deliveries_due" in shown, shown
+    assert "SCAN webhook_deliveries" not in shown
+    assert "Seq Scan" not in shown
+
+
+# Ends
+
+
+def test_fr_10_9_a_failure_is_recorded_with_its_next_time(
+    ledger: Ledger, told: list[StoredNotice]
+) -> None:
+    id = enqueue(ledger)
+    assert fail(ledger, claim(ledger)[0], later(1))
+    found = row(ledger, id)
+    assert (found["status"], found["attempt_count"]) == ("failed", 1)
+    assert found["next_retry_at"] == to_text(later(31))
+    assert (found["error_detail"], found["owner"]) == ("no luck", None)
+    assert types(told) == [("WebhookDeliveryEvent", "pending"), ("WebhookDeliveryEvent", "failed")]
+
+
+def test_fr_10_9_the_sixth_failure_is_death_and_one_dlq_event(
+    ledger: Ledger, told: list[StoredNotice]
+) -> None:
+    id, now, waits = enqueue(ledger), NOW, []
+    for _ in range(6):
+        (claimed,) = claim(ledger, now)
+        assert fail(ledger, claimed, now)
+        found = row(ledger, id)
+        if found["next_retry_at"] is not None:
+            waits.append((datetime.fromisoformat(found["next_retry_at"]) - now).total_seconds())
+            now = datetime.fromisoformat(found["next_retry_at"])
+    assert waits == [30, 120, 600, 3600, 21600]
+    assert (found["status"], found["attempt_count"], found["next_retry_at"]) == ("dead", 6, None)
+    assert [type for type, _ in types(told)].count("WebhookDLQEvent") == 1
+    event = orjson.loads(told[-1].payload)
+    assert told[-1].type == "WebhookDLQEvent"
+    assert (event["delivery_id"], event["attempt_count"]) == (id, 6)
+    assert claim(ledger, later(10**7)) == []
+
+
+def test_a_success_keeps_the_count(ledger: Ledger, told: list[StoredNotice]) -> None:
+    id = enqueue(ledger)
+    fail(ledger, claim(ledger)[0], NOW)
+    assert succeed(ledger, claim(ledger, later(30))[0], later(31))
+    found = row(ledger, id)
+    assert (found["status"], found["attempt_count"]) == ("delivered", 1)
+    assert (found["next_retry_at"], found["error_detail"]) == (None, None)
+    assert types(told)[-1] == ("WebhookDeliveryEvent", "delivered")
+    assert orjson.loads(told[-1].payload)["was"] == "failed"
+
+
+def test_only_the_owner_settles_and_only_once(ledger: Ledger, told: list[StoredNotice]) -> None:
+    id = enqueue(ledger)
+    (claimed,) = claim(ledger)
+    assert not succeed(ledger, claimed, NOW, owner="boot-2")
+    assert succeed(ledger, claimed, NOW)
+    assert not fail(ledger, claimed, NOW)
+    assert row(ledger, id)["status"] == "delivered"
+    assert len(told) == 2
+
+
+def test_a_settlement_that_the_table_does_not_have_is_a_bug(ledger: Ledger) -> None:
+    enqueue(ledger)
+    (claimed,) = claim(ledger)
+    delivered = rules.Verdict(DeliveryStatus.DELIVERED, 0, None)
+    dead = replace(claimed, delivery=replace(claimed.delivery, status=DeliveryStatus.DEAD))
+    with pytest.raises(ValueError, match="dead to delivered"):
+        ledger.write(lambda tx: deliveries.settle(tx, dead, "boot-1", delivered, None, NOW))
+
+
+def test_what_is_given_back_is_as_it_was(ledger: Ledger, told: list[StoredNotice]) -> None:
+    id = enqueue(ledger)
+    fail(ledger, claim(ledger)[0], later(1))
+    before = row(ledger, id)
+    (claimed,) = claim(ledger, later(31))
+    ledger.write(lambda tx: deliveries.give_back(tx, claimed, "boot-1"))
+    assert row(ledger, id) == before
+    assert len(told) == 2
+
+
+def test_what_a_dead_boot_was_sending_is_released(ledger: Ledger) -> None:
+    id = enqueue(ledger)
+    claim(ledger)
+    assert ledger.read(deliveries.under_way) == {"boot-1": [id]}
+    assert ledger.write(lambda tx: deliveries.release(tx, "boot-1", id + 1)) == 0
+    assert ledger.write(lambda tx: deliveries.release(tx, "boot-2")) == 0
+    assert ledger.write(lambda tx: deliveries.release(tx, "boot-1")) == 1
+    assert ledger.read(deliveries.under_way) == {}
+    (again,) = claim(ledger, later(5), "boot-2")
+    assert (again.delivery.id, again.delivery.message_id) == (id, "m-1")
+
+
+# Retries by an operator
+
+
+@pytest.mark.parametrize("status", ["dead", "failed", "pending"])
+def test_fr_10_12_retry_now_gives_all_six_sends_again(
+    ledger: Ledger, told: list[StoredNotice], status: str
+) -> None:
+    id = enqueue(ledger, due=later(9999))
+    execute(ledger, f"UPDATE webhook_deliveries SET status = '{status}', attempt_count = 4")
+    was = ledger.write(lambda tx: deliveries.retry(tx, id, later(7)))
+    assert was["status"] == status
+    found = row(ledger, id)
+    assert (found["status"], found["attempt_count"]) == ("pending", 0)
+    assert found["next_retry_at"] == to_text(later(7))
+    assert types(told)[-1] == ("WebhookDeliveryEvent", "pending")
+    now = later(7)
+    for _ in range(6):
+        (claimed,) = claim(ledger, now)
+        fail(ledger, claimed, now)
+        now += timedelta(hours=7)
+    assert row(ledger, id)["status"] == "dead"
+
+
+def test_what_is_delivered_or_being_sent_cannot_be_retried(ledger: Ledger) -> None:
+    id = enqueue(ledger)
+    (claimed,) = claim(ledger)
+    with pytest.raises(Refused, match="being sent"):
+        ledger.write(lambda tx: deliveries.retry(tx, id, NOW))
+    succeed(ledger, claimed, NOW)
+    with pytest.raises(Refused, match="delivered"):
+        ledger.write(lambda tx: deliveries.retry(tx, id, NOW))
+    with pytest.raises(NotFound):
+        ledger.write(lambda tx: deliveries.retry(tx, 999, NOW))
+
+
+def test_a_dry_retry_changes_nothing(ledger: Ledger, told: list[StoredNotice]) -> None:
+    id = enqueue(ledger)
+    before = row(ledger, id)
+    assert ledger.read(lambda tx: deliveries.retry(tx, id, NOW, dry=True)) == before
+    assert row(ledger, id) == before
+    assert len(told) == 1
+
+
+def test_many_are_found_by_status_and_by_when_they_were_tried(ledger: Ledger) -> None:
+    ids = [enqueue(ledger) for _ in range(4)]
+    execute(ledger, "UPDATE webhook_deliveries SET status = 'dead'")
+    execute(
+        ledger,
+        f"UPDATE webhook_deliveries SET last_attempted_at = '{to_text(later(3600))}'"
+        f" WHERE id >= {ids[2]}",
+    )
+
+    def found(since: str | None, limit: int = 100) -> list[int]:
+        return ledger.read(lambda tx: deliveries.to_retry(tx, DeliveryStatus.DEAD, since, limit))
+
+    assert found(None) == ids
+    assert found(to_text(later(60))) == ids[2:]
+    assert found(None, 2) == ids[:2]
+
+
+# Retention
+
+
+def test_delivered_ones_go_in_time_and_dead_ones_never(ledger: Ledger) -> None:
+    ids = {status: enqueue(ledger) for status in ("pending", "failed", "dead", "delivered")}
+    for status, id in ids.items():
+        execute(ledger, f"UPDATE webhook_deliveries SET status = '{status}' WHERE id = {id}")
+    over = (
+        "UPDATE webhook_deliveries SET next_retry_at = NULL WHERE status IN ('delivered', 'dead')"
+    )
+    execute(ledger, over)
+    retention = prune.Retention(
+        jobs=3600.0,
+        logs=3600.0,
+        transitions=3600.0,
+        breaker_transitions=3600.0,
+        facts=None,
+        dedupe_ttl=3600.0,
+    )
+
+    def pruned(now: datetime) -> set[str]:
+        for batch in prune.batches(retention, now):
+            ledger.write(batch)
+        page = ledger.read(lambda tx: tx.dicts("deliveries", **NO_FILTER))
+        return {found["status"] for found in page}
+
+    assert pruned(later(3599)) == set(ids)
+    assert pruned(later(3601)) == {"pending", "failed", "dead"}
+    assert pruned(later(10**9)) == {"pending", "failed", "dead"}
+
+
+NO_FILTER: dict[str, Any] = {
+    "status": None,
+    "webhook_id": None,
+    "since": None,
+    "before": None,
+    "limit": 100,
+}
+
+
+def test_the_listing_is_filtered_and_paged(ledger: Ledger) -> None:
+    other = add(ledger, "release")
+    add(ledger)
+    ids = [enqueue(ledger), enqueue(ledger, webhook_id=other), enqueue(ledger)]
+    execute(ledger, f"UPDATE webhook_deliveries SET status = 'dead' WHERE id = {ids[2]}")
+
+    def listed(**given: Any) -> list[int]:
+        rows = ledger.read(lambda tx: tx.dicts("deliveries", **{**NO_FILTER, **given}))
+        return [found["id"] for found in rows]
+
+    assert listed() == ids[::-1]
+    assert listed(status="dead") == [ids[2]]
+    assert listed(webhook_id=other) == [ids[1]]
+    assert listed(since=to_text(later(1))) == []
+    assert listed(before=ids[2], limit=1) == [ids[1]]
+
+
+def test_there_are_as_many_slots_as_sends_a_cycle(ledger: Ledger) -> None:
+    assert timedelta(seconds=5) == CYCLE
+    taken = ledger.write(
+        lambda tx: tx.all(
+            "take_slots", now=to_text(NOW), before=to_text(NOW), beyond=to_text(NOW), limit=100
+        )
+    )
+    assert len(taken) == SENDS_A_CYCLE == 5
