@@ -94,7 +94,7 @@ def _name(number: int) -> str:
 
 
 def _beat(port: int, seconds: float, took: list[float], kind: type[Keeping]) -> None:
-    """Beats at an even pace, whether or not the last were answered; agents in no order."""
+    """Send heartbeats at an even pace, whether or not the last were answered."""
     count = int(RATE * seconds)
     order = random.Random(1).sample(range(AGENTS), count)
     began = time.monotonic()

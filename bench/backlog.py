@@ -15,7 +15,7 @@ from ductile.model import NewJob, SubmittedBy
 from ductile.store.engines.api import Tx
 from ductile.store.engines.open import open_ledger
 from ductile.store.jobs import enqueue
-from ductile.store.tx_config import Chart
+from ductile.store.tx_config import TxConfig
 
 LOOK_EVERY = 0.005
 PATIENCE = 120.0
@@ -64,12 +64,12 @@ def fill(place: Place, plugin: str, jobs: int) -> None:
     """Queue jobs as a producer does, with no gateway there to run them."""
     place.state_dir.mkdir(mode=0o700, exist_ok=True)
     ledger = open_ledger(path=None if place.url else place.ledger, url=place.url)
-    clock, entropy, chart = SystemClock(), SystemEntropy(), Chart(dedupe_ttl=86_400.0)
+    clock, entropy, tx_config = SystemClock(), SystemEntropy(), TxConfig(dedupe_ttl=86_400.0)
     new = NewJob(plugin, "poll", SubmittedBy.API, payload=PAYLOAD)
 
     def work(tx: Tx) -> None:
         for _ in range(jobs):
-            enqueue(tx, new, chart, id=entropy.uuid(), now=clock.now())
+            enqueue(tx, new, tx_config, id=entropy.uuid(), now=clock.now())
 
     try:
         ledger.write(work)

@@ -20,14 +20,14 @@ from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.jobs import enqueue
 from ductile.store.jobs.claim import ClaimPolicy, claim
 from ductile.store.jobs.settle import settle
-from ductile.store.tx_config import Chart
+from ductile.store.tx_config import TxConfig
 
 DAYS, KEPT = 60, 5
 DAY = 86_400.0
 IN_ONE = 100
 OUTCOME = Outcome(Ending.EXITED, exit_code=0, stdout=b'{"status": "ok", "result": "done"}')
 RULES = Rules(RetryPolicy(), Redactor())
-CHART = Chart(dedupe_ttl=DAY)
+CHART = TxConfig(dedupe_ttl=DAY)
 RETENTION = retention.Retention(
     jobs=KEPT * DAY,
     logs=KEPT * DAY,

@@ -1,4 +1,4 @@
-"""Deliveries that are durably in, a second, against the same server keeping nothing.
+"""WebhookOutbox that are durably in, a second, against the same server keeping nothing.
 
 Two servers of the same code stand side by side and are posted to in turn: a ratio of
 neighbours is worth more than a figure of a noisy machine. Nobody runs the jobs meanwhile.

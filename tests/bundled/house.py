@@ -141,7 +141,7 @@ def emitted(house: Running, plugin: str) -> list[dict[str, Any]]:
 def refuse_undeclared(house: Running) -> None:
     """Fail where a bundled plugin emitted an event, or a field of one, without declaring it."""
     for row in job_logs(house):
-        loaded = house.gateway.blueprint.registry.plugins.get(row["plugin"])
+        loaded = house.gateway.compiled.registry.plugins.get(row["plugin"])
         if loaded is None or loaded.manifest.name not in NAMES or not row["result"]:
             continue
         for event in json.loads(row["result"]).get("events", []):

@@ -108,10 +108,12 @@ class TestRun:
 
     def test_what_it_causes_stays_queued(self, house: House) -> None:
         config = house.root / "config.yaml"
-        route = "routes: [{from: bell, event_type: bell.rang, to: hello}]\n"
+        route = "routes: [{from: work_signal, event_type: work_signal.rang, to: hello}]\n"
         house.write("config.yaml", config.read_text() + route)
-        house.plugin("bell", 'echo \'{"status":"ok","events":[{"type":"bell.rang"}]}\'')
-        assert "event bell.rang" in house("run", "bell").out
+        house.plugin(
+            "work_signal", 'echo \'{"status":"ok","events":[{"type":"work_signal.rang"}]}\''
+        )
+        assert "event work_signal.rang" in house("run", "work_signal").out
         (caused,) = house("queue", "--json").json["jobs"]
         assert (caused["plugin"], caused["command"]) == ("hello", "handle")
 

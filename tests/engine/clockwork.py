@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from ductile.core.jobs.judge import judge
-from ductile.engine.config.compiled import Blueprint, build
+from ductile.engine.config.compiled import CompiledConfig, build
 from ductile.engine.scheduling.scheduler import Scheduler
 from ductile.model import Ending, Outcome
 from ductile.store.engines.sqlite import SqliteLedger
@@ -44,11 +44,11 @@ class Clockwork:
         )
         self.reload()
 
-    def blueprint(self) -> Blueprint:
+    def compiled(self) -> CompiledConfig:
         return build(self.site.load(), boot_marker="m:b", environ=self.site.environ)
 
     def reload(self) -> None:
-        self.adopted = self.blueprint()
+        self.adopted = self.compiled()
         self.scheduler.adopt(self.adopted)
 
     def tick(self) -> float:
@@ -81,10 +81,10 @@ class Clockwork:
             count += 1
 
     def _settle(self, claimed: Claimed, outcome: Outcome) -> None:
-        blueprint, base_id = self.adopted, self.entropy.uuid()
-        rules = blueprint.rules(claimed.job.plugin, claimed.job.command)
+        compiled, base_id = self.adopted, self.entropy.uuid()
+        rules = compiled.rules(claimed.job.plugin, claimed.job.command)
         verdict = judge(claimed.job, outcome, rules, self.clock.now(), 0.5)
-        self.ledger.write(lambda tx: settle(tx, verdict, blueprint.chart, base_id))
+        self.ledger.write(lambda tx: settle(tx, verdict, compiled.tx_config, base_id))
 
     def claim(self) -> str:
         now = self.clock.now()

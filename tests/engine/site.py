@@ -217,13 +217,13 @@ class Running:
     def ended(self, job_id: str, seconds: float = WAIT) -> dict[str, Any]:
         """The job, once it has ended."""
         told = threading.Event()
-        self.gateway.bridge.when_ended(job_id, told.set)
+        self.gateway.notice_bus.when_ended(job_id, told.set)
         try:
             job = self.job(job_id)
             if job["status"] in ("queued", "running"):
                 assert told.wait(seconds), f"it has not ended: {job}"
         finally:
-            self.gateway.bridge.forget(job_id, told.set)
+            self.gateway.notice_bus.forget(job_id, told.set)
         return self.job(job_id)
 
     def run(self, plugin: str, command: str = "poll", payload: Any = None) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from ductile.clock import SystemClock, to_text
-from ductile.engine.config.compiled import Blueprint, build
-from ductile.engine.dispatch.wakeup import Bell
+from ductile.engine.config.compiled import CompiledConfig, build
+from ductile.engine.dispatch.wakeup import WorkSignal
 from ductile.engine.loop import Loop
-from ductile.engine.observability.retention import PAUSE, Janitor
+from ductile.engine.observability.retention import PAUSE, RetentionLoop
 from ductile.engine.scheduling.retries import POLL_SECONDS, Retries
 from ductile.errors import LedgerBroken, LedgerBusy
 from ductile.log import configure
@@ -23,63 +23,63 @@ from ductile.model import NewJob, SubmittedBy
 from ductile.store import retention
 from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.jobs import enqueue
-from ductile.store.tx_config import Chart
+from ductile.store.tx_config import TxConfig
 from tests.conftest import FakeClock
 from tests.engine.site import Site
 
 WAIT = 10.0
 
 
-# The bell
+# The work_signal
 
 
 def test_a_ring_that_nobody_waited_for_is_kept() -> None:
-    bell = Bell(4)
-    bell.ring()
-    assert bell.listen(idle=True) is False
-    assert (bell.take(4), bell.take(4)) == (1, 0)
-    assert bell.listen(idle=True) is True
+    work_signal = WorkSignal(4)
+    work_signal.ring()
+    assert work_signal.listen(idle=True) is False
+    assert (work_signal.take(4), work_signal.take(4)) == (1, 0)
+    assert work_signal.listen(idle=True) is True
 
 
 def test_no_more_rings_are_kept_than_there_are_workers() -> None:
-    bell = Bell(2)
-    bell.ring(100)
-    assert (bell.take(10), bell.take(10)) == (2, 0)
+    work_signal = WorkSignal(2)
+    work_signal.ring(100)
+    assert (work_signal.take(10), work_signal.take(10)) == (2, 0)
 
 
 def test_who_listens_is_woken_once() -> None:
-    bell, woken = Bell(4), threading.Semaphore(0)
-    bell.attach(woken.release)
-    assert bell.listen(idle=True)
-    bell.ring()
-    bell.ring()
-    bell.knock()
+    work_signal, woken = WorkSignal(4), threading.Semaphore(0)
+    work_signal.attach(woken.release)
+    assert work_signal.listen(idle=True)
+    work_signal.ring()
+    work_signal.ring()
+    work_signal.knock()
     assert [woken.acquire(blocking=False) for _ in range(2)] == [True, False]
 
 
 def test_a_ring_does_not_wake_one_whose_workers_are_all_busy() -> None:
-    bell, woken = Bell(4), threading.Semaphore(0)
-    bell.attach(woken.release)
-    assert bell.listen(idle=False)
-    bell.ring()
+    work_signal, woken = WorkSignal(4), threading.Semaphore(0)
+    work_signal.attach(woken.release)
+    assert work_signal.listen(idle=False)
+    work_signal.ring()
     assert not woken.acquire(blocking=False)
-    bell.knock()
+    work_signal.knock()
     assert woken.acquire(blocking=False)
 
 
 def test_a_knock_before_the_listening_is_not_missed() -> None:
-    bell = Bell(4)
-    bell.knock()
-    assert bell.listen(idle=False) is False
-    assert bell.listen(idle=False) is True
+    work_signal = WorkSignal(4)
+    work_signal.knock()
+    assert work_signal.listen(idle=False) is False
+    assert work_signal.listen(idle=False) is True
 
 
 def test_who_has_gone_is_not_woken() -> None:
-    bell, woken = Bell(4), threading.Semaphore(0)
-    bell.attach(woken.release)
-    bell.attach(None)
-    assert bell.listen(idle=True)
-    bell.ring()
+    work_signal, woken = WorkSignal(4), threading.Semaphore(0)
+    work_signal.attach(woken.release)
+    work_signal.attach(None)
+    assert work_signal.listen(idle=True)
+    work_signal.ring()
     assert not woken.acquire(blocking=False)
 
 
@@ -220,7 +220,7 @@ def queued(ledger: SqliteLedger, clock: FakeClock, id: str, due: float | None = 
 
     def work(tx: Any) -> None:
         new = NewJob("echo", "poll", SubmittedBy.CLI)
-        enqueue.enqueue(tx, new, Chart(0.0), id=id, now=now)
+        enqueue.enqueue(tx, new, TxConfig(0.0), id=id, now=now)
 
     ledger.write(work)
     if due is not None:
@@ -233,21 +233,21 @@ def queued(ledger: SqliteLedger, clock: FakeClock, id: str, due: float | None = 
 
 
 def test_what_is_due_becomes_ready_and_rings(ledger: SqliteLedger, clock: FakeClock) -> None:
-    bell = Bell(4)
-    retries = Retries(ledger, bell)
+    work_signal = WorkSignal(4)
+    retries = Retries(ledger, work_signal)
     queued(ledger, clock, "a", due=30)
     assert retries.tick(clock.now()) == POLL_SECONDS
-    assert bell.take(1) == 0
+    assert work_signal.take(1) == 0
     clock.advance(30)
     retries.tick(clock.now())
-    assert bell.take(1) == 1
+    assert work_signal.take(1) == 1
 
 
 def test_a_retry_that_is_due_soon_is_waited_for_exactly(
     ledger: SqliteLedger, clock: FakeClock
 ) -> None:
     queued(ledger, clock, "a", due=0.25)
-    assert Retries(ledger, Bell(1)).tick(clock.now()) == pytest.approx(0.25)
+    assert Retries(ledger, WorkSignal(1)).tick(clock.now()) == pytest.approx(0.25)
 
 
 def script_waits(ledger: SqliteLedger, id: str, until: str) -> None:
@@ -272,17 +272,17 @@ def test_a_row_in_another_form_of_time_holds_up_no_other(
     script_waits(ledger, "later", "2026-02-08T03:00:00-08:00")
     script_waits(ledger, "due", "2026-02-08T18:00:00+08:00")
     queued(ledger, clock, "ours", due=0)
-    assert Retries(ledger, Bell(4)).tick(clock.now()) == POLL_SECONDS
+    assert Retries(ledger, WorkSignal(4)).tick(clock.now()) == POLL_SECONDS
     assert waiting(ledger) == {"later"}
     clock.advance(3600)
-    Retries(ledger, Bell(4)).tick(clock.now())
+    Retries(ledger, WorkSignal(4)).tick(clock.now())
     assert waiting(ledger) == set()
 
 
 def test_a_row_that_a_script_writes_between_two_looks_is_not_run_before_its_time(
     ledger: SqliteLedger, clock: FakeClock
 ) -> None:
-    retries = Retries(ledger, Bell(4))
+    retries = Retries(ledger, WorkSignal(4))
     retries.tick(clock.now())
     script_waits(ledger, "later", "2026-02-08T03:00:00-08:00")
     waits = [retries.tick(clock.now()) for _ in range(2)]
@@ -296,7 +296,7 @@ def test_a_time_that_cannot_be_read_is_warned_about_once_and_holds_up_nothing(
     configure("warn", "json")
     script_waits(ledger, "odd", "0garbage")
     queued(ledger, clock, "ours", due=0)
-    retries = Retries(ledger, Bell(4))
+    retries = Retries(ledger, WorkSignal(4))
     for _ in range(2):
         retries.tick(clock.now())
     assert waiting(ledger) == set()
@@ -308,10 +308,10 @@ def test_a_time_that_cannot_be_read_is_warned_about_once_and_holds_up_nothing(
 def test_without_anything_due_it_looks_once_a_second(
     ledger: SqliteLedger, clock: FakeClock
 ) -> None:
-    assert Retries(ledger, Bell(1)).tick(clock.now()) == 1.0
+    assert Retries(ledger, WorkSignal(1)).tick(clock.now()) == 1.0
 
 
-def blueprint(site: Site) -> Callable[[], Blueprint]:
+def compiled(site: Site) -> Callable[[], CompiledConfig]:
     built = build(site.load(), boot_marker="m:b", environ=site.environ)
     return lambda: built
 
@@ -334,7 +334,7 @@ def test_the_janitor_comes_back_soon_while_there_is_more(
             )
 
     ledger.write(fill)
-    janitor = Janitor(ledger, blueprint(site))
+    janitor = RetentionLoop(ledger, compiled(site))
     waits = [janitor.tick(clock.now()) for _ in range(3)]
     assert waits == [PAUSE, PAUSE, 60.0]
 
@@ -346,4 +346,4 @@ def test_the_janitor_bears_any_retention(
     for name in ("job_queue", "job_log", "job_transitions", "breaker_transitions", "plugin_facts"):
         site.settings["service"][f"{name}_retention"] = kept
     site.settings["service"] |= {"dedupe_ttl": kept, "workspace_retention": kept}
-    assert Janitor(ledger, blueprint(site)).tick(clock.now()) == 60.0
+    assert RetentionLoop(ledger, compiled(site)).tick(clock.now()) == 60.0

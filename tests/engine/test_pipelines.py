@@ -48,7 +48,7 @@ def came_to(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 def why(house: Running, id: str) -> str:
     gateway = house.gateway
-    return "\n".join(job_tree.why(gateway.ledger, id, gateway.blueprint, {})["why"])
+    return "\n".join(job_tree.why(gateway.ledger, id, gateway.compiled, {})["why"])
 
 
 def reloaded(site: Site, house: Running) -> None:
@@ -126,7 +126,7 @@ def test_a_job_whose_step_is_another_by_now_is_neither_retried_nor_replayed_nor_
         for refused in (
             lambda: gateway.ledger.write(Retrying(gateway, id)),
             lambda: gateway.ledger.write(Replaying(gateway, id, SubmittedBy.API)),
-            lambda: step.step(gateway, gateway.blueprint.chart.router.pipelines["p"], "one", id),
+            lambda: step.step(gateway, gateway.compiled.tx_config.router.pipelines["p"], "one", id),
         ):
             with pytest.raises(Refused, match=r"is x\.handle now, not b\.handle"):
                 refused()

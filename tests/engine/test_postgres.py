@@ -103,7 +103,7 @@ def test_schedules_fire_and_can_be_listed(site: Site, url: str) -> None:
         house.notice("job.succeeded")
         gateway = house.gateway
         [row] = schedule_report.listing(
-            gateway.blueprint, gateway.unready, gateway.ledger, gateway.clock.now()
+            gateway.compiled, gateway.unready, gateway.ledger, gateway.clock.now()
         )
         assert row["state"] == "active"
         assert row["last_fire"]
@@ -114,7 +114,7 @@ def test_the_status_page_can_be_read(site: Site, url: str) -> None:
     with site.running() as house:
         house.run("echo")
         gateway = house.gateway
-        page = status.status(gateway.blueprint, gateway.unready, gateway.ledger, {})
+        page = status.status(gateway.compiled, gateway.unready, gateway.ledger, {})
     assert page["plugins"][0]["last_run"]["status"] == "succeeded"
 
 

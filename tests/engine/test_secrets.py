@@ -106,12 +106,12 @@ def test_the_snapshot_of_the_config_holds_no_secret(leaky: Site) -> None:
 
 def test_a_config_that_differs_in_a_secret_alone_is_another_snapshot(leaky: Site) -> None:
     with leaky.opened() as house:
-        first = house.gateway.blueprint.snapshot_id
+        first = house.gateway.compiled.snapshot_id
     with leaky.opened() as house:
-        assert house.gateway.blueprint.snapshot_id == first
+        assert house.gateway.compiled.snapshot_id == first
     leaky.environ["CANARY"] = "another-canary-1"
     with leaky.opened() as house:
-        assert house.gateway.blueprint.snapshot_id != first
+        assert house.gateway.compiled.snapshot_id != first
 
 
 def test_a_payload_is_stored_whole(leaky: Site) -> None:

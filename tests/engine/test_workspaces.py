@@ -143,7 +143,7 @@ def house(request: pytest.FixtureRequest, site: Site) -> Site:
 def started(running: Running) -> str:
     gateway = running.gateway
     made = gateway.ledger.write(Starting(gateway, "p", {}, SubmittedBy.API, None))
-    gateway.bell.ring_all()
+    gateway.work_signal.ring_all()
     return str(made.job_ids[0])
 
 
@@ -156,7 +156,7 @@ def test_a_job_waits_for_a_full_disk_and_loses_no_attempt(
         id = started(running)
         running.notice("job.retrying", id)
         gateway = running.gateway
-        told = job_tree.why(gateway.ledger, id, gateway.blueprint, {})["why"]
+        told = job_tree.why(gateway.ledger, id, gateway.compiled, {})["why"]
         assert any(FULL in line for line in told)
         monkeypatch.undo()
         job = running.ended(id)
@@ -214,11 +214,11 @@ class TestFilesThatAreGone:
             running.ended(first)
             [second] = [row["job_id"] for row in graph(running, first) if row["step"] == "two"]
             assert running.ended(second)["status"] == "dead"
-            shutil.rmtree(gateway.blueprint.workspaces.path(first))
+            shutil.rmtree(gateway.compiled.workspaces.path(first))
             (site.folder / "mended").touch()
             out.bytes()
             gateway.ledger.write(Retrying(gateway, second))
-            gateway.bell.ring_all()
+            gateway.work_signal.ring_all()
             running.notice("job.succeeded", second)
         [line] = [json.loads(line) for line in out.lines() if "files of job" in line]
         assert (line["level"], line["plugin"], line["job_id"]) == ("warn", "once", second)
@@ -227,4 +227,4 @@ class TestFilesThatAreGone:
 
 def graph(running: Running, job_id: str) -> list[dict[str, Any]]:
     gateway = running.gateway
-    return job_tree.graph(gateway.ledger, job_id, gateway.blueprint.redactor)
+    return job_tree.graph(gateway.ledger, job_id, gateway.compiled.redactor)

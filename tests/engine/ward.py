@@ -8,18 +8,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ductile.http.app import local_app
-from ductile.http.server.connection_limit import Room
+from ductile.http.server.connection_limit import ConnectionLimiter
 from ductile.http.server.listeners import Door, HttpServer, bind_local
 from ductile.operations import doctor
-from ductile.operations.doctor import Finding, Patient, Severity
+from ductile.operations.doctor import DoctorContext, Finding, Severity
 from tests.engine.site import Running, Site
 from tests.http.client import Client
 
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
 
 
-def patient(site: Site, **more: Any) -> Patient:
-    found = Patient(site.write(), site.environ, datetime.now(UTC))
+def patient(site: Site, **more: Any) -> DoctorContext:
+    found = DoctorContext(site.write(), site.environ, datetime.now(UTC))
     for name, value in more.items():
         setattr(found, name, value)
     return found
@@ -45,7 +45,9 @@ def attended(site: Site) -> Iterator[tuple[Running, dict[str, Any]]]:
     """A gateway at work with its socket, and how a doctor asks it."""
     with site.running() as house:
         path = house.gateway.socket_path
-        server = HttpServer([Door("local", local_app(house.gateway), bind_local(path), Room())])
+        server = HttpServer(
+            [Door("local", local_app(house.gateway), bind_local(path), ConnectionLimiter())]
+        )
         server.start()
         client = Client(path)
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ductile.http.app import local_app
-from ductile.http.server.connection_limit import Room
+from ductile.http.server.connection_limit import ConnectionLimiter
 from ductile.http.server.listeners import Door, HttpServer, bind_local
 from tests.engine.site import Running, Site
 from tests.http.client import Client
@@ -40,7 +40,9 @@ def serve(site: Site) -> Iterator[Callable[[], Served]]:
         def serve() -> Served:
             house = stack.enter_context(site.running())
             path = house.gateway.socket_path
-            server = HttpServer([Door("local", local_app(house.gateway), bind_local(path), Room())])
+            server = HttpServer(
+                [Door("local", local_app(house.gateway), bind_local(path), ConnectionLimiter())]
+            )
             server.start()
             stack.callback(server.stop)
             return Served(house, Client(path))

@@ -18,7 +18,7 @@ import pytest
 
 from ductile.config import load, measure
 from ductile.engine.gateway import Gateway
-from ductile.http.server.connection_limit import Room
+from ductile.http.server.connection_limit import ConnectionLimiter
 from ductile.http.server.listeners import HttpServer
 from ductile.http.server.run import open_doors
 
@@ -107,7 +107,7 @@ class House:
     def connect(self, door: str = "api") -> socket.socket:
         return socket.create_connection(self.address(door), timeout=PATIENCE)
 
-    def room(self, door: str = "api") -> Room:
+    def room(self, door: str = "api") -> ConnectionLimiter:
         return next(d.room for d in self.server.doors if d.name == door)
 
     def write(self, name: str, text: str, mode: int = 0o600) -> Path:

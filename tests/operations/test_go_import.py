@@ -187,9 +187,9 @@ def test_before_the_first_start_the_list_shows_what_was_taken_over(site: Site) -
             ("once", "exhausted", "2026-01-01T00:00:31Z", None),
         ),
     )
-    blueprint = build(site.load(), boot_marker="m:b", environ=site.environ)
+    compiled = build(site.load(), boot_marker="m:b", environ=site.environ)
     ledger = looked_at(site)
-    often, once = schedule_report.listing(blueprint, {}, ledger, NOW)
+    often, once = schedule_report.listing(compiled, {}, ledger, NOW)
     ledger.close()
     assert often["next_run"] == "2026-02-08T12:00:00.000000Z"
     assert (once["state"], once["next_run"]) == ("exhausted", None)

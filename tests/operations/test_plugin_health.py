@@ -17,7 +17,7 @@ COMMANDS = ("health", "poll")
 
 def checked(house: Running) -> dict[str, plugin_health.Checkup]:
     gateway = house.gateway
-    return plugin_health.check_up(gateway.blueprint, gateway.ledger, gateway.clock, gateway.entropy)
+    return plugin_health.check_up(gateway.compiled, gateway.ledger, gateway.clock, gateway.entropy)
 
 
 def test_a_plugin_that_says_ok_is_healthy(site: Site) -> None:
@@ -169,7 +169,7 @@ def test_the_status_page_shows_states_queue_and_last_runs(site: Site) -> None:
     with site.running() as house:
         house.run("echo")
         gateway = house.gateway
-        page = status.status(gateway.blueprint, gateway.unready, gateway.ledger, checked(house))
+        page = status.status(gateway.compiled, gateway.unready, gateway.ledger, checked(house))
     rows = {row["name"]: row for row in page["plugins"]}
     assert {name: row["state"] for name, row in rows.items()} == {
         "echo": "ready",

@@ -20,7 +20,7 @@ Make = Callable[..., Clockwork]
 
 def listed(work: Clockwork, ledger: Any = "own") -> dict[str, Any]:
     rows = schedule_report.listing(
-        work.blueprint(),
+        work.compiled(),
         work.unready,
         work.ledger if ledger == "own" else ledger,
         work.clock.now(),
@@ -124,7 +124,7 @@ def test_an_open_breaker_shows(make: Make) -> None:
 
 def test_the_coming_fires_are_those_that_then_come(make: Make) -> None:
     work = make({"cron": "*/20 * * * *", "jitter": "2m"})
-    [schedule] = schedule_report.find(work.blueprint(), "echo")
+    [schedule] = schedule_report.find(work.compiled(), "echo")
     told = [
         row["slot"] for row in schedule_report.coming(schedule, work.ledger, work.clock.now(), 12)
     ]
@@ -134,7 +134,7 @@ def test_the_coming_fires_are_those_that_then_come(make: Make) -> None:
 
 def test_the_coming_fires_show_the_local_time(make: Make) -> None:
     work = make({"cron": "0 9 * * *", "timezone": "America/New_York"})
-    [schedule] = schedule_report.find(work.blueprint(), "echo")
+    [schedule] = schedule_report.find(work.compiled(), "echo")
     rows = list(schedule_report.coming(schedule, None, work.clock.now(), 40))
     assert len(rows) == 40
     assert {row["local"][11:16] for row in rows} == {"09:00"}
@@ -146,7 +146,7 @@ def test_every_slot_of_the_last_day_is_explained(make: Make) -> None:
     work = make({"cron": "0 * * * *"})
     work.run(2 * HOUR)
     work.run(2 * HOUR, outcome=None)
-    [schedule] = schedule_report.find(work.blueprint(), "echo/default")
+    [schedule] = schedule_report.find(work.compiled(), "echo/default")
     rows = schedule_report.explain(schedule, work.ledger, work.clock.now())
     assert [(row["fired"], row["reason"]) for row in rows] == [
         (True, None),
@@ -162,7 +162,7 @@ def test_every_slot_of_the_last_day_is_explained(make: Make) -> None:
 def test_what_is_not_there_is_not_found(make: Make, name: str) -> None:
     work = make({"every": "1h"})
     with pytest.raises(NotFound):
-        schedule_report.find(work.blueprint(), name)
+        schedule_report.find(work.compiled(), name)
 
 
 class TestAMomentThatIsPast:
@@ -176,7 +176,7 @@ class TestAMomentThatIsPast:
     def test_its_fire_is_explained_by_when_it_was(self, make: Make) -> None:
         work = make({"at": self.PAST})
         work.run(HOUR)
-        [schedule] = work.blueprint().schedules
+        [schedule] = work.compiled().schedules
         [row] = schedule_report.explain(schedule, work.ledger, work.clock.now())
         assert (row["slot"], row["fired"]) == ("2020-01-01T00:00:00.000000Z", True)
         assert row["decided_at"].startswith("2026-02-08T10:00")

@@ -101,7 +101,7 @@ def test_cancel_of_one_slot_leaves_the_other_alone(pool, plugins, begin, fifo):
 
 
 def test_a_cancel_never_hits_a_job_that_begins_after_it(pool, plugins):
-    """Cancels rain while short jobs run: each is either cancelled or whole, and after the
+    """CancelRequests rain while short jobs run: each is either cancelled or whole, and after the
     rain none is cancelled any more."""
     slot = pool.slot(0)
     launch = plugins.launch(plugins.shell("echo whole"))

@@ -29,7 +29,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def slot(file: Path) -> Iterator[Slot]:
     with file.open("r+b") as opened:
-        pool = RunnerPool(1, witness_fd=opened.fileno())
+        pool = RunnerPool(1, started_log_fd=opened.fileno())
         pool.start()
         yield pool.slot(0)
         pool.stop()

@@ -26,7 +26,7 @@ LATE = Outcome(Ending.TIMED_OUT, duration=60.0)
 @pytest.fixture
 def t(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> Timer:
     timer = Timer(ledger, clock, entropy)
-    timer.chart = replace(CHART, breakers={"echo": PATIENT, "fresh": PATIENT})
+    timer.tx_config = replace(CHART, breakers={"echo": PATIENT, "fresh": PATIENT})
     timer.begin()
     return timer
 
@@ -87,7 +87,7 @@ def test_a_success_begins_the_count_anew(t: Timer) -> None:
 
 
 def test_jobs_are_counted_and_not_attempts(t: Timer) -> None:
-    t.chart = replace(t.chart, attempts={})
+    t.tx_config = replace(t.tx_config, attempts={})
     [_] = t.after(60).job_ids
     for _ in range(3):
         t.end(t.must_take(), BAD)

@@ -35,7 +35,7 @@ from ductile.store.jobs import cancel_requests
 from ductile.store.jobs.claim import Claimed
 from ductile.store.jobs.settle import settle
 from ductile.store.schedules import Fired, FirePolicy
-from ductile.store.tx_config import Chart
+from ductile.store.tx_config import TxConfig
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.jobs.test_queue import BAD, BASE, OK, RULES, Queue
 
@@ -45,7 +45,7 @@ FIRST = "2026-02-08T10:00:00.000000Z"
 """When the tests' clock begins, and so the first sight of what begins with it."""
 MINUTELY = Schedule("echo", "default", Every(60.0), UTC_ZONE)
 BREAKER = BreakerPolicy(threshold=2, reset_after=1800.0)
-CHART = Chart(86_400.0, attempts={"echo": 1}, breakers={"echo": BREAKER})
+CHART = TxConfig(86_400.0, attempts={"echo": 1}, breakers={"echo": BREAKER})
 POLICY = FirePolicy(max_outstanding=1, healthy=True)
 
 
@@ -53,7 +53,7 @@ class Timer(Queue):
     """The scheduler's own transactions beside the rooms, called by hand."""
 
     boot: datetime
-    chart = CHART
+    tx_config = CHART
 
     def see(self, schedule: Schedule = MINUTELY) -> Schedule:
         """As a start does; the entry is seen, for the first time or again."""
@@ -85,7 +85,7 @@ class Timer(Queue):
         now, boot, base_id = self.clock.now(), self.boot, self.entropy.uuid()
         fired = self.ledger.write(
             lambda tx: schedules.fire_due(
-                tx, schedule, policy, self.chart, boot=boot, now=now, base_id=base_id
+                tx, schedule, policy, self.tx_config, boot=boot, now=now, base_id=base_id
             )
         )
         assert fired is not None
@@ -93,8 +93,8 @@ class Timer(Queue):
 
     def end(self, claimed: Claimed, outcome: Outcome = OK, rules: Rules = RULES) -> bool:
         verdict = judge(claimed.job, outcome, rules, self.clock.now(), 0.5)
-        base_id, chart = self.entropy.uuid(), self.chart
-        return self.ledger.write(lambda tx: settle(tx, verdict, chart, base_id)) is not None
+        base_id, tx_config = self.entropy.uuid(), self.tx_config
+        return self.ledger.write(lambda tx: settle(tx, verdict, tx_config, base_id)) is not None
 
     def after(self, seconds: float, schedule: Schedule = MINUTELY, **more: Any) -> Fired:
         self.clock.advance(seconds)
@@ -141,7 +141,7 @@ def test_cron_waits_for_its_first_instant(t: Timer) -> None:
 
 def test_what_is_fired_is_a_job_of_the_scheduler(t: Timer) -> None:
     schedule = t.begin(replace(MINUTELY, command="sync", payload={"n": 1}))
-    t.chart = replace(CHART, attempts={"echo": 7}, snapshot_id="s1")
+    t.tx_config = replace(CHART, attempts={"echo": 7}, snapshot_id="s1")
     [id] = t.after(60, schedule).job_ids
     job = t.job(id)
     assert (job["plugin"], job["command"], job["payload"]) == ("echo", "sync", {"n": 1})
@@ -283,7 +283,7 @@ def test_a_slot_is_held_while_the_entrys_job_runs(t: Timer) -> None:
 
 def test_a_slot_is_held_while_the_entrys_job_waits_for_its_retry(t: Timer) -> None:
     t.begin()
-    t.chart = replace(CHART, attempts={})
+    t.tx_config = replace(CHART, attempts={})
     t.after(60)
     t.finish(BAD)
     assert t.after(60).job_ids == ()
@@ -351,7 +351,7 @@ def test_with_cancel_who_runs_a_job_is_asked_to_end_it(t: Timer) -> None:
 
 def test_with_cancel_a_job_that_waits_for_its_retry_is_dead_too(t: Timer) -> None:
     schedule = t.begin(replace(MINUTELY, if_running=IfRunning.CANCEL))
-    t.chart = replace(CHART, attempts={})
+    t.tx_config = replace(CHART, attempts={})
     [old] = t.after(60, schedule).job_ids
     t.finish(BAD)
     t.after(60, schedule)

@@ -18,12 +18,12 @@ from ductile.core.values.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from ductile.cli.client import Door, Json
-    from ductile.cli.target import Site
+    from ductile.cli.target import Target
     from ductile.config import Loaded
-    from ductile.engine.config.compiled import Blueprint
+    from ductile.engine.config.compiled import CompiledConfig
 
 Body = Callable[..., int | None]
-"""A command's function: takes the `Call` first, answers with an exit code or None for 0."""
+"""A command: takes the `CommandContext` first; returns an exit code, or None for 0."""
 
 
 def config_option() -> click.Option:
@@ -66,7 +66,7 @@ def _dry_run_option() -> click.Option:
 
 
 @dataclass
-class Call:
+class CommandContext:
     """One invocation of a command."""
 
     config: Path | None
@@ -77,14 +77,14 @@ class Call:
     api_key: str | None = None
 
     @cached_property
-    def site(self) -> Site:
-        from ductile.cli.target import Site
+    def site(self) -> Target:
+        from ductile.cli.target import Target
 
         if self.api_url is None:
-            return Site(self.config, note=self.note)
+            return Target(self.config, note=self.note)
         from ductile.cli.remote import Remote
 
-        return Site(self.config, note=self.note, remote=Remote(self.api_url, self.api_key))
+        return Target(self.config, note=self.note, remote=Remote(self.api_url, self.api_key))
 
     def note(self, text: str) -> None:
         """Something that only `-v` wants to know; on stderr."""
@@ -118,7 +118,7 @@ class Call:
             render(document)
 
 
-def blueprint_of(loaded: Loaded) -> Blueprint:
+def blueprint_of(loaded: Loaded) -> CompiledConfig:
     """What a configuration comes to, for one who only looks."""
     from ductile.engine.config.compiled import build
 
@@ -138,7 +138,7 @@ class Action(Lenient):
     def invoke(self, ctx: click.Context) -> Any:
         own, root = ctx.params, ctx.find_root().params
         config, verbose = own.pop("config"), own.pop("verbose")
-        own["call"] = Call(
+        own["call"] = CommandContext(
             config=config or root.get("config"),
             verbose=verbose or bool(root.get("verbose")),
             as_json=own.pop("as_json"),

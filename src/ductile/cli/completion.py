@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
 from ductile.cli import output
-from ductile.cli.command import Call, read
+from ductile.cli.command import CommandContext, read
 
 if TYPE_CHECKING:
     from ductile.config import Settings
@@ -27,7 +27,7 @@ WHERE = {
 @read("completion")
 @click.argument("shell", type=SHELLS)
 @click.pass_context
-def completion(ctx: click.Context, call: Call, shell: str) -> None:
+def completion(ctx: click.Context, call: CommandContext, shell: str) -> None:
     """A script that makes a shell complete our commands."""
     program = Path(ctx.find_root().info_name or "ductile").name
     found = get_completion_class(shell)

@@ -40,7 +40,7 @@ NO_TABLES = frozenset({"SQLError", "UndefinedTable"})
 """What the engines raise where a query's table was never made."""
 
 
-class Indoors:
+class InProcessClient:
     """A gateway's routes, called in this process."""
 
     running = False
@@ -95,9 +95,9 @@ class Onlooker(Gateway):
 
     def look(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        blueprint = build(self._loaded, boot_marker=self._boot_marker, environ=self._environ)
+        compiled = build(self._loaded, boot_marker=self._boot_marker, environ=self._environ)
         self._adoption = self._adopting()
-        self._adoption.look(blueprint)
+        self._adoption.look(compiled)
 
 
 @contextmanager
@@ -110,10 +110,10 @@ def onlooking(loaded: Loaded) -> Iterator[Onlooker]:
 
 
 @contextmanager
-def onlooker(loaded: Loaded) -> Iterator[Indoors]:
+def onlooker(loaded: Loaded) -> Iterator[InProcessClient]:
     """The routes that read."""
     with onlooking(loaded) as gateway:
-        yield Indoors(gateway)
+        yield InProcessClient(gateway)
 
 
 @contextmanager
@@ -146,7 +146,7 @@ def _existing(loaded: Loaded) -> Ledger | None:
     return ledger
 
 
-class Workshop(Indoors):
+class InProcessGateway(InProcessClient):
     """A gateway that runs the jobs it is told to, one at a time, and leaves the rest queued."""
 
     def __init__(self, gateway: Gateway) -> None:
@@ -203,13 +203,13 @@ class Workshop(Indoors):
 
 
 @contextmanager
-def workshop(loaded: Loaded, *, verbose: bool) -> Iterator[Workshop]:
+def workshop(loaded: Loaded, *, verbose: bool) -> Iterator[InProcessGateway]:
     """Take the state directory and recover what a crash left; `Locked` where it is taken."""
     gateway = Gateway(loaded, environ=os.environ)
     with _logs_to(sys.stderr if verbose else None), terminable():
         try:
             gateway.open(slots=1)
-            with contextlib.closing(Workshop(gateway)) as shop:
+            with contextlib.closing(InProcessGateway(gateway)) as shop:
                 yield shop
         finally:
             gateway.close()

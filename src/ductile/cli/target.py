@@ -21,7 +21,7 @@ LOCK_PAUSE = 0.05
 T = TypeVar("T")
 
 
-class Site:
+class Target:
     def __init__(
         self,
         config: Path | None,

@@ -16,31 +16,31 @@ from ductile.clock import Clock, Entropy, SystemClock, SystemEntropy
 from ductile.config import Loaded, load
 from ductile.config.redact import hidden
 from ductile.core.jobs.commands import INIT
-from ductile.engine.config.compiled import Blueprint, build
-from ductile.engine.config.manager import Adoption
+from ductile.engine.config.compiled import CompiledConfig, build
+from ductile.engine.config.manager import ConfigManager
 from ductile.engine.config.plugin_init import Unready
 from ductile.engine.config.restart_required import unreloadable
 from ductile.engine.control import Request, Requests
 from ductile.engine.dispatch.dispatcher import Dispatcher
-from ductile.engine.dispatch.started_log import Witness, unbegun
-from ductile.engine.dispatch.wakeup import Bell
+from ductile.engine.dispatch.started_log import StartedLog, unbegun
+from ductile.engine.dispatch.wakeup import WorkSignal
 from ductile.engine.ingress import enqueue as intake
 from ductile.engine.instance_lock import InstanceLock, state_dir_id
 from ductile.engine.loop import Loop
-from ductile.engine.notices.bus import Bridge
-from ductile.engine.notices.tailer import Tail
+from ductile.engine.notices.bus import NoticeBus
+from ductile.engine.notices.tailer import NoticeTailer
 from ductile.engine.observability import job_logging
-from ductile.engine.observability.counters import Tally
-from ductile.engine.observability.retention import Janitor
+from ductile.engine.observability.counters import Counters
+from ductile.engine.observability.retention import RetentionLoop
 from ductile.engine.outbox.http_client import Sender
-from ductile.engine.outbox.queue import Lane
-from ductile.engine.outbox.relay import RelayLane
-from ductile.engine.outbox.webhooks import Deliveries
-from ductile.engine.outbox.worker import Courier
+from ductile.engine.outbox.queue import Outbox
+from ductile.engine.outbox.relay import RelayOutbox
+from ductile.engine.outbox.webhooks import WebhookOutbox
+from ductile.engine.outbox.worker import OutboxWorker
 from ductile.engine.recovery import last_boot, startup
-from ductile.engine.recovery.cancel_requests import Cancels
+from ductile.engine.recovery.cancel_requests import CancelRequests
 from ductile.engine.recovery.cluster import Nodes
-from ductile.engine.recovery.orphans import Strays
+from ductile.engine.recovery.orphans import OrphanSweeper
 from ductile.engine.scheduling.retries import Retries
 from ductile.engine.scheduling.scheduler import Scheduler
 from ductile.engine.socket_path import SOCKET
@@ -75,9 +75,9 @@ class Gateway:
 
     ledger: Ledger
     pool: RunnerPool
-    witness: Witness
+    started_log: StartedLog
     _dispatching: threading.Thread
-    _adoption: Adoption
+    _adoption: ConfigManager
     scheduler: Scheduler
 
     def __init__(
@@ -94,8 +94,8 @@ class Gateway:
         self.started_at = self.clock.now()
         self.stopping = threading.Event()
         self.failure: LedgerBroken | None = None
-        self.bridge = Bridge()
-        self.tally = Tally()
+        self.notice_bus = NoticeBus()
+        self.counters = Counters()
         self.alone = True
         """Whether nobody else writes to the ledger."""
         """Whether all that is committed is committed here."""
@@ -103,7 +103,7 @@ class Gateway:
         self._loaded = loaded
         settings = loaded.settings
         self._workers_wanted = settings.service.max_workers
-        self.bell = Bell(self._workers_wanted)
+        self.work_signal = WorkSignal(self._workers_wanted)
         self.state_dir = settings.state_dir
         self._lock = InstanceLock(self.state_dir)
         self._marker = state_dir_id(self.state_dir)
@@ -111,15 +111,15 @@ class Gateway:
         self.requests = Requests()
         self._log = logger("gateway")
         self.loops: dict[str, Loop] = {}
-        self.lanes: dict[str, Lane] = {}
+        self.lanes: dict[str, Outbox] = {}
         """What is carried to others, by name; each has a courier and a loop of that name."""
-        self.couriers: dict[str, Courier] = {}
+        self.outbox_workers: dict[str, OutboxWorker] = {}
         self._reloading = threading.Lock()
         self.around_reload: Callable[[], AbstractContextManager[None]] = nullcontext
         """Entered before a reload and left after it, whether it was adopted or refused."""
         self.on_stop: list[Callable[[], None]] = []
         """Called when a stop begins, before the loops end."""
-        self._cancels = Cancels(
+        self._cancels = CancelRequests(
             self.boot,
             self.clock,
             self._in_hand,
@@ -141,8 +141,8 @@ class Gateway:
             dispatcher.ask(answered)
 
     @property
-    def blueprint(self) -> Blueprint:
-        return self._adoption.now.blueprint
+    def compiled(self) -> CompiledConfig:
+        return self._adoption.now.compiled
 
     @property
     def unready(self) -> Unready:
@@ -157,7 +157,7 @@ class Gateway:
         return Agents(
             self.ledger,
             self.clock,
-            redact=lambda document: self.blueprint.redactor.document(document),
+            redact=lambda document: self.compiled.redactor.document(document),
             wake=lambda: self._wake("reminders"),
         )
 
@@ -170,11 +170,11 @@ class Gateway:
         self._lock.acquire(to_stay=slots is None)
         failpoint("locked")
         wanted = slots or self._workers_wanted
-        self.witness = Witness(self.state_dir, self.boot, cells=2 * wanted * (LINE + 1))
+        self.started_log = StartedLog(self.state_dir, self.boot, cells=2 * wanted * (LINE + 1))
         self.pool = RunnerPool(
             wanted,
             lock_fd=self._lock.fd,
-            witness_fd=self.witness.fd,
+            started_log_fd=self.started_log.fd,
             on_event=self._runner_event,
         )
         # The runner comes up, and what a dead gateway left is ended, beside all that does not
@@ -196,9 +196,11 @@ class Gateway:
             connections=self._workers_wanted + 4,
         )
         position = self.ledger.read(notices.last)
-        self.bridge.start(position)
-        self.bridge.heed(REQUESTED, self._cancels.heed)
-        self.alone = not self.ledger.follow(Tail(self.ledger, self.bridge, position).look)
+        self.notice_bus.start(position)
+        self.notice_bus.heed(REQUESTED, self._cancels.heed)
+        self.alone = not self.ledger.follow(
+            NoticeTailer(self.ledger, self.notice_bus, position).look
+        )
         self.ledger.listen(self._committed)
         self.ledger.claim_boot(self.boot)
         self._begin_boot()
@@ -209,24 +211,29 @@ class Gateway:
             self.entropy,
             unready=lambda: self.unready,
         )
-        lanes: tuple[Lane, ...] = (
-            RelayLane(self.ledger, lambda: self.blueprint, self.boot),
-            Deliveries(self.ledger, lambda: self.blueprint, self.entropy, self.boot),
+        lanes: tuple[Outbox, ...] = (
+            RelayOutbox(self.ledger, lambda: self.compiled, self.boot),
+            WebhookOutbox(self.ledger, lambda: self.compiled, self.entropy, self.boot),
         )
         self.lanes = {lane.name: lane for lane in lanes}
         self._adopt(build(self._loaded, boot_marker=self._boot_marker, environ=self._environ))
 
-    def _adopting(self) -> Adoption:
-        return Adoption(
-            self.ledger, self.boot, self.state_dir, self.clock, self.entropy, self.bell.ring_all
+    def _adopting(self) -> ConfigManager:
+        return ConfigManager(
+            self.ledger,
+            self.boot,
+            self.state_dir,
+            self.clock,
+            self.entropy,
+            self.work_signal.ring_all,
         )
 
     def _recover(self) -> None:
         last = None if self.alone else last_boot.last(self.state_dir)
         evidence = unbegun(self.state_dir)
-        startup.at_start(self.ledger, self.blueprint, self.clock, self.entropy, last, evidence)
+        startup.at_start(self.ledger, self.compiled, self.clock, self.entropy, last, evidence)
         failpoint("recovered")
-        self.witness.stand()
+        self.started_log.stand()
         if not self.alone:
             last_boot.remember(self.state_dir, self.boot)
         for lane in self.lanes.values():
@@ -251,26 +258,26 @@ class Gateway:
     def _boot_marker(self) -> str:
         return f"{self._marker}:{self.boot}"
 
-    def _adopt(self, blueprint: Blueprint) -> None:
-        self._adoption.adopt(blueprint)
-        service = blueprint.settings.service
-        configure(service.log_level, service.log_format, blueprint.redactor)
-        for refusal in blueprint.registry.refused:
+    def _adopt(self, compiled: CompiledConfig) -> None:
+        self._adoption.adopt(compiled)
+        service = compiled.settings.service
+        configure(service.log_level, service.log_format, compiled.redactor)
+        for refusal in compiled.registry.refused:
             self._log.error("plugin refused", plugin=refusal.name, reason=refusal.reason)
-        for problem in blueprint.warnings:
+        for problem in compiled.warnings:
             self._log.warning(str(problem))
 
     def start(self) -> None:
         """Set the workers and loops going."""
         self.agents.heartbeats.start()
         ticks = {
-            "retries": Retries(self.ledger, self.bell).tick,
+            "retries": Retries(self.ledger, self.work_signal).tick,
             "adoption": self._adoption.tick,
             "cancels": self._cancels.tick,
             "scheduler": self.scheduler.tick,
-            "janitor": Janitor(self.ledger, lambda: self.blueprint).tick,
-            "strays": Strays(
-                self.ledger, self.boot, self._in_hand, lambda: self.blueprint, self.entropy
+            "janitor": RetentionLoop(self.ledger, lambda: self.compiled).tick,
+            "orphans": OrphanSweeper(
+                self.ledger, self.boot, self._in_hand, lambda: self.compiled, self.entropy
             ).tick,
             "heartbeats": self.agents.heartbeats.tick,
             "reminders": self.agents.cron.tick,
@@ -279,7 +286,7 @@ class Gateway:
             ticks["nodes"] = Nodes(
                 self.ledger,
                 self.boot,
-                lambda: self.blueprint,
+                lambda: self.compiled,
                 self.clock,
                 self.entropy,
                 self._let_go,
@@ -287,8 +294,8 @@ class Gateway:
             ).tick
         send = Sender(self.clock)
         for name, lane in self.lanes.items():
-            self.couriers[name] = Courier(lane, send, self.clock, self.broken)
-            ticks[name] = self.couriers[name].tick
+            self.outbox_workers[name] = OutboxWorker(lane, send, self.clock, self.broken)
+            ticks[name] = self.outbox_workers[name].tick
         for name, tick in ticks.items():
             self.loops[name] = Loop(name, tick, self.clock, self.broken)
             self.loops[name].start()
@@ -303,13 +310,13 @@ class Gateway:
         """No new claims; running jobs get their grace, then go back to the queue."""
         self.stopping.set()
         self.agents.heartbeats.stop()
-        self.bell.knock()
+        self.work_signal.knock()
         for end in self.on_stop:
             end()
         for loop in self.loops.values():
             loop.stop()
-        deadline = self.clock.monotonic() + self.blueprint.settings.service.shutdown_grace
-        for courier in self.couriers.values():
+        deadline = self.clock.monotonic() + self.compiled.settings.service.shutdown_grace
+        for courier in self.outbox_workers.values():
             courier.stop(max(0.0, deadline - self.clock.monotonic()))
         if self._dispatcher is not None:
             self._dispatching.join(max(0.0, deadline - self.clock.monotonic()))
@@ -356,7 +363,7 @@ class Gateway:
             self._settle_adopted()
             self._wake("scheduler")
             # What waited for an instance that was disabled may leave now.
-            self._wake(RelayLane.name)
+            self._wake(RelayOutbox.name)
         self._log.info("reloaded", plugins=len(built.plans), schedules=len(built.schedules))
         return built.warnings
 
@@ -375,8 +382,8 @@ class Gateway:
             self.ledger.close()
         if hasattr(self, "pool"):
             self.pool.stop()
-        if hasattr(self, "witness"):
-            self.witness.close()
+        if hasattr(self, "started_log"):
+            self.started_log.close()
         self._lock.release()
 
     def _begin_boot(self) -> None:
@@ -413,12 +420,12 @@ class Gateway:
         self.failure = error
         self._log.error("the ledger is broken; stopping", error=error.message)
         self.stopping.set()
-        self.bell.knock()
+        self.work_signal.knock()
         self.requests.put(Request.STOP)
 
     def check(self, plugin: str, command: str) -> None:
         """Refuse what no loaded plugin can do."""
-        intake.check(self.blueprint, plugin, command)
+        intake.check(self.compiled, plugin, command)
 
     def enqueue(self, new: NewJob) -> jobs.Enqueued:
         """Queue a job durably, or answer with the one that makes it needless."""
@@ -426,16 +433,16 @@ class Gateway:
 
     def enqueueing(self, new: NewJob) -> Callable[[Tx], jobs.Enqueued]:
         """The transaction of `enqueue`, for those who do not wait for it."""
-        return intake.enqueueing(self.blueprint, new, id=self.entropy.uuid(), now=self.clock.now())
+        return intake.enqueueing(self.compiled, new, id=self.entropy.uuid(), now=self.clock.now())
 
     def _runner_event(self, name: str, details: Mapping[str, object]) -> None:
-        self.tally.runner_event(name)
+        self.counters.runner_event(name)
         lost = name.endswith(".lost")
         self._log.log("warn" if lost else "debug", name.replace(".", " "), **details)
 
     def settled(self, settlement: Settlement) -> None:
         """After an attempt's end is durable."""
-        self.tally.settled(settlement, self.blueprint)
+        self.counters.settled(settlement, self.compiled)
         job_logging.tell(self._log, settlement)
         if settlement.command == INIT:
             self._adoption.init_ended(settlement)
@@ -443,16 +450,16 @@ class Gateway:
 
     def _committed(self, effects: Effects) -> None:
         if effects.ready:
-            self.bell.ring(effects.ready)
+            self.work_signal.ring(effects.ready)
         if effects.retry_at is not None and "retries" in self.loops:
             self.loops["retries"].wake()
         if effects.relays:
-            self._wake(RelayLane.name)
+            self._wake(RelayOutbox.name)
         if effects.deliveries:
-            self._wake(Deliveries.name)
+            self._wake(WebhookOutbox.name)
         for drop in effects.drops:
             job_logging.tell_drop(self._log, drop)
         if effects.notices:
-            self.bridge.committed(effects.notices)
+            self.notice_bus.committed(effects.notices)
             if self.alone:
-                self.bridge.append(effects.notices)
+                self.notice_bus.append(effects.notices)

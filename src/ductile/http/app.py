@@ -10,9 +10,9 @@ from ductile.engine.gateway import Gateway
 from ductile.errors import DuctileError, UsageError
 from ductile.http.endpoint import Endpoint
 from ductile.http.middleware.auth import Guard, permit, permit_again
-from ductile.http.middleware.context import Lobby, lobby_of
-from ductile.http.middleware.fast_path import Express
-from ductile.http.middleware.router import Switchboard
+from ductile.http.middleware.context import AppContext, app_context_of
+from ductile.http.middleware.fast_path import FastPath
+from ductile.http.middleware.router import PathRouter
 from ductile.http.responses import Handler, gateway_of, redacted
 from ductile.http.routes import (
     agent_webhooks,
@@ -129,23 +129,23 @@ ENDPOINTS = (
 )
 
 
-def local_app(gateway: Gateway, lobby: Lobby | None = None) -> Switchboard:
+def local_app(gateway: Gateway, app_context: AppContext | None = None) -> PathRouter:
     """The application for the local socket: its file mode is the authentication."""
-    lobby = lobby or Lobby(gateway)
-    app = _app(lobby, local=True)
-    app.express = Express(lobby, local=True)
+    app_context = app_context or AppContext(gateway)
+    app = _app(app_context, local=True)
+    app.express = FastPath(app_context, local=True)
     return app
 
 
-def api_app(lobby: Lobby) -> Guard:
+def api_app(app_context: AppContext) -> Guard:
     """The application for the network: nobody gets to a route but by the table."""
-    app = RelayIngress(_app(lobby, local=False), lobby)
-    return Guard(app, lobby, Express(lobby, local=False))
+    app = RelayIngress(_app(app_context, local=False), app_context)
+    return Guard(app, app_context, FastPath(app_context, local=False))
 
 
-def _app(lobby: Lobby, *, local: bool) -> Switchboard:
-    app = Switchboard((e.method, e.path, _bound(e)) for e in ENDPOINTS)
-    app.state.lobby = lobby
+def _app(app_context: AppContext, *, local: bool) -> PathRouter:
+    app = PathRouter((e.method, e.path, _bound(e)) for e in ENDPOINTS)
+    app.state.app_context = app_context
     app.state.endpoints = ENDPOINTS
     app.state.local = local
     return app
@@ -173,10 +173,10 @@ def _bound(endpoint: Endpoint) -> Handler:
     """The handler behind the scope that it takes, and with nothing secret in its answer."""
 
     async def handler(request: Request) -> Response:
-        gateway, metrics = gateway_of(request), lobby_of(request).metrics
+        gateway, metrics = gateway_of(request), app_context_of(request).metrics
         before, status = gateway.clock.monotonic(), 500
         try:
-            if endpoint.open is None or not endpoint.open(gateway.blueprint.settings):
+            if endpoint.open is None or not endpoint.open(gateway.compiled.settings):
                 permit(request, endpoint.token_scope)
             _readable(request)
             _known(request, endpoint)

@@ -13,8 +13,8 @@ from starlette.responses import Response
 
 from ductile.engine.gateway import Gateway
 from ductile.errors import DuctileError
-from ductile.http.middleware.context import lobby_of
-from ductile.http.middleware.loop_queue import Mailbox, resolving
+from ductile.http.middleware.context import app_context_of
+from ductile.http.middleware.loop_queue import LoopQueue, resolving
 from ductile.log import logger
 from ductile.store.engines.api import Work
 
@@ -38,7 +38,7 @@ def rendered(content: Any) -> bytes:
 
 
 def gateway_of(request: Request) -> Gateway:
-    return lobby_of(request).gateway
+    return app_context_of(request).gateway
 
 
 async def reading(gateway: Gateway, work: Work[T]) -> T:
@@ -49,7 +49,7 @@ async def reading(gateway: Gateway, work: Work[T]) -> T:
 async def writing(gateway: Gateway, work: Work[T]) -> T:
     """A write, handed to the ledger's own writer; returns once it is durable."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    gateway.ledger.submit(work, partial(Mailbox.here().put, resolving(future)))
+    gateway.ledger.submit(work, partial(LoopQueue.here().put, resolving(future)))
     return await future
 
 
@@ -126,5 +126,5 @@ def redacted(response: Response, gateway: Gateway) -> Response:
 def without_secrets(body: bytes, gateway: Gateway) -> bytes:
     """The very same bytes where there are none."""
     text = body.decode()
-    shown = gateway.blueprint.redactor.text(text)
+    shown = gateway.compiled.redactor.text(text)
     return body if shown is text or shown == text else shown.encode()

@@ -10,7 +10,7 @@ import orjson
 from ductile.core.jobs.limits import PAGE_BYTES, size
 from ductile.core.pipelines.graph import SWITCH_PLUGIN
 from ductile.core.values.redact import Redactor
-from ductile.engine.config.compiled import Blueprint
+from ductile.engine.config.compiled import CompiledConfig
 from ductile.errors import NotFound
 from ductile.operations import status
 from ductile.store.engines.api import Ledger, Tx
@@ -257,7 +257,7 @@ def _in_order(nodes: list[Node]) -> Iterator[Node]:
 def why(
     ledger: Ledger,
     job_id: str,
-    blueprint: Blueprint,
+    compiled: CompiledConfig,
     unready: Mapping[str, str],
     *,
     served: bool = True,
@@ -266,21 +266,21 @@ def why(
 
     An instance of a pipeline can be asked for as well. `served` says whether a gateway runs here.
     """
-    answer = ledger.read(lambda tx: _why(tx, job_id, blueprint, unready, served=served))
+    answer = ledger.read(lambda tx: _why(tx, job_id, compiled, unready, served=served))
     if answer is None:
         raise NotFound(f"there is no job {job_id}")
     return answer
 
 
 def _why(
-    tx: Tx, job_id: str, blueprint: Blueprint, unready: Mapping[str, str], *, served: bool
+    tx: Tx, job_id: str, compiled: CompiledConfig, unready: Mapping[str, str], *, served: bool
 ) -> dict[str, Any] | None:
     job = enqueue.get(tx, job_id)
     if job is None:
         scopes = tx.dicts("scope", id=job_id)
         return _why_instance(scopes[0]) if scopes else None
     reasons = [_origin(job)]
-    waits = status.explained(tx, [job], blueprint, unready, served=served)[0]["waits_for"]
+    waits = status.explained(tx, [job], compiled, unready, served=served)[0]["waits_for"]
     if waits:
         cause = f", after: {job['last_error']}" if job.get("last_error") else ""
         reasons.append(f"It waits: {waits}{cause}.")

@@ -20,7 +20,7 @@ from ductile.core.pipelines.compile import Pipeline
 from ductile.core.pipelines.intents import SpawnJob, StartPipeline
 from ductile.core.pipelines.router import Router
 from ductile.core.schedules.decide import Schedule
-from ductile.engine.config.compiled import Blueprint
+from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.dispatch.workers import CANCEL_GRACE
 from ductile.engine.gateway import Gateway
 from ductile.errors import NotFound, Refused, UsageError
@@ -62,8 +62,8 @@ class Starting:
         dedupe_key: str | None = None,
         dedupe_ttl: float | None = None,
     ) -> None:
-        self._chart = gateway.blueprint.chart
-        self.pipeline = find_pipeline(self._chart.router, name)
+        self._tx_config = gateway.compiled.tx_config
+        self.pipeline = find_pipeline(self._tx_config.router, name)
         if flaw := dedupe_key_flaw(dedupe_key):
             raise UsageError(f"dedupe_key {flaw}")
         self._now, self._base_id = gateway.clock.now(), gateway.entropy.uuid()
@@ -75,7 +75,7 @@ class Starting:
             self._now,
             gateway.entropy.uuid(),
         )
-        intent = self._chart.router.start(
+        intent = self._tx_config.router.start(
             name, event, submitted_by=submitted_by, dedupe_ttl=dedupe_ttl
         )
         assert isinstance(intent, StartPipeline)
@@ -83,7 +83,7 @@ class Starting:
 
     def __call__(self, tx: Tx) -> Started:
         ids = Ids(self._base_id)
-        spawned = close.write_intents(tx, (self._intent,), Place(), self._chart, ids, self._now)
+        spawned = close.write_intents(tx, (self._intent,), Place(), self._tx_config, ids, self._now)
         existing = spawned.skipped[0][1] if spawned.skipped else None
         return Started(spawned.scope_ids[0], tuple(spawned.job_ids), existing)
 
@@ -91,7 +91,7 @@ class Starting:
         """The job that makes a first one needless; nothing is started, nothing written."""
         for child in self._intent.children:
             if isinstance(child, SpawnJob):
-                found = spawn.existing(tx, child, self._chart, self._now)
+                found = spawn.existing(tx, child, self._tx_config, self._now)
                 if found is not None:
                     return found.job_id
         return None
@@ -194,7 +194,11 @@ class Cancelling:
 
 def end_queued(gateway: Gateway, job_ids: Sequence[str]) -> frozenset[str]:
     """End those of the jobs that wait, in one transaction; which they were."""
-    chart, now, base_id = gateway.blueprint.chart, gateway.clock.now(), gateway.entropy.uuid()
+    tx_config, now, base_id = (
+        gateway.compiled.tx_config,
+        gateway.clock.now(),
+        gateway.entropy.uuid(),
+    )
     reason = "cancelled by an operator"
 
     def work(tx: Tx) -> frozenset[str]:
@@ -203,7 +207,7 @@ def end_queued(gateway: Gateway, job_ids: Sequence[str]) -> frozenset[str]:
         return frozenset(
             job.id
             for job in found
-            if close.end_queued(tx, job, JobStatus.DEAD, reason, now, chart, ids)
+            if close.end_queued(tx, job, JobStatus.DEAD, reason, now, tx_config, ids)
         )
 
     return gateway.ledger.write(work)
@@ -223,16 +227,16 @@ class Retrying:
     """The transaction that queues a failed or dead job again, with the plugin's attempts."""
 
     def __init__(self, gateway: Gateway, job_id: str, *, dry: bool = False) -> None:
-        self._blueprint, self._job_id, self._dry = gateway.blueprint, job_id, dry
+        self._compiled, self._job_id, self._dry = gateway.compiled, job_id, dry
         self._now = gateway.clock.now()
 
     def __call__(self, tx: Tx) -> Retried:
         job = loaded(tx, self._job_id)
         if job.status not in ENDED_BADLY:
             raise Refused(f"job {job.id} is {job.status}; only failed and dead jobs can be retried")
-        _check_runnable(self._blueprint, job)
+        _check_runnable(self._compiled, job)
         if not self._dry:
-            attempts = self._blueprint.chart.max_attempts(job.plugin, job.command)
+            attempts = self._compiled.tx_config.max_attempts(job.plugin, job.command)
             if not requeue.retry(tx, job, attempts, self._now):
                 raise Refused(f"job {job.id} has changed meanwhile")
             job = loaded(tx, job.id)
@@ -262,7 +266,7 @@ class Replaying:
         step: str | None = None,
         dry: bool = False,
     ) -> None:
-        self._blueprint, self._job_id, self._step, self._dry = gateway.blueprint, job_id, step, dry
+        self._compiled, self._job_id, self._step, self._dry = gateway.compiled, job_id, step, dry
         self._by, self._now = by, gateway.clock.now()
         self._id, self._event_id = gateway.entropy.uuid(), gateway.entropy.uuid()
 
@@ -271,27 +275,27 @@ class Replaying:
         job = loaded(tx, old)
         if job.status not in ENDED:
             raise Refused(f"job {old} is {job.status}; it can be replayed once it has ended")
-        _check_runnable(self._blueprint, job)
+        _check_runnable(self._compiled, job)
         if not self._dry:
             self._write(tx, job)
         return Replayed(None if self._dry else self._id, old)
 
     def _write(self, tx: Tx, job: Job) -> None:
-        chart = self._blueprint.chart
+        tx_config = self._compiled.tx_config
         tx.run(
             "insert_routed_job",
             id=self._id,
             plugin=job.plugin,
             command=job.command,
             payload=orjson.dumps(job.payload).decode(),
-            max_attempts=chart.max_attempts(job.plugin, job.command),
+            max_attempts=tx_config.max_attempts(job.plugin, job.command),
             submitted_by=self._by.value,
             dedupe_key=None,
             dedupe_ttl=None,
             now=to_text(self._now),
             parent_job_id=job.parent_job_id,
             source_event_id=self._event_id,
-            snapshot_id=chart.snapshot_id,
+            snapshot_id=tx_config.snapshot_id,
             context_id=job.entered_context_id,
             hops=job.hops,
             pipeline=job.pipeline,
@@ -313,13 +317,13 @@ class Replaying:
         notices.post(tx, queued, self._now, job_id=self._id, plugin=job.plugin)
 
 
-def _check_runnable(blueprint: Blueprint, job: Job) -> None:
+def _check_runnable(compiled: CompiledConfig, job: Job) -> None:
     """Refuse a job whose plugin or step the configuration no longer has."""
-    router = blueprint.chart.router
+    router = compiled.tx_config.router
     lost = job.pipeline and router.lost(job.pipeline, job.step_path, job.plugin, job.command)
     if lost:
         raise Refused(lost)
-    gone = blueprint.gone(job.plugin)
+    gone = compiled.gone(job.plugin)
     if gone is not None:
         raise Refused(f"{gone}: job {job.id} is one of {job.plugin}")
 

@@ -11,7 +11,7 @@ from ductile.core.jobs.commands import HEALTH
 from ductile.core.jobs.judge import Rules, judge, shortened
 from ductile.core.jobs.plugin_protocol import Response, read_response
 from ductile.core.jobs.prepare import PluginPlan, Unrunnable, prepare
-from ductile.engine.config.compiled import Blueprint
+from ductile.engine.config.compiled import CompiledConfig
 from ductile.model import MIB, Ending, Job, JobStatus, Outcome, Settlement
 from ductile.record import dataclass
 from ductile.runner.client import Slot
@@ -32,10 +32,10 @@ class Checkup:
 
 
 def check_up(
-    blueprint: Blueprint, ledger: Ledger | None, clock: Clock, entropy: Entropy
+    compiled: CompiledConfig, ledger: Ledger | None, clock: Clock, entropy: Entropy
 ) -> dict[str, Checkup]:
     """Run each plugin's `health`; nothing of it is recorded, no state is changed."""
-    plans = [plan for plan in blueprint.plans.values() if HEALTH in plan.commands]
+    plans = [plan for plan in compiled.plans.values() if HEALTH in plan.commands]
     if not plans:
         return {}
     states = ledger.read(lambda tx: _states(tx, plans)) if ledger else {}
@@ -53,7 +53,7 @@ def check_up(
         finally:
             slots.append(slot)
         with reading:
-            return plan.name, _read(job, outcome, blueprint.rules(plan.name, HEALTH), clock)
+            return plan.name, _read(job, outcome, compiled.rules(plan.name, HEALTH), clock)
 
     try:
         with ThreadPoolExecutor(len(slots)) as threads:

@@ -1,4 +1,4 @@
-"""Deliveries of webhooks that an operator has tried again, many at once."""
+"""WebhookOutbox of webhooks that an operator has tried again, many at once."""
 
 from __future__ import annotations
 

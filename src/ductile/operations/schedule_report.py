@@ -25,7 +25,7 @@ from ductile.core.schedules.decide import (
     preview,
 )
 from ductile.engine.config.compile_schedules import described
-from ductile.engine.config.compiled import Blueprint
+from ductile.engine.config.compiled import CompiledConfig
 from ductile.errors import NotFound
 from ductile.store import schedules
 from ductile.store.engines.api import Ledger, Tx
@@ -48,14 +48,14 @@ _DECIDED_WITHIN = timedelta(minutes=1)
 """How long after a slot the decision against it is looked for."""
 
 
-def find(blueprint: Blueprint, name: str) -> list[Schedule]:
+def find(compiled: CompiledConfig, name: str) -> list[Schedule]:
     """The entries of `plugin`, or the one of `plugin/id`."""
     plugin, _, id = name.partition("/")
     found = [
-        entry for entry in blueprint.schedules if entry.plugin == plugin and id in ("", entry.id)
+        entry for entry in compiled.schedules if entry.plugin == plugin and id in ("", entry.id)
     ]
     if not found:
-        known = ", ".join(sorted(_name(entry) for entry in blueprint.schedules)) or "none"
+        known = ", ".join(sorted(_name(entry) for entry in compiled.schedules)) or "none"
         raise NotFound(f"there is no schedule {name!r}; there are: {known}")
     return found
 
@@ -99,7 +99,7 @@ def _words(reason: str) -> str:
 
 
 def listing(
-    blueprint: Blueprint,
+    compiled: CompiledConfig,
     unready: Mapping[str, str],
     ledger: Ledger | None,
     now: datetime,
@@ -109,7 +109,7 @@ def listing(
 
     def rows(tx: Tx | None) -> list[dict[str, Any]]:
         memory = _Memory(tx, now, boot)
-        return [_row(memory, entry, blueprint, unready, now) for entry in blueprint.schedules]
+        return [_row(memory, entry, compiled, unready, now) for entry in compiled.schedules]
 
     return ledger.read(rows) if ledger else rows(None)
 
@@ -117,12 +117,12 @@ def listing(
 def _row(
     memory: _Memory,
     schedule: Schedule,
-    blueprint: Blueprint,
+    compiled: CompiledConfig,
     unready: Mapping[str, str],
     now: datetime,
 ) -> dict[str, Any]:
     anchors = memory.anchors(schedule)
-    state, why = _state(memory, schedule, anchors, blueprint, unready)
+    state, why = _state(memory, schedule, anchors, compiled, unready)
     idle = state in ("paused", "exhausted")
     next_run = None if idle else _next_run(schedule, anchors, now)
     return {
@@ -152,7 +152,7 @@ def _state(
     memory: _Memory,
     schedule: Schedule,
     anchors: Anchors,
-    blueprint: Blueprint,
+    compiled: CompiledConfig,
     unready: Mapping[str, str],
 ) -> tuple[str, str | None]:
     plugin = schedule.plugin
@@ -160,8 +160,8 @@ def _state(
         return "exhausted", "it fires once, and has"
     if anchors.paused:
         return "paused", "an operator paused it"
-    if plugin not in blueprint.plans:
-        refusal = blueprint.registry.refusal(plugin)
+    if plugin not in compiled.plans:
+        refusal = compiled.registry.refusal(plugin)
         return "refused", refusal.reason if refusal else "no such plugin"
     if plugin in unready:
         return "unhealthy", unready[plugin]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ductile.core.jobs.commands import INIT
-from ductile.engine.config.compiled import Blueprint
+from ductile.engine.config.compiled import CompiledConfig
 from ductile.operations.plugin_health import Checkup
 from ductile.record import dataclass
 from ductile.store.engines.api import Ledger, Tx
@@ -19,10 +19,10 @@ MOST_RUNNING = 1000
 """Jobs that run, of which it is told what they keep waiting."""
 
 
-def plugins(blueprint: Blueprint, unready: Mapping[str, str]) -> list[dict[str, Any]]:
+def plugins(compiled: CompiledConfig, unready: Mapping[str, str]) -> list[dict[str, Any]]:
     """Every plugin that was found or configured, with its state and, where it has one, why."""
     rows = []
-    for name, plugin in blueprint.registry.plugins.items():
+    for name, plugin in compiled.registry.plugins.items():
         reason = unready.get(name)
         rows.append(
             {
@@ -32,21 +32,21 @@ def plugins(blueprint: Blueprint, unready: Mapping[str, str]) -> list[dict[str, 
                 "version": plugin.manifest.version,
                 "protocol": plugin.manifest.protocol,
                 "commands": {c.name: c.type for c in plugin.manifest.commands},
-                "uses": blueprint.plugin_settings(name).uses,
-                "parallelism": blueprint.caps.get(name),
+                "uses": compiled.plugin_settings(name).uses,
+                "parallelism": compiled.caps.get(name),
                 "description": plugin.manifest.description,
                 "path": str(plugin.directory),
             }
         )
-    for refusal in blueprint.registry.refused:
+    for refusal in compiled.registry.refused:
         rows.append(_absent(refusal.name, "refused", refusal.reason, refusal.path))
-    for shadowed in blueprint.registry.shadowed:
+    for shadowed in compiled.registry.shadowed:
         reason = f"shadowed by {shadowed.by}"
         rows.append(_absent(shadowed.name, "shadowed", reason, shadowed.path))
-    for name, manifest in blueprint.registry.offered.items():
+    for name, manifest in compiled.registry.offered.items():
         reason = f"not configured; {manifest.description}"
         rows.append(_absent(name, OFFERED, reason, None) | {"version": manifest.version})
-    for name in blueprint.registry.disabled:
+    for name in compiled.registry.disabled:
         rows.append(_absent(name, "disabled", "enabled: false", None))
     return sorted(rows, key=lambda row: (str(row["name"]), str(row["state"])))
 
@@ -61,19 +61,19 @@ def _absent(name: str, state: str, reason: str, path: object) -> dict[str, Any]:
     }
 
 
-def tripped_breakers(tx: Tx, blueprint: Blueprint | None, limit: int) -> list[dict[str, Any]]:
+def tripped_breakers(tx: Tx, compiled: CompiledConfig | None, limit: int) -> list[dict[str, Any]]:
     """Those that are not closed, the first opened first.
 
     What a plugin that is gone has left behind is there when it comes back, and till then keeps
-    nothing from firing. Without a blueprint nobody can tell which are gone.
+    nothing from firing. Without a compiled nobody can tell which are gone.
     """
     rows = tx.dicts("tripped_breakers", limit=MOST_BREAKERS)
-    here = [row for row in rows if blueprint is None or blueprint.gone(row["plugin"]) is None]
+    here = [row for row in rows if compiled is None or compiled.gone(row["plugin"]) is None]
     return here[:limit]
 
 
 def status(
-    blueprint: Blueprint,
+    compiled: CompiledConfig,
     unready: Mapping[str, str],
     ledger: Ledger | None,
     checkups: Mapping[str, Checkup],
@@ -84,7 +84,7 @@ def status(
     if ledger is not None:
         waiting, running = queue_counts(ledger)
         last = {row["plugin"]: row for row in ledger.read(lambda tx: tx.dicts("last_runs"))}
-    rows = [row for row in plugins(blueprint, unready) if row["state"] != OFFERED]
+    rows = [row for row in plugins(compiled, unready) if row["state"] != OFFERED]
     for row in rows:
         checkup = checkups.get(row["name"])
         row["health"] = (
@@ -115,14 +115,14 @@ NOTHING_RUNS = Running({}, {})
 def explained(
     tx: Tx,
     rows: Sequence[Mapping[str, Any]],
-    blueprint: Blueprint,
+    compiled: CompiledConfig,
     unready: Mapping[str, str],
     *,
     served: bool,
 ) -> list[dict[str, Any]]:
     """The same jobs, each with `waits_for`; `served` says whether a gateway runs here."""
     running = _running(tx, rows) if served else None
-    return [{**row, "waits_for": waits_for(row, blueprint, unready, running)} for row in rows]
+    return [{**row, "waits_for": waits_for(row, compiled, unready, running)} for row in rows]
 
 
 def _running(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> Running:
@@ -138,7 +138,7 @@ def _running(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> Running:
 
 def waits_for(
     row: Mapping[str, Any],
-    blueprint: Blueprint,
+    compiled: CompiledConfig,
     unready: Mapping[str, str],
     running: Running | None = NOTHING_RUNS,
 ) -> str | None:
@@ -148,23 +148,23 @@ def waits_for(
     name = row["plugin"]
     if row.get("next_retry_at"):
         return f"waits for its retry at {row['next_retry_at']}"
-    if gone := blueprint.gone(name):
+    if gone := compiled.gone(name):
         return f"{gone}: it ends, unless another node that knows the plugin takes it first"
-    if name in blueprint.held():
-        refusal = blueprint.registry.refusal(name)
+    if name in compiled.held():
+        refusal = compiled.registry.refusal(name)
         return f"plugin {name} is refused: {refusal.reason if refusal else ''}"
     if name in unready and row["command"] != INIT:
         return f"plugin {name} is unhealthy: {unready[name]}"
     if running is None:
         # Of a database that is shared, other nodes may be at work.
-        return f"no gateway is running{' here' if blueprint.settings.state.url else ''}"
-    return _kept_by(row, blueprint, running) or "waits for a worker"
+        return f"no gateway is running{' here' if compiled.settings.state.url else ''}"
+    return _kept_by(row, compiled, running) or "waits for a worker"
 
 
-def _kept_by(row: Mapping[str, Any], blueprint: Blueprint, running: Running) -> str | None:
+def _kept_by(row: Mapping[str, Any], compiled: CompiledConfig, running: Running) -> str | None:
     """What runs that this job may not run beside."""
     name = row["plugin"]
-    cap, count = blueprint.caps.get(name), running.of_plugin.get(name, 0)
+    cap, count = compiled.caps.get(name), running.of_plugin.get(name, 0)
     if cap is not None and count >= cap:
         return f"plugin {name} runs {count} of at most {cap} at once"
     key = row.get("dedupe_key")

@@ -1,8 +1,8 @@
-"""Executed by path, in an isolated interpreter: `__main__.py VERSION CONTROL WITNESS LOCK`.
+"""Executed by path, in an isolated interpreter: `__main__.py VERSION CONTROL STARTED_LOG LOCK`.
 
-After the gateway's version come inherited descriptors, or -1 for none: the control socket, the
-witness's file, and the instance lock, which is held until the end. Kept short because a script is
-compiled anew at every start.
+The arguments after the gateway's version are inherited descriptors, or -1 for none: the control
+socket, the file of the started log, and the instance lock, which is held until the end. Kept short
+because a script is compiled at every start.
 """
 
 import os

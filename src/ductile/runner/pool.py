@@ -33,7 +33,7 @@ class RunnerPool:
     """One runner and its slots.
 
     `lock_fd` is held by the runner and the slots until the last of them has ended; no
-    plugin gets it, nor `witness_fd`, where slots note what they begin. `on_event` hears of
+    plugin gets it, nor `started_log_fd`, where slots note what they begin. `on_event` hears of
     `runner.started`, `runner.lost`, `slot.lost` and `slot.replaced`, on the thread that found
     out. Plugins may hold as many descriptors as this process may when the pool is made, whatever
     it allows itself later.
@@ -44,11 +44,11 @@ class RunnerPool:
         slots: int,
         *,
         lock_fd: int | None = None,
-        witness_fd: int | None = None,
+        started_log_fd: int | None = None,
         on_event: Callable[[str, dict[str, object]], None] | None = None,
     ) -> None:
         self._slots = [Slot(index, self._renew) for index in range(slots)]
-        self._lock_fd, self._witness_fd = lock_fd, witness_fd
+        self._lock_fd, self._started_log_fd = lock_fd, started_log_fd
         self._on_event = on_event
         self._lock = threading.Lock()
         self._runner: subprocess.Popen[bytes] | None = None
@@ -102,7 +102,7 @@ class RunnerPool:
             socket.SOL_SOCKET, socket.SO_RCVTIMEO, Struct("@ll").pack(_REPLY_PATIENCE, 0)
         )
         with theirs:
-            wanted = theirs.fileno(), self._witness_fd, self._lock_fd
+            wanted = theirs.fileno(), self._started_log_fd, self._lock_fd
             inherited = [fd for fd in wanted if fd is not None]
             arguments = [ductile.__version__, *(str(-1 if fd is None else fd) for fd in wanted)]
             try:

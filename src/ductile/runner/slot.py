@@ -351,7 +351,7 @@ def _spawn(
 def serve(sock: socket.socket, lifeline: int, cells: Cells | None) -> None:
     """Run what the gateway sends, until it or the runner is gone.
 
-    `cells` are the witness's, for launches that have a place there.
+    `cells` are the started_log's, for launches that have a place there.
     """
     reaper.become_subreaper()
     # Nobody handles it; it is waited for, and a plugin gets none of this.

@@ -152,11 +152,11 @@ def _do_nothing(*_: object) -> None:
     """Also keeps a signal from interrupting a call: Python goes on with it."""
 
 
-def main(control: int, witness: int, lock: int) -> None:
+def main(control: int, started_log: int, lock: int) -> None:
     """Serve the gateway at the first of these descriptors, have slots write to the second, and hold
     the third to the end."""
     _settle_signals()
-    for fd in (control, witness, lock):
+    for fd in (control, started_log, lock):
         if fd >= 0:
             os.set_inheritable(fd, False)
     # A pipe that got the number of a standard stream could not be handed to a plugin.
@@ -164,7 +164,9 @@ def main(control: int, witness: int, lock: int) -> None:
         pass
     os.close(fd)
     reaper.become_subreaper()
-    runner = Runner(socket.socket(fileno=control), mapped(witness) if witness >= 0 else None)
+    runner = Runner(
+        socket.socket(fileno=control), mapped(started_log) if started_log >= 0 else None
+    )
     # What the collector does not walk over stays shared with the slots.
     gc.freeze()
     runner.serve()

@@ -19,7 +19,7 @@ from ductile.record import dataclass
 from ductile.store import breakers
 from ductile.store.engines.api import Row, Tx
 from ductile.store.jobs import cancel_requests, close, enqueue
-from ductile.store.tx_config import Chart
+from ductile.store.tx_config import TxConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def fire_due(
     tx: Tx,
     schedule: Schedule,
     policy: FirePolicy,
-    chart: Chart,
+    tx_config: TxConfig,
     *,
     boot: datetime,
     now: datetime,
@@ -139,7 +139,7 @@ def fire_due(
     fired: list[str] = []
     for run in decision.fires:
         job_id = ids.next()
-        verdict = _admit(tx, schedule, run, policy, chart, job_id, now)
+        verdict = _admit(tx, schedule, run, policy, tx_config, job_id, now)
         if isinstance(verdict, Hold):
             passed.append((run.slot, verdict.reason))
             anchors = core.held(schedule, anchors, run, verdict.reason, now)
@@ -148,8 +148,8 @@ def fire_due(
             anchors = core.fired_before(schedule, anchors, run.slot, now)
             continue
         if verdict.cancel_outstanding:
-            _cancel_outstanding(tx, schedule, chart, ids, now)
-        _enqueue(tx, schedule, run, chart, job_id, now)
+            _cancel_outstanding(tx, schedule, tx_config, ids, now)
+        _enqueue(tx, schedule, run, tx_config, job_id, now)
         fired.append(job_id)
         anchors = core.fired(schedule, anchors, run.slot, now)
     _tell(tx, schedule, passed, now)
@@ -178,7 +178,7 @@ def _admit(
     schedule: Schedule,
     run: Run,
     policy: FirePolicy,
-    chart: Chart,
+    tx_config: TxConfig,
     job_id: str,
     now: datetime,
 ) -> Fire | Hold:
@@ -189,7 +189,7 @@ def _admit(
     row = tx.one("scheduled_outstanding", **target)
     count = row[0] if row else 0
     allowed, after, transition = breakers_core.allow(
-        before, now, chart.breaker(schedule.plugin), job_id=job_id, outstanding=count
+        before, now, tx_config.breaker(schedule.plugin), job_id=job_id, outstanding=count
     )
     verdict = core.admit(
         schedule,
@@ -206,14 +206,16 @@ def _admit(
 
 
 def _enqueue(
-    tx: Tx, schedule: Schedule, run: Run, chart: Chart, job_id: str, now: datetime
+    tx: Tx, schedule: Schedule, run: Run, tx_config: TxConfig, job_id: str, now: datetime
 ) -> None:
     new = NewJob(schedule.plugin, schedule.command, SubmittedBy.SCHEDULER, schedule.payload)
-    enqueue.enqueue(tx, new, chart, id=job_id, now=now)
+    enqueue.enqueue(tx, new, tx_config, id=job_id, now=now)
     tx.run("schedule_job", id=job_id, schedule_id=schedule.id, slot=to_text(run.slot))
 
 
-def _cancel_outstanding(tx: Tx, schedule: Schedule, chart: Chart, ids: Ids, now: datetime) -> None:
+def _cancel_outstanding(
+    tx: Tx, schedule: Schedule, tx_config: TxConfig, ids: Ids, now: datetime
+) -> None:
     """End the entry's queued jobs here; its running ones have to be killed by who runs them."""
     for row in tx.all("entry_jobs", plugin=schedule.plugin, schedule_id=schedule.id):
         job: Job = enqueue.from_row(row)
@@ -221,7 +223,7 @@ def _cancel_outstanding(tx: Tx, schedule: Schedule, chart: Chart, ids: Ids, now:
             cancel_requests.request(tx, job, Cancellation.SUPERSEDED, now)
         else:
             reason = Cancellation.SUPERSEDED.value
-            close.end_queued(tx, job, JobStatus.DEAD, reason, now, chart, ids)
+            close.end_queued(tx, job, JobStatus.DEAD, reason, now, tx_config, ids)
 
 
 def pause(tx: Tx, plugin: str, schedule_id: str, *, paused: bool) -> bool:

@@ -18,7 +18,7 @@ def _no_routes() -> Router:
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class TxConfig:
     """One configuration, as the ledger's transactions see it."""
 
     dedupe_ttl: float

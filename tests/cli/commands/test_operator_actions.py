@@ -15,7 +15,7 @@ from ductile.model import JobStatus, NewJob, SubmittedBy
 from ductile.operations import jobs as operate
 from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.jobs import claim, enqueue
-from ductile.store.tx_config import Chart
+from ductile.store.tx_config import TxConfig
 from tests.cli.flows import alive, eventually, furnish, is_up, ran, steps
 from tests.cli.running import House
 from tests.postgres import Server
@@ -144,12 +144,12 @@ def test_what_the_config_no_longer_has_is_not_run_again(flow: House) -> None:
 
 
 def test_why(flow: House) -> None:
-    bell = 'echo \'{"status":"ok","events":[{"type":"mark.done"},{"type":"unheard"}]}\''
-    flow.plugin("bell", bell)
+    work_signal = 'echo \'{"status":"ok","events":[{"type":"mark.done"},{"type":"unheard"}]}\''
+    flow.plugin("work_signal", work_signal)
     deaf = 'echo \'{"status":"ok","events":[{"type":"unheard"}]}\''
     flow.plugin("deaf", deaf)
-    rung = flow("run", "bell", "--dedupe-key", "k", "--json").json["job_id"]
-    again = flow("run", "bell", "--dedupe-key", "k", "--json").json
+    rung = flow("run", "work_signal", "--dedupe-key", "k", "--json").json["job_id"]
+    again = flow("run", "work_signal", "--dedupe-key", "k", "--json").json
     assert again["deduplicated"]
     told = "\n".join(flow("job", "why", rung, "--json").json["why"])
     assert "It was submitted by cli" in told
@@ -157,7 +157,7 @@ def test_why(flow: House) -> None:
     assert "with key 'k' was dropped in favour of this one" in told
     alone = flow("run", "deaf", "--json").json["job_id"]
     assert "Its event unheard was not routed" in flow("job", "why", alone).out
-    waits = flow("run", "bell", "--async", "--json").json["job_id"]
+    waits = flow("run", "work_signal", "--async", "--json").json["job_id"]
     assert "It waits: no gateway is running." in flow("job", "why", waits).out
     assert flow("job", "why", "nope", "--json").json["code"] == "not_found"
 
@@ -209,7 +209,7 @@ def test_cancel_waits_for_the_process_of_a_job_that_was_just_claimed(
     ledger.start()
     now = SystemClock().now()
     new = NewJob("x", "poll", SubmittedBy.CLI)
-    ledger.write(lambda tx: enqueue.enqueue(tx, new, Chart(0.0), id="j", now=now))
+    ledger.write(lambda tx: enqueue.enqueue(tx, new, TxConfig(0.0), id="j", now=now))
     ledger.write(lambda tx: claim.start(tx, claim.ClaimPolicy("me"), "j", now))
     patient: Any = Claimed(ledger, 3)
     assert operate.cancel(patient, "j") is JobStatus.RUNNING

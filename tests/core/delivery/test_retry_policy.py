@@ -1,4 +1,4 @@
-"""Deliveries: their states, their retries, their signatures (004)."""
+"""WebhookOutbox: their states, their retries, their signatures (004)."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ def test_a_tree_hangs_what_is_nested_below_what_it_depends_on():
 
 
 def test_a_flowchart_has_a_shape_a_node_and_an_arrow_a_way():
-    chart = mermaid(sample())
-    assert chart == (
+    tx_config = mermaid(sample())
+    assert tx_config == (
         "flowchart TD\n"
         '    start(["on go from a"]) --> n1\n'
         '    n1["v: check.handle"]\n'
@@ -75,7 +75,7 @@ def test_a_flowchart_has_a_shape_a_node_and_an_arrow_a_way():
 @given(steps_strategy())
 def test_every_node_is_drawn_once(steps):
     drawn = one(*steps, max_depth=0)
-    chart = mermaid(drawn)
-    assert len(re.findall(r"^    n\d+[\[{>]", chart, re.MULTILINE)) == len(drawn.nodes)
+    tx_config = mermaid(drawn)
+    assert len(re.findall(r"^    n\d+[\[{>]", tx_config, re.MULTILINE)) == len(drawn.nodes)
     lines = tree(drawn).splitlines()[1:]
     assert len([line for line in lines if "branch " not in line]) == len(drawn.nodes)

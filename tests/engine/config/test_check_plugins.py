@@ -202,6 +202,6 @@ class TestPlugins:
     def test_one_that_is_refused_for_it_says_which_was_meant(self, site: Site) -> None:
         site.plugin("watcher", OK)
         site.settings["plugins"]["watchr"] = {}
-        blueprint = build(site.load(), boot_marker="m:b", environ=site.environ)
-        [refusal] = blueprint.registry.refused
+        compiled = build(site.load(), boot_marker="m:b", environ=site.environ)
+        [refusal] = compiled.registry.refused
         assert refusal.reason.endswith("named watchr; did you mean 'watcher'?")

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from ductile.config import Loaded, load, measure
-from ductile.engine.config.compiled import Blueprint, build
+from ductile.engine.config.compiled import CompiledConfig, build
 from tests.conftest import FakeClock
 from tests.engine.site import OK, Site
 
 
-def built(site: Site, loaded: Loaded | None = None) -> Blueprint:
+def built(site: Site, loaded: Loaded | None = None) -> CompiledConfig:
     return build(loaded or site.load(), boot_marker="", environ=site.environ)
 
 
-def told(blueprint: Blueprint) -> list[str]:
-    return [str(warning) for warning in blueprint.warnings]
+def told(compiled: CompiledConfig) -> list[str]:
+    return [str(warning) for warning in compiled.warnings]
 
 
 def unsafe(site: Site, **settings: Any) -> None:
@@ -33,7 +33,7 @@ def test_what_a_webhook_brings_can_be_named_as_a_source(site: Site, path: str, s
     pipeline = {"on": f"webhook.{source}", "from_plugin": source, "steps": [{"uses": "echo"}]}
     site.settings["pipelines"] = [{"name": "taken", **pipeline}]
     site.settings["routes"] = [{"from": source, "event_type": "x", "to": "echo"}]
-    assert "taken" in built(site).chart.router.pipelines
+    assert "taken" in built(site).tx_config.router.pipelines
 
 
 def test_what_discovery_warns_of_is_among_the_warnings(site: Site) -> None:
@@ -43,9 +43,9 @@ def test_what_discovery_warns_of_is_among_the_warnings(site: Site) -> None:
 
 def test_more_at_once_than_the_manifest_calls_safe_is_warned_of(site: Site) -> None:
     unsafe(site, parallelism=3)
-    blueprint = built(site)
-    assert blueprint.caps["echo"] == 3
-    [warning] = blueprint.warnings
+    compiled = built(site)
+    assert compiled.caps["echo"] == 3
+    [warning] = compiled.warnings
     assert warning.path == ("plugins", "echo", "parallelism")
     assert "concurrency_safe: false" in warning.message
     lines = site.write().read_text().splitlines()
@@ -72,8 +72,8 @@ class TestSeal:
     def test_a_plugin_as_it_was_sealed_is_loaded_without_a_word(self, site: Site) -> None:
         site.plugin("echo", OK)
         self.seal(site, strict_mode=True)
-        blueprint = built(site)
-        assert (told(blueprint), list(blueprint.registry.plugins)) == ([], ["echo"])
+        compiled = built(site)
+        assert (told(compiled), list(compiled.registry.plugins)) == ([], ["echo"])
 
     def test_one_that_has_changed_is_warned_of(self, site: Site) -> None:
         site.plugin("echo", OK)
@@ -106,8 +106,8 @@ class TestSeal:
         site.settings["service"]["strict_mode"] = True
         theirs = [{"name": "echo", "enabled": True, "entrypoint_hash": "0" * 64}]
         measure(site.write(), plugin_fingerprints=theirs).write(FakeClock().now())
-        blueprint = built(site)
-        assert (told(blueprint), list(blueprint.registry.plugins)) == ([], ["echo"])
+        compiled = built(site)
+        assert (told(compiled), list(compiled.registry.plugins)) == ([], ["echo"])
 
     def test_what_was_loaded_without_its_seal_is_held_against_none(self, site: Site) -> None:
         site.plugin("echo", OK)

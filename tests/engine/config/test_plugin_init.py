@@ -30,7 +30,7 @@ FAILING = (
 
 def why(house: Running, id: str) -> str | None:
     gateway = house.gateway
-    return status.waits_for(house.job(id), gateway.blueprint, gateway.unready)
+    return status.waits_for(house.job(id), gateway.compiled, gateway.unready)
 
 
 def test_init_runs_before_anything_else(site: Site) -> None:

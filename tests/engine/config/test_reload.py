@@ -13,7 +13,7 @@ import pytest
 from ductile import log
 from ductile.config import load
 from ductile.engine.config import plugin_init
-from ductile.engine.config.compiled import Blueprint
+from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.control import Request
 from ductile.engine.gateway import Gateway
 from ductile.engine.instance_lock import running_pid
@@ -187,7 +187,7 @@ def test_queued_jobs_of_a_plugin_that_is_merely_refused_wait(site: Site) -> None
 def test_a_refused_config_is_refused_with_all_its_problems_and_changes_nothing(site: Site) -> None:
     site.plugin("echo", ANSWER_CONFIG, config={"v": 1})
     with site.running() as house:
-        before = house.gateway.blueprint
+        before = house.gateway.compiled
         site.settings["service"]["tick_interval"] = "soon"
         site.settings["plugins"]["echo"] |= {"config": {"v": 2}, "paralelism": 3}
         site.settings["nonsense"] = 1
@@ -195,7 +195,7 @@ def test_a_refused_config_is_refused_with_all_its_problems_and_changes_nothing(s
         assert len(problems) >= 3
         for word in ("tick_interval", "paralelism", "nonsense"):
             assert any(word in problem for problem in problems)
-        assert house.gateway.blueprint is before
+        assert house.gateway.compiled is before
         assert house.run("echo")["result"]["result"] == 1
 
 
@@ -410,7 +410,7 @@ def test_a_reload_that_the_ledger_refuses_changes_nothing_and_ends_nothing(site:
     site.plugin("echo", ANSWER_CONFIG, config={"v": 1})
     with site.running() as house:
         gateway = house.gateway
-        before = gateway.blueprint
+        before = gateway.compiled
         refusing = Refusing(gateway.ledger)
         site.settings["plugins"]["echo"]["config"] = {"v": 2}
         site.write()
@@ -418,7 +418,7 @@ def test_a_reload_that_the_ledger_refuses_changes_nothing_and_ends_nothing(site:
             gateway.requests.put(Request.RELOAD)
             gateway.requests.put(Request.STOP)
             gateway.run()
-        assert gateway.blueprint is before
+        assert gateway.compiled is before
         assert log._sink.redactor is before.redactor
         gateway.reload()
         assert house.run("echo")["result"]["result"] == 2
@@ -451,12 +451,12 @@ def test_an_init_that_ends_during_a_reload_counts_for_what_is_adopted(
     site.plugin("echo", OK, commands=("poll", "init"))
     with site.opened() as house:
         gateway = house.gateway
-        [plugin] = gateway.blueprint.needs_init()
+        [plugin] = gateway.compiled.needs_init()
         ended = threading.Thread(target=gateway._adoption.init_ended, args=(init_of(plugin),))
         uninitialised = plugin_init.uninitialised
 
-        def meanwhile(ledger: Ledger, blueprint: Blueprint) -> dict[str, str]:
-            found = uninitialised(ledger, blueprint)
+        def meanwhile(ledger: Ledger, compiled: CompiledConfig) -> dict[str, str]:
+            found = uninitialised(ledger, compiled)
             ended.start()
             # It must not be through before this has its effect.
             ended.join(0.1)
@@ -482,7 +482,7 @@ def test_a_reload_is_not_undone_by_due_times_that_are_worked_out_anew(
     site.plugin("echo", OK, schedule={"every": "1h"})
     with site.opened() as house:
         scheduler, clock = house.gateway.scheduler, house.gateway.clock
-        before = house.gateway.blueprint
+        before = house.gateway.compiled
         site.plugin("other", OK, schedule={"every": "1h"})
         del site.settings["plugins"]["echo"]["schedule"]
         site.write()
@@ -492,7 +492,7 @@ def test_a_reload_is_not_undone_by_due_times_that_are_worked_out_anew(
         def meanwhile(*about: Any) -> None:
             monkeypatch.setattr(scheduler, "_ensure", ensure)
             reloading.start()
-            until(lambda: house.gateway.blueprint is not before)
+            until(lambda: house.gateway.compiled is not before)
             ensure(*about)
 
         monkeypatch.setattr(scheduler, "_ensure", meanwhile)

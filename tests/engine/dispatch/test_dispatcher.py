@@ -18,7 +18,7 @@ from ductile.model import Cancellation, Ending, Launch, Outcome, Settlement
 from ductile.runner.client import Broken, Link
 from ductile.store.engines.api import Tx
 from ductile.store.jobs.settle import settle
-from ductile.store.tx_config import Chart
+from ductile.store.tx_config import TxConfig
 from tests.engine.site import OK, Running, Site, until
 
 WAIT = 10.0
@@ -108,7 +108,7 @@ class Bench:
         for slot in self.slots:
             slot.mended.set()
             slot.finish(100)
-        self.house.gateway.bell.knock()
+        self.house.gateway.work_signal.knock()
         self.thread.join(WAIT)
         assert not self.thread.is_alive()
         self.dispatcher.close()
@@ -193,7 +193,7 @@ def test_an_attempt_whose_preparation_fails_unexpectedly_is_failed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever goes wrong in there is the attempt's failure."""
-    workspaces = type(bench.house.gateway.blueprint.workspaces)
+    workspaces = type(bench.house.gateway.compiled.workspaces)
 
     def broken(self: object, job: object) -> None:
         raise RuntimeError("a bug")
@@ -211,13 +211,13 @@ def test_an_attempt_whose_preparation_fails_unexpectedly_is_failed(
 def test_an_attempt_that_cannot_even_be_failed_leaves_its_slot_free(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its row stays `running`, in nobody's hand: for the loop that looks for strays."""
+    """Its row stays `running`, in nobody's hand: for the loop that looks for orphans."""
 
     def broken(self: object, plugin: str, command: str) -> None:
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(bench.house.gateway.blueprint), "rules", broken)
+        patch.setattr(type(bench.house.gateway.compiled), "rules", broken)
         id = bench.house.put("echo")
         bench.house.notice("job.started", id)
         until(lambda: bench.dispatcher._seats.idle)
@@ -285,11 +285,13 @@ def test_of_two_that_end_together_a_bug_in_the_settling_of_one_spares_the_other(
         assert slot.started.acquire(timeout=WAIT)
     together: list[int] = []
 
-    def settled(tx: Tx, settlement: Settlement, chart: Chart, base_id: str) -> Settlement | None:
+    def settled(
+        tx: Tx, settlement: Settlement, tx_config: TxConfig, base_id: str
+    ) -> Settlement | None:
         together.append(pair.dispatcher.busy)
         if settlement.job_id == cursed:
             raise RuntimeError("a bug")
-        return settle(tx, settlement, chart, base_id)
+        return settle(tx, settlement, tx_config, base_id)
 
     monkeypatch.setattr(batch, "settle", settled)
     # In the dispatcher's own thread: it finds both ended when it looks next.

@@ -367,7 +367,7 @@ def test_at_a_stop_what_has_not_begun_goes_back(pair: Pair) -> None:
     pair.finish(*pair.slots)
     until(lambda: all(slot.lined_up for slot in pair.slots))
     pair.house.gateway.stopping.set()
-    pair.house.gateway.bell.knock()
+    pair.house.gateway.work_signal.knock()
     pair.until(*[DONE_WELL] * 2, *[RUNS] * 2, *[WAITS] * 4)
     for id in pair.ids[4:]:
         job = pair.house.job(id)

@@ -12,7 +12,7 @@ import pytest
 from ductile.clock import to_text
 from ductile.core.delivery.relay import Peer, Relayed, Request, signed_headers
 from ductile.core.jobs.limits import LONGEST_DEDUPE_KEY, LONGEST_NAME
-from ductile.engine.observability.retention import Janitor
+from ductile.engine.observability.retention import RetentionLoop
 from ductile.engine.outbox.relay import Ingress, ReplayedRelay
 from ductile.store.jobs import enqueue
 from ductile.store.outbox.relays import Receipt
@@ -42,14 +42,14 @@ def verified(house: Running, body: dict[str, Any], late: float = 0.0) -> Relayed
     at = now - timedelta(seconds=late)
     headers = signed_headers("home", Peer("home", SECRET), PATH, raw, at)
     request = Request(PATH, {name.lower(): [value] for name, value in headers.items()}, raw)
-    relayed = Ingress(house.gateway.blueprint).verify(request, now)
+    relayed = Ingress(house.gateway.compiled).verify(request, now)
     assert isinstance(relayed, Relayed), relayed
     return relayed
 
 
 def arrive(house: Running, relayed: Relayed) -> Receipt:
     gateway = house.gateway
-    ingress = Ingress(gateway.blueprint)
+    ingress = Ingress(gateway.compiled)
     return gateway.ledger.write(ingress.arrival(relayed, gateway.clock, gateway.entropy))
 
 
@@ -101,7 +101,7 @@ def test_a_signature_is_known_until_its_time_is_over(house: Running) -> None:
     ledger, now = house.gateway.ledger, house.gateway.clock.now()
     relayed = verified(house, event(None), late=-2 * 86400 + 60)
     arrive(house, relayed)
-    janitor = Janitor(ledger, lambda: house.gateway.blueprint)
+    janitor = RetentionLoop(ledger, lambda: house.gateway.compiled)
     own = {"peer": "home", "signature": relayed.signature, "now": to_text(now)}
     janitor.tick(now + timedelta(days=4))
     assert ledger.write(lambda tx: tx.run("insert_relay_signature", **own)) == 0

@@ -6,8 +6,8 @@ import pytest
 
 from ductile.core.jobs.limits import PAGE_BYTES
 from ductile.engine.notices import tailer
-from ductile.engine.notices.bus import Bridge
-from ductile.engine.notices.tailer import Tail
+from ductile.engine.notices.bus import NoticeBus
+from ductile.engine.notices.tailer import NoticeTailer
 from ductile.model import MIB, Notice
 from ductile.store import notices
 from ductile.store.engines.api import BEGINNING, Ledger, StoredNotice
@@ -17,7 +17,7 @@ from tests.store.conftest import ledger, open_ledger  # noqa: F401 - fixtures
 NOW = FakeClock().now()
 
 
-class Pages(Bridge):
+class Pages(NoticeBus):
     """Remembers what came together."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ def test_large_notices_are_read_a_few_at_a_time_and_all_of_them(
         post(ledger, name, 3 * MIB // 2)
     post(ledger, "f", 2 * PAGE_BYTES)
     post(ledger, "g")
-    look = Tail(ledger, pages, BEGINNING).look
+    look = NoticeTailer(ledger, pages, BEGINNING).look
     assert look() is False
     assert told(pages) == list("abcdefg")
     sizes = [sum(len(notice.payload) for notice in page) for page in pages.pages]
@@ -68,7 +68,7 @@ def test_many_are_read_a_page_after_another(
     monkeypatch.setattr(tailer, "AT_ONCE", 2)
     for name in "abcd":
         post(ledger, name)
-    look = Tail(ledger, pages, BEGINNING).look
+    look = NoticeTailer(ledger, pages, BEGINNING).look
     look()
     assert told(pages) == list("abcd")
     post(ledger, "e")

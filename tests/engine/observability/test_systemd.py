@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ductile.engine.observability import liveness as pulses
-from ductile.engine.observability.liveness import Pulse
+from ductile.engine.observability.liveness import Liveness
 from ductile.engine.observability.systemd import Notifier, Watchdog, watched
 from ductile.plugins.environment import plugin_environment
 from tests.engine.site import OK, WAIT, Site, environment_of, until
@@ -209,7 +209,7 @@ def test_a_writer_that_hangs_gives_no_sign_of_life_until_it_goes_on(
     site: Site, ear: Manager
 ) -> None:
     with site.running() as house:
-        notifier, pulse = Notifier(ear.address, watchdog=0.2), Pulse(house.gateway)
+        notifier, pulse = Notifier(ear.address, watchdog=0.2), Liveness(house.gateway)
         with watched(notifier, pulse):
             ear.until("READY")
             assert ear.next()["WATCHDOG"] == "1"
@@ -234,7 +234,7 @@ def test_a_refusal_of_the_ledger_is_a_sign_of_life(site: Site, ear: Manager) -> 
         house.gateway.stop()
         ledger.close()
         assert (
-            Pulse(house.gateway).take(threading.Event(), 1.0)
+            Liveness(house.gateway).take(threading.Event(), 1.0)
             != "the ledger's writer does not answer"
         )
 
@@ -242,7 +242,7 @@ def test_a_refusal_of_the_ledger_is_a_sign_of_life(site: Site, ear: Manager) -> 
 def test_whoever_owes_an_answer_is_not_asked_again(site: Site) -> None:
     asked: list[object] = []
     with site.running() as house:
-        pulse = Pulse(house.gateway, [("a friend", asked.append)])
+        pulse = Liveness(house.gateway, [("a friend", asked.append)])
         for _ in range(3):
             assert pulse.take(threading.Event(), 0.0) == "a friend does not answer"
         assert len(asked) == 1
@@ -254,7 +254,7 @@ def test_whoever_owes_an_answer_is_not_asked_again(site: Site) -> None:
 def test_a_loop_that_hangs_is_found(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulses, "LONGEST_TICK", 0.05)
     with site.running() as house:
-        pulse = Pulse(house.gateway)
+        pulse = Liveness(house.gateway)
         assert pulse.take(threading.Event(), WAIT) is None
         hangs, goes_on = threading.Event(), threading.Event()
 
@@ -279,7 +279,7 @@ def test_a_dispatcher_that_hangs_is_found(site: Site) -> None:
     goes_on = threading.Event()
     with site.running() as house:
         house.gateway.ask_dispatcher(lambda: goes_on.wait(WAIT) and None)
-        pulse = Pulse(house.gateway)
+        pulse = Liveness(house.gateway)
         assert pulse.take(threading.Event(), 0.1) == "the dispatcher does not answer"
         goes_on.set()
         assert pulse.take(threading.Event(), WAIT) is None
@@ -292,13 +292,13 @@ def test_a_dispatcher_that_has_ended_is_found(site: Site, monkeypatch: pytest.Mo
         gone.join()
         with monkeypatch.context() as patch:
             patch.setattr(house.gateway, "_dispatching", gone)
-            pulse = Pulse(house.gateway)
+            pulse = Liveness(house.gateway)
             assert pulse.take(threading.Event(), WAIT) == "the dispatcher has ended"
 
 
 def test_a_watchdog_ends_at_once_though_somebody_does_not_answer(site: Site, ear: Manager) -> None:
     with site.running() as house:
-        pulse = Pulse(house.gateway, [("a friend", lambda _answered: None)])
+        pulse = Liveness(house.gateway, [("a friend", lambda _answered: None)])
         watchdog = Watchdog(Notifier(ear.address, watchdog=600.0), pulse)
         watchdog.start()
         before = time.monotonic()

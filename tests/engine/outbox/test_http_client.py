@@ -16,7 +16,7 @@ import pytest
 from ductile.clock import SystemClock
 from ductile.engine.outbox import http_client
 from ductile.engine.outbox.http_client import LARGEST_ANSWER, Sender
-from ductile.engine.outbox.queue import Answer, Parcel
+from ductile.engine.outbox.queue import OutboundRequest, SendResult
 from tests.conftest import FakeClock
 from tests.engine.receiver import Authority, gone, heard, receiving, speaking
 from tests.engine.spellings import SPELLINGS
@@ -30,9 +30,9 @@ AMPLE = 10.0
 """More than anything with a short deadline takes beside other suites."""
 
 
-def parcel(url: str, **more: Any) -> Parcel:
+def parcel(url: str, **more: Any) -> OutboundRequest:
     given = {"networks": HERE, "timeout": PATIENT, "body": BODY, "headers": {}, **more}
-    return Parcel("p-1", url, **given)
+    return OutboundRequest("p-1", url, **given)
 
 
 def send(url: str, *, trust: Any = None, names: dict[str, list[str]] | None = None, **more: Any):
@@ -44,7 +44,7 @@ def send(url: str, *, trust: Any = None, names: dict[str, list[str]] | None = No
     return Sender(SystemClock(), **options)(parcel(url, **more))
 
 
-def answered_by(talk: Callable[[socket.socket], None], **more: Any) -> tuple[Answer, float]:
+def answered_by(talk: Callable[[socket.socket], None], **more: Any) -> tuple[SendResult, float]:
     """What is made of a receiver that talks so, and how long that took."""
     with speaking(talk) as port:
         began = time.monotonic()
@@ -68,7 +68,7 @@ def test_exactly_the_bytes_and_headers_of_the_parcel_are_sent() -> None:
         url = f"http://127.0.0.1:{receiver.port}/a/b?c=%20d"
         answer = send(url, headers={"Content-Type": "application/json", "X-One": "two; three"})
     (request,) = receiver.received
-    assert answer == Answer(202, None, b"ok")
+    assert answer == SendResult(202, None, b"ok")
     assert answer.delivered
     assert request.path == "/a/b?c=%20d"
     assert request.body == BODY
@@ -177,7 +177,7 @@ def test_a_public_address_is_connected_to_as_it_was_checked() -> None:
     sender = Sender(SystemClock(), look_up=lambda *_: ["93.184.215.14"], connect=connect)
     answer = sender(parcel("https://example.com/", networks=()))
     assert connected == [("93.184.215.14", 443)]
-    assert answer == Answer(None, "the connection was refused")
+    assert answer == SendResult(None, "the connection was refused")
 
 
 def test_one_private_address_among_public_ones_is_enough_to_refuse() -> None:
@@ -247,7 +247,7 @@ def test_a_certificate_of_another_host_is_refused(authority: Authority) -> None:
 def test_a_receiver_without_tls_gets_nothing_over_https() -> None:
     with receiving() as receiver:
         answer = send(receiver.url.replace("http:", "https:"))
-    assert answer == Answer(None, "there is no TLS, or none that is secure")
+    assert answer == SendResult(None, "there is no TLS, or none that is secure")
     assert receiver.received == []
 
 
@@ -287,7 +287,7 @@ def test_interim_answers_are_passed_over() -> None:
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
         b"HTTP/1.1 204 No Content\r\n\r\n"
     )
-    assert answered_by(talk)[0] == Answer(204)
+    assert answered_by(talk)[0] == SendResult(204)
 
 
 def test_interim_answers_without_end_are_no_answer() -> None:
@@ -299,7 +299,7 @@ def test_an_answer_in_chunks() -> None:
     chunks = (
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
     )
-    assert answered_by(saying(chunks))[0] == Answer(200, None, b"abcde")
+    assert answered_by(saying(chunks))[0] == SendResult(200, None, b"abcde")
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_a_receiver_that_drips_headers_cannot_stretch_the_deadline() -> None:
         drip(connection, b"x")
 
     answer, took = answered_by(talk, timeout=SHORT)
-    assert answer == Answer(None, "no answer within 0.4 s")
+    assert answer == SendResult(None, "no answer within 0.4 s")
     assert took < AMPLE
 
 
@@ -348,7 +348,7 @@ def test_a_receiver_that_drips_a_body_cannot_stretch_the_deadline() -> None:
 
 def test_a_receiver_that_says_nothing() -> None:
     answer, took = answered_by(gone, timeout=SHORT)
-    assert answer == Answer(None, "no answer within 0.4 s")
+    assert answer == SendResult(None, "no answer within 0.4 s")
     assert took < AMPLE
 
 
@@ -362,13 +362,13 @@ def test_a_receiver_that_reads_nothing() -> None:
         url = f"http://127.0.0.1:{port}/"
         answer = send(url, body=b"x" * 50_000_000, timeout=SHORT)
         over.set()
-    assert answer == Answer(None, "no answer within 0.4 s")
+    assert answer == SendResult(None, "no answer within 0.4 s")
 
 
 def test_a_receiver_that_hangs_in_the_handshake() -> None:
     with speaking(gone) as port:
         answer = send(f"https://127.0.0.1:{port}/", timeout=SHORT)
-    assert answer == Answer(None, "no answer within 0.4 s")
+    assert answer == SendResult(None, "no answer within 0.4 s")
 
 
 def flood(head: bytes, part: bytes) -> Callable[[socket.socket], None]:
@@ -398,7 +398,7 @@ def test_an_endless_body_is_read_to_a_bound() -> None:
 )
 def test_an_endless_head_is_no_answer(head: bytes, part: bytes) -> None:
     answer, _ = answered_by(flood(head, part))
-    assert answer == Answer(None, "the answer is not HTTP, or too large")
+    assert answer == SendResult(None, "the answer is not HTTP, or too large")
 
 
 @pytest.mark.parametrize(
@@ -406,17 +406,17 @@ def test_an_endless_head_is_no_answer(head: bytes, part: bytes) -> None:
     [b"SSH-2.0-OpenSSH_9.2\r\n", b"220 mail.example ESMTP\r\n", b"\0\1\2", b"HTTP/1.1 abc\r\n"],
 )
 def test_what_does_not_speak_http(text: bytes) -> None:
-    assert answered_by(saying(text))[0] == Answer(None, "the answer is not HTTP, or too large")
+    assert answered_by(saying(text))[0] == SendResult(None, "the answer is not HTTP, or too large")
 
 
 def test_a_receiver_that_closes_at_once() -> None:
     answer, _ = answered_by(lambda connection: None)
-    assert answer == Answer(None, "the connection was closed before an answer came")
+    assert answer == SendResult(None, "the connection was closed before an answer came")
 
 
 def test_a_receiver_that_closes_after_the_request() -> None:
     answer, _ = answered_by(saying(b""))
-    assert answer == Answer(None, "the connection was closed before an answer came")
+    assert answer == SendResult(None, "the connection was closed before an answer came")
 
 
 def test_a_receiver_that_answers_before_it_has_read_all() -> None:
@@ -433,7 +433,7 @@ def test_a_receiver_that_answers_before_it_has_read_all() -> None:
 def test_a_port_where_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    assert send(f"http://127.0.0.1:{port}/") == Answer(None, "the connection was refused")
+    assert send(f"http://127.0.0.1:{port}/") == SendResult(None, "the connection was refused")
 
 
 # Looking up
@@ -450,7 +450,7 @@ def test_an_unknown_name(resolver: Callable[[Any], None]) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     resolver(unknown)
-    assert send("https://nowhere.example/") == Answer(None, "the URL's host is not known")
+    assert send("https://nowhere.example/") == SendResult(None, "the URL's host is not known")
 
 
 def test_a_resolver_that_hangs_does_not_stretch_the_deadline(
@@ -467,7 +467,7 @@ def test_a_resolver_that_hangs_does_not_stretch_the_deadline(
     answer = send("https://slow.example/", timeout=SHORT)
     took = time.monotonic() - began
     over.set()
-    assert answer == Answer(None, "no answer within 0.4 s")
+    assert answer == SendResult(None, "no answer within 0.4 s")
     assert took < AMPLE
 
 
@@ -501,7 +501,7 @@ def test_a_look_up_for_which_no_thread_can_be_started_loses_no_place(
         patch.setattr(threading.Thread, "start", no_thread)
         for _ in range(2):
             answer = send("https://a.example/", timeout=SHORT)
-            assert answer == Answer(None, "no answer within 0.4 s")
+            assert answer == SendResult(None, "no answer within 0.4 s")
     assert http_client.look_up("a.example", 1, lambda: SHORT) == ["127.0.0.1"]
 
 
@@ -530,7 +530,7 @@ def test_the_wait_for_a_place_is_part_of_the_time_for_a_look_up(
     monkeypatch.setattr(http_client.queue, "SimpleQueue", Patience)
     answer = Sender(clock)(parcel("https://slow.example/", timeout=5.0))
     over.set()
-    assert answer == Answer(None, "no answer within 5 s")
+    assert answer == SendResult(None, "no answer within 5 s")
     assert asked == [1.0]
 
 

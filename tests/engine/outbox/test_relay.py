@@ -11,7 +11,7 @@ import pytest
 
 from ductile.core.delivery import relay as core
 from ductile.core.jobs.limits import LONGEST_DEDUPE_KEY
-from ductile.engine.outbox.relay import RelayLane
+from ductile.engine.outbox.relay import RelayOutbox
 from ductile.store.outbox import relays
 from tests.engine.site import until
 from tests.http import doors
@@ -247,13 +247,13 @@ def test_a_hanging_peer_does_not_hold_up_another(stack: ExitStack, lab: House) -
 def test_a_disabled_instances_events_wait_until_a_reload_enables_it(
     stack: ExitStack, lab: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RelayLane, "poll", 3600.0)
+    monkeypatch.setattr(RelayOutbox, "poll", 3600.0)
     config = home(lab.address("api")[1], more="    enabled: false")
     house = open_home(stack, config)
     emit(house)
     until(lambda: deliveries(house))
     assert deliveries(house)[0]["status"] == "pending"
-    assert any("is disabled" in str(warning) for warning in house.gateway.blueprint.warnings)
+    assert any("is disabled" in str(warning) for warning in house.gateway.compiled.warnings)
     house.write("config.yaml", config.replace("enabled: false", "enabled: true"))
     house.gateway.reload()
     until(lambda: [row["status"] for row in deliveries(house)] == ["delivered"])

@@ -15,9 +15,9 @@ import pytest
 from ductile.core.delivery.relay import METHOD, PEER, RETRY_SECONDS, SIGNATURE, TIMESTAMP, signature
 from ductile.core.pipelines.intents import SendRelay
 from ductile.engine.config.compiled import build
-from ductile.engine.outbox.queue import UNREADABLE, Answer, Parcel
-from ductile.engine.outbox.relay import NOT_ALLOWED, RelayLane
-from ductile.engine.outbox.worker import START_WITHIN, Courier
+from ductile.engine.outbox.queue import UNREADABLE, OutboundRequest, SendResult
+from ductile.engine.outbox.relay import NOT_ALLOWED, RelayOutbox
+from ductile.engine.outbox.worker import START_WITHIN, OutboxWorker
 from ductile.engine.recovery.dead_nodes import LOST_AFTER
 from ductile.errors import LedgerBusy
 from ductile.log import configure
@@ -29,7 +29,7 @@ from tests.postgres import Server
 from tests.store.conftest import execute
 
 PATIENCE = 20.0
-IDLE = RelayLane.poll
+IDLE = RelayOutbox.poll
 SECRET = "a-shared-secret-of-two"
 LAB = {
     "name": "lab",
@@ -38,7 +38,7 @@ LAB = {
     "secret": SECRET,
 }
 BODY = '{"event":{"type":"made","payload":{"n":1.50}},"origin":{"instance":"home"},"baggage":{}}'
-RECEIPT = Answer(202, None, b'{"status": "accepted", "receiver_event_id": "e"}')
+RECEIPT = SendResult(202, None, b'{"status": "accepted", "receiver_event_id": "e"}')
 
 
 class Unsure:
@@ -69,17 +69,17 @@ class Office:
         self,
         house: Running,
         clock: FakeClock,
-        send: Callable[[Parcel], Answer] = lambda _parcel: RECEIPT,
+        send: Callable[[OutboundRequest], SendResult] = lambda _parcel: RECEIPT,
         owner: str = "boot-of-the-test",
     ) -> None:
         self.house, self.clock, self.ledger = house, clock, Unsure(house.gateway.ledger)
-        self.sent: list[Parcel] = []
+        self.sent: list[OutboundRequest] = []
         self._send = send
-        self.blueprint = house.gateway.blueprint
-        self.lane = RelayLane(self.ledger, lambda: self.blueprint, owner)  # type: ignore[arg-type]
-        self.courier = Courier(self.lane, self.send, clock, house.gateway.broken)
+        self.compiled = house.gateway.compiled
+        self.lane = RelayOutbox(self.ledger, lambda: self.compiled, owner)  # type: ignore[arg-type]
+        self.courier = OutboxWorker(self.lane, self.send, clock, house.gateway.broken)
 
-    def send(self, parcel: Parcel) -> Answer:
+    def send(self, parcel: OutboundRequest) -> SendResult:
         self.sent.append(parcel)
         return self._send(parcel)
 
@@ -114,7 +114,7 @@ class Office:
         return found
 
     def reload(self, site: Site) -> None:
-        self.blueprint = build(site.load(), boot_marker="m:b", environ=site.environ)
+        self.compiled = build(site.load(), boot_marker="m:b", environ=site.environ)
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ class TestWhatIsSent:
         assert parcel.headers[SIGNATURE] == f"sha256={expected}"
 
     def test_each_send_is_signed_anew(self, house: Running, clock: FakeClock) -> None:
-        office = Office(house, clock, lambda _parcel: Answer(503, "HTTP 503"))
+        office = Office(house, clock, lambda _parcel: SendResult(503, "HTTP 503"))
         office.put()
         office.run(2)
         first, second = office.sent
@@ -224,7 +224,7 @@ class TestWhatIsSent:
     def test_a_reload_while_it_is_sent_changes_nothing_for_it(
         self, site: Site, house: Running, clock: FakeClock
     ) -> None:
-        def send(_parcel: Parcel) -> Answer:
+        def send(_parcel: OutboundRequest) -> SendResult:
             site.settings["instances"] = []
             office.reload(site)
             return RECEIPT
@@ -239,15 +239,18 @@ class TestWhatCounts:
     @pytest.mark.parametrize(
         ("answer", "error"),
         [
-            (Answer(200, None, b"<html>log in</html>"), "HTTP 200, but no receipt of a gateway"),
-            (Answer(202, None, b'{"secret": "said"}'), "HTTP 202, but no receipt of a gateway"),
-            (Answer(204), "HTTP 204, but no receipt of a gateway"),
-            (Answer(403, "HTTP 403 Forbidden", b"why"), "HTTP 403 Forbidden"),
-            (Answer(None, "the connection was refused"), "the connection was refused"),
+            (
+                SendResult(200, None, b"<html>log in</html>"),
+                "HTTP 200, but no receipt of a gateway",
+            ),
+            (SendResult(202, None, b'{"secret": "said"}'), "HTTP 202, but no receipt of a gateway"),
+            (SendResult(204), "HTTP 204, but no receipt of a gateway"),
+            (SendResult(403, "HTTP 403 Forbidden", b"why"), "HTTP 403 Forbidden"),
+            (SendResult(None, "the connection was refused"), "the connection was refused"),
         ],
     )
     def test_only_a_receipt_does_and_nothing_that_was_said_is_kept(
-        self, house: Running, clock: FakeClock, answer: Answer, error: str
+        self, house: Running, clock: FakeClock, answer: SendResult, error: str
     ) -> None:
         office = Office(house, clock, lambda _parcel: answer)
         office.put()
@@ -256,7 +259,7 @@ class TestWhatCounts:
         assert (row["status"], row["error_detail"]) == ("failed", error)
 
     def test_no_secret_is_in_an_error(self, house: Running, clock: FakeClock) -> None:
-        office = Office(house, clock, lambda _parcel: Answer(None, f"at {SECRET}.example"))
+        office = Office(house, clock, lambda _parcel: SendResult(None, f"at {SECRET}.example"))
         office.put()
         office.tick()
         assert office.row()["error_detail"] == "at [REDACTED].example"
@@ -269,7 +272,7 @@ class TestWhatCounts:
     ) -> None:
         """One of an older version takes shorter names; the same bytes get the same answer."""
         told = b'{"error": "event.dedupe_key must be shorter", "code": "bad_request"}'
-        office = Office(house, clock, lambda _: Answer(400, "HTTP 400 Bad Request", told))
+        office = Office(house, clock, lambda _: SendResult(400, "HTTP 400 Bad Request", told))
         office.put()
         office.run(60)
         row = office.row()
@@ -279,7 +282,7 @@ class TestWhatCounts:
     def test_what_somebody_on_the_way_does_not_take_is_tried_again(
         self, house: Running, clock: FakeClock
     ) -> None:
-        office = Office(house, clock, lambda _: Answer(400, "HTTP 400 Bad Request", b"<html>"))
+        office = Office(house, clock, lambda _: SendResult(400, "HTTP 400 Bad Request", b"<html>"))
         office.put()
         office.run(2)
         assert (office.status(), len(office.sent)) == ("failed", 2)
@@ -301,7 +304,7 @@ class TestWhatTheLedgerRefuses:
     ) -> None:
         over = threading.Event()
 
-        def send(_parcel: Parcel) -> Answer:
+        def send(_parcel: OutboundRequest) -> SendResult:
             assert over.wait(PATIENCE)
             return RECEIPT
 
@@ -319,13 +322,13 @@ class TestWhatTheLedgerRefuses:
     def test_a_settlement_is_recorded_once_however_often_it_is_tried(
         self, house: Running, clock: FakeClock, committed: bool
     ) -> None:
-        office = Office(house, clock, lambda _parcel: Answer(500, "HTTP 500"))
+        office = Office(house, clock, lambda _parcel: SendResult(500, "HTTP 500"))
         office.put()
         (parcel,), _ = office.lane.claim(clock.now())
         office.ledger.failures = [(committed, LedgerBusy("the connection was lost"))]
         with pytest.raises(LedgerBusy):
-            office.lane.settle(parcel, Answer(500, "HTTP 500"), clock.now())
-        office.lane.settle(parcel, Answer(500, "HTTP 500"), clock.now())
+            office.lane.settle(parcel, SendResult(500, "HTTP 500"), clock.now())
+        office.lane.settle(parcel, SendResult(500, "HTTP 500"), clock.now())
         assert (office.status(), office.row()["attempt_count"]) == ("failed", 1)
         assert office.under_way() == {}
         assert len(office.lane._held) == 0
@@ -426,7 +429,7 @@ class TestOtherNodes:
         after.lane.recover()
         after.tick()
         assert [sent.body for sent in after.sent] == [parcel.body]
-        before.lane.settle(parcel, Answer(500, "HTTP 500"), clock.now())
+        before.lane.settle(parcel, SendResult(500, "HTTP 500"), clock.now())
         assert after.status() == "delivered"
 
     def test_what_a_lost_node_was_sending_is_taken_over_while_another_runs(
@@ -486,15 +489,15 @@ def test_an_operators_retry_is_sent_at_once(house: Running) -> None:
     until(lambda: lane.looks > looks, IDLE - 1)
 
 
-class _Counting(RelayLane):
+class _Counting(RelayOutbox):
     """Never has anything to do, and knows how often it was asked."""
 
     def __init__(self, house: Running) -> None:
         gateway = house.gateway
-        super().__init__(gateway.ledger, lambda: gateway.blueprint, gateway.boot)
+        super().__init__(gateway.ledger, lambda: gateway.compiled, gateway.boot)
         self.looks = 0
 
-    def claim(self, _now: Any) -> tuple[tuple[Parcel, ...], float]:
+    def claim(self, _now: Any) -> tuple[tuple[OutboundRequest, ...], float]:
         self.looks += 1
         return (), 60.0
 

@@ -23,15 +23,15 @@ from ductile.engine.config.compiled import build
 from ductile.engine.outbox import internal_delivery
 from ductile.engine.outbox import webhooks as module
 from ductile.engine.outbox.http_client import Sender
-from ductile.engine.outbox.queue import MEND_EVERY, UNREADABLE, Answer, Parcel
+from ductile.engine.outbox.queue import MEND_EVERY, UNREADABLE, OutboundRequest, SendResult
 from ductile.engine.outbox.webhooks import (
     MISMATCHES_A_MINUTE,
     POLL_INTERVAL_MS,
-    Deliveries,
     Mismatches,
     Sending,
+    WebhookOutbox,
 )
-from ductile.engine.outbox.worker import Courier
+from ductile.engine.outbox.worker import OutboxWorker
 from ductile.engine.recovery.dead_nodes import LOST_AFTER
 from ductile.log import configure
 from ductile.store.outbox import deliveries
@@ -55,18 +55,18 @@ class Office:
         self,
         house: Running,
         clock: FakeClock,
-        send: Callable[[Parcel], Answer] | None = None,
+        send: Callable[[OutboundRequest], SendResult] | None = None,
         owner: str = "boot-of-the-test",
     ) -> None:
         self.house, self.clock, self.ledger = house, clock, house.gateway.ledger
         self.entropy = CountingEntropy()
-        self.sent: list[tuple[datetime, Parcel]] = []
-        self._send = send or (lambda _parcel: Answer(200))
-        self.blueprint = house.gateway.blueprint
-        self.lane = Deliveries(self.ledger, lambda: self.blueprint, self.entropy, owner)
-        self.courier = Courier(self.lane, self.send, clock, house.gateway.broken)
+        self.sent: list[tuple[datetime, OutboundRequest]] = []
+        self._send = send or (lambda _parcel: SendResult(200))
+        self.compiled = house.gateway.compiled
+        self.lane = WebhookOutbox(self.ledger, lambda: self.compiled, self.entropy, owner)
+        self.courier = OutboxWorker(self.lane, self.send, clock, house.gateway.broken)
 
-    def send(self, parcel: Parcel) -> Answer:
+    def send(self, parcel: OutboundRequest) -> SendResult:
         self.sent.append((self.clock.now(), parcel))
         return self._send(parcel)
 
@@ -84,7 +84,7 @@ class Office:
             self.clock.advance(min(wait, (end - self.clock.now()).total_seconds()))
 
     def reload(self, site: Site) -> None:
-        self.blueprint = build(site.load(), boot_marker="m:b", environ=site.environ)
+        self.compiled = build(site.load(), boot_marker="m:b", environ=site.environ)
 
     def webhook(self, event: str = "push", **more: Any) -> int:
         given = {"target_url": URL, **more}
@@ -127,8 +127,8 @@ def office(house: Running, clock: FakeClock) -> Office:
     return Office(house, clock)
 
 
-def failing(_parcel: Parcel) -> Answer:
-    return Answer(503, "HTTP 503 Service Unavailable")
+def failing(_parcel: OutboundRequest) -> SendResult:
+    return SendResult(503, "HTTP 503 Service Unavailable")
 
 
 # Signatures, as a receiver sees them
@@ -209,7 +209,9 @@ def test_fr_10_9_six_sends_by_the_schedule_then_death_and_one_dlq_event(
 def test_attempt_count_counts_failed_sends_and_a_success_leaves_it(
     house: Running, clock: FakeClock
 ) -> None:
-    answers = iter([Answer(None, "no answer within 15 s"), Answer(500, "HTTP 500"), Answer(200)])
+    answers = iter(
+        [SendResult(None, "no answer within 15 s"), SendResult(500, "HTTP 500"), SendResult(200)]
+    )
     office = Office(house, clock, lambda _parcel: next(answers))
     id = office.put(office.webhook())
     office.run(600)
@@ -293,7 +295,7 @@ def test_fr_10_11_what_a_dead_gateway_was_sending_is_sent_again(
     after.tick()
     assert [sent.headers["webhook-id"] for _, sent in after.sent] == [parcel.headers["webhook-id"]]
     assert after.status(id) == "delivered"
-    before.lane.settle(parcel, Answer(500, "HTTP 500"), clock.now())
+    before.lane.settle(parcel, SendResult(500, "HTTP 500"), clock.now())
     assert after.status(id) == "delivered"
 
 
@@ -419,10 +421,10 @@ def test_a_receiver_that_hangs_does_not_hold_up_the_next_cycle(
 ) -> None:
     over = threading.Event()
 
-    def send(parcel: Parcel) -> Answer:
+    def send(parcel: OutboundRequest) -> SendResult:
         if b"hang" in parcel.body:
             assert over.wait(PATIENCE)
-        return Answer(200)
+        return SendResult(200)
 
     office = Office(house, clock, send)
     webhook = office.webhook()
@@ -605,9 +607,9 @@ def test_one_whose_end_could_not_be_recorded_is_sent_again(
 def test_what_is_being_sent_is_not_taken_for_that(house: Running, clock: FakeClock) -> None:
     over = threading.Event()
 
-    def send(_parcel: Parcel) -> Answer:
+    def send(_parcel: OutboundRequest) -> SendResult:
         assert over.wait(PATIENCE)
-        return Answer(200)
+        return SendResult(200)
 
     office = Office(house, clock, send)
     office.put(office.webhook())
@@ -642,7 +644,7 @@ def test_what_a_removed_webhook_left_is_dead_when_it_is_due(office: Office) -> N
 
 
 def test_what_a_receiver_says_is_not_kept(house: Running, clock: FakeClock) -> None:
-    office = Office(house, clock, lambda _parcel: Answer(500, "HTTP 500", b"its own secrets"))
+    office = Office(house, clock, lambda _parcel: SendResult(500, "HTTP 500", b"its own secrets"))
     id = office.put(office.webhook())
     office.tick()
     assert "secrets" not in str(office.row(id))
@@ -773,7 +775,7 @@ def test_an_event_is_handed_over_once_though_it_was_released_meanwhile(
     second.lane.recover()
     clock.advance(5)
     second.tick()
-    first.lane.settle(parcel, Answer(None), clock.now())
+    first.lane.settle(parcel, SendResult(None), clock.now())
     assert len(house.gateway.ledger.read(lambda tx: tx.all("pending_jobs", limit=10))) == 1
     assert len(first.notices("WebhookEvent")) == 1
 

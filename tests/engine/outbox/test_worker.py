@@ -9,16 +9,16 @@ from datetime import datetime, timedelta
 import pytest
 
 from ductile.engine.outbox import worker as module
-from ductile.engine.outbox.queue import Answer, Parcel
-from ductile.engine.outbox.worker import Courier
+from ductile.engine.outbox.queue import OutboundRequest, SendResult
+from ductile.engine.outbox.worker import OutboxWorker
 from ductile.errors import LedgerBroken, LedgerBusy
 from tests.conftest import FakeClock
 
 PATIENCE = 20.0
 
 
-def parcel(id: str, url: str = "https://example.com/") -> Parcel:
-    return Parcel(id, url, b"{}", {}, 10.0)
+def parcel(id: str, url: str = "https://example.com/") -> OutboundRequest:
+    return OutboundRequest(id, url, b"{}", {}, 10.0)
 
 
 class Queue:
@@ -28,7 +28,7 @@ class Queue:
 
     def __init__(self, *ids: str) -> None:
         self.waiting = [parcel(id) for id in ids]
-        self.settled: dict[str, Answer] = {}
+        self.settled: dict[str, SendResult] = {}
         self.given_back: list[str] = []
         self.claims = 0
         self.while_claiming: Callable[[], None] = lambda: None
@@ -36,17 +36,17 @@ class Queue:
 
     def recover(self) -> None: ...
 
-    def claim(self, now: datetime) -> tuple[Sequence[Parcel], float]:
+    def claim(self, now: datetime) -> tuple[Sequence[OutboundRequest], float]:
         self.claims += 1
         self.while_claiming()
         taken, self.waiting = self.waiting, []
         return taken, 5.0
 
-    def settle(self, parcel: Parcel, answer: Answer, now: datetime) -> None:
+    def settle(self, parcel: OutboundRequest, answer: SendResult, now: datetime) -> None:
         self.before_settling(parcel.id)
         self.settled[parcel.id] = answer
 
-    def give_back(self, parcel: Parcel) -> None:
+    def give_back(self, parcel: OutboundRequest) -> None:
         self.given_back.append(parcel.id)
 
 
@@ -61,10 +61,10 @@ class Broken:
 def carrying(
     lane: Queue,
     clock: FakeClock,
-    send: Callable[[Parcel], Answer] = lambda _parcel: Answer(200),
+    send: Callable[[OutboundRequest], SendResult] = lambda _parcel: SendResult(200),
     broken: Callable[[LedgerBroken], None] | None = None,
-) -> Courier:
-    return Courier(lane, send, clock, broken or Broken())
+) -> OutboxWorker:
+    return OutboxWorker(lane, send, clock, broken or Broken())
 
 
 def test_what_is_claimed_is_sent_and_settled(clock: FakeClock) -> None:
@@ -72,19 +72,19 @@ def test_what_is_claimed_is_sent_and_settled(clock: FakeClock) -> None:
     courier = carrying(lane, clock)
     assert courier.tick(clock.now()) == 5.0
     assert courier.idle(PATIENCE)
-    assert lane.settled == {"a": Answer(200), "b": Answer(200)}
+    assert lane.settled == {"a": SendResult(200), "b": SendResult(200)}
     assert courier.outcomes() == {"2xx": 2}
 
 
 def test_one_that_hangs_delays_nobody(clock: FakeClock) -> None:
     lane, over, others = Queue("hangs", "a", "b"), threading.Event(), threading.Semaphore(0)
 
-    def send(parcel: Parcel) -> Answer:
+    def send(parcel: OutboundRequest) -> SendResult:
         if parcel.id == "hangs":
             assert over.wait(PATIENCE)
         else:
             others.release()
-        return Answer(200)
+        return SendResult(200)
 
     courier = carrying(lane, clock, send)
     courier.tick(clock.now())
@@ -102,15 +102,15 @@ def test_one_that_hangs_delays_nobody(clock: FakeClock) -> None:
 def test_a_bug_in_sending_is_that_parcels_failure(clock: FakeClock) -> None:
     lane = Queue("bad", "good")
 
-    def send(parcel: Parcel) -> Answer:
+    def send(parcel: OutboundRequest) -> SendResult:
         if parcel.id == "bad":
             raise ZeroDivisionError
-        return Answer(204)
+        return SendResult(204)
 
     courier = carrying(lane, clock, send)
     courier.tick(clock.now())
     assert courier.idle(PATIENCE)
-    assert lane.settled == {"bad": Answer(None, "internal error"), "good": Answer(204)}
+    assert lane.settled == {"bad": SendResult(None, "internal error"), "good": SendResult(204)}
     assert courier.outcomes() == {"unanswered": 1, "2xx": 1}
 
 
@@ -125,22 +125,22 @@ def test_a_bug_in_settling_ends_nobody_else(clock: FakeClock) -> None:
     courier = carrying(lane, clock)
     courier.tick(clock.now())
     assert courier.idle(PATIENCE)
-    assert lane.settled == {"good": Answer(200)}
+    assert lane.settled == {"good": SendResult(200)}
 
 
 def test_what_stays_in_the_house_is_settled_and_not_sent(clock: FakeClock) -> None:
     lane, sent = Queue(), []
     lane.waiting = [parcel("a", url="")]
 
-    def send(parcel: Parcel) -> Answer:
+    def send(parcel: OutboundRequest) -> SendResult:
         sent.append(parcel.id)
-        return Answer(200)
+        return SendResult(200)
 
     courier = carrying(lane, clock, send)
     courier.tick(clock.now())
     assert courier.idle(PATIENCE)
     assert sent == []
-    assert lane.settled == {"a": Answer(None)}
+    assert lane.settled == {"a": SendResult(None)}
     assert courier.outcomes() == {"in_house": 1}
 
 
@@ -148,9 +148,9 @@ def test_a_send_that_cannot_start_within_a_second_is_given_back(clock: FakeClock
     """A claim whose commit took so long: its slots will be free again before it has begun."""
     lane, sent = Queue("a", "b"), []
 
-    def send(parcel: Parcel) -> Answer:
+    def send(parcel: OutboundRequest) -> SendResult:
         sent.append(parcel.id)
-        return Answer(200)
+        return SendResult(200)
 
     lane.while_claiming = lambda: clock.advance(1.1)
     courier = carrying(lane, clock, send)
@@ -206,9 +206,9 @@ def test_nothing_more_is_claimed_while_too_many_are_under_way(
     monkeypatch.setattr(module, "MOST_AT_ONCE", 2)
     lane, over = Queue("a", "b"), threading.Event()
 
-    def send(_parcel: Parcel) -> Answer:
+    def send(_parcel: OutboundRequest) -> SendResult:
         assert over.wait(PATIENCE)
-        return Answer(200)
+        return SendResult(200)
 
     courier = carrying(lane, clock, send)
     courier.tick(clock.now())
@@ -235,7 +235,7 @@ def test_a_busy_ledger_is_asked_again_until_the_end_is_recorded(clock: FakeClock
     courier.tick(clock.now())
     assert courier.idle(PATIENCE)
     assert len(tries) == 3
-    assert lane.settled == {"a": Answer(200)}
+    assert lane.settled == {"a": SendResult(200)}
 
 
 def test_a_broken_ledger_stops_the_gateway(clock: FakeClock) -> None:
@@ -255,10 +255,10 @@ def test_a_broken_ledger_stops_the_gateway(clock: FakeClock) -> None:
 def test_a_stop_waits_for_what_is_under_way_and_claims_no_more(clock: FakeClock) -> None:
     lane, started, over = Queue("a"), threading.Event(), threading.Event()
 
-    def send(_parcel: Parcel) -> Answer:
+    def send(_parcel: OutboundRequest) -> SendResult:
         started.set()
         assert over.wait(PATIENCE)
-        return Answer(200)
+        return SendResult(200)
 
     courier = carrying(lane, clock, send)
     courier.tick(clock.now())
@@ -267,7 +267,7 @@ def test_a_stop_waits_for_what_is_under_way_and_claims_no_more(clock: FakeClock)
     stopper.start()
     over.set()
     stopper.join(PATIENCE)
-    assert lane.settled == {"a": Answer(200)}
+    assert lane.settled == {"a": SendResult(200)}
     lane.waiting = [parcel("b")]
     courier.tick(clock.now())
     assert lane.claims == 1
@@ -276,9 +276,9 @@ def test_a_stop_waits_for_what_is_under_way_and_claims_no_more(clock: FakeClock)
 def test_a_stop_does_not_wait_longer_than_it_is_told(clock: FakeClock) -> None:
     lane, over = Queue("a"), threading.Event()
 
-    def send(_parcel: Parcel) -> Answer:
+    def send(_parcel: OutboundRequest) -> SendResult:
         assert over.wait(PATIENCE)
-        return Answer(200)
+        return SendResult(200)
 
     courier = carrying(lane, clock, send)
     courier.tick(clock.now())

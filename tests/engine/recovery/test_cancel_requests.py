@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from ductile.engine.recovery.cancel_requests import IDLE, LOOK, LOOKED_FOR, Cancels
+from ductile.engine.recovery.cancel_requests import IDLE, LOOK, LOOKED_FOR, CancelRequests
 from ductile.errors import Refused
 from ductile.model import Cancellation, JobStatus
 from ductile.operations import jobs
@@ -32,7 +32,7 @@ class Hand:
         self.in_hand: set[str] = set()
         self.running: set[str] = set()
         self.ended: list[tuple[str, Cancellation]] = []
-        self.cancels = Cancels("ours", clock, lambda: self.in_hand, self._cancel, self._wake)
+        self.cancels = CancelRequests("ours", clock, lambda: self.in_hand, self._cancel, self._wake)
 
     def _cancel(self, job_id: str, why: Cancellation) -> bool:
         if job_id in self.running:
@@ -151,7 +151,7 @@ def requests(house: Running) -> list[str | None]:
 
 def deaf(house: Running) -> None:
     """It does not hear of any request."""
-    house.gateway.bridge.heed(cancel_requests.REQUESTED, lambda _notice: None)
+    house.gateway.notice_bus.heed(cancel_requests.REQUESTED, lambda _notice: None)
 
 
 def test_a_job_that_another_node_runs_is_cancelled(

@@ -93,11 +93,11 @@ class Watch:
 
     def __init__(self, house: Running, clock: FakeClock, boot: str, ledger: Ledger) -> None:
         self.clock, self.ledger, self.returned, self.let_go = clock, ledger, 0, 0
-        blueprint = house.gateway.blueprint
+        compiled = house.gateway.compiled
         self.nodes = Nodes(
             ledger,
             boot,
-            lambda: blueprint,
+            lambda: compiled,
             clock,
             CountingEntropy(),
             self._lets_go,
@@ -492,7 +492,7 @@ def test_a_node_that_claims_its_own_lost_job_again_settles_it_by_the_new_attempt
             first = int(gate.arrived())
             with cut_off(house, url):
                 startup.recover(
-                    other, gateway.blueprint, gateway.clock, gateway.entropy, [gateway.boot]
+                    other, gateway.compiled, gateway.clock, gateway.entropy, [gateway.boot]
                 )
                 gate.arrived()
                 assert row(url, id) == ("running", 2, gateway.boot)

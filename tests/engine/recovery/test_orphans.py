@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ductile.engine.config.compiled import Blueprint, build
+from ductile.engine.config.compiled import CompiledConfig, build
 from ductile.engine.dispatch import workers
 from ductile.engine.recovery import orphans as module
-from ductile.engine.recovery.orphans import LOOKS, Strays
+from ductile.engine.recovery.orphans import LOOKS, OrphanSweeper
 from ductile.model import NewJob, SubmittedBy
 from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.jobs import enqueue
@@ -28,23 +28,23 @@ class Desk:
         self.clock, self.entropy = clock, entropy
         self.ledger = SqliteLedger(site.state / "state.db")
         self.ledger.start()
-        self.blueprint: Blueprint = build(site.load(), boot_marker="m:b", environ=site.environ)
+        self.compiled: CompiledConfig = build(site.load(), boot_marker="m:b", environ=site.environ)
         self.in_hand: set[str] = set()
-        self.strays = Strays(
-            self.ledger, BOOT, lambda: self.in_hand, lambda: self.blueprint, entropy
+        self.orphans = OrphanSweeper(
+            self.ledger, BOOT, lambda: self.in_hand, lambda: self.compiled, entropy
         )
 
     def running(self, owner: str = BOOT) -> str:
         new = NewJob("echo", "poll", SubmittedBy.CLI)
         id, now = self.entropy.uuid(), self.clock.now()
-        chart = self.blueprint.chart
-        self.ledger.write(lambda tx: enqueue.enqueue(tx, new, chart, id=id, now=now))
+        tx_config = self.compiled.tx_config
+        self.ledger.write(lambda tx: enqueue.enqueue(tx, new, tx_config, id=id, now=now))
         assert self.ledger.write(lambda tx: claim(tx, ClaimPolicy(owner), now))
         return id
 
     def look(self, times: int = 1) -> None:
         for _ in range(times):
-            self.clock.advance(self.strays.tick(self.clock.now()))
+            self.clock.advance(self.orphans.tick(self.clock.now()))
 
     def state(self, id: str) -> tuple[object, object, object]:
         job = self.ledger.read(lambda tx: enqueue.get(tx, id))

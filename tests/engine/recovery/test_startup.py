@@ -217,7 +217,7 @@ def test_jobs_of_a_plugin_that_is_refused_wait_saying_why(site: Site, ledger: Le
         from ductile.operations import status as report
 
         gateway = house.gateway
-        why = report.waits_for(house.job("a"), gateway.blueprint, gateway.unready)
+        why = report.waits_for(house.job("a"), gateway.compiled, gateway.unready)
         assert "refused" in str(why)
         assert "url" in str(why)
     site.plugin("bad", OK, config={"url": "x"})

@@ -256,8 +256,8 @@ class Broken(Window):
 def break_one(work: Clockwork) -> None:
     zone = ZoneInfo("UTC")
     bad = Schedule("echo", "bad", Every(10.0), zone, window=Broken(zone))
-    blueprint = work.blueprint()
-    work.adopted = replace(blueprint, schedules=(bad, *blueprint.schedules))
+    compiled = work.compiled()
+    work.adopted = replace(compiled, schedules=(bad, *compiled.schedules))
     work.scheduler.adopt(work.adopted)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ductile.errors import LedgerFull
-from ductile.http.middleware.fast_path import Express, _Triggers
+from ductile.http.middleware.fast_path import FastPath, _Triggers
 from ductile.store.jobs import enqueue
 from tests.engine.site import until
 from tests.http.client import Client
@@ -102,7 +102,7 @@ def test_both_ways_answer_alike(
     house: House, monkeypatch: pytest.MonkeyPatch, path: str, body: str, token: str | None
 ) -> None:
     short = house.ask("POST", f"/plugin/{path}", body, token=token)
-    monkeypatch.setattr(Express, "way_for", lambda *_: None)
+    monkeypatch.setattr(FastPath, "way_for", lambda *_: None)
     ordinary = house.ask("POST", f"/plugin/{path}", body, token=token)
     assert comparable(short) == comparable(ordinary)
 

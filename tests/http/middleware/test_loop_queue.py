@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from ductile.http.middleware.loop_queue import Mailbox, resolving
+from ductile.http.middleware.loop_queue import LoopQueue, resolving
 
 
 def test_every_answer_arrives_whoever_sends_it() -> None:
     async def main() -> list[int]:
-        box, loop = Mailbox.here(), asyncio.get_running_loop()
+        box, loop = LoopQueue.here(), asyncio.get_running_loop()
         futures: list[asyncio.Future[int]] = [loop.create_future() for _ in range(4000)]
 
         def send(share: int) -> None:
@@ -42,7 +42,7 @@ def test_a_burst_wakes_the_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
             return wake(*args)
 
         monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
-        box = Mailbox(loop)
+        box = LoopQueue(loop)
         futures = [loop.create_future() for _ in range(100)]
         for future in futures:
             box.put(resolving(future), None, None)
@@ -54,7 +54,7 @@ def test_a_burst_wakes_the_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_who_fails_keeps_nobody_from_his_letter() -> None:
     async def main() -> list[str]:
-        box, loop, told = Mailbox.here(), asyncio.get_running_loop(), []
+        box, loop, told = LoopQueue.here(), asyncio.get_running_loop(), []
         loop.set_exception_handler(lambda _, about: told.append(str(about["exception"])))
         good: asyncio.Future[int] = loop.create_future()
 
@@ -71,7 +71,7 @@ def test_one_who_fails_keeps_nobody_from_his_letter() -> None:
 
 def test_errors_arrive_and_who_has_left_is_passed_over() -> None:
     async def main() -> None:
-        box, loop = Mailbox.here(), asyncio.get_running_loop()
+        box, loop = LoopQueue.here(), asyncio.get_running_loop()
         left, bad, good = (loop.create_future() for _ in range(3))
         left.cancel()
         box.put(resolving(left), 1, None)

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from ductile.core.values.redact import Redactor
 from ductile.errors import NotFound
-from ductile.http.middleware.router import Switchboard
+from ductile.http.middleware.router import PathRouter
 from ductile.http.responses import Handler
 
 ROUTES = (
@@ -44,10 +44,10 @@ def raising(error: Exception) -> Handler:
 
 
 def ask(method: str, path: str, handler: Handler | None = None) -> tuple[int, str, dict[str, str]]:
-    board = Switchboard((m, p, handler or naming(p)) for m, p in ROUTES)
+    board = PathRouter((m, p, handler or naming(p)) for m, p in ROUTES)
     board.state.local = True
-    gateway = SimpleNamespace(blueprint=SimpleNamespace(redactor=Redactor()))
-    board.state.lobby = SimpleNamespace(gateway=gateway)
+    gateway = SimpleNamespace(compiled=SimpleNamespace(redactor=Redactor()))
+    board.state.app_context = SimpleNamespace(gateway=gateway)
     scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b""}
     sent: list[Any] = []
 
@@ -119,7 +119,7 @@ def test_what_a_handler_raises_is_answered(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_thousand_routes_cost_no_search() -> None:
-    board = Switchboard(("GET", f"/r{number}", naming("x")) for number in range(1000))
+    board = PathRouter(("GET", f"/r{number}", naming("x")) for number in range(1000))
     looked: list[str] = []
 
     class Watched(dict[str, Any]):

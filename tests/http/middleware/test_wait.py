@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import cast
 
 from ductile.engine.gateway import Gateway
-from ductile.http.middleware.wait import Vigil
+from ductile.http.middleware.wait import JobWaiter
 
 SECONDS = 20.0
 
@@ -19,7 +19,7 @@ class House:
     alone = True
 
     def __init__(self) -> None:
-        self.bridge = self
+        self.notice_bus = self
         self.ring: Callable[[], None] = lambda: None
 
     def when_ended(self, id: str, ring: Callable[[], None]) -> None:
@@ -44,7 +44,7 @@ def watched(looks: list[str], rings_during: int) -> str:
             count += 1
             return found
 
-        with closing(Vigil(cast(Gateway, house), "job")) as vigil:
+        with closing(JobWaiter(cast(Gateway, house), "job")) as vigil:
             return await vigil.watch(look, lambda found: found == "ended", SECONDS)
 
     return asyncio.run(asyncio.wait_for(watch(), 5))

@@ -1,4 +1,4 @@
-"""Pipelines over HTTP: the synchronous bridge, and waiting for an instance without polling."""
+"""Pipelines over HTTP: the synchronous notice_bus, and waiting for an instance without polling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deliveries that were refused: silence for the sender, a line for the operator."""
+"""WebhookOutbox that were refused: silence for the sender, a line for the operator."""
 
 from __future__ import annotations
 

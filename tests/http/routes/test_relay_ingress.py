@@ -371,5 +371,5 @@ def test_a_peer_that_knows_anothers_secret_cannot_send_to_its_path_by_its_own_si
         for name in ("other", "home"):
             told = {**headers, "X-Ductile-Peer": name}
             assert house.ask("POST", PATH, body, token=None, headers=told).status == 403
-        warnings = [str(warning) for warning in house.gateway.blueprint.warnings]
+        warnings = [str(warning) for warning in house.gateway.compiled.warnings]
         assert any("the secret of peer home too" in warning for warning in warnings)

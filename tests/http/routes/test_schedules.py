@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ductile.cli.client import Said
-from ductile.cli.in_process import Indoors, onlooker
+from ductile.cli.in_process import InProcessClient, onlooker
 from ductile.clock import SystemClock
 from ductile.config import load
 from ductile.engine.config.compiled import build
@@ -29,20 +29,20 @@ plugins:
 
 
 @pytest.fixture
-def door(request: pytest.FixtureRequest) -> Iterator[Indoors]:
+def door(request: pytest.FixtureRequest) -> Iterator[InProcessClient]:
     home: House = request.getfixturevalue("house")
     home.write("config.yaml", CONFIG)
     with onlooker(load(home.root, environ={})) as door:
         yield door
 
 
-def refused(door: Indoors, path: str, **query: Any) -> str:
+def refused(door: InProcessClient, path: str, **query: Any) -> str:
     with pytest.raises(Said) as refusal:
         door.get(path, **query)
     return refusal.value.code
 
 
-def test_bad_questions(door: Indoors) -> None:
+def test_bad_questions(door: InProcessClient) -> None:
     for count in ("0", "1001", "x", "-1", "1.5", "²"):
         assert refused(door, "/scheduler/next", name="hello", count=count) == "usage"
     assert refused(door, "/scheduler/explain", name="hello", since="yesterday") == "usage"
@@ -52,7 +52,7 @@ def test_bad_questions(door: Indoors) -> None:
     assert refused(door, "/system/breaker/nope") == "not_found"
 
 
-def test_the_first_fires_of_a_gateway_that_starts_now(door: Indoors) -> None:
+def test_the_first_fires_of_a_gateway_that_starts_now(door: InProcessClient) -> None:
     fires = door.get("/scheduler/next", name="hello", count=3)["fires"]
     assert [fire["schedule"] for fire in fires].count("hello/once") == 1
     assert [fire["fires_at"] for fire in fires] == sorted(fire["fires_at"] for fire in fires)
@@ -60,7 +60,7 @@ def test_the_first_fires_of_a_gateway_that_starts_now(door: Indoors) -> None:
     assert set(states.values()) == {"active"}
 
 
-def test_what_is_only_thought_of_writes_nothing(door: Indoors) -> None:
+def test_what_is_only_thought_of_writes_nothing(door: InProcessClient) -> None:
     answer = door.post("/scheduler/hello/once/pause", {"dry_run": True})
     assert answer == {"plugin": "hello", "schedule": "once", "paused": True, "dry_run": True}
     assert door.post("/system/reset/hello", {"dry_run": True})["closed"] == []

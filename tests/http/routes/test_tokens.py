@@ -143,8 +143,10 @@ def test_a_token_that_is_made_while_the_tokens_are_read_is_good_at_once(
 ) -> None:
     """What was read before it was made does not count as what there is."""
     early = create(house, "early", "jobs:ro")
-    keeper = next(d.app._lobby.keeper for d in house.server.doors if d.name == "api")
-    keeper.forget()
+    authenticator = next(
+        d.app._app_context.authenticator for d in house.server.doors if d.name == "api"
+    )
+    authenticator.forget()
     read, reached, go_on = house.gateway.ledger.read, threading.Event(), threading.Event()
 
     def slow(work: Any) -> Any:
@@ -155,7 +157,7 @@ def test_a_token_that_is_made_while_the_tokens_are_read_is_good_at_once(
         return found
 
     monkeypatch.setattr(house.gateway.ledger, "read", slow)
-    reader = threading.Thread(target=keeper.refresh)
+    reader = threading.Thread(target=authenticator.refresh)
     reader.start()
     assert reached.wait(PATIENCE)
     late = create(house, "late", "jobs:ro")

@@ -13,7 +13,7 @@ import pytest
 
 from ductile.errors import Refused
 from ductile.http.server import connection
-from ductile.http.server.connection_limit import Standing
+from ductile.http.server.connection_limit import ConnectionState
 from ductile.http.server.listeners import bind_tcp
 from tests.engine.site import until
 from tests.http.doors import ADMIN, CONFIG, PATIENCE, House, opened, read_all
@@ -136,7 +136,11 @@ def test_what_is_neither_head_nor_body_is_cut_off_while_it_comes(
 def test_more_around_a_body_than_in_it_is_refused(house: House) -> None:
     with house.connect() as raw:
         raw.sendall(CHUNKED.encode())
-        until(lambda: any(guest.standing is Standing.BODILESS for guest in house.room()._guests))
+        until(
+            lambda: any(
+                guest.standing is ConnectionState.BODILESS for guest in house.room()._guests
+            )
+        )
         raw.sendall(b"2;" + b"x" * connection.LARGEST_FRAMING)
         answer = read_all(raw)
     assert answer.startswith(b"HTTP/1.1 413 ")

@@ -23,7 +23,7 @@ from ductile.engine.instance_lock import InstanceLock
 from ductile.errors import LedgerError
 from ductile.model import NewJob, SubmittedBy
 from ductile.operations import doctor
-from ductile.operations.doctor import Finding, Patient, files, work
+from ductile.operations.doctor import DoctorContext, Finding, files, work
 from ductile.store.jobs import claim
 from ductile.store.jobs import enqueue as store
 from ductile.store.jobs.claim import ClaimPolicy
@@ -67,7 +67,7 @@ def test_errors_come_first(place: Site) -> None:
 def test_a_check_that_stumbles_does_not_hide_the_others(
     place: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stumbles(_patient: Patient) -> Iterator[Finding]:
+    def stumbles(_context: DoctorContext) -> Iterator[Finding]:
         raise RuntimeError("a stone")
         yield
 
@@ -99,7 +99,7 @@ def test_a_configuration_that_does_not_load_does_not_hide_the_ledger(place: Site
 
 
 def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
-    who = Patient(None, {"HOME": str(tmp_path)}, datetime.now(UTC))
+    who = DoctorContext(None, {"HOME": str(tmp_path)}, datetime.now(UTC))
     assert one(doctor.examine(who), "there is no config.yaml").severity is ERROR
 
 
@@ -168,7 +168,7 @@ def test_a_file_with_a_secret_that_everybody_can_read(place: Site) -> None:
     with_token(place, "127.0.0.1:8080")
     path = place.write()
     path.chmod(0o604)
-    who = Patient(path, place.environ, datetime.now(UTC))
+    who = DoctorContext(path, place.environ, datetime.now(UTC))
     finding = one(doctor.examine(who), "holds secrets")
     assert (finding.severity, finding.run) == (ERROR, f"chmod 600 {path}")
 
@@ -176,14 +176,14 @@ def test_a_file_with_a_secret_that_everybody_can_read(place: Site) -> None:
 def test_a_file_without_one_may_be_read(place: Site) -> None:
     path = place.write()
     path.chmod(0o644)
-    who = Patient(path, place.environ, datetime.now(UTC))
+    who = DoctorContext(path, place.environ, datetime.now(UTC))
     assert [finding.what for finding in doctor.examine(who)] == ["no gateway is running"]
 
 
 def test_a_file_that_everybody_can_change(place: Site) -> None:
     path = place.write()
     path.chmod(0o602)
-    who = Patient(path, place.environ, datetime.now(UTC))
+    who = DoctorContext(path, place.environ, datetime.now(UTC))
     assert one(doctor.examine(who), "can be changed").run == f"chmod o-w {path}"
 
 
@@ -412,17 +412,17 @@ def test_a_job_of_a_plugin_that_is_gone_has_the_time_of_its_command(
     new = NewJob("gone", command, SubmittedBy.API)
     began = datetime.now(UTC)
     with place.opened() as house:
-        policy, chart = ClaimPolicy(house.gateway.boot), house.gateway.blueprint.chart
-        house.gateway.ledger.write(lambda tx: store.enqueue(tx, new, chart, id="j", now=began))
+        policy, tx_config = ClaimPolicy(house.gateway.boot), house.gateway.compiled.tx_config
+        house.gateway.ledger.write(lambda tx: store.enqueue(tx, new, tx_config, id="j", now=began))
         house.gateway.ledger.write(lambda tx: claim.start(tx, policy, "j", began))
 
         def late(after: float) -> list[Finding]:
             now = began + timedelta(seconds=after)
-            patient = Patient(place.write(), place.environ, now)
+            context = DoctorContext(place.write(), place.environ, now)
             try:
-                return list(work.jobs(patient))
+                return list(work.jobs(context))
             finally:
-                patient.close()
+                context.close()
 
         assert late(seconds + work.GRACE - 1) == []
         assert "runs far too long" in late(seconds + work.GRACE + 1)[0].what
@@ -446,7 +446,7 @@ def test_a_clock_that_was_set_back(place: Site) -> None:
 def test_every_command_that_is_named_exists() -> None:
     folder = Path(doctor.__file__).parent
     text = "".join(path.read_text() for path in folder.glob("*.py"))
-    lines = re.findall(r'(?:command\(f?|_given_up\(patient, "\w+", |SEALED = )"([a-z][^"{]*)', text)
+    lines = re.findall(r'(?:command\(f?|_given_up\(context, "\w+", |SEALED = )"([a-z][^"{]*)', text)
     assert len(lines) > 15
     for line in lines:
         found: click.Command = root

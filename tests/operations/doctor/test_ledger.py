@@ -22,7 +22,7 @@ from ductile.store.engines import migrate
 from ductile.store.engines.migrate import migrations
 from ductile.store.engines.sqlite import SqliteLedger
 from tests.engine.site import OK, Site, until
-from tests.engine.ward import ERROR, WARNING, attended, examined, one, patient
+from tests.engine.ward import ERROR, WARNING, attended, context, examined, one
 from tests.postgres import a_server
 from tests.store.conftest import execute
 
@@ -300,7 +300,7 @@ def test_jobs_that_wait_for_room_for_their_files(
     with place.running() as house:
         id = house.put("echo")
         house.notice("job.retrying", id)
-        told = job_tree.why(house.gateway.ledger, id, house.gateway.blueprint, {})["why"]
+        told = job_tree.why(house.gateway.ledger, id, house.gateway.compiled, {})["why"]
         finding = one(examined(place), "wait for room")
         execute(house.gateway.ledger, "UPDATE job_queue SET next_retry_at = NULL")
         one(examined(place), "wait for room")
@@ -324,7 +324,7 @@ def test_the_rows_of_a_ledger_that_another_program_has_migrated_are_not_judged(
 ) -> None:
     with place.opened() as house:
         execute(house.gateway.ledger, "UPDATE schema_migrations SET checksum = 'x'")
-    who = patient(place)
+    who = context(place)
     assert (who.behind, who.rows) == (-1, None)
     who.close()
 

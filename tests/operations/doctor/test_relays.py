@@ -9,7 +9,7 @@ import pytest
 
 from ductile.core.delivery.retry_policy import refused
 from ductile.core.pipelines.intents import SendRelay
-from ductile.operations.doctor import Finding, Patient
+from ductile.operations.doctor import DoctorContext, Finding
 from ductile.operations.doctor.relays import LONG, waiting
 from ductile.store.outbox import relays
 from tests.engine.site import Site
@@ -32,11 +32,11 @@ def found(site: Site, *instances: dict[str, Any], age: timedelta) -> list[Findin
             house.gateway.ledger.write(work)
         house.gateway.ledger.write(_fail)
     site.settings["instances"] = list(instances)
-    patient = Patient(site.write(), site.environ, now)
+    context = DoctorContext(site.write(), site.environ, now)
     try:
-        return list(waiting(patient))
+        return list(waiting(context))
     finally:
-        patient.close()
+        context.close()
 
 
 def _fail(tx: Any) -> None:

@@ -17,7 +17,7 @@ from ductile.model import NewJob, SubmittedBy
 from ductile.store.engines.api import Ledger
 from ductile.store.engines.postgres import PostgresLedger
 from ductile.store.jobs import enqueue
-from ductile.store.tx_config import Chart
+from ductile.store.tx_config import TxConfig
 from tests.conftest import FakeClock
 from tests.postgres import Server
 
@@ -117,7 +117,7 @@ def test_the_longest_dedupe_key_is_taken(ledger: Ledger, clock: FakeClock) -> No
 
     def put(id: str) -> enqueue.Enqueued:
         return ledger.write(
-            lambda tx: enqueue.enqueue(tx, new, Chart(60.0), id=id, now=clock.now())
+            lambda tx: enqueue.enqueue(tx, new, TxConfig(60.0), id=id, now=clock.now())
         )
 
     assert not put("a").deduplicated

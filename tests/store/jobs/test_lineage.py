@@ -10,7 +10,7 @@ import pytest
 
 from ductile.core.jobs.limits import PAGE_BYTES
 from ductile.core.values.redact import Redactor
-from ductile.engine.config.compiled import Blueprint
+from ductile.engine.config.compiled import CompiledConfig
 from ductile.model import MIB
 from ductile.operations import job_tree
 from ductile.operations.job_tree import LARGEST_GRAPH
@@ -78,12 +78,12 @@ def test_the_tree_around_a_late_job_of_a_large_graph(wide: Ledger) -> None:
 
 
 def test_why_names_the_children_of_a_late_job_of_a_large_graph(wide: Ledger) -> None:
-    told = job_tree.why(wide, LAST, cast(Blueprint, None), {})["why"]
+    told = job_tree.why(wide, LAST, cast(CompiledConfig, None), {})["why"]
     assert "It led to job grandchild of echo (succeeded)." in told
 
 
 def test_why_names_so_many_children_and_says_that_there_are_more(wide: Ledger) -> None:
-    told = job_tree.why(wide, "root", cast(Blueprint, None), {})["why"]
+    told = job_tree.why(wide, "root", cast(CompiledConfig, None), {})["why"]
     assert sum("It led to job" in line for line in told) == job_tree.MOST_CHILDREN
     assert told[-1] == "It led to further jobs."
 
@@ -96,7 +96,7 @@ def test_why_tells_the_first_and_the_last_of_many_changes_of_state(ledger: Ledge
         " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100)"
         f" SELECT 'often', 'running', 'queued', i, 'try ' || i, {AT} FROM n ORDER BY i",
     )
-    told = job_tree.why(ledger, "often", cast(Blueprint, None), {})["why"][1:]
+    told = job_tree.why(ledger, "often", cast(CompiledConfig, None), {})["why"][1:]
     assert [line.rpartition(" ")[2] for line in told[:10]] == [str(n) for n in range(1, 11)]
     assert told[10] == "... and 80 further changes of state, until"
     assert [line.rpartition(" ")[2] for line in told[11:]] == [str(n) for n in range(91, 101)]
@@ -110,7 +110,7 @@ def test_why_begins_with_the_last_thousand_changes_of_state(ledger: Ledger) -> N
         " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500)"
         f" SELECT 'often', 'running', 'queued', i, 'try ' || i, {AT} FROM n ORDER BY i",
     )
-    told = job_tree.why(ledger, "often", cast(Blueprint, None), {})["why"][1:]
+    told = job_tree.why(ledger, "often", cast(CompiledConfig, None), {})["why"][1:]
     assert told[0] == "... 500 changes of state, until"
     assert told[1].endswith("try 501")
     assert told[11] == "... and 980 further changes of state, until"

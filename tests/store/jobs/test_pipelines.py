@@ -28,7 +28,7 @@ from ductile.store.jobs import close, enqueue, requeue
 from ductile.store.jobs.claim import Claimed, ClaimPolicy, claim
 from ductile.store.jobs.settle import settle
 from ductile.store.jobs.spawn import Place
-from ductile.store.tx_config import Chart
+from ductile.store.tx_config import TxConfig
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
 
@@ -63,7 +63,7 @@ class House:
         compiled = compile_pipelines(pipelines, PLUGINS)
         assert isinstance(compiled, Compiled), compiled
         router = build(self.routes, compiled, self.max_hops)
-        self.chart = Chart(86_400.0, router=router, notify=self.notify)
+        self.tx_config = TxConfig(86_400.0, router=router, notify=self.notify)
         self.rules = Rules(RetryPolicy(), Redactor(), router)
 
     def start(
@@ -75,13 +75,13 @@ class House:
     ) -> str:
         now = self.clock.now()
         event = Event("go", payload, dedupe_key, "api", now, self.entropy.uuid())
-        intent = self.chart.router.start(
+        intent = self.tx_config.router.start(
             name, event, submitted_by=SubmittedBy.API, dedupe_ttl=dedupe_ttl
         )
         assert intent is not None
         base = self.entropy.uuid()
         spawned = self.ledger.write(
-            lambda tx: close.write_intents(tx, (intent,), Place(), self.chart, Ids(base), now)
+            lambda tx: close.write_intents(tx, (intent,), Place(), self.tx_config, Ids(base), now)
         )
         return spawned.scope_ids[0]
 
@@ -126,7 +126,7 @@ class House:
 
     def settle(self, settlement: Settlement) -> None:
         base = self.entropy.uuid()
-        self.ledger.write(lambda tx: settle(tx, settlement, self.chart, base))
+        self.ledger.write(lambda tx: settle(tx, settlement, self.tx_config, base))
 
     def run(self, **bodies: Mapping[str, object]) -> list[str]:
         """Work until nothing is ready; the steps in the order in which they ran."""
@@ -386,12 +386,12 @@ def test_the_same_event_delivered_again_makes_no_second_job(make) -> None:
     house = make({"uses": "a"})
     now = house.clock.now()
     event = Event("go", {}, None, "hook", now, "event-1")
-    routing = house.chart.router.arrive(event, plugin="b", submitted_by=SubmittedBy.WEBHOOK)
+    routing = house.tx_config.router.arrive(event, plugin="b", submitted_by=SubmittedBy.WEBHOOK)
     routed = tuple(i for i in routing.intents if hasattr(i, "identity"))
     for base in (house.entropy.uuid(), house.entropy.uuid()):
         house.ledger.write(
             lambda tx, base=base: close.write_intents(
-                tx, routed, Place(), house.chart, Ids(base), now
+                tx, routed, Place(), house.tx_config, Ids(base), now
             )
         )
     assert len(house.rows("jobs", **_filters(plugin="b"))) == 1
@@ -451,7 +451,7 @@ def test_a_job_that_is_cancelled_before_its_next_attempt_tells_whether_the_last_
     house = House(ledger, clock, entropy, pipelines, notify=frozenset("a"))
     new = NewJob("a", "poll", SubmittedBy.API)
     id, now = entropy.uuid(), clock.now()
-    ledger.write(lambda tx: enqueue.enqueue(tx, new, house.chart, id=id, now=now))
+    ledger.write(lambda tx: enqueue.enqueue(tx, new, house.tx_config, id=id, now=now))
     claimed = house.take()
     last = replace(claimed.job, max_attempts=1) if again else claimed.job
     house.settle(judge(last, outcome, house.rules, now, 0.5))
@@ -462,7 +462,7 @@ def test_a_job_that_is_cancelled_before_its_next_attempt_tells_whether_the_last_
         job = ledger.read(lambda tx: enqueue.load(tx, id))
     base, why = Ids(entropy.uuid()), "cancelled"
     assert ledger.write(
-        lambda tx: close.end_queued(tx, job, JobStatus.DEAD, why, now, house.chart, base)
+        lambda tx: close.end_queued(tx, job, JobStatus.DEAD, why, now, house.tx_config, base)
     )
     fired = {row["pipeline"] for row in house.rows("jobs", **_filters(submitted_by="hook"))}
     late = outcome.ending is Ending.TIMED_OUT
@@ -477,7 +477,7 @@ def test_ending_a_queued_branch_closes_its_scopes_too(make) -> None:
     base = house.entropy.uuid()
     house.ledger.write(
         lambda tx: close.end_queued(
-            tx, waiting, JobStatus.DEAD, "cancelled", house.clock.now(), house.chart, Ids(base)
+            tx, waiting, JobStatus.DEAD, "cancelled", house.clock.now(), house.tx_config, Ids(base)
         )
     )
     house.run()

@@ -22,7 +22,7 @@ from ductile.store.jobs import claim as claims
 from ductile.store.jobs import close, enqueue, plugin_state, requeue
 from ductile.store.jobs.claim import Claimed, ClaimPolicy
 from ductile.store.jobs.settle import settle
-from ductile.store.tx_config import Chart
+from ductile.store.tx_config import TxConfig
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
 
@@ -31,7 +31,7 @@ OK = Outcome(Ending.EXITED, exit_code=0, stdout=b'{"status": "ok", "result": "do
 BAD = Outcome(Ending.EXITED, exit_code=1, stdout=b'{"status": "error", "error": "no"}')
 RULES = Rules(RetryPolicy(), Redactor())
 POLICY = ClaimPolicy(owner="boot-1")
-CHART = Chart(dedupe_ttl=86_400.0)
+CHART = TxConfig(dedupe_ttl=86_400.0)
 
 
 class Queue:
@@ -51,8 +51,8 @@ class Queue:
         new = NewJob(plugin, command, SubmittedBy.CLI, **more)  # type: ignore[arg-type]
         id = self.entropy.uuid()
         now = self.clock.now()
-        chart = replace(CHART, attempts={plugin: attempts})
-        return self.ledger.write(lambda tx: enqueue.enqueue(tx, new, chart, id=id, now=now))
+        tx_config = replace(CHART, attempts={plugin: attempts})
+        return self.ledger.write(lambda tx: enqueue.enqueue(tx, new, tx_config, id=id, now=now))
 
     def take(self, policy: ClaimPolicy = POLICY) -> Claimed | None:
         now = self.clock.now()

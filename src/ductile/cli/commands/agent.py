@@ -8,7 +8,7 @@ import click
 
 from ductile.cli import output
 from ductile.cli.client import Json, path_to
-from ductile.cli.command import Call, Noun
+from ductile.cli.command import CommandContext, Noun
 from ductile.cli.options import Whole, limited, seconds
 from ductile.cli.options import payload as read_payload
 from ductile.errors import NotFound, UsageError
@@ -22,7 +22,7 @@ _limit = limited(1000)
 @click.option("--live", is_flag=True, help="Only those that live.")
 @click.option("--after", metavar="ID", help="Go on behind this agent.")
 @_limit
-def listing(call: Call, live: bool, after: str | None, limit: int) -> None:
+def listing(call: CommandContext, live: bool, after: str | None, limit: int) -> None:
     """List every agent that was ever seen, by id: whether it lives, and since when not."""
     asked = {"live": "true" if live else None, "after": after, "limit": limit}
     with call.site.reading() as door:
@@ -61,7 +61,7 @@ def _show_cursor(page: Json) -> None:
 
 @agent.read("show")
 @click.argument("agent_id", metavar="ID")
-def show(call: Call, agent_id: str) -> None:
+def show(call: CommandContext, agent_id: str) -> None:
     """Show one agent: its last sign of life, what it can do, its reminders."""
     with call.site.reading() as door:
         found = door.get("/gateway/heartbeats", agent_id=agent_id)["agents"]
@@ -98,7 +98,7 @@ def _show_one(row: Json) -> None:
 @click.option("--cron", metavar="RULE", help="Again and again, by a 5-field rule in UTC.")
 @click.option("--payload", metavar="JSON|@FILE|-", help="What it is told: an object.")
 def remind(
-    call: Call,
+    call: CommandContext,
     agent_id: str,
     delay: float | None,
     delay_ms: int | None,
@@ -133,7 +133,7 @@ def _show_kept(kept: Json) -> None:
 @click.option("--agent", "agent_id", metavar="ID", help="Only those of this agent.")
 @click.option("--after", type=Whole(0), metavar="ID", help="Go on behind this one.")
 @_limit
-def reminders(call: Call, agent_id: str | None, after: int | None, limit: int) -> None:
+def reminders(call: CommandContext, agent_id: str | None, after: int | None, limit: int) -> None:
     """List the reminders that have yet to fire."""
     with call.site.reading() as door:
         page = door.get("/gateway/cron", agent_id=agent_id, after=after, limit=limit)
@@ -166,7 +166,7 @@ def _compact(payload: Any) -> str:
 
 @agent.write("forget")
 @click.argument("reminder_id", metavar="REMINDER_ID", type=Whole(1))
-def forget(call: Call, reminder_id: int) -> None:
+def forget(call: CommandContext, reminder_id: int) -> None:
     """Delete a reminder, so that it fires no more."""
     gone = call.act(path_to("gateway", "cron", str(reminder_id), "forget"))
     call.show(gone, _show_forgotten)

@@ -11,7 +11,7 @@ import click
 
 from ductile.cli import output
 from ductile.cli.client import Client
-from ductile.cli.command import Call, write
+from ductile.cli.command import CommandContext, write
 from ductile.errors import NotRunning
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
@@ -39,14 +39,14 @@ METHODS = click.Choice(["GET", "POST", "DELETE"], case_sensitive=False)
     help="A header of the request, such as an Idempotency-Key.",
 )
 def api(
-    call: Call,
+    call: CommandContext,
     path: str,
     method: str | None,
     fields: tuple[str, ...],
     data: str | None,
     headers: tuple[str, ...],
 ) -> int:
-    """Call any route of the running gateway."""
+    """CommandContext any route of the running gateway."""
     method = (method or ("POST" if fields or data is not None else "GET")).upper()
     path = f"/{path.lstrip('/')}"
     body, named = _body(fields, data), _headers(headers)
@@ -68,7 +68,7 @@ def api(
     return 0 if status < 400 else 1
 
 
-def _own(call: Call) -> Client | None:
+def _own(call: CommandContext) -> Client | None:
     """The API of the configuration, with its own address and first token (compat)."""
     settings = call.site.loaded.settings
     if not settings.api.enabled or not settings.all_tokens:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ductile.cli import output
-from ductile.cli.command import Call, Noun, blueprint_of
+from ductile.cli.command import CommandContext, Noun, blueprint_of
 from ductile.cli.options import SETTING
 from ductile.core.values.suggest import did_you_mean
 from ductile.errors import ConfigError, NotFound, Problem, Severity, UsageError, dotted
 
 if TYPE_CHECKING:
     from ductile.config import Loaded
-    from ductile.engine.config.compiled import Blueprint
+    from ductile.engine.config.compiled import CompiledConfig
     from ductile.plugins.registry import Plugin
 
 config = Noun("config", "The configuration: write, check, show, seal it.")
@@ -25,7 +25,7 @@ config = Noun("config", "The configuration: write, check, show, seal it.")
 
 @config.write("init")
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
-def init(call: Call, directory: Path | None) -> None:
+def init(call: CommandContext, directory: Path | None) -> None:
     """Write a first configuration, by default where it is looked for. Overwrites nothing."""
     from ductile.config.init_template import init as write_files
 
@@ -49,7 +49,7 @@ def _show_init(document: dict[str, Any]) -> None:
 
 @config.read("check")
 @click.option("--strict", is_flag=True, help="Exit 78 for a warning too.")
-def check(call: Call, strict: bool) -> int:
+def check(call: CommandContext, strict: bool) -> int:
     """Judge the configuration: every problem with its place. Exit 78 where it cannot run.
 
     A part with errors does not hide those of the others; what relies on it is judged when it
@@ -59,22 +59,22 @@ def check(call: Call, strict: bool) -> int:
     from ductile.engine.config import compile_schedules
 
     loaded = _whole(call)
-    blueprint = blueprint_of(loaded)
+    compiled = blueprint_of(loaded)
     past = compile_schedules.past(loaded, SystemClock().now())
-    warnings = [*blueprint.warnings, *past, *_refusals(blueprint)]
+    warnings = [*compiled.warnings, *past, *_refusals(compiled)]
     accepted = not (strict and warnings)
     document = {
         "ok": accepted,
         "config": str(loaded.settings.config_dir),
         "files": [str(path) for path in loaded.files],
-        "plugins": sorted(blueprint.registry.plugins),
+        "plugins": sorted(compiled.registry.plugins),
         "warnings": [warning.document() for warning in warnings],
     }
     call.show(document, lambda shown: _show_check(shown, warnings))
     return 0 if accepted else ConfigError.exit_code
 
 
-def _whole(call: Call) -> Loaded:
+def _whole(call: CommandContext) -> Loaded:
     """The configuration; where it has errors, with those of its routes and pipelines too."""
     from ductile.config import Flawed
 
@@ -90,9 +90,9 @@ def _whole(call: Call) -> Loaded:
         raise ConfigError(problems) from None
 
 
-def _refusals(blueprint: Blueprint) -> Iterator[Problem]:
-    loaded = blueprint.loaded
-    for refusal in blueprint.registry.refused:
+def _refusals(compiled: CompiledConfig) -> Iterator[Problem]:
+    loaded = compiled.loaded
+    for refusal in compiled.registry.refused:
         path = ("plugins", refusal.name)
         file, line, column = (
             loaded.locate(path)
@@ -115,7 +115,7 @@ def _show_check(document: dict[str, Any], warnings: Sequence[Problem]) -> None:
 
 @config.read("show")
 @click.argument("entity", type=SETTING, required=False)
-def show(call: Call, entity: str | None) -> None:
+def show(call: CommandContext, entity: str | None) -> None:
     """Show the configuration as it is understood, or a part of it, secrets redacted.
 
     ENTITY is like plugin:echo, pipeline:nightly, route:echo, webhook:github or plugin:* for
@@ -129,7 +129,7 @@ def show(call: Call, entity: str | None) -> None:
     call.show(document, show_value)
 
 
-def _part(call: Call, document: dict[str, Any], entity: str) -> Any:
+def _part(call: CommandContext, document: dict[str, Any], entity: str) -> Any:
     from ductile.config.edit.paths import ENTITIES, MISSING, at, resolve
     from ductile.config.models.plugin import PluginSettings
 
@@ -174,7 +174,7 @@ def show_value(found: Any) -> None:
 
 @config.read("schema")
 @click.argument("kind", default="config")
-def schema(call: Call, kind: str) -> None:  # noqa: ARG001 - there is one form of it
+def schema(call: CommandContext, kind: str) -> None:  # noqa: ARG001 - there is one form of it
     """Print the JSON Schema of a kind of file, for an editor."""
     from ductile.config.schema import KINDS
     from ductile.plugins.manifest import manifest_schema
@@ -187,7 +187,7 @@ def schema(call: Call, kind: str) -> None:  # noqa: ARG001 - there is one form o
 
 
 @config.write("lock")
-def lock(call: Call) -> None:
+def lock(call: CommandContext) -> None:
     """Seal the configuration as it is now: files and plugins, into .checksums."""
     from ductile.clock import SystemClock
     from ductile.config import checksums, find, measure

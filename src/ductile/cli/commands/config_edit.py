@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ductile.cli import output
-from ductile.cli.command import Call, blueprint_of
+from ductile.cli.command import CommandContext, blueprint_of
 from ductile.cli.commands.config import config, show_value
 from ductile.cli.options import SETTING
 from ductile.core.values.suggest import did_you_mean
@@ -26,7 +26,7 @@ CONTEXT_LINES = 2
 
 @config.read("get")
 @click.argument("path", type=SETTING)
-def get(call: Call, path: str) -> None:
+def get(call: CommandContext, path: str) -> None:
     """Show one value as the files have it, or its default, secrets redacted.
 
     PATH is like service.log_level, plugins.echo.schedules[0].every, pipelines.nightly.timeout
@@ -44,14 +44,14 @@ def get(call: Call, path: str) -> None:
     call.show(document, lambda shown: show_value(shown["value"]))
 
 
-def _draft(call: Call) -> Draft:
+def _draft(call: CommandContext) -> Draft:
     from ductile.config import find
     from ductile.config.edit.draft import Draft
 
     return Draft(find(call.config, os.environ))
 
 
-def _default(call: Call, draft: Draft, text: str) -> dict[str, Any]:
+def _default(call: CommandContext, draft: Draft, text: str) -> dict[str, Any]:
     from ductile.config import load, show
     from ductile.config.edit.paths import MISSING, at, resolve
     from ductile.config.problems import default_text, known_keys
@@ -74,7 +74,7 @@ def _default(call: Call, draft: Draft, text: str) -> dict[str, Any]:
 @click.option("--lock", is_flag=True, help="Seal the changed file, if it was as sealed before.")
 @click.option("--apply", is_flag=True, hidden=True, help="What is done anyway (compat).")
 def set_(
-    call: Call,
+    call: CommandContext,
     path: str,
     value: str | None,
     replace_variable: bool,
@@ -129,7 +129,7 @@ def _planned(draft: Draft, path: str, text: str, over_references: bool) -> Edit:
     return draft.set(path, value_of(text), over_references=over_references)
 
 
-def _judged(call: Call, edit: Edit) -> list[Problem]:
+def _judged(call: CommandContext, edit: Edit) -> list[Problem]:
     """Load the result as a start would; `ConfigError` with every problem it has."""
     from ductile.clock import SystemClock
     from ductile.config import load
@@ -181,7 +181,7 @@ def _diff(edit: Edit) -> str:
     return "\n".join(unified_diff(old, new, name, name, n=CONTEXT_LINES, lineterm=""))
 
 
-def _next(call: Call, seal: Seal | None, lock: bool) -> list[str]:
+def _next(call: CommandContext, seal: Seal | None, lock: bool) -> list[str]:
     own = f" --config {quote(str(call.config))}" if call.config else ""
     steps = [f"ductile config lock{own}"] if seal is not None and not lock else []
     return [*steps, f"ductile system reload{own}"]

@@ -11,7 +11,7 @@ import click
 
 from ductile.cli import output
 from ductile.cli.client import SILENCE, Client, read_answer, with_query
-from ductile.cli.command import Call, Noun
+from ductile.cli.command import CommandContext, Noun
 from ductile.cli.options import Whole
 from ductile.errors import NotRunning
 
@@ -25,7 +25,9 @@ MOST_TRIES = 30
 @click.option("--topic", "topics", multiple=True, help="Only these topics: jobs, breakers, ...")
 @click.option("--after", metavar="ID", help="Begin after this event, not now.")
 @click.option("--count", type=Whole(1), help="End after so many events.")
-def follow(call: Call, topics: tuple[str, ...], after: str | None, count: int | None) -> None:
+def follow(
+    call: CommandContext, topics: tuple[str, ...], after: str | None, count: int | None
+) -> None:
     """Print events as they happen, until Ctrl-C; a dropped connection is taken up again."""
     client = call.site.client()
     if client is None:

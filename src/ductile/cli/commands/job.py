@@ -9,7 +9,7 @@ import click
 
 from ductile.cli import output
 from ductile.cli.client import Door, Json, path_to
-from ductile.cli.command import Call, Noun
+from ductile.cli.command import CommandContext, Noun
 from ductile.cli.options import PLUGIN, STATUS, check_plugin, limited
 from ductile.errors import NotFound, UsageError
 
@@ -56,7 +56,7 @@ def is_refused(reason: str | None) -> bool:
     return reason is not None and " is refused: " in reason
 
 
-def _act(call: Call, typed: str, verb: str, body: Row | None = None) -> Json:
+def _act(call: CommandContext, typed: str, verb: str, body: Row | None = None) -> Json:
     with call.place() as door:
         return call.send(door, path_to("job", meant(door, typed), verb), body)
 
@@ -67,7 +67,7 @@ def _act(call: Call, typed: str, verb: str, body: Row | None = None) -> Json:
 @click.option("--command", help="Only jobs of this command.")
 @limited()
 @click.option("--before", metavar="CURSOR", help="Go on after a page, by its cursor.")
-def listing(call: Call, **filters: Any) -> None:
+def listing(call: CommandContext, **filters: Any) -> None:
     """List jobs, the newest first."""
     with call.site.reading() as door:
         page = door.get("/jobs", **filters)
@@ -110,7 +110,7 @@ def _note(row: Row) -> str:
 
 @job.read("inspect")
 @ID
-def inspect(call: Call, typed: str) -> None:
+def inspect(call: CommandContext, typed: str) -> None:
     """Show one job and the whole graph it belongs to.
 
     An ID may be shortened, here and everywhere, to six characters or more that no other
@@ -205,7 +205,7 @@ def _details(node: Row) -> Iterator[tuple[str, str]]:
 
 @job.read("why")
 @ID
-def why(call: Call, typed: str) -> None:
+def why(call: CommandContext, typed: str) -> None:
     """Say why a job ran, waits, was skipped, was deduplicated, or led to nothing."""
     with call.site.reading() as door:
         found = door.get(path_to("job", meant(door, typed), "why"))
@@ -222,7 +222,7 @@ def _show_why(found: Row) -> None:
 
 @job.write("retry")
 @ID
-def retry(call: Call, typed: str) -> None:
+def retry(call: CommandContext, typed: str) -> None:
     """Queue a failed or dead job again, with its plugin's number of attempts."""
     answer = _act(call, typed, "retry")
     call.show(answer, _show_retry)
@@ -239,7 +239,7 @@ def _show_retry(answer: Row) -> None:
 
 @job.write("cancel")
 @ID
-def cancel(call: Call, typed: str) -> int:
+def cancel(call: CommandContext, typed: str) -> int:
     """End a job: what waits does not run, what runs is killed. Exit 1 where it was too late."""
     with call.place() as place:
         job_id = meant(place, typed)
@@ -264,7 +264,7 @@ def _show_cancel(answer: Row) -> None:
 @job.write("replay")
 @ID
 @click.option("--step", metavar="S", help="Not this job, but that of this step in its graph.")
-def replay(call: Call, typed: str, step: str | None) -> None:
+def replay(call: CommandContext, typed: str, step: str | None) -> None:
     """Make a new job from an old one's payload, context and workspace.
 
     What follows it in its pipeline runs as well; a split that the old job stood in is not

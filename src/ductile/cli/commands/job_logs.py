@@ -11,7 +11,7 @@ import click
 
 from ductile.cli import output
 from ductile.cli.client import Client, Door, Json, path_to
-from ductile.cli.command import Call, read
+from ductile.cli.command import CommandContext, read
 from ductile.cli.commands.job import job, meant, show_words
 from ductile.cli.options import PLUGIN, PRODUCER, STATUS, check_plugin, limited, since
 from ductile.errors import DuctileError, NotFound, NotRunning
@@ -48,7 +48,7 @@ def _log_options(command: Any) -> Any:
 @click.option("--query", metavar="TEXT", help="Only where error, stderr or response hold this.")
 @click.option("--include-result", is_flag=True, help="Show their responses too.")
 @_log_options
-def logs(call: Call, typed: str | None, include_result: bool, **filters: Any) -> None:
+def logs(call: CommandContext, typed: str | None, include_result: bool, **filters: Any) -> None:
     """Show what attempts said, the newest last."""
     results = "true" if include_result else None
     with call.site.reading() as door, _hinting_at_plugin(door, typed):
@@ -76,7 +76,7 @@ def _hinting_at_plugin(door: Door, typed: str | None) -> Iterator[None]:
 @click.argument("plugin", type=PLUGIN, required=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what happens, until Ctrl-C.")
 @_log_options
-def plugin_logs(call: Call, follow: bool, **filters: Any) -> None:
+def plugin_logs(call: CommandContext, follow: bool, **filters: Any) -> None:
     """Show what attempts of a plugin, or of all, said; the newest last.
 
     With what was announced beside them: breakers, pipelines, events that went nowhere.
@@ -156,7 +156,7 @@ def _show_entry(entry: Mapping[str, Any]) -> None:
         output.section("response", output.value(entry["result"]))
 
 
-def _follow(call: Call, client: Client, cursor: int, plugin: str | None) -> None:
+def _follow(call: CommandContext, client: Client, cursor: int, plugin: str | None) -> None:
     while True:
         page = client.get("/notices", after=cursor)
         for notice in page["notices"]:
@@ -167,7 +167,7 @@ def _follow(call: Call, client: Client, cursor: int, plugin: str | None) -> None
             time.sleep(PAUSE)
 
 
-def _tell(call: Call, client: Client, notice: Json) -> None:
+def _tell(call: CommandContext, client: Client, notice: Json) -> None:
     """An attempt's end as its log has it; anything else as it was announced."""
     attempts = list(_attempts(client, notice)) if notice["type"] in ATTEMPT_ENDS else []
     if call.as_json:

@@ -11,7 +11,7 @@ import click
 
 from ductile.cli import output
 from ductile.cli.client import LONGEST_WAIT, Client, Json, path_to
-from ductile.cli.command import Call, Noun, blueprint_of
+from ductile.cli.command import CommandContext, Noun, blueprint_of
 from ductile.cli.options import DEDUPE_TTL, PATIENCE, PIPELINE
 from ductile.cli.options import payload as read_payload
 from ductile.core.jobs.state_machine import ENDED
@@ -24,7 +24,7 @@ WELL = frozenset({"succeeded", "skipped"})
 
 
 @pipeline.read("list")
-def listing(call: Call) -> None:
+def listing(call: CommandContext) -> None:
     """List the pipelines, and what starts each."""
     with call.site.reading() as door:
         page = door.get("/pipelines")
@@ -50,17 +50,17 @@ def _trigger(row: Json) -> str:
 
 @pipeline.read("show")
 @click.argument("name", metavar="NAME", type=PIPELINE)
-def show(call: Call, name: str) -> None:
+def show(call: CommandContext, name: str) -> None:
     """Show a pipeline: a drawing, its trigger, mode, timeout and steps."""
     call.show(_get(call, name), lambda found: _show_pipeline(call, found))
 
 
-def _get(call: Call, name: str) -> Json:
+def _get(call: CommandContext, name: str) -> Json:
     with call.site.reading() as door:
         return door.get(path_to("pipeline", name))
 
 
-def _show_pipeline(call: Call, found: Json) -> None:
+def _show_pipeline(call: CommandContext, found: Json) -> None:
     output.line(found["drawing"].rstrip())
     facts = {
         "starts": _trigger(found),
@@ -97,7 +97,7 @@ def _then(step: Json) -> str:
     return "; ".join(ways) or "end"
 
 
-def _note_resolution(call: Call, steps: list[Json]) -> None:
+def _note_resolution(call: CommandContext, steps: list[Json]) -> None:
     for step in steps:
         call.note(f"{step['step']}: {_runs(step)}; {_then(step)}; at {step['source']}")
         for path, source in step["baggage"].items():
@@ -107,7 +107,7 @@ def _note_resolution(call: Call, steps: list[Json]) -> None:
 @pipeline.read("visualize")
 @click.argument("name", metavar="NAME", type=PIPELINE)
 @click.option("--text", is_flag=True, help="Draw for the terminal, not in Mermaid.")
-def visualize(call: Call, name: str, text: bool) -> None:
+def visualize(call: CommandContext, name: str, text: bool) -> None:
     """Draw a pipeline as a Mermaid diagram."""
     found = _get(call, name)
     drawing = found["drawing" if text else "mermaid"]
@@ -122,7 +122,7 @@ def visualize(call: Call, name: str, text: bool) -> None:
 @click.option("--async", "detached", is_flag=True, help="Start it and do not wait.")
 @PATIENCE
 def run(
-    call: Call,
+    call: CommandContext,
     name: str,
     payload: str | None,
     dedupe_key: str | None,
@@ -169,7 +169,7 @@ def run(
 class _Progress:
     """Tells each change of a job once, on stderr."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: CommandContext) -> None:
         self._wanted = call.verbose or sys.stderr.isatty()
         self._told: set[tuple[str, str, int]] = set()
 
@@ -245,7 +245,7 @@ def _show_outcome(ended: Json) -> None:
 @click.option("--job", "job_id", metavar="ID", help="Rehearse the step with what entered this job.")
 @click.option("--step", metavar="S", hidden=True, help="As PIPELINE/STEP.")
 def dry_run(
-    call: Call, name: str, payload: str | None, job_id: str | None, step: str | None
+    call: CommandContext, name: str, payload: str | None, job_id: str | None, step: str | None
 ) -> int:
     """Show what a pipeline would run, or rehearse one of its steps.
 
@@ -262,7 +262,7 @@ def dry_run(
     from ductile.operations.dry_run import pipeline as rehearse
 
     which, given = name if step is None else f"{name}/{step}", read_payload(payload)
-    pipeline, path = rehearse.find(blueprint_of(call.site.loaded).chart.router, which)
+    pipeline, path = rehearse.find(blueprint_of(call.site.loaded).tx_config.router, which)
     if job_id is not None and path is None:
         raise UsageError(f"--job is for a step: {pipeline.name}/STEP")
     if job_id is not None and payload is not None:
@@ -271,17 +271,17 @@ def dry_run(
         call.show(_plan(call, which, given), lambda plan: _show_plan(call, plan))
         return 0
     from ductile.cli.commands.job import meant
-    from ductile.cli.in_process import Indoors, onlooking, terminable
+    from ductile.cli.in_process import InProcessClient, onlooking, terminable
     from ductile.operations.dry_run import step as rerun
 
     with terminable(), onlooking(call.site.loaded) as gateway:
-        chosen = None if job_id is None else meant(Indoors(gateway), job_id)
+        chosen = None if job_id is None else meant(InProcessClient(gateway), job_id)
         done = rerun.step(gateway, pipeline, path, chosen)
     call.show(done, lambda done: _show_rehearsal(call, done))
     return 0 if done.get("status", "succeeded") == "succeeded" and "fails" not in done else 1
 
 
-def _plan(call: Call, name: str, given: Any) -> Json:
+def _plan(call: CommandContext, name: str, given: Any) -> Json:
     from ductile.clock import SystemClock
     from ductile.operations.dry_run import pipeline as rehearse
 
@@ -289,7 +289,7 @@ def _plan(call: Call, name: str, given: Any) -> Json:
     return rehearse.plan(blueprint_of(call.site.loaded), name, payload, SystemClock().now())
 
 
-def _show_plan(call: Call, plan: Json) -> None:
+def _show_plan(call: CommandContext, plan: Json) -> None:
     where = f" at {plan['step']}" if plan["step"] else ""
     output.line(f"{plan['pipeline']} would start{where} with an event {plan['event']}", bold=True)
     if plan["if"]:
@@ -310,7 +310,7 @@ def _own_condition(judged: Json) -> str:
     return f"if {judged['condition']} {verdict}"
 
 
-def _show_ahead(call: Call, item: Json) -> None:
+def _show_ahead(call: CommandContext, item: Json) -> None:
     where = f"{item['branch']} {item['step']}" if item["branch"] else item["step"] or "route"
     if "fails" in item:
         output.line(f"{where}: would fail: {item['fails']}", fg="red")
@@ -328,7 +328,7 @@ def _show_ahead(call: Call, item: Json) -> None:
         call.note(f"{where}: baggage adds {path} = {output.value(value)}")
 
 
-def _show_rehearsal(call: Call, done: Json) -> None:
+def _show_rehearsal(call: CommandContext, done: Json) -> None:
     name = f"{done['pipeline']} {done['step']}"
     if "status" not in done:
         words = {

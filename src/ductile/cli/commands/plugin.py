@@ -10,7 +10,7 @@ import click
 
 from ductile.cli import output
 from ductile.cli.client import Door, Json, Workplace, path_to
-from ductile.cli.command import Call, Noun, blueprint_of
+from ductile.cli.command import CommandContext, Noun, blueprint_of
 from ductile.cli.commands.job import RELOAD, hint_at_reload, show_words
 from ductile.cli.options import DEDUPE_TTL, PATIENCE, PLUGIN
 from ductile.cli.options import payload as read_payload
@@ -25,7 +25,7 @@ UNSEEN = "the running gateway has not seen"
 
 
 @plugin.read("list")
-def listing(call: Call) -> None:
+def listing(call: CommandContext) -> None:
     """List every plugin that was found or configured, and why one is not used."""
     with call.site.reading() as door:
         page = door.get("/plugins")
@@ -36,7 +36,7 @@ def listing(call: Call) -> None:
         output.aside(f"{UNSEEN}: {', '.join(sorted(unseen))}; run: {RELOAD}")
 
 
-def _on_disk(call: Call) -> frozenset[str]:
+def _on_disk(call: CommandContext) -> frozenset[str]:
     """The plugins that a gateway would load now, as far as can be told from here."""
     if call.api_url is not None:
         return frozenset()
@@ -77,7 +77,7 @@ def _alias(row: Json) -> str | None:
 @click.option("--async", "detached", is_flag=True, help="Queue it and do not wait.")
 @PATIENCE
 def run(
-    call: Call,
+    call: CommandContext,
     name: str,
     command: str | None,
     payload: str | None,
@@ -115,7 +115,7 @@ def run(
     return 0 if job["status"] == "succeeded" else 1
 
 
-def _finish(call: Call, place: Workplace, job_id: str, timeout: float) -> Json:
+def _finish(call: CommandContext, place: Workplace, job_id: str, timeout: float) -> Json:
     def waiting(why: str) -> None:
         if call.verbose or sys.stderr.isatty():
             output.aside(f"queued: {why}")
@@ -128,7 +128,7 @@ def _finish(call: Call, place: Workplace, job_id: str, timeout: float) -> Json:
         raise
 
 
-def _command(call: Call, door: Door, name: str, wanted: str | None) -> str:
+def _command(call: CommandContext, door: Door, name: str, wanted: str | None) -> str:
     """The command that is meant; `UsageError` where there is no such plugin or command."""
     rows = door.get("/plugins")["plugins"]
     loaded = {row["name"]: row for row in rows if row["commands"]}

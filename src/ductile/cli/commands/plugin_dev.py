@@ -11,7 +11,7 @@ import click
 
 from ductile.cli import output
 from ductile.cli.client import Json
-from ductile.cli.command import Call, blueprint_of
+from ductile.cli.command import CommandContext, blueprint_of
 from ductile.cli.commands.pipeline import show_routing
 from ductile.cli.commands.plugin import choose_command, plugin
 from ductile.cli.options import PLUGIN
@@ -21,7 +21,7 @@ from ductile.core.values.suggest import did_you_mean
 from ductile.errors import NotFound, Problem, Refused, UsageError, errors_of
 
 if TYPE_CHECKING:
-    from ductile.engine.config.compiled import Blueprint
+    from ductile.engine.config.compiled import CompiledConfig
     from ductile.plugins.validate import Inspection
 
 LANGUAGES = click.Choice(["python", "sh", "node"])
@@ -42,7 +42,7 @@ TARGET = "NAME|DIR"
     type=click.Path(path_type=Path, file_okay=False),
     help="Where it is made; by default the first of plugin_roots.",
 )
-def new(call: Call, name: str, lang: str, root: Path | None) -> None:
+def new(call: CommandContext, name: str, lang: str, root: Path | None) -> None:
     """Make a plugin that works: manifest, program, test, README. Overwrites nothing."""
     from ductile.plugins import scaffold
 
@@ -64,7 +64,7 @@ def new(call: Call, name: str, lang: str, root: Path | None) -> None:
     call.show(document, _show_new)
 
 
-def _first_root(call: Call, name: str) -> Path:
+def _first_root(call: CommandContext, name: str) -> Path:
     """Where the configuration has its plugins, if it has none of that name yet."""
     loaded = call.site.loaded
     found = blueprint_of(loaded).registry.plugins.get(name)
@@ -105,7 +105,7 @@ def _short(path: Path) -> str:
     "--config-json", metavar="JSON|@FILE|-", help="Its config, in place of the configuration's."
 )
 def test(
-    call: Call,
+    call: CommandContext,
     target: str,
     command: str | None,
     payload: str | None,
@@ -122,28 +122,33 @@ def test(
     if payload is not None and event is not None:
         raise UsageError("--payload and --event exclude each other")
     config = _object(config_json, "--config-json")
-    blueprint, name = _prepared(call, target, config)
+    compiled, name = _prepared(call, target, config)
     if event is not None and command not in (None, HANDLE):
         raise UsageError(f"an event is for {HANDLE}, not for {command}")
-    known = {c.name: c.type.value for c in blueprint.registry.plugins[name].manifest.commands}
+    known = {c.name: c.type.value for c in compiled.registry.plugins[name].manifest.commands}
     chosen = choose_command(name, known, HANDLE if event is not None else command)
     given = read_json(payload) if event is None else _event(event)
-    done = _tried(call, blueprint, name, chosen, {} if given is None else given, _state(state))
+    done = _tried(call, compiled, name, chosen, {} if given is None else given, _state(state))
     call.show(done, lambda done: _show_trial(call, done))
     return 0 if done["status"] == "succeeded" else 1
 
 
 def _tried(
-    call: Call, blueprint: Blueprint, name: str, command: str, payload: Any, state: Json
+    call: CommandContext,
+    compiled: CompiledConfig,
+    name: str,
+    command: str,
+    payload: Any,
+    state: Json,
 ) -> Json:
     from ductile.cli.in_process import terminable
     from ductile.clock import SystemClock, SystemEntropy
     from ductile.operations.dry_run import plugin as trial
 
-    call.note(f"runs {blueprint.plans[name].argv[0]}")
+    call.note(f"runs {compiled.plans[name].argv[0]}")
     with terminable(), output.working(f"{name} {command} runs"):
         wanted = trial.Trial(name, command, payload, state)
-        return trial.run(blueprint, wanted, SystemClock().now(), SystemEntropy())
+        return trial.run(compiled, wanted, SystemClock().now(), SystemEntropy())
 
 
 def _object(text: str | None, option: str) -> Json | None:
@@ -166,16 +171,18 @@ def _state(file: str | None) -> Json:
     return _object(file if file == "-" else f"@{file}", "--state") or {}
 
 
-def _prepared(call: Call, target: str, config: Mapping[str, Any] | None) -> tuple[Blueprint, str]:
+def _prepared(
+    call: CommandContext, target: str, config: Mapping[str, Any] | None
+) -> tuple[CompiledConfig, str]:
     """What would run, and its name; `Invalid` where the plugin's files are not sound."""
     from ductile.operations.dry_run import plugin as trial
 
     if not _is_directory(call, target):
         loaded = trial.with_plugin(call.site.loaded, target, config)
-        blueprint = blueprint_of(loaded)
-        if target not in blueprint.registry.plugins:
-            raise _not_loaded(blueprint, target)
-        return blueprint, target
+        compiled = blueprint_of(loaded)
+        if target not in compiled.registry.plugins:
+            raise _not_loaded(compiled, target)
+        return compiled, target
     inspection = _inspected(_path(target), call)
     if not inspection.sound:
         raise Invalid([inspection])
@@ -184,13 +191,13 @@ def _prepared(call: Call, target: str, config: Mapping[str, Any] | None) -> tupl
         loaded = trial.unconfigured(directory, name, config or {})
     else:
         loaded = trial.with_plugin(call.site.loaded, name, config, directory.parent)
-    blueprint = blueprint_of(loaded)
-    if name not in blueprint.registry.plugins:
-        raise _not_loaded(blueprint, name)
-    return blueprint, name
+    compiled = blueprint_of(loaded)
+    if name not in compiled.registry.plugins:
+        raise _not_loaded(compiled, name)
+    return compiled, name
 
 
-def _is_directory(call: Call, target: str) -> bool:
+def _is_directory(call: CommandContext, target: str) -> bool:
     from ductile.plugins.manifest import MANIFEST_NAME
 
     if "/" in target or target in (".", ".."):
@@ -204,8 +211,8 @@ def _path(target: str) -> Path:
     return path.parent.resolve() / path.name
 
 
-def _not_loaded(blueprint: Blueprint, name: str) -> Exception:
-    registry = blueprint.registry
+def _not_loaded(compiled: CompiledConfig, name: str) -> Exception:
+    registry = compiled.registry
     refusal = registry.refusal(name)
     if refusal is not None:
         return Refused(f"plugin {name} is refused: {refusal.reason}", plugin=name)
@@ -215,7 +222,7 @@ def _not_loaded(blueprint: Blueprint, name: str) -> Exception:
     return NotFound(f"there is no plugin {name!r}{hint}", plugin=name)
 
 
-def _show_trial(call: Call, done: Json) -> None:
+def _show_trial(call: CommandContext, done: Json) -> None:
     _note_request(call, done)
     name = click.style(output.safe(f"{done['plugin']} {done['command']}"), bold=True)
     took = output.span(done["duration_ms"] / 1000)
@@ -232,7 +239,7 @@ def _show_trial(call: Call, done: Json) -> None:
     _show_consequences(done)
 
 
-def _note_request(call: Call, done: Json) -> None:
+def _note_request(call: CommandContext, done: Json) -> None:
     call.note(f"request: {output.value(done['request'])}")
     call.note(f"environment: {' '.join(done['environment'])}")
     call.note(f"time limit: {done['timeout']:g} s")
@@ -258,7 +265,7 @@ def _show_consequences(done: Json) -> None:
 
 @plugin.read("validate")
 @click.argument("targets", metavar=f"[{TARGET}]...", type=PLUGIN, nargs=-1)
-def validate(call: Call, targets: tuple[str, ...]) -> int:
+def validate(call: CommandContext, targets: tuple[str, ...]) -> int:
     """Judge manifests and files: every problem at once, with its place. Exit 1 where one is.
 
     Without a name, every plugin of the configuration's roots.
@@ -268,7 +275,7 @@ def validate(call: Call, targets: tuple[str, ...]) -> int:
     return 0 if all(inspection.sound for inspection in inspections) else 1
 
 
-def _chosen(call: Call, targets: tuple[str, ...]) -> Iterator[Inspection]:
+def _chosen(call: CommandContext, targets: tuple[str, ...]) -> Iterator[Inspection]:
     from ductile.plugins.validate import plugin_directories
 
     if not targets:
@@ -281,7 +288,7 @@ def _chosen(call: Call, targets: tuple[str, ...]) -> Iterator[Inspection]:
             yield _inspected(_directory_of(call, target), call, configured=True)
 
 
-def _directory_of(call: Call, name: str) -> Path:
+def _directory_of(call: CommandContext, name: str) -> Path:
     """Where the plugin of a name is, loaded or not."""
     from ductile.plugins.validate import plugin_directories
 
@@ -298,7 +305,7 @@ def _directory_of(call: Call, name: str) -> Path:
     return found[name]
 
 
-def _inspected(directory: Path, call: Call, *, configured: bool = False) -> Inspection:
+def _inspected(directory: Path, call: CommandContext, *, configured: bool = False) -> Inspection:
     from ductile.plugins.validate import Inspection
 
     config, allow = None, False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ductile.cli import output
-from ductile.cli.command import Call, Noun
+from ductile.cli.command import CommandContext, Noun
 from ductile.cli.commands.job import hint_at_reload, is_refused, show_jobs
 from ductile.cli.options import limited
 
@@ -14,7 +14,7 @@ queue = Noun("queue", "The queue: what waits and what runs.", default="list")
 
 @queue.read("list")
 @limited()
-def listing(call: Call, limit: int) -> None:
+def listing(call: CommandContext, limit: int) -> None:
     """List the jobs that wait or run, in the order of the queue, and what they wait for."""
     with call.site.reading() as door:
         page = door.get("/queue", limit=limit)

@@ -9,7 +9,7 @@ import click
 
 from ductile.cli import output
 from ductile.cli.client import Door, Json, path_to
-from ductile.cli.command import Call, Noun
+from ductile.cli.command import CommandContext, Noun
 from ductile.cli.options import SCHEDULE, Whole, since
 from ductile.errors import NotFound, UsageError
 
@@ -20,7 +20,7 @@ schedule = Noun("schedule", "Schedules: what comes next, what fired, why not.", 
 
 
 @schedule.read("list")
-def listing(call: Call) -> None:
+def listing(call: CommandContext) -> None:
     """List every entry: its next run, last fire and success, and why it is not running.
 
     Agents' reminders stand below them, as agent:ID.
@@ -61,7 +61,7 @@ def _reminder(row: Json) -> tuple[Any, ...]:
 @click.option(
     "--count", type=Whole(1, 1000), default=20, show_default=True, help="So many fires at most."
 )
-def coming(call: Call, name: str, count: int) -> None:
+def coming(call: CommandContext, name: str, count: int) -> None:
     """Show the exact coming fires of a plugin's entries, or of one.
 
     That is if nothing holds them back, and for `every` if each run ends at once. No gateway
@@ -100,7 +100,7 @@ def _show_fires(page: Json) -> None:
     metavar="TIME",
     help="How far back (24h, a time).",
 )
-def explain(call: Call, name: str, since: str) -> None:
+def explain(call: CommandContext, name: str, since: str) -> None:
     """Show every slot of the last day, or decided in it: fired or not, and the reason why not."""
     with call.site.reading() as door:
         page = door.get("/scheduler/explain", name=name, since=since)
@@ -134,19 +134,19 @@ def _fired(slot: Json) -> str:
 
 @schedule.write("pause")
 @click.argument("name", metavar="NAME/ID", type=SCHEDULE)
-def pause(call: Call, name: str) -> None:
+def pause(call: CommandContext, name: str) -> None:
     """Hold an entry back until it is resumed. Its slots pass, saying so."""
     _set(call, name, "pause")
 
 
 @schedule.write("resume")
 @click.argument("name", metavar="NAME/ID", type=SCHEDULE)
-def resume(call: Call, name: str) -> None:
+def resume(call: CommandContext, name: str) -> None:
     """Let an entry that was paused fire again."""
     _set(call, name, "resume")
 
 
-def _set(call: Call, name: str, verb: str) -> None:
+def _set(call: CommandContext, name: str, verb: str) -> None:
     with call.place() as door:
         row = _one(door, name)
         answer = call.send(door, path_to("scheduler", row["plugin"], row["schedule"], verb))

@@ -11,7 +11,7 @@ import click
 
 from ductile.cli import output
 from ductile.cli.client import Door, Json, path_to
-from ductile.cli.command import Action, Call, Noun
+from ductile.cli.command import Action, CommandContext, Noun
 from ductile.errors import Refused
 
 skills = Noun("skills", "Skills: what an agent can have done here.", default="export")
@@ -59,7 +59,7 @@ Send `Authorization: Bearer $DUCTILE_API_KEY`; an `Idempotency-Key` makes a POST
 
 
 @skills.read("list")
-def listing(call: Call) -> None:
+def listing(call: CommandContext) -> None:
     """List the commands and pipelines that can be called."""
     with call.site.reading() as door:
         page = door.get("/skills")
@@ -81,7 +81,7 @@ def _show_list(page: Json) -> None:
     type=click.Path(path_type=Path, file_okay=False),
     help=f"Write it there as {FILE}, in place of printing it.",
 )
-def export(call: Call, directory: Path | None) -> None:
+def export(call: CommandContext, directory: Path | None) -> None:
     """Write a skill document for agents: commands, API, plugins and pipelines of this gateway."""
     with call.site.reading() as door:
         text = _document(call, door)
@@ -118,7 +118,7 @@ def _write(path: Path, text: str) -> None:
         raise Refused(f"cannot write {path}: {error.strerror}") from error
 
 
-def _document(call: Call, door: Door) -> str:
+def _document(call: CommandContext, door: Door) -> str:
     found = door.get("/skills")["skills"]
     name = str(door.get("/")["name"])
     parts = [
@@ -144,7 +144,7 @@ def _front_matter(name: str) -> str:
     return f"---\nname: {slug}\ndescription: {json.dumps(about, ensure_ascii=False)}\n---"
 
 
-def _where(call: Call) -> str:
+def _where(call: CommandContext) -> str:
     if call.api_url is not None:
         return f"At {_line(call.api_url)}."
     api = call.site.loaded.settings.api

@@ -8,7 +8,7 @@ import click
 
 from ductile.cli import output
 from ductile.cli.client import path_to
-from ductile.cli.command import Call, Noun
+from ductile.cli.command import CommandContext, Noun
 from ductile.errors import UsageError
 
 token = Noun("token", "Tokens: who may call the API, and what they may do.")
@@ -26,7 +26,7 @@ _expires = click.option("--expires", metavar="DURATION", help="How long it is go
     help="What it may do, as often as needed: '*', jobs:ro, my-plugin:rw.",
 )
 @_expires
-def create(call: Call, name: str, scopes: tuple[str, ...], expires: str | None) -> None:
+def create(call: CommandContext, name: str, scopes: tuple[str, ...], expires: str | None) -> None:
     """Make a token; it is shown this once."""
     for scope in scopes:
         if "," in scope:
@@ -42,7 +42,7 @@ def create(call: Call, name: str, scopes: tuple[str, ...], expires: str | None) 
 @token.write("rotate")
 @click.argument("which", metavar="NAME_OR_ID")
 @_expires
-def rotate(call: Call, which: str, expires: str | None) -> None:
+def rotate(call: CommandContext, which: str, expires: str | None) -> None:
     """Give a token another secret, shown this once; the old one is void at once."""
     made = call.act(path_to("token", which, "rotate"), {"expires_in": expires})
     call.show(made, _show_secret)
@@ -50,13 +50,13 @@ def rotate(call: Call, which: str, expires: str | None) -> None:
 
 @token.write("revoke")
 @click.argument("which", metavar="NAME_OR_ID")
-def revoke(call: Call, which: str) -> None:
+def revoke(call: CommandContext, which: str) -> None:
     """Make a token void at once."""
     call.show(call.act(path_to("token", which, "revoke")), _show_revoked)
 
 
 @token.read("list")
-def listing(call: Call) -> None:
+def listing(call: CommandContext) -> None:
     """List the tokens of the ledger; those of the configuration stand in its files."""
     with call.site.reading() as door:
         page = door.get("/tokens")

@@ -11,7 +11,7 @@ import click
 
 from ductile.cli import output
 from ductile.cli.client import Json, path_to
-from ductile.cli.command import Call, Noun
+from ductile.cli.command import CommandContext, Noun
 from ductile.cli.options import DELIVERY_STATUS, Whole, limited, since
 from ductile.cli.options import payload as read_payload
 from ductile.errors import UsageError
@@ -38,7 +38,7 @@ _since = click.option(
 @click.option("--secret-env", metavar="NAME", help="The variable that holds the secret.")
 @click.option("--secret-file", metavar="FILE", help="The file that does; - is stdin.")
 def add(
-    call: Call,
+    call: CommandContext,
     source: str,
     event: str,
     session: str,
@@ -99,7 +99,7 @@ def _show_added(made: Json) -> None:
 
 
 @config.read("list")
-def listing(call: Call) -> None:
+def listing(call: CommandContext) -> None:
     """List the webhooks, never with their secrets."""
     with call.site.reading() as door:
         page = door.get("/gateway/webhook-configs")
@@ -133,7 +133,7 @@ def _goes_to(row: Json) -> str:
 
 @config.write("remove")
 @click.argument("id", type=Whole(1))
-def remove(call: Call, id: int) -> None:
+def remove(call: CommandContext, id: int) -> None:
     """Remove a webhook: what is outstanding of it will be dead when it is due."""
     with call.place() as door:
         done = door.delete(
@@ -156,7 +156,7 @@ def _show_removed(done: Json) -> None:
     "--payload", metavar="JSON", help="What to send: JSON, @FILE, or - for stdin. By default {}."
 )
 def send(
-    call: Call, id: int | None, source: str | None, event: str | None, payload: str | None
+    call: CommandContext, id: int | None, source: str | None, event: str | None, payload: str | None
 ) -> None:
     """Send a payload by a webhook: signed, at once, and again until it arrives or is dead."""
     named: dict[str, Any] = {"webhook_id": id, "source_identifier": source, "event_type": event}
@@ -183,7 +183,7 @@ def _show_sent(sent: Json) -> None:
 @click.option("--before", type=Whole(1), metavar="ID", help="Go on behind this one.")
 @limited()
 def deliveries(
-    call: Call,
+    call: CommandContext,
     status: str | None,
     webhook_id: int | None,
     since: str | None,
@@ -221,7 +221,7 @@ def _show_deliveries(page: Json) -> None:
 
 @webhook.read("show")
 @click.argument("id", type=Whole(1))
-def show(call: Call, id: int) -> None:
+def show(call: CommandContext, id: int) -> None:
     """Show one delivery with its payload."""
     with call.site.reading() as door:
         row = door.get(path_to("gateway", "deliveries", str(id)))
@@ -238,7 +238,7 @@ def _show_one(row: Json) -> None:
 @click.argument("id", type=Whole(1), required=False)
 @click.option("--all-dead", is_flag=True, help="Every one that was given up.")
 @_since
-def retry(call: Call, id: int | None, all_dead: bool, since: str | None) -> None:
+def retry(call: CommandContext, id: int | None, all_dead: bool, since: str | None) -> None:
     """Send a delivery again, now, and with all its six sends."""
     if (id is None) is not all_dead or (since is not None and not all_dead):
         raise UsageError("name one delivery, or say --all-dead, with --since or without")

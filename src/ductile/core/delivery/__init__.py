@@ -1,1 +1,1 @@
-"""Deliveries: retries, signatures, payloads, allowed addresses, relay."""
+"""WebhookOutbox: retries, signatures, payloads, allowed addresses, relay."""

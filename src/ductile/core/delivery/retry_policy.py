@@ -1,4 +1,4 @@
-"""Deliveries: their states and retries, and how webhooks are signed (004)."""
+"""WebhookOutbox: their states and retries, and how webhooks are signed (004)."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from ductile.model import CORE_PREFIX
 from ductile.plugins.environment import local_zone, plugin_environment
 from ductile.plugins.registry import InstanceSpec, Plugin, Registry, discover
 from ductile.plugins.trust import Sealed
-from ductile.store.tx_config import Chart
+from ductile.store.tx_config import TxConfig
 
 CORE_RETRY = RetryPolicy(backoff_base=1.0)
 """A switch or a relay touches nothing but the ledger: one that was lost with its gateway is
@@ -36,7 +36,7 @@ INIT_PENDING = "its init has not run yet"
 
 
 @dataclass(frozen=True)
-class Blueprint:
+class CompiledConfig:
     """What the rooms need to know of the configuration."""
 
     loaded: Loaded
@@ -45,7 +45,7 @@ class Blueprint:
     plans: Mapping[str, PluginPlan]
     caps: Mapping[str, int]
     schedules: tuple[Schedule, ...]
-    chart: Chart
+    tx_config: TxConfig
     workspaces: Workspaces
     warnings: tuple[Problem, ...] = ()
 
@@ -56,7 +56,7 @@ class Blueprint:
     @property
     def snapshot_id(self) -> str | None:
         """Of what the ledger keeps of this configuration, once it has been adopted."""
-        return self.chart.snapshot_id
+        return self.tx_config.snapshot_id
 
     def plugin_settings(self, name: str) -> PluginSettings:
         return _own(self.settings, name)
@@ -84,7 +84,7 @@ class Blueprint:
         return Rules(
             retry=self.retry_policy(plugin),
             redactor=self.redactor,
-            router=self.chart.router,
+            router=self.tx_config.router,
             fact_type=fact.fact_type if fact else None,
             mirror_fact=bool(fact and fact.compatibility_view == "mirror_object"),
             init_key=loaded.init_key if loaded and command == INIT else None,
@@ -118,7 +118,7 @@ def _own(settings: Settings, plugin: str) -> PluginSettings:
     return settings.plugins.get(plugin) or _DEFAULTS
 
 
-def build(loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str]) -> Blueprint:
+def build(loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str]) -> CompiledConfig:
     """Discover the plugins and work everything out.
 
     Refused plugins are no error; routes and pipelines that cannot run are: `ConfigError`.
@@ -143,14 +143,14 @@ def build(loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str]) -> Bl
         for name, plugin in registry.plugins.items()
         if (cap := _cap(plugin, settings)) is not None
     }
-    return Blueprint(
+    return CompiledConfig(
         loaded=loaded,
         registry=registry,
         redactor=Redactor(loaded.secrets),
         plans=plans,
         caps=caps,
         schedules=schedules_of(settings, local_zone(environ)),
-        chart=_chart(settings, router),
+        tx_config=_tx_config(settings, router),
         workspaces=_workspaces(settings, router),
         warnings=(*loaded.warnings, *warnings, *_of_plugins(loaded, registry)),
     )
@@ -179,9 +179,9 @@ def _of_plugins(loaded: Loaded, registry: Registry) -> list[Problem]:
     return hidden(warnings, loaded.secrets)
 
 
-def _chart(settings: Settings, router: Router) -> Chart:
+def _tx_config(settings: Settings, router: Router) -> TxConfig:
     plugins = settings.plugins
-    return Chart(
+    return TxConfig(
         router=router,
         attempts={name: plugin.retry.max_attempts for name, plugin in plugins.items()},
         breakers={

@@ -11,7 +11,7 @@ from pathlib import Path
 from ductile.clock import Clock, Entropy
 from ductile.config.redact import fingerprints, show
 from ductile.engine.config import plugin_init
-from ductile.engine.config.compiled import INIT_PENDING, Blueprint
+from ductile.engine.config.compiled import INIT_PENDING, CompiledConfig
 from ductile.engine.config.fingerprint_key import fingerprint_key
 from ductile.engine.config.plugin_init import Unready
 from ductile.engine.ingress import enqueue
@@ -31,13 +31,13 @@ LOOK, SOON = 60.0, 2.0
 class Adopted:
     """One value, so that nobody sees the plugins of one configuration by the rules of another."""
 
-    blueprint: Blueprint
+    compiled: CompiledConfig
     unready: Unready
     """Plugins whose `init` has not succeeded, and why."""
     policy: ClaimPolicy
 
 
-class Adoption:
+class ConfigManager:
     """Thread-safe. `tick` is for a loop: it does what the ledger would not take before."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Adoption:
         self.scheduler: Scheduler
         self._guard = threading.Lock()
         self._now: Adopted | None = None
-        self._settled: Blueprint | None = None
+        self._settled: CompiledConfig | None = None
         self._queued: set[str] = set()
         """The plugins whose `init` we have queued under this configuration: once each."""
 
@@ -64,54 +64,54 @@ class Adoption:
         assert self._now is not None
         return self._now
 
-    def adopt(self, blueprint: Blueprint) -> None:
+    def adopt(self, compiled: CompiledConfig) -> None:
         """From now on this one counts; where it raises, the one before still does."""
-        chart = replace(blueprint.chart, snapshot_id=self._record(blueprint))
-        blueprint = replace(blueprint, chart=chart)
+        tx_config = replace(compiled.tx_config, snapshot_id=self._record(compiled))
+        compiled = replace(compiled, tx_config=tx_config)
         # An `init` that ends meanwhile waits: it counts for what is adopted here.
         with self._guard:
             self._queued = set()
-            self._set(blueprint, plugin_init.uninitialised(self._ledger, blueprint))
+            self._set(compiled, plugin_init.uninitialised(self._ledger, compiled))
         self._changed()
 
-    def look(self, blueprint: Blueprint) -> None:
+    def look(self, compiled: CompiledConfig) -> None:
         """As `adopt`, for one who leaves no trace in the ledger."""
-        self._set(blueprint, plugin_init.uninitialised(self._ledger, blueprint))
+        self._set(compiled, plugin_init.uninitialised(self._ledger, compiled))
 
-    def _record(self, blueprint: Blueprint) -> str:
+    def _record(self, compiled: CompiledConfig) -> str:
         now, id = self._clock.now(), self._entropy.uuid()
-        prints = fingerprints(blueprint.settings, fingerprint_key(self._state_dir))
+        prints = fingerprints(compiled.settings, fingerprint_key(self._state_dir))
         return self._ledger.write(
             lambda tx: snapshots.record(
                 tx,
                 id=id,
-                config_hash=blueprint.loaded.config_hash,
-                config=show(blueprint.settings),
+                config_hash=compiled.loaded.config_hash,
+                config=show(compiled.settings),
                 fingerprints=prints,
                 now=now,
             )
         )
 
-    def _set(self, blueprint: Blueprint, unready: Unready) -> None:
+    def _set(self, compiled: CompiledConfig, unready: Unready) -> None:
         policy = ClaimPolicy(
             owner=self._boot,
-            snapshot_id=blueprint.snapshot_id,
-            caps=blueprint.caps,
+            snapshot_id=compiled.snapshot_id,
+            caps=compiled.caps,
             init_only=frozenset(unready),
-            held=blueprint.held(),
-            known=None if self._ledger.engine == "sqlite" else blueprint.known(),
+            held=compiled.held(),
+            known=None if self._ledger.engine == "sqlite" else compiled.known(),
         )
-        self._now = Adopted(blueprint, unready, policy)
+        self._now = Adopted(compiled, unready, policy)
 
     def init_ended(self, settlement: Settlement) -> None:
         """An `init` was settled: its plugin may run now, or may not, or wants another."""
         with self._guard:
             before = self.now
-            unready = plugin_init.after_init(before.unready, before.blueprint, settlement)
+            unready = plugin_init.after_init(before.unready, before.compiled, settlement)
             if unready is None:
                 return
             if unready is not before.unready:
-                self._set(before.blueprint, unready)
+                self._set(before.compiled, unready)
         if unready is before.unready:
             self._queue_init(settlement.plugin)
         else:
@@ -126,39 +126,39 @@ class Adoption:
 
         Where it raises, `tick` does it.
         """
-        blueprint = self.now.blueprint
-        gone = self._end_jobs_of_gone_plugins(blueprint)
+        compiled = self.now.compiled
+        gone = self._end_jobs_of_gone_plugins(compiled)
         self._queue_inits()
-        self.scheduler.adopt(blueprint)
-        self._settled = blueprint
+        self.scheduler.adopt(compiled)
+        self._settled = compiled
         return gone
 
     def tick(self, now: datetime) -> float:  # noqa: ARG002
         """Settle what is not settled yet; seconds to the next look."""
-        if self._settled is not self.now.blueprint:
+        if self._settled is not self.now.compiled:
             self.settle()
         if self.now.unready:
             self._look_again()
         self._queue_inits()
         if INIT_PENDING in self.now.unready.values():
             return SOON
-        self._end_jobs_of_gone_plugins(self.now.blueprint)
+        self._end_jobs_of_gone_plugins(self.now.compiled)
         return LOOK
 
     def _look_again(self) -> None:
         """Another node may have run an `init` that we wait for."""
         with self._guard:
             before = self.now
-            missing = plugin_init.uninitialised(self._ledger, before.blueprint)
+            missing = plugin_init.uninitialised(self._ledger, before.compiled)
             unready = {name: why for name, why in before.unready.items() if name in missing}
             if len(unready) == len(before.unready):
                 return
-            self._set(before.blueprint, unready)
+            self._set(before.compiled, unready)
         self._readied()
 
-    def _end_jobs_of_gone_plugins(self, blueprint: Blueprint) -> int:
+    def _end_jobs_of_gone_plugins(self, compiled: CompiledConfig) -> int:
         return startup.end_jobs_of_gone_plugins(
-            self._ledger, blueprint, self._clock, self._entropy, self._boot
+            self._ledger, compiled, self._clock, self._entropy, self._boot
         )
 
     def _queue_inits(self) -> None:
@@ -170,5 +170,5 @@ class Adoption:
         new = plugin_init.wanted_init(self._ledger, plugin)
         if new is not None:
             id, now = self._entropy.uuid(), self._clock.now()
-            self._ledger.write(enqueue.enqueueing(self.now.blueprint, new, id=id, now=now))
+            self._ledger.write(enqueue.enqueueing(self.now.compiled, new, id=id, now=now))
             self._queued.add(plugin)

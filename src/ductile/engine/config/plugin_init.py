@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ductile.core.jobs.commands import INIT
-from ductile.engine.config.compiled import INIT_PENDING, Blueprint
+from ductile.engine.config.compiled import INIT_PENDING, CompiledConfig
 from ductile.model import JobStatus, NewJob, Settlement, SubmittedBy
 from ductile.store.engines.api import Ledger
 
@@ -13,9 +13,9 @@ Unready = Mapping[str, str]
 """Plugin to the reason."""
 
 
-def uninitialised(ledger: Ledger, blueprint: Blueprint) -> dict[str, str]:
+def uninitialised(ledger: Ledger, compiled: CompiledConfig) -> dict[str, str]:
     """Plugins that the ledger has not seen initialised as they are."""
-    wanted = {plugin.name: plugin.init_key for plugin in blueprint.needs_init()}
+    wanted = {plugin.name: plugin.init_key for plugin in compiled.needs_init()}
 
     def done(name: str, key: str) -> bool:
         return ledger.read(lambda tx: tx.one("init_done", plugin=name, init_key=key)) is not None
@@ -30,14 +30,16 @@ def wanted_init(ledger: Ledger, plugin: str) -> NewJob | None:
     return NewJob(plugin, INIT, SubmittedBy.SCHEDULER)
 
 
-def after_init(unready: Unready, blueprint: Blueprint, settlement: Settlement) -> Unready | None:
+def after_init(
+    unready: Unready, compiled: CompiledConfig, settlement: Settlement
+) -> Unready | None:
     """What is unready now that this `init` has ended; None where that says nothing.
 
     Of a configuration that was replaced meanwhile it leaves everything as it was: another
     `init` is wanted.
     """
     name = settlement.plugin
-    plugin = blueprint.registry.plugins.get(name)
+    plugin = compiled.registry.plugins.get(name)
     if plugin is None or name not in unready:
         return None
     if settlement.init_key != plugin.init_key:

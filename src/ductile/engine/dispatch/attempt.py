@@ -28,29 +28,29 @@ from ductile.core.pipelines.step_io import (
     judge_switch,
     prepare_relay,
 )
-from ductile.engine.config.compiled import Blueprint
+from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.recovery.startup import LEFT_TO_OTHERS
 from ductile.log import logger
 from ductile.model import Cancellation, Ending, Json, Launch, Outcome, Settlement
 from ductile.store.jobs.claim import Claimed, ClaimPolicy
 
 
-class Surroundings(Protocol):
+class AttemptContext(Protocol):
     clock: Clock
     entropy: Entropy
 
     @property
-    def blueprint(self) -> Blueprint: ...
+    def compiled(self) -> CompiledConfig: ...
 
     def claim_policy(self) -> ClaimPolicy: ...
 
 
 class Attempt:
-    """Keeps to the blueprint that it began under."""
+    """Keeps to the compiled that it began under."""
 
     __slots__ = (
-        "_blueprint",
         "_claimed",
+        "_compiled",
         "_entered",
         "_house",
         "cancelled",
@@ -61,35 +61,35 @@ class Attempt:
         "since",
     )
 
-    def __init__(self, house: Surroundings, claimed: Claimed) -> None:
+    def __init__(self, house: AttemptContext, claimed: Claimed) -> None:
         self._house, self._claimed = house, claimed
-        self._blueprint = house.blueprint
+        self._compiled = house.compiled
         self._entered: Entered | None = None
         self.job = claimed.job
-        self.rules = self._blueprint.rules(self.job.plugin, self.job.command)
+        self.rules = self._compiled.rules(self.job.plugin, self.job.command)
         self.cancelled: Cancellation | None = None
         self.since = house.clock.monotonic()
-        self.needs_files = self._blueprint.workspaces.wants(self.job)
+        self.needs_files = self._compiled.workspaces.wants(self.job)
         """Whether `prepare` will copy files, which may take its time."""
         self.needs_seat = self.needs_files
         """Whether it cannot be lined up behind another."""
 
     def prepare(self) -> Launch | Settlement:
         """What a slot is to run, or the end of a job that needs or finds none."""
-        house, job, blueprint = self._house, self.job, self._blueprint
+        house, job, compiled = self._house, self.job, self._compiled
         now = house.clock.now()
         if job.flaw is not None:
             return prepare_failed(job, job.flaw, self.rules, now)
-        router, node = blueprint.chart.router, None
+        router, node = compiled.tx_config.router, None
         if job.pipeline:
             lost = router.lost(job.pipeline, job.step_path, job.plugin, job.command)
             if lost is not None:
                 return self._lost(lost, now)
             node = router.node(job.pipeline, job.step_path)
-        if gone := blueprint.gone(job.plugin):
+        if gone := compiled.gone(job.plugin):
             return plugin_gone(job, gone, self.rules, now)
         try:
-            workspace = blueprint.workspaces.provide(job)
+            workspace = compiled.workspaces.provide(job)
         except OSError as error:
             return no_workspace(job, error, self.rules, now)
         context = orjson.loads(self._claimed.context)
@@ -97,7 +97,7 @@ class Attempt:
             return self._switch(node, context)
         if node is not None and node.kind is NodeKind.RELAY:
             return self._relay(node, context)
-        plan = blueprint.plans.get(job.plugin)
+        plan = compiled.plans.get(job.plugin)
         if plan is None:
             return prepare_failed(job, f"plugin {job.plugin} is not loaded", self.rules, now)
         ready = prepare(job, self._claimed.state, context, plan, node, now, workspace)
@@ -117,8 +117,8 @@ class Attempt:
         return prepare_failed(self.job, reason, self.rules, now)
 
     def _switch(self, node: Node, context: Mapping[str, Json]) -> Settlement:
-        house, job, blueprint = self._house, self.job, self._blueprint
-        guarded = blueprint.plans.get(node.config_of or "")
+        house, job, compiled = self._house, self.job, self._compiled
+        guarded = compiled.plans.get(node.config_of or "")
         config = orjson.loads(guarded.config) if guarded else {}
         payload = entered_payload(job.command, job.payload)
         judged = judge_switch(node, payload, context, config)
@@ -127,12 +127,12 @@ class Attempt:
         return switch(job, judged, entered, self.rules, house.clock.now(), house.entropy.uuid())
 
     def _relay(self, node: Node, context: Mapping[str, Json]) -> Settlement:
-        house, job, blueprint = self._house, self.job, self._blueprint
+        house, job, compiled = self._house, self.job, self._compiled
         payload = entered_payload(job.command, job.payload)
         message = prepare_relay(node, payload, entered_dedupe_key(job.payload), context)
         accumulated = message.accumulated if isinstance(message, RelayMessage) else None
         entered = Entered(payload, accumulated, context)
-        us, now = blueprint.settings.service.name, house.clock.now()
+        us, now = compiled.settings.service.name, house.clock.now()
         return relay(job, message, entered, self.rules, now, house.entropy.uuid(), us)
 
     def judge(self, outcome: Outcome) -> Settlement:

@@ -6,21 +6,21 @@ from collections import deque
 from collections.abc import Iterator
 from datetime import datetime
 
-from ductile.engine.dispatch.started_log import Witness
+from ductile.engine.dispatch.started_log import StartedLog
 from ductile.model import Settlement
 from ductile.store.engines.api import Tx
 from ductile.store.jobs.claim import Claimed, ClaimPolicy, claim
 from ductile.store.jobs.settle import settle
-from ductile.store.tx_config import Chart
+from ductile.store.tx_config import TxConfig
 
 TRIES_WHILE_STOPPING = 2
 """How often a settlement that the ledger refuses is tried again once the gateway stops."""
 
 Result = tuple[list[Settlement | None], list[Claimed]]
-"""What was settled of each errand, and the jobs that come next, for which `Share.places` are."""
+"""The settlement of each errand, and the jobs claimed for `BatchPart.places`."""
 
 
-class Errand:
+class PendingSettlement:
     """A settlement that is to be brought to the ledger."""
 
     __slots__ = ("alone", "base_id", "settlement", "tries", "waits")
@@ -34,50 +34,58 @@ class Errand:
         """Set once the ledger was away for it."""
 
 
-class Share:
+class BatchPart:
     """What goes into one transaction: ends, and claims for seats and ahead of them."""
 
     __slots__ = ("ahead", "errands", "places", "seats")
 
-    def __init__(self, errands: list[Errand], seats: int, ahead: int = 0) -> None:
+    def __init__(self, errands: list[PendingSettlement], seats: int, ahead: int = 0) -> None:
         self.errands, self.seats, self.ahead = errands, seats, ahead
         self.places: list[int] = []
-        """Where the witness has what was claimed."""
+        """Where the started_log has what was claimed."""
 
 
-class Turn:
+class CommitBatch:
     """One transaction."""
 
-    __slots__ = ("_chart", "_now", "_policy", "_share", "_witness")
+    __slots__ = ("_now", "_policy", "_share", "_started_log", "_tx_config")
 
     def __init__(
-        self, share: Share, chart: Chart, policy: ClaimPolicy, now: datetime, witness: Witness
+        self,
+        share: BatchPart,
+        tx_config: TxConfig,
+        policy: ClaimPolicy,
+        now: datetime,
+        started_log: StartedLog,
     ) -> None:
-        self._share, self._chart, self._policy, self._now = share, chart, policy, now
-        self._witness = witness
+        self._share, self._tx_config, self._policy, self._now = share, tx_config, policy, now
+        self._started_log = started_log
 
     def __call__(self, tx: Tx) -> Result:
-        share, witness = self._share, self._witness
+        share, started_log = self._share, self._started_log
         done = [
-            settle(tx, errand.settlement, self._chart, errand.base_id) for errand in share.errands
+            settle(tx, errand.settlement, self._tx_config, errand.base_id)
+            for errand in share.errands
         ]
         claimed = claim(tx, self._policy, self._now, share.seats, share.ahead)
         # Not after the commit: a crash in between would count them. It may be done again.
-        witness.revoke(*share.places)
-        share.places = [witness.enter(one.job.id, one.job.attempt) for one in claimed]
+        started_log.revoke(*share.places)
+        share.places = [started_log.enter(one.job.id, one.job.attempt) for one in claimed]
         return done, claimed
 
 
-def parted(errands: list[Errand], seats: int, ahead: int, at_once: int) -> Iterator[Share]:
+def parted(
+    errands: list[PendingSettlement], seats: int, ahead: int, at_once: int
+) -> Iterator[BatchPart]:
     """As much together as the ledger takes well; nothing ahead where that is not all.
 
     What is alone is alone with its faults: the claims come with others.
     """
     together = deque(errand for errand in errands if not errand.alone)
-    yield from (Share([errand], 0) for errand in errands if errand.alone)
+    yield from (BatchPart([errand], 0) for errand in errands if errand.alone)
     whole = max(len(together), seats + ahead) <= at_once
     while together or seats:
         some = [together.popleft() for _ in range(min(len(together), at_once))]
         claims = min(seats, at_once)
-        yield Share(some, claims, ahead if whole else 0)
+        yield BatchPart(some, claims, ahead if whole else 0)
         seats -= claims

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from ductile.engine.dispatch.wakeup import Bell
+from ductile.engine.dispatch.wakeup import WorkSignal
 
 T = TypeVar("T")
 
 
-class Steps:
+class CallbackQueue:
     """Posted by any thread, done in order by the one that calls `run`."""
 
-    def __init__(self, bell: Bell) -> None:
-        self._bell = bell
+    def __init__(self, work_signal: WorkSignal) -> None:
+        self._work_signal = work_signal
         self._posted: deque[Callable[[], None]] = deque()
         self._thread = 0
 
@@ -27,7 +27,7 @@ class Steps:
     def post(self, step: Callable[[], None]) -> None:
         self._posted.append(step)
         if threading.get_ident() != self._thread:
-            self._bell.knock()
+            self._work_signal.knock()
 
     def run(self) -> None:
         self._thread = threading.get_ident()

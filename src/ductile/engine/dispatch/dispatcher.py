@@ -13,13 +13,13 @@ from functools import partial
 from typing import Protocol
 
 from ductile.clock import Clock, Entropy
-from ductile.engine.config.compiled import Blueprint
-from ductile.engine.dispatch.batch import Errand, Result, Share, Turn, parted
-from ductile.engine.dispatch.callbacks import Steps
-from ductile.engine.dispatch.started_log import Witness
-from ductile.engine.dispatch.wakeup import Bell
+from ductile.engine.config.compiled import CompiledConfig
+from ductile.engine.dispatch.batch import BatchPart, CommitBatch, PendingSettlement, Result, parted
+from ductile.engine.dispatch.callbacks import CallbackQueue
+from ductile.engine.dispatch.started_log import StartedLog
+from ductile.engine.dispatch.wakeup import WorkSignal
 from ductile.engine.dispatch.worker import Slot
-from ductile.engine.dispatch.workers import CANCEL_GRACE, TICK, Seats
+from ductile.engine.dispatch.workers import CANCEL_GRACE, TICK, Workers
 from ductile.engine.observability.db_outage import Outage
 from ductile.errors import LedgerBroken, LedgerError
 from ductile.failpoint import failpoint
@@ -41,12 +41,12 @@ class House(Protocol):
     ledger: Ledger
     clock: Clock
     entropy: Entropy
-    bell: Bell
+    work_signal: WorkSignal
     stopping: threading.Event
-    witness: Witness
+    started_log: StartedLog
 
     @property
-    def blueprint(self) -> Blueprint: ...
+    def compiled(self) -> CompiledConfig: ...
 
     def claim_policy(self) -> ClaimPolicy: ...
 
@@ -64,18 +64,18 @@ class Dispatcher:
         self._claims = claims
         self._log = logger("worker")
         self._outage = Outage(self._log)
-        self._steps = Steps(house.bell)
-        self._seats = Seats(house, slots, self._steps)
+        self._steps = CallbackQueue(house.work_signal)
+        self._seats = Workers(house, slots, self._steps)
         self._asked = 0
-        """Seats that are idle and for which a claim is under way."""
-        self._ended: list[Errand] = []
-        self._refused: list[Errand] = []
+        """Workers that are idle and for which a claim is under way."""
+        self._ended: list[PendingSettlement] = []
+        self._refused: list[PendingSettlement] = []
         """Settlements that the ledger did not take, until `_resume_at`."""
         self._resume_at = 0.0
-        house.bell.attach(self._seats.lookout.wake)
+        house.work_signal.attach(self._seats.lookout.wake)
 
     def close(self) -> None:
-        self._house.bell.attach(None)
+        self._house.work_signal.attach(None)
         self._seats.lookout.close()
 
     def loop(self) -> None:
@@ -97,7 +97,7 @@ class Dispatcher:
         """End what runs now or is about to (only `job_id`, where given); whether there was any."""
         found = self._seats.cancel(why, grace, job_id)
         if found:
-            self._house.bell.knock()
+            self._house.work_signal.knock()
         return found
 
     def ask(self, answered: Callable[[], None]) -> None:
@@ -137,14 +137,14 @@ class Dispatcher:
         if patience and self._seats.provided:
             house.clock.wait(house.stopping, NAP)
         self._seats.listen(now, patience)
-        house.bell.hush()
+        house.work_signal.hush()
         self._steps.run()
         self._seats.fill()
         self._gather()
 
     def _gather(self) -> None:
         entropy, seats = self._house.entropy, self._seats
-        self._ended += [Errand(settlement, entropy.uuid()) for settlement in seats.ended]
+        self._ended += [PendingSettlement(settlement, entropy.uuid()) for settlement in seats.ended]
         seats.ended.clear()
 
     def _patience(self, now: float) -> float:
@@ -153,7 +153,7 @@ class Dispatcher:
         claimable = self._takes_jobs() and seats.idle > self._asked and not resting
         if self._steps or seats.ended or self._ended or (claimable and seats.freed):
             return 0.0
-        if (self._refused and not resting) or not house.bell.listen(idle=claimable):
+        if (self._refused and not resting) or not house.work_signal.listen(idle=claimable):
             return 0.0
         return TICK if seats.in_hand or resting else -1.0
 
@@ -172,13 +172,13 @@ class Dispatcher:
                 seats, ahead = self._wanted()
         if not self._ended and not seats:
             return
-        chart, policy, at = house.blueprint.chart, house.claim_policy(), house.clock.now()
-        witness = house.witness
+        tx_config, policy, at = house.compiled.tx_config, house.claim_policy(), house.clock.now()
+        started_log = house.started_log
         errands, self._ended = self._ended, []
         shares = list(parted(errands, seats, ahead, house.ledger.at_once))
         self._asked += seats
         works = [
-            (Turn(share, chart, policy, at, witness), partial(self._answered, share))
+            (CommitBatch(share, tx_config, policy, at, started_log), partial(self._answered, share))
             for share in shares
         ]
         try:
@@ -192,16 +192,20 @@ class Dispatcher:
         idle = self._seats.idle - self._asked
         freed, ahead = self._seats.take_turn()
         seats = min(idle, freed)
-        seats += self._house.bell.take(idle - seats)
+        seats += self._house.work_signal.take(idle - seats)
         most = self._house.ledger.at_once
         # Who shares the ledger leaves to others what he cannot run at once.
         alone = most > 1
         return seats, max(0, min(ahead, most - seats)) if alone and seats == idle else 0
 
-    def _answered(self, share: Share, result: Result | None, error: BaseException | None) -> None:
+    def _answered(
+        self, share: BatchPart, result: Result | None, error: BaseException | None
+    ) -> None:
         self._steps.post(partial(self._committed, share, result, error))
 
-    def _committed(self, share: Share, result: Result | None, error: BaseException | None) -> None:
+    def _committed(
+        self, share: BatchPart, result: Result | None, error: BaseException | None
+    ) -> None:
         self._asked -= share.seats
         if error is not None:
             self._undone(share, error)
@@ -215,7 +219,7 @@ class Dispatcher:
             failpoint("claimed")
         for job, place in zip(claimed, share.places, strict=True):
             if not self._seats.admit(job, place):
-                self._house.bell.ring()
+                self._house.work_signal.ring()
         # First of all: nothing else is as much in the way of the work.
         self._seats.fill()
         with together():
@@ -223,11 +227,11 @@ class Dispatcher:
                 self._seats.forget(errand.settlement.job)
                 self._tell(errand.settlement, settled)
 
-    def _undone(self, share: Share, error: BaseException) -> None:
+    def _undone(self, share: BatchPart, error: BaseException) -> None:
         if isinstance(error, LedgerBroken):
             raise error
-        self._house.witness.revoke(*share.places)
-        self._house.bell.ring(share.seats)
+        self._house.started_log.revoke(*share.places)
+        self._house.work_signal.ring(share.seats)
         if not isinstance(error, LedgerError) and not all(one.alone for one in share.errands):
             for errand in share.errands:
                 errand.alone = True
@@ -239,7 +243,7 @@ class Dispatcher:
         if not share.errands:
             self._complain(error)
 
-    def _not_committed(self, errand: Errand, error: BaseException) -> None:
+    def _not_committed(self, errand: PendingSettlement, error: BaseException) -> None:
         settlement = errand.settlement
         if not isinstance(error, LedgerError):
             self._complain(error)

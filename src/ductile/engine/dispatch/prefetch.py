@@ -19,7 +19,7 @@ LONGEST = 1.0
 """Seconds that a job may wait for a seat, before it goes back to where others can take it."""
 
 
-class Ahead:
+class PrefetchQueue:
     """First in, first out. Only the dispatcher adds and takes; anybody may cancel."""
 
     def __init__(self, seats: int) -> None:

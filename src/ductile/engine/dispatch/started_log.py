@@ -23,13 +23,13 @@ _LARGEST = 16 * 1024 * 1024
 _KERNEL_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Witness:
+class StartedLog:
     """The cells of one boot of the gateway; for any thread."""
 
     def __init__(self, state_dir: Path, boot: str, cells: int) -> None:
         """Beside the file of the boot before, until `stand` takes its place."""
-        self._path = state_dir / "witness"
-        self._fresh = state_dir / "witness.new"
+        self._path = state_dir / "started_log"
+        self._fresh = state_dir / "started_log.new"
         self._fresh.unlink(missing_ok=True)
         self.fd = os.open(self._fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         head = f"{boot} {_kernel_boot()}".encode().ljust(HEAD, b"\0")
@@ -85,7 +85,7 @@ class Witness:
             self._trusted = False
             for path in (self._path, self._fresh):
                 path.unlink(missing_ok=True)
-            logger("witness").warning("a crash would count what has not begun", error=why)
+            logger("started_log").warning("a crash would count what has not begun", error=why)
         return False
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ Unbegun = frozenset[Attempt]
 
 def unbegun(state_dir: Path) -> Unbegun:
     """What the last boot of this state directory had in hand, and had certainly not begun."""
-    text = _read(state_dir / "witness")
+    text = _read(state_dir / "started_log")
     boot, _, kernel = text[:HEAD].rstrip(b"\0").decode(errors="replace").partition(" ")
     if not kernel or kernel != _kernel_boot() or len(text) > _LARGEST:
         return frozenset()

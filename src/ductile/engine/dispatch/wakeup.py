@@ -10,7 +10,7 @@ def _nobody() -> None:
     """There is no dispatcher to wake."""
 
 
-class Bell:
+class WorkSignal:
     """Rings are kept until they are taken, but no more of them than there are workers."""
 
     def __init__(self, workers: int) -> None:

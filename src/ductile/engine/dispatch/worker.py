@@ -52,7 +52,7 @@ class Slot(Protocol):
     def abandon(self) -> None: ...
 
 
-class Seat:
+class Worker:
     """A slot, with the attempt that has it, and those that have it next."""
 
     __slots__ = ("attempt", "events", "fd", "link", "next", "running", "slot")
@@ -67,20 +67,20 @@ class Seat:
         self.fd = self.events = -1
 
 
-class Lookout:
+class SlotWatch:
     """Waits for every seat at once, and for whoever wakes it."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, _IN)
-        self._watched: dict[int, Seat] = {}
+        self._watched: dict[int, Worker] = {}
 
     def wake(self) -> None:
         """From any thread."""
         os.eventfd_write(self._wake, 1)
 
-    def wait(self, seconds: float) -> list[Seat]:
+    def wait(self, seconds: float) -> list[Worker]:
         """The seats whose slot has something to say; -1 waits for ever."""
         spoken = []
         for fd, _ in self._epoll.poll(seconds):
@@ -90,7 +90,7 @@ class Lookout:
                 spoken.append(self._watched[fd])
         return spoken
 
-    def watch(self, seat: Seat) -> None:
+    def watch(self, seat: Worker) -> None:
         """From now on; a seat stays watched, whatever it runs."""
         link = seat.slot.link
         events = _IN | _OUT if seat.slot.sending else _IN
@@ -104,7 +104,7 @@ class Lookout:
             self._epoll.modify(seat.fd, events)
         seat.events = events
 
-    def forget(self, seat: Seat) -> None:
+    def forget(self, seat: Worker) -> None:
         # A link that was closed left the set by itself, and its number may be another's.
         if self._watched.get(seat.fd) is seat:
             del self._watched[seat.fd]

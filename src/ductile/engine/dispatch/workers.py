@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from ductile.engine.dispatch.attempt import Attempt, Surroundings
-from ductile.engine.dispatch.callbacks import Steps
-from ductile.engine.dispatch.prefetch import Ahead, is_over
-from ductile.engine.dispatch.started_log import Witness
-from ductile.engine.dispatch.worker import Lookout, Seat, Slot
+from ductile.engine.dispatch.attempt import Attempt, AttemptContext
+from ductile.engine.dispatch.callbacks import CallbackQueue
+from ductile.engine.dispatch.prefetch import PrefetchQueue, is_over
+from ductile.engine.dispatch.started_log import StartedLog
+from ductile.engine.dispatch.worker import Slot, SlotWatch, Worker
 from ductile.failpoint import failpoint
 from ductile.log import logger
 from ductile.model import Cancellation, Job, Launch, Outcome, Settlement
@@ -31,35 +31,35 @@ TICK = 1.0
 LARGE_ANSWER = 256 * 1024
 
 
-class House(Surroundings, Protocol):
+class House(AttemptContext, Protocol):
     stopping: threading.Event
-    witness: Witness
+    started_log: StartedLog
 
 
-class Seats:
+class Workers:
     """All but `cancel`, `busy` and `in_hand` is for the dispatcher's thread."""
 
-    def __init__(self, house: House, slots: Sequence[Slot], steps: Steps) -> None:
+    def __init__(self, house: House, slots: Sequence[Slot], steps: CallbackQueue) -> None:
         self._house, self._steps = house, steps
         self._log = logger("worker")
-        self._seats = [Seat(slot) for slot in slots]
+        self._seats = [Worker(slot) for slot in slots]
         self._idle = self._seats[::-1]
-        self._ahead = Ahead(len(self._seats))
+        self._ahead = PrefetchQueue(len(self._seats))
         self._guard = threading.Lock()
-        self._running: dict[Seat, Attempt] = {}
+        self._running: dict[Worker, Attempt] = {}
         self._judging = 0
         """Large answers that are to be judged aside."""
         self._bench = threading.Lock()
         """For one of them at a time: what an answer holds takes many times its own room."""
         self._look_at = 0.0
-        self.lookout = Lookout()
+        self.lookout = SlotWatch()
         self.in_hand: dict[tuple[str, int], int] = {}
         """The ids and attempts of jobs from their admission until `forget`, and their places with
-        the witness."""
+        the started_log."""
         self.ended: list[Settlement] = []
         """What is to be settled; for the dispatcher to take."""
         self._freed = self._ran = 0
-        """Seats that have become idle, and processes that have ended, since the last turn."""
+        """Workers that have become idle, and processes that have ended, since the last turn."""
 
     @property
     def busy(self) -> int:
@@ -104,14 +104,14 @@ class Seats:
             attempt = Attempt(self._house, claimed)
         except Exception as error:  # noqa: BLE001 - then it is a stray
             self._log.crash("a job cannot be begun", error, job_id=claimed.job.id)
-            self._house.witness.leave(place)
+            self._house.started_log.leave(place)
             return False
         self.in_hand[attempt.job.id, attempt.job.attempt] = place
         self._ahead.add(attempt)
         return True
 
     def forget(self, job: Job) -> None:
-        self._house.witness.leave(self.in_hand.pop((job.id, job.attempt), NOWHERE))
+        self._house.started_log.leave(self.in_hand.pop((job.id, job.attempt), NOWHERE))
 
     def _place(self, attempt: Attempt) -> int:
         return self.in_hand[attempt.job.id, attempt.job.attempt]
@@ -170,7 +170,7 @@ class Seats:
 
     # A seat
 
-    def _careful(self, seat: Seat, step: Callable[[], None]) -> None:
+    def _careful(self, seat: Worker, step: Callable[[], None]) -> None:
         """Whatever goes wrong in there is the failure of the attempt that has the seat."""
         try:
             step()
@@ -186,7 +186,7 @@ class Seats:
         except Exception as error:  # noqa: BLE001
             self._fail(seat, error)
 
-    def _fail(self, seat: Seat, error: Exception) -> None:
+    def _fail(self, seat: Worker, error: Exception) -> None:
         seat.slot.abandon()
         with self._guard:
             lined_up = list(seat.next)
@@ -203,7 +203,7 @@ class Seats:
                 attempt = seat.attempt = self._ahead.take()
             self._careful(seat, partial(self._begin, seat, attempt))
 
-    def _begin(self, seat: Seat, attempt: Attempt) -> None:
+    def _begin(self, seat: Worker, attempt: Attempt) -> None:
         if not attempt.needs_files:
             self._launch(seat, attempt.prepare())
             return
@@ -213,7 +213,7 @@ class Seats:
 
         self._steps.aside(attempt.prepare, provided, partial(self._fail, seat))
 
-    def _launch(self, seat: Seat, ready: Launch | Settlement) -> None:
+    def _launch(self, seat: Worker, ready: Launch | Settlement) -> None:
         attempt = seat.attempt
         assert attempt is not None
         if isinstance(ready, Settlement):
@@ -233,14 +233,14 @@ class Seats:
         else:
             self._started(seat, outcome)
 
-    def _started(self, seat: Seat, outcome: Outcome | None) -> None:
+    def _started(self, seat: Worker, outcome: Outcome | None) -> None:
         if outcome is None:
             seat.running = True
             self.lookout.watch(seat)
         else:
             self._over(seat, outcome)
 
-    def _look(self, seat: Seat) -> None:
+    def _look(self, seat: Worker) -> None:
         while True:
             outcome = seat.slot.look()
             self._come_back(seat, seat.slot.lined_up)
@@ -248,7 +248,7 @@ class Seats:
             if not seat.running or not seat.slot.heard:
                 return
 
-    def _over(self, seat: Seat, outcome: Outcome) -> None:
+    def _over(self, seat: Worker, outcome: Outcome) -> None:
         failpoint("ran")
         self._ran += 1
         attempt = self._leave(seat)
@@ -272,7 +272,7 @@ class Seats:
             lambda error: judged(partial(attempt.failed, error)),
         )
 
-    def _leave(self, seat: Seat) -> Attempt | None:
+    def _leave(self, seat: Worker) -> Attempt | None:
         """The attempt that had the seat, which from now on is idle or the next one's."""
         with self._guard:
             attempt, seat.attempt = seat.attempt, None
@@ -306,7 +306,7 @@ class Seats:
 
     # What comes after it
 
-    def _line_up(self, seat: Seat) -> None:
+    def _line_up(self, seat: Worker) -> None:
         """Tell a slot that is busy what comes next."""
         if not seat.running or not seat.slot.has_room or self._clogged:
             return
@@ -329,7 +329,7 @@ class Seats:
         else:
             attempt.needs_seat = True
 
-    def _come_back(self, seat: Seat, still: int = 0) -> None:
+    def _come_back(self, seat: Worker, still: int = 0) -> None:
         """What was lined up, and has not begun, is for another seat; but for so many."""
         while len(seat.next) > still:
             with self._guard:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ductile.clock import Clock, to_text
 from ductile.core.values.scopes import ALL, normalized
-from ductile.engine.config.compiled import Blueprint
+from ductile.engine.config.compiled import CompiledConfig
 from ductile.record import dataclass
 from ductile.store import tokens
 from ductile.store.engines.api import Ledger
@@ -49,13 +49,15 @@ class _Key:
     expires_at: str | None = None
 
 
-class Doorkeeper:
+class Authenticator:
     """Knows the tokens of the configuration in force. Thread-safe."""
 
-    def __init__(self, blueprint: Callable[[], Blueprint], ledger: Ledger, clock: Clock) -> None:
-        self._blueprint, self._ledger, self._clock = blueprint, ledger, clock
+    def __init__(
+        self, compiled: Callable[[], CompiledConfig], ledger: Ledger, clock: Clock
+    ) -> None:
+        self._compiled, self._ledger, self._clock = compiled, ledger, clock
         self._lock = threading.Lock()
-        self._of: Blueprint | None = None
+        self._of: CompiledConfig | None = None
         self._configured: tuple[_Key, ...] = ()
         self._stored: tuple[_Key, ...] = ()
         self._read_at: float | None = None
@@ -95,12 +97,12 @@ class Doorkeeper:
         return found
 
     def _keys(self) -> tuple[_Key, ...]:
-        blueprint = self._blueprint()
-        if blueprint is not self._of:
+        compiled = self._compiled()
+        if compiled is not self._of:
             self._configured = tuple(
                 _Key(hash, Principal(hash[:32], token.name, normalized(token.scopes)))
-                for token in blueprint.settings.all_tokens
+                for token in compiled.settings.all_tokens
                 for hash in (digest(token.key),)
             )
-            self._of = blueprint
+            self._of = compiled
         return self._configured

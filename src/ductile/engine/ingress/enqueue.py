@@ -9,32 +9,32 @@ from datetime import datetime
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.jobs.limits import dedupe_key_flaw
 from ductile.core.pipelines.step_io import payload_column
-from ductile.engine.config.compiled import Blueprint
+from ductile.engine.config.compiled import CompiledConfig
 from ductile.errors import UsageError
 from ductile.model import Event, NewJob
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import enqueue
 
 
-def check(blueprint: Blueprint, plugin: str, command: str) -> None:
+def check(compiled: CompiledConfig, plugin: str, command: str) -> None:
     """Refuse what no loaded plugin can do."""
-    plan = blueprint.plans.get(plugin)
+    plan = compiled.plans.get(plugin)
     if plan is None:
-        raise UsageError(_why_not(blueprint, plugin), plugin=plugin)
+        raise UsageError(_why_not(compiled, plugin), plugin=plugin)
     if command not in plan.commands:
         known = ", ".join(sorted(plan.commands))
         raise UsageError(f"plugin {plugin} has no command {command!r}; it has: {known}")
 
 
-def _why_not(blueprint: Blueprint, plugin: str) -> str:
-    if plugin in blueprint.registry.disabled:
+def _why_not(compiled: CompiledConfig, plugin: str) -> str:
+    if plugin in compiled.registry.disabled:
         return f"plugin {plugin!r} is disabled (enabled: false)"
-    refusal = blueprint.registry.refusal(plugin)
+    refusal = compiled.registry.refusal(plugin)
     return f"unknown plugin {plugin!r}" + (f" (refused: {refusal.reason})" if refusal else "")
 
 
 def enqueueing(
-    blueprint: Blueprint, new: NewJob, *, id: str, now: datetime
+    compiled: CompiledConfig, new: NewJob, *, id: str, now: datetime
 ) -> Callable[[Tx], enqueue.Enqueued]:
     """The transaction that queues a job, or answers with the one that makes it needless."""
     if flaw := dedupe_key_flaw(new.dedupe_key):
@@ -43,4 +43,4 @@ def enqueueing(
         source = new.submitted_by.value
         event = Event(f"{source}.trigger", new.payload, new.dedupe_key, source, now, id)
         new = replace(new, payload=payload_column(HANDLE, event))
-    return lambda tx: enqueue.enqueue(tx, new, blueprint.chart, id=id, now=now)
+    return lambda tx: enqueue.enqueue(tx, new, compiled.tx_config, id=id, now=now)

@@ -43,13 +43,13 @@ def verified(
     return judge(scheme_of(endpoint), endpoint.secret, headers, body, now, header=own)
 
 
-class Arrival:
+class WebhookIntake:
     """The transaction that takes a delivery in: its plugin, routes and pipelines."""
 
     def __init__(
         self, gateway: Gateway, endpoint: EndpointSettings, said: Verified, payload: Json
     ) -> None:
-        self._chart, self._path = gateway.blueprint.chart, endpoint.path
+        self._tx_config, self._path = gateway.compiled.tx_config, endpoint.path
         self._now, self._base_id = gateway.clock.now(), gateway.entropy.uuid()
         self._delivery_id = _delivery_id(endpoint, said, payload)
         name = endpoint.event_name
@@ -61,7 +61,7 @@ class Arrival:
         if self._delivery_id:
             told["delivery_id"] = self._delivery_id
         self._baggage = {"webhook": told}
-        self._routing = self._chart.router.arrive(
+        self._routing = self._tx_config.router.arrive(
             event,
             plugin=endpoint.plugin,
             submitted_by=SubmittedBy.WEBHOOK,
@@ -77,7 +77,9 @@ class Arrival:
             return Taken(row[0] if row else None, duplicate=True)
         ids = Ids(self._base_id)
         place = spawn.outside(tx, self._routing.intents, self._baggage, ids, self._now)
-        spawned = close.write_intents(tx, self._routing.intents, place, self._chart, ids, self._now)
+        spawned = close.write_intents(
+            tx, self._routing.intents, place, self._tx_config, ids, self._now
+        )
         for lost in self._routing.unrouted:
             notice = {"event_id": lost.event_id, "pipeline": lost.pipeline, "reason": lost.reason}
             notices.post(tx, Notice("events", "event.unrouted", notice), self._now)

@@ -20,7 +20,7 @@ _ENDS = frozenset(f"job.{status}" for status in ENDED) | {
 }
 
 
-class Bridge:
+class NoticeBus:
     """Thread-safe. Callbacks run in the committing thread: they must not block."""
 
     def __init__(self) -> None:

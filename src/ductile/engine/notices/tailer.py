@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ductile.core.jobs.limits import PAGE_BYTES, fitting
-from ductile.engine.notices.bus import Bridge
+from ductile.engine.notices.bus import NoticeBus
 from ductile.log import logger
 from ductile.record import dataclass
 from ductile.store import notices
@@ -21,11 +21,11 @@ class _Page:
     """Whether there is more that cannot be read yet."""
 
 
-class Tail:
+class NoticeTailer:
     """Reads on behind what it has read, and fills the ring with it."""
 
-    def __init__(self, ledger: Ledger, bridge: Bridge, start: Position) -> None:
-        self._ledger, self._bridge, self._position = ledger, bridge, start
+    def __init__(self, ledger: Ledger, notice_bus: NoticeBus, start: Position) -> None:
+        self._ledger, self._notice_bus, self._position = ledger, notice_bus, start
         self._log = logger("tail")
 
     def look(self) -> bool:
@@ -38,7 +38,7 @@ class Tail:
                 page = self._ledger.read(self._read)
                 if page.found:
                     self._position = page.found[-1].position
-                    self._bridge.append(page.found)
+                    self._notice_bus.append(page.found)
                 if page.is_last:
                     return page.held
         except Exception as error:  # noqa: BLE001 - the next look may succeed, and misses nothing

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 
-from ductile.engine.config.compiled import Blueprint
+from ductile.engine.config.compiled import CompiledConfig
 from ductile.model import CORE_PREFIX, JobStatus, Settlement
 
 WAITS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600, 3600)
@@ -41,7 +41,7 @@ class Histogram:
 Command = tuple[str, str]
 
 
-class Tally:
+class Counters:
     """Counts of one node since its start. Thread-safe."""
 
     def __init__(self) -> None:
@@ -51,10 +51,10 @@ class Tally:
         self._waits: dict[str, Histogram] = {}
         self._runner: Counter[str] = Counter()
 
-    def settled(self, settlement: Settlement, blueprint: Blueprint) -> None:
+    def settled(self, settlement: Settlement, compiled: CompiledConfig) -> None:
         """An attempt's end is durable."""
         job, outcome = settlement.job, _outcome(settlement)
-        plugin, command = self._labels(blueprint, job.plugin, job.command)
+        plugin, command = self._labels(compiled, job.plugin, job.command)
         waited = None
         if job.attempt == 1 and job.started_at is not None:
             waited = max((job.started_at - job.created_at).total_seconds(), 0.0)
@@ -70,10 +70,10 @@ class Tally:
                     waits = self._waits[plugin] = Histogram(WAITS)
                 waits.add(waited)
 
-    def _labels(self, blueprint: Blueprint, plugin: str, command: str) -> Command:
+    def _labels(self, compiled: CompiledConfig, plugin: str, command: str) -> Command:
         """Rows may name anything; what is told of them is what the configuration names."""
-        name = plugin_label(blueprint, plugin)
-        plan = blueprint.plans.get(plugin)
+        name = plugin_label(compiled, plugin)
+        plan = compiled.plans.get(plugin)
         labels = name, command if plan is not None and command in plan.commands else OTHER
         if labels not in self._durations and len(self._durations) >= MOST_SERIES:
             return OTHER, OTHER
@@ -102,9 +102,9 @@ class Tally:
             return dict(self._runner)
 
 
-def plugin_label(blueprint: Blueprint, plugin: str) -> str:
+def plugin_label(compiled: CompiledConfig, plugin: str) -> str:
     """The plugins that are loaded are few; rows may name any number of others."""
-    if plugin in blueprint.plans:
+    if plugin in compiled.plans:
         return plugin
     return "core" if plugin.startswith(CORE_PREFIX) else OTHER
 

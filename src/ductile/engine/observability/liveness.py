@@ -19,7 +19,7 @@ Ask = Callable[[Callable[[], None]], None]
 """Has its argument called, from wherever an answer shows that somebody lives."""
 
 
-class Pulse:
+class Liveness:
     def __init__(self, gateway: Gateway, others: Sequence[tuple[str, Ask]] = ()) -> None:
         self._gateway = gateway
         self._asked = (
@@ -68,7 +68,7 @@ class Pulse:
     def status(self) -> str:
         """One line for `systemctl status`."""
         gateway = self._gateway
-        plugins = len(gateway.blueprint.plans)
+        plugins = len(gateway.compiled.plans)
         try:
             waiting, running = queue_counts(gateway.ledger)
         except LedgerError as error:

@@ -31,7 +31,7 @@ class Metrics:
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._seconds: dict[tuple[str, str], Histogram] = {}
         self._webhooks: Counter[tuple[str, str]] = Counter()
-        gateway.bridge.watch(self._committed)
+        gateway.notice_bus.watch(self._committed)
 
     def _committed(self, notices: list[StoredNotice]) -> None:
         with self._lock:
@@ -58,7 +58,7 @@ class Metrics:
             *self._gateway.ledger.read(self._queue),
             *self._jobs(),
             *self._doors(followers),
-            *self._couriers(),
+            *self._outbox_workers(),
             *self._store(),
             *_process(),
         )
@@ -70,27 +70,27 @@ class Metrics:
         yield metric("ductile_build_info", "gauge", "The version that runs.", [(version, 1)])
         uptime = (gateway.clock.now() - gateway.started_at).total_seconds()
         yield one("ductile_uptime_seconds", "gauge", "Since the start.", uptime)
-        loaded = len(gateway.blueprint.plans)
+        loaded = len(gateway.compiled.plans)
         yield one("ductile_plugins_loaded", "gauge", "Plugins that can run.", loaded)
-        refused = len(gateway.blueprint.registry.refused)
+        refused = len(gateway.compiled.registry.refused)
         yield one("ductile_plugins_refused", "gauge", "Plugins that were refused.", refused)
         unready = len(gateway.unready)
         yield one("ductile_plugins_unready", "gauge", "Plugins that wait for their init.", unready)
 
     def _queue(self, tx: Tx) -> tuple[str, ...]:
-        now, blueprint = self._gateway.clock.now(), self._gateway.blueprint
+        now, compiled = self._gateway.clock.now(), self._gateway.compiled
         counts: Counter[tuple[str, str]] = Counter()
         oldest_waits: dict[str, float] = {}
         for plugin, status, jobs, oldest in tx.all("queue_by_plugin"):
-            name = plugin_label(blueprint, plugin)
+            name = plugin_label(compiled, plugin)
             counts[name, status] += jobs
             if status == "queued":
                 waited = max((now - from_text(oldest)).total_seconds(), 0.0)
                 oldest_waits[name] = max(oldest_waits.get(name, 0.0), waited)
         breakers: Counter[tuple[str, str]] = Counter()
         for plugin, _, state in tx.all("all_breakers", limit=MOST_ROWS):
-            if blueprint.gone(plugin) is None:
-                breakers[plugin_label(blueprint, plugin), state] += 1
+            if compiled.gone(plugin) is None:
+                breakers[plugin_label(compiled, plugin), state] += 1
         return (
             metric(
                 "ductile_queue_jobs",
@@ -113,14 +113,14 @@ class Metrics:
         )
 
     def _jobs(self) -> Iterator[str]:
-        gateway, tally = self._gateway, self._gateway.tally
+        gateway, counters = self._gateway, self._gateway.counters
         yield metric(
             "ductile_attempts_total",
             "counter",
             "Attempts of jobs that have ended, by how.",
             [
                 ((("plugin", p), ("command", c), ("outcome", o)), count)
-                for (p, c, o), count in sorted(tally.attempts().items())
+                for (p, c, o), count in sorted(counters.attempts().items())
             ],
         )
         yield histogram(
@@ -128,13 +128,13 @@ class Metrics:
             "How long attempts ran.",
             [
                 ((("plugin", p), ("command", c)), found)
-                for (p, c), found in sorted(tally.durations().items())
+                for (p, c), found in sorted(counters.durations().items())
             ],
         )
         yield histogram(
             "ductile_job_wait_seconds",
             "From enqueue to the start of the first attempt, counted when that has ended.",
-            [((("plugin", p),), found) for p, found in sorted(tally.waits().items())],
+            [((("plugin", p),), found) for p, found in sorted(counters.waits().items())],
         )
         slots = {"busy": gateway.busy, "free": gateway.workers - gateway.busy}
         yield metric(
@@ -147,7 +147,7 @@ class Metrics:
             "ductile_runner_events_total",
             "counter",
             "Starts and losses of the runner and its slots.",
-            [((("event", name),), n) for name, n in sorted(tally.runner_events().items())],
+            [((("event", name),), n) for name, n in sorted(counters.runner_events().items())],
         )
         with self._lock:
             notices = sorted(self._notices.items())
@@ -179,7 +179,7 @@ class Metrics:
         yield metric(
             "ductile_webhook_requests_total",
             "counter",
-            "Deliveries to the webhook endpoints.",
+            "WebhookOutbox to the webhook endpoints.",
             [
                 ((("endpoint", name), ("outcome", outcome)), count)
                 for (name, outcome), count in webhooks
@@ -187,12 +187,12 @@ class Metrics:
         )
         yield one("ductile_event_followers", "gauge", "Open event streams.", followers)
 
-    def _couriers(self) -> Iterator[str]:
+    def _outbox_workers(self) -> Iterator[str]:
         rows = self._gateway.ledger.read(lambda tx: tx.all("count_deliveries"))
         yield metric(
             "ductile_deliveries",
             "gauge",
-            "Deliveries of webhooks for agents, by status.",
+            "WebhookOutbox of webhooks for agents, by status.",
             [((("status", status),), count) for status, count in rows],
         )
         waiting = self._gateway.ledger.read(lambda tx: tx.all("count_relays"))
@@ -211,7 +211,7 @@ class Metrics:
             "What the courier carried, by lane and by how it ended.",
             [
                 ((("lane", name), ("outcome", outcome)), count)
-                for name, courier in sorted(self._gateway.couriers.items())
+                for name, courier in sorted(self._gateway.outbox_workers.items())
                 for outcome, count in sorted(courier.outcomes().items())
             ],
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from ductile.engine.config.compiled import Blueprint
+from ductile.engine.config.compiled import CompiledConfig
 from ductile.store import retention as prune
 from ductile.store.engines.api import Ledger
 
@@ -13,13 +13,13 @@ PAUSE = 0.02
 """Between batches, so that the writer serves others first."""
 
 
-class Janitor:
-    def __init__(self, ledger: Ledger, blueprint: Callable[[], Blueprint]) -> None:
-        self._ledger, self._blueprint = ledger, blueprint
+class RetentionLoop:
+    def __init__(self, ledger: Ledger, compiled: Callable[[], CompiledConfig]) -> None:
+        self._ledger, self._compiled = ledger, compiled
 
     def tick(self, now: datetime) -> float:
         """Delete one batch of each kind; soon again while there is more."""
-        settings = self._blueprint().settings
+        settings = self._compiled().settings
         service, skew = settings.service, settings.remote_ingress.allowed_clock_skew
         retention = prune.Retention(
             jobs=service.job_queue_retention,
@@ -33,7 +33,7 @@ class Janitor:
         )
         fullest = max(self._ledger.write(batch) for batch in prune.batches(retention, now))
         freed = self._ledger.tidy()
-        self._blueprint().workspaces.sweep(now, service.workspace_retention, self._in_use)
+        self._compiled().workspaces.sweep(now, service.workspace_retention, self._in_use)
         return PAUSE if fullest == prune.BATCH or freed else service.tick_interval
 
     def _in_use(self, job_id: str) -> bool:

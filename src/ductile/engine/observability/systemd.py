@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from ductile.engine.observability.liveness import Pulse
+from ductile.engine.observability.liveness import Liveness
 from ductile.log import logger
 
 MORE_THAN_THE_GRACE = 30.0
@@ -81,7 +81,7 @@ class Watchdog:
     Only while there is a pulse: the next one is sent when everything that must answer has.
     """
 
-    def __init__(self, notifier: Notifier, pulse: Pulse) -> None:
+    def __init__(self, notifier: Notifier, pulse: Liveness) -> None:
         assert notifier.watchdog is not None
         self._notifier, self._pulse = notifier, pulse
         self._interval = notifier.watchdog / 2
@@ -111,7 +111,7 @@ class Watchdog:
 
 
 @contextmanager
-def watched(notifier: Notifier, pulse: Pulse) -> Iterator[None]:
+def watched(notifier: Notifier, pulse: Liveness) -> Iterator[None]:
     """Ready at its beginning, and with signs of life to its end, where they are waited for."""
     notifier.ready(pulse.status())
     watchdog = Watchdog(notifier, pulse) if notifier.watchdog is not None else None

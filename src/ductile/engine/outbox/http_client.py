@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import ductile
 from ductile.clock import Clock
 from ductile.core.delivery.ssrf import Forbidden, Target, admit, parse
-from ductile.engine.outbox.queue import Answer, Parcel
+from ductile.engine.outbox.queue import OutboundRequest, SendResult
 
 if TYPE_CHECKING:
     import ssl
@@ -115,7 +115,7 @@ class Sender:
     ) -> None:
         self._clock, self._look_up, self._connect, self._trust = clock, look_up, connect, trust
 
-    def __call__(self, parcel: Parcel) -> Answer:
+    def __call__(self, parcel: OutboundRequest) -> SendResult:
         """What became of it; never raises for anything that is done at the other end.
 
         The status decides as soon as it is there: a body that is cut off or drips changes
@@ -125,11 +125,11 @@ class Sender:
         try:
             return self._send(parcel, deadline)
         except Forbidden as refusal:
-            return Answer(None, f"not sent: {refusal}")
+            return SendResult(None, f"not sent: {refusal}")
         except OSError as error:
-            return Answer(None, reason(error, parcel.timeout))
+            return SendResult(None, reason(error, parcel.timeout))
 
-    def _send(self, parcel: Parcel, deadline: float) -> Answer:
+    def _send(self, parcel: OutboundRequest, deadline: float) -> SendResult:
         target = parse(parcel.url, parcel.networks)
         request = _request(target, parcel)
         addresses = [target.host]
@@ -164,7 +164,7 @@ class Sender:
         return left
 
 
-def _request(target: Target, parcel: Parcel) -> bytes:
+def _request(target: Target, parcel: OutboundRequest) -> bytes:
     lines = [
         f"POST {target.path} HTTP/1.1",
         f"Host: {target.authority}",
@@ -229,7 +229,7 @@ class _Reader(io.RawIOBase):
         return self._receive(memoryview(buffer))
 
 
-def _answer(wire: _Wire, unsent: OSError | None) -> Answer:
+def _answer(wire: _Wire, unsent: OSError | None) -> SendResult:
     from http.client import HTTPException, HTTPResponse, IncompleteRead
 
     # Each is kept, for one that is dropped closes what the next is read from.
@@ -255,7 +255,7 @@ def _answer(wire: _Wire, unsent: OSError | None) -> Answer:
         body = cut.partial
     except (HTTPException, OSError, ValueError):
         pass
-    return Answer(response.status, told(response.status), body[:LARGEST_ANSWER])
+    return SendResult(response.status, told(response.status), body[:LARGEST_ANSWER])
 
 
 def told(status: int) -> str | None:

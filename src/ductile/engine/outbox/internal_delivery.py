@@ -1,4 +1,4 @@
-"""Deliveries that stay in the house: events of webhooks for sessions of this gateway's (004)."""
+"""WebhookOutbox that stay in the house: events of webhooks for sessions of this gateway's (004)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ductile.clock import Ids
 from ductile.core.delivery.payload import read_json
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.pipelines.intents import Intent, SpawnJob
-from ductile.engine.config.compiled import Blueprint
+from ductile.engine.config.compiled import CompiledConfig
 from ductile.errors import Refused
 from ductile.model import Event, Notice, SubmittedBy
 from ductile.store import notices
@@ -25,7 +25,7 @@ LARGEST_PUBLISHED = 64 * 1024
 """A larger payload is not in the stream: it stands in the delivery."""
 
 
-class HandOver:
+class InternalDelivery:
     """Part of the transaction that settles it: the event is published, and becomes a job.
 
     Nobody gets it but the plugin or pipeline that the webhook names: whoever may make webhooks
@@ -35,7 +35,7 @@ class HandOver:
 
     def __init__(
         self,
-        blueprint: Blueprint,
+        compiled: CompiledConfig,
         webhook: Webhook,
         row: Delivery,
         text: str,
@@ -46,11 +46,11 @@ class HandOver:
             payload = read_json(text.encode())
         except orjson.JSONDecodeError:
             raise Refused("its payload is not JSON") from None
-        self._chart, self._base_id, self._now = blueprint.chart, base_id, now
+        self._tx_config, self._base_id, self._now = compiled.tx_config, base_id, now
         event = Event(
             webhook.event_type, payload, None, webhook.source_identifier, now, row.message_id
         )
-        self._intents = tuple(_intents(blueprint, webhook, event, row))
+        self._intents = tuple(_intents(compiled, webhook, event, row))
         told: dict[str, Any] = {
             "delivery_id": row.id,
             "webhook_id": webhook.id,
@@ -61,24 +61,24 @@ class HandOver:
             "payload": None,
         }
         if len(text) <= LARGEST_PUBLISHED:
-            told["payload"] = blueprint.redactor.document(payload)
+            told["payload"] = compiled.redactor.document(payload)
         else:
             told["payload_omitted"] = True
         self._topic, self._told = f"session:{row.session_id}", told
 
     def __call__(self, tx: Tx) -> None:
         spawned = close.write_intents(
-            tx, self._intents, Place(), self._chart, Ids(self._base_id), self._now
+            tx, self._intents, Place(), self._tx_config, Ids(self._base_id), self._now
         )
         told = {**self._told, "job_ids": spawned.job_ids}
         notices.post(tx, Notice(self._topic, "WebhookEvent", told), self._now)
 
 
 def _intents(
-    blueprint: Blueprint, webhook: Webhook, event: Event, row: Delivery
+    compiled: CompiledConfig, webhook: Webhook, event: Event, row: Delivery
 ) -> Iterator[Intent]:
     if webhook.plugin is not None:
-        gone = blueprint.gone(webhook.plugin)
+        gone = compiled.gone(webhook.plugin)
         if gone is not None:
             raise Refused(f"{webhook.plugin}: {gone}")
         yield SpawnJob(webhook.plugin, HANDLE, event, SubmittedBy.WEBHOOK, None, 0)
@@ -90,7 +90,7 @@ def _intents(
             "session": row.session_id,
             "intent": webhook.agent_intent,
         }
-        started = blueprint.chart.router.start(
+        started = compiled.tx_config.router.start(
             webhook.pipeline, event, submitted_by=SubmittedBy.WEBHOOK, baggage={"webhook": told}
         )
         if started is None:

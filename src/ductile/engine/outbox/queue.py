@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar
 
 from ductile.core.delivery.retry_policy import DeliveryStatus, Verdict, after_failure
-from ductile.engine.config.compiled import Blueprint
+from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.recovery.dead_nodes import Abandoned
 from ductile.errors import LedgerError
 from ductile.failpoint import failpoint
@@ -23,7 +23,7 @@ MEND_EVERY = timedelta(seconds=4)
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class OutboundRequest:
     """One request to send: exactly these bytes, to exactly this address."""
 
     id: str
@@ -41,12 +41,12 @@ class Parcel:
     """Why it is not sent at all."""
 
     @classmethod
-    def unsent(cls, id: str, refusal: str | None = None) -> Parcel:
+    def unsent(cls, id: str, refusal: str | None = None) -> OutboundRequest:
         return cls(id, "", b"", {}, 0.0, refusal=refusal)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SendResult:
     """What became of a send; `status` is None where no answer came."""
 
     status: int | None
@@ -59,7 +59,7 @@ class Answer:
         return self.status is not None and 200 <= self.status < 300
 
 
-class Lane(Protocol):
+class Outbox(Protocol):
     """A queue of parcels in the ledger. Its methods are called from threads of the courier."""
 
     name: str
@@ -68,13 +68,13 @@ class Lane(Protocol):
         """Called once, before the first claim: what gateways that are no more were sending
         is due again, for nobody knows whether it arrived."""
 
-    def claim(self, now: datetime) -> tuple[Sequence[Parcel], float]:
+    def claim(self, now: datetime) -> tuple[Sequence[OutboundRequest], float]:
         """Take what may be sent now, durably; and the seconds until there may be more."""
 
-    def settle(self, parcel: Parcel, answer: Answer, now: datetime) -> None:
+    def settle(self, parcel: OutboundRequest, answer: SendResult, now: datetime) -> None:
         """Record what became of it; never raises for a parcel that somebody else settled."""
 
-    def give_back(self, parcel: Parcel) -> None:
+    def give_back(self, parcel: OutboundRequest) -> None:
         """It was not sent after all: it is as if it had not been claimed."""
 
 
@@ -124,7 +124,7 @@ class Rows(Protocol[In]):
         """Write their times in our form; None is due now, for it could not be read."""
 
 
-class LedgerLane(ABC, Generic[C]):
+class LedgerOutbox(ABC, Generic[C]):
     """Rows of the ledger as a lane: claimed before they are sent, and settled once. Thread-safe.
 
     What the ledger has as claimed by us and is not held is due again: so nothing may stay held
@@ -142,10 +142,10 @@ class LedgerLane(ABC, Generic[C]):
     """Seconds until the next look where what is due may not be sent yet."""
 
     def __init__(
-        self, rows: Rows[C], ledger: Ledger, blueprint: Callable[[], Blueprint], owner: str
+        self, rows: Rows[C], ledger: Ledger, compiled: Callable[[], CompiledConfig], owner: str
     ) -> None:
         self._rows: Rows[C] = rows
-        self._ledger, self._blueprint, self._owner = ledger, blueprint, owner
+        self._ledger, self._compiled, self._owner = ledger, compiled, owner
         self._abandoned = Abandoned(ledger, owner, rows.release)
         self._held: dict[str, C] = {}
         """By the ids of their parcels."""
@@ -155,11 +155,11 @@ class LedgerLane(ABC, Generic[C]):
     def recover(self) -> None:
         self._abandoned.recover(self._ledger.read(self._rows.under_way))
 
-    def claim(self, now: datetime) -> tuple[Sequence[Parcel], float]:
-        blueprint = self._blueprint()
-        self._mend(blueprint, now)
+    def claim(self, now: datetime) -> tuple[Sequence[OutboundRequest], float]:
+        compiled = self._compiled()
+        self._mend(compiled, now)
         due, under_way = self._ledger.read(
-            lambda tx: (self._due(tx, blueprint, now), self._rows.under_way(tx))
+            lambda tx: (self._due(tx, compiled, now), self._rows.under_way(tx))
         )
         # What a lost node was sending, and what a claim of ours took of which we were not told
         # that it was committed.
@@ -168,12 +168,12 @@ class LedgerLane(ABC, Generic[C]):
             return (), 0.0
         if due is None or due > now:
             return (), self.poll if due is None else min(self.poll, (due - now).total_seconds())
-        found = self._ledger.write(lambda tx: self._take(tx, blueprint, now))
+        found = self._ledger.write(lambda tx: self._take(tx, compiled, now))
         failpoint(f"{self.noun}.claimed")
-        parcels = [self._packed(claimed, blueprint, now) for claimed in found]
+        parcels = [self._packed(claimed, compiled, now) for claimed in found]
         return parcels, 0.0 if found else self.soon
 
-    def _mend(self, blueprint: Blueprint, now: datetime) -> None:
+    def _mend(self, compiled: CompiledConfig, now: datetime) -> None:
         """Bring the times that scripts wrote in forms of their own into ours.
 
         That takes a look at all that is outstanding: every few seconds is enough, however often
@@ -182,12 +182,12 @@ class LedgerLane(ABC, Generic[C]):
         if self._mended is not None and abs(now - self._mended) < MEND_EVERY:
             return
         self._mended = now
-        while self._mend_some(blueprint, now):
+        while self._mend_some(compiled, now):
             pass
 
-    def _mend_some(self, blueprint: Blueprint, now: datetime) -> bool:
+    def _mend_some(self, compiled: CompiledConfig, now: datetime) -> bool:
         """Whether there may be more."""
-        ids = self._ledger.read(lambda tx: self._foreign(tx, blueprint))
+        ids = self._ledger.read(lambda tx: self._foreign(tx, compiled))
         if not ids:
             return False
         mended = self._ledger.write(lambda tx: self._rows.mend(tx, ids, now))
@@ -197,16 +197,16 @@ class LedgerLane(ABC, Generic[C]):
                 self._log.warning(f"a {self.noun} no longer waits", **{self.noun: id}, reason=why)
         return bool(mended)
 
-    def _packed(self, claimed: C, blueprint: Blueprint, now: datetime) -> Parcel:
+    def _packed(self, claimed: C, compiled: CompiledConfig, now: datetime) -> OutboundRequest:
         id = str(claimed.id)
         self._held[id] = claimed
         try:
-            return self._parcel(claimed, blueprint, now)
+            return self._parcel(claimed, compiled, now)
         except Exception as error:  # noqa: BLE001 - it is this row's alone
             self._log.crash(f"a {self.noun} cannot be read", error, **self._told(claimed))
-            return Parcel.unsent(id, UNREADABLE)
+            return OutboundRequest.unsent(id, UNREADABLE)
 
-    def settle(self, parcel: Parcel, answer: Answer, now: datetime) -> None:
+    def settle(self, parcel: OutboundRequest, answer: SendResult, now: datetime) -> None:
         failpoint(f"{self.noun}.sent")
         with self._ended(parcel.id) as claimed:
             try:
@@ -219,7 +219,7 @@ class LedgerLane(ABC, Generic[C]):
                 self._record(claimed, Ending(verdict, "internal error"), now)
 
     def _record(self, claimed: C, ending: Ending, now: datetime) -> None:
-        verdict, error = ending.verdict, self._blueprint().redactor.maybe(ending.error)
+        verdict, error = ending.verdict, self._compiled().redactor.maybe(ending.error)
 
         def work(tx: Tx) -> bool:
             recorded = self._rows.settle(tx, claimed, self._owner, verdict, error, now)
@@ -234,7 +234,7 @@ class LedgerLane(ABC, Generic[C]):
             level, what = ("error", "is dead") if dead else ("warn", "failed")
             self._log.log(level, f"a {self.noun} {what}", **self._told(claimed), error=error)
 
-    def give_back(self, parcel: Parcel) -> None:
+    def give_back(self, parcel: OutboundRequest) -> None:
         with self._ended(parcel.id) as claimed:
             self._ledger.write(lambda tx: self._rows.give_back(tx, claimed, self._owner))
 
@@ -256,19 +256,19 @@ class LedgerLane(ABC, Generic[C]):
         return {self.noun: claimed.id}
 
     @abstractmethod
-    def _due(self, tx: Tx, blueprint: Blueprint, now: datetime) -> datetime | None:
+    def _due(self, tx: Tx, compiled: CompiledConfig, now: datetime) -> datetime | None:
         """When there is something to claim; None where nothing is outstanding."""
 
     @abstractmethod
-    def _foreign(self, tx: Tx, blueprint: Blueprint) -> Sequence[int | str]:
+    def _foreign(self, tx: Tx, compiled: CompiledConfig) -> Sequence[int | str]:
         """Ids of some that are outstanding, and whose times have to be mended."""
 
     @abstractmethod
-    def _take(self, tx: Tx, blueprint: Blueprint, now: datetime) -> list[C]:
+    def _take(self, tx: Tx, compiled: CompiledConfig, now: datetime) -> list[C]:
         """Claim what may be sent now."""
 
     @abstractmethod
-    def _parcel(self, claimed: C, blueprint: Blueprint, now: datetime) -> Parcel: ...
+    def _parcel(self, claimed: C, compiled: CompiledConfig, now: datetime) -> OutboundRequest: ...
 
     @abstractmethod
-    def _ending(self, claimed: C, answer: Answer, now: datetime) -> Ending: ...
+    def _ending(self, claimed: C, answer: SendResult, now: datetime) -> Ending: ...

@@ -24,8 +24,14 @@ from ductile.core.delivery.relay import (
     signed_headers,
     verify,
 )
-from ductile.engine.config.compiled import Blueprint
-from ductile.engine.outbox.queue import UNREADABLE, Answer, Ending, LedgerLane, Parcel
+from ductile.engine.config.compiled import CompiledConfig
+from ductile.engine.outbox.queue import (
+    UNREADABLE,
+    Ending,
+    LedgerOutbox,
+    OutboundRequest,
+    SendResult,
+)
 from ductile.errors import DuctileError
 from ductile.model import Event, Notice, SubmittedBy
 from ductile.store import notices
@@ -43,37 +49,37 @@ class ReplayedRelay(DuctileError):
     http_status = 403
 
 
-class RelayLane(LedgerLane[Claimed]):
+class RelayOutbox(LedgerOutbox[Claimed]):
     """Events on their way to the instances of the configuration in force."""
 
     name, noun = "relay", "relay"
     schedule = RETRY_SECONDS
     poll, soon = 5.0, 1.0
 
-    def __init__(self, ledger: Ledger, blueprint: Callable[[], Blueprint], owner: str) -> None:
-        super().__init__(relays, ledger, blueprint, owner)
+    def __init__(self, ledger: Ledger, compiled: Callable[[], CompiledConfig], owner: str) -> None:
+        super().__init__(relays, ledger, compiled, owner)
 
-    def _due(self, tx: Tx, blueprint: Blueprint, _now: datetime) -> datetime | None:
-        return min(relays.next_due(tx, tuple(_enabled(blueprint))).values(), default=None)
+    def _due(self, tx: Tx, compiled: CompiledConfig, _now: datetime) -> datetime | None:
+        return min(relays.next_due(tx, tuple(_enabled(compiled))).values(), default=None)
 
-    def _foreign(self, tx: Tx, blueprint: Blueprint) -> list[str]:
-        return relays.foreign(tx, tuple(_enabled(blueprint)))
+    def _foreign(self, tx: Tx, compiled: CompiledConfig) -> list[str]:
+        return relays.foreign(tx, tuple(_enabled(compiled)))
 
-    def _take(self, tx: Tx, blueprint: Blueprint, now: datetime) -> list[Claimed]:
-        due = relays.next_due(tx, tuple(_enabled(blueprint)))
+    def _take(self, tx: Tx, compiled: CompiledConfig, now: datetime) -> list[Claimed]:
+        due = relays.next_due(tx, tuple(_enabled(compiled)))
         ready = [name for name, at in due.items() if at <= now]
         return relays.claim(tx, ready, self._owner, now)
 
-    def _parcel(self, claimed: Claimed, blueprint: Blueprint, now: datetime) -> Parcel:
-        us, instance = blueprint.settings.service.name, _enabled(blueprint)[claimed.instance]
+    def _parcel(self, claimed: Claimed, compiled: CompiledConfig, now: datetime) -> OutboundRequest:
+        us, instance = compiled.settings.service.name, _enabled(compiled)[claimed.instance]
         body = named(claimed.body, us)
         if body is None:
-            return Parcel.unsent(claimed.id, UNREADABLE)
+            return OutboundRequest.unsent(claimed.id, UNREADABLE)
         if instance.allow and claimed.event_type not in instance.allow:
-            return Parcel.unsent(claimed.id, NOT_ALLOWED)
+            return OutboundRequest.unsent(claimed.id, NOT_ALLOWED)
         return _addressed(claimed.id, instance, us, body, now)
 
-    def _ending(self, claimed: Claimed, answer: Answer, now: datetime) -> Ending:
+    def _ending(self, claimed: Claimed, answer: SendResult, now: datetime) -> Ending:
         final = is_final(answer.status, answer.body)
         error = _error(answer, final)
         return Ending(after_send(claimed.attempts, error, final=final, now=now), error)
@@ -82,14 +88,16 @@ class RelayLane(LedgerLane[Claimed]):
         return {**super()._told(claimed), "instance": claimed.instance}
 
 
-def _enabled(blueprint: Blueprint) -> dict[str, InstanceSettings]:
-    return {item.name: item for item in blueprint.settings.instances if item.enabled}
+def _enabled(compiled: CompiledConfig) -> dict[str, InstanceSettings]:
+    return {item.name: item for item in compiled.settings.instances if item.enabled}
 
 
-def _addressed(id: str, instance: InstanceSettings, us: str, body: bytes, now: datetime) -> Parcel:
+def _addressed(
+    id: str, instance: InstanceSettings, us: str, body: bytes, now: datetime
+) -> OutboundRequest:
     path = instance.url.partition("://")[2].partition("/")[2]
     peer = Peer(instance.name, instance.secret or "", instance.key_id)
-    return Parcel(
+    return OutboundRequest(
         id=id,
         url=instance.url,
         body=body,
@@ -100,7 +108,7 @@ def _addressed(id: str, instance: InstanceSettings, us: str, body: bytes, now: d
     )
 
 
-def _error(answer: Answer, final: bool) -> str | None:
+def _error(answer: SendResult, final: bool) -> str | None:
     """Why it counts as not delivered: in our own words, nothing that the other side said."""
     if is_receipt(answer.status, answer.body):
         return None
@@ -113,11 +121,11 @@ def _error(answer: Answer, final: bool) -> str | None:
 class Ingress:
     """What peers may send, by the configuration in force."""
 
-    def __init__(self, blueprint: Blueprint) -> None:
-        settings = blueprint.settings.remote_ingress
+    def __init__(self, compiled: CompiledConfig) -> None:
+        settings = compiled.settings.remote_ingress
         self.prefix = settings.listen_path.rstrip("/") + "/"
         self.largest_body = settings.max_body_size
-        self._blueprint = blueprint
+        self._compiled = compiled
         self._terms = Terms(timedelta(seconds=settings.allowed_clock_skew), settings.require_key_id)
         self._peers = {
             peer.name: _peer(peer, peer.secret)
@@ -139,8 +147,8 @@ class Ingress:
             return Refusal(403, "forbidden", "no such peer")
         return verify(request, peer, self._terms, now)
 
-    def arrival(self, relayed: Relayed, clock: Clock, entropy: Entropy) -> RelayArrival:
-        return RelayArrival(self._blueprint, relayed, clock, entropy)
+    def arrival(self, relayed: Relayed, clock: Clock, entropy: Entropy) -> RelayReceipt:
+        return RelayReceipt(self._compiled, relayed, clock, entropy)
 
 
 def _peer(settings: PeerSettings, secret: str) -> Peer:
@@ -153,13 +161,13 @@ def _peer(settings: PeerSettings, secret: str) -> Peer:
     )
 
 
-class RelayArrival:
+class RelayReceipt:
     """The transaction that takes a peer's event in, as a fresh local root."""
 
     def __init__(
-        self, blueprint: Blueprint, relayed: Relayed, clock: Clock, entropy: Entropy
+        self, compiled: CompiledConfig, relayed: Relayed, clock: Clock, entropy: Entropy
     ) -> None:
-        self._relayed, self._chart = relayed, blueprint.chart
+        self._relayed, self._tx_config = relayed, compiled.tx_config
         self._now, self._base_id, self._event_id = clock.now(), entropy.uuid(), entropy.uuid()
         event = Event(
             relayed.event_type,
@@ -169,7 +177,7 @@ class RelayArrival:
             self._now,
             self._event_id,
         )
-        self._routing = self._chart.router.arrive(
+        self._routing = self._tx_config.router.arrive(
             event, plugin=None, submitted_by=SubmittedBy.RELAY, baggage=relayed.baggage
         )
 
@@ -191,7 +199,7 @@ class RelayArrival:
             return known
         ids, intents = Ids(self._base_id), self._routing.intents
         place = spawn.outside(tx, intents, self._relayed.baggage, ids, now)
-        spawned = close.write_intents(tx, intents, place, self._chart, ids, now)
+        spawned = close.write_intents(tx, intents, place, self._tx_config, ids, now)
         job_id = next(iter((*spawned.job_ids, *spawned.existing)), None)
         if event_id is not None:
             tx.run("fill_relay_receipt", peer=peer, event_id=event_id, job_id=job_id)

@@ -10,9 +10,15 @@ from datetime import datetime, timedelta
 from ductile.clock import Entropy, to_text
 from ductile.core.delivery import retry_policy as rules
 from ductile.core.delivery.retry_policy import INTERNAL
-from ductile.engine.config.compiled import Blueprint
-from ductile.engine.outbox.internal_delivery import HandOver
-from ductile.engine.outbox.queue import UNREADABLE, Answer, Ending, LedgerLane, Parcel
+from ductile.engine.config.compiled import CompiledConfig
+from ductile.engine.outbox.internal_delivery import InternalDelivery
+from ductile.engine.outbox.queue import (
+    UNREADABLE,
+    Ending,
+    LedgerOutbox,
+    OutboundRequest,
+    SendResult,
+)
 from ductile.errors import Refused
 from ductile.record import dataclass
 from ductile.store.engines.api import Ledger, Tx
@@ -26,7 +32,7 @@ MISMATCHES_A_MINUTE = 10
 MINUTE = timedelta(minutes=1)
 
 
-class Deliveries(LedgerLane[Claimed]):
+class WebhookOutbox(LedgerOutbox[Claimed]):
     """`webhook_deliveries` as a lane of the courier."""
 
     name, noun = "deliveries", "delivery"
@@ -36,40 +42,40 @@ class Deliveries(LedgerLane[Claimed]):
     def __init__(
         self,
         ledger: Ledger,
-        blueprint: Callable[[], Blueprint],
+        compiled: Callable[[], CompiledConfig],
         entropy: Entropy,
         owner: str,
     ) -> None:
-        super().__init__(deliveries, ledger, blueprint, owner)
+        super().__init__(deliveries, ledger, compiled, owner)
         self._entropy = entropy
 
-    def _due(self, tx: Tx, _blueprint: Blueprint, now: datetime) -> datetime | None:
+    def _due(self, tx: Tx, _compiled: CompiledConfig, now: datetime) -> datetime | None:
         return deliveries.next_at(tx, now)
 
-    def _foreign(self, tx: Tx, _blueprint: Blueprint) -> list[int]:
+    def _foreign(self, tx: Tx, _compiled: CompiledConfig) -> list[int]:
         return deliveries.foreign(tx)
 
-    def _take(self, tx: Tx, _blueprint: Blueprint, now: datetime) -> list[Claimed]:
+    def _take(self, tx: Tx, _compiled: CompiledConfig, now: datetime) -> list[Claimed]:
         return deliveries.claim(tx, self._owner, now)
 
-    def _parcel(self, claimed: Claimed, blueprint: Blueprint, now: datetime) -> Parcel:
+    def _parcel(self, claimed: Claimed, compiled: CompiledConfig, now: datetime) -> OutboundRequest:
         row, webhook = claimed.delivery, claimed.webhook
         if claimed.payload is None:
-            return Parcel.unsent(str(row.id), UNREADABLE)
+            return OutboundRequest.unsent(str(row.id), UNREADABLE)
         if row.target_url.startswith(INTERNAL) or webhook is None or webhook.removed:
-            return Parcel.unsent(str(row.id))
+            return OutboundRequest.unsent(str(row.id))
         body = claimed.payload.encode()
         headers = rules.signed_headers(webhook.secret, row.message_id, body, now)
-        return Parcel(
+        return OutboundRequest(
             str(row.id),
             row.target_url,
             body,
             {"Content-Type": "application/json", **headers},
             SEND_TIMEOUT,
-            networks=blueprint.settings.gateway.allowed_networks,
+            networks=compiled.settings.gateway.allowed_networks,
         )
 
-    def _ending(self, claimed: Claimed, answer: Answer, now: datetime) -> Ending:
+    def _ending(self, claimed: Claimed, answer: SendResult, now: datetime) -> Ending:
         webhook, attempts = claimed.webhook, claimed.attempts
         if webhook is None or webhook.removed:
             return Ending(rules.given_up(attempts), REMOVED)
@@ -79,15 +85,15 @@ class Deliveries(LedgerLane[Claimed]):
         return Ending(rules.after_success(attempts), None, handover)
 
     def _outcome(
-        self, webhook: Webhook, claimed: Claimed, answer: Answer, now: datetime
-    ) -> tuple[HandOver | None, str | None]:
+        self, webhook: Webhook, claimed: Claimed, answer: SendResult, now: datetime
+    ) -> tuple[InternalDelivery | None, str | None]:
         """What is to be handed over, and what went wrong."""
         row = claimed.delivery
         if answer.error is not None or not row.target_url.startswith(INTERNAL):
             return None, None if answer.delivered else answer.error or f"HTTP {answer.status}"
         try:
             base_id, text = self._entropy.uuid(), claimed.payload or ""
-            return HandOver(self._blueprint(), webhook, row, text, base_id, now), None
+            return InternalDelivery(self._compiled(), webhook, row, text, base_id, now), None
         except Refused as refusal:
             return None, refusal.message
 

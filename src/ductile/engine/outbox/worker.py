@@ -9,7 +9,7 @@ from datetime import datetime
 
 from ductile.clock import Clock
 from ductile.engine.observability.db_outage import Outage
-from ductile.engine.outbox.queue import Answer, Lane, Parcel
+from ductile.engine.outbox.queue import OutboundRequest, Outbox, SendResult
 from ductile.errors import LedgerBroken, LedgerError
 from ductile.log import logger
 
@@ -20,14 +20,14 @@ MOST_AT_ONCE = 64
 LOOK_AGAIN = 0.05
 SETTLE_AGAIN = 1.0
 
-Send = Callable[[Parcel], Answer]
+Send = Callable[[OutboundRequest], SendResult]
 
 
-class Courier:
+class OutboxWorker:
     """Carries one lane's parcels. `tick` is for a loop; each send has a thread of its own."""
 
     def __init__(
-        self, lane: Lane, send: Send, clock: Clock, broken: Callable[[LedgerBroken], None]
+        self, lane: Outbox, send: Send, clock: Clock, broken: Callable[[LedgerBroken], None]
     ) -> None:
         self._lane, self._send, self._clock, self._broken = lane, send, clock, broken
         self._log = logger(lane.name)
@@ -74,14 +74,14 @@ class Courier:
         self._stopping.set()
         self.idle(seconds)
 
-    def _carry(self, parcel: Parcel, claiming: float) -> None:
+    def _carry(self, parcel: OutboundRequest, claiming: float) -> None:
         try:
             late = self._clock.monotonic() - claiming > START_WITHIN
             if late or self._stopping.is_set():
                 self._note("given_back")
                 self._until_recorded(lambda: self._lane.give_back(parcel))
                 return
-            answer = self._sent(parcel) if parcel.url else Answer(None, parcel.refusal)
+            answer = self._sent(parcel) if parcel.url else SendResult(None, parcel.refusal)
             self._note(_outcome(parcel, answer))
             self._until_recorded(lambda: self._lane.settle(parcel, answer, self._clock.now()))
         except LedgerBroken as error:
@@ -93,12 +93,12 @@ class Courier:
                 self._under_way -= 1
                 self._changed.notify_all()
 
-    def _sent(self, parcel: Parcel) -> Answer:
+    def _sent(self, parcel: OutboundRequest) -> SendResult:
         try:
             return self._send(parcel)
         except Exception as error:  # noqa: BLE001 - it is this parcel's alone
             self._log.crash("a parcel could not be sent", error, parcel=parcel.id)
-            return Answer(None, "internal error")
+            return SendResult(None, "internal error")
 
     def _until_recorded(self, record: Callable[[], None]) -> None:
         """Until the ledger takes it; at a stop the next start finds it unrecorded."""
@@ -120,7 +120,7 @@ class Courier:
             self._outcomes[outcome] += 1
 
 
-def _outcome(parcel: Parcel, answer: Answer) -> str:
+def _outcome(parcel: OutboundRequest, answer: SendResult) -> str:
     if not parcel.url:
         return "in_house"
     return f"{answer.status // 100}xx" if answer.status else "unanswered"

@@ -17,7 +17,7 @@ LOOKED_FOR = 1.0
 """Seconds for which a job is looked for that we do not know of: its claim may be just committed."""
 
 
-class Cancels:
+class CancelRequests:
     """`heed` is for the stream, `tick` for a loop that `wake` wakes."""
 
     def __init__(

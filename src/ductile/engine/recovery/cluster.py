@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from ductile.clock import Clock, Entropy
-from ductile.engine.config.compiled import Blueprint
+from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.recovery import startup
 from ductile.engine.recovery.dead_nodes import Missing
 from ductile.errors import LedgerError
@@ -27,7 +27,7 @@ class Nodes:
         self,
         ledger: Ledger,
         boot: str,
-        blueprint: Callable[[], Blueprint],
+        compiled: Callable[[], CompiledConfig],
         clock: Clock,
         entropy: Entropy,
         let_go: Callable[[], None],
@@ -35,7 +35,7 @@ class Nodes:
     ) -> None:
         """`let_go` is to end the processes that run here; `returned` is called where others have
         taken this node for dead, and it is not."""
-        self._ledger, self._boot, self._blueprint = ledger, boot, blueprint
+        self._ledger, self._boot, self._compiled = ledger, boot, compiled
         self._clock, self._entropy = clock, entropy
         self._let_go, self._returned = let_go, returned
         self._missing = Missing(ledger)
@@ -56,7 +56,7 @@ class Nodes:
         others = [owner for owner in owners if owner is not None and owner != self._boot]
         lost = self._missing.lost(others, now)
         if lost:
-            startup.recover(self._ledger, self._blueprint(), self._clock, self._entropy, lost)
+            startup.recover(self._ledger, self._compiled(), self._clock, self._entropy, lost)
         return LOOK
 
     def _hold(self) -> None:

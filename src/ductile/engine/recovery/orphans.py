@@ -11,7 +11,7 @@ from datetime import datetime
 
 from ductile.clock import Entropy
 from ductile.core.jobs.judge import judge
-from ductile.engine.config.compiled import Blueprint
+from ductile.engine.config.compiled import CompiledConfig
 from ductile.errors import LedgerError
 from ductile.log import logger
 from ductile.model import Ending, Job, Outcome
@@ -27,7 +27,7 @@ Attempt = tuple[str, int]
 """The job's id, and which attempt of it."""
 
 
-class Strays:
+class OrphanSweeper:
     """`tick` is for a loop."""
 
     def __init__(
@@ -35,12 +35,12 @@ class Strays:
         ledger: Ledger,
         boot: str,
         in_hand: Callable[[], Container[str]],
-        blueprint: Callable[[], Blueprint],
+        compiled: Callable[[], CompiledConfig],
         entropy: Entropy,
     ) -> None:
         """`in_hand` names the jobs that are at work here, from their claim to their settlement."""
         self._ledger, self._boot, self._in_hand = ledger, boot, in_hand
-        self._blueprint, self._entropy = blueprint, entropy
+        self._compiled, self._entropy = compiled, entropy
         self._seen: dict[Attempt, int] = {}
 
     def tick(self, now: datetime) -> float:
@@ -55,19 +55,19 @@ class Strays:
         return LOOK
 
     def _end(self, attempt: Attempt, now: datetime) -> None:
-        blueprint = self._blueprint()
+        compiled = self._compiled()
         chance, base_id = self._entropy.uniform(), self._entropy.uuid()
 
         def work(tx: Tx) -> Job | None:
             job = enqueue.load(tx, attempt[0])
             if job is None or (job.owner, job.attempt) != (self._boot, attempt[1]):
                 return None
-            rules = blueprint.rules(job.plugin, job.command)
+            rules = compiled.rules(job.plugin, job.command)
             lost = Outcome(Ending.LOST, reason="the gateway lost sight of this job")
-            settled = settle(tx, judge(job, lost, rules, now, chance), blueprint.chart, base_id)
+            settled = settle(tx, judge(job, lost, rules, now, chance), compiled.tx_config, base_id)
             return job if settled else None
 
-        log = logger("strays")
+        log = logger("orphans")
         try:
             job = self._ledger.write(work)
         except LedgerError:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from ductile.clock import Clock, Entropy, Ids
 from ductile.core.jobs.judge import judge
-from ductile.engine.config.compiled import Blueprint
+from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.dispatch.started_log import Unbegun
 from ductile.log import logger
 from ductile.model import Ending, Job, JobStatus, Outcome
@@ -15,7 +15,7 @@ from ductile.store import boots
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs import close, requeue
 from ductile.store.jobs.settle import settle
-from ductile.store.tx_config import Chart
+from ductile.store.tx_config import TxConfig
 
 BATCH = 1000
 HOUR = timedelta(hours=1)
@@ -25,7 +25,7 @@ LEFT_TO_OTHERS = timedelta(minutes=15)
 
 def at_start(
     ledger: Ledger,
-    blueprint: Blueprint,
+    compiled: CompiledConfig,
     clock: Clock,
     entropy: Entropy,
     last: str | None,
@@ -40,12 +40,12 @@ def at_start(
     owners = ledger.read(boots.owners)
     if ledger.engine != "sqlite":
         owners = [owner for owner in owners if owner is None or owner == last]
-    recover(ledger, blueprint, clock, entropy, owners, unbegun)
+    recover(ledger, compiled, clock, entropy, owners, unbegun)
 
 
 def recover(
     ledger: Ledger,
-    blueprint: Blueprint,
+    compiled: CompiledConfig,
     clock: Clock,
     entropy: Entropy,
     owners: Iterable[str | None],
@@ -57,7 +57,7 @@ def recover(
     for owner in owners:
         while True:
             luck = [(entropy.uniform(), entropy.uuid()) for _ in range(BATCH)]
-            work = _recover_batch(owner, blueprint, clock.now(), luck, unbegun)
+            work = _recover_batch(owner, compiled, clock.now(), luck, unbegun)
             found, batch = ledger.write(work)
             recovered += batch
             if found < BATCH:
@@ -76,7 +76,7 @@ def recover(
 
 def _recover_batch(
     owner: str | None,
-    blueprint: Blueprint,
+    compiled: CompiledConfig,
     now: datetime,
     luck: list[tuple[float, str]],
     unbegun: Unbegun,
@@ -97,9 +97,9 @@ def _recover_batch(
             if not began and not requeue.was_unstarted(tx, job):
                 ended = requeue.unstart(tx, job, now)
             else:
-                rules = blueprint.rules(job.plugin, job.command)
+                rules = compiled.rules(job.plugin, job.command)
                 settlement = judge(job, lost, rules, now, chance)
-                ended = settle(tx, settlement, blueprint.chart, base_id) is not None
+                ended = settle(tx, settlement, compiled.tx_config, base_id) is not None
             if ended:
                 recovered.append((job, began))
         return len(orphans), recovered
@@ -108,7 +108,7 @@ def _recover_batch(
 
 
 def end_jobs_of_gone_plugins(
-    ledger: Ledger, blueprint: Blueprint, clock: Clock, entropy: Entropy, boot: str
+    ledger: Ledger, compiled: CompiledConfig, clock: Clock, entropy: Entropy, boot: str
 ) -> int:
     """Queued jobs of a plugin that was removed or disabled end `dead`, saying so.
 
@@ -121,10 +121,10 @@ def end_jobs_of_gone_plugins(
     until = clock.now() + ahead
     plugins = ledger.read(lambda tx: [row[0] for row in tx.all("queued_plugins")])
     for plugin in plugins:
-        reason = blueprint.gone(plugin)
+        reason = compiled.gone(plugin)
         while reason is not None:
             batch = ledger.write(
-                _end_batch(plugin, reason, clock.now(), until, blueprint.chart, entropy.uuid())
+                _end_batch(plugin, reason, clock.now(), until, compiled.tx_config, entropy.uuid())
             )
             count += batch
             if batch < BATCH:
@@ -133,13 +133,13 @@ def end_jobs_of_gone_plugins(
 
 
 def _end_batch(
-    plugin: str, reason: str, now: datetime, until: datetime, chart: Chart, base_id: str
+    plugin: str, reason: str, now: datetime, until: datetime, tx_config: TxConfig, base_id: str
 ) -> Callable[[Tx], int]:
     def work(tx: Tx) -> int:
         ids = Ids(base_id)
         waiting = requeue.queued_of(tx, plugin, until, BATCH)
         for job in waiting:
-            close.end_queued(tx, job, JobStatus.DEAD, reason, now, chart, ids)
+            close.end_queued(tx, job, JobStatus.DEAD, reason, now, tx_config, ids)
         return len(waiting)
 
     return work

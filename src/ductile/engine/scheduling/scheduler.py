@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from ductile.clock import Clock, Entropy
 from ductile.core.schedules.decide import Schedule, next_due, next_look
 from ductile.core.schedules.history import rule_text
-from ductile.engine.config.compiled import INIT_PENDING, Blueprint
+from ductile.engine.config.compiled import INIT_PENDING, CompiledConfig
 from ductile.errors import LedgerError
 from ductile.log import logger
 from ductile.store import schedules
@@ -50,7 +50,7 @@ class Scheduler:
         self._adopting = threading.Lock()
         """Held while due times are worked out, which asks the ledger."""
         self._guard = threading.Lock()
-        self._blueprint: Blueprint | None = None
+        self._compiled: CompiledConfig | None = None
         self._entries: dict[Key, Schedule] = {}
         self._heap: list[tuple[datetime, Key]] = []
         self._awaiting: list[tuple[datetime, Key]] = []
@@ -59,15 +59,15 @@ class Scheduler:
         self._stale = False
         self._log = logger("scheduler")
 
-    def adopt(self, blueprint: Blueprint) -> None:
+    def adopt(self, compiled: CompiledConfig) -> None:
         """Take the entries of a configuration; those that stay keep their anchors."""
         with self._adopting:
-            configured = {(entry.plugin, entry.id) for entry in blueprint.schedules}
+            configured = {(entry.plugin, entry.id) for entry in compiled.schedules}
             self._ledger.write(lambda tx: schedules.withdraw(tx, configured))
-            self._install(blueprint)
+            self._install(compiled)
 
-    def _install(self, blueprint: Blueprint) -> None:
-        entries = {(entry.plugin, entry.id): entry for entry in blueprint.schedules}
+    def _install(self, compiled: CompiledConfig) -> None:
+        entries = {(entry.plugin, entry.id): entry for entry in compiled.schedules}
         now = self._clock.now()
         heap: list[tuple[datetime, Key]] = []
         for key, schedule in entries.items():
@@ -81,7 +81,7 @@ class Scheduler:
                 heap.append((due, key))
         heapq.heapify(heap)
         with self._guard:
-            self._blueprint, self._entries, self._heap = blueprint, entries, heap
+            self._compiled, self._entries, self._heap = compiled, entries, heap
             self._awaiting = []
 
     def _ensure(self, key: Key, schedule: Schedule, now: datetime) -> datetime | None:
@@ -130,8 +130,8 @@ class Scheduler:
             self._work_out_anew()
         while True:
             with self._guard:
-                blueprint = self._blueprint
-                if blueprint is None or not self._heap or self._heap[0][0] > now:
+                compiled = self._compiled
+                if compiled is None or not self._heap or self._heap[0][0] > now:
                     break
                 due, key = heapq.heappop(self._heap)
                 schedule = self._entries.get(key)
@@ -139,7 +139,7 @@ class Scheduler:
                     self._awaiting.append((due, key))
                     continue
             if schedule is not None:
-                self._round(blueprint, schedule, key, due, now)
+                self._round(compiled, schedule, key, due, now)
         return self._sleep(now)
 
     def _work_out_anew(self) -> None:
@@ -147,17 +147,17 @@ class Scheduler:
         with self._adopting:
             self._stale = False
             try:
-                if self._blueprint is not None:
-                    self._install(self._blueprint)
+                if self._compiled is not None:
+                    self._install(self._compiled)
             except BaseException:
                 self._stale = True
                 raise
 
     def _round(
-        self, blueprint: Blueprint, schedule: Schedule, key: Key, due: datetime, now: datetime
+        self, compiled: CompiledConfig, schedule: Schedule, key: Key, due: datetime, now: datetime
     ) -> None:
         try:
-            fired = self._fire(blueprint, schedule, now)
+            fired = self._fire(compiled, schedule, now)
             upcoming = None if fired is None else next_look(schedule, fired.anchors, now)
         except LedgerError:
             # The slot is still owed.
@@ -190,19 +190,19 @@ class Scheduler:
             if self._entries.get(key) is schedule:
                 heapq.heappush(self._heap, (due, key))
 
-    def _fire(self, blueprint: Blueprint, schedule: Schedule, now: datetime) -> Fired | None:
+    def _fire(self, compiled: CompiledConfig, schedule: Schedule, now: datetime) -> Fired | None:
         plugin = schedule.plugin
         policy = FirePolicy(
-            max_outstanding=blueprint.plugin_settings(plugin).max_outstanding_polls,
-            healthy=plugin in blueprint.plans and plugin not in self._unready(),
+            max_outstanding=compiled.plugin_settings(plugin).max_outstanding_polls,
+            healthy=plugin in compiled.plans and plugin not in self._unready(),
         )
-        chart, base_id = blueprint.chart, self._entropy.uuid()
+        tx_config, base_id = compiled.tx_config, self._entropy.uuid()
         return self._ledger.write(
             lambda tx: schedules.fire_due(
                 tx,
                 schedule,
                 policy,
-                chart,
+                tx_config,
                 boot=self.boot,
                 awake=self._awake,
                 now=now,
@@ -218,9 +218,9 @@ class Scheduler:
 
     def _sleep(self, now: datetime) -> float:
         with self._guard:
-            if self._blueprint is None:
+            if self._compiled is None:
                 return 1.0
-            bound = self._blueprint.settings.service.tick_interval
+            bound = self._compiled.settings.service.tick_interval
             if not self._heap:
                 return bound
             return min(max((self._heap[0][0] - now).total_seconds(), 0.0), bound)

@@ -11,12 +11,12 @@ from ductile.engine.gateway import Gateway
 from ductile.engine.ingress.auth import LOCAL, Principal
 from ductile.errors import DuctileError
 from ductile.http.middleware import identity
-from ductile.http.middleware.context import Lobby, lobby_of
+from ductile.http.middleware.context import AppContext, app_context_of
 from ductile.http.responses import JsonResponse, gateway_of, problem
 from ductile.plugins.manifest import CommandType
 
 if TYPE_CHECKING:
-    from ductile.http.middleware.fast_path import Express
+    from ductile.http.middleware.fast_path import FastPath
 
 METHODS = b"GET, POST, DELETE, OPTIONS"
 HEADERS = b"Authorization, Content-Type, Idempotency-Key, Last-Event-ID"
@@ -33,11 +33,11 @@ class Guard:
     Who it is goes into the ASGI scope; what they may do is for the route's own check.
     """
 
-    def __init__(self, app: Any, lobby: Lobby, express: Express) -> None:
-        self._app, self._lobby, self.express = app, lobby, express
+    def __init__(self, app: Any, app_context: AppContext, express: FastPath) -> None:
+        self._app, self._app_context, self.express = app, app_context, express
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        api = self._lobby.gateway.blueprint.settings.api
+        api = self._app_context.gateway.compiled.settings.api
         told = identity.read(scope["headers"])
         try:
             identity.check_host(told, scope, api.address[0], api.allowed_hosts)
@@ -51,7 +51,7 @@ class Guard:
             await problem(error, scope["path"])(scope, receive, send)
             return
         try:
-            scope[identity.PRINCIPAL] = await self._lobby.who(told.token)
+            scope[identity.PRINCIPAL] = await self._app_context.who(told.token)
         except DuctileError as error:
             # What is open to all stays so; the rest is refused by `permit`.
             scope[identity.PRINCIPAL], scope[identity.UNKNOWN] = None, error
@@ -101,7 +101,7 @@ async def permit_again(request: Request, wanted: str | None) -> None:
     """As `permit`, by what holds now: a token may end while its request is answered."""
     if not request.app.state.local:
         token = identity.read(request.scope["headers"]).token
-        request.scope[identity.PRINCIPAL] = await lobby_of(request).who(token)
+        request.scope[identity.PRINCIPAL] = await app_context_of(request).who(token)
     permit(request, wanted)
 
 
@@ -112,6 +112,6 @@ def may_run(gateway: Gateway, principal: Principal, plugin: str, command: str) -
 
 def _reads(gateway: Gateway, plugin: str, command: str) -> bool:
     """Whether the command changes nothing; one that is not there does not either."""
-    loaded = gateway.blueprint.registry.plugins.get(plugin)
+    loaded = gateway.compiled.registry.plugins.get(plugin)
     found = loaded.command(command) if loaded else None
     return found is None or found.type is CommandType.READ

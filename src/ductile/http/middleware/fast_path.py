@@ -18,8 +18,8 @@ from ductile.engine.ingress.auth import Principal
 from ductile.errors import DuctileError
 from ductile.http.middleware import identity
 from ductile.http.middleware.auth import may_run
-from ductile.http.middleware.context import Lobby
-from ductile.http.middleware.loop_queue import Mailbox
+from ductile.http.middleware.context import AppContext
+from ductile.http.middleware.loop_queue import LoopQueue
 from ductile.http.requests import as_object, flag_of
 from ductile.http.responses import raised, rendered, without_secrets
 from ductile.http.routes import jobs
@@ -32,7 +32,7 @@ Answered = Callable[[tuple[int, bytes] | None], None]
 """Takes a status and a body of JSON; None has the request go the ordinary way after all."""
 
 
-class Way(Protocol):
+class FastRoute(Protocol):
     def admits(self, scope: Any) -> bool:
         """Whether its head is in order, and who sent it may. Raises what `knock` raises."""
 
@@ -40,14 +40,14 @@ class Way(Protocol):
         """Whether the request is taken; `answered` is called when its row is durable."""
 
 
-class Express:
+class FastPath:
     """Lives in the loop. Does what the guard and the route do, as long as nothing is amiss."""
 
-    def __init__(self, lobby: Lobby, *, local: bool) -> None:
-        self._heartbeats = _Heartbeats(lobby, local=local)
-        self._triggers = _Triggers(lobby, local=local)
+    def __init__(self, app_context: AppContext, *, local: bool) -> None:
+        self._heartbeats = _Heartbeats(app_context, local=local)
+        self._triggers = _Triggers(app_context, local=local)
 
-    def way_for(self, scope: Any) -> Way | None:
+    def way_for(self, scope: Any) -> FastRoute | None:
         """The way of a request whose body may still be on its way."""
         way = self._named(scope["path"]) if scope["method"] == POST else None
         try:
@@ -55,7 +55,7 @@ class Express:
         except DuctileError:
             return None
 
-    def _named(self, path: str) -> Way | None:
+    def _named(self, path: str) -> FastRoute | None:
         if path.startswith(_Triggers.BELOW):
             return self._triggers
         return self._heartbeats if path == _Heartbeats.PATH else None
@@ -65,8 +65,8 @@ class _Way:
     PATH = ""
     """Of the route, as it is counted."""
 
-    def __init__(self, lobby: Lobby, *, local: bool) -> None:
-        self._lobby, self._gateway, self._local = lobby, lobby.gateway, local
+    def __init__(self, app_context: AppContext, *, local: bool) -> None:
+        self._app_context, self._gateway, self._local = app_context, app_context.gateway, local
 
     def _may_enter(
         self, scope: Any, may: Callable[[Principal], bool], *, to_all: bool = False
@@ -74,21 +74,21 @@ class _Way:
         """False where that takes a closer look."""
         if self._local:
             return True
-        api, told = self._gateway.blueprint.settings.api, identity.read(scope["headers"])
+        api, told = self._gateway.compiled.settings.api, identity.read(scope["headers"])
         identity.check_host(told, scope, api.address[0], api.allowed_hosts)
         if told.origin is not None:
             return False
         if to_all:
             return True
-        keeper = self._lobby.keeper
-        if told.token is None or keeper.is_stale(told.token):
+        authenticator = self._app_context.authenticator
+        if told.token is None or authenticator.is_stale(told.token):
             return False
-        principal = keeper.who(told.token)
+        principal = authenticator.who(told.token)
         return principal is not None and may(principal)
 
     def _count(self, status: int, since: float) -> None:
         took = self._gateway.clock.monotonic() - since
-        self._lobby.metrics.answered(POST, self.PATH, status, took)
+        self._app_context.metrics.answered(POST, self.PATH, status, took)
 
 
 class _Heartbeats(_Way):
@@ -97,7 +97,7 @@ class _Heartbeats(_Way):
     OK = b'{"status":"ok"}\n'
 
     def admits(self, scope: Any) -> bool:
-        to_all = self._gateway.blueprint.settings.gateway.open
+        to_all = self._gateway.compiled.settings.gateway.open
         return self._may_enter(scope, self._may, to_all=to_all)
 
     def _may(self, principal: Principal) -> bool:
@@ -121,7 +121,7 @@ class _Heartbeats(_Way):
             self._count(200, before)
             answered((200, self.OK))
 
-        self._lobby.beats.add(beat, done)
+        self._app_context.beats.add(beat, done)
         return True
 
 
@@ -155,7 +155,7 @@ class _Triggers(_Way):
             new = jobs.wanted(plugin, command, self._producer(scope), asked)
             work = gateway.enqueueing(new)
             made = partial(self._made, scope["path"], new, before, answered)
-            gateway.ledger.submit(work, partial(Mailbox.here().put, made))
+            gateway.ledger.submit(work, partial(LoopQueue.here().put, made))
         except (DuctileError, orjson.JSONDecodeError):
             return False
         return True

@@ -16,7 +16,7 @@ PAUSE = 0.05
 Done = Callable[[BaseException | None], None]
 
 
-class Beats:
+class HeartbeatBatcher:
     """Lives in the loop."""
 
     def __init__(self, gateway: Gateway) -> None:

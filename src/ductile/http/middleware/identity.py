@@ -41,7 +41,7 @@ def stranger(scope: AsgiScope) -> DuctileError:
 
 
 @dataclass(frozen=True, slots=True)
-class Knock:
+class RequestIdentity:
     """The headers that decide whether somebody may come in; None is absent or doubled."""
 
     host: str | None
@@ -49,7 +49,7 @@ class Knock:
     token: str | None
 
 
-def read(headers: Iterable[tuple[bytes, bytes]]) -> Knock:
+def read(headers: Iterable[tuple[bytes, bytes]]) -> RequestIdentity:
     host = origin = token = None
     hosts = origins = tokens = 0
     for name, value in headers:
@@ -59,7 +59,7 @@ def read(headers: Iterable[tuple[bytes, bytes]]) -> Knock:
             origin, origins = value.decode("latin-1"), origins + 1
         elif name == b"authorization":
             token, tokens = _bearer(value), tokens + 1
-    return Knock(
+    return RequestIdentity(
         host if hosts == 1 else None,
         origin if origins <= 1 else "",
         token if tokens == 1 else None,
@@ -71,7 +71,9 @@ def _bearer(value: bytes) -> str | None:
     return token.strip() or None if scheme.lower() == "bearer" else None
 
 
-def check_host(knock: Knock, scope: AsgiScope, listen: str, allowed: Collection[str]) -> None:
+def check_host(
+    knock: RequestIdentity, scope: AsgiScope, listen: str, allowed: Collection[str]
+) -> None:
     """`Misdirected` unless the Host is our own address or one that the config names.
 
     A page on a name of its own that resolves to us sends that name: it is refused.
@@ -101,7 +103,7 @@ def _listed(name: str, allowed: Collection[str]) -> bool:
     return False
 
 
-def check_origin(knock: Knock, allowed: Collection[str]) -> bool:
+def check_origin(knock: RequestIdentity, allowed: Collection[str]) -> bool:
     """`ForeignOrigin` for another site's page; whether it is one that the config names."""
     if knock.origin is None:
         return False

@@ -11,10 +11,10 @@ from weakref import WeakKeyDictionary
 Receiver = Callable[[Any, BaseException | None], None]
 """Takes a result or an error, in the loop."""
 
-_boxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()
+_boxes: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopQueue] = WeakKeyDictionary()
 
 
-class Mailbox:
+class LoopQueue:
     """The answers that one loop waits for. `put` may be called in any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -23,12 +23,12 @@ class Mailbox:
         self._woken = False
 
     @staticmethod
-    def here() -> Mailbox:
+    def here() -> LoopQueue:
         """That of the loop that runs in this thread."""
         loop = asyncio.get_running_loop()
         box = _boxes.get(loop)
         if box is None:
-            box = _boxes[loop] = Mailbox(loop)
+            box = _boxes[loop] = LoopQueue(loop)
         return box
 
     def put(self, receiver: Receiver, result: Any, error: BaseException | None) -> None:

@@ -14,7 +14,7 @@ from ductile.http.middleware.identity import PRINCIPAL, stranger
 from ductile.http.responses import Handler, gateway_of, problem, raised, refuse
 
 if TYPE_CHECKING:
-    from ductile.http.middleware.fast_path import Express
+    from ductile.http.middleware.fast_path import FastPath
 
 Names = tuple[str, ...]
 """What a route calls the values in its path."""
@@ -38,10 +38,10 @@ class _Node:
         return self.value
 
 
-class Switchboard:
+class PathRouter:
     """An application of routes such as `/job/{job_id}/tree`; a word goes before a value."""
 
-    express: Express | None = None
+    express: FastPath | None = None
 
     def __init__(self, routes: Iterable[tuple[str, str, Handler]]) -> None:
         self.state = State()

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Shared(Generic[T]):
+class SingleFlight(Generic[T]):
     """Lives in the loop. Who asks while `work` is under way gets what it comes to."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 
-from ductile.engine.notices.bus import Bridge
+from ductile.engine.notices.bus import NoticeBus
 
 MOST_FOLLOWERS = 100
 PAUSE = 0.02
 """Between two looks of a follower, so that a burst is sent in few pieces."""
 
 
-class Stream:
-    """Who follows, and the bell that wakes them. Lives in the loop, but for `_appended`."""
+class Subscribers:
+    """Who follows, and the work_signal that wakes them. Lives in the loop, but for `_appended`."""
 
-    def __init__(self, bridge: Bridge) -> None:
+    def __init__(self, notice_bus: NoticeBus) -> None:
         self.closing = False
         self.followers = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pending = False
         self._news = asyncio.Event()
-        bridge.follow(self._appended)
+        notice_bus.follow(self._appended)
 
     def enter(self) -> bool:
         """Whether there is room for one more."""
@@ -33,7 +33,7 @@ class Stream:
     def leave(self) -> None:
         self.followers -= 1
 
-    def bell(self) -> asyncio.Event:
+    def work_signal(self) -> asyncio.Event:
         """Set when the stream goes on. Take it first, then look, then wait for it."""
         return self._news
 

@@ -15,7 +15,7 @@ LOOK_AGAIN = 1.0
 open on the server holds that back."""
 
 
-class Vigil:
+class JobWaiter:
     """Hears when one of the jobs or instances that it listens for ends. Lives in the loop."""
 
     def __init__(self, gateway: Gateway, *ids: str) -> None:
@@ -28,7 +28,7 @@ class Vigil:
         """From now on; read the ledger afterwards, so that no end falls between the two."""
         for id in set(ids) - self._ids:
             self._ids.add(id)
-            self._gateway.bridge.when_ended(id, self._hear)
+            self._gateway.notice_bus.when_ended(id, self._hear)
 
     def _hear(self) -> None:
         self._loop.call_soon_threadsafe(self._heard.set)
@@ -51,4 +51,4 @@ class Vigil:
 
     def close(self) -> None:
         for id in self._ids:
-            self._gateway.bridge.forget(id, self._hear)
+            self._gateway.notice_bus.forget(id, self._hear)

@@ -22,7 +22,7 @@ from ductile.engine.gateway import Gateway
 from ductile.engine.outbox.webhooks import Sending
 from ductile.errors import LedgerError, UsageError
 from ductile.http.middleware.auth import Forbidden, principal_of
-from ductile.http.middleware.context import lobby_of
+from ductile.http.middleware.context import app_context_of
 from ductile.http.requests import body_of, flag, flag_of, headers_of, object_of, row_id, text_of
 from ductile.http.responses import JsonResponse, gateway_of, reading, refuse_agent, writing
 from ductile.model import Notice
@@ -42,7 +42,7 @@ async def receive(request: Request) -> Response:
 
     202 once it is durable; it is tried 30 seconds later.
     """
-    gateway, metrics = gateway_of(request), lobby_of(request).metrics
+    gateway, metrics = gateway_of(request), app_context_of(request).metrics
     try:
         id = _id(request)
         webhook = await reading(gateway, lambda tx: deliveries.find_webhook(tx, id))
@@ -73,7 +73,7 @@ def _id(request: Request) -> int:
 async def _mismatched(request: Request, webhook: Webhook) -> Response:
     gateway = gateway_of(request)
     now = gateway.clock.now()
-    unrecorded = lobby_of(request).mismatches.note(webhook.id, now)
+    unrecorded = app_context_of(request).mismatches.note(webhook.id, now)
     if unrecorded is not None:
         told = {"webhook_id": webhook.id, "unrecorded": unrecorded}
         notice = Notice(TOPIC, "WebhookSignatureFailureEvent", told)
@@ -120,11 +120,11 @@ def _new(gateway: Gateway, body: dict[str, Any]) -> NewWebhook:
     if sum(place is not None for place in (new.target_url, new.plugin, new.pipeline)) > 1:
         raise UsageError("name at most one of target_url, plugin and pipeline")
     if new.target_url is not None:
-        _check_url(new.target_url, gateway.blueprint.settings.gateway.allowed_networks)
+        _check_url(new.target_url, gateway.compiled.settings.gateway.allowed_networks)
     if new.plugin is not None:
         gateway.check(new.plugin, HANDLE)
     if new.pipeline is not None:
-        jobs.find_pipeline(gateway.blueprint.chart.router, new.pipeline)
+        jobs.find_pipeline(gateway.compiled.tx_config.router, new.pipeline)
     return new
 
 

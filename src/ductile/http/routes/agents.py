@@ -14,7 +14,7 @@ from ductile.core.agents import decision_log, heartbeat
 from ductile.core.agents.heartbeat import Refusal
 from ductile.core.values.json_values import Failure
 from ductile.http.middleware.auth import principal_of
-from ductile.http.middleware.context import lobby_of
+from ductile.http.middleware.context import app_context_of
 from ductile.http.requests import LARGEST_PAGE, body_of, flag, limit_of
 from ductile.http.responses import JsonResponse, cursor, gateway_of, reading, refuse_agent, writing
 from ductile.http.server.connection import LARGEST_HELD
@@ -45,7 +45,7 @@ async def beat(request: Request) -> Response:
         gateway.agents.heartbeats.record_heartbeat(read.agent_id, read.cluster_id)
     except HeartbeatManagerUnavailable as error:
         return refuse_agent(error.http_status, error.code)
-    await lobby_of(request).beats.record(read)
+    await app_context_of(request).beats.record(read)
     return JsonResponse(_OK)
 
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ductile.errors import UsageError
-from ductile.http.middleware.context import lobby_of
+from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.idempotency import once
 from ductile.http.requests import flag_of, moment, number_of, object_of, status_of, text_of, word
 from ductile.http.responses import JsonResponse, gateway_of, reading, writing
@@ -26,7 +26,7 @@ AT_ONCE = 100
 async def cancel(request: Request) -> Response:
     """`POST /jobs/cancel`: every queued and running job that the filter finds, up to the limit."""
     gateway, selection = gateway_of(request), _selection(await object_of(request))
-    return _answer(selection, await lobby_of(request).aside(bulk.cancel, gateway, selection))
+    return _answer(selection, await app_context_of(request).aside(bulk.cancel, gateway, selection))
 
 
 async def retry(request: Request) -> Response:

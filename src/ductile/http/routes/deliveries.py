@@ -1,4 +1,4 @@
-"""Deliveries of webhooks (004): sent, listed, and tried again."""
+"""WebhookOutbox of webhooks (004): sent, listed, and tried again."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def show(request: Request) -> Response:
     """`GET /gateway/deliveries/{delivery_id}`: one, with its payload."""
     gateway, id = gateway_of(request), _id(request)
     row = await reading(gateway, lambda tx: deliveries.get(tx, id))
-    row["payload"] = gateway.blueprint.redactor.document(document(row["payload"]))
+    row["payload"] = gateway.compiled.redactor.document(document(row["payload"]))
     return JsonResponse({**_shown(row), "sending": row["owner"] is not None})
 
 

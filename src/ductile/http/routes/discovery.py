@@ -18,11 +18,11 @@ from ductile.plugins.manifest import Command
 async def plugin(request: Request) -> Response:
     """`GET /plugin/{plugin}`: its state, and each command with its schemas."""
     gateway, name = gateway_of(request), request.path_params["plugin"]
-    rows = status.plugins(gateway.blueprint, gateway.unready)
+    rows = status.plugins(gateway.compiled, gateway.unready)
     row = next((row for row in rows if row["name"] == name), None)
     if row is None:
         raise NotFound(f"there is no plugin {name!r}")
-    loaded = gateway.blueprint.registry.plugins.get(name)
+    loaded = gateway.compiled.registry.plugins.get(name)
     commands = [_command(c) for c in loaded.manifest.commands] if loaded else []
     return JsonResponse({**row, "commands": commands})
 
@@ -41,7 +41,7 @@ def _command(command: Command) -> dict[str, Any]:
 async def plugin_openapi(request: Request) -> Response:
     """`GET /plugin/{p}/openapi.json`: OpenAPI 3.1 of this plugin's commands."""
     name = request.path_params["plugin"]
-    found = gateway_of(request).blueprint.registry.plugins.get(name)
+    found = gateway_of(request).compiled.registry.plugins.get(name)
     if found is None:
         raise NotFound(f"there is no plugin {name!r}")
     return JsonResponse(document.of_plugin(found))
@@ -54,7 +54,7 @@ async def whole_openapi(request: Request) -> Response:
 
 async def skills(request: Request) -> Response:
     """`GET /skills`: what an agent can have done here: commands and pipelines."""
-    blueprint = gateway_of(request).blueprint
+    compiled = gateway_of(request).compiled
     commands = [
         {
             "name": f"{name}.{command.name}",
@@ -66,7 +66,7 @@ async def skills(request: Request) -> Response:
             "method": "POST",
             "path": f"/plugin/{name}/{command.name}",
         }
-        for name, found in sorted(blueprint.registry.plugins.items())
+        for name, found in sorted(compiled.registry.plugins.items())
         for command in found.manifest.commands
         if command.name not in (INIT, HEALTH)
     ]
@@ -79,14 +79,14 @@ async def skills(request: Request) -> Response:
             "method": "POST",
             "path": f"/pipeline/{name}",
         }
-        for name, pipeline in sorted(blueprint.chart.router.pipelines.items())
+        for name, pipeline in sorted(compiled.tx_config.router.pipelines.items())
     ]
     return JsonResponse({"skills": [*commands, *pipelines]})
 
 
 async def ai_plugin(request: Request) -> Response:
     """`GET /.well-known/ai-plugin.json`: where an agent begins to read."""
-    name = gateway_of(request).blueprint.settings.service.name
+    name = gateway_of(request).compiled.settings.service.name
     text = "Runs the plugins and pipelines of this gateway, and tells how their jobs ended."
     return JsonResponse(
         {

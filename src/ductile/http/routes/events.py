@@ -21,7 +21,7 @@ from ductile.core.jobs.limits import PAGE_BYTES, fitting
 from ductile.core.values.redact import Redactor
 from ductile.errors import DuctileError, UsageError
 from ductile.http.middleware.auth import permit_again
-from ductile.http.middleware.context import lobby_of
+from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.subscribers import PAUSE
 from ductile.http.requests import whole
 from ductile.http.responses import gateway_of, made, reading
@@ -46,7 +46,7 @@ class Crowded(DuctileError):
 
 async def follow(request: Request) -> Response:
     """`GET /events`: from now on, or from `Last-Event-ID` (or `?after=`); `?topic=a,b`."""
-    gateway, stream = gateway_of(request), lobby_of(request).stream
+    gateway, stream = gateway_of(request), app_context_of(request).stream
     last = request.headers.get("last-event-id") or request.query_params.get("after")
     asked = request.query_params.getlist("topic")
     # The whole text too: an agent's id, and so its topic, may hold a comma.
@@ -79,22 +79,22 @@ def _resumed(position: Position, newest: Position) -> Position:
 async def _told(
     request: Request, topics: frozenset[str], position: Position
 ) -> AsyncIterator[bytes]:
-    gateway, stream = gateway_of(request), lobby_of(request).stream
+    gateway, stream = gateway_of(request), app_context_of(request).stream
     try:
         # Whoever is cut off before the first event has a place to go on from all the same.
         yield f": following\nid: {position}\n\n".encode()
         while not stream.closing:
-            bell = stream.bell()
-            found = gateway.bridge.since(position)
+            work_signal = stream.work_signal()
+            found = gateway.notice_bus.since(position)
             if found is None:
                 behind = partial(stored.after, position=position, limit=AT_ONCE, room=ROOM)
                 found = await reading(gateway, behind)
             found = found[: fitting((len(n.payload) for n in found), ROOM)]
             wanted = [n for n in found if not topics or n.topic in topics]
-            text = await _written(wanted, gateway.blueprint.redactor)
+            text = await _written(wanted, gateway.compiled.redactor)
             if found:
                 position = found[-1].position
-            elif not await _rung(bell):
+            elif not await _rung(work_signal):
                 # Carries the position past what the filter left out.
                 text = f": alive\nid: {position}\n\n"
             if text:
@@ -120,11 +120,11 @@ async def _written(notices: list[StoredNotice], redactor: Redactor) -> str:
     return write()
 
 
-async def _rung(bell: asyncio.Event) -> bool:
+async def _rung(work_signal: asyncio.Event) -> bool:
     """Whether something has happened, within the time between two signs of life."""
     with suppress(TimeoutError):
-        await asyncio.wait_for(bell.wait(), HEARTBEAT)
-    return bell.is_set()
+        await asyncio.wait_for(work_signal.wait(), HEARTBEAT)
+    return work_signal.is_set()
 
 
 def _event(notice: StoredNotice) -> str:

@@ -31,12 +31,12 @@ async def listing(request: Request) -> Response:
 
     known, rows, behind = await reading(gateway, work)
     # What a plugin that is gone has observed stays to be seen.
-    if not rows and plugin not in gateway.blueprint.registry.plugins:
+    if not rows and plugin not in gateway.compiled.registry.plugins:
         raise NotFound(f"there is no plugin {plugin!r}")
 
     def shown() -> Any:
         told = {"state": hide_secret_keys(known), "facts": [_shown(row) for row in rows]}
-        return gateway.blueprint.redactor.document({"plugin": plugin, **told, "cursor": behind})
+        return gateway.compiled.redactor.document({"plugin": plugin, **told, "cursor": behind})
 
     return await made(gateway, shown)
 

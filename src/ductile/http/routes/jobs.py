@@ -13,9 +13,9 @@ from starlette.responses import Response
 from ductile.core.jobs.state_machine import ENDED
 from ductile.engine.gateway import Gateway
 from ductile.errors import NotFound, UsageError
-from ductile.http.middleware.context import lobby_of
+from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.idempotency import once
-from ductile.http.middleware.wait import Vigil
+from ductile.http.middleware.wait import JobWaiter
 from ductile.http.requests import (
     Given,
     before,
@@ -57,8 +57,10 @@ async def trigger(request: Request) -> Response:
     new, dry = wanted(plugin, command, producer(request), body), flag_of(body, "dry_run")
     work = once(request, gateway.enqueueing(new), Enqueued, dry=dry)
     if dry:
-        chart, now = gateway.blueprint.chart, gateway.clock.now()
-        found = await reading(gateway, lambda tx: enqueue.existing(tx, new, now, chart.dedupe_ttl))
+        tx_config, now = gateway.compiled.tx_config, gateway.clock.now()
+        found = await reading(
+            gateway, lambda tx: enqueue.existing(tx, new, now, tx_config.dedupe_ttl)
+        )
         told = {"deduplicated": found is not None, "job_id": found.job_id if found else None}
         return acted({"plugin": plugin, "command": command, **told}, dry=True)
     return JsonResponse(triggered(await writing(gateway, work), plugin, command), 202)
@@ -95,7 +97,7 @@ async def show(request: Request) -> Response:
     """
     gateway, job_id = gateway_of(request), request.path_params["job_id"]
     wait = seconds(request.query_params, "wait", LONGEST_WAIT)
-    with closing(Vigil(gateway, job_id)) as vigil:
+    with closing(JobWaiter(gateway, job_id)) as vigil:
         job = await vigil.watch(
             lambda: _get(gateway, job_id), lambda job: job["status"] in ENDED, wait
         )
@@ -106,7 +108,7 @@ def _described(gateway: Gateway, job: dict[str, Any]) -> dict[str, Any]:
     """A job as callers see it: `job_id` first, and why it waits where it does."""
     waits = job["waits_for"]
     shown = {"job_id": job["id"], **_without(job, "id", "older", "waits_for")}
-    shown["payload"] = gateway.blueprint.redactor.document(job.get("payload"))
+    shown["payload"] = gateway.compiled.redactor.document(job.get("payload"))
     for name in ("attempts", "transitions"):
         rows = job[name]
         shown[name] = [_without(row, "older") for row in rows]
@@ -133,14 +135,14 @@ async def _get(gateway: Gateway, job_id: str) -> dict[str, Any]:
 def _explained(gateway: Gateway, tx: Tx, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Jobs, and why those wait that do."""
     served = bool(gateway.loops)
-    return status.explained(tx, rows, gateway.blueprint, gateway.unready, served=served)
+    return status.explained(tx, rows, gateway.compiled, gateway.unready, served=served)
 
 
 async def cancel(request: Request) -> Response:
     """`POST /job/{id}/cancel`: what waits ends, what runs is killed."""
     gateway, job_id = gateway_of(request), request.path_params["job_id"]
     dry = await is_dry(request)
-    was = await lobby_of(request).aside(operate.cancel, gateway, job_id, dry=dry)
+    was = await app_context_of(request).aside(operate.cancel, gateway, job_id, dry=dry)
     return acted({"job_id": job_id, "was": was}, dry=dry, cancelled=True)
 
 
@@ -166,7 +168,7 @@ async def replay(request: Request) -> Response:
 async def tree(request: Request) -> Response:
     """`GET /job/{id}/tree`: the whole graph of what happened; with `?flat=true` as a list."""
     gateway, job_id = gateway_of(request), request.path_params["job_id"]
-    where = (gateway.ledger, job_id, gateway.blueprint.redactor)
+    where = (gateway.ledger, job_id, gateway.compiled.redactor)
     if flag(request.query_params, "flat"):
         return await made(gateway, lambda: {"jobs": job_tree.graph(*where)})
     return await made(gateway, lambda: {"tree": job_tree.tree(*where)})
@@ -179,7 +181,7 @@ async def why(request: Request) -> Response:
         job_tree.why,
         gateway.ledger,
         job_id,
-        gateway.blueprint,
+        gateway.compiled,
         gateway.unready,
         served=bool(gateway.loops),
     )

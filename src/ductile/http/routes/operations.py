@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ductile.errors import Refused, UsageError
-from ductile.http.middleware.context import lobby_of
+from ductile.http.middleware.context import app_context_of
 from ductile.http.requests import flag_of, object_of, seconds, text_of
 from ductile.http.responses import JsonResponse, gateway_of
 from ductile.operations.backup import UNDER_WAY, check_target, room_at, target_for
@@ -35,20 +35,22 @@ async def backup(request: Request) -> Response:
         raise Refused("a path can be named on the gateway's own machine alone")
     if named is not None and (not named.startswith("/") or "\0" in named):
         raise UsageError("path must be absolute")
-    state = gateway.blueprint.settings.state
+    state = gateway.compiled.settings.state
     path = Path(named) if named is not None else None
     target = target_for(path, gateway.state_dir, state.path, gateway.clock.now())
     if flag_of(body, "dry_run"):
         check_target(target, replace=replace)
         free = await asyncio.to_thread(room_at, target.parent)
         return JsonResponse({"dry_run": True, "path": str(target), "free": free})
-    started = await asyncio.to_thread(lobby_of(request).backups.start, target, replace=replace)
+    started = await asyncio.to_thread(
+        app_context_of(request).backups.start, target, replace=replace
+    )
     return JsonResponse(started, status_code=202)
 
 
 async def backup_state(request: Request) -> Response:
     """`GET /system/backup?wait=SECONDS`: the backup that is being made, or the last one."""
-    backups = lobby_of(request).backups
+    backups = app_context_of(request).backups
     wait = seconds(request.query_params, "wait", LONGEST_WAIT)
     # No thread waits with it: those are for whoever reads.
     with suppress(TimeoutError):

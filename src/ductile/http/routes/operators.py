@@ -16,25 +16,25 @@ from ductile.config.redact import show
 from ductile.core.pipelines.compile import Pipeline
 from ductile.engine.observability.metrics import TYPE
 from ductile.errors import UsageError
-from ductile.http.middleware.context import lobby_of
+from ductile.http.middleware.context import app_context_of
 from ductile.http.responses import JsonResponse, gateway_of, reading
 
 
 async def config_view(request: Request) -> Response:
     """`GET /config/view`: the configuration in force, redacted, and what it compiles to."""
-    blueprint = gateway_of(request).blueprint
-    router = blueprint.chart.router
+    compiled = gateway_of(request).compiled
+    router = compiled.tx_config.router
     return JsonResponse(
         {
-            "config": show(blueprint.settings),
-            "config_hash": blueprint.loaded.config_hash,
-            "snapshot_id": blueprint.snapshot_id,
+            "config": show(compiled.settings),
+            "config_hash": compiled.loaded.config_hash,
+            "snapshot_id": compiled.snapshot_id,
             "compiled_routes": {name: _compiled(p) for name, p in sorted(router.pipelines.items())},
             "routes": [
                 {"source": {"source_plugin": source, "event_type": kind}, "to": list(plugins)}
                 for (source, kind), plugins in sorted(router.routes.items())
             ],
-            "warnings": [str(warning) for warning in blueprint.warnings],
+            "warnings": [str(warning) for warning in compiled.warnings],
         }
     )
 
@@ -96,6 +96,6 @@ def metrics_are_public(settings: Settings) -> bool:
 
 async def metrics(request: Request) -> Response:
     """`GET /metrics`: for Prometheus; open to all with `api.metrics: public`."""
-    lobby = lobby_of(request)
-    text = await asyncio.to_thread(lobby.metrics.text, lobby.stream.followers)
+    app_context = app_context_of(request)
+    text = await asyncio.to_thread(app_context.metrics.text, app_context.stream.followers)
     return PlainTextResponse(text, media_type=TYPE)

@@ -14,9 +14,9 @@ from ductile.core.pipelines import diagram
 from ductile.core.pipelines.compile import Pipeline
 from ductile.engine.gateway import Gateway
 from ductile.errors import UsageError
-from ductile.http.middleware.context import lobby_of
+from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.idempotency import once
-from ductile.http.middleware.wait import Vigil
+from ductile.http.middleware.wait import JobWaiter
 from ductile.http.requests import (
     duration_of,
     flag,
@@ -37,7 +37,7 @@ from ductile.operations.jobs import Started, Starting
 
 async def listing(request: Request) -> Response:
     """`GET /pipelines`: each with its trigger, mode and number of steps."""
-    router = gateway_of(request).blueprint.chart.router
+    router = gateway_of(request).compiled.tx_config.router
     return JsonResponse(
         {"pipelines": [_summary(router.pipelines[n]) for n in sorted(router.pipelines)]}
     )
@@ -60,12 +60,12 @@ def _summary(pipeline: Pipeline) -> dict[str, Any]:
 
 async def show(request: Request) -> Response:
     """`GET /pipeline/{name}`: its steps as they were compiled, and two drawings of them."""
-    blueprint = gateway_of(request).blueprint
-    pipeline = jobs.find_pipeline(blueprint.chart.router, request.path_params["name"])
+    compiled = gateway_of(request).compiled
+    pipeline = jobs.find_pipeline(compiled.tx_config.router, request.path_params["name"])
     return JsonResponse(
         {
             **_summary(pipeline),
-            "steps": rehearse.resolved(blueprint, pipeline),
+            "steps": rehearse.resolved(compiled, pipeline),
             "mermaid": diagram.mermaid(pipeline),
             "drawing": diagram.tree(pipeline),
         }
@@ -92,7 +92,7 @@ async def start(request: Request) -> Response:
         return JsonResponse(_accepted(started, name), 202)
     if len(starting.pipeline.first_jobs()) > 1:
         raise UsageError(f"pipeline {name} begins with several jobs; start it with ?async=true")
-    with lobby_of(request).line():
+    with app_context_of(request).line():
         return await _stay(request, gateway, starting)
 
 
@@ -105,12 +105,12 @@ async def _rehearsed(
     told = {"deduplicated": existing is not None, "job_id": existing}
     name, payload, now = starting.pipeline.name, payload_in(body), gateway.clock.now()
     return await made(
-        gateway, lambda: {**rehearse.plan(gateway.blueprint, name, payload, now), **told}
+        gateway, lambda: {**rehearse.plan(gateway.compiled, name, payload, now), **told}
     )
 
 
 async def _stay(request: Request, gateway: Gateway, starting: Starting) -> Response:
-    most = gateway.blueprint.settings.api.max_sync_timeout
+    most = gateway.compiled.settings.api.max_sync_timeout
     timeout = min(starting.pipeline.timeout or most, most)
     before = gateway.clock.monotonic()
     started = await writing(gateway, once(request, starting, Started))
@@ -140,7 +140,7 @@ async def _gone(request: Request) -> None:
 
 async def _watched(gateway: Gateway, instance_id: str, timeout: float) -> dict[str, Any]:
     """The instance, once it is over or the time is up."""
-    with closing(Vigil(gateway, instance_id)) as vigil:
+    with closing(JobWaiter(gateway, instance_id)) as vigil:
         return await vigil.watch(
             lambda: _read(gateway, instance_id), lambda found: found["status"] != "open", timeout
         )
@@ -159,7 +159,7 @@ async def instance(request: Request) -> Response:
     gateway, id = gateway_of(request), request.path_params["instance_id"]
     query = request.query_params
     wait, seen = seconds(query, "wait", LONGEST_WAIT), whole(query, "seen") or 0
-    with closing(Vigil(gateway, id)) as vigil:
+    with closing(JobWaiter(gateway, id)) as vigil:
         found = await _read(gateway, id)
         if wait and _same(found, seen):
             vigil.listen(*(job["job_id"] for job in found["jobs"] if job["status"] not in ENDED))
@@ -181,7 +181,7 @@ def _result(
     answer = {"job_id": job_id, "status": found["status"], "duration_ms": took}
     if not started.job_ids:
         return {**answer, "reason": found["reason"], "result": None, "tree": None}
-    tree = job_tree.tree(gateway.ledger, started.job_ids[0], gateway.blueprint.redactor)
+    tree = job_tree.tree(gateway.ledger, started.job_ids[0], gateway.compiled.redactor)
     return {**answer, "result": found["result"], "tree": tree}
 
 

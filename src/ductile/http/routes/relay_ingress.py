@@ -13,10 +13,10 @@ from starlette.responses import Response
 
 from ductile.core.delivery.relay import MALFORMED, MALFORMED_CODE, METHOD, Peer, Refusal, Relayed
 from ductile.core.delivery.relay import Request as Relay
-from ductile.engine.config.compiled import Blueprint
+from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.outbox.relay import Ingress, ReplayedRelay
-from ductile.http.middleware.context import Lobby
-from ductile.http.middleware.router import Switchboard
+from ductile.http.middleware.context import AppContext
+from ductile.http.middleware.router import PathRouter
 from ductile.http.requests import body_of, headers_of
 from ductile.http.responses import JsonResponse, raised, redacted, refuse, writing
 from ductile.log import logger
@@ -29,9 +29,9 @@ CODES = {MALFORMED: MALFORMED_CODE, 403: "forbidden", 422: "event_not_accepted"}
 class RelayIngress:
     """An application that takes what peers relay, and hands everything else on."""
 
-    def __init__(self, app: Switchboard, lobby: Lobby) -> None:
-        self._app, self._lobby = app, lobby
-        self._of: Blueprint | None = None
+    def __init__(self, app: PathRouter, app_context: AppContext) -> None:
+        self._app, self._app_context = app, app_context
+        self._of: CompiledConfig | None = None
         self._ingress: Ingress | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -39,20 +39,20 @@ class RelayIngress:
         if not ingress.is_for(path) or self._app.knows(path):
             await self._app(scope, receive, send)
             return
-        gateway, request = self._lobby.gateway, Request(scope, receive)
+        gateway, request = self._app_context.gateway, Request(scope, receive)
         before = gateway.clock.monotonic()
         try:
             answer = await self._take(request, ingress)
         except Exception as error:  # noqa: BLE001 - each has its answer
             answer = raised(error, gateway)
         took = gateway.clock.monotonic() - before
-        self._lobby.metrics.answered(METHOD, ROUTE, answer.status_code, took)
+        self._app_context.metrics.answered(METHOD, ROUTE, answer.status_code, took)
         await redacted(answer, gateway)(scope, receive, send)
 
     def _current(self) -> Ingress:
-        blueprint = self._lobby.gateway.blueprint
-        if self._ingress is None or blueprint is not self._of:
-            self._of, self._ingress = blueprint, Ingress(blueprint)
+        compiled = self._app_context.gateway.compiled
+        if self._ingress is None or compiled is not self._of:
+            self._of, self._ingress = compiled, Ingress(compiled)
         return self._ingress
 
     async def _take(self, request: Request, ingress: Ingress) -> Response:
@@ -60,7 +60,7 @@ class RelayIngress:
             allow = {"Allow": METHOD}
             return refuse(405, "method not allowed", "method_not_allowed", headers=allow)
         path, body = request.scope["path"], await body_of(request, ingress.largest_body)
-        now = self._lobby.gateway.clock.now()
+        now = self._app_context.gateway.clock.now()
         judged = ingress.verify(Relay(path, headers_of(request), body), now)
         if not isinstance(judged, Refusal):
             try:
@@ -71,8 +71,8 @@ class RelayIngress:
 
     def _refused(self, refusal: Refusal, peer: Peer | None) -> Response:
         """What a stranger is refused for is told to the log a few times a minute."""
-        forbidden, now = refusal.status == 403, self._lobby.gateway.clock.now()
-        unsaid = self._lobby.mismatches.note(refusal.reason, now) if forbidden else 0
+        forbidden, now = refusal.status == 403, self._app_context.gateway.clock.now()
+        unsaid = self._app_context.mismatches.note(refusal.reason, now) if forbidden else 0
         if unsaid is not None:
             name = None if peer is None else peer.name
             why = {"peer": name, "reason": refusal.reason, "unsaid": unsaid or None}
@@ -80,7 +80,7 @@ class RelayIngress:
         return refuse(refusal.status, refusal.told, CODES[refusal.status])
 
     async def _accepted(self, relayed: Relayed, ingress: Ingress) -> Response:
-        gateway = self._lobby.gateway
+        gateway = self._app_context.gateway
         arrival = ingress.arrival(relayed, gateway.clock, gateway.entropy)
         receipt = await writing(gateway, arrival)
         if receipt.job_id is None and not receipt.duplicate:

@@ -79,7 +79,7 @@ async def listing(request: Request) -> Response:
 
 def _shown(gateway: Gateway, row: dict[str, Any]) -> dict[str, Any]:
     """A reminder without secrets."""
-    return {**row, "payload": gateway.blueprint.redactor.document(row["payload"])}
+    return {**row, "payload": gateway.compiled.redactor.document(row["payload"])}
 
 
 async def remind(request: Request) -> Response:

@@ -33,7 +33,7 @@ async def listing(request: Request) -> Response:
     gateway = gateway_of(request)
     rows = await asyncio.to_thread(
         schedule_report.listing,
-        gateway.blueprint,
+        gateway.compiled,
         gateway.unready,
         gateway.ledger,
         gateway.clock.now(),
@@ -53,7 +53,7 @@ def _without_payload(reminder: dict[str, Any]) -> dict[str, Any]:
 async def coming(request: Request) -> Response:
     """`GET /scheduler/next?name=plugin[/id]&count=20`: the exact coming fires."""
     gateway, query = gateway_of(request), request.query_params
-    entries = schedule_report.find(gateway.blueprint, query.get("name", ""))
+    entries = schedule_report.find(gateway.compiled, query.get("name", ""))
     fires = await asyncio.to_thread(
         schedule_report.soonest,
         entries,
@@ -70,7 +70,7 @@ async def explain(request: Request) -> Response:
     gateway, query = gateway_of(request), request.query_params
     now, since = gateway.clock.now(), moment(query, "since")
     back = timedelta(days=1) if since is None else now - from_text(since)
-    entries = schedule_report.find(gateway.blueprint, query.get("name", ""))
+    entries = schedule_report.find(gateway.compiled, query.get("name", ""))
 
     def work() -> list[dict[str, Any]]:
         slots = [
@@ -96,7 +96,7 @@ async def resume(request: Request) -> Response:
 async def _set_paused(request: Request, *, paused: bool) -> Response:
     gateway = gateway_of(request)
     plugin, id = request.path_params["plugin"], request.path_params["schedule"]
-    (schedule,) = schedule_report.find(gateway.blueprint, f"{plugin}/{id}")
+    (schedule,) = schedule_report.find(gateway.compiled, f"{plugin}/{id}")
     body = {"plugin": plugin, "schedule": id, "paused": paused}
     if await is_dry(request):
         return JsonResponse({**body, "dry_run": True})
@@ -110,8 +110,8 @@ async def _set_paused(request: Request, *, paused: bool) -> Response:
 
 def _breakers(tx: Tx, gateway: Gateway, plugin: str) -> list[dict[str, Any]]:
     """Those of a plugin; one that is gone may have left some. `NotFound` where nobody knows it."""
-    rows, blueprint = tx.dicts("breakers", plugin=plugin), gateway.blueprint
-    if not rows and plugin not in blueprint.settings.plugins and plugin not in blueprint.plans:
+    rows, compiled = tx.dicts("breakers", plugin=plugin), gateway.compiled
+    if not rows and plugin not in compiled.settings.plugins and plugin not in compiled.plans:
         raise NotFound(f"there is no plugin {plugin!r}")
     return rows
 
@@ -122,7 +122,7 @@ async def breaker(request: Request) -> Response:
 
     def work(tx: Tx) -> dict[str, Any]:
         rows = {row["command"]: row for row in _breakers(tx, gateway, plugin)}
-        for entry in gateway.blueprint.schedules:
+        for entry in gateway.compiled.schedules:
             if entry.plugin == plugin:
                 rows.setdefault(entry.command, _never_failed(plugin, entry.command))
         return {

@@ -11,7 +11,7 @@ import ductile
 from ductile.engine.gateway import Gateway
 from ductile.errors import LedgerError
 from ductile.http.middleware.auth import principal_of
-from ductile.http.middleware.context import lobby_of
+from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.identity import is_near
 from ductile.http.requests import is_dry
 from ductile.http.responses import JsonResponse, gateway_of
@@ -39,7 +39,7 @@ async def root(request: Request) -> Response:
     gateway = gateway_of(request)
     return JsonResponse(
         {
-            "name": gateway.blueprint.settings.service.name,
+            "name": gateway.compiled.settings.service.name,
             "version": ductile.__version__,
             "uptime_seconds": _uptime(gateway),
             "links": LINKS,
@@ -63,7 +63,7 @@ async def health_of(gateway: Gateway, *, whole: bool) -> Response:
         "status": status,
         "version": ductile.__version__,
         "uptime_seconds": _uptime(gateway),
-        "plugins_loaded": len(gateway.blueprint.plans),
+        "plugins_loaded": len(gateway.compiled.plans),
         **counted,
     }
     return JsonResponse(told, code)
@@ -75,7 +75,7 @@ async def _counted(gateway: Gateway) -> dict[str, object]:
     def count() -> dict[str, object]:
         waiting, _ = queue_counts(gateway.ledger)
         broken = gateway.ledger.read(breakers.plugins_not_closed)
-        here = [plugin for plugin in broken if gateway.blueprint.gone(plugin) is None]
+        here = [plugin for plugin in broken if gateway.compiled.gone(plugin) is None]
         return {"queue_depth": waiting, "plugins_circuit_open": len(here)}
 
     if gateway.failure is not None:
@@ -97,10 +97,10 @@ async def status(request: Request) -> Response:
 
     There is one check-up at a time: who asks meanwhile is told what it finds.
     """
-    gateway, checkups = gateway_of(request), await lobby_of(request).checkups()
+    gateway, checkups = gateway_of(request), await app_context_of(request).checkups()
 
     def work() -> dict[str, object]:
-        page = report.status(gateway.blueprint, gateway.unready, gateway.ledger, checkups)
+        page = report.status(gateway.compiled, gateway.unready, gateway.ledger, checkups)
         return {
             "running_gateway": True,
             "version": ductile.__version__,
@@ -119,19 +119,19 @@ async def reload(request: Request) -> Response:
     if await is_dry(request):
         return await rehearse_reload(request)
     gateway = gateway_of(request)
-    warnings = await lobby_of(request).aside(gateway.reload)
-    refused = {refusal.name: refusal.reason for refusal in gateway.blueprint.registry.refused}
+    warnings = await app_context_of(request).aside(gateway.reload)
+    refused = {refusal.name: refusal.reason for refusal in gateway.compiled.registry.refused}
     told = [str(warning) for warning in warnings]
     return JsonResponse({"status": "ok", "warnings": told, "refused": refused})
 
 
 async def rehearse_reload(request: Request) -> Response:
     """`GET /system/reload`: what a reload would bring, or 409 with what it would refuse."""
-    lobby = lobby_of(request)
-    return JsonResponse(await lobby.aside(pipeline.reload, lobby.gateway.blueprint))
+    app_context = app_context_of(request)
+    return JsonResponse(await app_context.aside(pipeline.reload, app_context.gateway.compiled))
 
 
 async def plugins(request: Request) -> Response:
     """`GET /plugins`: every plugin that was found or configured, and why one cannot run."""
     gateway = gateway_of(request)
-    return JsonResponse({"plugins": report.plugins(gateway.blueprint, gateway.unready)})
+    return JsonResponse({"plugins": report.plugins(gateway.compiled, gateway.unready)})

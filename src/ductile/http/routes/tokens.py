@@ -12,7 +12,7 @@ from ductile.config.models.units import duration
 from ductile.core.values.scopes import idle, is_scope
 from ductile.engine.ingress.auth import digest, new_token
 from ductile.errors import UsageError
-from ductile.http.middleware.context import lobby_of
+from ductile.http.middleware.context import app_context_of
 from ductile.http.requests import flag_of, is_dry, object_of, text_of
 from ductile.http.responses import JsonResponse, gateway_of, reading, writing
 from ductile.operations import status
@@ -41,7 +41,7 @@ async def create(request: Request) -> Response:
                 f"{scope!r} is no scope; allowed: *, or a noun or plugin with :ro, :rw"
             )
     now, id, token = gateway.clock.now(), gateway.entropy.uuid(), new_token()
-    known = {row["name"] for row in status.plugins(gateway.blueprint, {})}
+    known = {row["name"] for row in status.plugins(gateway.compiled, {})}
     life, warnings = _life(body), list(idle(scopes, known))
     if flag_of(body, "dry_run"):
         planned = {"dry_run": True, "name": name, "scopes": scopes, "warnings": warnings}
@@ -58,7 +58,7 @@ async def create(request: Request) -> Response:
             now=now,
         ),
     )
-    lobby_of(request).tokens_changed()
+    app_context_of(request).tokens_changed()
     return JsonResponse({**made, "token": token, "warnings": warnings}, 201)
 
 
@@ -70,7 +70,7 @@ async def revoke(request: Request) -> Response:
         found = await reading(gateway, lambda tx: tokens.find(tx, which))
         return JsonResponse({**found, "dry_run": True})
     done = await writing(gateway, lambda tx: tokens.revoke(tx, which, now))
-    lobby_of(request).tokens_changed()
+    app_context_of(request).tokens_changed()
     return JsonResponse(done)
 
 
@@ -86,7 +86,7 @@ async def rotate(request: Request) -> Response:
     done = await writing(
         gateway, lambda tx: tokens.rotate(tx, which, hash=digest(token), expires_at=end, now=now)
     )
-    lobby_of(request).tokens_changed()
+    app_context_of(request).tokens_changed()
     return JsonResponse({**done, "token": token})
 
 

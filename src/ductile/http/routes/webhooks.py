@@ -15,10 +15,10 @@ from starlette.responses import Response
 from ductile.config.models.http import HEALTH, EndpointSettings
 from ductile.core.delivery.payload import payload_of
 from ductile.core.values.json_values import Failure
-from ductile.engine.config.compiled import Blueprint
-from ductile.engine.ingress.webhook import Arrival, verified
+from ductile.engine.config.compiled import CompiledConfig
+from ductile.engine.ingress.webhook import WebhookIntake, verified
 from ductile.http.middleware import identity
-from ductile.http.middleware.context import Lobby
+from ductile.http.middleware.context import AppContext
 from ductile.http.requests import TooLarge, body_of, headers_of
 from ductile.http.responses import JsonResponse, raised, redacted, refuse, writing
 from ductile.http.routes.system import health_of
@@ -31,9 +31,9 @@ SILENCE = 60.0
 class Webhooks:
     """The application of `webhooks.listen`."""
 
-    def __init__(self, lobby: Lobby) -> None:
-        self._lobby = lobby
-        self._of: Blueprint | None = None
+    def __init__(self, app_context: AppContext) -> None:
+        self._app_context = app_context
+        self._of: CompiledConfig | None = None
         self._endpoints: dict[str, EndpointSettings] = {}
         self._told: dict[tuple[str, str], tuple[float, int]] = {}
         """By path and reason: when it was logged, and how many were refused so since."""
@@ -42,11 +42,11 @@ class Webhooks:
         try:
             answer = await self._answer(Request(scope, receive))
         except Exception as error:  # noqa: BLE001 - each has its answer
-            answer = raised(error, self._lobby.gateway)
+            answer = raised(error, self._app_context.gateway)
         await answer(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
-        settings = self._lobby.gateway.blueprint.settings.webhooks
+        settings = self._app_context.gateway.compiled.settings.webhooks
         told = identity.read(request.scope["headers"])
         identity.check_host(told, request.scope, settings.address[0], settings.allowed_hosts)
         identity.check_origin(told, ())
@@ -55,8 +55,8 @@ class Webhooks:
             if request.method not in ("GET", "HEAD"):
                 return refuse(405, "method not allowed", "method_not_allowed")
             near = identity.is_near(request.scope)
-            answer = await health_of(self._lobby.gateway, whole=near)
-            return redacted(answer, self._lobby.gateway)
+            answer = await health_of(self._app_context.gateway, whole=near)
+            return redacted(answer, self._app_context.gateway)
         endpoint = self._find(path)
         if endpoint is None:
             return refuse(404, "not found", "not_found")
@@ -65,16 +65,16 @@ class Webhooks:
         return await self._take(request, endpoint)
 
     def _find(self, path: str) -> EndpointSettings | None:
-        blueprint = self._lobby.gateway.blueprint
-        if blueprint is not self._of:
-            self._endpoints = {e.path: e for e in blueprint.settings.webhooks.endpoints}
-            self._of = blueprint
+        compiled = self._app_context.gateway.compiled
+        if compiled is not self._of:
+            self._endpoints = {e.path: e for e in compiled.settings.webhooks.endpoints}
+            self._of = compiled
             self._told.clear()
         return self._endpoints.get(path)
 
     async def _take(self, request: Request, endpoint: EndpointSettings) -> Response:
         """403 and 413 say nothing more: whoever has no secret learns nothing."""
-        gateway = self._lobby.gateway
+        gateway = self._app_context.gateway
         declared = request.headers.get("content-length", "0")
         try:
             if not declared.isdecimal() or int(declared) > endpoint.max_body_size:
@@ -87,9 +87,9 @@ class Webhooks:
         if isinstance(said, Failure):
             return self._refused(endpoint, said.reason, 403, "forbidden", "forbidden")
         payload = payload_of(body, headers.get("content-type", [""])[0])
-        taken = await writing(gateway, Arrival(gateway, endpoint, said, payload))
+        taken = await writing(gateway, WebhookIntake(gateway, endpoint, said, payload))
         outcome = "duplicate" if taken.duplicate else "accepted"
-        self._lobby.metrics.delivered(endpoint.event_name, outcome)
+        self._app_context.metrics.delivered(endpoint.event_name, outcome)
         answer = {"job_id": taken.job_id, "status": "accepted"}
         return JsonResponse(answer | {"duplicate": True} if taken.duplicate else answer, 202)
 
@@ -97,12 +97,12 @@ class Webhooks:
         self, endpoint: EndpointSettings, reason: str, status: int, text: str, code: str
     ) -> Response:
         self._tell(endpoint, reason)
-        self._lobby.metrics.delivered(endpoint.event_name, code)
+        self._app_context.metrics.delivered(endpoint.event_name, code)
         return refuse(status, text, code)
 
     def _tell(self, endpoint: EndpointSettings, reason: str) -> None:
         """Log why a delivery was refused; of many alike, one in a while."""
-        now, about = self._lobby.gateway.clock.monotonic(), (endpoint.path, reason)
+        now, about = self._app_context.gateway.clock.monotonic(), (endpoint.path, reason)
         told_at, unheard = self._told.get(about, (-math.inf, 0))
         if now - told_at < SILENCE:
             self._told[about] = (told_at, unheard + 1)

@@ -15,14 +15,14 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from ductile.http.server.connection_limit import Room, Standing
+from ductile.http.server.connection_limit import ConnectionLimiter, ConnectionState
 from ductile.log import logger
 
 if TYPE_CHECKING:
     from uvicorn import Config
     from uvicorn.server import ServerState
 
-    from ductile.http.middleware.fast_path import Express, Way
+    from ductile.http.middleware.fast_path import FastPath, FastRoute
 
 LARGEST_HEAD = 32 * 1024
 MOST_HEADERS = 100
@@ -55,14 +55,14 @@ class Connection(HttpToolsProtocol):
     """Bytes of the headers that the parser has handed over."""
     _leftover = 0
     _refusal: tuple[int, str, str] | None = None
-    _express: Express | None = None
+    _express: FastPath | None = None
     _held: RequestResponseCycle | None = None
     """A request for the express, whose body is not complete."""
     _handed: RequestResponseCycle | None = None
     """One that the express has, and has yet to answer."""
-    _way: Way
+    _way: FastRoute
 
-    def __init__(self, config: Config, server_state: ServerState, room: Room) -> None:
+    def __init__(self, config: Config, server_state: ServerState, room: ConnectionLimiter) -> None:
         super().__init__(config, server_state, {})
         self._room = room
 
@@ -78,15 +78,15 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> ConnectionState:
         if self.transport.is_closing():
-            return Standing.LEAVING
+            return ConnectionState.LEAVING
         answered = self._is_answered()
         if self._deadline is not None and (self._has_head or answered):
-            return Standing.BODILESS if self._has_head else Standing.HEADLESS
+            return ConnectionState.BODILESS if self._has_head else ConnectionState.HEADLESS
         if self._stalled is not None or (answered and self.transport.get_write_buffer_size()):
-            return Standing.UNREAD
-        return Standing.IDLE if answered else Standing.AT_WORK
+            return ConnectionState.UNREAD
+        return ConnectionState.IDLE if answered else ConnectionState.AT_WORK
 
     def give_way(self) -> None:
         self.transport.abort()

@@ -8,7 +8,7 @@ from typing import Protocol
 MOST_CONNECTIONS = 512
 
 
-class Standing(IntEnum):
+class ConnectionState(IntEnum):
     """What a connection is doing; the less, the sooner it gives way to a new one."""
 
     LEAVING = 0
@@ -25,37 +25,37 @@ class Standing(IntEnum):
     """It is never sent away."""
 
 
-class Guest(Protocol):
+class TrackedConnection(Protocol):
     @property
-    def standing(self) -> Standing: ...
+    def standing(self) -> ConnectionState: ...
 
     def give_way(self) -> None: ...
 
 
-class Room:
+class ConnectionLimiter:
     """Lives in the loop."""
 
     def __init__(self, most: int = MOST_CONNECTIONS) -> None:
         self.most = most
         # A dict, for its order: the oldest is the first.
-        self._guests: dict[Guest, None] = {}
+        self._guests: dict[TrackedConnection, None] = {}
 
     def __len__(self) -> int:
         return len(self._guests)
 
-    def enter(self, guest: Guest) -> bool:
+    def enter(self, guest: TrackedConnection) -> bool:
         """Whether there is a place, be it that of another who gives way."""
         if len(self) >= self.most and not self._make_way():
             return False
         self._guests[guest] = None
         return True
 
-    def leave(self, guest: Guest) -> None:
+    def leave(self, guest: TrackedConnection) -> None:
         self._guests.pop(guest, None)
 
     def _make_way(self) -> bool:
         weakest = min(self._guests, key=lambda guest: guest.standing)
-        if weakest.standing is Standing.AT_WORK:
+        if weakest.standing is ConnectionState.AT_WORK:
             return False
         self.leave(weakest)
         weakest.give_way()

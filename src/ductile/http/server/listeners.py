@@ -20,7 +20,7 @@ from ductile.engine.socket_path import too_long
 from ductile.errors import Refused
 from ductile.http.middleware.context import ASIDE
 from ductile.http.server.connection import Connection
-from ductile.http.server.connection_limit import Room
+from ductile.http.server.connection_limit import ConnectionLimiter
 from ductile.log import logger
 from ductile.record import dataclass
 
@@ -82,7 +82,7 @@ class Door:
     name: str
     app: Callable[..., Any]
     listener: socket.socket
-    room: Room
+    room: ConnectionLimiter
 
     @property
     def place(self) -> str:
@@ -130,7 +130,7 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-def _maker(config: uvicorn.Config, state: Any, room: Room) -> Callable[[], Connection]:
+def _maker(config: uvicorn.Config, state: Any, room: ConnectionLimiter) -> Callable[[], Connection]:
     return lambda: Connection(config, state, room)
 
 

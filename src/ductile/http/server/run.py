@@ -12,13 +12,13 @@ from ductile.config import Loaded
 from ductile.core.values.redact import Redactor
 from ductile.engine.control import Request
 from ductile.engine.gateway import Gateway
-from ductile.engine.observability.liveness import Pulse
+from ductile.engine.observability.liveness import Liveness
 from ductile.engine.observability.systemd import Notifier, watched
 from ductile.errors import Refused
 from ductile.http.app import api_app, local_app
-from ductile.http.middleware.context import Lobby
+from ductile.http.middleware.context import AppContext
 from ductile.http.server import fd_limits
-from ductile.http.server.connection_limit import Room
+from ductile.http.server.connection_limit import ConnectionLimiter
 from ductile.http.server.listeners import Door, HttpServer, bind_local, bind_tcp
 from ductile.log import configure, logger
 from ductile.plugins.environment import FORBIDDEN
@@ -56,16 +56,16 @@ def serve(
         log.info(
             "ready",
             workers=gateway.workers,
-            plugins=len(gateway.blueprint.plans),
+            plugins=len(gateway.compiled.plans),
             state_dir=str(gateway.state_dir),
             **{door.name: door.place for door in server.doors[1:]},
         )
         if ready is not None:
             ready(gateway)
-        with watched(notifier, Pulse(gateway, [("the HTTP loop", server.ask)])):
+        with watched(notifier, Liveness(gateway, [("the HTTP loop", server.ask)])):
             gateway.run()
         log.info("stopping")
-        notifier.stopping(gateway.blueprint.settings.service.shutdown_grace)
+        notifier.stopping(gateway.compiled.settings.service.shutdown_grace)
         gateway.stop()
         server.stop()
         gateway.socket_path.unlink(missing_ok=True)
@@ -93,21 +93,21 @@ def _log_crashes() -> None:
 
 def open_doors(gateway: Gateway) -> HttpServer:
     """The local socket, and the listeners that the configuration wants."""
-    settings, lobby = gateway.blueprint.settings, Lobby(gateway)
+    settings, app_context = gateway.compiled.settings, AppContext(gateway)
     most = fd_limits.places(1 + settings.api.enabled + settings.webhooks_enabled)
     local = bind_local(gateway.socket_path)
-    doors = [Door("local", local_app(gateway, lobby), local, Room(most))]
+    doors = [Door("local", local_app(gateway, app_context), local, ConnectionLimiter(most))]
     try:
         if settings.api.enabled:
             listener = bind_tcp(settings.api.address)
-            doors.append(Door("api", api_app(lobby), listener, Room(most)))
+            doors.append(Door("api", api_app(app_context), listener, ConnectionLimiter(most)))
         if settings.webhooks_enabled:
             from ductile.http.routes.webhooks import Webhooks
 
             listener = bind_tcp(settings.webhooks.address)
-            doors.append(Door("webhooks", Webhooks(lobby), listener, Room(most)))
+            doors.append(Door("webhooks", Webhooks(app_context), listener, ConnectionLimiter(most)))
     except Refused:
         for door in doors:
             door.listener.close()
         raise
-    return HttpServer(doors, closing=lobby.close)
+    return HttpServer(doors, closing=app_context.close)

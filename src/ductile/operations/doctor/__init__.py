@@ -1,6 +1,6 @@
 """The doctor: what is wrong with a gateway, why, and the command that mends it.
 
-Each check is a function from the `Patient` to findings, and stands in the module of what it
+Each check is a function from the `DoctorContext` to findings, and stands in the module of what it
 looks at. None of them changes anything, and each works whether or not a gateway runs.
 """
 
@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ductile.operations.doctor import config, files, ledger, plugins, process, relays, work
-from ductile.operations.doctor.context import Patient
+from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, Severity
 
-__all__ = ["Finding", "Patient", "Severity", "examine"]
+__all__ = ["DoctorContext", "Finding", "Severity", "examine"]
 
-Check = Callable[[Patient], Iterator[Finding]]
+Check = Callable[[DoctorContext], Iterator[Finding]]
 
 CHECKS: tuple[Check, ...] = (
     config.loads,
@@ -45,12 +45,12 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def examine(patient: Patient) -> list[Finding]:
+def examine(context: DoctorContext) -> list[Finding]:
     """Everything that is wrong, the worst first."""
     found: list[Finding] = []
     for check in CHECKS:
         try:
-            found += check(patient)
+            found += check(context)
         except Exception as error:  # noqa: BLE001 - what one check trips over, others still see
             found.append(_stumbled(check, error))
     return sorted(found, key=lambda finding: finding.severity is not Severity.ERROR)

@@ -8,33 +8,33 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from ductile.errors import Problem
-from ductile.operations.doctor.context import Patient
+from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
 
 SEALED = "config lock"
 
 
-def loads(patient: Patient) -> Iterator[Finding]:
+def loads(context: DoctorContext) -> Iterator[Finding]:
     """Every problem of the configuration, and every warning."""
-    blueprint = patient.blueprint
-    for problem in patient.problems:
-        mend = SEALED if patient.unsealed and _is_of_seal(problem) else "config check"
+    compiled = context.compiled
+    for problem in context.problems:
+        mend = SEALED if context.unsealed and _is_of_seal(problem) else "config check"
         why = "a gateway does not start, or reload, with it"
-        yield error("config", str(problem), why, patient.command(mend))
-    if blueprint is None:
+        yield error("config", str(problem), why, context.command(mend))
+    if compiled is None:
         return
-    for problem in blueprint.warnings:
+    for problem in compiled.warnings:
         mend = SEALED if _is_of_seal(problem) else "config check"
-        yield warning("config", str(problem), "said at every start", patient.command(mend))
+        yield warning("config", str(problem), "said at every start", context.command(mend))
 
 
 def _is_of_seal(problem: Problem) -> bool:
     return "config lock" in problem.message
 
 
-def listeners(patient: Patient) -> Iterator[Finding]:
+def listeners(context: DoctorContext) -> Iterator[Finding]:
     """Doors that other machines can reach: what comes through them is not encrypted."""
-    settings = patient.settings
+    settings = context.settings
     if settings is None:
         return
     doors = []
@@ -49,14 +49,14 @@ def listeners(patient: Patient) -> Iterator[Finding]:
                 "api",
                 f"{key} is {shown}, which other machines can reach, and speaks no TLS",
                 f"{what} in the clear; put a proxy that speaks TLS before it",
-                patient.command(f"config set {key}=127.0.0.1:{shown.rpartition(':')[2]}"),
+                context.command(f"config set {key}=127.0.0.1:{shown.rpartition(':')[2]}"),
             )
     if settings.gateway.open and settings.api.enabled and not _is_near(settings.api.address[0]):
         yield warning(
             "api",
             "gateway.open lets anybody send heartbeats and messages",
             "the API can be reached from other machines",
-            patient.command("config set gateway.open=false"),
+            context.command("config set gateway.open=false"),
         )
 
 
@@ -67,12 +67,12 @@ def _is_near(host: str) -> bool:
         return host == "localhost"
 
 
-def environment(patient: Patient) -> Iterator[Finding]:
+def environment(context: DoctorContext) -> Iterator[Finding]:
     """Variables that plugins are promised and nobody has set; the time zone."""
-    settings = patient.settings
+    settings = context.settings
     if settings is None:
         return
-    names = _gateways_own(patient.pid) or set(patient.environ)
+    names = _gateways_own(context.pid) or set(context.environ)
     for name in settings.service.plugin_env_passthrough:
         if name not in names:
             yield warning(
@@ -81,7 +81,7 @@ def environment(patient: Patient) -> Iterator[Finding]:
                 "service.plugin_env_passthrough names it",
                 f"export {name}=...",
             )
-    zone = patient.environ.get("TZ", "").lstrip(":")
+    zone = context.environ.get("TZ", "").lstrip(":")
     local = [
         plugin
         for plugin, entry in settings.plugins.items()

@@ -12,7 +12,7 @@ from typing import Any
 
 from ductile.config import Loaded, Settings, load, state_of
 from ductile.config.models.service import StateSettings
-from ductile.engine.config.compiled import Blueprint, build
+from ductile.engine.config.compiled import CompiledConfig, build
 from ductile.engine.instance_lock import running_pid
 from ductile.errors import ConfigError, DuctileError, NotFound, Problem
 from ductile.operations.restore import is_ledger
@@ -26,7 +26,7 @@ Ask = Callable[[str], Mapping[str, Any]]
 
 
 @dataclass
-class Patient:
+class DoctorContext:
     config: Path | None
     """As it was named; None where it is looked for."""
     environ: Mapping[str, str]
@@ -73,7 +73,7 @@ class Patient:
         return None if self.state is None else self.state.dir
 
     @cached_property
-    def blueprint(self) -> Blueprint | None:
+    def compiled(self) -> CompiledConfig | None:
         if self.loaded is None:
             return None
         try:

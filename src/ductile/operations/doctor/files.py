@@ -12,7 +12,7 @@ from ductile.config.checksums import is_high_security
 from ductile.core.jobs.judge import NO_WORKSPACE
 from ductile.engine.socket_path import SOCKET, too_long
 from ductile.operations.backup import DIRECTORY, SIBLINGS
-from ductile.operations.doctor.context import Patient
+from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
 
 LEAST_BYTES = 100 * 1024 * 1024
@@ -21,9 +21,9 @@ LEAST_INODES = 1000
 MOST = 1000
 
 
-def secrets(patient: Patient) -> Iterator[Finding]:
+def secrets(context: DoctorContext) -> Iterator[Finding]:
     """Configuration that strangers can read or change."""
-    loaded = patient.loaded
+    loaded = context.loaded
     if loaded is None:
         return
     seal = loaded.path.parent / ".checksums"
@@ -73,10 +73,10 @@ def _mode(path: Path) -> int | None:
         return None
 
 
-def state(patient: Patient) -> Iterator[Finding]:
+def state(context: DoctorContext) -> Iterator[Finding]:
     """The state directory and what lies in it."""
-    directory = patient.state_dir
-    if patient.state is None or directory is None or not directory.exists():
+    directory = context.state_dir
+    if context.state is None or directory is None or not directory.exists():
         return
     owner = directory.stat().st_uid
     if owner != os.geteuid():
@@ -84,7 +84,7 @@ def state(patient: Patient) -> Iterator[Finding]:
             "files",
             f"{directory} belongs to user {owner}, and the doctor runs as {os.geteuid()}",
             "what is readable here may not be for the gateway, and the other way round",
-            f"sudo -u '#{owner}' {patient.command('system doctor')}",
+            f"sudo -u '#{owner}' {context.command('system doctor')}",
         )
     elif not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
         yield error(
@@ -93,7 +93,7 @@ def state(patient: Patient) -> Iterator[Finding]:
             "the lock, the socket and the ledger live there",
             f"chmod 700 {quote(str(directory))}",
         )
-    ledger = patient.state.path
+    ledger = context.state.path
     own = [directory / "fingerprint.key", directory / "ductile.lock", directory / DIRECTORY]
     if ledger is not None:
         own += [ledger.with_name(ledger.name + end) for end in ("", *SIBLINGS)]
@@ -110,20 +110,20 @@ def state(patient: Patient) -> Iterator[Finding]:
             )
 
 
-def socket(patient: Patient) -> Iterator[Finding]:
+def socket(context: DoctorContext) -> Iterator[Finding]:
     """Whether there can be one in the state directory."""
-    directory = patient.state_dir
-    if patient.state is None or directory is None:
+    directory = context.state_dir
+    if context.state is None or directory is None:
         return
     if (what := too_long(directory / SOCKET)) is not None:
-        key = "state.path" if patient.state.url is None else "state.dir"
-        run = patient.command(f"config set {key}=...")
+        key = "state.path" if context.state.url is None else "state.dir"
+        run = context.command(f"config set {key}=...")
         yield error("files", what, "a gateway does not start with it", run)
 
 
-def space(patient: Patient) -> Iterator[Finding]:
+def space(context: DoctorContext) -> Iterator[Finding]:
     """Room for the ledger, its WAL, and workspaces."""
-    directory = patient.state_dir
+    directory = context.state_dir
     if directory is None:
         return
     while not directory.exists():
@@ -147,11 +147,11 @@ def space(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def workspaces(patient: Patient) -> Iterator[Finding]:
+def workspaces(context: DoctorContext) -> Iterator[Finding]:
     """Jobs that wait for room for their files."""
-    if patient.rows is None:
+    if context.rows is None:
         return
-    waiting = patient.rows.read(
+    waiting = context.rows.read(
         lambda tx: tx.all("waiting_because", cause=NO_WORKSPACE, limit=MOST)
     )
     if waiting:
@@ -160,5 +160,5 @@ def workspaces(patient: Patient) -> Iterator[Finding]:
             "disk",
             f"jobs that wait for room for their workspace: {len(waiting)}, one of them {id}",
             f"{why}; they are tried again and again, and run once there is room",
-            f"du -xsh {quote(str(patient.state_dir))}/*",
+            f"du -xsh {quote(str(context.state_dir))}/*",
         )

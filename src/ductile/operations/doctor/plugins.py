@@ -6,36 +6,36 @@ import os
 import shutil
 from collections.abc import Iterator
 
-from ductile.operations.doctor.context import Patient
+from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error
 from ductile.runner.exec_errors import carries_crlf, first_line
 
 
-def refused(patient: Patient) -> Iterator[Finding]:
-    if patient.blueprint is None:
+def refused(context: DoctorContext) -> Iterator[Finding]:
+    if context.compiled is None:
         return
-    registry, reload = patient.blueprint.registry, patient.command("system reload")
+    registry, reload = context.compiled.registry, context.command("system reload")
     for refusal in registry.refused:
         # A reason says itself what to run, where that is known.
         _, marked, command = refusal.reason.rpartition("run: ")
-        run = command if marked else patient.command("plugin list")
-        if marked and refusal.name in patient.refused:
+        run = command if marked else context.command("plugin list")
+        if marked and refusal.name in context.refused:
             run = f"{command} && {reload}"
         yield error("plugins", f"plugin {refusal.name} is refused", refusal.reason, run)
-    for name in sorted(patient.refused.keys() & registry.plugins.keys()):
+    for name in sorted(context.refused.keys() & registry.plugins.keys()):
         yield error(
             "plugins",
             f"the running gateway refuses plugin {name}",
-            f"it was so when it looked, and is mended since: {patient.refused[name]}",
+            f"it was so when it looked, and is mended since: {context.refused[name]}",
             reload,
         )
 
 
-def interpreters(patient: Patient) -> Iterator[Finding]:
+def interpreters(context: DoctorContext) -> Iterator[Finding]:
     """Scripts whose first line names what is not there."""
-    if patient.blueprint is None:
+    if context.compiled is None:
         return
-    for name, plan in sorted(patient.blueprint.plans.items()):
+    for name, plan in sorted(context.compiled.plans.items()):
         entrypoint = plan.argv[0]
         if carries_crlf(entrypoint):
             yield error(
@@ -70,11 +70,11 @@ def _missing(line: bytes, path: str) -> str | None:
     return named[0] if named and shutil.which(named[0], path=path) is None else None
 
 
-def unready(patient: Patient) -> Iterator[Finding]:
-    for name, reason in sorted(patient.unready.items()):
+def unready(context: DoctorContext) -> Iterator[Finding]:
+    for name, reason in sorted(context.unready.items()):
         yield error(
             "plugins",
             f"plugin {name} is not ready, and its jobs wait",
             reason or "its init has not succeeded",
-            patient.command(f"logs {name}"),
+            context.command(f"logs {name}"),
         )

@@ -9,27 +9,27 @@ from shlex import quote
 
 from ductile.clock import from_text
 from ductile.config import Settings
-from ductile.operations.doctor.context import Patient
+from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, warning
 
 LONG = timedelta(minutes=15)
 
 
-def waiting(patient: Patient) -> Iterator[Finding]:
+def waiting(context: DoctorContext) -> Iterator[Finding]:
     """Those that were given up are told of with other dead letters."""
-    if patient.rows is None or patient.settings is None:
+    if context.rows is None or context.settings is None:
         return
     counts: Counter[str] = Counter()
     since: dict[str, datetime] = {}
-    for row in patient.rows.read(lambda tx: tx.dicts("count_relays")):
+    for row in context.rows.read(lambda tx: tx.dicts("count_relays")):
         if row["status"] != "dead":
             name, first = row["instance"], from_text(row["since"])
             counts[name] += row["relays"]
             since[name] = min(first, since.get(name, first))
     for name, count in sorted(counts.items()):
-        why = _why(name, patient.settings, patient.now - since[name])
+        why = _why(name, context.settings, context.now - since[name])
         if why is not None:
-            run = patient.command(f"system relays --instance {quote(name)}")
+            run = context.command(f"system relays --instance {quote(name)}")
             yield warning("deliveries", f"relays that wait for {name}: {count}", why, run)
 
 

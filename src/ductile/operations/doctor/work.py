@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 from ductile.clock import from_text, to_text
 from ductile.core.jobs.commands import default_timeout
-from ductile.engine.config.compiled import Blueprint
+from ductile.engine.config.compiled import CompiledConfig
 from ductile.operations import schedule_report, status
-from ductile.operations.doctor.context import Patient
+from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
 
 GRACE = 35.0
@@ -20,176 +20,176 @@ MOST = 1000
 TOLD = 10
 
 
-def jobs(patient: Patient) -> Iterator[Finding]:
+def jobs(context: DoctorContext) -> Iterator[Finding]:
     """Jobs that should have ended, and jobs that nobody runs."""
-    if patient.rows is None:
+    if context.rows is None:
         return
-    rows = patient.rows.read(lambda tx: tx.dicts("running_jobs", limit=MOST))
-    if rows and not patient.is_locked and patient.rows.engine == "sqlite":
+    rows = context.rows.read(lambda tx: tx.dicts("running_jobs", limit=MOST))
+    if rows and not context.is_locked and context.rows.engine == "sqlite":
         yield warning(
             "jobs",
             f"jobs that ran when the gateway ended: {len(rows)}",
             "it was killed; the next start counts their attempts as lost",
-            patient.command("system start"),
+            context.command("system start"),
         )
         return
-    late = [row for row in rows if _is_late(row["started_at"], row, patient)]
+    late = [row for row in rows if _is_late(row["started_at"], row, context)]
     for row in late[:TOLD]:
         yield error(
             "jobs",
             f"job {row['job_id']} of {row['plugin']} {row['command']} runs far too long",
             f"since {row['started_at']}; its timeout and the time to kill it are over",
-            patient.command(f"job cancel {row['job_id']}"),
+            context.command(f"job cancel {row['job_id']}"),
         )
 
 
-def _is_late(started_at: str | None, row: dict[str, str], patient: Patient) -> bool:
+def _is_late(started_at: str | None, row: dict[str, str], context: DoctorContext) -> bool:
     if started_at is None:
         return False
-    plan = patient.blueprint.plans.get(row["plugin"]) if patient.blueprint else None
+    plan = context.compiled.plans.get(row["plugin"]) if context.compiled else None
     command = row["command"]
     timeout = plan.timeout(command) if plan else default_timeout(command)
-    return patient.now - from_text(started_at) > timedelta(seconds=timeout + GRACE)
+    return context.now - from_text(started_at) > timedelta(seconds=timeout + GRACE)
 
 
-def waiting(patient: Patient) -> Iterator[Finding]:
+def waiting(context: DoctorContext) -> Iterator[Finding]:
     """Jobs that wait for a plugin that does not come, or for very long."""
-    blueprint = patient.blueprint
-    if patient.rows is None or blueprint is None:
+    compiled = context.compiled
+    if context.rows is None or compiled is None:
         return
-    counts: dict[str, int] = dict(patient.rows.read(lambda tx: tx.all("waiting_by_plugin")))
-    heads = patient.rows.read(lambda tx: tx.dicts("oldest_ready"))
+    counts: dict[str, int] = dict(context.rows.read(lambda tx: tx.all("waiting_by_plugin")))
+    heads = context.rows.read(lambda tx: tx.dicts("oldest_ready"))
     for row in heads:
         plugin, since = row["plugin"], from_text(row["created_at"])
         jobs = f"jobs of {plugin} that wait: {counts.get(plugin, 1)}"
-        why = _held(plugin, blueprint, patient)
+        why = _held(plugin, compiled, context)
         if why is not None:
-            yield warning("jobs", jobs, why, patient.command(f"job list --plugin {plugin}"))
-        elif plugin in patient.refused:
-            why = f"the running gateway refuses the plugin: {patient.refused[plugin]}"
-            yield warning("jobs", jobs, why, patient.command("system reload"))
-        elif patient.ask is not None and patient.now - since > LONG:
+            yield warning("jobs", jobs, why, context.command(f"job list --plugin {plugin}"))
+        elif plugin in context.refused:
+            why = f"the running gateway refuses the plugin: {context.refused[plugin]}"
+            yield warning("jobs", jobs, why, context.command("system reload"))
+        elif context.ask is not None and context.now - since > LONG:
             yield warning(
                 "jobs",
                 f"{jobs}, the first since {row['created_at']}",
-                _busy(plugin, blueprint),
-                patient.command("queue list"),
+                _busy(plugin, compiled),
+                context.command("queue list"),
             )
 
 
-def _held(plugin: str, blueprint: Blueprint, patient: Patient) -> str | None:
-    if plugin in blueprint.held():
-        refusal = blueprint.registry.refusal(plugin)
+def _held(plugin: str, compiled: CompiledConfig, context: DoctorContext) -> str | None:
+    if plugin in compiled.held():
+        refusal = compiled.registry.refusal(plugin)
         return f"the plugin is refused: {refusal.reason if refusal else ''}"
-    if plugin in patient.unready:
-        return f"the plugin is not ready: {patient.unready[plugin]}"
-    gone = blueprint.gone(plugin)
+    if plugin in context.unready:
+        return f"the plugin is not ready: {context.unready[plugin]}"
+    gone = compiled.gone(plugin)
     return f"{gone}: they end at the next start or reload" if gone else None
 
 
-def _busy(plugin: str, blueprint: Blueprint) -> str:
-    cap = blueprint.caps.get(plugin)
+def _busy(plugin: str, compiled: CompiledConfig) -> str:
+    cap = compiled.caps.get(plugin)
     if cap is not None:
         return f"at most {cap} of them run at once (plugins.{plugin}.parallelism)"
     return "all workers are busy (service.max_workers)"
 
 
-def breakers(patient: Patient) -> Iterator[Finding]:
-    if patient.rows is None:
+def breakers(context: DoctorContext) -> Iterator[Finding]:
+    if context.rows is None:
         return
-    blueprint = patient.blueprint
-    for row in patient.rows.read(lambda tx: status.tripped_breakers(tx, blueprint, MOST)):
+    compiled = context.compiled
+    for row in context.rows.read(lambda tx: status.tripped_breakers(tx, compiled, MOST)):
         yield warning(
             "breakers",
             f"the breaker of {row['plugin']} {row['command']} is {row['state']}",
             f"{row['failure_count']} failures in a row; its schedules do not fire",
-            patient.command(f"system breaker {row['plugin']}"),
+            context.command(f"system breaker {row['plugin']}"),
         )
 
 
-def dead_letters(patient: Patient) -> Iterator[Finding]:
+def dead_letters(context: DoctorContext) -> Iterator[Finding]:
     """Jobs and deliveries that were given up."""
-    if patient.rows is None:
+    if context.rows is None:
         return
-    since = to_text(patient.now - RECENT)
-    count = patient.rows.read(lambda tx: tx.all("dead_jobs_since", since=since, limit=MOST))[0][0]
+    since = to_text(context.now - RECENT)
+    count = context.rows.read(lambda tx: tx.all("dead_jobs_since", since=since, limit=MOST))[0][0]
     if count:
         many = f"{MOST} or more" if count >= MOST else count
         yield warning(
             "jobs",
             f"jobs that were given up in the last {RECENT.days} days: {many}",
             "their attempts were used up, or somebody cancelled them",
-            patient.command("job list --status dead"),
+            context.command("job list --status dead"),
         )
-    yield from _given_up(patient, "webhook", "webhook deliveries --status dead")
-    yield from _given_up(patient, "relay", "system relays --status dead")
+    yield from _given_up(context, "webhook", "webhook deliveries --status dead")
+    yield from _given_up(context, "relay", "system relays --status dead")
 
 
-def _given_up(patient: Patient, kind: str, run: str) -> Iterator[Finding]:
-    assert patient.rows is not None
-    count = patient.rows.read(lambda tx: tx.all(f"dead_{kind}_deliveries"))[0][0]
+def _given_up(context: DoctorContext, kind: str, run: str) -> Iterator[Finding]:
+    assert context.rows is not None
+    count = context.rows.read(lambda tx: tx.all(f"dead_{kind}_deliveries"))[0][0]
     if count:
         yield warning(
             "deliveries",
             f"{kind} deliveries that were given up: {count}",
             "the receiver did not take them, however often they were sent",
-            patient.command(run),
+            context.command(run),
         )
 
 
-def schedules(patient: Patient) -> Iterator[Finding]:
+def schedules(context: DoctorContext) -> Iterator[Finding]:
     """Entries that are paused, cannot fire, or have not when they should."""
-    blueprint = patient.blueprint
-    if blueprint is None:
+    compiled = context.compiled
+    if compiled is None:
         return
-    boot = _boot(patient)
-    rows = schedule_report.listing(blueprint, patient.unready, patient.rows, patient.now, boot)
+    boot = _boot(context)
+    rows = schedule_report.listing(compiled, context.unready, context.rows, context.now, boot)
     for row in rows:
         name = f"{row['plugin']}/{row['schedule']}"
         if row["state"] == "paused":
-            run = patient.command(f"schedule resume {name}")
+            run = context.command(f"schedule resume {name}")
             yield warning("schedules", f"schedule {name} is paused", "an operator paused it", run)
         elif row["state"] == "refused":
-            run = patient.command("plugin list")
+            run = context.command("plugin list")
             yield error("schedules", f"schedule {name} cannot fire", row["reason"], run)
         elif row["state"].startswith("breaker_"):
             continue  # `breakers` tells of it
-        elif boot is not None and row["next_run"] and _is_overdue(row, patient.now):
+        elif boot is not None and row["next_run"] and _is_overdue(row, context.now):
             yield error(
                 "schedules",
                 f"schedule {name} was due at {row['next_run']} and has not fired",
                 row["reason"] or "the scheduler does not come to it",
-                patient.command(f"schedule explain {name}"),
+                context.command(f"schedule explain {name}"),
             )
-        elif row["last_fire"] is None and row["state"] == "active" and _is_old(patient, row):
+        elif row["last_fire"] is None and row["state"] == "active" and _is_old(context, row):
             yield warning(
                 "schedules",
                 f"schedule {name} has never fired",
                 f"its rule is {row['rule']}; the next run is {row['next_run'] or 'never'}",
-                patient.command(f"schedule explain {name}"),
+                context.command(f"schedule explain {name}"),
             )
 
 
-def _boot(patient: Patient) -> datetime | None:
-    if patient.ask is None:
+def _boot(context: DoctorContext) -> datetime | None:
+    if context.ask is None:
         return None
     # In whole seconds: what fired in the first of them has fired in this start.
-    up = patient.health()["uptime_seconds"] + 1
-    return patient.now - timedelta(seconds=up)
+    up = context.health()["uptime_seconds"] + 1
+    return context.now - timedelta(seconds=up)
 
 
 def _is_overdue(row: dict[str, str], now: datetime) -> bool:
     return from_text(row["next_run"]) < now - LONG
 
 
-def _is_old(patient: Patient, row: dict[str, str]) -> bool:
+def _is_old(context: DoctorContext, row: dict[str, str]) -> bool:
     """Whether the entry has been known for long, with a gateway to fire it."""
-    if patient.rows is None:
+    if context.rows is None:
         return False
-    entries = patient.rows.read(lambda tx: tx.dicts("entries"))
+    entries = context.rows.read(lambda tx: tx.dicts("entries"))
     seen = [
         from_text(entry["first_seen"])
         for entry in entries
         if (entry["plugin"], entry["schedule_id"]) == (row["plugin"], row["schedule"])
     ]
-    return bool(seen) and patient.now - seen[0] > RECENT
+    return bool(seen) and context.now - seen[0] > RECENT

@@ -26,7 +26,7 @@ from ductile.core.pipelines.step_io import (
     switch_event,
 )
 from ductile.core.values.json_values import Failure
-from ductile.engine.config.compiled import Blueprint, build
+from ductile.engine.config.compiled import CompiledConfig, build
 from ductile.engine.config.restart_required import unreloadable
 from ductile.errors import ConfigError, NotFound, Refused
 from ductile.model import Event, JobStatus, Json, Outcome, Settlement, SubmittedBy
@@ -39,7 +39,7 @@ NOBODY = "dry-run"
 """Stands for the ids that a real run would make."""
 
 
-def reload(running: Blueprint) -> Document:
+def reload(running: CompiledConfig) -> Document:
     """What a reload would bring; `ConfigError` with every problem where it would be refused."""
     fresh = load(running.loaded.path, environ=os.environ)
     problems = unreloadable(running.settings, fresh)
@@ -71,13 +71,13 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[st
     }
 
 
-def resolved(blueprint: Blueprint, pipeline: Pipeline) -> list[Document]:
+def resolved(compiled: CompiledConfig, pipeline: Pipeline) -> list[Document]:
     """The compiled steps: what each runs, where it leads, and where the config says it."""
-    return [_resolved(blueprint, pipeline.nodes[path]) for path in pipeline.paths()]
+    return [_resolved(compiled, pipeline.nodes[path]) for path in pipeline.paths()]
 
 
-def _resolved(blueprint: Blueprint, node: Node) -> Document:
-    file, line, _ = blueprint.loaded.locate(node.at)
+def _resolved(compiled: CompiledConfig, node: Node) -> Document:
+    file, line, _ = compiled.loaded.locate(node.at)
     claims = (*node.baggage.values, *node.baggage.objects) if node.baggage else ()
     return {
         "step": node.path,
@@ -99,20 +99,20 @@ def _resolved(blueprint: Blueprint, node: Node) -> Document:
     }
 
 
-def plan(blueprint: Blueprint, which: str, payload: Json, now: datetime) -> Document:
+def plan(compiled: CompiledConfig, which: str, payload: Json, now: datetime) -> Document:
     """What starting a pipeline would run first, with which payload and context.
 
     `which` is a pipeline, or a step to begin with. An `if` is judged as far as what is known
     goes: up to the first step whose result decides. The pipeline's own is told of, and does
     not hold back what is started by name.
     """
-    router = blueprint.chart.router
+    router = compiled.tx_config.router
     pipeline, step_path = find(router, which)
     by = SubmittedBy.CLI
     event = Event(pipeline.on or f"{by}.trigger", payload, None, by.value, now, NOBODY)
     start = router.start(pipeline.name, event, submitted_by=by, at=step_path)
     assert isinstance(start, StartPipeline)
-    shown = blueprint.redactor.document
+    shown = compiled.redactor.document
     return {
         "dry_run": True,
         "pipeline": pipeline.name,
@@ -122,8 +122,8 @@ def plan(blueprint: Blueprint, which: str, payload: Json, now: datetime) -> Docu
         "if": None if step_path else shown(_own_condition(pipeline, payload)),
         "context": shown(start.context(NOBODY)),
         "max_depth": start.max_depth,
-        "first": [shown(item) for item in _Outlook(blueprint, now).ahead((start,))],
-        "resolution": resolved(blueprint, pipeline),
+        "first": [shown(item) for item in _Outlook(compiled, now).ahead((start,))],
+        "resolution": resolved(compiled, pipeline),
     }
 
 
@@ -159,8 +159,8 @@ def find(router: Router, which: str) -> tuple[Pipeline, str | None]:
 class _Outlook:
     """Follows intents as far as no process has to run."""
 
-    def __init__(self, blueprint: Blueprint, now: datetime) -> None:
-        self._blueprint, self._now = blueprint, now
+    def __init__(self, compiled: CompiledConfig, now: datetime) -> None:
+        self._compiled, self._now = compiled, now
 
     def ahead(
         self, intents: Iterable[Intent], context: Mapping[str, Json] | None = None
@@ -171,7 +171,7 @@ class _Outlook:
                 yield from self._job(job, own)
 
     def _job(self, job: SpawnJob, context: Mapping[str, Json]) -> Iterator[Document]:
-        node = self._blueprint.chart.router.node(job.pipeline, job.step_path)
+        node = self._compiled.tx_config.router.node(job.pipeline, job.step_path)
         told: Document = {
             "pipeline": job.pipeline or None,
             "step": job.step_path or None,
@@ -211,12 +211,12 @@ class _Outlook:
             job.branch,
         )
         event = switch_event(judged, job.event.payload, self._now, NOBODY)
-        routing = self._blueprint.chart.router.route(done, (event,))
+        routing = self._compiled.tx_config.router.route(done, (event,))
         yield from self.ahead(routing.intents, judged.accumulated)
 
     def _step(self, job: SpawnJob, node: Node, context: Mapping[str, Json]) -> Document:
-        if node.plugin not in self._blueprint.plans:
-            gone = self._blueprint.gone(node.plugin)
+        if node.plugin not in self._compiled.plans:
+            gone = self._compiled.gone(node.plugin)
             return {"fails": gone or f"plugin {node.plugin} is not loaded"}
         step = prepare_step(node, job.event.payload, context, self._config(node.plugin))
         if isinstance(step, Failure):
@@ -228,7 +228,7 @@ class _Outlook:
         }
 
     def _config(self, plugin: str | None) -> Document:
-        plan = self._blueprint.plans.get(plugin or "")
+        plan = self._compiled.plans.get(plugin or "")
         return dict(orjson.loads(plan.config)) if plan else {}
 
 
@@ -248,9 +248,9 @@ def launched(ready: Ready) -> Outcome:
         pool.stop()
 
 
-def came_to(blueprint: Blueprint, settlement: Settlement) -> Document:
+def came_to(compiled: CompiledConfig, settlement: Settlement) -> Document:
     """What an attempt came to and where that would lead, as every dry run tells of it."""
-    shown = blueprint.redactor.document
+    shown = compiled.redactor.document
     response = orjson.loads(settlement.result) if settlement.result else None
     succeeded = settlement.status is JobStatus.SUCCEEDED
     return {

@@ -20,7 +20,7 @@ from ductile.core.jobs.plugin_protocol import ProtocolError, Response, read_resp
 from ductile.core.jobs.prepare import Ready, Unrunnable, prepare
 from ductile.core.jobs.response_advice import Advice, Expected, advise
 from ductile.core.values.redact import hide_secret_keys
-from ductile.engine.config.compiled import Blueprint
+from ductile.engine.config.compiled import CompiledConfig
 from ductile.errors import Refused, Severity
 from ductile.model import Ending, Job, JobStatus, Json, Outcome, Settlement, SubmittedBy
 from ductile.operations.dry_run.pipeline import came_to, launched
@@ -70,30 +70,30 @@ def with_plugin(
     return replace(loaded, settings=settings.model_copy(update=changes), seal=None)
 
 
-def run(blueprint: Blueprint, trial: Trial, now: datetime, entropy: Entropy) -> Document:
+def run(compiled: CompiledConfig, trial: Trial, now: datetime, entropy: Entropy) -> Document:
     """Prepare, run and judge one attempt; what came of it, redacted.
 
     `Refused` where the plugin is not loaded or has no such command.
     """
-    plan = blueprint.plans.get(trial.plugin)
+    plan = compiled.plans.get(trial.plugin)
     if plan is None:
         raise Refused(f"plugin {trial.plugin} is not loaded")
-    job = _job(trial, blueprint.retry_policy(trial.plugin).max_attempts, now, entropy.uuid())
+    job = _job(trial, compiled.retry_policy(trial.plugin).max_attempts, now, entropy.uuid())
     known = orjson.dumps(dict(trial.state)).decode()
     ready = prepare(job, known, {}, plan, None, now)
     if isinstance(ready, Unrunnable):
         raise Refused(ready.reason)
     outcome = launched(ready)
-    rules = blueprint.rules(trial.plugin, trial.command)
+    rules = compiled.rules(trial.plugin, trial.command)
     chance, base_id = entropy.uniform(), entropy.uuid()
     settlement = judge(job, outcome, rules, now, chance, None, ready.entered, base_id)
     after = states.merged(trial.state, settlement) if settlement.state_updates else known
-    advice = [*_advice(blueprint, trial, plan.timeout(trial.command), outcome)]
+    advice = [*_advice(compiled, trial, plan.timeout(trial.command), outcome)]
     if after is None:
         assert settlement.otherwise is not None
         settlement, after = settlement.otherwise, known
         advice.insert(0, Advice(settlement.error or "", "keep the state small; store data outside"))
-    return _told(blueprint, trial, ready, outcome, settlement, after, advice)
+    return _told(compiled, trial, ready, outcome, settlement, after, advice)
 
 
 def _job(trial: Trial, attempts: int, now: datetime, id: str) -> Job:
@@ -125,9 +125,9 @@ def _response(outcome: Outcome) -> Response | ProtocolError | None:
 
 
 def _advice(
-    blueprint: Blueprint, trial: Trial, timeout: float, outcome: Outcome
+    compiled: CompiledConfig, trial: Trial, timeout: float, outcome: Outcome
 ) -> Iterator[Advice]:
-    manifest = blueprint.registry.plugins[trial.plugin].manifest
+    manifest = compiled.registry.plugins[trial.plugin].manifest
     command = manifest.command(trial.command)
     emits = _declared(command) if command else None
     expected = Expected(trial.plugin, trial.command, manifest.protocol, timeout, emits)
@@ -142,7 +142,7 @@ def _declared(command: Command) -> Mapping[str, tuple[str, ...]] | None:
 
 
 def _told(
-    blueprint: Blueprint,
+    compiled: CompiledConfig,
     trial: Trial,
     ready: Ready,
     outcome: Outcome,
@@ -150,10 +150,10 @@ def _told(
     after: str,
     advice: list[Advice],
 ) -> Document:
-    shown = blueprint.redactor.document
+    shown = compiled.redactor.document
     return {
-        **came_to(blueprint, settlement),
-        "protocol": blueprint.plans[trial.plugin].protocol,
+        **came_to(compiled, settlement),
+        "protocol": compiled.plans[trial.plugin].protocol,
         "exit_code": outcome.exit_code,
         "retry": _retry(settlement),
         "advice": [

@@ -19,7 +19,7 @@ def sandbox(gateway: Gateway, job: Job) -> Iterator[tuple[Path, Path | None]]:
 
     Always a copy, never hard links: what the plugin writes must reach nothing else.
     """
-    source = gateway.blueprint.workspaces.source(job)
+    source = gateway.compiled.workspaces.source(job)
     root = gateway.state_dir / "sandbox"
     root.mkdir(mode=0o700, exist_ok=True)
     box = root / gateway.entropy.uuid()

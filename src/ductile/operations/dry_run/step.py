@@ -18,7 +18,7 @@ from ductile.core.pipelines.step_io import (
     prepare_relay,
 )
 from ductile.core.values.redact import hide_secret_keys
-from ductile.engine.config.compiled import Blueprint
+from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.gateway import Gateway
 from ductile.errors import NotFound, Refused
 from ductile.model import Job, Json, Settlement
@@ -39,7 +39,7 @@ def step(gateway: Gateway, pipeline: Pipeline, path: str, job_id: str | None) ->
     `gateway` need not own anything: the ledger is only read. The process is real, and so is
     what it does outside its directory.
     """
-    blueprint, name, node = gateway.blueprint, pipeline.name, pipeline.nodes[path]
+    compiled, name, node = gateway.compiled, pipeline.name, pipeline.nodes[path]
     if node.kind is NodeKind.SPLIT:
         inside = ", ".join(branch.entry for branch in node.branches)
         raise Refused(
@@ -53,7 +53,7 @@ def step(gateway: Gateway, pipeline: Pipeline, path: str, job_id: str | None) ->
     job = gateway.ledger.read(meant)
     if job.pipeline != name:
         raise Refused(f"job {job.id} is step {path} of pipeline {job.pipeline}, not of {name}")
-    lost = blueprint.chart.router.lost(name, path, job.plugin, job.command)
+    lost = compiled.tx_config.router.lost(name, path, job.plugin, job.command)
     if lost is not None:
         raise Refused(lost)
     told = {"dry_run": True, "pipeline": name, "step": path, "job_id": job.id}
@@ -64,7 +64,7 @@ def step(gateway: Gateway, pipeline: Pipeline, path: str, job_id: str | None) ->
     if node.kind is NodeKind.RELAY:
         key = entered_dedupe_key(job.payload)
         return {**told, **relayed(prepare_relay(node, payload, key, context))}
-    guarded = blueprint.plans.get(node.config_of or "")
+    guarded = compiled.plans.get(node.config_of or "")
     config = orjson.loads(guarded.config) if guarded else {}
     judged = judge_switch(node, payload, context, config)
     verdict = judged.result if isinstance(judged, Switched) else {"fails": judged.reason}
@@ -97,8 +97,8 @@ def _context(gateway: Gateway, job: Job) -> dict[str, Json]:
 
 
 def _run(gateway: Gateway, job: Job, node: Node) -> Document:
-    blueprint = gateway.blueprint
-    plan = blueprint.plans.get(job.plugin)
+    compiled = gateway.compiled
+    plan = compiled.plans.get(job.plugin)
     if plan is None:
         raise Refused(f"plugin {job.plugin} is not loaded")
     context = _context(gateway, job)
@@ -114,7 +114,7 @@ def _run(gateway: Gateway, job: Job, node: Node) -> Document:
     settlement = judge(
         trial,
         outcome,
-        blueprint.rules(job.plugin, job.command),
+        compiled.rules(job.plugin, job.command),
         gateway.clock.now(),
         gateway.entropy.uniform(),
         None,
@@ -124,17 +124,17 @@ def _run(gateway: Gateway, job: Job, node: Node) -> Document:
     about = {
         "directory": str(box),
         "cloned_from": source and str(source),
-        "gone": blueprint.workspaces.gone(job),
+        "gone": compiled.workspaces.gone(job),
         "files": files,
     }
-    return {"sandbox": about, **_told(blueprint, ready, settlement)}
+    return {"sandbox": about, **_told(compiled, ready, settlement)}
 
 
-def _told(blueprint: Blueprint, ready: Ready, settlement: Settlement) -> Document:
-    shown = blueprint.redactor.document
+def _told(compiled: CompiledConfig, ready: Ready, settlement: Settlement) -> Document:
+    shown = compiled.redactor.document
     request = orjson.loads(ready.launch.request)
     return {
-        **came_to(blueprint, settlement),
+        **came_to(compiled, settlement),
         "request": shown({k: v for k, v in request.items() if k not in ("config", "state")}),
         "then": settlement.status.value,
         "state_updates": shown(hide_secret_keys(dict(settlement.state_updates or {}))),

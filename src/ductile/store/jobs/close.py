@@ -26,7 +26,7 @@ from ductile.store import breakers, notices
 from ductile.store.engines.api import Row, Tx
 from ductile.store.jobs import enqueue, spawn
 from ductile.store.jobs.spawn import Place, Spawned
-from ductile.store.tx_config import Chart
+from ductile.store.tx_config import TxConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class End:
 
 
 def end_queued(
-    tx: Tx, job: Job, status: JobStatus, reason: str, now: datetime, chart: Chart, ids: Ids
+    tx: Tx, job: Job, status: JobStatus, reason: str, now: datetime, tx_config: TxConfig, ids: Ids
 ) -> bool:
     """End a job that waits; False where it is no longer waiting."""
     at = to_text(now)
@@ -69,7 +69,7 @@ def end_queued(
     notices.post(tx, Notice("jobs", f"job.{status}", told), now, job_id=job.id, plugin=job.plugin)
     timed_out = job.attempt > 1 and _timed_out(tx, job.id, job.attempt - 1)
     end = End(job, status, now, error=reason, cancelled=True, timed_out=timed_out)
-    ended(tx, end, chart, ids)
+    ended(tx, end, tx_config, ids)
     return True
 
 
@@ -77,15 +77,15 @@ def _timed_out(tx: Tx, job_id: str, attempt: int) -> bool:
     return tx.one("attempt_timed_out", id=job_id, attempt=attempt) is not None
 
 
-def ended(tx: Tx, end: End, chart: Chart, ids: Ids) -> None:
+def ended(tx: Tx, end: End, tx_config: TxConfig, ids: Ids) -> None:
     """Everything that a job's end brings with it."""
     job = end.job
     if job.schedule_id is not None:
-        _tell_schedule(tx, end, job.schedule_id, chart)
-    if job.plugin in chart.notify and _is_root(job):
-        _fire_hooks(tx, end, chart, ids)
+        _tell_schedule(tx, end, job.schedule_id, tx_config)
+    if job.plugin in tx_config.notify and _is_root(job):
+        _fire_hooks(tx, end, tx_config, ids)
     if job.scope_id is not None:
-        close_upwards(tx, job.scope_id, chart, ids, end.at)
+        close_upwards(tx, job.scope_id, tx_config, ids, end.at)
 
 
 def _is_root(job: Job) -> bool:
@@ -95,22 +95,24 @@ def _is_root(job: Job) -> bool:
 
 
 def write_intents(
-    tx: Tx, intents: tuple[Intent, ...], place: Place, chart: Chart, ids: Ids, now: datetime
+    tx: Tx, intents: tuple[Intent, ...], place: Place, tx_config: TxConfig, ids: Ids, now: datetime
 ) -> Spawned:
     """Write what routing decided, and end at once what must not or need not run."""
-    spawned = spawn.write(tx, intents, place, chart, ids, now)
+    spawned = spawn.write(tx, intents, place, tx_config, ids, now)
     for job_id, reason in spawned.over_limit:
-        _end_over_limit(tx, job_id, reason, chart, ids, now)
+        _end_over_limit(tx, job_id, reason, tx_config, ids, now)
     for scope_id, existing in spawned.skipped:
         scope = tx.one("scope_locked", id=scope_id)
         assert scope is not None
         _end_scope(tx, scope, "skipped", now, f"deduplicated: job {existing} makes it needless")
     for scope_id in reversed(spawned.scope_ids):
-        close_upwards(tx, scope_id, chart, ids, now)
+        close_upwards(tx, scope_id, tx_config, ids, now)
     return spawned
 
 
-def close_upwards(tx: Tx, scope_id: str | None, chart: Chart, ids: Ids, now: datetime) -> None:
+def close_upwards(
+    tx: Tx, scope_id: str | None, tx_config: TxConfig, ids: Ids, now: datetime
+) -> None:
     """End the scope if nothing in it can go on, then look at the one around it."""
     while scope_id is not None:
         scope = tx.one("scope_locked", id=scope_id)
@@ -123,7 +125,7 @@ def close_upwards(tx: Tx, scope_id: str | None, chart: Chart, ids: Ids, now: dat
         if badly is not None and not (split and join_always):
             _end_scope(tx, scope, "failed", now, badly[0])
         elif split:
-            _join(tx, scope, chart, ids, now)
+            _join(tx, scope, tx_config, ids, now)
         else:
             _end_scope(tx, scope, "ended", now)
         scope_id = parent_id
@@ -138,7 +140,7 @@ def _end_scope(tx: Tx, scope: Row, status: str, now: datetime, reason: str | Non
         notices.post(tx, notice, now, job_id=scope_id)
 
 
-def _join(tx: Tx, scope: Row, chart: Chart, ids: Ids, now: datetime) -> None:
+def _join(tx: Tx, scope: Row, tx_config: TxConfig, ids: Ids, now: datetime) -> None:
     """End the split and make what follows it, in the scope around it, as of an event whose id is
     the scope's."""
     scope_id, parent_id, context_id = scope[0], scope[1], scope[8]
@@ -148,13 +150,13 @@ def _join(tx: Tx, scope: Row, chart: Chart, ids: Ids, now: datetime) -> None:
         for id, parent, at, step, status, response, joined, error in rows
     ]
     entered = _split_scope(scope, tx.one("context", id=context_id))
-    routing = chart.router.join(entered, ends, now=now, event_id=scope_id)
+    routing = tx_config.router.join(entered, ends, now=now, event_id=scope_id)
     if routing.unrouted:
         _end_scope(tx, scope, "failed", now, routing.unrouted[0].reason)
         return
     _end_scope(tx, scope, "ended", now)
     place = Place(parent_id, context_id, join_of=scope_id)
-    write_intents(tx, routing.intents, place, chart, ids, now)
+    write_intents(tx, routing.intents, place, tx_config, ids, now)
 
 
 def _split_scope(scope: Row, context: Row | None) -> SplitScope:
@@ -175,14 +177,14 @@ def _result_of(response: str | None) -> Any:
 
 
 def _end_over_limit(
-    tx: Tx, job_id: str, reason: str, chart: Chart, ids: Ids, now: datetime
+    tx: Tx, job_id: str, reason: str, tx_config: TxConfig, ids: Ids, now: datetime
 ) -> None:
     job = enqueue.load(tx, job_id)
     if job is not None:
-        end_queued(tx, job, JobStatus.DEAD, reason, now, chart, ids)
+        end_queued(tx, job, JobStatus.DEAD, reason, now, tx_config, ids)
 
 
-def _fire_hooks(tx: Tx, end: End, chart: Chart, ids: Ids) -> None:
+def _fire_hooks(tx: Tx, end: End, tx_config: TxConfig, ids: Ids) -> None:
     job = end.job
     log = tx.one("result_of", id=f"{job.id}-{job.attempt}")
     root = RootEnd(
@@ -198,12 +200,12 @@ def _fire_hooks(tx: Tx, end: End, chart: Chart, ids: Ids) -> None:
         result=_result_of(log[0]) if log else None,
     )
     event_ids = [ids.next() for _ in range(3)]
-    routing = chart.router.hooks(root, now=end.at, event_ids=event_ids)
+    routing = tx_config.router.hooks(root, now=end.at, event_ids=event_ids)
     if routing.intents:
-        write_intents(tx, routing.intents, Place(), chart, ids, end.at)
+        write_intents(tx, routing.intents, Place(), tx_config, ids, end.at)
 
 
-def _tell_schedule(tx: Tx, end: End, schedule_id: str, chart: Chart) -> None:
+def _tell_schedule(tx: Tx, end: End, schedule_id: str, tx_config: TxConfig) -> None:
     job = end.job
     result = Result.of(end.status, cancelled=end.cancelled)
     if result is Result.SUCCESS:
@@ -215,7 +217,7 @@ def _tell_schedule(tx: Tx, end: End, schedule_id: str, chart: Chart) -> None:
         command=job.command,
         job_id=job.id,
         result=result,
-        policy=chart.breaker(job.plugin),
+        policy=tx_config.breaker(job.plugin),
         now=end.at,
     )
 

@@ -17,7 +17,7 @@ from ductile.record import dataclass
 from ductile.store import notices
 from ductile.store.engines.api import Drop, Ledger, Row, Tx
 from ductile.store.engines.queries import JOB
-from ductile.store.tx_config import Chart
+from ductile.store.tx_config import TxConfig
 
 _PAYLOAD, _STATUS, _CREATED_AT = map(JOB.index, ("payload", "status", "created_at"))
 _MOMENTS = tuple(map(JOB.index, ("started_at", "completed_at", "next_retry_at")))
@@ -32,11 +32,11 @@ class Enqueued:
     deduplicated: bool = False
 
 
-def enqueue(tx: Tx, new: NewJob, chart: Chart, *, id: str, now: datetime) -> Enqueued:
+def enqueue(tx: Tx, new: NewJob, tx_config: TxConfig, *, id: str, now: datetime) -> Enqueued:
     """Add a job to the queue, unless its dedupe key says that it is needless (002 §3.6)."""
     if new.dedupe_key is not None:
         new = replace(new, dedupe_key=without_nul(new.dedupe_key))
-        existing = duplicate(tx, new, now, chart.dedupe_ttl)
+        existing = duplicate(tx, new, now, tx_config.dedupe_ttl)
         if existing is not None:
             return existing
     tx.run(
@@ -45,12 +45,12 @@ def enqueue(tx: Tx, new: NewJob, chart: Chart, *, id: str, now: datetime) -> Enq
         plugin=new.plugin,
         command=new.command,
         payload=_encoded(new.payload),
-        max_attempts=chart.max_attempts(new.plugin, new.command),
+        max_attempts=tx_config.max_attempts(new.plugin, new.command),
         submitted_by=new.submitted_by.value,
         dedupe_key=new.dedupe_key,
         dedupe_ttl=new.dedupe_ttl,
         now=to_text(now),
-        snapshot_id=chart.snapshot_id,
+        snapshot_id=tx_config.snapshot_id,
     )
     tx.effects.ready += 1
     told = {"job_id": id, "plugin": new.plugin, "command": new.command, "status": "queued"}

@@ -10,10 +10,10 @@ from ductile.store.engines.api import Tx
 from ductile.store.jobs import close, plugin_state, spawn
 from ductile.store.jobs.close import End
 from ductile.store.jobs.spawn import Place
-from ductile.store.tx_config import Chart
+from ductile.store.tx_config import TxConfig
 
 
-def settle(tx: Tx, settlement: Settlement, chart: Chart, base_id: str) -> Settlement | None:
+def settle(tx: Tx, settlement: Settlement, tx_config: TxConfig, base_id: str) -> Settlement | None:
     """Commit the settlement, or the one it names for a refused state update.
 
     Ids of what it makes follow from `base_id`. Answers with what was settled; None where
@@ -50,11 +50,11 @@ def settle(tx: Tx, settlement: Settlement, chart: Chart, base_id: str) -> Settle
             job_id=job.id,
             now=now,
         )
-    _go_on(tx, settlement, chart, ids)
+    _go_on(tx, settlement, tx_config, ids)
     return settlement
 
 
-def _go_on(tx: Tx, settlement: Settlement, chart: Chart, ids: Ids) -> None:
+def _go_on(tx: Tx, settlement: Settlement, tx_config: TxConfig, ids: Ids) -> None:
     """The step's own context, what its events set going, and its end."""
     job, status = settlement.job, settlement.status
     context_id = job.entered_context_id
@@ -72,7 +72,7 @@ def _go_on(tx: Tx, settlement: Settlement, chart: Chart, ids: Ids) -> None:
         tx.run("set_context", id=job.id, context_id=context_id)
     if settlement.intents:
         place = Place(job.scope_id, context_id)
-        close.write_intents(tx, settlement.intents, place, chart, ids, settlement.at)
+        close.write_intents(tx, settlement.intents, place, tx_config, ids, settlement.at)
     for item in settlement.unrouted:
         told = {"event_id": item.event_id, "pipeline": item.pipeline, "reason": item.reason}
         notice = Notice("events", "event.unrouted", told)
@@ -87,7 +87,7 @@ def _go_on(tx: Tx, settlement: Settlement, chart: Chart, ids: Ids) -> None:
             cancelled=settlement.cancelled,
             timed_out=settlement.path[0] is JobStatus.TIMED_OUT,
         )
-        close.ended(tx, end, chart, ids)
+        close.ended(tx, end, tx_config, ids)
 
 
 def logged_status(settlement: Settlement) -> JobStatus:

@@ -18,7 +18,7 @@ from ductile.store import notices
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import enqueue
 from ductile.store.outbox import relays
-from ductile.store.tx_config import Chart
+from ductile.store.tx_config import TxConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class Spawned:
 
 
 def write(
-    tx: Tx, intents: Sequence[Intent], place: Place, chart: Chart, ids: Ids, now: datetime
+    tx: Tx, intents: Sequence[Intent], place: Place, tx_config: TxConfig, ids: Ids, now: datetime
 ) -> Spawned:
     """All of it; an event that has made a job already makes it no second time."""
-    writer = _Writer(tx, chart, ids, now)
+    writer = _Writer(tx, tx_config, ids, now)
     for intent in intents:
         writer.write(intent, place)
     return writer.spawned
@@ -56,8 +56,8 @@ def write(
 class _Writer:
     """Writes one thing after another; `spawned` says what it came to."""
 
-    def __init__(self, tx: Tx, chart: Chart, ids: Ids, now: datetime) -> None:
-        self._tx, self._chart, self._ids, self._now = tx, chart, ids, now
+    def __init__(self, tx: Tx, tx_config: TxConfig, ids: Ids, now: datetime) -> None:
+        self._tx, self._tx_config, self._ids, self._now = tx, tx_config, ids, now
         self.spawned = Spawned()
 
     def write(self, intent: Intent, place: Place) -> None:
@@ -105,7 +105,7 @@ class _Writer:
     def _is_needless(self, intent: SpawnJob) -> bool:
         """Whether its dedupe key says that there is a job in its place."""
         new, step = _dedupable(intent)
-        existing = enqueue.duplicate(self._tx, new, self._now, self._chart.dedupe_ttl, step)
+        existing = enqueue.duplicate(self._tx, new, self._now, self._tx_config.dedupe_ttl, step)
         if existing is not None:
             self.spawned.existing.append(existing.job_id)
         return existing is not None
@@ -151,14 +151,14 @@ class _Writer:
             plugin=intent.plugin,
             command=intent.command,
             payload=orjson.dumps(column).decode(),
-            max_attempts=self._chart.max_attempts(intent.plugin, intent.command),
+            max_attempts=self._tx_config.max_attempts(intent.plugin, intent.command),
             submitted_by=intent.submitted_by.value,
             dedupe_key=intent.dedupe_key,
             dedupe_ttl=intent.dedupe_ttl,
             now=to_text(self._now),
             parent_job_id=intent.parent_job_id,
             source_event_id=intent.event.event_id,
-            snapshot_id=self._chart.snapshot_id,
+            snapshot_id=self._tx_config.snapshot_id,
             context_id=place.context_id,
             hops=intent.hops,
             pipeline=intent.pipeline,
@@ -191,10 +191,12 @@ class _Writer:
         notices.post(self._tx, notice, self._now, job_id=job_id, plugin=intent.plugin)
 
 
-def existing(tx: Tx, intent: SpawnJob, chart: Chart, now: datetime) -> enqueue.Enqueued | None:
+def existing(
+    tx: Tx, intent: SpawnJob, tx_config: TxConfig, now: datetime
+) -> enqueue.Enqueued | None:
     """The job that stands in its place already, by its dedupe key; nothing is written."""
     new, step = _dedupable(intent)
-    return enqueue.existing(tx, new, now, chart.dedupe_ttl, step)
+    return enqueue.existing(tx, new, now, tx_config.dedupe_ttl, step)
 
 
 def _dedupable(intent: SpawnJob) -> tuple[NewJob, tuple[str, str] | None]:

@@ -12,7 +12,7 @@ import click
 
 from ductile.cli import output
 from ductile.cli.client import Client, Json, Said
-from ductile.cli.command import Call
+from ductile.cli.command import CommandContext
 from ductile.cli.commands.system.gateway import system
 from ductile.errors import Locked, UsageError
 
@@ -43,7 +43,7 @@ SCOPES, OTHER_SCOPES = (LEDGER_ALONE, "config"), ("plugins", "all")
     help="With --to: what goes with the ledger.",
 )
 def backup(
-    call: Call,
+    call: CommandContext,
     path: Path | None,
     replace: bool,
     with_config: bool,
@@ -80,7 +80,7 @@ def _as_there(path: Path | None, to: Path | None, scope: str | None) -> tuple[Pa
     return to, scope != LEDGER_ALONE
 
 
-def _by_the_gateway(call: Call, client: Client, path: Path | None, replace: bool) -> Json:
+def _by_the_gateway(call: CommandContext, client: Client, path: Path | None, replace: bool) -> Json:
     body = {"replace": replace, **({} if path is None else {"path": str(path)})}
     if call.dry_run:
         return client.post("/system/backup", {**body, "dry_run": True})
@@ -95,7 +95,7 @@ def _by_the_gateway(call: Call, client: Client, path: Path | None, replace: bool
     return made
 
 
-def _by_ourselves(call: Call, path: Path | None, replace: bool) -> Json:
+def _by_ourselves(call: CommandContext, path: Path | None, replace: bool) -> Json:
     from dataclasses import asdict
 
     from ductile.clock import SystemClock
@@ -128,7 +128,7 @@ def _by_ourselves(call: Call, path: Path | None, replace: bool) -> Json:
 
 
 @contextmanager
-def _ledger(call: Call) -> Iterator[Ledger]:
+def _ledger(call: CommandContext) -> Iterator[Ledger]:
     """The ledger as it lies there, read-only: neither recovered nor migrated."""
     from ductile.store.engines.open import open_ledger
 
@@ -140,7 +140,7 @@ def _ledger(call: Call) -> Iterator[Ledger]:
         ledger.close()
 
 
-def _with_config(call: Call, target: Path) -> Json:
+def _with_config(call: CommandContext, target: Path) -> Json:
     from ductile.operations.backup import config_archive
 
     archive = target.with_name(target.name + CONFIG_ENDING)
@@ -189,7 +189,7 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
     is_flag=True,
     help="Take a copy whose rows break promises; never one that is damaged.",
 )
-def restore(call: Call, path: Path, accept_breaches: bool) -> None:
+def restore(call: CommandContext, path: Path, accept_breaches: bool) -> None:
     """Put a backup into the place of the ledger, which is kept aside. No gateway may run."""
     from dataclasses import asdict
 
@@ -227,7 +227,7 @@ def _show_restored(done: Json) -> None:
 
 @system.read("selfcheck")
 @click.option("--quick", is_flag=True, help="Only the newest rows, and pages for a few seconds.")
-def selfcheck(call: Call, quick: bool) -> int:
+def selfcheck(call: CommandContext, quick: bool) -> int:
     """Hold the ledger against all that it promises; exit 1 where it breaks one. Reads only."""
     from dataclasses import asdict
 

@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ductile.cli import output
-from ductile.cli.command import Call
+from ductile.cli.command import CommandContext
 from ductile.cli.commands.system.gateway import system
 from ductile.errors import DuctileError, UsageError
 
 if TYPE_CHECKING:
     from ductile.cli.client import Client
-    from ductile.operations.doctor import Patient
+    from ductile.operations.doctor import DoctorContext
 
 
 @system.read("doctor")
-def doctor(call: Call) -> int:
+def doctor(call: CommandContext) -> int:
     """Look at everything, running or not: what is wrong, why, and what to run.
 
     Exit 1 where something is wrong; warnings alone leave it 0. Nothing is changed.
     """
     from ductile.clock import SystemClock
-    from ductile.operations.doctor import Patient, Severity, examine
+    from ductile.operations.doctor import DoctorContext, Severity, examine
 
     if call.api_url is not None:
         raise UsageError("the doctor looks at the machine that it runs on")
-    patient = Patient(call.config, dict(os.environ), SystemClock().now())
+    patient = DoctorContext(call.config, dict(os.environ), SystemClock().now())
     client = _client(patient)
     if client is not None:
         patient.ask = client.get
@@ -43,7 +43,7 @@ def doctor(call: Call) -> int:
     return 0 if ok else 1
 
 
-def _client(patient: Patient) -> Client | None:
+def _client(patient: DoctorContext) -> Client | None:
     from ductile.cli.client import Client
     from ductile.cli.target import SOCKET
 
@@ -52,7 +52,7 @@ def _client(patient: Patient) -> Client | None:
     return Client(patient.state_dir / SOCKET)
 
 
-def _facts(patient: Patient) -> dict[str, Any]:
+def _facts(patient: DoctorContext) -> dict[str, Any]:
     import ductile
     from ductile.config import find
     from ductile.operations.backup import last_backup, room_at

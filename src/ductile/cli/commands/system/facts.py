@@ -8,7 +8,7 @@ import click
 
 from ductile.cli import output
 from ductile.cli.client import Json, path_to
-from ductile.cli.command import Call
+from ductile.cli.command import CommandContext
 from ductile.cli.commands.system.gateway import system
 from ductile.cli.options import PLUGIN, limited
 
@@ -18,7 +18,7 @@ from ductile.cli.options import PLUGIN, limited
 @click.option("--fact-type", metavar="TYPE", help="Only facts of this type.")
 @limited()
 @click.option("--before", metavar="CURSOR", help="Go on after a page, by its cursor.")
-def plugin_facts(call: Call, name: str, **filters: Any) -> None:
+def plugin_facts(call: CommandContext, name: str, **filters: Any) -> None:
     """Show the facts that a plugin has recorded, the newest first, and its state."""
     with call.site.reading() as door:
         path = path_to("system", "plugin-facts", name)

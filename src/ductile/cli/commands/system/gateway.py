@@ -11,7 +11,7 @@ import click
 
 from ductile.cli import output
 from ductile.cli.client import Json, path_to
-from ductile.cli.command import Call, Noun, blueprint_of
+from ductile.cli.command import CommandContext, Noun, blueprint_of
 from ductile.cli.options import PLUGIN, limited
 from ductile.errors import NotRunning, UsageError
 
@@ -21,7 +21,7 @@ system = Noun("system", "The gateway: start it, see how it is.")
 
 
 @system.write("start")
-def start(call: Call) -> int:
+def start(call: CommandContext) -> int:
     """Run the gateway in the foreground, until SIGTERM or Ctrl-C."""
     if call.dry_run:
         call.show(_plan(call), _show_plan)
@@ -42,7 +42,7 @@ def _collect(_: object) -> None:
     gc.enable()
 
 
-def _plan(call: Call) -> dict[str, Any]:
+def _plan(call: CommandContext) -> dict[str, Any]:
     from ductile.engine.instance_lock import running_pid
 
     loaded = call.site.loaded
@@ -71,7 +71,7 @@ def _show_plan(plan: dict[str, Any]) -> None:
 
 
 @system.read("status")
-def status(call: Call) -> None:
+def status(call: CommandContext) -> None:
     """Show plugins and their health, the queue's depth and the last runs."""
     with call.site.reading() as door:
         page = door.get("/system/status")
@@ -111,7 +111,7 @@ def _recent(row: dict[str, Any]) -> tuple[str | None, str | None, str | None]:
 @click.argument("name", metavar="PLUGIN", type=PLUGIN)
 @click.option("--command", metavar="C", help="Only the breaker of this command.")
 @limited(100)
-def breaker(call: Call, name: str, command: str | None, limit: int) -> None:
+def breaker(call: CommandContext, name: str, command: str | None, limit: int) -> None:
     """Show the breakers of a plugin's scheduled commands, and how they came to be so."""
     with call.site.reading() as door:
         page = door.get(path_to("system", "breaker", name))
@@ -154,7 +154,7 @@ def _show_breaker(page: Json) -> None:
 
 @system.write("reset")
 @click.argument("name", metavar="PLUGIN", type=PLUGIN)
-def reset(call: Call, name: str) -> None:
+def reset(call: CommandContext, name: str) -> None:
     """Close the breakers of a plugin: its schedules fire again."""
     answer = call.act(path_to("system", "reset", name))
     call.show(answer, _show_reset)
@@ -168,7 +168,7 @@ def _show_reset(answer: Json) -> None:
 
 
 @system.write("reload")
-def reload(call: Call) -> None:
+def reload(call: CommandContext) -> None:
     """Have the running gateway adopt the configuration as it stands: whole, or not at all."""
     client = call.site.client()
     if client is None:
@@ -202,7 +202,7 @@ def _show_reload(answer: Json) -> None:
     show_default=True,
     help="Where the demo lives; what is there is kept.",
 )
-def demo(call: Call, directory: Path) -> int:
+def demo(call: CommandContext, directory: Path) -> int:
     """Start a gateway on a small config with example plugins, and watch it work."""
     from ductile.cli.commands.system import demo
 

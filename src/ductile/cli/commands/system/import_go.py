@@ -9,14 +9,14 @@ import click
 
 from ductile.cli import output
 from ductile.cli.client import Json
-from ductile.cli.command import Call
+from ductile.cli.command import CommandContext
 from ductile.cli.commands.system.gateway import system
 from ductile.errors import Locked, UsageError
 
 
 @system.write("import")
 @click.argument("path", metavar="[PATH]", required=False, type=click.Path(path_type=Path))
-def import_(call: Call, path: Path | None) -> None:
+def import_(call: CommandContext, path: Path | None) -> None:
     """Take over what is remembered in the Go program's ledger: states, facts, schedules' past.
 
     Without a PATH it is the one that stands where ours is to be; it is kept aside. No gateway

@@ -8,7 +8,7 @@ import click
 
 from ductile.cli import output
 from ductile.cli.client import path_to
-from ductile.cli.command import Call
+from ductile.cli.command import CommandContext
 from ductile.cli.commands.system.gateway import system
 from ductile.cli.options import DELIVERY_STATUS, limited
 from ductile.errors import UsageError
@@ -18,7 +18,7 @@ from ductile.errors import UsageError
 @click.option("--status", type=DELIVERY_STATUS, help="Only those in this state.")
 @click.option("--instance", metavar="NAME", help="Only those for this gateway.")
 @limited()
-def relays(call: Call, status: str | None, instance: str | None, limit: int) -> None:
+def relays(call: CommandContext, status: str | None, instance: str | None, limit: int) -> None:
     """List the events that go to other gateways, the newest first."""
     with call.site.reading() as door:
         page = door.get("/relays", status=status, instance=instance, limit=limit)
@@ -28,7 +28,7 @@ def relays(call: Call, status: str | None, instance: str | None, limit: int) -> 
 @system.write("resend")
 @click.argument("relay_id", metavar="ID", required=False)
 @click.option("--all-dead", is_flag=True, help="Every one that was given up.")
-def resend(call: Call, relay_id: str | None, all_dead: bool) -> None:
+def resend(call: CommandContext, relay_id: str | None, all_dead: bool) -> None:
     """Send a failed or dead event to its gateway again, now."""
     if (relay_id is None) is not all_dead:
         raise UsageError("name one relay, or say --all-dead")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ductile.cli.client import SILENCE, Client
-from ductile.cli.command import Call
+from ductile.cli.command import CommandContext
 from ductile.cli.commands.system.gateway import system
 from ductile.cli.commands.system.watch_frame import frame, painted
 from ductile.errors import NotRunning
@@ -38,7 +38,7 @@ QUIT = frozenset({"q", "Q"})
 
 @system.read("watch")
 @click.option("--once", is_flag=True, help="Print one frame and end; so does a pipe.")
-def watch(call: Call, once: bool) -> None:
+def watch(call: CommandContext, once: bool) -> None:
     """Watch the gateway work: what runs, waits, failed, and comes next. `q` ends it."""
     if once or call.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         with call.site.reading() as door:
