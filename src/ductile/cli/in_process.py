@@ -23,10 +23,10 @@ from urllib.parse import unquote
 from ductile.cli.client import HEADERS, Json, path_to, read_answer, wait_for, with_query
 from ductile.cli.errors import terminate
 from ductile.config import Loaded
-from ductile.engine.config.compiled import build
 from ductile.engine.dispatch.dispatcher import Dispatcher
 from ductile.engine.dispatch.workers import CANCEL_GRACE
 from ductile.engine.gateway import Gateway
+from ductile.engine.services import Services
 from ductile.errors import LedgerError, NotFound
 from ductile.http.app import local_app
 from ductile.model import Cancellation
@@ -45,7 +45,7 @@ class InProcessClient:
 
     running = False
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Services) -> None:
         self._app = local_app(gateway)
 
     def get(self, path: str, **query: object) -> Json:
@@ -90,23 +90,13 @@ class InProcessClient:
         return read_answer(answer[0]["status"], b"".join(m.get("body", b"") for m in answer))
 
 
-class Onlooker(Gateway):
-    """A gateway that owns nothing and changes nothing; it only answers what reads."""
-
-    def look(self, ledger: Ledger) -> None:
-        self.ledger = ledger
-        compiled = build(self._loaded, boot_marker=self._boot_marker, environ=self._environ)
-        self._adoption = self._adopting()
-        self._adoption.look(compiled)
-
-
 @contextmanager
-def onlooking(loaded: Loaded) -> Iterator[Onlooker]:
+def onlooking(loaded: Loaded) -> Iterator[Services]:
     """A gateway to look through, over the ledger's file."""
     with _logs_to(None), _ledger(loaded) as ledger:
-        gateway = Onlooker(loaded, environ=os.environ)
-        gateway.look(ledger)
-        yield gateway
+        services = Services(loaded, environ=os.environ)
+        services.open_read_only(ledger)
+        yield services
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from ductile.engine.observability.db_outage import Outage
 from ductile.errors import LedgerBroken, LedgerError
 from ductile.log import logger
 
+Tick = Callable[[datetime], float]
+"""Does what is due, and returns the seconds until the next tick."""
 AFTER_AN_ERROR = 1.0
 
 
@@ -18,7 +20,7 @@ class Loop:
     def __init__(
         self,
         name: str,
-        tick: Callable[[datetime], float],
+        tick: Tick,
         clock: Clock,
         broken: Callable[[LedgerBroken], None],
     ) -> None:
@@ -72,3 +74,23 @@ class Loop:
                 wait = AFTER_AN_ERROR
             self._ticking_since = None
             self._clock.wait(self._wake, wait)
+
+
+class Loops(dict[str, Loop]):
+    """The loops of a gateway by name; a name that is not running is ignored by `wake`."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def start(self, name: str, tick: Tick, broken: Callable[[LedgerBroken], None]) -> None:
+        self[name] = Loop(name, tick, self._clock, broken)
+        self[name].start()
+
+    def wake(self, name: str) -> None:
+        if name in self:
+            self[name].wake()
+
+    def stop(self) -> None:
+        for loop in self.values():
+            loop.stop()

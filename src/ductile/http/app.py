@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ductile.core.values.suggest import did_you_mean
-from ductile.engine.gateway import Gateway
+from ductile.engine.services import Services
 from ductile.errors import DuctileError, UsageError
 from ductile.http.endpoint import Endpoint
 from ductile.http.middleware.auth import Guard, permit, permit_again
@@ -129,7 +129,7 @@ ENDPOINTS = (
 )
 
 
-def local_app(gateway: Gateway, app_context: AppContext | None = None) -> PathRouter:
+def local_app(gateway: Services, app_context: AppContext | None = None) -> PathRouter:
     """The application for the local socket: its file mode is the authentication."""
     app_context = app_context or AppContext(gateway)
     app = _app(app_context, local=True)

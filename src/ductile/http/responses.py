@@ -11,7 +11,7 @@ import orjson
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from ductile.engine.gateway import Gateway
+from ductile.engine.services import Services
 from ductile.errors import DuctileError
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.loop_queue import LoopQueue, resolving
@@ -37,23 +37,23 @@ def rendered(content: Any) -> bytes:
     return orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE, default=str)
 
 
-def gateway_of(request: Request) -> Gateway:
+def gateway_of(request: Request) -> Services:
     return app_context_of(request).gateway
 
 
-async def reading(gateway: Gateway, work: Work[T]) -> T:
+async def reading(gateway: Services, work: Work[T]) -> T:
     """A read of the ledger, off the loop."""
     return await asyncio.to_thread(gateway.ledger.read, work)
 
 
-async def writing(gateway: Gateway, work: Work[T]) -> T:
+async def writing(gateway: Services, work: Work[T]) -> T:
     """A write, handed to the ledger's own writer; returns once it is durable."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     gateway.ledger.submit(work, partial(LoopQueue.here().put, resolving(future)))
     return await future
 
 
-async def made(gateway: Gateway, content: Callable[[], Any], status: int = 200) -> Response:
+async def made(gateway: Services, content: Callable[[], Any], status: int = 200) -> Response:
     """An answer that may be large: made, written out and redacted off the loop."""
 
     def work() -> Response:
@@ -101,7 +101,7 @@ def problem(error: DuctileError, path: str = "") -> JsonResponse:
     )
 
 
-def raised(error: BaseException, gateway: Gateway, path: str = "") -> Response:
+def raised(error: BaseException, gateway: Services, path: str = "") -> Response:
     """The answer to a request whose handler raised; of a bug the caller learns nothing."""
     if isinstance(error, DuctileError):
         return redacted(problem(error, path), gateway)
@@ -111,7 +111,7 @@ def raised(error: BaseException, gateway: Gateway, path: str = "") -> Response:
     return refuse(500, "internal error", "internal", path)
 
 
-def redacted(response: Response, gateway: Gateway) -> Response:
+def redacted(response: Response, gateway: Services) -> Response:
     """The same answer without any secret of the configuration."""
     if isinstance(response, JsonResponse) and not response.redacted:
         body = bytes(response.body)
@@ -123,7 +123,7 @@ def redacted(response: Response, gateway: Gateway) -> Response:
     return response
 
 
-def without_secrets(body: bytes, gateway: Gateway) -> bytes:
+def without_secrets(body: bytes, gateway: Services) -> bytes:
     """The very same bytes where there are none."""
     text = body.decode()
     shown = gateway.compiled.redactor.text(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ductile.engine.gateway import Gateway
+from ductile.engine.services import Services
 from ductile.errors import DuctileError
 from ductile.model import JobStatus, SubmittedBy
 from ductile.operations import jobs as operate
@@ -62,7 +62,7 @@ class Many:
     """Whether there may be more of them than the limit allowed."""
 
 
-def cancel(gateway: Gateway, selection: Selection) -> Many:
+def cancel(gateway: Services, selection: Selection) -> Many:
     found = gateway.ledger.read(lambda tx: selection.read(tx, "cancel"))
     waits = not selection.dry and selection.status in (None, JobStatus.QUEUED)
     ended = _end_queued(gateway, found) if waits else frozenset()
@@ -71,14 +71,14 @@ def cancel(gateway: Gateway, selection: Selection) -> Many:
     return selection.each(found, lambda job_id: job_id in ended or cancelling(job_id))
 
 
-def _end_queued(gateway: Gateway, found: Sequence[str]) -> frozenset[str]:
+def _end_queued(gateway: Services, found: Sequence[str]) -> frozenset[str]:
     """Those of them that wait: before what runs is killed, which would have them begin."""
     starts = range(0, len(found), IN_ONE_COMMIT)
     together = (found[start : start + IN_ONE_COMMIT] for start in starts)
     return frozenset().union(*(operate.end_queued(gateway, ids) for ids in together))
 
 
-def retrying(gateway: Gateway, selection: Selection) -> Work[Many]:
+def retrying(gateway: Services, selection: Selection) -> Work[Many]:
     """The transaction that queues failed and dead jobs again."""
 
     def work(tx: Tx) -> Many:

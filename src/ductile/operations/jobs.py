@@ -22,7 +22,7 @@ from ductile.core.pipelines.router import Router
 from ductile.core.schedules.decide import Schedule
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.dispatch.workers import CANCEL_GRACE
-from ductile.engine.gateway import Gateway
+from ductile.engine.services import Services
 from ductile.errors import NotFound, Refused, UsageError
 from ductile.model import Cancellation, Event, Job, JobStatus, Json, Notice, SubmittedBy
 from ductile.operations import job_tree
@@ -55,7 +55,7 @@ class Starting:
 
     def __init__(
         self,
-        gateway: Gateway,
+        gateway: Services,
         name: str,
         payload: Json,
         submitted_by: SubmittedBy,
@@ -106,7 +106,7 @@ def find_pipeline(router: Router, name: str) -> Pipeline:
 
 
 def cancel(
-    gateway: Gateway, job_id: str, *, dry: bool = False, only: JobStatus | None = None
+    gateway: Services, job_id: str, *, dry: bool = False, only: JobStatus | None = None
 ) -> JobStatus:
     """End a job that waits, or kill the one that runs; the status it had.
 
@@ -119,7 +119,7 @@ class Cancelling:
     """`cancel`, for several jobs: other nodes are asked for all of theirs, and then waited for."""
 
     def __init__(
-        self, gateway: Gateway, *, dry: bool = False, only: JobStatus | None = None
+        self, gateway: Services, *, dry: bool = False, only: JobStatus | None = None
     ) -> None:
         self._gateway, self._dry, self._only = gateway, dry, only
         self._asked: dict[str, tuple[str, int, float]] = {}
@@ -192,7 +192,7 @@ class Cancelling:
         return "but no worker of this gateway runs it"
 
 
-def end_queued(gateway: Gateway, job_ids: Sequence[str]) -> frozenset[str]:
+def end_queued(gateway: Services, job_ids: Sequence[str]) -> frozenset[str]:
     """End those of the jobs that wait, in one transaction; which they were."""
     tx_config, now, base_id = (
         gateway.compiled.tx_config,
@@ -226,7 +226,7 @@ class Retried:
 class Retrying:
     """The transaction that queues a failed or dead job again, with the plugin's attempts."""
 
-    def __init__(self, gateway: Gateway, job_id: str, *, dry: bool = False) -> None:
+    def __init__(self, gateway: Services, job_id: str, *, dry: bool = False) -> None:
         self._compiled, self._job_id, self._dry = gateway.compiled, job_id, dry
         self._now = gateway.clock.now()
 
@@ -259,7 +259,7 @@ class Replaying:
 
     def __init__(
         self,
-        gateway: Gateway,
+        gateway: Services,
         job_id: str,
         by: SubmittedBy,
         *,

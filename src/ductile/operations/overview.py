@@ -8,7 +8,7 @@ from typing import Any
 import ductile
 from ductile.clock import to_text
 from ductile.engine.config.compiled import CompiledConfig
-from ductile.engine.gateway import Gateway
+from ductile.engine.services import Services
 from ductile.operations import schedule_report, status
 from ductile.store.engines.api import Tx
 
@@ -17,7 +17,7 @@ FAILURES_AMONG = 1000
 """How many of the newest attempts are looked at for failures."""
 
 
-def overview(gateway: Gateway) -> dict[str, Any]:
+def overview(gateway: Services) -> dict[str, Any]:
     now, compiled, unready = gateway.clock.now(), gateway.compiled, gateway.unready
     runs = bool(gateway.loops)
     boot = gateway.started_at if runs else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from ductile.core.delivery.retry_policy import DeliveryStatus
-from ductile.engine.gateway import Gateway
+from ductile.engine.services import Services
 from ductile.errors import DuctileError
 from ductile.record import dataclass
 from ductile.store.engines.api import Tx
@@ -23,7 +23,7 @@ class Redelivered:
 
 
 def redeliver(
-    gateway: Gateway, status: DeliveryStatus, since: str | None, limit: int, *, dry: bool
+    gateway: Services, status: DeliveryStatus, since: str | None, limit: int, *, dry: bool
 ) -> Redelivered:
     """Those in this status, tried or made since then; with `dry` only which they are."""
     found = gateway.ledger.read(lambda tx: deliveries.to_retry(tx, status, since, limit + 1))

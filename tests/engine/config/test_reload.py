@@ -452,7 +452,7 @@ def test_an_init_that_ends_during_a_reload_counts_for_what_is_adopted(
     with site.opened() as house:
         gateway = house.gateway
         [plugin] = gateway.compiled.needs_init()
-        ended = threading.Thread(target=gateway._adoption.init_ended, args=(init_of(plugin),))
+        ended = threading.Thread(target=gateway.config.init_ended, args=(init_of(plugin),))
         uninitialised = plugin_init.uninitialised
 
         def meanwhile(ledger: Ledger, compiled: CompiledConfig) -> dict[str, str]:

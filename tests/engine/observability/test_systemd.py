@@ -263,7 +263,7 @@ def test_a_loop_that_hangs_is_found(site: Site, monkeypatch: pytest.MonkeyPatch)
             assert goes_on.wait(WAIT)
             return 60.0
 
-        for name, trouble in (("janitor", None), ("scheduler", "the loop scheduler hangs")):
+        for name, trouble in (("retention", None), ("scheduler", "the loop scheduler hangs")):
             hangs.clear()
             goes_on.clear()
             loop = house.gateway.loops[name]

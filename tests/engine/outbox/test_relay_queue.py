@@ -474,7 +474,8 @@ class TestOtherNodes:
 def test_an_operators_retry_is_sent_at_once(house: Running) -> None:
     """Without waiting for the next look of the loop."""
     gateway = house.gateway
-    gateway.lanes["relay"] = lane = _Counting(house)
+    lane = _Counting(house)
+    gateway._outboxes = (lane,)
     gateway.start()
     until(lambda: lane.looks > 0)
     looks = lane.looks

@@ -239,10 +239,10 @@ def test_a_newer_slot_ends_what_another_node_runs(node: Make) -> None:
     with first.running() as house:
         gate.arrived()
         house.gateway.loops["scheduler"].stop()
-        [old] = house.gateway._in_hand()
+        [old] = house.gateway.owned_jobs()
         with second.running() as other:
             assert other.ended(old)["last_error"] == Cancellation.SUPERSEDED.value
-            until(lambda: house.gateway.busy == 0 or house.gateway._in_hand() != {old})
+            until(lambda: house.gateway.busy == 0 or house.gateway.owned_jobs() != {old})
             other.gateway.loops["scheduler"].stop()
             gate.open(20)
             theirs.open(20)

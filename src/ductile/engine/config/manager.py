@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 
 from ductile.clock import Clock, Entropy
-from ductile.config.redact import fingerprints, show
+from ductile.config import Loaded, load
+from ductile.config.redact import fingerprints, hidden, show
 from ductile.engine.config import plugin_init
-from ductile.engine.config.compiled import INIT_PENDING, CompiledConfig
+from ductile.engine.config.compiled import INIT_PENDING, CompiledConfig, build
 from ductile.engine.config.fingerprint_key import fingerprint_key
 from ductile.engine.config.plugin_init import Unready
+from ductile.engine.config.restart_required import unreloadable
 from ductile.engine.ingress import enqueue
+from ductile.engine.instance_lock import state_dir_id
 from ductile.engine.recovery import startup
 from ductile.engine.scheduling.scheduler import Scheduler
+from ductile.errors import ConfigError, LedgerError
+from ductile.log import configure, logger
 from ductile.model import Settlement
 from ductile.record import dataclass
 from ductile.store import snapshots
@@ -42,16 +46,20 @@ class ConfigManager:
 
     def __init__(
         self,
+        loaded: Loaded,
+        environ: Mapping[str, str],
         ledger: Ledger,
         boot: str,
-        state_dir: Path,
         clock: Clock,
         entropy: Entropy,
         changed: Callable[[], None],
     ) -> None:
-        """`changed` is called when something may be claimed that could not be before."""
-        self._ledger, self._boot, self._state_dir = ledger, boot, state_dir
+        """`changed` is called when jobs may be claimable that were not before."""
+        self._loaded, self._environ = loaded, environ
+        self._ledger, self._boot = ledger, boot
         self._clock, self._entropy, self._changed = clock, entropy, changed
+        self._state_dir = loaded.settings.state_dir
+        self._log = logger("gateway")
         self.scheduler: Scheduler
         self._guard = threading.Lock()
         self._now: Adopted | None = None
@@ -64,8 +72,49 @@ class ConfigManager:
         assert self._now is not None
         return self._now
 
+    def start(self) -> None:
+        """Put the configuration that was loaded at start in force."""
+        self._adopt(self._build(self._loaded))
+
+    def inspect(self) -> None:
+        """As `start`, without a trace in the ledger."""
+        compiled = self._build(self._loaded)
+        self._set(compiled, plugin_init.uninitialised(self._ledger, compiled))
+
+    def reload(self) -> CompiledConfig:
+        """Load the files again and put them in force, as a whole.
+
+        Raises `ConfigError` with every problem, and changes nothing, where it cannot. One call at a
+        time.
+        """
+        fresh = load(self._loaded.path, environ=self._environ)
+        problems = unreloadable(self._loaded.settings, fresh)
+        if problems:
+            raise ConfigError(hidden(problems, fresh.secrets))
+        compiled = self._build(fresh)
+        self._adopt(compiled)
+        self._loaded = fresh
+        try:
+            self.settle()
+        except LedgerError as error:
+            self._log.warning("the reload is completed later", error=error.message)
+        return compiled
+
+    def _build(self, loaded: Loaded) -> CompiledConfig:
+        marker = f"{state_dir_id(self._state_dir)}:{self._boot}"
+        return build(loaded, boot_marker=marker, environ=self._environ)
+
+    def _adopt(self, compiled: CompiledConfig) -> None:
+        self.adopt(compiled)
+        service = compiled.settings.service
+        configure(service.log_level, service.log_format, compiled.redactor)
+        for refusal in compiled.registry.refused:
+            self._log.error("plugin refused", plugin=refusal.name, reason=refusal.reason)
+        for problem in compiled.warnings:
+            self._log.warning(str(problem))
+
     def adopt(self, compiled: CompiledConfig) -> None:
-        """From now on this one counts; where it raises, the one before still does."""
+        """Put this configuration in force; if it raises, the one before stays in force."""
         tx_config = replace(compiled.tx_config, snapshot_id=self._record(compiled))
         compiled = replace(compiled, tx_config=tx_config)
         # An `init` that ends meanwhile waits: it counts for what is adopted here.
@@ -73,10 +122,6 @@ class ConfigManager:
             self._queued = set()
             self._set(compiled, plugin_init.uninitialised(self._ledger, compiled))
         self._changed()
-
-    def look(self, compiled: CompiledConfig) -> None:
-        """As `adopt`, for one who leaves no trace in the ledger."""
-        self._set(compiled, plugin_init.uninitialised(self._ledger, compiled))
 
     def _record(self, compiled: CompiledConfig) -> str:
         now, id = self._clock.now(), self._entropy.uuid()

@@ -9,7 +9,7 @@ from ductile.config.models.http import EndpointSettings
 from ductile.core.delivery.payload import field_of
 from ductile.core.delivery.signatures import PLAIN, PROVIDERS, Headers, Scheme, Verified, judge
 from ductile.core.values.json_values import Failure
-from ductile.engine.gateway import Gateway
+from ductile.engine.services import Services
 from ductile.model import Event, Json, Notice, SubmittedBy
 from ductile.record import dataclass
 from ductile.store import notices
@@ -47,7 +47,7 @@ class WebhookIntake:
     """The transaction that takes a delivery in: its plugin, routes and pipelines."""
 
     def __init__(
-        self, gateway: Gateway, endpoint: EndpointSettings, said: Verified, payload: Json
+        self, gateway: Services, endpoint: EndpointSettings, said: Verified, payload: Json
     ) -> None:
         self._tx_config, self._path = gateway.compiled.tx_config, endpoint.path
         self._now, self._base_id = gateway.clock.now(), gateway.entropy.uuid()

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import ductile
 from ductile.clock import from_text
-from ductile.engine.gateway import Gateway
 from ductile.engine.observability.counters import ANSWERS, Histogram, plugin_label
 from ductile.engine.observability.prometheus import TYPE as TYPE
 from ductile.engine.observability.prometheus import histogram, metric, one
+from ductile.engine.services import Services
 from ductile.store.engines.api import StoredNotice, Tx
 
 MOST_ROWS = 1000
@@ -24,7 +24,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 class Metrics:
     """Counts what passes by; the rest is read when it is asked for. Thread-safe."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Services) -> None:
         self._gateway = gateway
         self._lock = threading.Lock()
         self._notices: Counter[str] = Counter()

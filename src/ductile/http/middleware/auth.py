@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 
 from ductile.core.values import scopes
-from ductile.engine.gateway import Gateway
 from ductile.engine.ingress.auth import LOCAL, Principal
+from ductile.engine.services import Services
 from ductile.errors import DuctileError
 from ductile.http.middleware import identity
 from ductile.http.middleware.context import AppContext, app_context_of
@@ -105,12 +105,12 @@ async def permit_again(request: Request, wanted: str | None) -> None:
     permit(request, wanted)
 
 
-def may_run(gateway: Gateway, principal: Principal, plugin: str, command: str) -> bool:
+def may_run(gateway: Services, principal: Principal, plugin: str, command: str) -> bool:
     reads = _reads(gateway, plugin, command)
     return scopes.allows_command(principal.scopes, plugin, reads=reads)
 
 
-def _reads(gateway: Gateway, plugin: str, command: str) -> bool:
+def _reads(gateway: Services, plugin: str, command: str) -> bool:
     """Whether the command changes nothing; one that is not there does not either."""
     loaded = gateway.compiled.registry.plugins.get(plugin)
     found = loaded.command(command) if loaded else None

@@ -9,10 +9,10 @@ from typing import ParamSpec, TypeVar
 
 from starlette.requests import Request
 
-from ductile.engine.gateway import Gateway
 from ductile.engine.ingress.auth import Authenticator, Principal
 from ductile.engine.observability.metrics import Metrics
 from ductile.engine.outbox.webhooks import Mismatches
+from ductile.engine.services import Services
 from ductile.errors import DuctileError, LedgerError
 from ductile.http.middleware.heartbeat_batch import HeartbeatBatcher
 from ductile.http.middleware.single_flight import SingleFlight
@@ -36,7 +36,7 @@ class Saturated(DuctileError):
 
 
 class AppContext:
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Services) -> None:
         self.gateway = gateway
         self.authenticator = Authenticator(lambda: gateway.compiled, gateway.ledger, gateway.clock)
         self.on_the_line = 0

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from ductile.core.agents.heartbeat import Beat
-from ductile.engine.gateway import Gateway
+from ductile.engine.services import Services
 from ductile.errors import LedgerError
 from ductile.store import agents
 
@@ -19,7 +19,7 @@ Done = Callable[[BaseException | None], None]
 class HeartbeatBatcher:
     """Lives in the loop."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Services) -> None:
         self._gateway = gateway
         self._gathered: list[tuple[Beat, Done]] = []
         self._next = 0.0

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from ductile.engine.gateway import Gateway
+from ductile.engine.services import Services
 
 T = TypeVar("T")
 LOOK_AGAIN = 1.0
@@ -18,7 +18,7 @@ open on the server holds that back."""
 class JobWaiter:
     """Hears when one of the jobs or instances that it listens for ends. Lives in the loop."""
 
-    def __init__(self, gateway: Gateway, *ids: str) -> None:
+    def __init__(self, gateway: Services, *ids: str) -> None:
         self._gateway, self._loop = gateway, asyncio.get_running_loop()
         self._heard = asyncio.Event()
         self._ids: set[str] = set()
@@ -45,7 +45,7 @@ class JobWaiter:
             left = ends - self._loop.time()
             if over(found) or heard or left <= 0:
                 return found
-            turn = left if self._gateway.alone else min(left, LOOK_AGAIN)
+            turn = left if self._gateway.is_only_writer else min(left, LOOK_AGAIN)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._heard.wait(), turn)
 

@@ -18,8 +18,8 @@ from ductile.core.delivery.retry_policy import INBOUND_DELAY, OBSERVATORY
 from ductile.core.delivery.signatures import verify
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.values import scopes
-from ductile.engine.gateway import Gateway
 from ductile.engine.outbox.webhooks import Sending
+from ductile.engine.services import Services
 from ductile.errors import LedgerError, UsageError
 from ductile.http.middleware.auth import Forbidden, principal_of
 from ductile.http.middleware.context import app_context_of
@@ -107,7 +107,7 @@ async def add(request: Request) -> Response:
     return JsonResponse(answer if given else {**answer, "secret": secret}, 201)
 
 
-def _new(gateway: Gateway, body: dict[str, Any]) -> NewWebhook:
+def _new(gateway: Services, body: dict[str, Any]) -> NewWebhook:
     new = NewWebhook(
         _text(body, "source_identifier"),
         _text(body, "event_type"),

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ductile.core.jobs.state_machine import ENDED
-from ductile.engine.gateway import Gateway
+from ductile.engine.services import Services
 from ductile.errors import NotFound, UsageError
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.idempotency import once
@@ -104,7 +104,7 @@ async def show(request: Request) -> Response:
     return await made(gateway, lambda: _described(gateway, job))
 
 
-def _described(gateway: Gateway, job: dict[str, Any]) -> dict[str, Any]:
+def _described(gateway: Services, job: dict[str, Any]) -> dict[str, Any]:
     """A job as callers see it: `job_id` first, and why it waits where it does."""
     waits = job["waits_for"]
     shown = {"job_id": job["id"], **_without(job, "id", "older", "waits_for")}
@@ -121,7 +121,7 @@ def _without(row: dict[str, Any], *names: str) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key not in names}
 
 
-async def _get(gateway: Gateway, job_id: str) -> dict[str, Any]:
+async def _get(gateway: Services, job_id: str) -> dict[str, Any]:
     def work(tx: Tx) -> list[dict[str, Any]]:
         job = enqueue.get(tx, job_id)
         return _explained(gateway, tx, [] if job is None else [job])
@@ -132,7 +132,7 @@ async def _get(gateway: Gateway, job_id: str) -> dict[str, Any]:
     return found[0]
 
 
-def _explained(gateway: Gateway, tx: Tx, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _explained(gateway: Services, tx: Tx, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Jobs, and why those wait that do."""
     served = bool(gateway.loops)
     return status.explained(tx, rows, gateway.compiled, gateway.unready, served=served)

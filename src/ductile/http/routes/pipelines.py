@@ -12,7 +12,7 @@ from starlette.responses import Response
 from ductile.core.jobs.state_machine import ENDED
 from ductile.core.pipelines import diagram
 from ductile.core.pipelines.compile import Pipeline
-from ductile.engine.gateway import Gateway
+from ductile.engine.services import Services
 from ductile.errors import UsageError
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.idempotency import once
@@ -97,7 +97,7 @@ async def start(request: Request) -> Response:
 
 
 async def _rehearsed(
-    request: Request, gateway: Gateway, starting: Starting, body: dict[str, Any]
+    request: Request, gateway: Services, starting: Starting, body: dict[str, Any]
 ) -> Response:
     """What would run first, or the job that makes it needless."""
     once(request, starting, Started, dry=True)
@@ -109,7 +109,7 @@ async def _rehearsed(
     )
 
 
-async def _stay(request: Request, gateway: Gateway, starting: Starting) -> Response:
+async def _stay(request: Request, gateway: Services, starting: Starting) -> Response:
     most = gateway.compiled.settings.api.max_sync_timeout
     timeout = min(starting.pipeline.timeout or most, most)
     before = gateway.clock.monotonic()
@@ -138,7 +138,7 @@ async def _gone(request: Request) -> None:
         pass
 
 
-async def _watched(gateway: Gateway, instance_id: str, timeout: float) -> dict[str, Any]:
+async def _watched(gateway: Services, instance_id: str, timeout: float) -> dict[str, Any]:
     """The instance, once it is over or the time is up."""
     with closing(JobWaiter(gateway, instance_id)) as vigil:
         return await vigil.watch(
@@ -146,7 +146,7 @@ async def _watched(gateway: Gateway, instance_id: str, timeout: float) -> dict[s
         )
 
 
-async def _read(gateway: Gateway, instance_id: str) -> dict[str, Any]:
+async def _read(gateway: Services, instance_id: str) -> dict[str, Any]:
     return await reading(gateway, lambda tx: job_tree.instance(tx, instance_id))
 
 
@@ -175,7 +175,7 @@ def _same(found: dict[str, Any], seen: int) -> bool:
 
 
 def _result(
-    gateway: Gateway, started: Started, found: dict[str, Any], took: float
+    gateway: Services, started: Started, found: dict[str, Any], took: float
 ) -> dict[str, Any]:
     job_id = started.job_ids[0] if started.job_ids else started.existing_job_id
     answer = {"job_id": job_id, "status": found["status"], "duration_ms": took}

@@ -22,7 +22,7 @@ from ductile.core.agents.reminder import (
 )
 from ductile.core.jobs.limits import PAGE_BYTES
 from ductile.core.values.json_values import Failure
-from ductile.engine.gateway import Gateway
+from ductile.engine.services import Services
 from ductile.errors import DuctileError, NotFound, UsageError
 from ductile.http.requests import (
     LARGEST_PAGE,
@@ -77,7 +77,7 @@ async def listing(request: Request) -> Response:
     return await made(gateway, lambda: gateway.ledger.read(work))
 
 
-def _shown(gateway: Gateway, row: dict[str, Any]) -> dict[str, Any]:
+def _shown(gateway: Services, row: dict[str, Any]) -> dict[str, Any]:
     """A reminder without secrets."""
     return {**row, "payload": gateway.compiled.redactor.document(row["payload"])}
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ductile.clock import from_text
-from ductile.engine.gateway import Gateway
+from ductile.engine.services import Services
 from ductile.errors import NotFound
 from ductile.http.requests import is_dry, moment, whole
 from ductile.http.responses import JsonResponse, gateway_of, reading, writing
@@ -23,7 +23,7 @@ MOST_REMINDERS = 1000
 """Shown beside the schedules; `GET /gateway/cron` has all."""
 
 
-def _boot(gateway: Gateway) -> datetime | None:
+def _boot(gateway: Services) -> datetime | None:
     """When the scheduler that decides began; None where no gateway runs."""
     return gateway.scheduler.boot if gateway.loops else None
 
@@ -108,7 +108,7 @@ async def _set_paused(request: Request, *, paused: bool) -> Response:
     return JsonResponse(body)
 
 
-def _breakers(tx: Tx, gateway: Gateway, plugin: str) -> list[dict[str, Any]]:
+def _breakers(tx: Tx, gateway: Services, plugin: str) -> list[dict[str, Any]]:
     """Those of a plugin; one that is gone may have left some. `NotFound` where nobody knows it."""
     rows, compiled = tx.dicts("breakers", plugin=plugin), gateway.compiled
     if not rows and plugin not in compiled.settings.plugins and plugin not in compiled.plans:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import ductile
-from ductile.engine.gateway import Gateway
+from ductile.engine.services import Services
 from ductile.errors import LedgerError
 from ductile.http.middleware.auth import principal_of
 from ductile.http.middleware.context import app_context_of
@@ -30,7 +30,7 @@ LINKS = {
 }
 
 
-def _uptime(gateway: Gateway) -> int:
+def _uptime(gateway: Services) -> int:
     return int((gateway.clock.now() - gateway.started_at).total_seconds())
 
 
@@ -53,7 +53,7 @@ async def healthz(request: Request) -> Response:
     return await health_of(gateway_of(request), whole=known)
 
 
-async def health_of(gateway: Gateway, *, whole: bool) -> Response:
+async def health_of(gateway: Services, *, whole: bool) -> Response:
     """200 and `ok`, or 503 and `error`; with `whole` the figures too, or what is amiss."""
     counted = await _counted(gateway)
     status, code = ("error", 503) if "error" in counted else ("ok", 200)
@@ -69,7 +69,7 @@ async def health_of(gateway: Gateway, *, whole: bool) -> Response:
     return JsonResponse(told, code)
 
 
-async def _counted(gateway: Gateway) -> dict[str, object]:
+async def _counted(gateway: Services) -> dict[str, object]:
     """What the ledger says, or an `error` where it says nothing or cannot be trusted."""
 
     def count() -> dict[str, object]:

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ductile.engine.gateway import Gateway
+from ductile.engine.services import Services
 from ductile.model import Job
 
 
 @contextmanager
-def sandbox(gateway: Gateway, job: Job) -> Iterator[tuple[Path, Path | None]]:
+def sandbox(gateway: Services, job: Job) -> Iterator[tuple[Path, Path | None]]:
     """A directory with a copy of the files that the job began with, and where they are.
 
     Always a copy, never hard links: what the plugin writes must reach nothing else.

@@ -19,7 +19,7 @@ from ductile.core.pipelines.step_io import (
 )
 from ductile.core.values.redact import hide_secret_keys
 from ductile.engine.config.compiled import CompiledConfig
-from ductile.engine.gateway import Gateway
+from ductile.engine.services import Services
 from ductile.errors import NotFound, Refused
 from ductile.model import Job, Json, Settlement
 from ductile.operations import jobs
@@ -33,7 +33,7 @@ PAGE, MOST_PAGES = 1000, 50
 """How many jobs are looked through for the newest of a step."""
 
 
-def step(gateway: Gateway, pipeline: Pipeline, path: str, job_id: str | None) -> Document:
+def step(gateway: Services, pipeline: Pipeline, path: str, job_id: str | None) -> Document:
     """Run one step again, in a sandbox, with what entered that job of it, or its newest one.
 
     `gateway` need not own anything: the ledger is only read. The process is real, and so is
@@ -91,12 +91,12 @@ def _newest(tx: Tx, node: Node) -> str:
     )
 
 
-def _context(gateway: Gateway, job: Job) -> dict[str, Json]:
+def _context(gateway: Services, job: Job) -> dict[str, Json]:
     row = gateway.ledger.read(lambda tx: tx.one("context", id=job.entered_context_id or ""))
     return orjson.loads(row[0]) if row else {}
 
 
-def _run(gateway: Gateway, job: Job, node: Node) -> Document:
+def _run(gateway: Services, job: Job, node: Node) -> Document:
     compiled = gateway.compiled
     plan = compiled.plans.get(job.plugin)
     if plan is None:

@@ -1,0 +1,35 @@
+"""What follows from a commit: wake the loops that have work, log, publish notices."""
+
+from __future__ import annotations
+
+from ductile.engine.observability import job_logging
+from ductile.engine.outbox.relay import RelayOutbox
+from ductile.engine.outbox.webhooks import WebhookOutbox
+from ductile.engine.services import Services
+from ductile.log import logger
+from ductile.store.engines.api import Effects
+
+
+class EffectHandler:
+    """Called after each commit, on the thread that committed."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._log = logger("gateway")
+
+    def __call__(self, effects: Effects) -> None:
+        services = self._services
+        if effects.ready:
+            services.work_signal.ring(effects.ready)
+        if effects.retry_at is not None:
+            services.loops.wake("retries")
+        if effects.relays:
+            services.loops.wake(RelayOutbox.name)
+        if effects.deliveries:
+            services.loops.wake(WebhookOutbox.name)
+        for drop in effects.drops:
+            job_logging.tell_drop(self._log, drop)
+        if effects.notices:
+            services.notice_bus.committed(effects.notices)
+            if services.is_only_writer:
+                services.notice_bus.append(effects.notices)

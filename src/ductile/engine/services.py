@@ -1,0 +1,177 @@
+"""What operations, HTTP handlers and loops need of a gateway; `Gateway` builds and runs it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from pathlib import Path
+
+from ductile.agents.agents import Agents
+from ductile.clock import Clock, Entropy, SystemClock, SystemEntropy
+from ductile.config import Loaded
+from ductile.engine.config.compiled import CompiledConfig
+from ductile.engine.config.manager import ConfigManager
+from ductile.engine.config.plugin_init import Unready
+from ductile.engine.control import Requests
+from ductile.engine.dispatch.dispatcher import Dispatcher
+from ductile.engine.dispatch.wakeup import WorkSignal
+from ductile.engine.ingress import enqueue
+from ductile.engine.instance_lock import state_dir_id
+from ductile.engine.loop import Loops
+from ductile.engine.notices.bus import NoticeBus
+from ductile.engine.observability.counters import Counters
+from ductile.engine.outbox.relay import RelayOutbox
+from ductile.engine.outbox.worker import OutboxWorker
+from ductile.engine.scheduling.scheduler import Scheduler
+from ductile.engine.socket_path import SOCKET
+from ductile.errors import LedgerBroken, Problem
+from ductile.log import logger
+from ductile.model import Cancellation, NewJob
+from ductile.store.engines.api import Ledger, Tx
+from ductile.store.jobs.claim import ClaimPolicy
+from ductile.store.jobs.enqueue import Enqueued
+
+
+class Services:
+    """Complete once a ledger is open and a configuration is in force.
+
+    A process that only reads goes no further than `open_read_only`.
+    """
+
+    ledger: Ledger
+    config: ConfigManager
+    scheduler: Scheduler
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        *,
+        environ: Mapping[str, str],
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+    ) -> None:
+        settings = loaded.settings
+        self._loaded, self._environ = loaded, environ
+        self._log = logger("gateway")
+        self.clock = clock or SystemClock()
+        self.entropy = entropy or SystemEntropy()
+        self.boot = self.entropy.uuid()
+        self.started_at = self.clock.now()
+        self.state_dir = settings.state_dir
+        self.state_dir_id = state_dir_id(self.state_dir)
+        self.workers = settings.service.max_workers
+        self.is_only_writer = True
+        """Whether no other node writes to the ledger, so that every commit is seen here."""
+        self.stopping = threading.Event()
+        self.failure: LedgerBroken | None = None
+        self.requests = Requests()
+        self.notice_bus = NoticeBus()
+        self.counters = Counters()
+        self.work_signal = WorkSignal(self.workers)
+        self.loops = Loops(self.clock)
+        self.outbox_workers: dict[str, OutboxWorker] = {}
+        self.dispatcher: Dispatcher | None = None
+        self._reloading = threading.Lock()
+        self.on_stop: list[Callable[[], None]] = []
+        """Called when a stop begins, before the loops end."""
+        self.around_reload: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Entered before a reload and left after it, whether it was adopted or refused."""
+
+    def open_read_only(self, ledger: Ledger) -> None:
+        """Answer reads from this ledger; nothing is owned, written or run."""
+        self.ledger = ledger
+        self.config = self._config_manager()
+        self.config.inspect()
+
+    def _config_manager(self) -> ConfigManager:
+        return ConfigManager(
+            self._loaded,
+            self._environ,
+            self.ledger,
+            self.boot,
+            self.clock,
+            self.entropy,
+            self.work_signal.ring_all,
+        )
+
+    # The configuration
+
+    @property
+    def compiled(self) -> CompiledConfig:
+        """The configuration in force."""
+        return self.config.now.compiled
+
+    @property
+    def unready(self) -> Unready:
+        """Plugins whose `init` has not succeeded, and why."""
+        return self.config.now.unready
+
+    def claim_policy(self) -> ClaimPolicy:
+        return self.config.now.policy
+
+    def reload(self) -> tuple[Problem, ...]:
+        """Put the configuration on disk in force, as a whole, and return its warnings.
+
+        Raises `ConfigError` with every problem, and changes nothing, where it cannot.
+        """
+        with self._reloading, self.around_reload():
+            compiled = self.config.reload()
+            self.loops.wake("config")
+            self.loops.wake("scheduler")
+            # Events for an instance that was disabled may be sendable now.
+            self.loops.wake(RelayOutbox.name)
+        self._log.info("reloaded", plugins=len(compiled.plans), schedules=len(compiled.schedules))
+        return compiled.warnings
+
+    # Jobs
+
+    def check(self, plugin: str, command: str) -> None:
+        """Raise `UsageError` unless a loaded plugin has this command."""
+        enqueue.check(self.compiled, plugin, command)
+
+    def enqueue(self, new: NewJob) -> Enqueued:
+        """Queue a job durably, or return the job that it duplicates."""
+        return self.ledger.write(self.enqueueing(new))
+
+    def enqueueing(self, new: NewJob) -> Callable[[Tx], Enqueued]:
+        """The transaction of `enqueue`, for callers that submit it without waiting."""
+        return enqueue.enqueueing(self.compiled, new, id=self.entropy.uuid(), now=self.clock.now())
+
+    def cancel_running(self, job_id: str, why: Cancellation) -> bool:
+        """End the process of a job that runs here; False if none does."""
+        dispatcher = self.dispatcher
+        return dispatcher is not None and dispatcher.cancel(why, job_id=job_id)
+
+    def owned_jobs(self) -> frozenset[str]:
+        """The ids of jobs that this process has claimed and not settled."""
+        dispatcher = self.dispatcher
+        return frozenset() if dispatcher is None else dispatcher.in_hand()
+
+    @property
+    def busy(self) -> int:
+        """The number of workers that run a job."""
+        return 0 if self.dispatcher is None else self.dispatcher.busy
+
+    def ask_dispatcher(self, answered: Callable[[], None]) -> None:
+        """Have the dispatcher call `answered`; at once if there is no dispatcher."""
+        if self.dispatcher is None:
+            answered()
+        else:
+            self.dispatcher.ask(answered)
+
+    # The rest
+
+    @cached_property
+    def agents(self) -> Agents:
+        return Agents(
+            self.ledger,
+            self.clock,
+            redact=lambda document: self.compiled.redactor.document(document),
+            wake=lambda: self.loops.wake("reminders"),
+        )
+
+    @property
+    def socket_path(self) -> Path:
+        return self.state_dir / SOCKET
