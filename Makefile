@@ -42,8 +42,8 @@ bench: $(READY) ## measure; writes bench/out/*.json
 	@$(BIN)/python -m bench
 
 docs: $(READY) ## write the pages that are made from the code
-	@$(BIN)/python -m ductile.config.reference > docs/config-reference.md
-	@$(BIN)/python -m ductile.cli.reference > docs/commands.md
+	@$(BIN)/python -m ductile.config.reference > docs/reference/config-reference.md
+	@$(BIN)/python -m ductile.cli.reference > docs/reference/commands.md
 
 torture: $(READY) ## the long crash loops
 	@$(BIN)/python -m pytest -n $(WORKERS) -m torture

@@ -1,4 +1,4 @@
-"""The flows of docs/cookbook.md, end to end, with every provider's stand-in."""
+"""The flows of docs/how-to/cookbook.md, end to end, with every provider's stand-in."""
 
 from __future__ import annotations
 

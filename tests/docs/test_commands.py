@@ -14,7 +14,8 @@ import yaml
 from tests.docs.page import ROOT, blocks, commands, matches
 from tests.docs.session import Session
 
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+DOCS = ROOT / "docs"
+PAGES = sorted(page for page in DOCS.rglob("*.md") if page.parent.name != "adr")
 
 
 TOOLS = ("curl", "openssl", "cc", "node")
@@ -36,7 +37,7 @@ def session() -> Iterator[Session]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
 def test_the_commands_of_a_page_do_what_it_says(path: Path, session: Session) -> None:
     for block in blocks(path):
         if block.language != "console" or block.not_run:
@@ -53,14 +54,14 @@ def test_the_commands_of_a_page_do_what_it_says(path: Path, session: Session) ->
             )
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
 def test_the_yaml_of_a_page_is_yaml(path: Path) -> None:
     for block in blocks(path):
         if block.language in ("yaml", "yml"):
             yaml.safe_load(block.text)
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
 def test_shell_commands_stand_in_blocks_that_are_run(path: Path) -> None:
     """`sh` and `bash` blocks would be run by nobody: console, or marked with the reason."""
     loose = [

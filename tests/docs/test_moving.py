@@ -7,7 +7,7 @@ from tests.docs.session import Session
 from tests.docs.test_commands import session as session
 from tests.postgres import Server
 
-PAGE = ROOT / "docs" / "operations.md"
+PAGE = ROOT / "docs" / "how-to" / "operations.md"
 ADDRESS = "postgresql://ductile:password@db.internal/ductile"
 
 

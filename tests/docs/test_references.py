@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,16 +15,16 @@ from tests.docs.page import ROOT
 
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
+PAGES_OF_DOCS = sorted(page for page in DOCS.rglob("*.md") if page.parent.name != "adr")
 
 
 @pytest.mark.parametrize(
-    ("name", "made"),
+    ("name", "generate"),
     [("config-reference.md", config.markdown), ("commands.md", commands.markdown)],
     ids=["config", "commands"],
 )
-def test_a_page_made_from_the_code_is_up_to_date(name: str, made: object) -> None:
-    assert callable(made)
-    assert (DOCS / name).read_text(encoding="utf-8") == made(), "run: make docs"
+def test_generated_page_is_up_to_date(name: str, generate: Callable[[], str]) -> None:
+    assert (DOCS / "reference" / name).read_text(encoding="utf-8") == generate(), "run: make docs"
 
 
 def test_every_section_of_the_configuration_has_its_place() -> None:
@@ -55,7 +56,19 @@ def anchors(path: Path) -> set[str]:
     }
 
 
-def test_every_page_is_in_the_index() -> None:
-    index = (DOCS / "README.md").read_text(encoding="utf-8")
-    missing = [page.name for page in DOCS.glob("*.md") if f"({page.name})" not in index]
-    assert missing == ["README.md"]
+GROUPS = ("tutorial", "how-to", "reference", "explanation")
+
+
+@pytest.mark.parametrize("folder", [DOCS, DOCS / "adr"], ids=["docs", "adr"])
+def test_index_lists_every_page(folder: Path) -> None:
+    index = folder / "README.md"
+    links = set(re.findall(r"\]\(([^)#]+)", index.read_text(encoding="utf-8")))
+    listed = {(folder / link).resolve() for link in links}
+    found = folder.rglob("*.md") if folder != DOCS else PAGES_OF_DOCS
+    assert {page for page in found if page != index} <= listed
+
+
+def test_index_groups_pages_by_what_the_reader_wants() -> None:
+    headings = re.findall(r"^## (.+)$", (DOCS / "README.md").read_text(encoding="utf-8"), re.M)
+    assert [heading.lower() for heading in headings] == list(GROUPS)
+    assert {folder.name for folder in DOCS.iterdir() if folder.is_dir()} == {*GROUPS, "adr"}

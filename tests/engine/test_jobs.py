@@ -275,7 +275,7 @@ INSERT = (
 
 
 class Script:
-    """Another process's hands on the ledger; docs/database tells it to set these."""
+    """Another process's hands on the ledger; docs/reference/database.md tells it to set these."""
 
     def __init__(self, site: Site) -> None:
         self._connection = apsw.Connection(str(site.state / "state.db"))

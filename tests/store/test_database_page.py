@@ -1,4 +1,4 @@
-"""`docs/database.md` names every table and every column that the migrations make."""
+"""`docs/reference/database.md` names every table and every column that the migrations make."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from ductile.store.engines.api import Ledger
 
-PAGE = Path(__file__).parents[2] / "docs" / "database.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "database.md"
 
 
 def documented() -> dict[str, set[str]]:

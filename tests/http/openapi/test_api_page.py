@@ -1,4 +1,4 @@
-"""docs/api.md names every route, with the scope that it asks for."""
+"""docs/reference/api.md names every route, with the scope that it asks for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from ductile.http.app import ENDPOINTS, Endpoint
 
-PAGE = (Path(__file__).parents[3] / "docs" / "api.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `([A-Z]+ /[^`]*)` \| (.*?) \| (.+?) \|$", re.MULTILINE)
 ROWS = {route: scope for route, scope, _ in ROW.findall(PAGE)}
 SCOPES = {None: "none", "any": "any token", "plugin": "`plugin:ro` or `plugin:rw`"}
