@@ -14,7 +14,8 @@ from ductile.config.schema import json_schema
 from tests.docs.page import ROOT
 
 DOCS = ROOT / "docs"
-PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), ROOT / "bench" / "NOTES.md"])
+RECORDS = sorted((DOCS / "adr").glob("0*.md"))
 PAGES_OF_DOCS = sorted(page for page in DOCS.rglob("*.md") if page.parent.name != "adr")
 
 
@@ -72,3 +73,9 @@ def test_index_groups_pages_by_what_the_reader_wants() -> None:
     headings = re.findall(r"^## (.+)$", (DOCS / "README.md").read_text(encoding="utf-8"), re.M)
     assert [heading.lower() for heading in headings] == list(GROUPS)
     assert {folder.name for folder in DOCS.iterdir() if folder.is_dir()} == {*GROUPS, "adr"}
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_decision_record_has_the_usual_headings(path: Path) -> None:
+    headings = re.findall(r"^## (.+)$", path.read_text(encoding="utf-8"), re.M)
+    assert headings == ["Context", "Decision", "Consequences"]
