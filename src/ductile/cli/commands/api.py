@@ -46,7 +46,7 @@ def api(
     data: str | None,
     headers: tuple[str, ...],
 ) -> int:
-    """CommandContext any route of the running gateway."""
+    """Call any route of the running gateway."""
     method = (method or ("POST" if fields or data is not None else "GET")).upper()
     path = f"/{path.lstrip('/')}"
     body, named = _body(fields, data), _headers(headers)
