@@ -31,7 +31,7 @@ def changes(house: Running) -> list[dict[str, Any]]:
 
 
 def test_the_address_rule_is_the_gateways_own() -> None:
-    own = PLUGINS.parent / "src" / "ductile" / "core" / "address.py"
+    own = PLUGINS.parent / "src" / "ductile" / "core" / "delivery" / "ssrf.py"
     assert (PLUGINS / "lib" / "address.py").read_bytes() == own.read_bytes()
 
 

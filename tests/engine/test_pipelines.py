@@ -16,7 +16,9 @@ from ductile.errors import Refused
 from ductile.model import SubmittedBy
 from ductile.operations import job_tree
 from ductile.operations.dry_run import step
-from ductile.operations.jobs import Replaying, Retrying, Started, Starting
+from ductile.operations.jobs import JobReplay, JobRetry
+from ductile.operations.pipelines import PipelineStart, StartedPipeline
+from ductile.operations.why import explain_job
 from tests.engine.site import OK, PYTHON, Running, Site, until
 from tests.postgres import Server
 
@@ -27,9 +29,9 @@ def steps(site: Site, *steps: Step) -> None:
     site.settings["pipelines"] = [{"name": "p", "on": "go", "steps": list(steps)}]
 
 
-def start(house: Running, **more: Any) -> Started:
+def start(house: Running, **more: Any) -> StartedPipeline:
     gateway = house.gateway
-    return gateway.ledger.write(Starting(gateway, "p", {}, SubmittedBy.API, **more))
+    return gateway.ledger.write(PipelineStart(gateway, "p", {}, SubmittedBy.API, **more))
 
 
 def instance(house: Running, id: str) -> dict[str, Any]:
@@ -48,7 +50,7 @@ def came_to(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 def why(house: Running, id: str) -> str:
     gateway = house.gateway
-    return "\n".join(job_tree.why(gateway.ledger, id, gateway.compiled, {})["why"])
+    return "\n".join(explain_job(gateway.ledger, id, gateway.compiled, {})["why"])
 
 
 def reloaded(site: Site, house: Running) -> None:
@@ -124,8 +126,8 @@ def test_a_job_whose_step_is_another_by_now_is_neither_retried_nor_replayed_nor_
         reloaded(site, house)
         gateway = house.gateway
         for refused in (
-            lambda: gateway.ledger.write(Retrying(gateway, id)),
-            lambda: gateway.ledger.write(Replaying(gateway, id, SubmittedBy.API)),
+            lambda: gateway.ledger.write(JobRetry(gateway, id)),
+            lambda: gateway.ledger.write(JobReplay(gateway, id, SubmittedBy.API)),
             lambda: step.step(gateway, gateway.compiled.tx_config.router.pipelines["p"], "one", id),
         ):
             with pytest.raises(Refused, match=r"is x\.handle now, not b\.handle"):

@@ -17,7 +17,9 @@ import pytest
 from ductile.engine.workspaces import Workspaces
 from ductile.model import SubmittedBy
 from ductile.operations import job_tree
-from ductile.operations.jobs import Retrying, Starting
+from ductile.operations.jobs import JobRetry
+from ductile.operations.pipelines import PipelineStart
+from ductile.operations.why import explain_job
 from tests.core.jobs.test_judge import JOB
 from tests.engine.observability.test_log import Written
 from tests.engine.observability.test_log import out as out
@@ -142,7 +144,7 @@ def house(request: pytest.FixtureRequest, site: Site) -> Site:
 
 def started(running: Running) -> str:
     gateway = running.gateway
-    made = gateway.ledger.write(Starting(gateway, "p", {}, SubmittedBy.API, None))
+    made = gateway.ledger.write(PipelineStart(gateway, "p", {}, SubmittedBy.API, None))
     gateway.work_signal.ring_all()
     return str(made.job_ids[0])
 
@@ -156,7 +158,7 @@ def test_a_job_waits_for_a_full_disk_and_loses_no_attempt(
         id = started(running)
         running.notice("job.retrying", id)
         gateway = running.gateway
-        told = job_tree.why(gateway.ledger, id, gateway.compiled, {})["why"]
+        told = explain_job(gateway.ledger, id, gateway.compiled, {})["why"]
         assert any(FULL in line for line in told)
         monkeypatch.undo()
         job = running.ended(id)
@@ -217,7 +219,7 @@ class TestFilesThatAreGone:
             shutil.rmtree(gateway.compiled.workspaces.path(first))
             (site.folder / "mended").touch()
             out.bytes()
-            gateway.ledger.write(Retrying(gateway, second))
+            gateway.ledger.write(JobRetry(gateway, second))
             gateway.work_signal.ring_all()
             running.notice("job.succeeded", second)
         [line] = [json.loads(line) for line in out.lines() if "files of job" in line]

@@ -97,7 +97,7 @@ def test_sweep_finds_a_process_whose_first_thread_has_ended(marker):
 
 def test_sweep_spares_ourselves(marker):
     code = (
-        "import os, sys; from ductile.runner.sweep import sweep;"
+        "import os, sys; from ductile.runner.process_scan import sweep;"
         "print(sweep(os.environ['DUCTILE_BOOT'].partition(':')[0]))"
     )
     process = started(f"{marker}:1", sys.executable, "-c", code, stdout=subprocess.PIPE)

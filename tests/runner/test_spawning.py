@@ -295,7 +295,7 @@ def test_the_runner_loads_nothing_heavy():
     above = os.path.dirname(os.path.dirname(ductile.__file__))
     code = (
         f"import sys; sys.path.insert(0, {above!r})\n"
-        "import ductile.runner.runner\n"
+        "import ductile.runner.supervisor\n"
         "print(*{name.partition('.')[0] for name in sys.modules})"
     )
     loaded = subprocess.run(

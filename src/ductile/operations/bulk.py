@@ -66,7 +66,7 @@ def cancel(gateway: Services, selection: Selection) -> Many:
     found = gateway.ledger.read(lambda tx: selection.read(tx, "cancel"))
     waits = not selection.dry and selection.status in (None, JobStatus.QUEUED)
     ended = _end_queued(gateway, found) if waits else frozenset()
-    cancelling = operate.Cancelling(gateway, dry=selection.dry, only=selection.status)
+    cancelling = operate.JobCancellation(gateway, dry=selection.dry, only=selection.status)
     cancelling.ask([job_id for job_id in found if job_id not in ended])
     return selection.each(found, lambda job_id: job_id in ended or cancelling(job_id))
 
@@ -83,7 +83,7 @@ def retrying(gateway: Services, selection: Selection) -> Work[Many]:
 
     def work(tx: Tx) -> Many:
         def retry(job_id: str) -> None:
-            operate.Retrying(gateway, job_id, dry=selection.dry)(tx)
+            operate.JobRetry(gateway, job_id, dry=selection.dry)(tx)
 
         return selection.each(selection.read(tx, "retry"), retry)
 

@@ -1,4 +1,4 @@
-"""What happened, for whoever asks: the graph of a job, and why it is as it is."""
+"""The graph that a job belongs to: its ancestors and descendants, with attempts and results."""
 
 from __future__ import annotations
 
@@ -10,15 +10,11 @@ import orjson
 from ductile.core.jobs.limits import PAGE_BYTES, size
 from ductile.core.pipelines.graph import SWITCH_PLUGIN
 from ductile.core.values.redact import Redactor
-from ductile.engine.config.compiled import CompiledConfig
 from ductile.errors import NotFound
-from ductile.operations import status
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs import enqueue
 
 LARGEST_GRAPH = 2000
-MOST_CHILDREN = 200
-SHOWN_CHANGES = 10
 DEEPEST_NEST = 60
 """Levels of a nested tree; a JSON document may not be nested without end, a chain may."""
 
@@ -252,105 +248,3 @@ def _in_order(nodes: list[Node]) -> Iterator[Node]:
         node["depth"] = depth
         yield node
         waiting += [(child, depth + 1) for child in reversed(below.get(node["job_id"], []))]
-
-
-def why(
-    ledger: Ledger,
-    job_id: str,
-    compiled: CompiledConfig,
-    unready: Mapping[str, str],
-    *,
-    served: bool = True,
-) -> dict[str, Any]:
-    """Why a job ran, waits, was skipped, deduplicated, or led to nothing.
-
-    An instance of a pipeline can be asked for as well. `served` says whether a gateway runs here.
-    """
-    answer = ledger.read(lambda tx: _why(tx, job_id, compiled, unready, served=served))
-    if answer is None:
-        raise NotFound(f"there is no job {job_id}")
-    return answer
-
-
-def _why(
-    tx: Tx, job_id: str, compiled: CompiledConfig, unready: Mapping[str, str], *, served: bool
-) -> dict[str, Any] | None:
-    job = enqueue.get(tx, job_id)
-    if job is None:
-        scopes = tx.dicts("scope", id=job_id)
-        return _why_instance(scopes[0]) if scopes else None
-    reasons = [_origin(job)]
-    waits = status.explained(tx, [job], compiled, unready, served=served)[0]["waits_for"]
-    if waits:
-        cause = f", after: {job['last_error']}" if job.get("last_error") else ""
-        reasons.append(f"It waits: {waits}{cause}.")
-    reasons += _changes(job["transitions"])
-    reasons += _led_to(tx, job)
-    for drop in tx.dicts("drops_onto", id=job_id):
-        reasons.append(
-            f"{drop['created_at']} a {drop['submitted_by']} job with key "
-            f"{drop['dedupe_key']!r} was dropped in favour of this one."
-        )
-    return {"job_id": job_id, "status": job["status"], "why": reasons}
-
-
-def _changes(transitions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The first and the last changes of state: a job that the machine has no room for may have
-    hundreds of them."""
-    if transitions and transitions[0]["older"]:
-        yield f"... {transitions[0]['older']} changes of state, until"
-    left_out = len(transitions) - 2 * SHOWN_CHANGES
-    for place, change in enumerate(transitions):
-        if SHOWN_CHANGES <= place < SHOWN_CHANGES + left_out:
-            if place == SHOWN_CHANGES:
-                yield f"... and {left_out} further changes of state, until"
-            continue
-        cause = f": {change['reason']}" if change["reason"] else ""
-        yield f"{change['created_at']} {change['from_status']} → {change['to_status']}{cause}"
-
-
-def _why_instance(scope: Mapping[str, Any]) -> dict[str, Any]:
-    what = f"split {scope['split']} of pipeline" if scope["split"] else "pipeline"
-    reasons = [f"It is no job but an instance of {what} {scope['pipeline']}, {scope['status']}."]
-    if scope["reason"]:
-        reasons.append(f"{scope['ended_at']} {scope['status']}: {scope['reason']}")
-    return {"job_id": scope["id"], "status": scope["status"], "why": reasons}
-
-
-def _origin(job: Mapping[str, Any]) -> str:
-    by = job["submitted_by"]
-    if job.get("replay_of"):
-        return f"It replays job {job['replay_of']}, asked for by {by}."
-    if job.get("schedule_id"):
-        return f"Schedule {job['plugin']}/{job['schedule_id']} fired its slot {job['slot']}."
-    if job.get("join_of"):
-        return f"Step {job['step_path']} of {job['pipeline']} joins split {job['join_of']}."
-    parent = job.get("parent_job_id")
-    if job.get("pipeline"):
-        came = f" after job {parent}" if parent else f", which {by} started"
-        return f"It is step {job['step_path']} of pipeline {job['pipeline']}{came}."
-    if parent:
-        return f"An event of job {parent} was routed to {job['plugin']}."
-    return f"It was submitted by {by} at {job['created_at']}."
-
-
-def _led_to(tx: Tx, job: Mapping[str, Any]) -> Iterator[str]:
-    """Where its events went, and where they did not."""
-    children = tx.dicts("children", id=job["id"], limit=MOST_CHILDREN + 1)
-    for child in children[:MOST_CHILDREN]:
-        step = f", step {child['step_path']} of {child['pipeline']}" if child["pipeline"] else ""
-        yield f"It led to job {child['id']} of {child['plugin']}{step} ({child['status']})."
-    if len(children) > MOST_CHILDREN:
-        yield "It led to further jobs."
-    refused = [
-        orjson.loads(notice["payload"])
-        for notice in tx.dicts("notices_of_job", id=job["id"])
-        if notice["type"] == "event.unrouted"
-    ]
-    for item in refused:
-        yield f"Its event did not start pipeline {item['pipeline']}: {item['reason']}"
-    response = job["result"] if isinstance(job["result"], dict) else {}
-    events = [event for event in response.get("events") or () if isinstance(event, dict)]
-    if job["status"] == "succeeded" and not children and not refused:
-        for event in events:
-            yield f"Its event {event.get('type')} was not routed: nothing takes it."

@@ -1,36 +1,28 @@
-"""What an operator does to jobs, schedules and pipelines: start, cancel, retry, replay, pause.
+"""What an operator does to a job: cancel, retry, replay.
 
-With `dry` a function refuses what it would refuse, and changes nothing.
+With `dry` a function raises what it would raise, and changes nothing.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 
 import orjson
 
 from ductile.clock import Ids, to_text
-from ductile.core.jobs.limits import dedupe_key_flaw
-from ductile.core.jobs.plugin_protocol import without_nul
 from ductile.core.jobs.state_machine import ENDED, ENDED_BADLY
-from ductile.core.pipelines.compile import Pipeline
-from ductile.core.pipelines.intents import SpawnJob, StartPipeline
-from ductile.core.pipelines.router import Router
-from ductile.core.schedules.decide import Schedule
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.dispatch.workers import CANCEL_GRACE
 from ductile.engine.services import Services
-from ductile.errors import NotFound, Refused, UsageError
-from ductile.model import Cancellation, Event, Job, JobStatus, Json, Notice, SubmittedBy
+from ductile.errors import NotFound, Refused
+from ductile.model import Cancellation, Job, JobStatus, Notice, SubmittedBy
 from ductile.operations import job_tree
 from ductile.record import dataclass
-from ductile.store import notices, schedules
+from ductile.store import notices
 from ductile.store.engines.api import Tx
-from ductile.store.jobs import cancel_requests, close, enqueue, requeue, spawn
-from ductile.store.jobs.spawn import Place
+from ductile.store.jobs import cancel_requests, close, enqueue, requeue
 
 CANCEL_PATIENCE = 5.0
 """How long a claimed job may take to come to its process, which can then be killed."""
@@ -40,71 +32,6 @@ ASKED_PATIENCE = CANCEL_GRACE + CANCEL_PATIENCE
 ASKED_PAUSE = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A pipeline's instance, and the jobs it began with."""
-
-    instance_id: str
-    job_ids: tuple[str, ...]
-    existing_job_id: str | None = None
-    """Set where its first step was deduplicated: the instance ended `skipped`."""
-
-
-class Starting:
-    """The transaction that starts a pipeline by name."""
-
-    def __init__(
-        self,
-        gateway: Services,
-        name: str,
-        payload: Json,
-        submitted_by: SubmittedBy,
-        dedupe_key: str | None = None,
-        dedupe_ttl: float | None = None,
-    ) -> None:
-        self._tx_config = gateway.compiled.tx_config
-        self.pipeline = find_pipeline(self._tx_config.router, name)
-        if flaw := dedupe_key_flaw(dedupe_key):
-            raise UsageError(f"dedupe_key {flaw}")
-        self._now, self._base_id = gateway.clock.now(), gateway.entropy.uuid()
-        event = Event(
-            self.pipeline.on or f"{submitted_by}.trigger",
-            payload,
-            without_nul(dedupe_key),
-            submitted_by.value,
-            self._now,
-            gateway.entropy.uuid(),
-        )
-        intent = self._tx_config.router.start(
-            name, event, submitted_by=submitted_by, dedupe_ttl=dedupe_ttl
-        )
-        assert isinstance(intent, StartPipeline)
-        self._intent = intent
-
-    def __call__(self, tx: Tx) -> Started:
-        ids = Ids(self._base_id)
-        spawned = close.write_intents(tx, (self._intent,), Place(), self._tx_config, ids, self._now)
-        existing = spawned.skipped[0][1] if spawned.skipped else None
-        return Started(spawned.scope_ids[0], tuple(spawned.job_ids), existing)
-
-    def existing(self, tx: Tx) -> str | None:
-        """The job that makes a first one needless; nothing is started, nothing written."""
-        for child in self._intent.children:
-            if isinstance(child, SpawnJob):
-                found = spawn.existing(tx, child, self._tx_config, self._now)
-                if found is not None:
-                    return found.job_id
-        return None
-
-
-def find_pipeline(router: Router, name: str) -> Pipeline:
-    pipeline = router.pipelines.get(name)
-    if pipeline is None:
-        known = ", ".join(sorted(router.pipelines)) or "none"
-        raise NotFound(f"there is no pipeline {name!r}; there are: {known}")
-    return pipeline
-
-
 def cancel(
     gateway: Services, job_id: str, *, dry: bool = False, only: JobStatus | None = None
 ) -> JobStatus:
@@ -112,10 +39,10 @@ def cancel(
 
     With `only`, what is in another status by now is refused.
     """
-    return Cancelling(gateway, dry=dry, only=only)(job_id)
+    return JobCancellation(gateway, dry=dry, only=only)(job_id)
 
 
-class Cancelling:
+class JobCancellation:
     """`cancel`, for several jobs: other nodes are asked for all of theirs, and then waited for."""
 
     def __init__(
@@ -214,7 +141,7 @@ def end_queued(gateway: Services, job_ids: Sequence[str]) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Retried:
+class RetriedJob:
     """A job that waits again, or with `dry` would."""
 
     job_id: str
@@ -223,14 +150,14 @@ class Retried:
     max_attempts: int
 
 
-class Retrying:
+class JobRetry:
     """The transaction that queues a failed or dead job again, with the plugin's attempts."""
 
     def __init__(self, gateway: Services, job_id: str, *, dry: bool = False) -> None:
         self._compiled, self._job_id, self._dry = gateway.compiled, job_id, dry
         self._now = gateway.clock.now()
 
-    def __call__(self, tx: Tx) -> Retried:
+    def __call__(self, tx: Tx) -> RetriedJob:
         job = loaded(tx, self._job_id)
         if job.status not in ENDED_BADLY:
             raise Refused(f"job {job.id} is {job.status}; only failed and dead jobs can be retried")
@@ -240,17 +167,17 @@ class Retrying:
             if not requeue.retry(tx, job, attempts, self._now):
                 raise Refused(f"job {job.id} has changed meanwhile")
             job = loaded(tx, job.id)
-        return Retried(job.id, job.status, job.attempt, job.max_attempts)
+        return RetriedJob(job.id, job.status, job.attempt, job.max_attempts)
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayedJob:
     job_id: str | None
     """The new job; None with `dry`."""
     replay_of: str
 
 
-class Replaying:
+class JobReplay:
     """The transaction that makes a new job of an ended one's payload and context (003 §6.1).
 
     Its workspace is cloned from where the old one's was. It belongs to no scope: what
@@ -270,7 +197,7 @@ class Replaying:
         self._by, self._now = by, gateway.clock.now()
         self._id, self._event_id = gateway.entropy.uuid(), gateway.entropy.uuid()
 
-    def __call__(self, tx: Tx) -> Replayed:
+    def __call__(self, tx: Tx) -> ReplayedJob:
         old = self._job_id if self._step is None else step_of(tx, self._job_id, self._step)
         job = loaded(tx, old)
         if job.status not in ENDED:
@@ -278,7 +205,7 @@ class Replaying:
         _check_runnable(self._compiled, job)
         if not self._dry:
             self._write(tx, job)
-        return Replayed(None if self._dry else self._id, old)
+        return ReplayedJob(None if self._dry else self._id, old)
 
     def _write(self, tx: Tx, job: Job) -> None:
         tx_config = self._compiled.tx_config
@@ -348,10 +275,3 @@ def loaded(tx: Tx, job_id: str) -> Job:
         pruned = " any more; it is past its retention, and only the log has it" if logged else ""
         raise NotFound(f"there is no job {job_id}{pruned}")
     return job
-
-
-def pause(tx: Tx, schedule: Schedule, now: datetime, *, paused: bool) -> None:
-    """Hold an entry back, or let it go on; also one that no gateway has seen yet."""
-    if schedules.anchors_of(tx, schedule, now) is None:
-        schedules.ensure(tx, schedule, now, now)
-    schedules.pause(tx, schedule.plugin, schedule.id, paused=paused)

@@ -6,7 +6,7 @@ import pytest
 
 from ductile.model import SubmittedBy
 from ductile.operations import status
-from ductile.operations.jobs import Replaying, Retrying
+from ductile.operations.jobs import JobReplay, JobRetry
 from tests.engine.site import OK, PYTHON, Running, Site, until
 
 COMMANDS = ("init", "poll")
@@ -92,11 +92,11 @@ def test_an_init_by_hand_has_one_attempt_however_it_comes_to_run(site: Site) -> 
         house.notice("job.dead")
         job = house.run("echo", "init")
         assert (job["status"], job["max_attempts"]) == ("dead", 1)
-        again = gateway.ledger.write(Retrying(gateway, job["id"]))
+        again = gateway.ledger.write(JobRetry(gateway, job["id"]))
         assert (again.attempt, again.max_attempts) == (2, 2)
         job = house.ended(job["id"])
         assert (job["status"], job["attempt"]) == ("dead", 2)
-        replayed = gateway.ledger.write(Replaying(gateway, job["id"], by)).job_id
+        replayed = gateway.ledger.write(JobReplay(gateway, job["id"], by)).job_id
         assert house.ended(str(replayed))["status"] == "dead"
     assert ran(site) == ["init"] * 4
 

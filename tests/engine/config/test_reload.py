@@ -161,7 +161,7 @@ def test_a_dead_job_of_a_disabled_plugin_runs_once_it_is_enabled_and_retried(sit
         site.settings["plugins"]["echo"]["enabled"] = True
         reloaded(site, house)
         gateway = house.gateway
-        gateway.ledger.write(operate.Retrying(gateway, id))
+        gateway.ledger.write(operate.JobRetry(gateway, id))
         assert house.ended(id)["status"] == "succeeded"
 
 

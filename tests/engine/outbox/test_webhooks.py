@@ -747,18 +747,18 @@ def test_a_job_and_the_settlement_that_made_it_are_one(
 ) -> None:
     """Where the one cannot be written, neither is; and the delivery is tried again."""
     id = office.put(internal(office, plugin="echo"))
-    real = internal_delivery.finish.write_intents
+    real = internal_delivery.close.write_intents
 
     def breaks(*arguments: Any) -> Any:
         real(*arguments)
         raise ZeroDivisionError
 
-    monkeypatch.setattr(internal_delivery.finish, "write_intents", breaks)
+    monkeypatch.setattr(internal_delivery.close, "write_intents", breaks)
     office.tick()
     row = office.row(id)
     assert (row["status"], row["error_detail"]) == ("failed", "internal error")
     assert office.ledger.read(lambda tx: tx.all("pending_jobs", limit=10)) == []
-    monkeypatch.setattr(internal_delivery.finish, "write_intents", real)
+    monkeypatch.setattr(internal_delivery.close, "write_intents", real)
     office.run(31)
     assert office.status(id) == "delivered"
     assert len(office.ledger.read(lambda tx: tx.all("pending_jobs", limit=10))) == 1

@@ -12,7 +12,7 @@ from ductile.engine.recovery.cancel_requests import IDLE, LOOK, LOOKED_FOR, Canc
 from ductile.errors import Refused
 from ductile.model import Cancellation, JobStatus
 from ductile.operations import jobs
-from ductile.operations.jobs import Cancelling
+from ductile.operations.jobs import JobCancellation
 from ductile.store import notices
 from ductile.store.engines.api import BEGINNING, StoredNotice
 from ductile.store.jobs import cancel_requests
@@ -177,7 +177,7 @@ def test_all_are_asked_for_before_any_is_waited_for(
     worker: tuple[Running, Gate], asker: Running
 ) -> None:
     ids = begun(worker, 2)
-    cancelling = Cancelling(asker.gateway)
+    cancelling = JobCancellation(asker.gateway)
     cancelling.ask(ids)
     assert {asker.ended(id)["status"] for id in ids} == {"dead"}
     assert [cancelling(id) for id in ids] == [JobStatus.RUNNING] * 2
@@ -189,7 +189,7 @@ def test_nothing_is_asked_where_nothing_is_to_be_ended(
     worker: tuple[Running, Gate], asker: Running, how: dict[str, Any]
 ) -> None:
     ids = begun(worker)
-    Cancelling(asker.gateway, **how).ask(ids)
+    JobCancellation(asker.gateway, **how).ask(ids)
     assert requests(asker) == []
     worker[1].open()
 
@@ -211,7 +211,7 @@ def test_a_job_that_ends_by_itself_meanwhile_was_not_cancelled(
 ) -> None:
     deaf(worker[0])
     [id] = begun(worker)
-    cancelling = Cancelling(asker.gateway)
+    cancelling = JobCancellation(asker.gateway)
     cancelling.ask([id])
     worker[1].open()
     asker.ended(id)

@@ -16,13 +16,14 @@ import pytest
 
 from ductile.clock import to_text
 from ductile.engine.workspaces import Workspaces
-from ductile.operations import job_tree
 from ductile.operations.doctor import ledger
+from ductile.operations.why import explain_job
 from ductile.store.engines import migrate
 from ductile.store.engines.migrate import migrations
 from ductile.store.engines.sqlite import SqliteLedger
 from tests.engine.site import OK, Site, until
-from tests.engine.ward import ERROR, WARNING, attended, context, examined, one
+from tests.engine.ward import ERROR, WARNING, attended, examined, one
+from tests.engine.ward import patient as doctor_context
 from tests.postgres import a_server
 from tests.store.conftest import execute
 
@@ -300,7 +301,7 @@ def test_jobs_that_wait_for_room_for_their_files(
     with place.running() as house:
         id = house.put("echo")
         house.notice("job.retrying", id)
-        told = job_tree.why(house.gateway.ledger, id, house.gateway.compiled, {})["why"]
+        told = explain_job(house.gateway.ledger, id, house.gateway.compiled, {})["why"]
         finding = one(examined(place), "wait for room")
         execute(house.gateway.ledger, "UPDATE job_queue SET next_retry_at = NULL")
         one(examined(place), "wait for room")
@@ -324,7 +325,7 @@ def test_the_rows_of_a_ledger_that_another_program_has_migrated_are_not_judged(
 ) -> None:
     with place.opened() as house:
         execute(house.gateway.ledger, "UPDATE schema_migrations SET checksum = 'x'")
-    who = context(place)
+    who = doctor_context(place)
     assert (who.behind, who.rows) == (-1, None)
     who.close()
 

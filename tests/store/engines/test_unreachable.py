@@ -19,7 +19,7 @@ PASSWORD = "quite-a-secret"
 START = """
 import sys
 from ductile.cli import main
-from ductile.store import postgres
+from ductile.store.engines import postgres
 postgres.OPEN_WITHIN = 1.0
 sys.exit(main(sys.argv[1:]))
 """

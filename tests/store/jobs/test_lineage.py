@@ -14,6 +14,7 @@ from ductile.engine.config.compiled import CompiledConfig
 from ductile.model import MIB
 from ductile.operations import job_tree
 from ductile.operations.job_tree import LARGEST_GRAPH
+from ductile.operations.why import MOST_CHILDREN, explain_job
 from ductile.store.engines.api import Ledger, Tx
 from tests.store.conftest import execute
 
@@ -78,13 +79,13 @@ def test_the_tree_around_a_late_job_of_a_large_graph(wide: Ledger) -> None:
 
 
 def test_why_names_the_children_of_a_late_job_of_a_large_graph(wide: Ledger) -> None:
-    told = job_tree.why(wide, LAST, cast(CompiledConfig, None), {})["why"]
+    told = explain_job(wide, LAST, cast(CompiledConfig, None), {})["why"]
     assert "It led to job grandchild of echo (succeeded)." in told
 
 
 def test_why_names_so_many_children_and_says_that_there_are_more(wide: Ledger) -> None:
-    told = job_tree.why(wide, "root", cast(CompiledConfig, None), {})["why"]
-    assert sum("It led to job" in line for line in told) == job_tree.MOST_CHILDREN
+    told = explain_job(wide, "root", cast(CompiledConfig, None), {})["why"]
+    assert sum("It led to job" in line for line in told) == MOST_CHILDREN
     assert told[-1] == "It led to further jobs."
 
 
@@ -96,7 +97,7 @@ def test_why_tells_the_first_and_the_last_of_many_changes_of_state(ledger: Ledge
         " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100)"
         f" SELECT 'often', 'running', 'queued', i, 'try ' || i, {AT} FROM n ORDER BY i",
     )
-    told = job_tree.why(ledger, "often", cast(CompiledConfig, None), {})["why"][1:]
+    told = explain_job(ledger, "often", cast(CompiledConfig, None), {})["why"][1:]
     assert [line.rpartition(" ")[2] for line in told[:10]] == [str(n) for n in range(1, 11)]
     assert told[10] == "... and 80 further changes of state, until"
     assert [line.rpartition(" ")[2] for line in told[11:]] == [str(n) for n in range(91, 101)]
@@ -110,7 +111,7 @@ def test_why_begins_with_the_last_thousand_changes_of_state(ledger: Ledger) -> N
         " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500)"
         f" SELECT 'often', 'running', 'queued', i, 'try ' || i, {AT} FROM n ORDER BY i",
     )
-    told = job_tree.why(ledger, "often", cast(CompiledConfig, None), {})["why"][1:]
+    told = explain_job(ledger, "often", cast(CompiledConfig, None), {})["why"][1:]
     assert told[0] == "... 500 changes of state, until"
     assert told[1].endswith("try 501")
     assert told[11] == "... and 980 further changes of state, until"

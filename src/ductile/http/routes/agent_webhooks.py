@@ -26,7 +26,7 @@ from ductile.http.middleware.context import app_context_of
 from ductile.http.requests import body_of, flag, flag_of, headers_of, object_of, row_id, text_of
 from ductile.http.responses import JsonResponse, gateway_of, reading, refuse_agent, writing
 from ductile.model import Notice
-from ductile.operations import jobs
+from ductile.operations.pipelines import find_pipeline
 from ductile.store import notices
 from ductile.store.outbox import deliveries
 from ductile.store.outbox.deliveries import TOPIC, NewWebhook, Webhook, WebhookNotFound
@@ -124,7 +124,7 @@ def _new(gateway: Services, body: dict[str, Any]) -> NewWebhook:
     if new.plugin is not None:
         gateway.check(new.plugin, HANDLE)
     if new.pipeline is not None:
-        jobs.find_pipeline(gateway.compiled.tx_config.router, new.pipeline)
+        find_pipeline(gateway.compiled.tx_config.router, new.pipeline)
     return new
 
 

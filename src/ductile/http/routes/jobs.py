@@ -37,7 +37,8 @@ from ductile.http.responses import JsonResponse, acted, cursor, gateway_of, made
 from ductile.model import NewJob, SubmittedBy
 from ductile.operations import job_tree, status
 from ductile.operations import jobs as operate
-from ductile.operations.jobs import Replayed, Replaying, Retried, Retrying
+from ductile.operations.jobs import JobReplay, JobRetry, ReplayedJob, RetriedJob
+from ductile.operations.why import explain_job
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import attempts, enqueue
 from ductile.store.jobs.attempts import Wanted
@@ -150,7 +151,7 @@ async def retry(request: Request) -> Response:
     """`POST /job/{id}/retry`: a failed or dead job, again."""
     gateway, job_id = gateway_of(request), request.path_params["job_id"]
     dry = await is_dry(request)
-    work = once(request, Retrying(gateway, job_id, dry=dry), Retried, dry=dry)
+    work = once(request, JobRetry(gateway, job_id, dry=dry), RetriedJob, dry=dry)
     return acted(asdict(await (reading if dry else writing)(gateway, work)), dry=dry)
 
 
@@ -159,8 +160,8 @@ async def replay(request: Request) -> Response:
     gateway, job_id = gateway_of(request), request.path_params["job_id"]
     body = await object_of(request)
     step, dry = text_of(body, "step"), flag_of(body, "dry_run")
-    replaying = Replaying(gateway, job_id, producer(request), step=step, dry=dry)
-    work = once(request, replaying, Replayed, dry=dry)
+    replaying = JobReplay(gateway, job_id, producer(request), step=step, dry=dry)
+    work = once(request, replaying, ReplayedJob, dry=dry)
     done = await (reading if dry else writing)(gateway, work)
     return acted({"replay_of": done.replay_of}, dry=dry, job_id=done.job_id, status="queued")
 
@@ -178,7 +179,7 @@ async def why(request: Request) -> Response:
     """`GET /job/{id}/why`: why it ran, waits, failed or did not run, in words."""
     gateway, job_id = gateway_of(request), request.path_params["job_id"]
     answer = await asyncio.to_thread(
-        job_tree.why,
+        explain_job,
         gateway.ledger,
         job_id,
         gateway.compiled,

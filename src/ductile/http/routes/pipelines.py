@@ -30,9 +30,9 @@ from ductile.http.requests import (
 )
 from ductile.http.responses import JsonResponse, gateway_of, made, reading, writing
 from ductile.http.routes.jobs import LONGEST_WAIT
-from ductile.operations import job_tree, jobs
+from ductile.operations import job_tree
 from ductile.operations.dry_run import pipeline as rehearse
-from ductile.operations.jobs import Started, Starting
+from ductile.operations.pipelines import PipelineStart, StartedPipeline, find_pipeline
 
 
 async def listing(request: Request) -> Response:
@@ -61,7 +61,7 @@ def _summary(pipeline: Pipeline) -> dict[str, Any]:
 async def show(request: Request) -> Response:
     """`GET /pipeline/{name}`: its steps as they were compiled, and two drawings of them."""
     compiled = gateway_of(request).compiled
-    pipeline = jobs.find_pipeline(compiled.tx_config.router, request.path_params["name"])
+    pipeline = find_pipeline(compiled.tx_config.router, request.path_params["name"])
     return JsonResponse(
         {
             **_summary(pipeline),
@@ -76,7 +76,7 @@ async def start(request: Request) -> Response:
     """`POST /pipeline/{name}`: 202 at once, or 200 with the result of a synchronous one."""
     gateway, name = gateway_of(request), request.path_params["name"]
     body = await object_of(request)
-    starting = Starting(
+    starting = PipelineStart(
         gateway,
         name,
         payload_in(body),
@@ -88,7 +88,7 @@ async def start(request: Request) -> Response:
         return await _rehearsed(request, gateway, starting, body)
     wanted = starting.pipeline.execution_mode == "synchronous"
     if not wanted or flag(request.query_params, "async"):
-        started = await writing(gateway, once(request, starting, Started))
+        started = await writing(gateway, once(request, starting, StartedPipeline))
         return JsonResponse(_accepted(started, name), 202)
     if len(starting.pipeline.first_jobs()) > 1:
         raise UsageError(f"pipeline {name} begins with several jobs; start it with ?async=true")
@@ -97,10 +97,10 @@ async def start(request: Request) -> Response:
 
 
 async def _rehearsed(
-    request: Request, gateway: Services, starting: Starting, body: dict[str, Any]
+    request: Request, gateway: Services, starting: PipelineStart, body: dict[str, Any]
 ) -> Response:
     """What would run first, or the job that makes it needless."""
-    once(request, starting, Started, dry=True)
+    once(request, starting, StartedPipeline, dry=True)
     existing = await reading(gateway, starting.existing)
     told = {"deduplicated": existing is not None, "job_id": existing}
     name, payload, now = starting.pipeline.name, payload_in(body), gateway.clock.now()
@@ -109,11 +109,11 @@ async def _rehearsed(
     )
 
 
-async def _stay(request: Request, gateway: Services, starting: Starting) -> Response:
+async def _stay(request: Request, gateway: Services, starting: PipelineStart) -> Response:
     most = gateway.compiled.settings.api.max_sync_timeout
     timeout = min(starting.pipeline.timeout or most, most)
     before = gateway.clock.monotonic()
-    started = await writing(gateway, once(request, starting, Started))
+    started = await writing(gateway, once(request, starting, StartedPipeline))
     gone = asyncio.create_task(_gone(request))
     watched = asyncio.create_task(_watched(gateway, started.instance_id, timeout))
     try:
@@ -175,7 +175,7 @@ def _same(found: dict[str, Any], seen: int) -> bool:
 
 
 def _result(
-    gateway: Services, started: Started, found: dict[str, Any], took: float
+    gateway: Services, started: StartedPipeline, found: dict[str, Any], took: float
 ) -> dict[str, Any]:
     job_id = started.job_ids[0] if started.job_ids else started.existing_job_id
     answer = {"job_id": job_id, "status": found["status"], "duration_ms": took}
@@ -185,7 +185,7 @@ def _result(
     return {**answer, "result": found["result"], "tree": tree}
 
 
-def _accepted(started: Started, name: str) -> dict[str, Any]:
+def _accepted(started: StartedPipeline, name: str) -> dict[str, Any]:
     return {
         "job_id": started.job_ids[0] if started.job_ids else started.existing_job_id,
         "instance_id": started.instance_id,

@@ -14,7 +14,8 @@ from ductile.engine.services import Services
 from ductile.errors import NotFound
 from ductile.http.requests import is_dry, moment, whole
 from ductile.http.responses import JsonResponse, gateway_of, reading, writing
-from ductile.operations import jobs, schedule_report
+from ductile.operations import schedule_report
+from ductile.operations.schedules import set_paused
 from ductile.store import breakers, reminders
 from ductile.store.engines.api import Tx
 
@@ -101,7 +102,7 @@ async def _set_paused(request: Request, *, paused: bool) -> Response:
     if await is_dry(request):
         return JsonResponse({**body, "dry_run": True})
     now = gateway.clock.now()
-    await writing(gateway, lambda tx: jobs.pause(tx, schedule, now, paused=paused))
+    await writing(gateway, lambda tx: set_paused(tx, schedule, now, paused=paused))
     if gateway.loops:
         await asyncio.to_thread(gateway.scheduler.refresh)
         gateway.loops["scheduler"].wake()

@@ -30,8 +30,8 @@ from ductile.engine.config.compiled import CompiledConfig, build
 from ductile.engine.config.restart_required import unreloadable
 from ductile.errors import ConfigError, NotFound, Refused
 from ductile.model import Event, JobStatus, Json, Outcome, Settlement, SubmittedBy
-from ductile.operations import jobs
 from ductile.operations.job_tree import added
+from ductile.operations.pipelines import find_pipeline
 from ductile.runner.pool import RunnerPool
 
 Document = dict[str, Any]
@@ -144,7 +144,7 @@ def find(router: Router, which: str) -> tuple[Pipeline, str | None]:
         return router.pipelines[which], None
     name, slash, path = which.partition("/")
     if slash:
-        pipeline = jobs.find_pipeline(router, name)
+        pipeline = find_pipeline(router, name)
         if path not in pipeline.nodes:
             known = ", ".join(pipeline.paths())
             raise NotFound(f"pipeline {name} has no step {path!r}; its steps: {known}")
@@ -153,7 +153,7 @@ def find(router: Router, which: str) -> tuple[Pipeline, str | None]:
     if len(having) > 1:
         spelled = ", ".join(f"{pipeline.name}/{which}" for pipeline in having)
         raise Refused(f"several pipelines have a step {which!r}; say which: {spelled}")
-    return (having[0], which) if having else (jobs.find_pipeline(router, which), None)
+    return (having[0], which) if having else (find_pipeline(router, which), None)
 
 
 class _Outlook:

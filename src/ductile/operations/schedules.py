@@ -1,0 +1,16 @@
+"""What an operator does to a schedule entry: pause and resume it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from ductile.core.schedules.decide import Schedule
+from ductile.store import schedules
+from ductile.store.engines.api import Tx
+
+
+def set_paused(tx: Tx, schedule: Schedule, now: datetime, *, paused: bool) -> None:
+    """Hold an entry back, or let it go on; also one that no gateway has seen yet."""
+    if schedules.anchors_of(tx, schedule, now) is None:
+        schedules.ensure(tx, schedule, now, now)
+    schedules.pause(tx, schedule.plugin, schedule.id, paused=paused)
