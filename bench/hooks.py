@@ -15,7 +15,7 @@ from ductile.config import load
 from ductile.engine.gateway import Gateway
 from ductile.engine.ingress.webhook import Taken
 from ductile.http.routes import webhooks
-from ductile.http.server.run import open_doors
+from ductile.http.server.run import open_listeners
 from ductile.log import configure
 
 
@@ -29,9 +29,9 @@ def main(config: str, *how: str) -> None:
         webhooks.writing = kept_nowhere  # type: ignore[assignment]
     gateway = Gateway(load(Path(config), environ=os.environ), environ=os.environ)
     gateway.open()
-    server = open_doors(gateway)
+    server = open_listeners(gateway)
     server.start()
-    print(next(d.listener.getsockname()[1] for d in server.doors if d.name == "webhooks"))
+    print(next(d.socket.getsockname()[1] for d in server.listeners if d.name == "webhooks"))
     sys.stdout.flush()
     sys.stdin.read()
     server.stop()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ductile.http.server.run import open_doors
+from ductile.http.server.run import open_listeners
 from tests.bundled.house import BundledSite, job_logs, ledger_text
 from tests.bundled.standins import github, ntfy, withings
 from tests.bundled.standins.server import Told
@@ -115,12 +115,12 @@ def test_trouble_at_every_hop_loses_and_doubles_nothing(
 def listening(site: BundledSite) -> Iterator[tuple[Running, tuple[str, int]]]:
     """A gateway at work, and the address of its webhooks."""
     with site.opened() as house:
-        server = open_doors(house.gateway)
+        server = open_listeners(house.gateway)
         house.gateway.start()
         server.start()
         try:
-            door = next(door for door in server.doors if door.name == "webhooks")
-            host, port = door.listener.getsockname()[:2]
+            door = next(door for door in server.listeners if door.name == "webhooks")
+            host, port = door.socket.getsockname()[:2]
             yield house, (host, port)
         finally:
             server.stop()

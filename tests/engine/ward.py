@@ -9,7 +9,7 @@ from typing import Any
 
 from ductile.http.app import local_app
 from ductile.http.server.connection_limit import ConnectionLimiter
-from ductile.http.server.listeners import Door, HttpServer, bind_local
+from ductile.http.server.listeners import HttpServer, Listener, bind_local
 from ductile.operations import doctor
 from ductile.operations.doctor import DoctorContext, Finding, Severity
 from tests.engine.site import Running, Site
@@ -46,7 +46,7 @@ def attended(site: Site) -> Iterator[tuple[Running, dict[str, Any]]]:
     with site.running() as house:
         path = house.gateway.socket_path
         server = HttpServer(
-            [Door("local", local_app(house.gateway), bind_local(path), ConnectionLimiter())]
+            [Listener("local", local_app(house.gateway), bind_local(path), ConnectionLimiter())]
         )
         server.start()
         client = Client(path)

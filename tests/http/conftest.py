@@ -10,7 +10,7 @@ import pytest
 
 from ductile.http.app import local_app
 from ductile.http.server.connection_limit import ConnectionLimiter
-from ductile.http.server.listeners import Door, HttpServer, bind_local
+from ductile.http.server.listeners import HttpServer, Listener, bind_local
 from tests.engine.site import Running, Site
 from tests.http.client import Client
 
@@ -41,7 +41,7 @@ def serve(site: Site) -> Iterator[Callable[[], Served]]:
             house = stack.enter_context(site.running())
             path = house.gateway.socket_path
             server = HttpServer(
-                [Door("local", local_app(house.gateway), bind_local(path), ConnectionLimiter())]
+                [Listener("local", local_app(house.gateway), bind_local(path), ConnectionLimiter())]
             )
             server.start()
             stack.callback(server.stop)

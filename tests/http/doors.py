@@ -20,7 +20,7 @@ from ductile.config import load, measure
 from ductile.engine.gateway import Gateway
 from ductile.http.server.connection_limit import ConnectionLimiter
 from ductile.http.server.listeners import HttpServer
-from ductile.http.server.run import open_doors
+from ductile.http.server.run import open_listeners
 
 PATIENCE = 20.0
 ADMIN, READER, NOTHING = "admin-token-0123456789", "reader-token-0123456789", "nothing-token-012345"
@@ -79,7 +79,7 @@ class House:
     server: HttpServer
 
     def address(self, door: str) -> tuple[str, int]:
-        listener = next(d.listener for d in self.server.doors if d.name == door)
+        listener = next(d.socket for d in self.server.listeners if d.name == door)
         host, port = listener.getsockname()[:2]
         return host, port
 
@@ -107,8 +107,8 @@ class House:
     def connect(self, door: str = "api") -> socket.socket:
         return socket.create_connection(self.address(door), timeout=PATIENCE)
 
-    def room(self, door: str = "api") -> ConnectionLimiter:
-        return next(d.room for d in self.server.doors if d.name == door)
+    def limiter(self, door: str = "api") -> ConnectionLimiter:
+        return next(d.limiter for d in self.server.listeners if d.name == door)
 
     def write(self, name: str, text: str, mode: int = 0o600) -> Path:
         return write(self.root, name, text, mode)
@@ -154,7 +154,7 @@ def opened(
     gateway = Gateway(load(root, environ=env), environ=env)
     try:
         gateway.open()
-        server = open_doors(gateway)
+        server = open_listeners(gateway)
         if working:
             gateway.start()
         server.start()

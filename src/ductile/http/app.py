@@ -9,7 +9,13 @@ from ductile.core.values.suggest import did_you_mean
 from ductile.engine.services import Services
 from ductile.errors import DuctileError, UsageError
 from ductile.http.endpoint import Endpoint
-from ductile.http.middleware.auth import Guard, permit, permit_again
+from ductile.http.middleware.auth import (
+    ENDPOINT,
+    AccessControl,
+    AuthMiddleware,
+    authorize,
+    reauthorize,
+)
 from ductile.http.middleware.context import AppContext, app_context_of
 from ductile.http.middleware.fast_path import FastPath
 from ductile.http.middleware.router import PathRouter
@@ -65,7 +71,7 @@ ENDPOINTS = (
         (_WAIT, "seen"),
     ),
     Endpoint("GET", "/notices", "events:ro", events.notices, ("after", "last")),
-    Endpoint("GET", "/events", events.TOKEN_SCOPE, events.follow, ("topic", "after")),
+    Endpoint("GET", "/events", "events:ro", events.follow, ("topic", "after")),
     Endpoint("GET", "/jobs", "jobs:ro", jobs.listing, _OF_JOBS),
     Endpoint("GET", "/job-ids", "jobs:ro", jobs.ids, ("begins", "limit")),
     Endpoint("POST", "/jobs/cancel", "jobs:rw", bulk.cancel),
@@ -73,7 +79,9 @@ ENDPOINTS = (
     Endpoint("GET", "/analytics/summary", "jobs:ro", operators.analytics_summary, ("window",)),
     Endpoint("GET", "/analytics/queue", "jobs:ro", operators.analytics_queue),
     Endpoint("GET", "/config/view", "system:ro", operators.config_view),
-    Endpoint("GET", "/metrics", "system:ro", operators.metrics, open=operators.metrics_are_public),
+    Endpoint(
+        "GET", "/metrics", "system:ro", operators.metrics, is_public=operators.metrics_are_public
+    ),
     Endpoint("GET", "/plugin/{plugin}", "any", discovery.plugin),
     Endpoint("GET", "/plugin/{plugin}/openapi.json", "any", discovery.plugin_openapi),
     Endpoint("GET", "/skills", "any", discovery.skills),
@@ -99,8 +107,8 @@ ENDPOINTS = (
     Endpoint("POST", "/tokens", "*", tokens.create),
     Endpoint("POST", "/token/{which}/revoke", "*", tokens.revoke),
     Endpoint("POST", "/token/{which}/rotate", "*", tokens.rotate),
-    Endpoint("POST", "/gateway/heartbeat", "agents:rw", agents.beat, open=agents.is_open),
-    Endpoint("POST", "/gateway/messages", "agents:rw", agents.message, open=agents.is_open),
+    Endpoint("POST", "/gateway/heartbeat", "agents:rw", agents.beat, is_public=agents.is_public),
+    Endpoint("POST", "/gateway/messages", "agents:rw", agents.message, is_public=agents.is_public),
     Endpoint("GET", "/gateway/heartbeats", "agents:ro", agents.listing, _OF_AGENTS),
     Endpoint("GET", "/gateway/capabilities", "agents:ro", agents.capabilities, ("after", "limit")),
     Endpoint("GET", "/gateway/cron", "agents:ro", reminders.listing, _OF_AGENTS[1:]),
@@ -132,23 +140,26 @@ ENDPOINTS = (
 def local_app(gateway: Services, app_context: AppContext | None = None) -> PathRouter:
     """The application for the local socket: its file mode is the authentication."""
     app_context = app_context or AppContext(gateway)
-    app = _app(app_context, local=True)
-    app.express = FastPath(app_context, local=True)
+    access = AccessControl(app_context, local=True)
+    app = _router(app_context, access)
+    app.fast_path = FastPath(app_context, access, ENDPOINTS)
     return app
 
 
-def api_app(app_context: AppContext) -> Guard:
-    """The application for the network: nobody gets to a route but by the table."""
-    app = RelayIngress(_app(app_context, local=False), app_context)
-    return Guard(app, app_context, FastPath(app_context, local=False))
+def api_app(app_context: AppContext) -> AuthMiddleware:
+    """The application for the network: every request passes the access control."""
+    access = AccessControl(app_context, local=False)
+    router = _router(app_context, access)
+    relay = RelayIngress(router, app_context)
+    return AuthMiddleware(router, access, relay, FastPath(app_context, access, ENDPOINTS))
 
 
-def _app(app_context: AppContext, *, local: bool) -> PathRouter:
-    app = PathRouter((e.method, e.path, _bound(e)) for e in ENDPOINTS)
-    app.state.app_context = app_context
-    app.state.endpoints = ENDPOINTS
-    app.state.local = local
-    return app
+def _router(app_context: AppContext, access: AccessControl) -> PathRouter:
+    router = PathRouter((e.method, e.path, _bound(e)) for e in ENDPOINTS)
+    router.state.app_context = app_context
+    router.state.access = access
+    router.state.endpoints = ENDPOINTS
+    return router
 
 
 def _readable(request: Request) -> None:
@@ -176,13 +187,13 @@ def _bound(endpoint: Endpoint) -> Handler:
         gateway, metrics = gateway_of(request), app_context_of(request).metrics
         before, status = gateway.clock.monotonic(), 500
         try:
-            if endpoint.open is None or not endpoint.open(gateway.compiled.settings):
-                permit(request, endpoint.token_scope)
+            request.scope[ENDPOINT] = endpoint
+            authorize(request)
             _readable(request)
             _known(request, endpoint)
             response = await endpoint.handler(request)
             if _WAIT in endpoint.query and _WAIT in request.query_params:
-                await permit_again(request, endpoint.token_scope)
+                await reauthorize(request)
             status = response.status_code
             return redacted(response, gateway)
         except DuctileError as error:

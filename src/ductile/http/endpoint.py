@@ -14,9 +14,9 @@ class Endpoint:
     method: str
     path: str
     token_scope: str | None
-    """What a token must be allowed; None is open to all, `any` to every good token."""
+    """The scope that a token must have; None is public, `any` takes every valid token."""
     handler: Handler
     query: tuple[str, ...] = ()
-    """The parameters that it takes after the `?`."""
-    open: Callable[[Settings], bool] | None = None
-    """Whether the configuration opens it to all."""
+    """The query parameters that it accepts."""
+    is_public: Callable[[Settings], bool] | None = None
+    """Whether the configuration makes it public."""

@@ -53,7 +53,7 @@ def headers_of(request: Request) -> dict[str, list[str]]:
 
 def producer(request: Request) -> SubmittedBy:
     # The command line names itself on the local socket; anybody else is the API.
-    cli = request.app.state.local and request.headers.get("x-ductile-client") == "cli"
+    cli = request.app.state.access.local and request.headers.get("x-ductile-client") == "cli"
     return SubmittedBy.CLI if cli else SubmittedBy.API
 
 

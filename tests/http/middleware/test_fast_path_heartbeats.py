@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ductile.errors import LedgerFull
-from ductile.http.middleware.fast_path import _Heartbeats
+from ductile.http.middleware.fast_path import HeartbeatRoute
 from ductile.http.server import connection
 from ductile.store import agents
 from tests.http.doors import ADMIN, CONFIG, House, opened, read_all, takings
@@ -27,7 +27,7 @@ def house() -> Iterator[House]:
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each request that came by was taken."""
-    return takings(monkeypatch, _Heartbeats)
+    return takings(monkeypatch, HeartbeatRoute)
 
 
 def beat(agent_id: str = "agent-1") -> bytes:
@@ -216,7 +216,7 @@ def test_who_leaves_in_the_middle_harms_nobody(house: House) -> None:
 
 
 def test_a_body_that_never_comes_is_given_up(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "BODY_WITHIN", 0.05)
+    monkeypatch.setattr(connection, "BODY_TIMEOUT", 0.05)
     with house.connect() as line:
         line.sendall(request(beat())[:-5])
         assert answers(read_all(line))[0][0] == 408

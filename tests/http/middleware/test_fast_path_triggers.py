@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ductile.errors import LedgerFull
-from ductile.http.middleware.fast_path import FastPath, _Triggers
+from ductile.http.middleware.fast_path import FastPath, TriggerRoute
 from ductile.store.jobs import enqueue
 from tests.engine.site import until
 from tests.http.client import Client
@@ -38,7 +38,7 @@ def house() -> Iterator[House]:
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each request that came by was taken."""
-    return takings(monkeypatch, _Triggers)
+    return takings(monkeypatch, TriggerRoute)
 
 
 def comparable(answer: Answer) -> tuple[int, Mapping[str, str], Any]:
@@ -102,7 +102,7 @@ def test_both_ways_answer_alike(
     house: House, monkeypatch: pytest.MonkeyPatch, path: str, body: str, token: str | None
 ) -> None:
     short = house.ask("POST", f"/plugin/{path}", body, token=token)
-    monkeypatch.setattr(FastPath, "way_for", lambda *_: None)
+    monkeypatch.setattr(FastPath, "route_for", lambda *_: None)
     ordinary = house.ask("POST", f"/plugin/{path}", body, token=token)
     assert comparable(short) == comparable(ordinary)
 
@@ -191,9 +191,9 @@ def test_a_bug_of_the_short_way_is_not_the_callers_fault(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("inside")
 
-    monkeypatch.setattr(_Triggers, "_producer", broken)
+    monkeypatch.setattr(TriggerRoute, "_submitted_by", broken)
     assert house.ask("POST", "/plugin/echo/poll", "{}").status == 202
-    assert "a short way met a bug" in capsys.readouterr().out
+    assert "fast path raised an error; using the normal route" in capsys.readouterr().out
 
 
 def test_many_side_by_side_are_each_a_job(house: House, taken: list[bool]) -> None:
@@ -287,7 +287,7 @@ def test_who_still_waits_when_the_server_ends_is_told(missing: int) -> None:
     with opened(working=False) as own, own.connect() as line, standing_still(own):
         line.sendall(request[: len(request) - missing])
         guests = own.server._server.server_state.connections
-        until(lambda: any(guest._held or guest._handed for guest in list(guests)))
+        until(lambda: any(guest._held or guest._taken for guest in list(guests)))
         own.server.stop()
         said = read_all(line)
     assert said.startswith(b"HTTP/1.1 503 ")

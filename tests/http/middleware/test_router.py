@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from ductile.core.values.redact import Redactor
 from ductile.errors import NotFound
+from ductile.http.middleware.auth import AccessControl
 from ductile.http.middleware.router import PathRouter
 from ductile.http.responses import Handler
 
@@ -45,9 +46,10 @@ def raising(error: Exception) -> Handler:
 
 def ask(method: str, path: str, handler: Handler | None = None) -> tuple[int, str, dict[str, str]]:
     board = PathRouter((m, p, handler or naming(p)) for m, p in ROUTES)
-    board.state.local = True
     gateway = SimpleNamespace(compiled=SimpleNamespace(redactor=Redactor()))
-    board.state.app_context = SimpleNamespace(gateway=gateway)
+    context: Any = SimpleNamespace(gateway=gateway)
+    board.state.app_context = context
+    board.state.access = AccessControl(context, local=True)
     scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b""}
     sent: list[Any] = []
 

@@ -16,7 +16,7 @@ SECONDS = 20.0
 class House:
     """As much of a gateway as a vigil needs."""
 
-    alone = True
+    is_only_writer = True
 
     def __init__(self) -> None:
         self.notice_bus = self

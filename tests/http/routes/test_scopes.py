@@ -11,7 +11,7 @@ import pytest
 
 from ductile.errors import LedgerError
 from ductile.http.app import ENDPOINTS, Endpoint
-from ductile.http.middleware.identity import is_near
+from ductile.http.middleware.auth import is_from_this_machine
 from ductile.http.routes.system import health_of
 from tests.http.doors import ADMIN, CONFIG, NOTHING, PATIENCE, READER, House, opened
 
@@ -182,8 +182,8 @@ def test_health_is_for_everybody_its_details_for_those_we_know(house: House) -> 
         (("localhost.evil.example", 1), False),
     ],
 )
-def test_who_is_near(house: House, client: tuple[str, int], near: bool) -> None:
-    assert is_near({"client": client}) is near
+def test_who_is_from_this_machine(house: House, client: tuple[str, int], near: bool) -> None:
+    assert is_from_this_machine({"client": client}) is near
     told = json.loads(asyncio.run(health_of(house.gateway, whole=near)).body)
     assert (told.keys() == {"status"}) is not near
 

@@ -144,7 +144,7 @@ def test_a_token_that_is_made_while_the_tokens_are_read_is_good_at_once(
     """What was read before it was made does not count as what there is."""
     early = create(house, "early", "jobs:ro")
     authenticator = next(
-        d.app._app_context.authenticator for d in house.server.doors if d.name == "api"
+        d.app._access._app_context.authenticator for d in house.server.listeners if d.name == "api"
     )
     authenticator.forget()
     read, reached, go_on = house.gateway.ledger.read, threading.Event(), threading.Event()

@@ -3,48 +3,48 @@ from __future__ import annotations
 from ductile.http.server.connection_limit import ConnectionLimiter, ConnectionState
 
 
-class Guest:
-    def __init__(self, standing: ConnectionState) -> None:
-        self.standing = standing
-        self.gone = False
+class FakeConnection:
+    def __init__(self, state: ConnectionState) -> None:
+        self.state = state
+        self.evicted = False
 
-    def give_way(self) -> None:
-        self.gone = True
-
-
-def filled(*standings: ConnectionState) -> tuple[ConnectionLimiter, list[Guest]]:
-    room, guests = ConnectionLimiter(len(standings)), [Guest(standing) for standing in standings]
-    assert all(room.enter(guest) for guest in guests)
-    return room, guests
+    def evict(self) -> None:
+        self.evicted = True
 
 
-def test_while_there_is_a_place_nobody_gives_way() -> None:
-    room, guests = filled(ConnectionState.IDLE, ConnectionState.IDLE)
-    room.leave(guests[0])
-    assert room.enter(Guest(ConnectionState.HEADLESS))
-    assert not any(guest.gone for guest in guests)
+def full(*states: ConnectionState) -> tuple[ConnectionLimiter, list[FakeConnection]]:
+    limiter, connections = ConnectionLimiter(len(states)), [FakeConnection(s) for s in states]
+    assert all(limiter.admit(connection) for connection in connections)
+    return limiter, connections
 
 
-def test_who_does_least_gives_way_and_of_those_the_oldest() -> None:
-    room, guests = filled(*reversed(ConnectionState), *reversed(ConnectionState))
-    for standing in list(ConnectionState)[:-1]:
+def test_nothing_is_evicted_while_there_is_room() -> None:
+    limiter, connections = full(ConnectionState.IDLE, ConnectionState.IDLE)
+    limiter.remove(connections[0])
+    assert limiter.admit(FakeConnection(ConnectionState.AWAITING_HEAD))
+    assert not any(connection.evicted for connection in connections)
+
+
+def test_lowest_state_is_evicted_first_and_the_oldest_of_those() -> None:
+    limiter, connections = full(*reversed(ConnectionState), *reversed(ConnectionState))
+    for state in list(ConnectionState)[:-1]:
         for _ in range(2):
-            first = next(g for g in guests if g.standing is standing and not g.gone)
-            assert room.enter(Guest(ConnectionState.AT_WORK))
-            assert first.gone
-            assert not any(g.gone for g in guests if g.standing > standing)
+            oldest = next(c for c in connections if c.state is state and not c.evicted)
+            assert limiter.admit(FakeConnection(ConnectionState.ACTIVE))
+            assert oldest.evicted
+            assert not any(c.evicted for c in connections if c.state > state)
 
 
-def test_where_all_are_at_work_there_is_no_place() -> None:
-    room, guests = filled(ConnectionState.AT_WORK, ConnectionState.AT_WORK)
-    assert not room.enter(Guest(ConnectionState.HEADLESS))
-    assert not any(guest.gone for guest in guests)
-    room.leave(guests[0])
-    assert room.enter(Guest(ConnectionState.HEADLESS))
+def test_active_connections_are_never_evicted() -> None:
+    limiter, connections = full(ConnectionState.ACTIVE, ConnectionState.ACTIVE)
+    assert not limiter.admit(FakeConnection(ConnectionState.AWAITING_HEAD))
+    assert not any(connection.evicted for connection in connections)
+    limiter.remove(connections[0])
+    assert limiter.admit(FakeConnection(ConnectionState.AWAITING_HEAD))
 
 
-def test_who_leaves_after_giving_way_takes_no_place_of_another() -> None:
-    room, (first,) = filled(ConnectionState.IDLE)
-    assert room.enter(Guest(ConnectionState.AT_WORK))
-    room.leave(first)
-    assert not room.enter(Guest(ConnectionState.AT_WORK))
+def test_removing_an_evicted_connection_frees_no_room() -> None:
+    limiter, (evicted,) = full(ConnectionState.IDLE)
+    assert limiter.admit(FakeConnection(ConnectionState.ACTIVE))
+    limiter.remove(evicted)
+    assert not limiter.admit(FakeConnection(ConnectionState.ACTIVE))

@@ -1,4 +1,4 @@
-"""A system that gives us few descriptors: connections take no more than their share."""
+"""File descriptor limits: connections never use more than their share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ductile.http.server import fd_limits, listeners
-from ductile.http.server.connection_limit import MOST_CONNECTIONS
+from ductile.http.server.connection_limit import MAX_CONNECTIONS
 from tests.cli.running import COMMAND, end, until
 from tests.http.client import Client
 from tests.http.doors import ADMIN, CONFIG, PATIENCE, plugin, write
@@ -31,7 +31,7 @@ echo "{\\"status\\":\\"ok\\",\\"result\\":\\"$(ulimit -Sn)\\"}"
 
 @contextmanager
 def limited(soft: int, hard: int) -> Iterator[tuple[Client, dict[str, Any], int]]:
-    """A gateway in a process of its own: its local socket, what it said when ready, its pid."""
+    """Start a gateway process; yield its local client, its `ready` log line and its pid."""
     root = Path(tempfile.mkdtemp(prefix="ductile-")).resolve()
     write(root, "config.yaml", CONFIG)
     plugin(root, "echo", LIMIT)
@@ -51,7 +51,7 @@ def limited(soft: int, hard: int) -> Iterator[tuple[Client, dict[str, Any], int]
         shutil.rmtree(root)
 
 
-def test_whoever_takes_every_connection_leaves_the_rest_to_others() -> None:
+def test_exhausted_api_listener_does_not_stop_the_local_socket() -> None:
     follow = f"GET /events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN}\r\n\r\n"
     with limited(60, 60) as (local, ready, _), ExitStack() as stack:
         host, _, port = ready["api"].partition(":")
@@ -64,7 +64,7 @@ def test_whoever_takes_every_connection_leaves_the_rest_to_others() -> None:
             assert local.get(f"/job/{job_id}?wait=20").json["status"] == "succeeded"
 
 
-def test_the_limit_is_raised_for_us_and_not_for_plugins() -> None:
+def test_soft_limit_is_raised_for_the_gateway_but_not_for_plugins() -> None:
     with limited(256, 4096) as (local, _, pid):
         assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (4096, 4096)
         job_id = local.post("/plugin/echo/poll", {}).json["job_id"]
@@ -72,24 +72,24 @@ def test_the_limit_is_raised_for_us_and_not_for_plugins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "doors", "most"),
+    ("limit", "listener_count", "expected"),
     [
-        (resource.RLIM_INFINITY, 3, MOST_CONNECTIONS),
-        (20_000, 3, MOST_CONNECTIONS),
-        (1024, 2, (1000 - fd_limits.RESERVE) // 2),
+        (resource.RLIM_INFINITY, 3, MAX_CONNECTIONS),
+        (20_000, 3, MAX_CONNECTIONS),
+        (1024, 2, (1000 - fd_limits.RESERVED) // 2),
         (124, 2, 25),
         (24, 3, 1),
         (3, 3, 1),
     ],
 )
-def test_connections_share_what_is_free(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit: int, doors: int, most: int
+def test_listeners_share_the_free_descriptors(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit: int, listener_count: int, expected: int
 ) -> None:
     for number in range(24):
         (tmp_path / str(number)).touch()
-    monkeypatch.setattr(fd_limits, "OPEN", tmp_path)
+    monkeypatch.setattr(fd_limits, "OPEN_DESCRIPTORS", tmp_path)
     monkeypatch.setattr(fd_limits, "getrlimit", lambda _: (limit, limit))
-    assert fd_limits.places(doors) == most
+    assert fd_limits.connections_per_listener(listener_count) == expected
 
 
 class Loop:
@@ -100,18 +100,18 @@ class Loop:
         return self.now
 
 
-def test_that_none_is_left_is_said_once_a_second(capfd: pytest.CaptureFixture[str]) -> None:
-    complaints, loop = listeners._Complaints(), Loop()
-    about = {"message": "socket.accept()", "exception": OSError(errno.EMFILE, "Too many")}
+def test_descriptor_exhaustion_is_logged_once_per_second(capfd: pytest.CaptureFixture[str]) -> None:
+    handler, loop = listeners._LoopErrorHandler(), Loop()
+    context = {"message": "socket.accept()", "exception": OSError(errno.EMFILE, "Too many")}
     for _ in range(1000):
-        complaints(loop, about)  # type: ignore[arg-type]
-    loop.now += listeners.BETWEEN_COMPLAINTS
-    complaints(loop, about)  # type: ignore[arg-type]
+        handler(loop, context)  # type: ignore[arg-type]
+    loop.now += listeners.LOG_INTERVAL
+    handler(loop, context)  # type: ignore[arg-type]
     assert len(capfd.readouterr().out.splitlines()) == 2
 
 
-def test_another_error_is_said_each_time(capfd: pytest.CaptureFixture[str]) -> None:
-    complaints, loop = listeners._Complaints(), Loop()
+def test_other_loop_errors_are_logged_every_time(capfd: pytest.CaptureFixture[str]) -> None:
+    handler, loop = listeners._LoopErrorHandler(), Loop()
     for _ in range(3):
-        complaints(loop, {"message": "a task", "exception": OSError(errno.EIO, "broken")})  # type: ignore[arg-type]
+        handler(loop, {"message": "a task", "exception": OSError(errno.EIO, "broken")})  # type: ignore[arg-type]
     assert len(capfd.readouterr().out.splitlines()) == 3

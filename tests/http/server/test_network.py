@@ -30,8 +30,8 @@ def house() -> Iterator[House]:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "HEAD_WITHIN", 0.05)
-    monkeypatch.setattr(connection, "BODY_WITHIN", 0.05)
+    monkeypatch.setattr(connection, "HEAD_TIMEOUT", 0.05)
+    monkeypatch.setattr(connection, "BODY_TIMEOUT", 0.05)
 
 
 def said(house: House, *parts: str | bytes, door: str = "api") -> bytes:
@@ -137,11 +137,9 @@ def test_more_around_a_body_than_in_it_is_refused(house: House) -> None:
     with house.connect() as raw:
         raw.sendall(CHUNKED.encode())
         until(
-            lambda: any(
-                guest.standing is ConnectionState.BODILESS for guest in house.room()._guests
-            )
+            lambda: any(guest.state is ConnectionState.AWAITING_BODY for guest in house.limiter())
         )
-        raw.sendall(b"2;" + b"x" * connection.LARGEST_FRAMING)
+        raw.sendall(b"2;" + b"x" * connection.MAX_FRAMING_BYTES)
         answer = read_all(raw)
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b'"code":"too_much_framing"' in answer
@@ -193,7 +191,7 @@ def test_slow_clients_delay_nobody(house: House) -> None:
 def test_an_idle_connection_gives_way_to_a_new_one(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(house.room(), "most", 1)
+    monkeypatch.setattr(house.limiter(), "max_connections", 1)
     kept = http.client.HTTPConnection(*house.address("api"), timeout=PATIENCE)
     kept.request("GET", "/")
     kept.getresponse().read()
@@ -211,7 +209,7 @@ HEAD = "POST /plugin/echo/poll HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\
 def test_the_oldest_that_is_not_complete_gives_way_to_a_new_one(
     house: House, monkeypatch: pytest.MonkeyPatch, sent: str
 ) -> None:
-    monkeypatch.setattr(house.room(), "most", 2)
+    monkeypatch.setattr(house.limiter(), "max_connections", 2)
     with house.connect() as first, house.connect() as second:
         first.sendall(sent.encode())
         second.sendall(f"{HEAD}{AUTH}Expect: 100-continue\r\n\r\n".encode())
@@ -225,7 +223,7 @@ def test_the_oldest_that_is_not_complete_gives_way_to_a_new_one(
 
 def test_who_is_at_work_gives_way_to_nobody(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     with following(house) as follower:
-        monkeypatch.setattr(house.room(), "most", 1)
+        monkeypatch.setattr(house.limiter(), "max_connections", 1)
         with house.connect() as second, suppress(OSError):
             second.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert read_all(second) == b""
@@ -242,7 +240,7 @@ webhooks:
 """
     with opened(CONFIG + webhooks, working=False) as own, ExitStack() as stack:
         for door in ("api", "webhooks"):
-            monkeypatch.setattr(own.room(door), "most", 3)
+            monkeypatch.setattr(own.limiter(door), "max_connections", 3)
         for _ in range(9):
             stack.enter_context(own.connect("webhooks")).sendall(b"POST /hook/a HTTP/1.1\r\nHo")
         kept = stack.enter_context(own.connect())
@@ -256,8 +254,8 @@ webhooks:
 def test_what_is_closed_and_not_read_is_cut_off(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "STALLED_FOR", 0.05)
-    listener = next(door.listener for door in house.server.doors if door.name == "api")
+    monkeypatch.setattr(connection, "WRITE_TIMEOUT", 0.05)
+    listener = next(door.socket for door in house.server.listeners if door.name == "api")
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     with socket.socket() as raw:
         raw.settimeout(PATIENCE)
@@ -267,7 +265,7 @@ def test_what_is_closed_and_not_read_is_cut_off(
         raw.sendall(f"{wanted}{AUTH}Connection: close\r\n\r\n".encode())
         assert raw.recv(1)
         give_up = time.monotonic() + PATIENCE
-        while len(house.room()):
+        while len(house.limiter()):
             assert time.monotonic() < give_up
             time.sleep(0.01)
 
@@ -282,7 +280,7 @@ def test_a_burst_is_kept_for_a_loop_that_is_busy(house: House) -> None:
 
     with ExitStack() as stack:
         stack.callback(free.set)
-        house.server.ask(hold)
+        house.server.ping(hold)
         assert busy.wait(PATIENCE)
         for _ in range(64):
             stack.enter_context(house.connect())

@@ -1,117 +1,313 @@
-"""Before every route of the API: the right host, no foreign page, a token that is allowed."""
+"""Access control of the local socket and the API listener.
+
+`AccessControl` is the only place that decides who may call which endpoint. The middleware asks it
+before routing, the route table before a handler runs, and the fast path before it takes a request.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
 from ductile.core.values import scopes
 from ductile.engine.ingress.auth import LOCAL, Principal
-from ductile.engine.services import Services
 from ductile.errors import DuctileError
-from ductile.http.middleware import identity
-from ductile.http.middleware.context import AppContext, app_context_of
-from ductile.http.responses import JsonResponse, gateway_of, problem
+from ductile.http.middleware.context import AppContext
+from ductile.http.responses import JsonResponse, problem
 from ductile.plugins.manifest import CommandType
+from ductile.record import dataclass
 
 if TYPE_CHECKING:
+    from ductile.http.endpoint import Endpoint
     from ductile.http.middleware.fast_path import FastPath
+    from ductile.http.middleware.router import PathRouter
+    from ductile.http.routes.relay_ingress import RelayIngress
 
-METHODS = b"GET, POST, DELETE, OPTIONS"
-HEADERS = b"Authorization, Content-Type, Idempotency-Key, Last-Event-ID"
+AsgiScope = Any
+"""The ASGI server's description of a request; unrelated to the scopes of a token."""
+PRINCIPAL = "ductile.principal"
+"""ASGI scope key: the caller, or None if the token is missing or wrong."""
+AUTH_ERROR = "ductile.auth_error"
+"""ASGI scope key: the error that kept the token from being checked."""
+ENDPOINT = "ductile.endpoint"
+"""ASGI scope key: the row of the route table that serves the request."""
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+CORS_METHODS = b"GET, POST, DELETE, OPTIONS"
+CORS_HEADERS = b"Authorization, Content-Type, Idempotency-Key, Last-Event-ID"
 
 
-class Forbidden(DuctileError):
+class WrongHost(DuctileError):
+    code = "wrong_host"
+    http_status = 421
+
+
+class ForeignOrigin(DuctileError):
+    code = "foreign_origin"
+    http_status = 403
+
+
+class Unauthorized(DuctileError):
+    code = "unauthorized"
+    http_status = 401
+
+
+class MissingScope(DuctileError):
     code = "forbidden"
     http_status = 403
 
 
-class Guard:
-    """An application behind a check of host, origin and token.
+class NeedsMiddleware(DuctileError):
+    """The fast path cannot decide: the ledger's tokens must be read, or CORS headers added."""
 
-    Who it is goes into the ASGI scope; what they may do is for the route's own check.
+
+@dataclass(frozen=True, slots=True)
+class RequestIdentity:
+    """The headers that access depends on; None if a header is absent or repeated."""
+
+    host: str | None
+    origin: str | None
+    """A repeated Origin is the empty string, which no configuration allows."""
+    token: str | None
+
+
+def read_identity(headers: Iterable[tuple[bytes, bytes]]) -> RequestIdentity:
+    host = origin = token = None
+    hosts = origins = tokens = 0
+    for name, value in headers:
+        if name == b"host":
+            host, hosts = value.decode("latin-1"), hosts + 1
+        elif name == b"origin":
+            origin, origins = value.decode("latin-1"), origins + 1
+        elif name == b"authorization":
+            token, tokens = _bearer_token(value), tokens + 1
+    return RequestIdentity(
+        host if hosts == 1 else None,
+        origin if origins <= 1 else "",
+        token if tokens == 1 else None,
+    )
+
+
+def _bearer_token(value: bytes) -> str | None:
+    scheme, _, token = value.decode("latin-1").strip().partition(" ")
+    return token.strip() or None if scheme.lower() == "bearer" else None
+
+
+class AccessControl:
+    """The decisions for one listener; on the local socket the file mode has decided already."""
+
+    def __init__(self, app_context: AppContext, *, local: bool) -> None:
+        self.local = local
+        self._app_context, self._services = app_context, app_context.gateway
+
+    def check_source(self, identity: RequestIdentity, scope: AsgiScope) -> bool:
+        """Return whether the caller is a page of an allowed origin, which needs CORS headers.
+
+        Raises `WrongHost` and `ForeignOrigin`.
+        """
+        if self.local:
+            return False
+        api = self._services.compiled.settings.api
+        check_host(identity, scope, api.address[0], api.allowed_hosts)
+        return check_origin(identity, api.allowed_origins)
+
+    async def authenticate(self, scope: AsgiScope) -> None:
+        """Store the caller in the ASGI scope, reading the ledger's tokens if they are stale."""
+        token = read_identity(scope["headers"]).token
+        scope.pop(AUTH_ERROR, None)
+        try:
+            scope[PRINCIPAL] = await self._app_context.principal_of(token)
+        except DuctileError as error:
+            # Public endpoints stay available; `authorize` raises this error for the others.
+            scope[PRINCIPAL], scope[AUTH_ERROR] = None, error
+
+    def principal(self, scope: AsgiScope) -> Principal | None:
+        """Return the caller; None if it is unknown."""
+        return LOCAL if self.local else scope.get(PRINCIPAL)
+
+    def require_principal(self, scope: AsgiScope) -> Principal:
+        principal = self.principal(scope)
+        if principal is None:
+            error: DuctileError | None = scope.get(AUTH_ERROR)
+            raise error or Unauthorized("a valid bearer token is required")
+        return principal
+
+    def authorize(
+        self, scope: AsgiScope, endpoint: Endpoint, path_params: Mapping[str, str]
+    ) -> None:
+        """Raise `Unauthorized` without a valid token, `MissingScope` without the scope."""
+        required = endpoint.token_scope
+        if self.local or required is None or self._is_public(endpoint):
+            return
+        granted = self.require_principal(scope).scopes
+        if required == scopes.PLUGIN:
+            plugin, command = path_params["plugin"], path_params["command"]
+            reads = self._is_read_command(plugin, command)
+            allowed = scopes.allows_command(granted, plugin, reads=reads)
+            required = f"plugin:{'ro' if reads else 'rw'}"
+        else:
+            allowed = scopes.allows(granted, required)
+        if not allowed:
+            raise MissingScope(f"this token does not have the scope {required}", scope=required)
+
+    def admit(self, scope: AsgiScope, endpoint: Endpoint, path_params: Mapping[str, str]) -> None:
+        """Take every decision at once and without waiting; raises what refuses the request.
+
+        Raises `NeedsMiddleware` if only the middleware can decide.
+        """
+        identity = read_identity(scope["headers"])
+        if self.check_source(identity, scope):
+            raise NeedsMiddleware("the response needs CORS headers")
+        if not (self.local or self._is_public(endpoint)):
+            authenticator, token = self._app_context.authenticator, identity.token
+            if token is not None and authenticator.is_stale(token):
+                raise NeedsMiddleware("the ledger's tokens have to be read")
+            scope[PRINCIPAL] = None if token is None else authenticator.who(token)
+        self.authorize(scope, endpoint, path_params)
+
+    def _is_public(self, endpoint: Endpoint) -> bool:
+        settings = self._services.compiled.settings
+        return endpoint.is_public is not None and endpoint.is_public(settings)
+
+    def _is_read_command(self, plugin: str, command: str) -> bool:
+        """Return whether the command changes nothing; an unknown command changes nothing."""
+        loaded = self._services.compiled.registry.plugins.get(plugin)
+        found = loaded.command(command) if loaded else None
+        return found is None or found.type is CommandType.READ
+
+
+class AuthMiddleware:
+    """The API listener's application.
+
+    It checks Host and Origin, then hands relayed events to relay ingress, which verifies the
+    peer's signature, and everything else, with the caller in the ASGI scope, to the router.
     """
 
-    def __init__(self, app: Any, app_context: AppContext, express: FastPath) -> None:
-        self._app, self._app_context, self.express = app, app_context, express
+    def __init__(
+        self, router: PathRouter, access: AccessControl, relay: RelayIngress, fast_path: FastPath
+    ) -> None:
+        self._router, self._access, self._relay = router, access, relay
+        self.fast_path = fast_path
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        api = self._app_context.gateway.compiled.settings.api
-        told = identity.read(scope["headers"])
+        identity = read_identity(scope["headers"])
         try:
-            identity.check_host(told, scope, api.address[0], api.allowed_hosts)
-            if identity.check_origin(told, api.allowed_origins):
-                assert told.origin is not None
-                send = _sharing(send, told.origin.encode("latin-1"))
+            if self._access.check_source(identity, scope):
+                assert identity.origin is not None
+                send = _with_cors_headers(send, identity.origin.encode("latin-1"))
                 if scope["method"] == "OPTIONS":
                     await JsonResponse(None, 204)(scope, receive, send)
                     return
         except DuctileError as error:
             await problem(error, scope["path"])(scope, receive, send)
             return
-        try:
-            scope[identity.PRINCIPAL] = await self._app_context.who(told.token)
-        except DuctileError as error:
-            # What is open to all stays so; the rest is refused by `permit`.
-            scope[identity.PRINCIPAL], scope[identity.UNKNOWN] = None, error
-        await self._app(scope, receive, send)
+        if self._relay.handles(scope["path"]):
+            await self._relay(scope, receive, send)
+            return
+        await self._access.authenticate(scope)
+        await self._router(scope, receive, send)
 
 
-def _sharing(send: Any, origin: bytes) -> Any:
-    """Tell the browser that this origin may read the answer."""
+def _with_cors_headers(send: Any, origin: bytes) -> Any:
+    """Return a `send` that lets pages of this origin read the response."""
 
-    async def shared(message: Any) -> None:
+    async def send_with_headers(message: Any) -> None:
         if message["type"] == "http.response.start":
             message["headers"] = [
                 *message["headers"],
                 (b"access-control-allow-origin", origin),
-                (b"access-control-allow-methods", METHODS),
-                (b"access-control-allow-headers", HEADERS),
+                (b"access-control-allow-methods", CORS_METHODS),
+                (b"access-control-allow-headers", CORS_HEADERS),
                 (b"vary", b"Origin"),
             ]
         await send(message)
 
-    return shared
+    return send_with_headers
+
+
+def access_of(request: Request) -> AccessControl:
+    access: AccessControl = request.app.state.access
+    return access
 
 
 def principal_of(request: Request) -> Principal | None:
-    """Who asks; None is nobody we know."""
-    return LOCAL if request.app.state.local else request.scope.get(identity.PRINCIPAL)
+    """Return the caller; None if it is unknown."""
+    return access_of(request).principal(request.scope)
 
 
-def permit(request: Request, wanted: str | None) -> None:
-    """401 without a good token, 403 without the scope that the route asks for."""
-    if wanted is None or request.app.state.local:
-        return
-    principal = principal_of(request)
-    if principal is None:
-        raise identity.stranger(request.scope)
-    if wanted == scopes.PLUGIN:
-        plugin, command = request.path_params["plugin"], request.path_params["command"]
-        allowed = may_run(gateway_of(request), principal, plugin, command)
-        wanted = f"plugin:{'ro' if _reads(gateway_of(request), plugin, command) else 'rw'}"
-    else:
-        allowed = scopes.allows(principal.scopes, wanted)
-    if not allowed:
-        raise Forbidden(f"this token does not have the scope {wanted}", scope=wanted)
+def authorize(request: Request) -> None:
+    """Check the caller against the request's endpoint."""
+    access_of(request).authorize(request.scope, request.scope[ENDPOINT], request.path_params)
 
 
-async def permit_again(request: Request, wanted: str | None) -> None:
-    """As `permit`, by what holds now: a token may end while its request is answered."""
-    if not request.app.state.local:
-        token = identity.read(request.scope["headers"]).token
-        request.scope[identity.PRINCIPAL] = await app_context_of(request).who(token)
-    permit(request, wanted)
+async def reauthorize(request: Request) -> None:
+    """Check again: the token may have expired or been revoked while the request was served."""
+    access = access_of(request)
+    if not access.local:
+        await access.authenticate(request.scope)
+    authorize(request)
 
 
-def may_run(gateway: Services, principal: Principal, plugin: str, command: str) -> bool:
-    reads = _reads(gateway, plugin, command)
-    return scopes.allows_command(principal.scopes, plugin, reads=reads)
+def check_host(
+    identity: RequestIdentity, scope: AsgiScope, listen: str, allowed: Collection[str]
+) -> None:
+    """Raise `WrongHost` unless the Host is the listener's own address or an allowed one.
+
+    This stops DNS rebinding: a page whose own name resolves to this address sends that name.
+    """
+    name = _host_name(identity.host or "")
+    server = scope.get("server") or ("", 0)
+    own = {listen, str(server[0])} - {"0.0.0.0", "::", ""}
+    if is_loopback(str(server[0])):
+        own |= LOOPBACK_NAMES
+    if not name or not (name in own or _is_listed(name, allowed)):
+        raise WrongHost("this gateway does not serve the requested host; see allowed_hosts")
 
 
-def _reads(gateway: Services, plugin: str, command: str) -> bool:
-    """Whether the command changes nothing; one that is not there does not either."""
-    loaded = gateway.compiled.registry.plugins.get(plugin)
-    found = loaded.command(command) if loaded else None
-    return found is None or found.type is CommandType.READ
+def _host_name(host: str) -> str:
+    """Return the name without port, brackets and final dot."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].rstrip(".").lower()
+
+
+def _is_listed(name: str, allowed: Collection[str]) -> bool:
+    for entry in map(str.lower, allowed):
+        if entry == "*" or _host_name(entry) == name:
+            return True
+        if entry.startswith("*.") and name.endswith(entry[1:]):
+            return True
+    return False
+
+
+def check_origin(identity: RequestIdentity, allowed: Collection[str]) -> bool:
+    """Return whether the request is from a page of an allowed origin.
+
+    Raises `ForeignOrigin` for a page of any other origin but the listener's own.
+    """
+    if identity.origin is None:
+        return False
+    if identity.origin in allowed or (identity.origin and "*" in allowed):
+        return True
+    scheme, _, place = identity.origin.partition("://")
+    if scheme in ("http", "https") and place and place.lower() == (identity.host or "").lower():
+        return False
+    raise ForeignOrigin("pages of this origin may not call the gateway; see allowed_origins")
+
+
+@lru_cache(maxsize=1024)
+def is_loopback(address: str) -> bool:
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(found, "ipv4_mapped", None)
+    return (mapped or found).is_loopback
+
+
+def is_from_this_machine(scope: AsgiScope) -> bool:
+    client = scope.get("client")
+    return client is None or is_loopback(str(client[0]))

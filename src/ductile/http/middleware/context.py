@@ -21,7 +21,7 @@ from ductile.operations import plugin_health
 from ductile.operations.backup import Backups
 from ductile.operations.plugin_health import Checkup
 
-ASIDE = 4
+BLOCKING_THREADS = 4
 """Threads for what blocks long; the others are left to those who read."""
 TOKENS_WITHIN = 5.0
 """Seconds that the ledger has to say which tokens there are."""
@@ -50,10 +50,10 @@ class AppContext:
         self._tokens = SingleFlight(self._read_tokens)
         self.backups = Backups(lambda: gateway.ledger, gateway.state_dir, gateway.clock)
         gateway.on_stop.append(self.backups.stop)
-        self._aside = asyncio.Semaphore(ASIDE)
+        self._aside = asyncio.Semaphore(BLOCKING_THREADS)
 
-    async def who(self, token: str | None) -> Principal | None:
-        """Whose token it is now; `LedgerError` where only the ledger knows, and does not say."""
+    async def principal_of(self, token: str | None) -> Principal | None:
+        """Return the owner of a token; `LedgerError` if the ledger's tokens cannot be read."""
         if token is None:
             return None
         if self.authenticator.is_stale(token):

@@ -10,7 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ductile.http.middleware.identity import PRINCIPAL, stranger
+from ductile.errors import DuctileError
+from ductile.http.middleware.auth import access_of
 from ductile.http.responses import Handler, gateway_of, problem, raised, refuse
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class _Node:
 class PathRouter:
     """An application of routes such as `/job/{job_id}/tree`; a word goes before a value."""
 
-    express: FastPath | None = None
+    fast_path: FastPath | None = None
 
     def __init__(self, routes: Iterable[tuple[str, str, Handler]]) -> None:
         self.state = State()
@@ -101,9 +102,11 @@ def _matches(
 
 
 def _no_route(request: Request, error: HTTPException) -> Response:
-    """No such route, or not by this method; to a stranger, that a token is needed."""
+    """404 or 405; 401 without a valid token, so that strangers cannot list the routes."""
     path, status = request.scope["path"], error.status_code
-    if not request.app.state.local and request.scope.get(PRINCIPAL) is None:
-        return problem(stranger(request.scope), path)
+    try:
+        access_of(request).require_principal(request.scope)
+    except DuctileError as unauthorized:
+        return problem(unauthorized, path)
     slug = "method_not_allowed" if status == 405 else "not_found"
     return refuse(status, error.detail, slug, path, headers=error.headers)

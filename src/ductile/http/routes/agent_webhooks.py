@@ -21,7 +21,7 @@ from ductile.core.values import scopes
 from ductile.engine.outbox.webhooks import Sending
 from ductile.engine.services import Services
 from ductile.errors import LedgerError, UsageError
-from ductile.http.middleware.auth import Forbidden, principal_of
+from ductile.http.middleware.auth import MissingScope, principal_of
 from ductile.http.middleware.context import app_context_of
 from ductile.http.requests import body_of, flag, flag_of, headers_of, object_of, row_id, text_of
 from ductile.http.responses import JsonResponse, gateway_of, reading, refuse_agent, writing
@@ -154,9 +154,9 @@ def _permit(request: Request, new: NewWebhook) -> None:
     principal = principal_of(request)
     granted = frozenset[str]() if principal is None else principal.scopes
     if new.plugin is not None and not scopes.allows_command(granted, new.plugin, reads=False):
-        raise Forbidden(f"this token may not run {new.plugin}", scope=f"{new.plugin}:rw")
+        raise MissingScope(f"this token may not run {new.plugin}", scope=f"{new.plugin}:rw")
     if new.pipeline is not None and not scopes.allows(granted, "plugin:rw"):
-        raise Forbidden("this token may not start pipelines", scope="plugin:rw")
+        raise MissingScope("this token may not start pipelines", scope="plugin:rw")
 
 
 def _secret(body: dict[str, Any]) -> str | None:

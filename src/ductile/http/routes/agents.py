@@ -17,15 +17,15 @@ from ductile.http.middleware.auth import principal_of
 from ductile.http.middleware.context import app_context_of
 from ductile.http.requests import LARGEST_PAGE, body_of, flag, limit_of
 from ductile.http.responses import JsonResponse, cursor, gateway_of, reading, refuse_agent, writing
-from ductile.http.server.connection import LARGEST_HELD
+from ductile.http.server.connection import MAX_HELD_BODY
 from ductile.store import agents
 
-LARGEST_BEAT = LARGEST_HELD
+LARGEST_BEAT = MAX_HELD_BODY
 LARGEST_LOG = 64 * 1024
 _OK = {"status": "ok"}
 
 
-def is_open(settings: Settings) -> bool:
+def is_public(settings: Settings) -> bool:
     return settings.gateway.open
 
 

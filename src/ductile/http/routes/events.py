@@ -20,7 +20,7 @@ from starlette.responses import Response, StreamingResponse
 from ductile.core.jobs.limits import PAGE_BYTES, fitting
 from ductile.core.values.redact import Redactor
 from ductile.errors import DuctileError, UsageError
-from ductile.http.middleware.auth import permit_again
+from ductile.http.middleware.auth import reauthorize
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.subscribers import PAUSE
 from ductile.http.requests import whole
@@ -29,7 +29,6 @@ from ductile.model import MIB
 from ductile.store import notices as stored
 from ductile.store.engines.api import BEGINNING, Position, StoredNotice, Tx
 
-TOKEN_SCOPE = "events:ro"
 HEARTBEAT = 15.0
 AT_ONCE = 500
 NOTICES_AT_ONCE = 1000
@@ -98,7 +97,7 @@ async def _told(
                 # Carries the position past what the filter left out.
                 text = f": alive\nid: {position}\n\n"
             if text:
-                await permit_again(request, TOKEN_SCOPE)
+                await reauthorize(request)
                 yield text.encode()
             if found:
                 await asyncio.sleep(PAUSE)

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ductile.errors import Refused, UsageError
+from ductile.http.middleware.auth import access_of
 from ductile.http.middleware.context import app_context_of
 from ductile.http.requests import flag_of, object_of, seconds, text_of
 from ductile.http.responses import JsonResponse, gateway_of
@@ -31,7 +32,7 @@ async def backup(request: Request) -> Response:
     """
     gateway, body = gateway_of(request), await object_of(request)
     named, replace = text_of(body, "path"), flag_of(body, "replace")
-    if named is not None and not request.app.state.local:
+    if named is not None and not access_of(request).local:
         raise Refused("a path can be named on the gateway's own machine alone")
     if named is not None and (not named.startswith("/") or "\0" in named):
         raise UsageError("path must be absolute")

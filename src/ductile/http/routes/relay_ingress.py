@@ -1,7 +1,7 @@
-"""`POST {remote_ingress.listen_path}/{peer}` on the API listener: authenticated by signature.
+"""Relay ingress, `POST {remote_ingress.listen_path}/{peer}` on the API listener.
 
-It stands beside the routes, because its path is the configuration's to choose and may change
-with a reload; where the two meet, the API's own routes win.
+It is not in the route table, because the configuration chooses its path and a reload may change
+it. An API route with the same path takes precedence. The peer's signature replaces the token.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ CODES = {MALFORMED: MALFORMED_CODE, 403: "forbidden", 422: "event_not_accepted"}
 
 
 class RelayIngress:
-    """An application that takes what peers relay, and hands everything else on."""
+    """The application for events that peers relay."""
 
-    def __init__(self, app: PathRouter, app_context: AppContext) -> None:
-        self._app, self._app_context = app, app_context
+    def __init__(self, router: PathRouter, app_context: AppContext) -> None:
+        self._router, self._app_context = router, app_context
         self._of: CompiledConfig | None = None
         self._ingress: Ingress | None = None
 
+    def handles(self, path: str) -> bool:
+        """Return whether the path belongs to relay ingress and to no route of the API."""
+        return self._current().is_for(path) and not self._router.knows(path)
+
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        ingress, path = self._current(), scope["path"]
-        if not ingress.is_for(path) or self._app.knows(path):
-            await self._app(scope, receive, send)
-            return
+        ingress = self._current()
         gateway, request = self._app_context.gateway, Request(scope, receive)
         before = gateway.clock.monotonic()
         try:

@@ -10,9 +10,8 @@ from starlette.responses import Response
 import ductile
 from ductile.engine.services import Services
 from ductile.errors import LedgerError
-from ductile.http.middleware.auth import principal_of
+from ductile.http.middleware.auth import is_from_this_machine, principal_of
 from ductile.http.middleware.context import app_context_of
-from ductile.http.middleware.identity import is_near
 from ductile.http.requests import is_dry
 from ductile.http.responses import JsonResponse, gateway_of
 from ductile.operations import status as report
@@ -49,7 +48,7 @@ async def root(request: Request) -> Response:
 
 async def healthz(request: Request) -> Response:
     """`GET /healthz`: how the gateway is, 503 if not well; to a stranger the status alone."""
-    known = principal_of(request) is not None or is_near(request.scope)
+    known = principal_of(request) is not None or is_from_this_machine(request.scope)
     return await health_of(gateway_of(request), whole=known)
 
 

@@ -17,7 +17,12 @@ from ductile.core.delivery.payload import payload_of
 from ductile.core.values.json_values import Failure
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.ingress.webhook import WebhookIntake, verified
-from ductile.http.middleware import identity
+from ductile.http.middleware.auth import (
+    check_host,
+    check_origin,
+    is_from_this_machine,
+    read_identity,
+)
 from ductile.http.middleware.context import AppContext
 from ductile.http.requests import TooLarge, body_of, headers_of
 from ductile.http.responses import JsonResponse, raised, redacted, refuse, writing
@@ -47,14 +52,14 @@ class Webhooks:
 
     async def _answer(self, request: Request) -> Response:
         settings = self._app_context.gateway.compiled.settings.webhooks
-        told = identity.read(request.scope["headers"])
-        identity.check_host(told, request.scope, settings.address[0], settings.allowed_hosts)
-        identity.check_origin(told, ())
+        identity = read_identity(request.scope["headers"])
+        check_host(identity, request.scope, settings.address[0], settings.allowed_hosts)
+        check_origin(identity, ())
         path = request.scope["path"]
         if path == HEALTH:
             if request.method not in ("GET", "HEAD"):
                 return refuse(405, "method not allowed", "method_not_allowed")
-            near = identity.is_near(request.scope)
+            near = is_from_this_machine(request.scope)
             answer = await health_of(self._app_context.gateway, whole=near)
             return redacted(answer, self._app_context.gateway)
         endpoint = self._find(path)

@@ -1,7 +1,11 @@
-"""One connection, guarded: heads and bodies have a size and a deadline, readers a patience.
+"""One HTTP connection with limits on sizes and times, and the entrance of the fast path.
 
-uvicorn alone keeps a half-sent head open for ever and takes heads of megabytes. Deadlines
-are looked at by the server's tick, so that a request costs two assignments and no timer.
+uvicorn by itself keeps a half-sent head open indefinitely and accepts heads of several megabytes.
+The server's tick checks the deadlines, so that a request needs no timer.
+
+This module overrides private hooks of uvicorn (`_start_asgi_task` and attributes of
+`RequestResponseCycle`). pyproject.toml pins uvicorn to the versions that this was tested with, and
+tests/http/server/test_uvicorn_hooks.py fails if a hook disappears.
 """
 
 from __future__ import annotations
@@ -24,229 +28,250 @@ if TYPE_CHECKING:
 
     from ductile.http.middleware.fast_path import FastPath, FastRoute
 
-LARGEST_HEAD = 32 * 1024
-MOST_HEADERS = 100
-LARGEST_FRAMING = 32 * 1024
-"""Of what comes around a body beyond its own size: sizes of chunks, their extensions, trailers."""
-LARGEST_HELD = 16 * 1024
-"""Of a body that is waited for before its request is looked at."""
-LARGEST_LEFTOVER = 1024 * 1024
-"""Of a body that nobody reads any more, because its request was refused."""
-HEAD_WITHIN = 10.0
-BODY_WITHIN = 30.0
-STALLED_FOR = 30.0
-"""How long a client may leave its answer unread."""
-STOPPED = b'{"error":"the gateway stops; whether this is done is not known","code":"stopping"}\n'
+MAX_HEAD_BYTES = 32 * 1024
+MAX_HEADERS = 100
+MAX_FRAMING_BYTES = 32 * 1024
+"""Bytes around a body: chunk sizes, chunk extensions and trailers."""
+MAX_HELD_BODY = 16 * 1024
+"""The largest body that the fast path waits for."""
+MAX_UNREAD_BODY = 1024 * 1024
+"""The largest rest of a body that is skipped after its request was refused."""
+HEAD_TIMEOUT = 10.0
+BODY_TIMEOUT = 30.0
+WRITE_TIMEOUT = 30.0
+"""Seconds that a client may leave a response unread."""
+STOPPING = (
+    b'{"error":"the gateway is stopping; the request may or may not have been executed",'
+    b'"code":"stopping"}\n'
+)
 
 
-class _TooLarge(Exception):
-    """Stops the parser."""
+class _StopParser(Exception):
+    """Ends the parser's callback; `send_400_response` then sends the stored refusal."""
 
 
-class Connection(HttpToolsProtocol):
-    _deadline: float | None = None
-    _stalled: float | None = None
+class HttpConnection(HttpToolsProtocol):
+    _read_deadline: float | None = None
+    _write_deadline: float | None = None
     _has_head = False
-    """Whether the head of a request has come, and its body not yet."""
+    """Whether the head of a request is complete and its body is not."""
     _surplus = 0
-    """Bytes that came since a head, a body or the time between two requests began; a body takes
-    twice its own away."""
-    _head_read = 0
-    """Bytes of the headers that the parser has handed over."""
-    _leftover = 0
+    """Bytes received since the head, the body or the pause between two requests began, minus twice
+    the bytes of the body."""
+    _head_bytes = 0
+    """Bytes of headers that the parser has handed over."""
+    _skipped_bytes = 0
     _refusal: tuple[int, str, str] | None = None
-    _express: FastPath | None = None
+    _fast_path: FastPath | None = None
     _held: RequestResponseCycle | None = None
-    """A request for the express, whose body is not complete."""
-    _handed: RequestResponseCycle | None = None
-    """One that the express has, and has yet to answer."""
-    _way: FastRoute
+    """A request for the fast path whose body is incomplete."""
+    _taken: RequestResponseCycle | None = None
+    """A request that the fast path has taken and not answered yet."""
+    _fast_route: FastRoute
 
-    def __init__(self, config: Config, server_state: ServerState, room: ConnectionLimiter) -> None:
+    def __init__(
+        self, config: Config, server_state: ServerState, limiter: ConnectionLimiter
+    ) -> None:
         super().__init__(config, server_state, {})
-        self._room = room
+        self._limiter = limiter
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._express = getattr(self.app, "express", None)
-        self._deadline = self.loop.time() + HEAD_WITHIN
-        if not self._room.enter(self):
+        self._fast_path = getattr(self.app, "fast_path", None)
+        self._read_deadline = self.loop.time() + HEAD_TIMEOUT
+        if not self._limiter.admit(self):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._room.leave(self)
+        self._limiter.remove(self)
         super().connection_lost(exc)
 
     @property
-    def standing(self) -> ConnectionState:
+    def state(self) -> ConnectionState:
         if self.transport.is_closing():
-            return ConnectionState.LEAVING
+            return ConnectionState.CLOSING
         answered = self._is_answered()
-        if self._deadline is not None and (self._has_head or answered):
-            return ConnectionState.BODILESS if self._has_head else ConnectionState.HEADLESS
-        if self._stalled is not None or (answered and self.transport.get_write_buffer_size()):
-            return ConnectionState.UNREAD
-        return ConnectionState.IDLE if answered else ConnectionState.AT_WORK
+        if self._read_deadline is not None and (self._has_head or answered):
+            return (
+                ConnectionState.AWAITING_BODY if self._has_head else ConnectionState.AWAITING_HEAD
+            )
+        if self._write_deadline is not None or (
+            answered and self.transport.get_write_buffer_size()
+        ):
+            return ConnectionState.WRITE_BLOCKED
+        return ConnectionState.IDLE if answered else ConnectionState.ACTIVE
 
-    def give_way(self) -> None:
+    def evict(self) -> None:
         self.transport.abort()
 
+    # Reading a request
+
     def data_received(self, data: bytes) -> None:
-        if self._deadline is None:
-            # The first bytes of a request; its head ends the time that starts here.
-            self._deadline = self.loop.time() + HEAD_WITHIN
-        # Of the read in which one of these begins none count: the parser does not say where.
+        if self._read_deadline is None:
+            # The first bytes of a request start the time limit of its head.
+            self._read_deadline = self.loop.time() + HEAD_TIMEOUT
+        # The parser does not say where in the data a head or a body begins, so that the bytes of
+        # the read in which one begins do not count.
         self._surplus += len(data)
         super().data_received(data)
         if self.transport.is_closing():
             return
-        if self._has_head and self._surplus > LARGEST_FRAMING:
-            self._refuse(413, "there is more around the body than in it", "too_much_framing")
-        elif not self._has_head and self._surplus > LARGEST_HEAD:
-            self._refuse(431, "the head is too large", "head_too_large")
+        if self._has_head and self._surplus > MAX_FRAMING_BYTES:
+            self._refuse(413, "the framing of the body is larger than the body", "too_much_framing")
+        elif not self._has_head and self._surplus > MAX_HEAD_BYTES:
+            self._refuse(431, "the request head is too large", "head_too_large")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._leftover = self._surplus = self._head_read = 0
+        self._skipped_bytes = self._surplus = self._head_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
-        if len(self.url) > LARGEST_HEAD:
-            self._stop(414, "the URL is too long", "url_too_long")
+        if len(self.url) > MAX_HEAD_BYTES:
+            self._stop_parser(414, "the URL is too long", "url_too_long")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
-        self._head_read += len(name) + len(value)
-        if len(self.headers) > MOST_HEADERS or self._head_read > LARGEST_HEAD:
-            self._stop(431, "the head is too large", "head_too_large")
+        self._head_bytes += len(name) + len(value)
+        if len(self.headers) > MAX_HEADERS or self._head_bytes > MAX_HEAD_BYTES:
+            self._stop_parser(431, "the request head is too large", "head_too_large")
 
     def on_headers_complete(self) -> None:
         self._has_head, self._surplus = True, 0
-        self._deadline = self.loop.time() + BODY_WITHIN
+        self._read_deadline = self.loop.time() + BODY_TIMEOUT
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        # Once for itself, and once for the sizes of its chunks: they may be small.
+        # Twice, because the framing of small chunks is as long as the chunks.
         self._surplus -= 2 * len(body)
         if self.cycle.response_complete:
-            self._leftover += len(body)
-            if self._leftover > LARGEST_LEFTOVER:
+            self._skipped_bytes += len(body)
+            if self._skipped_bytes > MAX_UNREAD_BODY:
                 self.transport.close()
         super().on_body(body)
-        if self._held is not None and len(self._held.body) > LARGEST_HELD:
-            self._go_the_ordinary_way(self._held)
+        if self._held is not None and len(self._held.body) > MAX_HELD_BODY:
+            self._use_normal_route(self._held)
 
     def on_message_complete(self) -> None:
-        self._deadline, self._has_head, self._surplus = None, False, 0
+        self._read_deadline, self._has_head, self._surplus = None, False, 0
         super().on_message_complete()
         if self._held is not None:
-            self._hand_over(self._held)
+            self._use_fast_route(self._held)
+
+    # The fast path
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        fit = cycle.more_body and not cycle.waiting_for_100_continue and not self.flow.write_paused
-        way = self._express.way_for(cycle.scope) if self._express is not None and fit else None
-        if way is not None:
-            self._held, self._way = cycle, way
+        usable = (
+            self._fast_path is not None
+            and cycle.more_body
+            and not cycle.waiting_for_100_continue
+            and not self.flow.write_paused
+        )
+        route = self._fast_path.route_for(cycle.scope) if self._fast_path and usable else None
+        if route is not None:
+            self._held, self._fast_route = cycle, route
         else:
             super()._start_asgi_task(cycle, app)
 
-    def _go_the_ordinary_way(self, cycle: RequestResponseCycle) -> None:
+    def _use_normal_route(self, cycle: RequestResponseCycle) -> None:
         self._held = None
         super()._start_asgi_task(cycle, self.app)
 
-    def _hand_over(self, cycle: RequestResponseCycle) -> None:
-        """To the express, now that the request is complete."""
+    def _use_fast_route(self, cycle: RequestResponseCycle) -> None:
+        """Offer a complete request to its fast route."""
         self._held = None
 
-        def answered(answer: tuple[int, bytes] | None) -> None:
-            if self._handed is not cycle:
+        def respond(answer: tuple[int, bytes] | None) -> None:
+            if self._taken is not cycle:
                 return
-            self._handed = None
+            self._taken = None
             if cycle.disconnected:
                 return
             if answer is None:
-                self._go_the_ordinary_way(cycle)
+                self._use_normal_route(cycle)
             else:
-                self._answer(cycle, *answer)
+                self._respond(cycle, *answer)
 
-        self._handed = cycle
+        self._taken = cycle
         try:
-            taken = self._way.take(cycle.scope, bytes(cycle.body), answered)
-        except Exception as error:  # noqa: BLE001 - the parser would take it for the client's fault
-            logger("http").crash("a short way met a bug", error)
+            taken = self._fast_route.take(cycle.scope, bytes(cycle.body), respond)
+        except Exception as error:  # noqa: BLE001 - the parser would blame the client for it
+            logger("http").crash("fast path raised an error; using the normal route", error)
             taken = False
         if not taken:
-            self._handed = None
-            self._go_the_ordinary_way(cycle)
+            self._taken = None
+            self._use_normal_route(cycle)
 
-    def _answer(self, cycle: RequestResponseCycle, status: int, body: bytes) -> None:
-        """As a cycle would send it: the next request is looked at when this is done."""
+    def _respond(self, cycle: RequestResponseCycle, status: int, body: bytes) -> None:
+        """Send a response as the cycle would; it then starts the next pipelined request."""
         end = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
         head = b"content-length: %d\r\ncontent-type: application/json\r\n" % len(body)
-        self.transport.write(STATUS_LINE[status] + self._usual_headers() + head + end + body)
+        self.transport.write(STATUS_LINE[status] + self._default_headers() + head + end + body)
         cycle.response_started = cycle.response_complete = True
         if not cycle.keep_alive:
             self.transport.close()
         cycle.on_response()
 
-    def _usual_headers(self) -> bytes:
-        """Those of every answer, such as the date."""
-        usual = self.server_state.default_headers
-        return b"".join(b"%b: %b\r\n" % (name, value) for name, value in usual)
+    def _default_headers(self) -> bytes:
+        """The headers of every response, such as the date."""
+        headers = self.server_state.default_headers
+        return b"".join(b"%b: %b\r\n" % (name, value) for name, value in headers)
 
     def abandon(self) -> None:
-        """The server ends, and nobody will answer what the express still has."""
-        cycle = self._held or self._handed
-        self._held = self._handed = None
+        """Answer the request of the fast path that is open when the server stops."""
+        cycle = self._held or self._taken
+        self._held = self._taken = None
         if cycle is not None and not self.transport.is_closing():
             cycle.keep_alive = False
-            self._answer(cycle, 503, STOPPED)
+            self._respond(cycle, 503, STOPPING)
+
+    # Deadlines and refusals
 
     def pause_writing(self) -> None:
-        self._stalled = self.loop.time() + STALLED_FOR
+        self._write_deadline = self.loop.time() + WRITE_TIMEOUT
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        self._stalled = None
+        self._write_deadline = None
         super().resume_writing()
 
-    def look(self, now: float) -> None:
-        """Cut the client off if its time is over."""
-        if self._stalled is None and self.transport.is_closing():
-            # What it does not read keeps the connection, however little it is.
-            self._stalled = now + STALLED_FOR
-        if self._stalled is not None and now > self._stalled:
+    def check_deadlines(self, now: float) -> None:
+        """Close the connection if its client is too slow."""
+        if self._write_deadline is None and self.transport.is_closing():
+            # Unread bytes keep a closed connection open, however few they are.
+            self._write_deadline = now + WRITE_TIMEOUT
+        if self._write_deadline is not None and now > self._write_deadline:
             self.transport.abort()
-        elif self._deadline is not None and now > self._deadline:
-            self._deadline = None
-            self._refuse(408, "the request did not come in time", "too_slow")
+        elif self._read_deadline is not None and now > self._read_deadline:
+            self._read_deadline = None
+            self._refuse(408, "the request was not received in time", "too_slow")
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002
-        """What the parser refused, in the shape of every other error."""
-        self._refuse(*(self._refusal or (400, "this is no HTTP request", "bad_request")))
+        """Report what the parser rejected, in the shape of every other error."""
+        self._refuse(*(self._refusal or (400, "this is not a valid HTTP request", "bad_request")))
 
-    def _stop(self, status: int, text: str, code: str) -> None:
-        """Have the parser give up; it comes back by `send_400_response`."""
+    def _stop_parser(self, status: int, text: str, code: str) -> None:
+        """Stop the parser; uvicorn then calls `send_400_response`."""
         self._refusal = (status, text, code)
-        raise _TooLarge
+        raise _StopParser
 
     def _refuse(self, status: int, text: str, code: str) -> None:
-        """Close, and tell why where it cannot be taken for another answer, or a part of one."""
+        """Close; send the reason unless the client could mistake it for another response."""
         if not self._is_answering():
             body = f'{{"error":"{text}","code":"{code}"}}\n'.encode()
             head = (
                 b"content-type: application/json\r\nconnection: close\r\n"
                 b"content-length: %d\r\n\r\n" % len(body)
             )
-            self.transport.write(STATUS_LINE[status] + self._usual_headers() + head + body)
+            self.transport.write(STATUS_LINE[status] + self._default_headers() + head + body)
         self.transport.close()
 
     def _is_answering(self) -> bool:
-        """Whether an answer has begun, or is due before that to the request that comes now."""
+        """Return whether a response has begun, or one to an earlier request is still due."""
         if self._has_head:
             return self.cycle.response_started or bool(self.pipeline)
         return not self._is_answered()
 
     def _is_answered(self) -> bool:
-        """Whether the last request whose head has come has all of its answer."""
+        """Return whether the last request whose head is complete has its whole response."""
         return self.cycle is None or self.cycle.response_complete

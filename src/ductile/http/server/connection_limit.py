@@ -1,62 +1,66 @@
-"""The connections of one door: a bounded number, so that whoever fills one door shuts no other."""
+"""The limit on open connections: a new connection evicts the least useful one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Protocol
 
-MOST_CONNECTIONS = 512
+MAX_CONNECTIONS = 512
 
 
 class ConnectionState(IntEnum):
-    """What a connection is doing; the less, the sooner it gives way to a new one."""
+    """What a connection is doing; the lowest value is evicted first."""
 
-    LEAVING = 0
-    """Closed, but for what its client has not read."""
+    CLOSING = 0
+    """Closed, except for bytes that its client has not read."""
     IDLE = 1
-    """It has had its answer, and has not asked again."""
-    HEADLESS = 2
-    """It has yet to say what it wants."""
-    BODILESS = 3
-    """The rest of its body is waited for."""
-    UNREAD = 4
-    """Its client leaves the answer unread."""
-    AT_WORK = 5
-    """It is never sent away."""
+    """Answered; no further request has begun."""
+    AWAITING_HEAD = 2
+    """The head of a request is incomplete."""
+    AWAITING_BODY = 3
+    """The body of a request is incomplete."""
+    WRITE_BLOCKED = 4
+    """The client does not read the response."""
+    ACTIVE = 5
+    """A request is being served; never evicted."""
 
 
-class TrackedConnection(Protocol):
+class EvictableConnection(Protocol):
     @property
-    def standing(self) -> ConnectionState: ...
+    def state(self) -> ConnectionState: ...
 
-    def give_way(self) -> None: ...
+    def evict(self) -> None: ...
 
 
 class ConnectionLimiter:
-    """Lives in the loop."""
+    """The open connections of one listener. Used in the event loop only."""
 
-    def __init__(self, most: int = MOST_CONNECTIONS) -> None:
-        self.most = most
-        # A dict, for its order: the oldest is the first.
-        self._guests: dict[TrackedConnection, None] = {}
+    def __init__(self, max_connections: int = MAX_CONNECTIONS) -> None:
+        self.max_connections = max_connections
+        # A dict keeps the order: the oldest connection is first.
+        self._connections: dict[EvictableConnection, None] = {}
 
     def __len__(self) -> int:
-        return len(self._guests)
+        return len(self._connections)
 
-    def enter(self, guest: TrackedConnection) -> bool:
-        """Whether there is a place, be it that of another who gives way."""
-        if len(self) >= self.most and not self._make_way():
+    def __iter__(self) -> Iterator[EvictableConnection]:
+        return iter(self._connections)
+
+    def admit(self, connection: EvictableConnection) -> bool:
+        """Return whether there is room, if need be after evicting another connection."""
+        if len(self) >= self.max_connections and not self._evict_one():
             return False
-        self._guests[guest] = None
+        self._connections[connection] = None
         return True
 
-    def leave(self, guest: TrackedConnection) -> None:
-        self._guests.pop(guest, None)
+    def remove(self, connection: EvictableConnection) -> None:
+        self._connections.pop(connection, None)
 
-    def _make_way(self) -> bool:
-        weakest = min(self._guests, key=lambda guest: guest.standing)
-        if weakest.standing is ConnectionState.AT_WORK:
+    def _evict_one(self) -> bool:
+        candidate = min(self._connections, key=lambda connection: connection.state)
+        if candidate.state is ConnectionState.ACTIVE:
             return False
-        self.leave(weakest)
-        weakest.give_way()
+        self.remove(candidate)
+        candidate.evict()
         return True

@@ -1,4 +1,4 @@
-"""The listeners, in one thread with one loop."""
+"""The listeners: bound sockets, served by one thread with one event loop."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,37 +19,37 @@ import uvicorn
 
 from ductile.engine.socket_path import too_long
 from ductile.errors import Refused
-from ductile.http.middleware.context import ASIDE
-from ductile.http.server.connection import Connection
+from ductile.http.middleware.context import BLOCKING_THREADS
+from ductile.http.server.connection import HttpConnection
 from ductile.http.server.connection_limit import ConnectionLimiter
 from ductile.log import logger
 from ductile.record import dataclass
 
-WAITING = 1024
-"""Connections that the kernel keeps for us while a burst comes in."""
-ACCEPTED_AT_ONCE = 1
-"""In one turn of the loop. Out of descriptors, asyncio fails, tells and tries again that often."""
-READING = 6
-"""Threads that read the ledger, beside those for what blocks long."""
-TICKS_BETWEEN_LOOKS = 5
-BETWEEN_COMPLAINTS = 1.0
-_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+KERNEL_BACKLOG = 1024
+"""Connections that the kernel queues during a burst."""
+ACCEPTS_PER_TURN = 1
+"""Per turn of the event loop. Without descriptors asyncio fails and logs once per accept."""
+READER_THREADS = 6
+"""Threads that read the ledger, in addition to those for long blocking calls."""
+TICKS_PER_DEADLINE_CHECK = 5
+LOG_INTERVAL = 1.0
+_OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
-class _Listener(socket.socket):
-    def listen(self, _backlog: int = WAITING, /) -> None:
-        """With room for a burst, always: asyncio takes the queue that the kernel keeps and the
-        connections that it accepts at once for one number."""
-        super().listen(WAITING)
+class _BacklogSocket(socket.socket):
+    def listen(self, _backlog: int = KERNEL_BACKLOG, /) -> None:
+        """Listen with room for a burst: asyncio uses one number for the kernel's queue and for the
+        connections that it accepts per turn."""
+        super().listen(KERNEL_BACKLOG)
 
 
 def bind_local(path: Path) -> socket.socket:
-    """A unix socket that only its owner can open, from the moment that it exists."""
+    """Bind a unix socket that only its owner can open, from the moment that it exists."""
     if (why := too_long(path)) is not None:
         raise Refused(why)
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
-    listener = _Listener(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = _BacklogSocket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:
         listener.bind(str(path))
@@ -59,79 +60,75 @@ def bind_local(path: Path) -> socket.socket:
 
 
 def bind_tcp(address: tuple[str, int]) -> socket.socket:
-    """A TCP socket; `Refused` where the address is taken or not ours."""
+    """Bind a TCP socket; raise `Refused` if the address is in use or not local."""
     host, port = address
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        # `localhost` may be both; the old form is what most clients try.
+        # `localhost` may resolve to both families; most clients try IPv4 first.
         family, _, _, _, place = min(found, key=lambda entry: entry[0] != socket.AF_INET)
-        bound = socket.create_server(place, family=family, backlog=WAITING)
+        bound = socket.create_server(place, family=family, backlog=KERNEL_BACKLOG)
     except OSError as error:
         raise Refused(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-    listener = _Listener(fileno=bound.detach())
-    # asyncio sets it only where the socket names its protocol; without it the second part of
-    # an answer waits 40 ms for the client's delayed acknowledgement.
+    listener = _BacklogSocket(fileno=bound.detach())
+    # asyncio sets TCP_NODELAY only on sockets that name their protocol; without it the second
+    # part of a response waits 40 ms for the client's delayed acknowledgement.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """An application, where it listens, and the room for those who come."""
+class Listener:
+    """A bound socket, the application that serves it, and the limit on its connections."""
 
     name: str
     app: Callable[..., Any]
-    listener: socket.socket
-    room: ConnectionLimiter
+    socket: socket.socket
+    limiter: ConnectionLimiter
 
     @property
-    def place(self) -> str:
-        """Where it listens, for people."""
-        name = self.listener.getsockname()
+    def address(self) -> str:
+        """The path of a unix socket, or host and port."""
+        name = self.socket.getsockname()
         return name if isinstance(name, str) else f"{name[0]}:{name[1]}"
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, doors: Sequence[Door]) -> None:
-        self._configs = [_config(door.app) for door in doors]
-        self._doors = doors
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self._configs = [_config(listener.app) for listener in listeners]
+        self._listeners = listeners
         super().__init__(self._configs[0])
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the gateway's."""
+        """Leave the signals to the gateway."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         loop = asyncio.get_running_loop()
         self.servers = []
-        for door, config in zip(self._doors, self._configs, strict=True):
+        for listener, config in zip(self._listeners, self._configs, strict=True):
             if not config.loaded:
                 config.load()
-            make = _maker(config, self.server_state, door.room)
+            factory = partial(HttpConnection, config, self.server_state, listener.limiter)
             self.servers.append(
-                await loop.create_server(make, sock=door.listener, backlog=ACCEPTED_AT_ONCE)
+                await loop.create_server(factory, sock=listener.socket, backlog=ACCEPTS_PER_TURN)
             )
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
-        # It has cancelled the tasks whose time is up, and does not know of other requests.
+        # uvicorn has cancelled its tasks; it does not know the requests of the fast path.
         for connection in list(self.server_state.connections):
-            assert isinstance(connection, Connection)
+            assert isinstance(connection, HttpConnection)
             connection.abandon()
 
     async def on_tick(self, counter: int) -> bool:
-        if counter % TICKS_BETWEEN_LOOKS == 0:
+        if counter % TICKS_PER_DEADLINE_CHECK == 0:
             now = asyncio.get_running_loop().time()
             for connection in list(self.server_state.connections):
-                assert isinstance(connection, Connection)
-                connection.look(now)
+                assert isinstance(connection, HttpConnection)
+                connection.check_deadlines(now)
         return await super().on_tick(counter)
-
-
-def _maker(config: uvicorn.Config, state: Any, room: ConnectionLimiter) -> Callable[[], Connection]:
-    return lambda: Connection(config, state, room)
 
 
 def _config(app: Callable[..., Any]) -> uvicorn.Config:
@@ -140,7 +137,7 @@ def _config(app: Callable[..., Any]) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         lifespan="off",
-        http=Connection,
+        http=HttpConnection,
         ws="none",
         loop="asyncio",
         server_header=False,
@@ -149,37 +146,39 @@ def _config(app: Callable[..., Any]) -> uvicorn.Config:
     )
 
 
-class _Complaints:
-    """What a callback or a task raised and nobody took; asyncio's own lines are not redacted."""
+class _LoopErrorHandler:
+    """Logs unhandled errors of callbacks and tasks; asyncio's own messages are not redacted."""
 
     def __init__(self) -> None:
-        self._next = 0.0
+        self._silent_until = 0.0
 
-    def __call__(self, loop: asyncio.AbstractEventLoop, about: dict[str, Any]) -> None:
-        error = about.get("exception")
-        if isinstance(error, OSError) and error.errno in _EXHAUSTED:
-            self._exhausted(error, loop.time())
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, OSError) and error.errno in _OUT_OF_RESOURCES:
+            self._log_exhaustion(error, loop.time())
         elif isinstance(error, BaseException):
-            logger("http").crash(str(about["message"]), error)
+            logger("http").crash(str(context["message"]), error)
         else:
-            logger("http").error(str(about["message"]))
+            logger("http").error(str(context["message"]))
 
-    def _exhausted(self, error: OSError, now: float) -> None:
-        """It is tried again and again, at every door."""
-        if now >= self._next:
-            self._next = now + BETWEEN_COMPLAINTS
-            logger("http").error("a connection has to wait", error=error.strerror)
+    def _log_exhaustion(self, error: OSError, now: float) -> None:
+        """Log at most once per second: asyncio retries on every listener."""
+        if now >= self._silent_until:
+            self._silent_until = now + LOG_INTERVAL
+            logger("http").error("cannot accept connections", error=error.strerror)
 
 
 class HttpServer:
-    def __init__(self, doors: Sequence[Door], *, closing: Callable[[], None] | None = None) -> None:
-        """`closing` is called in the loop when the server stops, for those who would stay."""
-        # Its lines would be neither redacted nor ours; what matters of them we log ourselves.
+    def __init__(
+        self, listeners: Sequence[Listener], *, on_stop: Callable[[], None] | None = None
+    ) -> None:
+        """`on_stop` is called in the loop when the server stops, to end long responses."""
+        # uvicorn's messages are not redacted; what matters of them is logged here.
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL + 1)
-        self.doors = doors
-        self._closing = closing
+        self.listeners = listeners
+        self._on_stop = on_stop
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._server = _Server(doors)
+        self._server = _Server(listeners)
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
     def start(self) -> None:
@@ -190,23 +189,25 @@ class HttpServer:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._loop.set_exception_handler(_Complaints())
-        self._loop.set_default_executor(ThreadPoolExecutor(READING + ASIDE, "http"))
+        self._loop.set_exception_handler(_LoopErrorHandler())
+        self._loop.set_default_executor(
+            ThreadPoolExecutor(READER_THREADS + BLOCKING_THREADS, "http")
+        )
         await self._server.serve()
 
-    def ask(self, answered: Callable[[], None]) -> None:
-        """Have `answered` called in the loop, which shows that the loop goes round."""
+    def ping(self, answered: Callable[[], None]) -> None:
+        """Have the event loop call `answered`, which shows that the loop is not blocked."""
         if self._loop is None:
-            answered()  # It has yet to begin.
+            answered()  # The loop has not started yet.
         else:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(answered)
 
     def stop(self) -> None:
         running = self._loop is not None and not self._loop.is_closed()
-        if self._loop is not None and running and self._closing is not None:
-            self._loop.call_soon_threadsafe(self._closing)
+        if self._loop is not None and running and self._on_stop is not None:
+            self._loop.call_soon_threadsafe(self._on_stop)
         self._server.should_exit = True
         self._thread.join()
-        for door in self.doors:
-            door.listener.close()
+        for listener in self.listeners:
+            listener.socket.close()

@@ -1,12 +1,14 @@
-"""A gateway in the foreground, from its start to the signal that ends it."""
+"""Runs a gateway in the foreground, from its start to the signal that ends it."""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from ductile.config import Loaded
 from ductile.core.values.redact import Redactor
@@ -19,7 +21,7 @@ from ductile.http.app import api_app, local_app
 from ductile.http.middleware.context import AppContext
 from ductile.http.server import fd_limits
 from ductile.http.server.connection_limit import ConnectionLimiter
-from ductile.http.server.listeners import Door, HttpServer, bind_local, bind_tcp
+from ductile.http.server.listeners import HttpServer, Listener, bind_local, bind_tcp
 from ductile.log import configure, logger
 from ductile.plugins.environment import FORBIDDEN
 
@@ -30,7 +32,7 @@ def serve(
     environ: Mapping[str, str],
     ready: Callable[[Gateway], None] | None = None,
 ) -> int:
-    """Run until SIGTERM or SIGINT; the exit code."""
+    """Run until SIGTERM or SIGINT; return the exit code."""
     service = loaded.settings.service
     configure(service.log_level, service.log_format, Redactor(loaded.secrets))
     _log_crashes()
@@ -50,7 +52,7 @@ def serve(
     try:
         gateway.open()
         fd_limits.raise_limit()
-        server = open_doors(gateway)
+        server = open_listeners(gateway)
         gateway.start()
         server.start()
         log.info(
@@ -58,11 +60,11 @@ def serve(
             workers=gateway.workers,
             plugins=len(gateway.compiled.plans),
             state_dir=str(gateway.state_dir),
-            **{door.name: door.place for door in server.doors[1:]},
+            **{listener.name: listener.address for listener in server.listeners[1:]},
         )
         if ready is not None:
             ready(gateway)
-        with watched(notifier, Liveness(gateway, [("the HTTP loop", server.ask)])):
+        with watched(notifier, Liveness(gateway, [("the HTTP loop", server.ping)])):
             gateway.run()
         log.info("stopping")
         notifier.stopping(gateway.compiled.settings.service.shutdown_grace)
@@ -76,38 +78,41 @@ def serve(
 
 
 def _log_crashes() -> None:
-    """What nobody caught goes to the log as well: redacted, and on a line of its own."""
+    """Log uncaught errors too: redacted, each on a line of its own."""
     log = logger("crash")
 
     def uncaught(_type: object, error: BaseException, _trace: object) -> None:
-        log.crash("an error that nobody caught", error)
+        log.crash("uncaught error", error)
 
     def in_thread(args: threading.ExceptHookArgs) -> None:
         if args.exc_value is not None:
             name = args.thread.name if args.thread else None
-            log.crash("a thread ended by an error", args.exc_value, thread=name)
+            log.crash("thread terminated by an error", args.exc_value, thread=name)
 
     sys.excepthook = uncaught
     threading.excepthook = in_thread
 
 
-def open_doors(gateway: Gateway) -> HttpServer:
-    """The local socket, and the listeners that the configuration wants."""
+def open_listeners(gateway: Gateway) -> HttpServer:
+    """Bind the local socket and the listeners that the configuration enables."""
     settings, app_context = gateway.compiled.settings, AppContext(gateway)
-    most = fd_limits.places(1 + settings.api.enabled + settings.webhooks_enabled)
-    local = bind_local(gateway.socket_path)
-    doors = [Door("local", local_app(gateway, app_context), local, ConnectionLimiter(most))]
+    listeners = 1 + settings.api.enabled + settings.webhooks_enabled
+    most = fd_limits.connections_per_listener(listeners)
+    opened: list[Listener] = []
+
+    def add(name: str, app: Callable[..., Any], bound: socket.socket) -> None:
+        opened.append(Listener(name, app, bound, ConnectionLimiter(most)))
+
     try:
+        add("local", local_app(gateway, app_context), bind_local(gateway.socket_path))
         if settings.api.enabled:
-            listener = bind_tcp(settings.api.address)
-            doors.append(Door("api", api_app(app_context), listener, ConnectionLimiter(most)))
+            add("api", api_app(app_context), bind_tcp(settings.api.address))
         if settings.webhooks_enabled:
             from ductile.http.routes.webhooks import Webhooks
 
-            listener = bind_tcp(settings.webhooks.address)
-            doors.append(Door("webhooks", Webhooks(app_context), listener, ConnectionLimiter(most)))
+            add("webhooks", Webhooks(app_context), bind_tcp(settings.webhooks.address))
     except Refused:
-        for door in doors:
-            door.listener.close()
+        for listener in opened:
+            listener.socket.close()
         raise
-    return HttpServer(doors, closing=app_context.close)
+    return HttpServer(opened, on_stop=app_context.close)
