@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from tests.engine.site import OK, PYTHON, Running, Site, until
-from tests.runner.processes import state
+from tests.waiting import process_state
 
 ERROR = """echo '{"status": "error", "error": "no luck"}'\n"""
 
@@ -70,7 +70,7 @@ def test_a_job_for_which_no_process_can_be_started_waits_uncounted(
             patched.setattr("ductile.__version__", "0.0.0")
             slots = [pool.slot(n).pid for n in range(2)]
             os.kill(pool.pid, signal.SIGKILL)
-            until(lambda: all(state(pid) in ("", "Z") for pid in slots))
+            until(lambda: all(process_state(pid) in ("", "Z") for pid in slots))
             id = house.put("good")
             waiting = house.tried(id)
         job = house.ended(id)

@@ -5,34 +5,17 @@ from __future__ import annotations
 import os
 import select
 import sys
-import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from ductile.model import Launch
 from ductile.runner.process_scan import carries
+from tests.waiting import LIMIT
 
 PYTHON = f"#!{sys.executable} -IS\nimport os, signal, sys, time\n"
 SHELL = "#!/bin/sh\n"
-
-
-def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    """For what the system tells nobody when it comes true."""
-    give_up = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up, "it never came true"
-        time.sleep(0.002)
-
-
-def state(pid: int) -> str:
-    """The letter that `ps` shows; empty when the process is gone."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
 
 
 def descriptors() -> Counter[str]:
@@ -51,13 +34,10 @@ class Fifo:
         self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
         self._heard = b""
 
-    def line(self, seconds: float = 20.0) -> str:
-        give_up = time.monotonic() + seconds
+    def line(self) -> str:
         while b"\n" not in self._heard:
-            wait = give_up - time.monotonic()
-            assert wait > 0, "the plugin said nothing"
-            if select.select([self._fd], [], [], wait)[0]:
-                self._heard += os.read(self._fd, 4096)
+            assert select.select([self._fd], [], [], LIMIT)[0], "the plugin said nothing"
+            self._heard += os.read(self._fd, 4096)
         line, _, self._heard = self._heard.partition(b"\n")
         return line.decode()
 

@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from ductile.model import Ending
+from tests.waiting import stop_process
 
 
 def waiting(plugins, fifo, body="sleep 60"):
@@ -49,7 +50,7 @@ def test_cancel_without_grace_kills_at_once_and_sends_no_sigterm(pool, plugins, 
 
 def test_a_cancel_that_comes_together_with_the_launch_is_heeded_at_once(pool, plugins):
     slot = pool.slot(0)
-    os.kill(slot.pid, signal.SIGSTOP)
+    stop_process(slot.pid)
     assert slot.begin(plugins.launch("/bin/sleep", "60")) is None
     slot.cancel(0.0)
     os.kill(slot.pid, signal.SIGCONT)

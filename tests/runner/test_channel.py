@@ -14,7 +14,8 @@ import pytest
 from ductile.model import Ending, Launch, Outcome
 from ductile.runner.client import LINE, Broken, Slot
 from ductile.runner.pool import RunnerPool
-from tests.runner.processes import Fifo, Plugins, state, until
+from tests.runner.processes import Fifo, Plugins
+from tests.waiting import process_state, stop_process, until
 
 
 def outcome_of(slot: Slot, seconds: float = 10.0) -> Outcome:
@@ -158,23 +159,40 @@ def test_of_several_that_are_recalled_the_one_that_has_begun_stays(
     assert not slot.lined_up
 
 
-def test_a_recall_that_is_heard_only_when_the_one_before_has_ended_is_too_late(
-    slot: Slot, plugins: Plugins, first: Gate
-) -> None:
+def hear_recall_late(slot: Slot, plugins: Plugins, first: Gate, *lined_up: Launch) -> None:
+    """Have the first run end before its slot reads what is lined up, and that it is recalled."""
     until(lambda: len(plugins.alive()) > 0)
     [running] = plugins.alive()
-    os.kill(slot.pid, signal.SIGSTOP)
-    for number in range(LINE):
-        assert slot.line_up(plugins.launch("/bin/echo", str(number)))
+    stop_process(slot.pid)
+    for launch in lined_up:
+        assert slot.line_up(launch)
     slot.recall()
     first.open()
     # Not that it is not alive: it may be on its way out, and its slot not told yet.
-    until(lambda: state(running) == "Z")
+    until(lambda: process_state(running) == "Z")
     os.kill(slot.pid, signal.SIGCONT)
     assert outcome_of(slot).stdout == b"first\n"
-    for number in range(LINE):
-        slot.go_on()
-        assert outcome_of(slot).stdout == b"%d\n" % number
+    slot.go_on()
+
+
+def test_a_recall_that_is_heard_only_when_the_one_before_has_ended_is_too_late(
+    slot: Slot, plugins: Plugins, first: Gate
+) -> None:
+    hear_recall_late(slot, plugins, first, plugins.launch("/bin/echo", "second"))
+    assert outcome_of(slot).stdout == b"second\n"
+
+
+def test_a_recall_that_is_too_late_for_the_next_is_not_for_those_behind_it(
+    slot: Slot, plugins: Plugins, first: Gate, tmp_path: Path
+) -> None:
+    gate = Gate(str(tmp_path / "second"))
+    second = plugins.launch(plugins.shell(f"read _ < {gate.path}; echo second"))
+    others = [plugins.launch("/bin/false") for _ in range(LINE - 1)]
+    hear_recall_late(slot, plugins, first, second, *others)
+    until(lambda: come_back(slot))
+    gate.open()
+    assert outcome_of(slot).stdout == b"second\n"
+    gate.close()
 
 
 def test_nothing_is_lined_up_behind_what_is_recalled(
@@ -206,7 +224,7 @@ def test_behind_what_others_were_recalled_from_nothing_is_lined_up(
 def test_behind_a_launch_that_is_still_being_sent_nothing_is_lined_up(
     slot: Slot, plugins: Plugins
 ) -> None:
-    os.kill(slot.pid, signal.SIGSTOP)
+    stop_process(slot.pid)
     assert slot.begin(plugins.launch("/bin/cat", request=b"x" * 5_000_000)) is None
     assert slot.sending
     assert not slot.has_room
@@ -224,7 +242,7 @@ def test_a_slot_that_is_late_begins_nothing_of_its_line(
     until(lambda: len(plugins.alive()) > 0)
     assert slot.line_up(plugins.launch(plugins.shell(f"echo no > {fifo.path}")))
     pid = slot.pid
-    os.kill(pid, signal.SIGSTOP)
+    stop_process(pid)
     slot.due = 0.0
     with pytest.raises(Broken) as late:
         slot.look()
@@ -340,7 +358,7 @@ def test_a_slot_that_dies_before_it_has_read_what_is_next_has_taken_the_first(
 ) -> None:
     """Something is left unread, and it is not the launch: that must not be made again."""
     until(lambda: len(plugins.alive()) > 0)
-    os.kill(slot.pid, signal.SIGSTOP)
+    stop_process(slot.pid)
     assert slot.line_up(plugins.launch("/bin/true"))
     os.kill(slot.pid, signal.SIGKILL)
     with pytest.raises(Broken) as broken:
@@ -354,7 +372,7 @@ def test_what_went_into_the_socket_in_part_ends_the_line(
 ) -> None:
     """The slot would take what comes next for the rest of it."""
     until(lambda: len(plugins.alive()) > 0)
-    os.kill(slot.pid, signal.SIGSTOP)
+    stop_process(slot.pid)
     assert slot.link is not None
     slot.link.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
     script = plugins.shell(f"echo no > {fifo.path}")

@@ -10,7 +10,7 @@ import pytest
 
 from ductile.model import Ending
 from ductile.runner import reaper
-from tests.runner.processes import state
+from tests.waiting import process_state
 
 DAEMON = """
 if os.fork() == 0:
@@ -30,7 +30,7 @@ def test_a_grandchild_that_holds_the_pipes_neither_hangs_the_slot_nor_survives(r
     began = time.monotonic()
     outcome = run(plugins.shell("sleep 60 & echo $!"))
     assert outcome.ending is Ending.EXITED
-    assert state(int(outcome.stdout)) == ""
+    assert process_state(int(outcome.stdout)) == ""
     assert time.monotonic() - began < 10
 
 
@@ -39,24 +39,24 @@ def test_a_grandchild_that_holds_the_pipes_neither_hangs_the_slot_nor_survives(r
 def test_a_grandchild_that_left_group_and_session_does_not_survive(run, plugins, last, pipes):
     outcome = run(plugins.python(DAEMON.format(last=last, pipes=pipes)))
     assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 0)
-    assert state(int(outcome.stdout)) == ""
+    assert process_state(int(outcome.stdout)) == ""
 
 
 def test_a_grandchild_without_the_mark_does_not_survive(run, plugins):
     outcome = run(plugins.shell("env -i setsid sleep 60 & echo $!; sleep 0.1"))
-    assert state(int(outcome.stdout)) == ""
+    assert process_state(int(outcome.stdout)) == ""
 
 
 def test_a_stopped_grandchild_does_not_survive(run, plugins):
     outcome = run(plugins.shell("setsid sh -c 'kill -STOP $$' & echo $!; sleep 0.1"))
-    assert state(int(outcome.stdout)) == ""
+    assert process_state(int(outcome.stdout)) == ""
 
 
 def test_grandchildren_do_not_survive_a_timeout(run, plugins):
     plugin = plugins.shell("setsid sleep 60 & echo $!; sleep 60")
     outcome = run(plugin, timeout=0.3)
     assert outcome.ending is Ending.TIMED_OUT
-    assert state(int(outcome.stdout)) == ""
+    assert process_state(int(outcome.stdout)) == ""
 
 
 def test_descendants_that_keep_forking_in_new_sessions_are_beaten(run, plugins):

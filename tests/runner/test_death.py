@@ -17,7 +17,8 @@ from ductile.runner import pool as runner_pool
 from ductile.runner import reaper
 from ductile.runner.client import Slot
 from ductile.runner.pool import RunnerPool
-from tests.runner.processes import descriptors, state, until
+from tests.runner.processes import descriptors
+from tests.waiting import process_state, stop_process, until
 
 OK = "echo ok"
 HOSTILE = """trap '' TERM HUP INT
@@ -120,7 +121,7 @@ def test_a_gateway_killed_leaves_nothing_behind_and_then_frees_the_lock(
 
 def test_a_stopped_slot_does_not_outlive_its_gateway(plugins, fifo, lock, hostile):
     gateway = Gateway(plugins, fifo, lock, [hostile, hostile])
-    os.kill(gateway.slots[0], signal.SIGSTOP)
+    stop_process(gateway.slots[0])
     gateway.kill()
     assert locked(lock) < 10
     assert plugins.alive() == []
@@ -129,7 +130,7 @@ def test_a_stopped_slot_does_not_outlive_its_gateway(plugins, fifo, lock, hostil
 
 def test_a_stopped_runner_does_not_outlive_its_gateway(plugins, fifo, lock, hostile):
     gateway = Gateway(plugins, fifo, lock, [hostile])
-    os.kill(gateway.runner, signal.SIGSTOP)
+    stop_process(gateway.runner)
     gateway.kill()
     assert locked(lock) < 10
     assert plugins.alive() == []
@@ -169,7 +170,7 @@ def test_a_killed_slot_loses_its_job_at_once_and_is_replaced(pool, plugins, begi
     assert outcome.ending is Ending.LOST
     assert str(slot) in outcome.reason
     assert plugins.alive() == []
-    assert [state(pid) for pid in children] == ["", ""]
+    assert [process_state(pid) for pid in children] == ["", ""]
     assert works(pool, plugins)
     assert pool.pid == runner
     assert pool.slot(0).pid != slot
@@ -188,7 +189,7 @@ def test_a_slot_killed_while_idle_is_replaced_before_the_next_run(pool, plugins)
 def test_a_launch_that_a_dying_slot_never_took_is_run_by_the_next(pool, plugins):
     """However close on each other's heels the death and the launch are."""
     for _ in range(20):
-        os.kill(pool.slot(0).pid, signal.SIGSTOP)
+        stop_process(pool.slot(0).pid)
         os.kill(pool.slot(0).pid, signal.SIGKILL)
         assert pool.slot(0).run(plugins.launch("/bin/echo", "ok")).stdout == b"ok\n"
 
@@ -217,12 +218,12 @@ def test_a_stopped_slot_is_lost_after_deadline_and_grace_and_is_replaced(
     slot = pool.slot(0).pid
     future = begin(pool.slot(0), plugins.launch(hostile, timeout=0.5, grace=0.1))
     fifo.line(), fifo.line()
-    os.kill(slot, signal.SIGSTOP)
+    stop_process(slot)
     outcome = future.result(30)
     assert outcome.ending is Ending.LOST
     assert "did not answer" in outcome.reason
     assert plugins.alive() == []
-    assert state(slot) == ""
+    assert process_state(slot) == ""
     assert works(pool, plugins)
 
 
@@ -232,7 +233,7 @@ def test_a_stopped_slot_that_is_cancelled_is_lost_after_the_grace(
     slot = pool.slot(0).pid
     future = begin(pool.slot(0), plugins.launch(hostile, timeout=3600.0))
     fifo.line(), fifo.line()
-    os.kill(slot, signal.SIGSTOP)
+    stop_process(slot)
     pool.slot(0).cancel(0)
     assert future.result(30).ending is Ending.LOST
     assert plugins.alive() == []
@@ -250,7 +251,7 @@ def test_a_killed_runner_loses_what_runs_and_is_started_again(plugins, fifo, beg
     assert [outcome.ending for outcome in outcomes] == [Ending.LOST, Ending.LOST]
     assert all(f"runner (pid {runner})" in outcome.reason for outcome in outcomes)
     assert plugins.alive() == []
-    assert {state(pid) for pid in (runner, *slots, *children)} == {""}
+    assert {process_state(pid) for pid in (runner, *slots, *children)} == {""}
     assert works(pool, plugins)
     assert pool.pid != runner
     pool.stop()
@@ -262,10 +263,10 @@ def test_a_killed_runner_loses_what_runs_and_is_started_again(plugins, fifo, beg
 def test_a_runner_killed_while_idle_is_started_again_at_the_next_run(pool, plugins):
     runner, slots = pool.pid, [pool.slot(0).pid, pool.slot(1).pid]
     os.kill(runner, signal.SIGKILL)
-    until(lambda: all(state(pid) in ("", "Z") for pid in (runner, *slots)))
+    until(lambda: all(process_state(pid) in ("", "Z") for pid in (runner, *slots)))
     assert works(pool, plugins)
     assert pool.pid != runner
-    assert {state(pid) for pid in (runner, *slots)} == {""}
+    assert {process_state(pid) for pid in (runner, *slots)} == {""}
 
 
 def test_runner_and_slots_killed_together_leave_nothing_behind(pool, plugins, begin, fifo, hostile):
@@ -275,7 +276,7 @@ def test_runner_and_slots_killed_together_leave_nothing_behind(pool, plugins, be
         os.kill(pid, signal.SIGKILL)
     assert {future.result(10).ending for future in futures} == {Ending.LOST}
     assert plugins.alive() == []
-    assert {state(pid) for pid in children} == {""}
+    assert {process_state(pid) for pid in children} == {""}
     assert works(pool, plugins)
 
 
@@ -284,11 +285,11 @@ def test_a_stopped_runner_is_replaced_when_a_slot_must_be(plugins, monkeypatch):
     pool = RunnerPool(2)
     pool.start()
     runner, slots = pool.pid, [pool.slot(0).pid, pool.slot(1).pid]
-    os.kill(runner, signal.SIGSTOP)
+    stop_process(runner)
     os.kill(slots[0], signal.SIGKILL)
     assert works(pool, plugins)
     assert pool.pid != runner
-    assert {state(pid) for pid in (runner, *slots)} == {""}
+    assert {process_state(pid) for pid in (runner, *slots)} == {""}
     pool.stop()
 
 
@@ -299,10 +300,10 @@ def test_stop_ends_a_stopped_runner_too(plugins, fifo, begin_on, hostile, monkey
     pids = [pool.pid, pool.slot(0).pid]
     future = begin_on(pool.slot(0), plugins.launch(hostile))
     fifo.line(), fifo.line()
-    os.kill(pids[1], signal.SIGSTOP)
-    os.kill(pids[0], signal.SIGSTOP)
+    stop_process(pids[1])
+    stop_process(pids[0])
     pool.stop()
-    assert {state(pid) for pid in pids} == {""}
+    assert {process_state(pid) for pid in pids} == {""}
     assert plugins.alive() == []
     assert future.result(10).ending is Ending.LOST
 
@@ -335,7 +336,7 @@ def test_a_runner_of_another_version_is_refused_and_says_so(
     monkeypatch.setattr("ductile.__version__", "0.0.0")
     pids = [pool.pid, pool.slot(0).pid]
     os.kill(pool.pid, signal.SIGKILL)
-    until(lambda: all(state(pid) in ("", "Z") for pid in pids))
+    until(lambda: all(process_state(pid) in ("", "Z") for pid in pids))
     outcome = pool.slot(0).run(plugins.launch(plugins.shell(OK)))
     assert (outcome.ending, outcome.errno) == (Ending.NOT_SPAWNED, errno.EAGAIN)
     assert "cannot be started again: the new one died as well" in outcome.reason
@@ -358,9 +359,9 @@ def test_children_that_others_have_started_are_never_touched(pool, plugins):
     own_session = subprocess.Popen(["sleep", "60"], start_new_session=True)
     ended = subprocess.Popen(["sh", "-c", "exit 5"])
     try:
-        until(lambda: state(ended.pid) == "Z")
+        until(lambda: process_state(ended.pid) == "Z")
         os.kill(pool.pid, signal.SIGKILL)
-        until(lambda: state(pool.pid) == "Z")
+        until(lambda: process_state(pool.pid) == "Z")
         assert works(pool, plugins)
         pool.stop()
         assert (ours.poll(), own_session.poll()) == (None, None)
@@ -381,7 +382,7 @@ def test_stop_ends_everything_and_is_idempotent(plugins, fifo, begin_on, hostile
         children = [fifo.number(), fifo.number()]
         pool.stop()
         pool.stop()
-        assert {state(pid) for pid in pids + children} == {""}
+        assert {process_state(pid) for pid in pids + children} == {""}
         assert plugins.alive() == []
         assert future.result(10).ending is Ending.LOST
     locked(lock)
@@ -395,7 +396,7 @@ def test_stop_ends_a_stopped_slot_too(plugins, fifo, begin_on, hostile):
     pool.start()
     future = begin_on(pool.slot(0), plugins.launch(hostile))
     fifo.line(), fifo.line()
-    os.kill(pool.slot(0).pid, signal.SIGSTOP)
+    stop_process(pool.slot(0).pid)
     began = time.monotonic()
     pool.stop()
     assert time.monotonic() - began < 4
@@ -412,7 +413,7 @@ def test_a_runner_that_was_launched_is_the_one_that_is_started(plugins):
     assert pool.pid == runner
     assert works(pool, plugins)
     pool.stop()
-    assert state(runner) == ""
+    assert process_state(runner) == ""
 
 
 def test_a_runner_that_was_launched_and_never_started_is_stopped_all_the_same():
@@ -420,7 +421,7 @@ def test_a_runner_that_was_launched_and_never_started_is_stopped_all_the_same():
     pool.launch()
     runner = pool.pid
     pool.stop()
-    assert state(runner) == ""
+    assert process_state(runner) == ""
     assert pool.pid == 0
 
 

@@ -1,0 +1,39 @@
+"""Waiting for a condition, with one limit for every test.
+
+A test that waits longer than `LIMIT` has failed; a test that passes never waits for it in vain, so
+it is far longer than anything takes on a busy machine.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+LIMIT = 60.0
+"""Seconds until a wait is given up, in every test."""
+_PAUSE = 0.002
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Return when `condition` is true; for what the system does not report by itself."""
+    give_up = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < give_up, f"did not come true within {LIMIT:.0f} s"
+        time.sleep(_PAUSE)
+
+
+def process_state(pid: int) -> str:
+    """The letter that `ps` shows; empty when the process is gone."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def stop_process(pid: int) -> None:
+    """Send SIGSTOP, and return when the process has stopped: it reads and writes until then."""
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: process_state(pid) == "T")
