@@ -7,6 +7,7 @@ waits for no commit, and the ends gather: a commit costs nearly the same for one
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections import deque
 
 from ductile.engine.dispatch.attempt import Attempt
@@ -51,8 +52,10 @@ class PrefetchQueue:
             self._waiting.append(attempt)
 
     def put_back(self, attempt: Attempt) -> None:
+        """Return a taken attempt to its place: the queue stays in the order of admission."""
         with self._guard:
-            self._waiting.appendleft(attempt)
+            at = bisect_left(self._waiting, attempt.since, key=lambda one: one.since)
+            self._waiting.insert(at, attempt)
 
     def take(self) -> Attempt:
         with self._guard:
