@@ -46,7 +46,7 @@ docs: $(READY) ## write the pages that are made from the code
 	@$(BIN)/python -m ductile.cli.reference > docs/reference/commands.md
 
 torture: $(READY) ## the long crash loops
-	@$(BIN)/python -m pytest -n $(WORKERS) -m torture
+	@$(BIN)/python -m pytest -n $(WORKERS) -m torture --timeout 3600
 
 lock: $(READY) ## pin the dependencies anew
 	@$(BIN)/pip-compile --quiet --allow-unsafe --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header --extra postgres -o requirements/runtime.txt pyproject.toml
