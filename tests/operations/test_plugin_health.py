@@ -17,7 +17,9 @@ COMMANDS = ("health", "poll")
 
 def checked(house: Running) -> dict[str, plugin_health.Checkup]:
     gateway = house.gateway
-    return plugin_health.check_up(gateway.compiled, gateway.ledger, gateway.clock, gateway.entropy)
+    return plugin_health.check_plugins(
+        gateway.compiled, gateway.ledger, gateway.clock, gateway.entropy
+    )
 
 
 def test_a_plugin_that_says_ok_is_healthy(site: Site) -> None:
@@ -88,7 +90,7 @@ def test_no_more_of_an_answer_is_kept_than_of_a_jobs_error(site: Site, body: str
 
 @pytest.mark.parametrize(
     ("size", "healthy"),
-    [(plugin_health.ANSWER_CAP // 2, True), (plugin_health.ANSWER_CAP + 1, False)],
+    [(plugin_health.STDOUT_CAP // 2, True), (plugin_health.STDOUT_CAP + 1, False)],
     ids=["fits", "beyond"],
 )
 def test_an_answer_has_a_size(site: Site, size: int, healthy: bool) -> None:
@@ -98,7 +100,7 @@ def test_an_answer_has_a_size(site: Site, size: int, healthy: bool) -> None:
     with site.opened() as house:
         checkup = checked(house)["talker"]
     assert checkup.healthy is healthy
-    assert healthy or checkup.detail == "its answer is larger than 1 MiB"
+    assert healthy or checkup.detail == "the response is larger than 1 MiB"
 
 
 def test_plugins_are_asked_side_by_side(site: Site) -> None:
@@ -118,10 +120,10 @@ def test_plugins_are_asked_side_by_side(site: Site) -> None:
 
 
 def test_more_plugins_than_slots_are_all_asked(site: Site) -> None:
-    for n in range(plugin_health.SIDE_BY_SIDE * 2 + 1):
+    for n in range(plugin_health.PARALLEL_CHECKS * 2 + 1):
         site.plugin(f"p{n}", OK, commands=COMMANDS)
     with site.opened() as house:
-        assert len(checked(house)) == plugin_health.SIDE_BY_SIDE * 2 + 1
+        assert len(checked(house)) == plugin_health.PARALLEL_CHECKS * 2 + 1
 
 
 def test_nothing_of_a_checkup_is_recorded(site: Site) -> None:

@@ -1,4 +1,4 @@
-"""What an operator does to many jobs at once."""
+"""Cancelling and retrying all jobs that match a filter."""
 
 from __future__ import annotations
 
@@ -7,28 +7,29 @@ from collections.abc import Callable, Sequence
 from ductile.engine.services import Services
 from ductile.errors import DuctileError
 from ductile.model import JobStatus, SubmittedBy
-from ductile.operations import jobs as operate
+from ductile.operations import jobs
 from ductile.record import dataclass
 from ductile.store.engines.api import Tx, Work
 
-IN_ONE_COMMIT = 100
-"""So many are ended together: others who write wait that long and no longer."""
+JOBS_PER_COMMIT = 100
+"""Jobs ended per transaction, so that other writers do not wait for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Jobs that are all of what is named, at most `limit` of them; with `dry` only to be told."""
+    """The jobs that match every filter that is set, at most `limit`; with `dry` only list them."""
 
     plugin: str | None
     command: str | None
     status: JobStatus | None
     submitted_by: SubmittedBy | None
     before: str | None
-    """Made before this time."""
+    """Created before this time."""
     limit: int
     dry: bool
 
-    def read(self, tx: Tx, action: str) -> list[str]:
+    def find(self, tx: Tx, action: str) -> list[str]:
+        """The ids of the matching jobs to which `action` applies."""
         rows = tx.all(
             "jobs_to_act_on",
             action=action,
@@ -41,7 +42,8 @@ class Selection:
         )
         return [row[0] for row in rows]
 
-    def each(self, found: Sequence[str], act: Callable[[str], object]) -> Many:
+    def apply(self, found: Sequence[str], act: Callable[[str], object]) -> BulkResult:
+        """Call `act` for each job; a refusal of one does not stop the others."""
         done, refused = [], []
         for job_id in found:
             try:
@@ -49,42 +51,42 @@ class Selection:
                 done.append(job_id)
             except DuctileError as error:
                 refused.append({"job_id": job_id, "error": error.message, "code": error.code})
-        return Many(done, refused, len(found) == self.limit)
+        return BulkResult(done, refused, len(found) == self.limit)
 
 
 @dataclass(frozen=True, slots=True)
-class Many:
-    """What became of the jobs of a selection."""
+class BulkResult:
+    """The jobs of a selection that were acted on, and those that were refused."""
 
     jobs: list[str]
     refused: list[dict[str, str]]
     more: bool
-    """Whether there may be more of them than the limit allowed."""
+    """Whether the limit was reached, so that more jobs may match."""
 
 
-def cancel(gateway: Services, selection: Selection) -> Many:
-    found = gateway.ledger.read(lambda tx: selection.read(tx, "cancel"))
-    waits = not selection.dry and selection.status in (None, JobStatus.QUEUED)
-    ended = _end_queued(gateway, found) if waits else frozenset()
-    cancelling = operate.JobCancellation(gateway, dry=selection.dry, only=selection.status)
-    cancelling.ask([job_id for job_id in found if job_id not in ended])
-    return selection.each(found, lambda job_id: job_id in ended or cancelling(job_id))
+def cancel(gateway: Services, selection: Selection) -> BulkResult:
+    found = gateway.ledger.read(lambda tx: selection.find(tx, "cancel"))
+    include_queued = not selection.dry and selection.status in (None, JobStatus.QUEUED)
+    ended = _end_queued(gateway, found) if include_queued else frozenset()
+    cancelling = jobs.JobCancellation(gateway, dry=selection.dry, only=selection.status)
+    cancelling.request_remote([job_id for job_id in found if job_id not in ended])
+    return selection.apply(found, lambda job_id: job_id in ended or cancelling(job_id))
 
 
 def _end_queued(gateway: Services, found: Sequence[str]) -> frozenset[str]:
-    """Those of them that wait: before what runs is killed, which would have them begin."""
-    starts = range(0, len(found), IN_ONE_COMMIT)
-    together = (found[start : start + IN_ONE_COMMIT] for start in starts)
-    return frozenset().union(*(operate.end_queued(gateway, ids) for ids in together))
+    """End the queued jobs first: a worker that is freed by a kill would start them."""
+    starts = range(0, len(found), JOBS_PER_COMMIT)
+    batches = (found[start : start + JOBS_PER_COMMIT] for start in starts)
+    return frozenset().union(*(jobs.end_queued(gateway, ids) for ids in batches))
 
 
-def retrying(gateway: Services, selection: Selection) -> Work[Many]:
+def retrying(gateway: Services, selection: Selection) -> Work[BulkResult]:
     """The transaction that queues failed and dead jobs again."""
 
-    def work(tx: Tx) -> Many:
+    def work(tx: Tx) -> BulkResult:
         def retry(job_id: str) -> None:
-            operate.JobRetry(gateway, job_id, dry=selection.dry)(tx)
+            jobs.JobRetry(gateway, job_id, dry=selection.dry)(tx)
 
-        return selection.each(selection.read(tx, "retry"), retry)
+        return selection.apply(selection.find(tx, "retry"), retry)
 
     return work

@@ -24,103 +24,104 @@ from ductile.store import notices
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import cancel_requests, close, enqueue, requeue
 
-CANCEL_PATIENCE = 5.0
-"""How long a claimed job may take to come to its process, which can then be killed."""
-CANCEL_PAUSE = 0.01
-ASKED_PATIENCE = CANCEL_GRACE + CANCEL_PATIENCE
-"""How long another node may take to end a job: its process has its grace."""
-ASKED_PAUSE = 0.05
+START_TIMEOUT = 5.0
+"""Seconds that a claimed job may take to start its process, which can then be killed."""
+LOCAL_POLL = 0.01
+REMOTE_TIMEOUT = CANCEL_GRACE + START_TIMEOUT
+"""Seconds that another node may take to end a job: its process has its grace."""
+REMOTE_POLL = 0.05
 
 
 def cancel(
     gateway: Services, job_id: str, *, dry: bool = False, only: JobStatus | None = None
 ) -> JobStatus:
-    """End a job that waits, or kill the one that runs; the status it had.
+    """End a queued job or kill a running one, and return the status it had.
 
-    With `only`, what is in another status by now is refused.
+    With `only`, a job in another status is refused.
     """
     return JobCancellation(gateway, dry=dry, only=only)(job_id)
 
 
 class JobCancellation:
-    """`cancel`, for several jobs: other nodes are asked for all of theirs, and then waited for."""
+    """Cancels jobs one by one; requests to other nodes go out first, then each is waited for."""
 
     def __init__(
         self, gateway: Services, *, dry: bool = False, only: JobStatus | None = None
     ) -> None:
         self._gateway, self._dry, self._only = gateway, dry, only
-        self._asked: dict[str, tuple[str, int, float]] = {}
-        """By job: whom, for which attempt, and when."""
+        self._requested: dict[str, tuple[str, int, float]] = {}
+        """By job id: the owner that was asked, the attempt, and when."""
 
-    def ask(self, job_ids: Sequence[str]) -> None:
-        """Ask for the end of those of the jobs that other nodes run."""
+    def request_remote(self, job_ids: Sequence[str]) -> None:
+        """Request the end of those jobs that other nodes run."""
         if self._dry or self._only not in (None, JobStatus.RUNNING):
             return
         found = self._gateway.ledger.read(lambda tx: [enqueue.load(tx, id) for id in job_ids])
         for job in found:
             if job is not None and job.status is JobStatus.RUNNING:
-                self._ask(job)
+                self._request(job)
 
     def __call__(self, job_id: str) -> JobStatus:
         gateway, begun = self._gateway, self._gateway.clock.monotonic()
         while True:
-            job = gateway.ledger.read(lambda tx: loaded(tx, job_id))
-            if self._was_heeded(job):
+            job = gateway.ledger.read(lambda tx: load_job(tx, job_id))
+            if self._is_ended_by_request(job):
                 return JobStatus.RUNNING
             self._check(job)
-            if self._dry or self._is_ended(job):
+            if self._dry or self._try_to_end(job):
                 return job.status
-            # It moved on under us, is claimed and has no process yet, or is another node's.
-            if gateway.clock.monotonic() > self._patience(job_id, begun):
-                raise Refused(f"job {job_id} is {job.status}, {self._whose(job_id)}")
-            pause = ASKED_PAUSE if job_id in self._asked else CANCEL_PAUSE
+            # Its status changed meanwhile, it has no process yet, or another node owns it.
+            if gateway.clock.monotonic() > self._deadline(job_id, begun):
+                raise Refused(f"job {job_id} is {job.status}, {self._describe_owner(job_id)}")
+            pause = REMOTE_POLL if job_id in self._requested else LOCAL_POLL
             gateway.clock.wait(threading.Event(), pause)
 
     def _check(self, job: Job) -> None:
         if job.status in ENDED:
-            raise Refused(f"job {job.id} is {job.status}; only what waits or runs can be cancelled")
+            raise Refused(
+                f"job {job.id} is {job.status}; only queued and running jobs can be cancelled"
+            )
         if self._only not in (None, job.status):
-            now = "waits" if job.status is JobStatus.QUEUED else "runs"
-            raise Refused(f"job {job.id} {now} by now")
+            raise Refused(f"job {job.id} is {job.status} now")
 
-    def _is_ended(self, job: Job) -> bool:
+    def _try_to_end(self, job: Job) -> bool:
         if job.status is JobStatus.QUEUED:
             return bool(end_queued(self._gateway, (job.id,)))
         if self._gateway.cancel_running(job.id, Cancellation.OPERATOR):
             return True
-        self._ask(job)
+        self._request(job)
         return False
 
-    def _ask(self, job: Job) -> None:
-        """Once an attempt, and only a node that lives: the jobs of others are recovered."""
+    def _request(self, job: Job) -> None:
+        """Once per attempt, and only from a living node: the jobs of dead nodes are recovered."""
         gateway, owner = self._gateway, job.owner
         if owner is None or owner == gateway.boot:
             return
-        known = self._asked.get(job.id)
+        known = self._requested.get(job.id)
         if (known and known[:2] == (owner, job.attempt)) or gateway.ledger.boot_is_dead(owner):
             return
         now = gateway.clock.now()
         gateway.ledger.write(
             lambda tx: cancel_requests.request(tx, job, Cancellation.OPERATOR, now)
         )
-        self._asked[job.id] = (owner, job.attempt, gateway.clock.monotonic())
+        self._requested[job.id] = (owner, job.attempt, gateway.clock.monotonic())
 
-    def _was_heeded(self, job: Job) -> bool:
+    def _is_ended_by_request(self, job: Job) -> bool:
         dead = job.status is JobStatus.DEAD and job.last_error == Cancellation.OPERATOR.value
-        return dead and job.id in self._asked
+        return dead and job.id in self._requested
 
-    def _patience(self, job_id: str, begun: float) -> float:
-        known = self._asked.get(job_id)
-        return begun + CANCEL_PATIENCE if known is None else known[2] + ASKED_PATIENCE
+    def _deadline(self, job_id: str, begun: float) -> float:
+        known = self._requested.get(job_id)
+        return begun + START_TIMEOUT if known is None else known[2] + REMOTE_TIMEOUT
 
-    def _whose(self, job_id: str) -> str:
-        if job_id in self._asked:
-            return "and the node that runs it was asked to end it, but has not done so yet"
-        return "but no worker of this gateway runs it"
+    def _describe_owner(self, job_id: str) -> str:
+        if job_id in self._requested:
+            return "and the node that runs it has not answered the cancel request yet"
+        return "but no worker of this gateway owns it"
 
 
 def end_queued(gateway: Services, job_ids: Sequence[str]) -> frozenset[str]:
-    """End those of the jobs that wait, in one transaction; which they were."""
+    """End those of the jobs that are queued, in one transaction, and return their ids."""
     tx_config, now, base_id = (
         gateway.compiled.tx_config,
         gateway.clock.now(),
@@ -142,7 +143,7 @@ def end_queued(gateway: Services, job_ids: Sequence[str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class RetriedJob:
-    """A job that waits again, or with `dry` would."""
+    """A job that was queued again, or with `dry` would be."""
 
     job_id: str
     status: JobStatus
@@ -151,22 +152,24 @@ class RetriedJob:
 
 
 class JobRetry:
-    """The transaction that queues a failed or dead job again, with the plugin's attempts."""
+    """The transaction that queues a failed or dead job again, with a fresh number of attempts."""
 
     def __init__(self, gateway: Services, job_id: str, *, dry: bool = False) -> None:
         self._compiled, self._job_id, self._dry = gateway.compiled, job_id, dry
         self._now = gateway.clock.now()
 
     def __call__(self, tx: Tx) -> RetriedJob:
-        job = loaded(tx, self._job_id)
+        job = load_job(tx, self._job_id)
         if job.status not in ENDED_BADLY:
             raise Refused(f"job {job.id} is {job.status}; only failed and dead jobs can be retried")
         _check_runnable(self._compiled, job)
         if not self._dry:
             attempts = self._compiled.tx_config.max_attempts(job.plugin, job.command)
             if not requeue.retry(tx, job, attempts, self._now):
-                raise Refused(f"job {job.id} has changed meanwhile")
-            job = loaded(tx, job.id)
+                raise Refused(
+                    f"job {job.id} changed meanwhile; look at it again before you retry it"
+                )
+            job = load_job(tx, job.id)
         return RetriedJob(job.id, job.status, job.attempt, job.max_attempts)
 
 
@@ -178,10 +181,10 @@ class ReplayedJob:
 
 
 class JobReplay:
-    """The transaction that makes a new job of an ended one's payload and context (003 §6.1).
+    """The transaction that creates a new job from the payload and context of a finished one.
 
-    Its workspace is cloned from where the old one's was. It belongs to no scope: what
-    follows it in its pipeline runs, the join of a split that the old one stood in does not.
+    Its workspace is cloned from that of the old job. It belongs to no scope: the steps that
+    follow it in its pipeline run, the join of a split that the old job was in does not.
     """
 
     def __init__(
@@ -198,10 +201,10 @@ class JobReplay:
         self._id, self._event_id = gateway.entropy.uuid(), gateway.entropy.uuid()
 
     def __call__(self, tx: Tx) -> ReplayedJob:
-        old = self._job_id if self._step is None else step_of(tx, self._job_id, self._step)
-        job = loaded(tx, old)
+        old = self._job_id if self._step is None else find_step_job(tx, self._job_id, self._step)
+        job = load_job(tx, old)
         if job.status not in ENDED:
-            raise Refused(f"job {old} is {job.status}; it can be replayed once it has ended")
+            raise Refused(f"job {old} is {job.status}; it can be replayed when it has ended")
         _check_runnable(self._compiled, job)
         if not self._dry:
             self._write(tx, job)
@@ -233,30 +236,30 @@ class JobReplay:
             replay_of=job.id,
         )
         tx.effects.ready += 1
-        told = {
+        body = {
             "job_id": self._id,
             "plugin": job.plugin,
             "command": job.command,
             "status": "queued",
             "replay_of": job.id,
         }
-        queued = Notice("jobs", "job.queued", told)
+        queued = Notice("jobs", "job.queued", body)
         notices.post(tx, queued, self._now, job_id=self._id, plugin=job.plugin)
 
 
 def _check_runnable(compiled: CompiledConfig, job: Job) -> None:
-    """Refuse a job whose plugin or step the configuration no longer has."""
+    """Raise `Refused` for a job whose plugin or step is no longer configured."""
     router = compiled.tx_config.router
     lost = job.pipeline and router.lost(job.pipeline, job.step_path, job.plugin, job.command)
     if lost:
         raise Refused(lost)
     gone = compiled.gone(job.plugin)
     if gone is not None:
-        raise Refused(f"{gone}: job {job.id} is one of {job.plugin}")
+        raise Refused(f"{gone}: job {job.id} belongs to plugin {job.plugin}")
 
 
-def step_of(tx: Tx, job_id: str, step: str) -> str:
-    """The job of `step` that `job_id` is or, in its graph, the newest."""
+def find_step_job(tx: Tx, job_id: str, step: str) -> str:
+    """`job_id` if it is a job of `step`, else the newest job of that step in its graph."""
     rows = job_tree.family(tx, job_id)
     if not rows:
         raise NotFound(f"there is no job {job_id}")
@@ -267,11 +270,13 @@ def step_of(tx: Tx, job_id: str, step: str) -> str:
     return job_id if job_id in found else found[-1]
 
 
-def loaded(tx: Tx, job_id: str) -> Job:
-    """The job; `NotFound` also where only the log still knows it."""
+def load_job(tx: Tx, job_id: str) -> Job:
+    """The job; `NotFound` also if it was pruned and only its log remains."""
     job = enqueue.load(tx, job_id)
     if job is None:
         logged = tx.all("job_attempts", id=job_id)
-        pruned = " any more; it is past its retention, and only the log has it" if logged else ""
+        pruned = (
+            " in the queue; it is past its retention, and only its log remains" if logged else ""
+        )
         raise NotFound(f"there is no job {job_id}{pruned}")
     return job

@@ -19,12 +19,12 @@ from ductile.store.jobs.spawn import Place
 
 @dataclass(frozen=True, slots=True)
 class StartedPipeline:
-    """A pipeline's instance, and the jobs it began with."""
+    """A pipeline instance and its first jobs."""
 
     instance_id: str
     job_ids: tuple[str, ...]
     existing_job_id: str | None = None
-    """Set where its first step was deduplicated: the instance ended `skipped`."""
+    """Set if the first step was deduplicated: the instance ended as `skipped`."""
 
 
 class PipelineStart:
@@ -65,7 +65,7 @@ class PipelineStart:
         return StartedPipeline(spawned.scope_ids[0], tuple(spawned.job_ids), existing)
 
     def existing(self, tx: Tx) -> str | None:
-        """The job that makes a first one needless; nothing is started, nothing written."""
+        """The job of which a first job would be a duplicate; nothing is written."""
         for child in self._intent.children:
             if isinstance(child, SpawnJob):
                 found = spawn.existing(tx, child, self._tx_config, self._now)

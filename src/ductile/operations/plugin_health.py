@@ -1,4 +1,4 @@
-"""`health` on demand: every plugin that declares it, side by side, outside the queue."""
+"""Runs the `health` command of every plugin that declares it, in parallel, outside the queue."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ from ductile.runner.pool import RunnerPool
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs import plugin_state
 
-SIDE_BY_SIDE = 8
-ANSWER_CAP = MIB
-"""Of a check-up's stdout: many are kept at once."""
+PARALLEL_CHECKS = 8
+STDOUT_CAP = MIB
+"""Maximum size of a response: several are in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Checkup:
+class HealthCheck:
     healthy: bool
     detail: str
     duration_ms: float
 
 
-def check_up(
+def check_plugins(
     compiled: CompiledConfig, ledger: Ledger | None, clock: Clock, entropy: Entropy
-) -> dict[str, Checkup]:
-    """Run each plugin's `health`; nothing of it is recorded, no state is changed."""
+) -> dict[str, HealthCheck]:
+    """Return the health of each plugin by name; nothing is recorded and no state changes."""
     plans = [plan for plan in compiled.plans.values() if HEALTH in plan.commands]
     if not plans:
         return {}
     states = ledger.read(lambda tx: _states(tx, plans)) if ledger else {}
-    pool = RunnerPool(min(SIDE_BY_SIDE, len(plans)))
+    pool = RunnerPool(min(PARALLEL_CHECKS, len(plans)))
     pool.start()
-    slots = [pool.slot(index) for index in range(min(SIDE_BY_SIDE, len(plans)))]
-    # What an answer holds takes many times its own room: one after the other.
-    reading = threading.Lock()
+    slots = [pool.slot(index) for index in range(min(PARALLEL_CHECKS, len(plans)))]
+    # A parsed response takes many times the memory of its bytes: parse one at a time.
+    parsing = threading.Lock()
 
-    def one(plan: PluginPlan) -> tuple[str, Checkup]:
+    def check(plan: PluginPlan) -> tuple[str, HealthCheck]:
         slot = slots.pop()
         try:
             job = _job(plan, clock, entropy)
             outcome = _run(job, plan, states.get(plan.name, "{}"), slot, clock)
         finally:
             slots.append(slot)
-        with reading:
-            return plan.name, _read(job, outcome, compiled.rules(plan.name, HEALTH), clock)
+        with parsing:
+            return plan.name, _judge_check(job, outcome, compiled.rules(plan.name, HEALTH), clock)
 
     try:
         with ThreadPoolExecutor(len(slots)) as threads:
-            return dict(threads.map(one, plans))
+            return dict(threads.map(check, plans))
     finally:
         pool.stop()
 
@@ -93,27 +93,27 @@ def _run(job: Job, plan: PluginPlan, state_text: str, slot: Slot, clock: Clock) 
     ready = prepare(job, state_text, {}, plan, None, clock.now())
     if isinstance(ready, Unrunnable):
         return Outcome(Ending.LOST, reason=ready.reason)
-    return slot.run(replace(ready.launch, stdout_cap=ANSWER_CAP))
+    return slot.run(replace(ready.launch, stdout_cap=STDOUT_CAP))
 
 
-def _read(job: Job, outcome: Outcome, rules: Rules, clock: Clock) -> Checkup:
+def _judge_check(job: Job, outcome: Outcome, rules: Rules, clock: Clock) -> HealthCheck:
     if outcome.stdout_overflowed:
-        detail = f"its answer is larger than {ANSWER_CAP // MIB} MiB"
-        return Checkup(False, detail, round(outcome.duration * 1000, 1))
+        detail = f"the response is larger than {STDOUT_CAP // MIB} MiB"
+        return HealthCheck(False, detail, round(outcome.duration * 1000, 1))
     judged = judge(job, outcome, rules, clock.now(), 0.0)
     healthy = judged.status is JobStatus.SUCCEEDED
-    detail = rules.redactor.text(_said(outcome)) if healthy else _wrong(judged)
-    return Checkup(healthy, shortened(detail), round(outcome.duration * 1000, 1))
+    detail = rules.redactor.text(_result_text(outcome)) if healthy else _failure_text(judged)
+    return HealthCheck(healthy, shortened(detail), round(outcome.duration * 1000, 1))
 
 
-def _said(outcome: Outcome) -> str:
+def _result_text(outcome: Outcome) -> str:
     response = read_response(outcome.stdout, overflowed=outcome.stdout_overflowed)
     assert isinstance(response, Response)
     return str(response.result or "ok")
 
 
-def _wrong(judged: Settlement) -> str:
-    """What a job would say; nobody can look at the stderr of a check-up, so how that begins too."""
+def _failure_text(judged: Settlement) -> str:
+    """The error, with the first line of stderr: a health check leaves no log to look at."""
     error = judged.error or "failed"
     lines = (judged.stderr or "").strip().splitlines()
     return f"{error}; stderr: {lines[0]}" if lines else error

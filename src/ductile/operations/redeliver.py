@@ -1,4 +1,4 @@
-"""WebhookOutbox of webhooks that an operator has tried again, many at once."""
+"""Retrying many webhook deliveries at once."""
 
 from __future__ import annotations
 
@@ -11,41 +11,46 @@ from ductile.record import dataclass
 from ductile.store.engines.api import Tx
 from ductile.store.outbox import deliveries
 
-IN_ONE_COMMIT = 200
-"""So that nobody waits for all of them."""
+DELIVERIES_PER_COMMIT = 200
+"""So that other writers do not wait for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redelivered:
     ids: list[int]
     more: bool
-    """Whether some are left."""
+    """Whether more deliveries match than the limit allows."""
 
 
 def redeliver(
     gateway: Services, status: DeliveryStatus, since: str | None, limit: int, *, dry: bool
 ) -> Redelivered:
-    """Those in this status, tried or made since then; with `dry` only which they are."""
+    """Retry the deliveries in this status that were tried or created since then.
+
+    With `dry`, only return which they are.
+    """
     found = gateway.ledger.read(lambda tx: deliveries.to_retry(tx, status, since, limit + 1))
     ids, more = found[:limit], len(found) > limit
     if dry:
         return Redelivered(ids, more)
     now, done = gateway.clock.now(), []
-    for start in range(0, len(ids), IN_ONE_COMMIT):
-        done += gateway.ledger.write(_Retrying(ids[start : start + IN_ONE_COMMIT], now))
+    for start in range(0, len(ids), DELIVERIES_PER_COMMIT):
+        done += gateway.ledger.write(
+            _RetryDeliveries(ids[start : start + DELIVERIES_PER_COMMIT], now)
+        )
     return Redelivered(done, more)
 
 
 @dataclass(frozen=True, slots=True)
-class _Retrying:
+class _RetryDeliveries:
     ids: list[int]
     now: datetime
 
     def __call__(self, tx: Tx) -> list[int]:
-        return [id for id in self.ids if self._retried(tx, id)]
+        return [id for id in self.ids if self._retry(tx, id)]
 
-    def _retried(self, tx: Tx, id: int) -> bool:
-        """False where it was taken up, or pruned, since it was listed."""
+    def _retry(self, tx: Tx, id: int) -> bool:
+        """False if the delivery was claimed or pruned since it was listed."""
         try:
             deliveries.retry(tx, id, self.now)
         except DuctileError:

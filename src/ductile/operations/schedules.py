@@ -10,7 +10,7 @@ from ductile.store.engines.api import Tx
 
 
 def set_paused(tx: Tx, schedule: Schedule, now: datetime, *, paused: bool) -> None:
-    """Hold an entry back, or let it go on; also one that no gateway has seen yet."""
+    """Pause or resume an entry, also one that no gateway has fired yet."""
     if schedules.anchors_of(tx, schedule, now) is None:
         schedules.ensure(tx, schedule, now, now)
     schedules.pause(tx, schedule.plugin, schedule.id, paused=paused)

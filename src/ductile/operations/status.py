@@ -8,7 +8,7 @@ from typing import Any
 
 from ductile.core.jobs.commands import INIT
 from ductile.engine.config.compiled import CompiledConfig
-from ductile.operations.plugin_health import Checkup
+from ductile.operations.plugin_health import HealthCheck
 from ductile.record import dataclass
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs.enqueue import queue_counts
@@ -76,7 +76,7 @@ def status(
     compiled: CompiledConfig,
     unready: Mapping[str, str],
     ledger: Ledger | None,
-    checkups: Mapping[str, Checkup],
+    checks: Mapping[str, HealthCheck],
 ) -> dict[str, Any]:
     """One page for an operator: plugin states, health, queue depth, last runs."""
     last = {}
@@ -86,14 +86,14 @@ def status(
         last = {row["plugin"]: row for row in ledger.read(lambda tx: tx.dicts("last_runs"))}
     rows = [row for row in plugins(compiled, unready) if row["state"] != OFFERED]
     for row in rows:
-        checkup = checkups.get(row["name"])
+        check = checks.get(row["name"])
         row["health"] = (
             None
-            if checkup is None
+            if check is None
             else {
-                "healthy": checkup.healthy,
-                "detail": checkup.detail,
-                "duration_ms": checkup.duration_ms,
+                "healthy": check.healthy,
+                "detail": check.detail,
+                "duration_ms": check.duration_ms,
             }
         )
         row["last_run"] = last.get(row["name"])

@@ -214,7 +214,7 @@ def test_cancel_waits_for_the_process_of_a_job_that_was_just_claimed(
     patient: Any = Claimed(ledger, 3)
     assert operate.cancel(patient, "j") is JobStatus.RUNNING
     assert patient.looks < 0
-    monkeypatch.setattr(operate, "CANCEL_PATIENCE", 0.05)
+    monkeypatch.setattr(operate, "START_TIMEOUT", 0.05)
     elsewhere: Any = Claimed(ledger, 1000)
     with pytest.raises(Refused, match="no worker of this gateway runs it"):
         operate.cancel(elsewhere, "j")

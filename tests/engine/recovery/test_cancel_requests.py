@@ -178,7 +178,7 @@ def test_all_are_asked_for_before_any_is_waited_for(
 ) -> None:
     ids = begun(worker, 2)
     cancelling = JobCancellation(asker.gateway)
-    cancelling.ask(ids)
+    cancelling.request_remote(ids)
     assert {asker.ended(id)["status"] for id in ids} == {"dead"}
     assert [cancelling(id) for id in ids] == [JobStatus.RUNNING] * 2
     assert requests(asker) == ids, "each once"
@@ -189,7 +189,7 @@ def test_nothing_is_asked_where_nothing_is_to_be_ended(
     worker: tuple[Running, Gate], asker: Running, how: dict[str, Any]
 ) -> None:
     ids = begun(worker)
-    JobCancellation(asker.gateway, **how).ask(ids)
+    JobCancellation(asker.gateway, **how).request_remote(ids)
     assert requests(asker) == []
     worker[1].open()
 
@@ -197,7 +197,7 @@ def test_nothing_is_asked_where_nothing_is_to_be_ended(
 def test_a_node_that_does_not_end_it_is_not_said_to_have(
     worker: tuple[Running, Gate], asker: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "ASKED_PATIENCE", 0.2)
+    monkeypatch.setattr(jobs, "REMOTE_TIMEOUT", 0.2)
     deaf(worker[0])
     [id] = begun(worker)
     with pytest.raises(Refused, match="is running, and the node that runs it was asked to end it"):
@@ -212,7 +212,7 @@ def test_a_job_that_ends_by_itself_meanwhile_was_not_cancelled(
     deaf(worker[0])
     [id] = begun(worker)
     cancelling = JobCancellation(asker.gateway)
-    cancelling.ask([id])
+    cancelling.request_remote([id])
     worker[1].open()
     asker.ended(id)
     with pytest.raises(Refused, match="is succeeded"):
@@ -222,7 +222,7 @@ def test_a_job_that_ends_by_itself_meanwhile_was_not_cancelled(
 def test_a_node_that_is_gone_is_asked_for_nothing(
     worker: tuple[Running, Gate], asker: Running, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "CANCEL_PATIENCE", 0.05)
+    monkeypatch.setattr(jobs, "START_TIMEOUT", 0.05)
     [id] = begun(worker)
     with psycopg.connect(url) as connection:
         connection.execute("UPDATE job_queue SET owner = 'nobody'")

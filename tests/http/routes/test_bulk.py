@@ -47,7 +47,7 @@ def test_what_begins_before_its_turn_is_no_longer_queued(monkeypatch: pytest.Mon
         monkeypatch.setattr(bulk, "_end_queued", late)
         answer = house.ask("POST", "/jobs/cancel", {"filter": {"status": "queued"}}).json
         assert answer["jobs"] == [third]
-        told = {"job_id": second, "error": f"job {second} runs by now", "code": "refused"}
+        told = {"job_id": second, "error": f"job {second} is running now", "code": "refused"}
         assert answer["refused"] == [told]
         assert status(house, second) == "running"
 
@@ -60,7 +60,7 @@ def test_a_filter_of_what_runs_leaves_what_waits() -> None:
         answer = house.ask("POST", "/jobs/cancel", {"filter": {"status": "running"}}).json
         assert (answer["jobs"], answer["refused"]) == ([running], [])
         is_running(house, waiting)
-        with pytest.raises(jobs.Refused, match="runs by now"):
+        with pytest.raises(jobs.Refused, match="is running now"):
             jobs.cancel(house.gateway, waiting, only=JobStatus.QUEUED)
 
 
@@ -76,7 +76,7 @@ def test_without_a_status_what_runs_goes_too_and_nothing_begins() -> None:
 
 
 def test_what_waits_ends_in_few_commits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "IN_ONE_COMMIT", 2)
+    monkeypatch.setattr(bulk, "JOBS_PER_COMMIT", 2)
     with opened(working=False) as house:
         ids = [trigger(house) for _ in range(5)]
         sizes = []

@@ -19,7 +19,7 @@ from ductile.http.middleware.single_flight import SingleFlight
 from ductile.http.middleware.subscribers import Subscribers
 from ductile.operations import plugin_health
 from ductile.operations.backup import Backups
-from ductile.operations.plugin_health import Checkup
+from ductile.operations.plugin_health import HealthCheck
 
 BLOCKING_THREADS = 4
 """Threads for what blocks long; the others are left to those who read."""
@@ -45,7 +45,7 @@ class AppContext:
         self.metrics = Metrics(gateway)
         self.mismatches = Mismatches()
         self.beats = HeartbeatBatcher(gateway)
-        self.checkups: SingleFlight[dict[str, Checkup]] = SingleFlight(self._check_up)
+        self.health_checks: SingleFlight[dict[str, HealthCheck]] = SingleFlight(self._check_plugins)
         """The `health` of every plugin that declares it."""
         self._tokens = SingleFlight(self._read_tokens)
         self.backups = Backups(lambda: gateway.ledger, gateway.state_dir, gateway.clock)
@@ -77,10 +77,10 @@ class AppContext:
         async with self._aside:
             return await asyncio.to_thread(work, *args, **named)
 
-    async def _check_up(self) -> dict[str, Checkup]:
+    async def _check_plugins(self) -> dict[str, HealthCheck]:
         gateway = self.gateway
         return await self.aside(
-            plugin_health.check_up,
+            plugin_health.check_plugins,
             gateway.compiled,
             gateway.ledger,
             gateway.clock,

@@ -1,4 +1,4 @@
-"""Many jobs at once, by a filter."""
+"""BulkResult jobs at once, by a filter."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ductile.http.requests import flag_of, moment, number_of, object_of, status_
 from ductile.http.responses import JsonResponse, gateway_of, reading, writing
 from ductile.model import JobStatus, SubmittedBy
 from ductile.operations import bulk
-from ductile.operations.bulk import Many, Selection
+from ductile.operations.bulk import BulkResult, Selection
 
 FILTERS = ("plugin", "command", "status", "submitted_by", "before")
 MOST_AT_ONCE = 1000
@@ -32,7 +32,7 @@ async def cancel(request: Request) -> Response:
 async def retry(request: Request) -> Response:
     """`POST /jobs/retry`: failed and dead jobs by the same filter; an empty one is refused."""
     gateway, selection = gateway_of(request), _selection(await object_of(request))
-    work = once(request, bulk.retrying(gateway, selection), Many, dry=selection.dry)
+    work = once(request, bulk.retrying(gateway, selection), BulkResult, dry=selection.dry)
     return _answer(selection, await (reading if selection.dry else writing)(gateway, work))
 
 
@@ -57,6 +57,6 @@ def _selection(body: dict[str, Any]) -> Selection:
     )
 
 
-def _answer(selection: Selection, found: Many) -> Response:
+def _answer(selection: Selection, found: BulkResult) -> Response:
     answer = {**asdict(found), "count": len(found.jobs)}
     return JsonResponse({**answer, "dry_run": True} if selection.dry else answer)

@@ -96,10 +96,10 @@ async def status(request: Request) -> Response:
 
     There is one check-up at a time: who asks meanwhile is told what it finds.
     """
-    gateway, checkups = gateway_of(request), await app_context_of(request).checkups()
+    gateway, checks = gateway_of(request), await app_context_of(request).health_checks()
 
     def work() -> dict[str, object]:
-        page = report.status(gateway.compiled, gateway.unready, gateway.ledger, checkups)
+        page = report.status(gateway.compiled, gateway.unready, gateway.ledger, checks)
         return {
             "running_gateway": True,
             "version": ductile.__version__,

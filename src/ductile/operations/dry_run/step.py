@@ -47,8 +47,8 @@ def step(gateway: Services, pipeline: Pipeline, path: str, job_id: str | None) -
         )
 
     def meant(tx: Tx) -> Job:
-        known = _newest(tx, node) if job_id is None else jobs.step_of(tx, job_id, path)
-        return jobs.loaded(tx, known)
+        known = _newest(tx, node) if job_id is None else jobs.find_step_job(tx, job_id, path)
+        return jobs.load_job(tx, known)
 
     job = gateway.ledger.read(meant)
     if job.pipeline != name:
