@@ -79,3 +79,11 @@ def test_index_groups_pages_by_what_the_reader_wants() -> None:
 def test_decision_record_has_the_usual_headings(path: Path) -> None:
     headings = re.findall(r"^## (.+)$", path.read_text(encoding="utf-8"), re.M)
     assert headings == ["Context", "Decision", "Consequences"]
+
+
+@pytest.mark.parametrize("path", PAGES_OF_DOCS, ids=lambda path: str(path.relative_to(DOCS)))
+def test_page_starts_with_whom_it_is_for(path: Path) -> None:
+    title, blank, first, *_ = path.read_text(encoding="utf-8").split("\n")
+    assert title.startswith("# ")
+    assert blank == ""
+    assert first.startswith("For ")

@@ -15,14 +15,15 @@ EVERYWHERE = frozenset({"config", "verbose", "as_json", "dry_run", "api_url", "a
 _INTRODUCTION = """\
 # Commands
 
-`ductile NOUN ACTION`. Made from the commands themselves; `--help` says the same.
+For users of the command line: every command and option, generated from the same source as `--help`.
 
-Every command takes `--config PATH` (the `config.yaml` or its directory; by default
-`$DUCTILE_CONFIG_DIR`, `~/.config/ductile`, `/etc/ductile`), `-v` (say on stderr what is done),
-`--json` (answer in JSON, errors too), and `--api-url` with `--api-key` (ask a gateway elsewhere).
-Those marked *writes* take `--dry-run` as well: it says what would be done, and changes nothing.
+Commands have the form `ductile NOUN ACTION`. Every command takes `--config PATH` (the `config.yaml`
+or its directory; default `$DUCTILE_CONFIG_DIR`, `~/.config/ductile`, `/etc/ductile`), `-v` (log
+steps to stderr), `--json` (JSON output, errors included), and `--api-url` with `--api-key` (use a
+remote gateway). Commands marked *writes* also take `--dry-run`, which shows the effect and changes
+nothing.
 
-Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 78 wrong configuration, 130 interrupted.
+Exit codes: 0 success, 1 refused or failed, 2 usage error, 78 configuration error, 130 interrupted.
 With `--json` an error is `{"error": ..., "code": ...}`.
 """
 

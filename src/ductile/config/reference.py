@@ -47,17 +47,17 @@ _WORDS = {
 _INTRODUCTION = """\
 # Configuration reference
 
-Every key, what it takes, and what holds where it is absent. Made from the models that the
-gateway itself reads the files with: `ductile config schema` prints the same as JSON Schema for
+For users who write configuration files: every key, its type and its default, generated from the
+models that the gateway reads files with. `ductile config schema` prints the same as JSON Schema for
 your editor.
 
 A duration is `500ms`, `30s`, `5m`, `2h`, `30d`, `1w`, or several of them (`1h30m`); a size is
-`64KB`, `1MB` (K is 1024). `${NAME}` and `${NAME:-default}` stand for variables of the
-environment, in any value. Relative paths are seen from the directory of `config.yaml`.
+`64KB`, `1MB` (K is 1024). `${NAME}` and `${NAME:-default}` insert environment variables into any
+value. Relative paths start at the directory of `config.yaml`.
 
-An `.env` file has lines of `NAME=value`, with or without `export` before them, and `#` comments.
-A value in quotes ends at the closing quote, and behind it only a comment may stand; one without
-ends at a space with a `#` behind it. A `#` with no space before it belongs to the value.
+An `.env` file has lines of the form `NAME=value`, optionally after `export`, and `#` comments. A
+quoted value ends at the closing quote, and only a comment may follow it. An unquoted value ends
+before a space that is followed by `#`. A `#` without a space before it is part of the value.
 """
 
 
