@@ -15,7 +15,7 @@ from tests.engine.site import OK, PYTHON, Running, Site
 COMMANDS = ("health", "poll")
 
 
-def checked(house: Running) -> dict[str, plugin_health.Checkup]:
+def checked(house: Running) -> dict[str, plugin_health.HealthCheck]:
     gateway = house.gateway
     return plugin_health.check_plugins(
         gateway.compiled, gateway.ledger, gateway.clock, gateway.entropy

@@ -166,9 +166,7 @@ class JobRetry:
         if not self._dry:
             attempts = self._compiled.tx_config.max_attempts(job.plugin, job.command)
             if not requeue.retry(tx, job, attempts, self._now):
-                raise Refused(
-                    f"job {job.id} changed meanwhile; look at it again before you retry it"
-                )
+                raise Refused(f"job {job.id} changed meanwhile; look at it and try again")
             job = load_job(tx, job.id)
         return RetriedJob(job.id, job.status, job.attempt, job.max_attempts)
 

@@ -216,7 +216,7 @@ def test_cancel_waits_for_the_process_of_a_job_that_was_just_claimed(
     assert patient.looks < 0
     monkeypatch.setattr(operate, "START_TIMEOUT", 0.05)
     elsewhere: Any = Claimed(ledger, 1000)
-    with pytest.raises(Refused, match="no worker of this gateway runs it"):
+    with pytest.raises(Refused, match="no worker of this gateway owns it"):
         operate.cancel(elsewhere, "j")
     ledger.close()
 

@@ -200,7 +200,7 @@ def test_a_node_that_does_not_end_it_is_not_said_to_have(
     monkeypatch.setattr(jobs, "REMOTE_TIMEOUT", 0.2)
     deaf(worker[0])
     [id] = begun(worker)
-    with pytest.raises(Refused, match="is running, and the node that runs it was asked to end it"):
+    with pytest.raises(Refused, match="is running, and the node that runs it has not answered the cancel request"):
         jobs.cancel(asker.gateway, id)
     worker[1].open()
     assert worker[0].ended(id)["status"] == "succeeded"
@@ -226,7 +226,7 @@ def test_a_node_that_is_gone_is_asked_for_nothing(
     [id] = begun(worker)
     with psycopg.connect(url) as connection:
         connection.execute("UPDATE job_queue SET owner = 'nobody'")
-    with pytest.raises(Refused, match="no worker of this gateway runs it"):
+    with pytest.raises(Refused, match="no worker of this gateway owns it"):
         jobs.cancel(asker.gateway, id)
     assert requests(asker) == []
     worker[1].open()
