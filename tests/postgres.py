@@ -16,6 +16,7 @@ import psutil
 import psycopg
 
 from ductile.store.engines.postgres import PostgresLedger
+from tests.waiting import WAIT_LIMIT
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -84,7 +85,7 @@ class Server:
         if pid is not None:
             server = psutil.Process(pid)
             server.send_signal(signal.SIGQUIT)
-            server.wait(20)
+            server.wait(WAIT_LIMIT)
 
 
 @contextmanager

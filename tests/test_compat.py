@@ -12,8 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,8 @@ import pytest
 import yaml
 from blake3 import blake3
 
-from tests.cli.running import PATIENCE, end, until
+from tests.cli.running import end, read_until
+from tests.waiting import WAIT_LIMIT, until
 
 BIN = Path(sys.executable).parent
 SOURCE = Path(__file__).parent / "compat"
@@ -60,7 +60,7 @@ class Home:
             env=self.env,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=WAIT_LIMIT,
             check=False,
         )
 
@@ -89,7 +89,7 @@ class Home:
     def _send(
         self, port: int, method: str, path: str, data: bytes, headers: dict[str, str]
     ) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_LIMIT)
         try:
             connection.request(method, path, data, {"Content-Type": "application/json", **headers})
             answer = connection.getresponse()
@@ -130,7 +130,7 @@ class Home:
             text=True,
         )
         try:
-            until(process, '"message":"ready"')
+            read_until(process, '"message":"ready"')
             yield
         finally:
             assert end(process) == 0
@@ -138,16 +138,6 @@ class Home:
 
 def digest(path: Path) -> str:
     return blake3(path.read_bytes()).hexdigest()
-
-
-def eventually(look: Callable[[], Any]) -> Any:
-    """What `look` finds, once it finds something."""
-    give_up = time.monotonic() + PATIENCE
-    while time.monotonic() < give_up:
-        if found := look():
-            return found
-        time.sleep(0.05)
-    pytest.fail("it never came about")
 
 
 @contextmanager
@@ -255,7 +245,7 @@ def test_facts_state_and_a_route(running: Home) -> None:
     cursors = [fact["fact_json"]["cursor"] for fact in facts["facts"]]
     assert cursors in ([42, 41, 40], [43, 42, 41, 40])
     assert {fact["fact_type"] for fact in facts["facts"]} == {"withings.snapshot"}
-    routed = eventually(lambda: _children(running, job["job_id"]))
+    routed = until(lambda: _children(running, job["job_id"]))
     assert [(row["plugin"], row["command"]) for row in routed] == [("notify", "handle")]
 
 
@@ -284,7 +274,7 @@ def test_a_webhook_by_its_secret_ref(running: Home) -> None:
     assert status == 202
     job = running.json("job", "inspect", answer["job_id"])
     assert job["plugin"] == "github-handler"
-    assert eventually(lambda: _told(running, "push to me/house"))["status"] == "succeeded"
+    assert until(lambda: _told(running, "push to me/house"))["status"] == "succeeded"
 
 
 def _told(home: Home, message: str) -> Any:
@@ -311,22 +301,20 @@ def test_a_pipeline_with_every_kind_of_step(running: Home) -> None:
         "to-lab",
     }
     assert {row["status"] for row in ran.values()} == {"succeeded"}
-    told = eventually(
-        lambda: _told(running, "Wisdom for kitchen: summary(long(a long enough text))")
-    )
+    told = until(lambda: _told(running, "Wisdom for kitchen: summary(long(a long enough text))"))
     assert told["status"] == "succeeded"
 
 
 def test_a_relay_comes_back_as_an_event_of_its_own(running: Home) -> None:
     payload = {"text": "another long text", "length": 17, "channel": "cellar"}
     assert running.call("POST", "/pipeline/text-wisdom", {"payload": payload})[0] == 200
-    told = eventually(lambda: _told(running, "the lab says cellar"))
+    told = until(lambda: _told(running, "the lab says cellar"))
     assert told["submitted_by"] == "relay"
 
 
 def test_a_hook_tells_of_what_ended(running: Home) -> None:
     running.json("plugin", "run", "echo")
-    assert eventually(lambda: _told(running, "echo succeeded"))["submitted_by"] == "hook"
+    assert until(lambda: _told(running, "echo succeeded"))["submitted_by"] == "hook"
 
 
 @pytest.mark.parametrize(

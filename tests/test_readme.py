@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +13,10 @@ import pytest
 
 from tests.docs.page import Command, blocks, commands, matches
 from tests.docs.session import Session
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-PATIENCE = 30.0
 
 
 @pytest.fixture
@@ -43,9 +40,7 @@ def test_the_five_minutes_do_as_written(session: Session) -> None:
     code, printed = session.run(replace(last, text=f"{last.text} &"))
     assert code == 0, printed
     routed = Command(0, "ductile job list --plugin echo --status succeeded --config ./gateway")
-    give_up = time.monotonic() + PATIENCE
-    while "echo    handle   succeeded" not in session.run(routed)[1]:
-        assert time.monotonic() < give_up, "the route led to nothing"
+    until(lambda: "echo    handle   succeeded" in session.run(routed)[1])
 
 
 def test_yaml_in_the_readme_stands_in_files_that_a_command_writes() -> None:

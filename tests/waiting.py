@@ -1,7 +1,7 @@
 """Waiting for a condition, with one limit for every test.
 
-A test that waits longer than `LIMIT` has failed; a test that passes never waits for it in vain, so
-it is far longer than anything takes on a busy machine.
+A test that waits longer than `WAIT_LIMIT` has failed. The limit is far longer than anything takes
+on a busy machine, since a test that passes never waits for it to end.
 """
 
 from __future__ import annotations
@@ -10,18 +10,22 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
-LIMIT = 60.0
+T = TypeVar("T")
+
+WAIT_LIMIT = 60.0
 """Seconds until a wait is given up, in every test."""
 _PAUSE = 0.002
 
 
-def until(condition: Callable[[], object]) -> None:
-    """Return when `condition` is true; for what the system does not report by itself."""
-    give_up = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < give_up, f"did not come true within {LIMIT:.0f} s"
+def until(condition: Callable[[], T]) -> T:
+    """Return what `condition` returns, once that is true; for what the system does not report."""
+    give_up = time.monotonic() + WAIT_LIMIT
+    while not (found := condition()):
+        assert time.monotonic() < give_up, f"did not come true within {WAIT_LIMIT:.0f} s"
         time.sleep(_PAUSE)
+    return found
 
 
 def process_state(pid: int) -> str:

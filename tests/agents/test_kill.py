@@ -9,7 +9,8 @@ import pytest
 
 from tests.crash.conftest import live, site  # noqa: F401 - fixtures
 from tests.crash.life import Life
-from tests.engine.site import Site, until
+from tests.engine.site import Site
+from tests.waiting import until
 
 MOST_COMMITS = 40
 """A start has fewer before it fires what is due."""

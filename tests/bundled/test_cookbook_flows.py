@@ -16,7 +16,8 @@ from tests.bundled.standins import github, ntfy, withings
 from tests.bundled.standins.server import Told
 from tests.bundled.standins.withings import Withings
 from tests.bundled.town import SOON, Town
-from tests.engine.site import Running, until
+from tests.engine.site import Running
+from tests.waiting import until
 
 NOW = int(time.time())
 HEALTH_ROUTES = [

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.bundled.house import BundledSite, emitted, ledger_text
-from tests.engine.site import until
+from tests.waiting import until
 
 SECRET = "canary-exec-secret"
 ARGUMENTS = ["sh", "-c", 'for a in "$@"; do printf "<%s>" "$a"; done', "sh"]

@@ -19,7 +19,8 @@ from tests.bundled.standins.garmin import (
     Garmin,
 )
 from tests.bundled.standins.server import Told
-from tests.engine.site import Running, until
+from tests.engine.site import Running
+from tests.waiting import until
 
 DAILY = f"/usersummary-service/usersummary/daily/{NAME}"
 WEIGHTS = "/weight-service/weight/dateRange"

@@ -11,7 +11,8 @@ from tests.bundled.accounts import state_of
 from tests.bundled.house import BundledSite, emitted, ledger_text, process_arguments
 from tests.bundled.standins.google import CLIENT_ID, CLIENT_SECRET, Google, failure
 from tests.bundled.standins.server import Told
-from tests.engine.site import Running, until
+from tests.engine.site import Running
+from tests.waiting import until
 
 NAME = "google-calendar"
 EVENTS = "/calendar/v3/calendars/primary/events"

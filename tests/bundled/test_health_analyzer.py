@@ -13,7 +13,8 @@ import pytest
 
 from tests.bundled.house import PLUGINS, BundledSite, emitted, job_logs
 from tests.bundled.standins.withings import CLIENT_ID, CLIENT_SECRET, Withings
-from tests.engine.site import Running, until
+from tests.engine.site import Running
+from tests.waiting import until
 
 NAME = "health-analyzer"
 DAY = date(2026, 2, 8)

@@ -15,6 +15,7 @@ import pytest
 
 from tests.bundled.house import PLUGINS, interpreter_path
 from tests.bundled.standins.server import Asked, Standin, Told
+from tests.waiting import WAIT_LIMIT
 
 sys.path.append(str(PLUGINS / "lib"))
 import oauth2
@@ -52,7 +53,7 @@ def served(body: str, request: Any, *, raw: bytes | None = None) -> tuple[int, A
         input=json.dumps(request).encode() if raw is None else raw,
         capture_output=True,
         env={"PATH": interpreter_path("/usr/bin:/bin")},
-        timeout=30,
+        timeout=WAIT_LIMIT,
         check=False,
     )
     return done.returncode, json.loads(done.stdout), done.stderr.decode()

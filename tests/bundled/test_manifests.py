@@ -19,6 +19,7 @@ from ductile.config import load
 from ductile.plugins.manifest import Manifest, read_manifest
 from ductile.plugins.registry import InstanceSpec, discover
 from tests.bundled.house import NAMES, PLUGINS, interpreter_path, undeclared
+from tests.waiting import WAIT_LIMIT
 
 LIB = PLUGINS / "lib"
 HEAVY = {"ssl", "http.client", "urllib.request", "email", "asyncio", "dataclasses", "inspect"}
@@ -132,7 +133,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed(name: str) -> None:
         input=json.dumps(REQUEST).encode(),
         capture_output=True,
         env=environment(),
-        timeout=30,
+        timeout=WAIT_LIMIT,
         check=False,
     )
     answer = json.loads(done.stdout)
@@ -153,7 +154,7 @@ def cpu(*command: str | Path) -> float:
             input=json.dumps(REQUEST).encode(),
             capture_output=True,
             env=environment(),
-            timeout=30,
+            timeout=WAIT_LIMIT,
             check=False,
         )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)

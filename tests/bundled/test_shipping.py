@@ -21,6 +21,7 @@ from ductile.plugins.registry import InstanceSpec, discover
 from tests.bundled.house import NAMES, PLUGINS
 from tests.config.conftest import Home
 from tests.engine.site import Site
+from tests.waiting import WAIT_LIMIT
 
 ROOT = PLUGINS.parent
 HOLDS = (
@@ -153,7 +154,7 @@ def ductile(installed: Path, *line: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=WAIT_LIMIT,
     )
 
 

@@ -13,7 +13,7 @@ from ductile.core.pipelines.conditions import compile_condition, evaluate
 from ductile.core.values.json_values import Scope
 from tests.bundled.house import BundledSite, emitted, job_logs
 from tests.bundled.inside import inside
-from tests.engine.site import until
+from tests.waiting import until
 
 HIGH = {"when": {"path": "payload.level", "op": "gte", "value": 7}, "emit": "level.high"}
 ANY = {"when": {"path": "payload.level", "op": "exists"}, "emit": "level.any"}

@@ -13,7 +13,8 @@ from tests.bundled.accounts import state_of
 from tests.bundled.house import BundledSite, emitted, ledger_text, process_arguments
 from tests.bundled.standins.server import Told
 from tests.bundled.standins.withings import CLIENT_SECRET, Withings
-from tests.engine.site import Running, until
+from tests.engine.site import Running
+from tests.waiting import until
 
 NOW = int(time.time())
 MORNING = NOW - 86_400

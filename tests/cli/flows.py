@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import Any
 
-from tests.cli.running import PATIENCE, House
+from tests.cli.running import House
 
 CONFIG = """\
 service: {shutdown_grace: 0s, max_workers: 3, workspaces: true}
@@ -104,12 +103,3 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def eventually(check: Any) -> Any:
-    """What `check` answers once that is true."""
-    give_up = time.monotonic() + PATIENCE
-    while not (found := check()):
-        assert time.monotonic() < give_up, "it never came true"
-        time.sleep(0.02)
-    return found

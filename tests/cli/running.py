@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from ductile.cli import main
+from tests.waiting import WAIT_LIMIT
 
 COMMAND = (sys.executable, "-m", "ductile")
-PATIENCE = 30.0
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class House:
         """A gateway of this configuration, from ready to stopped."""
         process = self.start("system", "start")
         try:
-            until(process, '"message":"ready"')
+            read_until(process, '"message":"ready"')
             yield process
         finally:
             end(process)
@@ -105,18 +105,18 @@ def run(
         [sys.executable, *command, *line],
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=WAIT_LIMIT,
         env={**os.environ, **(env or {})},
         input=input,
         check=False,
     )
 
 
-def until(process: subprocess.Popen[str], text: str) -> str:
+def read_until(process: subprocess.Popen[str], text: str) -> str:
     """Read its output up to the line that holds `text`; the rest is drained elsewhere."""
     assert process.stdout is not None
     seen = []
-    timer = threading.Timer(PATIENCE, process.kill)
+    timer = threading.Timer(WAIT_LIMIT, process.kill)
     timer.start()
     try:
         for line in process.stdout:
@@ -134,7 +134,7 @@ def end(process: subprocess.Popen[str], how: signal.Signals = signal.SIGTERM) ->
     if process.poll() is None:
         process.send_signal(how)
     try:
-        return process.wait(PATIENCE)
+        return process.wait(WAIT_LIMIT)
     except subprocess.TimeoutExpired:
         process.kill()
         raise

@@ -18,6 +18,7 @@ import pytest
 from ductile.cli import client
 from ductile.cli.client import Client, Said, path_to, wait_for, with_query
 from ductile.errors import NotRunning
+from tests.waiting import WAIT_LIMIT
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def full(where: Path) -> Iterator[socket.socket]:
         listener = stack.enter_context(socket.socket(socket.AF_UNIX))
         listener.bind(str(where))
         listener.listen(0)
-        listener.settimeout(10)
+        listener.settimeout(WAIT_LIMIT)
         while True:
             caller = stack.enter_context(socket.socket(socket.AF_UNIX))
             caller.setblocking(False)
@@ -89,7 +90,7 @@ def test_who_finds_the_queue_full_waits_for_its_turn(full: socket.socket, where:
                     if peer.recv(65536):
                         peer.sendall(answer(200, {"status": "ok"}))
                         break
-            assert asked.result(10) == {"status": "ok"}
+            assert asked.result(WAIT_LIMIT) == {"status": "ok"}
 
 
 def test_a_signal_does_not_end_the_wait(

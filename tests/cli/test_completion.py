@@ -13,6 +13,7 @@ import pytest
 from ductile.cli import main
 from tests.cli.running import House, run
 from tests.cli.test_tree import HEAVY
+from tests.waiting import WAIT_LIMIT
 
 BIN = Path(sys.executable).parent
 CONFIG = """\
@@ -36,7 +37,7 @@ def offered(house: House, *line: str, program: str = "ductile") -> list[str]:
         f"_{program.upper().replace('-', '_')}_COMPLETE": "bash_complete",
     }
     done = subprocess.run(
-        [BIN / program], capture_output=True, text=True, env=env, timeout=30, check=False
+        [BIN / program], capture_output=True, text=True, env=env, timeout=WAIT_LIMIT, check=False
     )
     assert done.stderr == ""
     return [item.partition(",")[2] for item in done.stdout.split()]

@@ -11,6 +11,7 @@ import pytest
 
 from ductile.cli import output
 from ductile.cli.commands.system import gateway
+from tests.waiting import until
 
 
 def test_a_table_is_plain_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,11 +70,14 @@ class TestWorking:
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-        give_up, said = time.monotonic() + 30, ""
+        said: list[str] = []
+
+        def is_shown() -> bool:
+            said.append(capsys.readouterr().err)
+            return "echo runs … 0 s" in "".join(said)
+
         with output.working("echo runs"):
-            while "echo runs … 0 s" not in said and time.monotonic() < give_up:
-                said += capsys.readouterr().err
-        assert "echo runs … 0 s" in said
+            until(is_shown)
         assert capsys.readouterr().err.endswith("\r\x1b[K")
 
     def test_nobody_else_is(self, capsys: pytest.CaptureFixture[str]) -> None:

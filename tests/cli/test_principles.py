@@ -20,9 +20,9 @@ import click
 import pytest
 
 from ductile.cli import main
-from tests.cli.flows import eventually
 from tests.cli.running import House
 from tests.cli.test_tree import ALL
+from tests.waiting import until
 
 CONFIG = """\
 service: {name: home, shutdown_grace: 0s}
@@ -213,7 +213,7 @@ def move_in(lived: Lived) -> None:
         ids["webhook"] = str(added["id"])
         lived("pipeline", "run", "away")
         relays: Callable[[], Any] = lambda: lived("system", "relays")["relays"]  # noqa: E731
-        ids["relay"] = str(eventually(lambda: relays() or None)[0]["id"])
+        ids["relay"] = str(until(lambda: relays() or None)[0]["id"])
         ids["backup"] = str(lived("system", "backup", str(house.root / "kept.db"))["path"])
     # What was given up, without waiting for hours until it is.
     with closing(apsw.Connection(str(house.state / "state.db"))) as db:

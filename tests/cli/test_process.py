@@ -18,8 +18,8 @@ from hatchling.builders.wheel import WheelBuilder
 
 from ductile.cli import main
 from tests.cli.conftest import HELLO
-from tests.cli.running import COMMAND, PATIENCE, House, Result, end, until
-from tests.engine.site import until as eventually
+from tests.cli.running import COMMAND, House, Result, end, read_until
+from tests.waiting import WAIT_LIMIT, until
 
 READS = (
     ("job", "list"),
@@ -120,13 +120,13 @@ def test_a_start_waits_for_a_command_that_works_without_a_gateway(house: House) 
     house.plugin("slow", f'while [ ! -e {go} ]; do sleep 0.02; done; echo \'{{"status":"ok"}}\'')
     alone = house.start("plugin", "run", "slow")
     lock = house.state / "ductile.lock"
-    eventually(lambda: lock.exists() and lock.read_text() == f"{alone.pid} command\n")
+    until(lambda: lock.exists() and lock.read_text() == f"{alone.pid} command\n")
     starting = house.start("system", "start")
     try:
-        eventually(lambda: starting.poll() is not None or has_open(starting.pid, lock))
+        until(lambda: starting.poll() is not None or has_open(starting.pid, lock))
         go.touch()
-        until(starting, '"message":"ready"')
-        assert alone.wait(PATIENCE) == 0
+        read_until(starting, '"message":"ready"')
+        assert alone.wait(WAIT_LIMIT) == 0
         assert lock.read_text() == f"{starting.pid}\n"
     finally:
         end(starting)
@@ -219,7 +219,7 @@ def test_an_interrupted_run_gives_its_job_back(slow: House, how: signal.Signals,
     process = slow.start("plugin", "run", "slow")
     is_up(slow)
     process.send_signal(how)
-    _, err = process.communicate(timeout=PATIENCE)
+    _, err = process.communicate(timeout=WAIT_LIMIT)
     assert process.returncode == code
     assert "Traceback" not in err
     (row,) = slow("job", "list", "--json").json["jobs"]
@@ -248,7 +248,7 @@ def test_interrupting_the_wait_leaves_the_job_to_the_gateway(slow: House) -> Non
         # The job may run before the answer that names it has been read.
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=PATIENCE)
+        _, err = process.communicate(timeout=WAIT_LIMIT)
         assert process.returncode == 130
         (row,) = slow("job", "list", "--json").json["jobs"]
         assert row["status"] == "running"
@@ -260,7 +260,7 @@ def test_a_gateway_that_stops_is_not_waited_for(slow: House) -> None:
         process = slow.start("plugin", "run", "slow", "--json")
         is_up(slow)
         end(gateway)
-        out, _ = process.communicate(timeout=PATIENCE)
+        out, _ = process.communicate(timeout=WAIT_LIMIT)
     assert process.returncode == 1
     answer = json.loads(out)
     # Told by the gateway on its way out, or by nobody any more.
@@ -269,7 +269,7 @@ def test_a_gateway_that_stops_is_not_waited_for(slow: House) -> None:
 
 def test_two_runs_at_once_both_succeed(house: House) -> None:
     both = [house.start("plugin", "run", "hello") for _ in range(2)]
-    outs = [process.communicate(timeout=PATIENCE) for process in both]
+    outs = [process.communicate(timeout=WAIT_LIMIT) for process in both]
     assert [process.returncode for process in both] == [0, 0], outs
     listed = house("job", "list", "--json").json["jobs"]
     assert [row["status"] for row in listed] == ["succeeded"] * 2
@@ -283,7 +283,7 @@ class TestDemo:
     def test_it_works_and_says_what_to_try(self, house: House, where: Path) -> None:
         process = house.start("system", "demo", "--dir", str(where))
         try:
-            told = until(process, "Ctrl-C ends the gateway")
+            told = read_until(process, "Ctrl-C ends the gateway")
             assert re.search(r"beat \d", told)
             assert "°C" in told
             tries = [line for line in told.splitlines() if f"--config {where}" in line]
@@ -324,4 +324,4 @@ def test_a_signal_that_the_system_gives_to_another_thread_stops_the_gateway(hous
         threads = {int(path.name) for path in Path(f"/proc/{process.pid}/task").iterdir()}
         other = max(threads - {process.pid})
         assert ctypes.CDLL(None).tgkill(process.pid, other, signal.SIGTERM) == 0
-        assert process.wait(PATIENCE) == 0
+        assert process.wait(WAIT_LIMIT) == 0

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import House, Result
+from tests.waiting import WAIT_LIMIT
 
 BIN = Path(sys.executable).parent
 SCHEDULED = """\
@@ -33,7 +34,7 @@ def call(house: House, program: str, *line: str) -> Result:
         [BIN / program, *line, "--config", str(house.root / "config.yaml")],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=WAIT_LIMIT,
         check=False,
     )
     return Result(done.returncode, done.stdout, done.stderr)
@@ -82,7 +83,7 @@ def test_start_runs_in_the_foreground(house: House, program: str, line: tuple[st
         process.terminate()
         process.stdout.read()
         process.stdout.close()
-    assert process.wait(20) == 0
+    assert process.wait(WAIT_LIMIT) == 0
 
 
 def test_system_reset_is_the_long_form(house: House, program: str) -> None:
@@ -121,4 +122,4 @@ def test_the_unit_of_the_first_specification_starts(house: House, program: str) 
         process.terminate()
         process.stdout.read()
         process.stdout.close()
-    assert process.wait(20) == 0
+    assert process.wait(WAIT_LIMIT) == 0

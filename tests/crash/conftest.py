@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.crash.life import Life, trace
-from tests.engine.site import OK, Site, until
+from tests.engine.site import OK, Site
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def site() -> Iterator[Site]:
     )
     yield site
     site.close()
-    until(lambda: site.alive() == [], 10)
+    until(lambda: site.alive() == [])
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from tests.engine.site import Site
 from tests.http.client import Client
+from tests.waiting import WAIT_LIMIT
 
 DRIVER = Path(__file__).with_name("driver.py")
-WAIT = 40.0
 
 
 def trace(site: Site) -> str:
@@ -46,7 +46,7 @@ class Life:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        self.client = Client(site.state / "ductile.sock", timeout=WAIT)
+        self.client = Client(site.state / "ductile.sock", timeout=WAIT_LIMIT)
         self.lines: list[dict[str, Any]] = []
         self._news = threading.Condition()
         self._ended = False
@@ -73,14 +73,14 @@ class Life:
         assert self.process.stderr is not None
         self._errors = self.process.stderr.read()
 
-    def said(self, message: str, seconds: float = WAIT) -> dict[str, Any]:
+    def said(self, message: str) -> dict[str, Any]:
         """The first log line with this message, written or still to come."""
 
         def found() -> dict[str, Any] | None:
             return next((line for line in self.lines if line.get("message") == message), None)
 
         with self._news:
-            self._news.wait_for(lambda: found() or self._ended, seconds)
+            self._news.wait_for(lambda: found() or self._ended, WAIT_LIMIT)
             line = found()
         assert line is not None, (message, self.lines[-5:], self.process.poll(), self._errors)
         return line
@@ -102,17 +102,17 @@ class Life:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def wait(self, seconds: float = WAIT) -> int:
+    def wait(self) -> int:
         """Its exit code, once it has ended."""
         handle = os.pidfd_open(self.process.pid)
         try:
-            ended = bool(select.select([handle], [], [], seconds)[0])
+            ended = bool(select.select([handle], [], [], WAIT_LIMIT)[0])
         finally:
             os.close(handle)
         assert ended, (self.lines[-5:], self._errors)
         code = self.process.wait()
-        self._reader.join(10)
-        self._drain.join(10)
+        self._reader.join(WAIT_LIMIT)
+        self._drain.join(WAIT_LIMIT)
         return code
 
     def end(self) -> None:
@@ -120,8 +120,8 @@ class Life:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        self._reader.join(10)
-        self._drain.join(10)
+        self._reader.join(WAIT_LIMIT)
+        self._drain.join(WAIT_LIMIT)
         for pipe in (self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()
@@ -137,7 +137,7 @@ class Producer:
         self._thread.start()
 
     def _work(self) -> None:
-        give_up = time.monotonic() + WAIT
+        give_up = time.monotonic() + WAIT_LIMIT
         while len(self.accepted) < self._most and time.monotonic() < give_up:
             try:
                 self.accepted.append(self._life.put())
@@ -148,5 +148,5 @@ class Producer:
                 time.sleep(0.005)
 
     def stop(self) -> list[str]:
-        self._thread.join(WAIT)
+        self._thread.join(WAIT_LIMIT)
         return self.accepted

@@ -19,9 +19,10 @@ import pytest
 from ductile.engine.outbox.webhooks import Sending
 from ductile.store.outbox import deliveries
 from ductile.store.outbox.deliveries import NewWebhook
-from tests.crash.life import WAIT, Life
+from tests.crash.life import Life
 from tests.engine.receiver import Received, Receiver, receiving
-from tests.engine.site import Running, Site, until
+from tests.engine.site import Running, Site
+from tests.waiting import WAIT_LIMIT, until
 
 SECRET = "a secret of webhooks"
 PLACES = ("delivery.claimed:1", "delivery.sent:1", "delivery.sent:3", "delivery.settled:2")
@@ -133,7 +134,7 @@ def test_killed_while_the_receiver_has_it_it_is_sent_again(
     class Slow(Receiver):
         def take(self, request: Received) -> int:
             status = super().take(request)
-            over.wait(WAIT)
+            over.wait(WAIT_LIMIT)
             return status
 
     receiver = Slow()
@@ -163,7 +164,7 @@ class Poster:
         self._thread.start()
 
     def _work(self) -> None:
-        give_up = time.monotonic() + WAIT
+        give_up = time.monotonic() + WAIT_LIMIT
         while time.monotonic() < give_up:
             body = orjson.dumps({"n": len(self.accepted)})
             signed = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
@@ -178,7 +179,7 @@ class Poster:
                 time.sleep(0.005)
 
     def stop(self) -> list[int]:
-        self._thread.join(WAIT)
+        self._thread.join(WAIT_LIMIT)
         return self.accepted
 
 

@@ -17,7 +17,8 @@ import pytest
 import ductile
 from ductile.store.jobs.requeue import UNSTARTED
 from tests.crash.life import Life, Producer, trace
-from tests.engine.site import OK, Site, until
+from tests.engine.site import OK, Site
+from tests.waiting import until
 
 ELSEWHERE = ("relay.", "delivery.", "reminder.", "restore.")
 """Not on a job's way: each kind has its own tests beside this file."""
@@ -70,7 +71,7 @@ def all_end(site: Site, ids: list[str]) -> None:
 
 
 def nothing_runs_on(site: Site) -> None:
-    until(lambda: site.alive() == [], 5)
+    until(lambda: site.alive() == [])
 
 
 def killed_at(live, site: Site, place: str) -> list[str]:
@@ -278,7 +279,7 @@ def started(site: Site) -> tuple[float, float]:
 def test_ten_thousand_orphans_delay_a_start_by_less_than_a_second(site: Site) -> None:
     put_before(site, 0)
     plain = started(site)
-    until(lambda: site.alive() == [], 5)
+    until(lambda: site.alive() == [])
     connection = apsw.Connection(str(site.state / "state.db"))
     with connection:
         connection.executemany(

@@ -13,7 +13,8 @@ import apsw
 import pytest
 
 from tests.crash.life import Life
-from tests.engine.site import OK, Site, until
+from tests.engine.site import OK, Site
+from tests.waiting import until
 
 SECRET = "a-shared-secret-of-two"
 EMIT = """echo '{"status":"ok","result":1,"events":[{"type":"made","payload":{}}]}'\n"""
@@ -54,7 +55,7 @@ def sites() -> Iterator[tuple[Site, Site]]:
     yield home, lab
     for site, folder in zip((home, lab), folders, strict=True):
         site.close()
-        until(lambda site=site: site.alive() == [], 10)  # type: ignore[misc]
+        until(lambda site=site: site.alive() == [])  # type: ignore[misc]
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -98,7 +99,7 @@ def made(home: Site) -> int:
 
 
 def all_arrive_once(home: Site, lab: Site) -> None:
-    until(lambda: statuses(home) == ["delivered"] * max(made(home), EVENTS), 60)
+    until(lambda: statuses(home) == ["delivered"] * max(made(home), EVENTS))
     assert len(arrived(lab)) == made(home)
     assert len(rows(lab, "SELECT event_id FROM relay_receipts")) == made(home)
 

@@ -8,7 +8,8 @@ import stat
 import apsw
 import pytest
 
-from tests.engine.site import OK, Site, until
+from tests.engine.site import OK, Site
+from tests.waiting import until
 
 
 def row(site: Site, id: str) -> tuple:

@@ -20,6 +20,8 @@ from typing import Self
 import apsw
 import pytest
 
+from tests.waiting import WAIT_LIMIT
+
 STEPS = ["after", "fan.0.step_1", "fan.1.step_1", "fan.2.step_1", "step_1"]
 CONFIG = """
 service: {max_workers: 2}
@@ -39,7 +41,6 @@ pipelines:
 """
 MANIFEST = "name: work\nversion: '1'\nprotocol: 1\nentrypoint: run.sh\ncommands: [handle]\n"
 SCRIPT = '#!/bin/sh\ncat > /dev/null\necho \'{"status": "ok", "result": "done"}\'\n'
-PATIENCE = 60.0
 
 
 @pytest.fixture
@@ -73,10 +74,10 @@ class Running:
 
     def start_pipeline(self) -> bool:
         """Whether it was accepted: an answer came, and so it is durable."""
-        connection = http.client.HTTPConnection("local", timeout=20)
+        connection = http.client.HTTPConnection("local", timeout=WAIT_LIMIT)
         try:
             connection.sock = socket.socket(socket.AF_UNIX)
-            connection.sock.settimeout(20)
+            connection.sock.settimeout(WAIT_LIMIT)
             connection.sock.connect(str(self.site / "data" / "ductile.sock"))
             connection.request("POST", "/pipeline/p?async=true", b"{}")
             return connection.getresponse().status == 202
@@ -96,7 +97,7 @@ class Running:
 
     def __exit__(self, *_: object) -> None:
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(20)
+        self.process.wait(WAIT_LIMIT)
         self.output.close()
 
 
@@ -119,7 +120,7 @@ def ended(site: Path) -> bool:
 
 
 def run_until(gateway: Running, done: bool = False) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + WAIT_LIMIT
     while gateway.alive() and not ended(gateway.site):
         assert time.monotonic() < deadline, "neither died nor ended"
     assert not done or ended(gateway.site)

@@ -8,13 +8,12 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
 from tests.docs.page import Command
+from tests.waiting import WAIT_LIMIT, until
 
-PATIENCE = 60.0
 PORTS = ("8080", "8081", "8082", "9090")
 """Of the pages; here each stands for one that is free."""
 _END = "-- end of command --"
@@ -62,11 +61,8 @@ class Session:
         log = self.folder / f".background-{self._started}.log"
         log.touch()
         code, said = self._type(f"{text.rstrip().removesuffix('&')} > {log} 2>&1 &")
-        give_up = time.monotonic() + PATIENCE
-        while "system start" in text and "ready" not in log.read_text():
-            if time.monotonic() > give_up:
-                return 1, said + log.read_text()
-            time.sleep(0.01)
+        if "system start" in text:
+            until(lambda: "ready" in log.read_text())
         return code, said
 
     def _type(self, text: str) -> tuple[int, str]:
@@ -76,7 +72,7 @@ class Session:
         tell = f"__code=$?; echo; echo '{_END}' $__code"
         self._shell.stdin.write(f"{{ {text}\n}} < /dev/null\n{tell}\n")
         self._shell.stdin.flush()
-        timer = threading.Timer(PATIENCE, self._kill)
+        timer = threading.Timer(WAIT_LIMIT, self._kill)
         timer.start()
         said = []
         try:
@@ -96,7 +92,7 @@ class Session:
             try:
                 self._shell.stdin.write("kill $(jobs -p) 2> /dev/null; wait; exit\n")
                 self._shell.stdin.flush()
-                self._shell.wait(PATIENCE)
+                self._shell.wait(WAIT_LIMIT)
             except (BrokenPipeError, subprocess.TimeoutExpired):
                 self._kill()
         self._shell.wait()

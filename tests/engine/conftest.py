@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.engine.clockwork import Clockwork
-from tests.engine.site import OK, Site, until
+from tests.engine.site import OK, Site
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def another() -> Iterator[Callable[[], Site]]:
     yield another
     for site in made:
         site.close()
-        until(lambda site=site: site.alive() == [], 10)  # type: ignore[misc]
+        until(lambda site=site: site.alive() == [])  # type: ignore[misc]
         shutil.rmtree(site.folder, ignore_errors=True)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-PATIENCE = 20.0
+from tests.waiting import WAIT_LIMIT
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,10 @@ class Receiver:
             self._news.notify_all()
             return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
-    def wait(self, count: int = 1, seconds: float = PATIENCE) -> list[Received]:
+    def wait(self, count: int = 1) -> list[Received]:
         """The requests so far, once there are so many."""
         with self._news:
-            enough = self._news.wait_for(lambda: len(self.received) >= count, seconds)
+            enough = self._news.wait_for(lambda: len(self.received) >= count, WAIT_LIMIT)
             assert enough, f"{len(self.received)} of {count} requests came"
             return list(self.received)
 
@@ -115,7 +115,7 @@ def speaking(talk: Callable[[socket.socket], None]) -> Iterator[int]:
             threads.append(threading.Thread(target=one, args=(connection,), daemon=True))
             threads[-1].start()
         for thread in threads:
-            thread.join(PATIENCE)
+            thread.join(WAIT_LIMIT)
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
@@ -124,7 +124,7 @@ def speaking(talk: Callable[[socket.socket], None]) -> Iterator[int]:
     finally:
         over.set()
         socket.create_connection(listener.getsockname()).close()
-        thread.join(PATIENCE)
+        thread.join(WAIT_LIMIT)
         listener.close()
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,21 +19,12 @@ from ductile.model import NewJob, SubmittedBy
 from ductile.runner.process_scan import carries
 from ductile.store.engines.api import Effects, StoredNotice
 from ductile.store.jobs import enqueue
+from tests.waiting import WAIT_LIMIT
 
-WAIT = 30.0
-"""Longer than anything takes here, also beside other suites; nobody waits for it in vain."""
 PYTHON = f"#!{sys.executable} -IS\nimport json, os, signal, sys, time\n"
 SHELL = "#!/bin/sh\n"
 OK = """echo '{"status": "ok", "result": "done"}'\n"""
 EVERY_COMMAND = ("poll", "handle", "sync")
-
-
-def until(condition: Callable[[], object], seconds: float = WAIT) -> None:
-    """For what the system tells nobody when it comes true."""
-    give_up = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up, "it never came true"
-        time.sleep(0.002)
 
 
 class Gate:
@@ -52,15 +43,11 @@ class Gate:
         """sh: say `word`, then wait."""
         return f"echo {word} > '{self.said}'\nread _ < '{self.path}'\n"
 
-    def arrived(self, seconds: float = WAIT) -> str:
+    def arrived(self) -> str:
         """The word of the next plugin that waits."""
-        give_up = time.monotonic() + seconds
         while b"\n" not in self._heard:
-            assert time.monotonic() < give_up, "no plugin came"
-            try:
-                self._heard += os.read(self._said, 4096)
-            except BlockingIOError:
-                time.sleep(0.002)
+            assert select.select([self._said], [], [], WAIT_LIMIT)[0], "no plugin came"
+            self._heard += os.read(self._said, 4096)
         word, _, self._heard = self._heard.partition(b"\n")
         return word.decode()
 
@@ -187,7 +174,9 @@ class Running:
             self._heard += effects.notices
             self._news.notify_all()
 
-    def notice(self, type: str, job_id: str | None = None, seconds: float = WAIT) -> StoredNotice:
+    def notice(
+        self, type: str, job_id: str | None = None, seconds: float = WAIT_LIMIT
+    ) -> StoredNotice:
         """The first notice of this type (of this job), heard or still to come."""
 
         def found() -> StoredNotice | None:
@@ -197,7 +186,7 @@ class Running:
             return None
 
         with self._news:
-            assert self._news.wait_for(found, seconds), f"no {type} of {job_id}: {self.told()}"
+            assert self._news.wait_for(found, WAIT_LIMIT), f"no {type} of {job_id}: {self.told()}"
             notice = found()
         assert notice is not None
         return notice
@@ -214,14 +203,14 @@ class Running:
         assert found is not None
         return found
 
-    def ended(self, job_id: str, seconds: float = WAIT) -> dict[str, Any]:
+    def ended(self, job_id: str) -> dict[str, Any]:
         """The job, once it has ended."""
         told = threading.Event()
         self.gateway.notice_bus.when_ended(job_id, told.set)
         try:
             job = self.job(job_id)
             if job["status"] in ("queued", "running"):
-                assert told.wait(seconds), f"it has not ended: {job}"
+                assert told.wait(WAIT_LIMIT), f"it has not ended: {job}"
         finally:
             self.gateway.notice_bus.forget(job_id, told.set)
         return self.job(job_id)
@@ -229,9 +218,9 @@ class Running:
     def run(self, plugin: str, command: str = "poll", payload: Any = None) -> dict[str, Any]:
         return self.ended(self.put(plugin, command, payload))
 
-    def tried(self, job_id: str, seconds: float = WAIT) -> dict[str, Any]:
+    def tried(self, job_id: str) -> dict[str, Any]:
         """The job, once an attempt of it has failed and it waits for the next."""
-        self.notice("job.retrying", job_id, seconds)
+        self.notice("job.retrying", job_id)
         return self.job(job_id)
 
     def abandon(self) -> None:

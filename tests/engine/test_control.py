@@ -6,8 +6,7 @@ import threading
 
 from ductile.engine.control import Request, Requests
 from tests.runner.processes import descriptors
-
-WAIT = 10.0
+from tests.waiting import WAIT_LIMIT
 
 
 def test_they_come_out_in_the_order_in_which_they_went_in() -> None:
@@ -23,7 +22,7 @@ def test_whoever_waits_is_woken_by_another_thread() -> None:
     reader = threading.Thread(target=lambda: found.append(requests.get()))
     reader.start()
     requests.put(Request.STOP)
-    reader.join(WAIT)
+    reader.join(WAIT_LIMIT)
     assert found == [Request.STOP]
 
 

@@ -10,6 +10,7 @@ import pytest
 from ductile.engine import gateway
 from tests.engine.site import OK, Site
 from tests.postgres import Server, a_server
+from tests.waiting import WAIT_LIMIT
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def test_a_stop_waits_for_no_answer_that_does_not_come(
         with postgres.frozen():
             stopping = threading.Thread(target=house.end, daemon=True)
             stopping.start()
-            stopping.join(30)
+            stopping.join(WAIT_LIMIT)
             ended, alive = not stopping.is_alive(), site.alive()
         assert ended
         assert alive == []

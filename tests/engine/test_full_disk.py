@@ -10,7 +10,8 @@ import apsw
 import pytest
 
 from ductile.errors import LedgerFull
-from tests.engine.site import OK, PYTHON, Running, Site, until
+from tests.engine.site import OK, PYTHON, Running, Site
+from tests.waiting import WAIT_LIMIT, until
 
 BIG = "x" * 400_000
 
@@ -88,11 +89,11 @@ def test_a_stop_does_not_wait_for_space_for_ever(
         until(lambda: b"settlement waits" in capfdbinary.readouterr().out)
         thread = threading.Thread(target=house.end)
         thread.start()
-        thread.join(10)
+        thread.join(WAIT_LIMIT)
         stopped = not thread.is_alive()
         if not stopped:
             disk.limit(house, 10_000)
-            thread.join(10)
+            thread.join(WAIT_LIMIT)
         assert stopped
     with site.running() as house:
         gate.open()

@@ -19,7 +19,8 @@ from ductile.engine.instance_lock import (
     state_dir_id,
 )
 from ductile.errors import Locked, Refused
-from tests.engine.site import OK, Site, until
+from tests.engine.site import OK, Site
+from tests.waiting import until
 
 HOLDER = """
 import os, signal, sys, time

@@ -10,8 +10,8 @@ import time
 import apsw
 import pytest
 
-from tests.engine.site import OK, PYTHON, Running, Site, until
-from tests.waiting import process_state
+from tests.engine.site import OK, PYTHON, Running, Site
+from tests.waiting import process_state, until
 
 ERROR = """echo '{"status": "error", "error": "no luck"}'\n"""
 
@@ -381,8 +381,8 @@ def test_a_row_that_no_gateway_would_write_ends_nobody_but_itself(
         # More than there are workers: each must come back from meeting the row.
         for _ in range(4):
             id = house.put("echo")
-            until(lambda id=id: house.job(id)["status"] == "succeeded", 8)
-        until(lambda: house.job("odd")["status"] not in ("queued", "running"), 8)
+            until(lambda id=id: house.job(id)["status"] == "succeeded")
+        until(lambda: house.job("odd")["status"] not in ("queued", "running"))
 
 
 def test_a_row_of_a_plugin_that_nobody_knows_ends_saying_so(site: Site, script) -> None:

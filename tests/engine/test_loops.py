@@ -26,9 +26,7 @@ from ductile.store.jobs import enqueue
 from ductile.store.tx_config import TxConfig
 from tests.conftest import FakeClock
 from tests.engine.site import Site
-
-WAIT = 10.0
-
+from tests.waiting import WAIT_LIMIT
 
 # The work_signal
 
@@ -101,7 +99,7 @@ class Ticks:
         return answer
 
     def wait(self) -> None:
-        assert self._ticked.acquire(timeout=WAIT)
+        assert self._ticked.acquire(timeout=WAIT_LIMIT)
 
 
 @pytest.fixture
@@ -174,7 +172,7 @@ def test_a_broken_ledger_is_told_and_ends_the_loop(looping) -> None:
         event.set()
 
     looping(Ticks(LedgerBroken("gone")), broken)
-    assert event.wait(WAIT)
+    assert event.wait(WAIT_LIMIT)
     assert len(told) == 1
 
 
@@ -193,15 +191,15 @@ def test_a_wake_during_a_tick_is_not_lost(looping) -> None:
     def tick(now: datetime) -> float:
         count.release()
         entered.set()
-        assert leave.wait(WAIT)
+        assert leave.wait(WAIT_LIMIT)
         return 3600.0
 
     loop = looping(tick)
-    assert entered.wait(WAIT)
+    assert entered.wait(WAIT_LIMIT)
     loop.wake()
     leave.set()
-    assert count.acquire(timeout=WAIT)
-    assert count.acquire(timeout=WAIT)
+    assert count.acquire(timeout=WAIT_LIMIT)
+    assert count.acquire(timeout=WAIT_LIMIT)
 
 
 # Retries and the janitor, tick by tick

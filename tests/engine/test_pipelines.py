@@ -19,8 +19,9 @@ from ductile.operations.dry_run import step
 from ductile.operations.jobs import JobReplay, JobRetry
 from ductile.operations.pipelines import PipelineStart, StartedPipeline
 from ductile.operations.why import explain_job
-from tests.engine.site import OK, PYTHON, Running, Site, until
+from tests.engine.site import OK, PYTHON, Running, Site
 from tests.postgres import Server
+from tests.waiting import until
 
 Step = dict[str, Any]
 

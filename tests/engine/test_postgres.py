@@ -12,8 +12,9 @@ from ductile.engine.recovery import cluster, dead_nodes
 from ductile.errors import LedgerError
 from ductile.model import Cancellation
 from ductile.operations import schedule_report, status
-from tests.engine.site import OK, PYTHON, Site, until
+from tests.engine.site import OK, PYTHON, Site
 from tests.postgres import Server
+from tests.waiting import until
 
 
 @pytest.fixture

@@ -10,12 +10,13 @@ import pytest
 from ductile.clock import from_text
 from ductile.model import Cancellation
 from tests.engine.site import OK, Running, Site
+from tests.waiting import WAIT_LIMIT
 
 
 def stopping(house: Running) -> threading.Thread:
     thread = threading.Thread(target=house.end)
     thread.start()
-    assert house.gateway.stopping.wait(10)
+    assert house.gateway.stopping.wait(WAIT_LIMIT)
     return thread
 
 
@@ -32,7 +33,7 @@ def test_a_job_that_ends_within_the_grace_is_finished(site: Site) -> None:
         gate.arrived()
         thread = stopping(house)
         gate.open()
-        thread.join(20)
+        thread.join(WAIT_LIMIT)
     assert reopened(site, id)["status"] == "succeeded"
 
 
@@ -95,7 +96,7 @@ def test_nothing_new_is_claimed_once_a_stop_has_begun(site: Site) -> None:
         gate.arrived()
         thread = stopping(house)
         gate.open(2)
-        thread.join(20)
+        thread.join(WAIT_LIMIT)
     assert reopened(site, first)["status"] == "succeeded"
     job = reopened(site, second)
     assert (job["status"], job["attempt"]) == ("queued", 1)

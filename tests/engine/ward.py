@@ -18,7 +18,7 @@ from tests.http.client import Client
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
 
 
-def patient(site: Site, **more: Any) -> DoctorContext:
+def context(site: Site, **more: Any) -> DoctorContext:
     found = DoctorContext(site.write(), site.environ, datetime.now(UTC))
     for name, value in more.items():
         setattr(found, name, value)
@@ -26,7 +26,7 @@ def patient(site: Site, **more: Any) -> DoctorContext:
 
 
 def examined(site: Site, **more: Any) -> list[Finding]:
-    who = patient(site, **more)
+    who = context(site, **more)
     try:
         return doctor.examine(who)
     finally:

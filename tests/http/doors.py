@@ -21,8 +21,8 @@ from ductile.engine.gateway import Gateway
 from ductile.http.server.connection_limit import ConnectionLimiter
 from ductile.http.server.listeners import HttpServer
 from ductile.http.server.run import open_listeners
+from tests.waiting import WAIT_LIMIT
 
-PATIENCE = 20.0
 ADMIN, READER, NOTHING = "admin-token-0123456789", "reader-token-0123456789", "nothing-token-012345"
 CONFIG = f"""\
 service: {{shutdown_grace: 0s, max_workers: 2}}
@@ -94,7 +94,7 @@ class House:
         door: str = "api",
     ) -> Answer:
         """One request on a connection of its own."""
-        connection = http.client.HTTPConnection(*self.address(door), timeout=PATIENCE)
+        connection = http.client.HTTPConnection(*self.address(door), timeout=WAIT_LIMIT)
         sent = {"Authorization": f"Bearer {token}"} if token is not None else {}
         raw = json.dumps(body) if isinstance(body, dict) else body
         try:
@@ -105,7 +105,7 @@ class House:
             connection.close()
 
     def connect(self, door: str = "api") -> socket.socket:
-        return socket.create_connection(self.address(door), timeout=PATIENCE)
+        return socket.create_connection(self.address(door), timeout=WAIT_LIMIT)
 
     def limiter(self, door: str = "api") -> ConnectionLimiter:
         return next(d.limiter for d in self.server.listeners if d.name == door)

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.http.doors import ADMIN, PATIENCE, House
+from tests.http.doors import ADMIN, House
+from tests.waiting import WAIT_LIMIT
 
 
 class Follower:
@@ -24,7 +25,7 @@ class Follower:
 
     def rest(self) -> bytes:
         """Everything until the other side ends the stream, which it must."""
-        lines, give_up = [], time.monotonic() + PATIENCE
+        lines, give_up = [], time.monotonic() + WAIT_LIMIT
         while line := self.response.readline():
             lines.append(line)
             assert time.monotonic() < give_up, "the stream does not end"
@@ -45,7 +46,7 @@ class Follower:
 def following(
     house: House, query: str = "", *, token: str = ADMIN, **headers: str
 ) -> Iterator[Follower]:
-    connection = http.client.HTTPConnection(*house.address("api"), timeout=PATIENCE)
+    connection = http.client.HTTPConnection(*house.address("api"), timeout=WAIT_LIMIT)
     sent = {"Authorization": f"Bearer {token}"}
     sent |= {name.replace("_", "-"): value for name, value in headers.items()}
     try:

@@ -25,8 +25,9 @@ from tests.canaries import (
     beginnings,
     leaks,
 )
-from tests.http.doors import PATIENCE, House, opened
+from tests.http.doors import House, opened
 from tests.http.routes.test_webhooks import sign
+from tests.waiting import WAIT_LIMIT
 
 QUIET = ("/events",)
 """Streams; followed on a connection of its own."""
@@ -113,7 +114,7 @@ def test_no_webhook_shows_one(watch: Watch) -> None:
 
 
 def test_no_event_shows_one(watch: Watch) -> None:
-    connection = http.client.HTTPConnection(*watch.house.address("api"), timeout=PATIENCE)
+    connection = http.client.HTTPConnection(*watch.house.address("api"), timeout=WAIT_LIMIT)
     connection.request("GET", "/events", headers={"Authorization": f"Bearer {ADMIN}"})
     stream = connection.getresponse()
     watch.run({"ok": True})

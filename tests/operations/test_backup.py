@@ -18,8 +18,9 @@ from ductile.operations import backup
 from ductile.operations.backup import UNDER_WAY, Backups, back_up
 from ductile.store.engines.api import Ledger
 from tests.engine.copies import CLOCK, copied, damage, jobs_at, looked_at, on_postgres, put_back
-from tests.engine.site import OK, Running, Site, until
+from tests.engine.site import OK, Running, Site
 from tests.store.conftest import execute
+from tests.waiting import WAIT_LIMIT, until
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -220,7 +221,7 @@ def test_a_gateway_makes_one_backup_at_a_time(site: Site, folder: Path) -> None:
         backups = Backups(lambda: slow, site.state, CLOCK)  # type: ignore[arg-type, return-value]
         assert backups.state()["state"] == "none"
         backups.start(folder / "a.db", replace=False)
-        assert reached.wait(10)
+        assert reached.wait(WAIT_LIMIT)
         assert backups.state()["state"] == "copying"
         with pytest.raises(Refused, match="being made already"):
             backups.start(folder / "b.db", replace=False)
@@ -237,7 +238,7 @@ def test_a_stop_ends_the_backup_that_is_being_made(site: Site, folder: Path) -> 
         slow = _Slow(house.gateway.ledger, gate, reached)
         backups = Backups(lambda: slow, site.state, CLOCK)  # type: ignore[arg-type, return-value]
         backups.start(folder / "a.db", replace=False)
-        assert reached.wait(10)
+        assert reached.wait(WAIT_LIMIT)
         threading.Timer(0.05, gate.set).start()
         backups.stop()
         state = backups.state()
@@ -269,7 +270,7 @@ class _Slow:
     def backup(self, target: Path, watch: Callable[[int, int], None]) -> None:
         def waiting(done: int, total: int) -> None:
             self._reached.set()
-            assert self._gate.wait(10)
+            assert self._gate.wait(WAIT_LIMIT)
             watch(done, total)
 
         self._ledger.backup(target, waiting)

@@ -11,6 +11,7 @@ import pytest
 from ductile.core.jobs.judge import LONGEST_ERROR
 from ductile.operations import plugin_health, status
 from tests.engine.site import OK, PYTHON, Running, Site
+from tests.waiting import WAIT_LIMIT
 
 COMMANDS = ("health", "poll")
 
@@ -114,7 +115,7 @@ def test_plugins_are_asked_side_by_side(site: Site) -> None:
         thread.start()
         assert {gate.arrived() for _ in range(4)} == {"p0", "p1", "p2", "p3"}
         gate.open(4)
-        thread.join(30)
+        thread.join(WAIT_LIMIT)
     assert all(checkup.healthy for checkup in found.values())
     assert len(found) == 4
 

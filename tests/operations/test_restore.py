@@ -35,8 +35,9 @@ from tests.engine.copies import (
     on_postgres,
     put_back,
 )
-from tests.engine.site import OK, Site, until
+from tests.engine.site import OK, Site
 from tests.postgres import Server
+from tests.waiting import until
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

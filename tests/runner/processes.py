@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ductile.model import Launch
 from ductile.runner.process_scan import carries
-from tests.waiting import LIMIT
+from tests.waiting import WAIT_LIMIT
 
 PYTHON = f"#!{sys.executable} -IS\nimport os, signal, sys, time\n"
 SHELL = "#!/bin/sh\n"
@@ -36,7 +36,7 @@ class Fifo:
 
     def line(self) -> str:
         while b"\n" not in self._heard:
-            assert select.select([self._fd], [], [], LIMIT)[0], "the plugin said nothing"
+            assert select.select([self._fd], [], [], WAIT_LIMIT)[0], "the plugin said nothing"
             self._heard += os.read(self._fd, 4096)
         line, _, self._heard = self._heard.partition(b"\n")
         return line.decode()

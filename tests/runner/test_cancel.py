@@ -7,7 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from ductile.model import Ending
-from tests.waiting import stop_process
+from tests.waiting import WAIT_LIMIT, stop_process
 
 
 def waiting(plugins, fifo, body="sleep 60"):
@@ -18,7 +18,7 @@ def test_cancel_ends_what_runs(pool, plugins, begin, fifo):
     future = begin(pool.slot(0), plugins.launch(waiting(plugins, fifo)))
     fifo.line()
     pool.slot(0).cancel(30.0)
-    outcome = future.result(10)
+    outcome = future.result(WAIT_LIMIT)
     assert (outcome.ending, outcome.exit_code) == (Ending.CANCELLED, None)
     assert outcome.stdout == b"so far\n"
 
@@ -29,7 +29,7 @@ def test_cancel_kills_after_its_grace(pool, plugins, begin, fifo):
     fifo.line()
     began = time.monotonic()
     pool.slot(0).cancel(0.4)
-    assert future.result(10).ending is Ending.CANCELLED
+    assert future.result(WAIT_LIMIT).ending is Ending.CANCELLED
     assert 0.4 <= time.monotonic() - began < 5
 
 
@@ -41,7 +41,7 @@ def test_cancel_without_grace_kills_at_once_and_sends_no_sigterm(pool, plugins, 
     fifo.line()
     began = time.monotonic()
     pool.slot(0).cancel(0)
-    assert future.result(10).ending is Ending.CANCELLED
+    assert future.result(WAIT_LIMIT).ending is Ending.CANCELLED
     assert time.monotonic() - began < 3
     assert plugins.alive() == []
     pool.slot(0).run(plugins.launch(plugins.shell(f"echo next > {fifo.path}")))
@@ -55,7 +55,7 @@ def test_a_cancel_that_comes_together_with_the_launch_is_heeded_at_once(pool, pl
     slot.cancel(0.0)
     os.kill(slot.pid, signal.SIGCONT)
     while (outcome := slot.look()) is None:
-        assert select.select([slot.link.sock], [], [], 10)[0]
+        assert select.select([slot.link.sock], [], [], WAIT_LIMIT)[0]
     assert outcome.ending is Ending.CANCELLED
     # Long before it would have looked around by itself.
     assert outcome.duration < 0.7
@@ -68,7 +68,7 @@ def test_a_second_cancel_can_only_hasten(pool, plugins, begin, fifo):
     pool.slot(0).cancel(30.0)
     pool.slot(0).cancel(60.0)
     pool.slot(0).cancel(0)
-    assert future.result(10).ending is Ending.CANCELLED
+    assert future.result(WAIT_LIMIT).ending is Ending.CANCELLED
 
 
 def test_cancel_of_an_idle_slot_does_nothing(pool, plugins):
@@ -84,7 +84,7 @@ def test_cancel_ends_a_lingering_plugin(pool, plugins, begin, fifo):
     future = begin(pool.slot(0), plugins.launch(plugin))
     fifo.line()
     pool.slot(0).cancel(0)
-    outcome = future.result(10)
+    outcome = future.result(WAIT_LIMIT)
     assert (outcome.ending, outcome.stdout) == (Ending.CANCELLED, b"done\n")
 
 
@@ -94,10 +94,10 @@ def test_cancel_of_one_slot_leaves_the_other_alone(pool, plugins, begin, fifo):
     second = begin(pool.slot(1), plugins.launch(waiting(plugins, fifo)))
     process = fifo.number()
     pool.slot(0).cancel(0)
-    assert first.result(10).ending is Ending.CANCELLED
+    assert first.result(WAIT_LIMIT).ending is Ending.CANCELLED
     assert plugins.alive()
     os.kill(process, signal.SIGKILL)
-    outcome = second.result(10)
+    outcome = second.result(WAIT_LIMIT)
     assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, -9)
 
 
@@ -117,7 +117,7 @@ def test_a_cancel_never_hits_a_job_that_begins_after_it(pool, plugins):
         raining = threads.submit(rain)
         outcomes = [slot.run(launch) for _ in range(150)]
         stop = True
-        raining.result(10)
+        raining.result(WAIT_LIMIT)
     assert {outcome.ending for outcome in outcomes} <= {Ending.EXITED, Ending.CANCELLED}
     assert all(o.stdout == b"whole\n" for o in outcomes if o.ending is Ending.EXITED)
     assert slot.run(launch).ending is Ending.EXITED

@@ -15,10 +15,10 @@ from ductile.model import Ending, Launch, Outcome
 from ductile.runner.client import LINE, Broken, Slot
 from ductile.runner.pool import RunnerPool
 from tests.runner.processes import Fifo, Plugins
-from tests.waiting import process_state, stop_process, until
+from tests.waiting import WAIT_LIMIT, process_state, stop_process, until
 
 
-def outcome_of(slot: Slot, seconds: float = 10.0) -> Outcome:
+def outcome_of(slot: Slot) -> Outcome:
     """The next outcome, waiting for the slot's word as a dispatcher does."""
     while True:
         outcome = slot.look()
@@ -27,7 +27,7 @@ def outcome_of(slot: Slot, seconds: float = 10.0) -> Outcome:
         if slot.heard:
             continue
         assert slot.link is not None
-        assert select.select([slot.link.sock], [], [], seconds)[0], "the slot says nothing"
+        assert select.select([slot.link.sock], [], [], WAIT_LIMIT)[0], "the slot says nothing"
 
 
 def come_back(slot: Slot) -> bool:

@@ -18,7 +18,7 @@ from ductile.runner import reaper
 from ductile.runner.client import Slot
 from ductile.runner.pool import RunnerPool
 from tests.runner.processes import descriptors
-from tests.waiting import process_state, stop_process, until
+from tests.waiting import WAIT_LIMIT, process_state, stop_process, until
 
 OK = "echo ok"
 HOSTILE = """trap '' TERM HUP INT
@@ -84,7 +84,7 @@ class Gateway:
     def gone(self):
         """Whether runner and slots have ended, by now or within ten seconds."""
         for handle in self.handles:
-            ended = select.select([handle], [], [], 10)[0]
+            ended = select.select([handle], [], [], WAIT_LIMIT)[0]
             os.close(handle)
             if not ended:
                 return False
@@ -154,7 +154,7 @@ def test_runner_and_slots_are_deaf_to_what_is_sent_to_all(pool, plugins, begin, 
     fifo.line()
     for pid in before:
         os.kill(pid, number)
-    assert future.result(10).stdout == b"ok\n"
+    assert future.result(WAIT_LIMIT).stdout == b"ok\n"
     assert works(pool, plugins)
     assert (pool.pid, pool.slot(0).pid, pool.slot(1).pid) == before
 
@@ -165,7 +165,7 @@ def test_a_killed_slot_loses_its_job_at_once_and_is_replaced(pool, plugins, begi
     children = [fifo.number(), fifo.number()]
     began = time.monotonic()
     os.kill(slot, signal.SIGKILL)
-    outcome = future.result(10)
+    outcome = future.result(WAIT_LIMIT)
     assert time.monotonic() - began < 5
     assert outcome.ending is Ending.LOST
     assert str(slot) in outcome.reason
@@ -180,7 +180,7 @@ def test_a_slot_killed_while_idle_is_replaced_before_the_next_run(pool, plugins)
     slot = pool.slot(0).pid
     handle = os.pidfd_open(slot)
     os.kill(slot, signal.SIGKILL)
-    assert select.select([handle], [], [], 10)[0]
+    assert select.select([handle], [], [], WAIT_LIMIT)[0]
     os.close(handle)
     assert works(pool, plugins)
     assert pool.slot(0).pid != slot
@@ -202,8 +202,8 @@ def test_a_killed_slot_does_not_disturb_the_others(pool, plugins, begin, fifo, h
     )
     fifo.line()
     os.kill(pool.slot(0).pid, signal.SIGKILL)
-    assert lost.result(10).ending is Ending.LOST
-    assert kept.result(10).stdout == b"ok\n"
+    assert lost.result(WAIT_LIMIT).ending is Ending.LOST
+    assert kept.result(WAIT_LIMIT).stdout == b"ok\n"
 
 
 def test_a_plugin_that_kills_its_slot_is_lost_and_does_not_survive(pool, plugins):
@@ -219,7 +219,7 @@ def test_a_stopped_slot_is_lost_after_deadline_and_grace_and_is_replaced(
     future = begin(pool.slot(0), plugins.launch(hostile, timeout=0.5, grace=0.1))
     fifo.line(), fifo.line()
     stop_process(slot)
-    outcome = future.result(30)
+    outcome = future.result(WAIT_LIMIT)
     assert outcome.ending is Ending.LOST
     assert "did not answer" in outcome.reason
     assert plugins.alive() == []
@@ -235,7 +235,7 @@ def test_a_stopped_slot_that_is_cancelled_is_lost_after_the_grace(
     fifo.line(), fifo.line()
     stop_process(slot)
     pool.slot(0).cancel(0)
-    assert future.result(30).ending is Ending.LOST
+    assert future.result(WAIT_LIMIT).ending is Ending.LOST
     assert plugins.alive() == []
 
 
@@ -247,7 +247,7 @@ def test_a_killed_runner_loses_what_runs_and_is_started_again(plugins, fifo, beg
     futures = [begin_on(pool.slot(n), plugins.launch(hostile)) for n in (0, 1)]
     children = [fifo.number() for _ in range(4)]
     os.kill(runner, signal.SIGKILL)
-    outcomes = [future.result(10) for future in futures]
+    outcomes = [future.result(WAIT_LIMIT) for future in futures]
     assert [outcome.ending for outcome in outcomes] == [Ending.LOST, Ending.LOST]
     assert all(f"runner (pid {runner})" in outcome.reason for outcome in outcomes)
     assert plugins.alive() == []
@@ -274,7 +274,7 @@ def test_runner_and_slots_killed_together_leave_nothing_behind(pool, plugins, be
     children = [fifo.number() for _ in range(4)]
     for pid in (pool.slot(0).pid, pool.pid, pool.slot(1).pid):
         os.kill(pid, signal.SIGKILL)
-    assert {future.result(10).ending for future in futures} == {Ending.LOST}
+    assert {future.result(WAIT_LIMIT).ending for future in futures} == {Ending.LOST}
     assert plugins.alive() == []
     assert {process_state(pid) for pid in children} == {""}
     assert works(pool, plugins)
@@ -305,7 +305,7 @@ def test_stop_ends_a_stopped_runner_too(plugins, fifo, begin_on, hostile, monkey
     pool.stop()
     assert {process_state(pid) for pid in pids} == {""}
     assert plugins.alive() == []
-    assert future.result(10).ending is Ending.LOST
+    assert future.result(WAIT_LIMIT).ending is Ending.LOST
 
 
 def test_a_slot_that_cannot_be_replaced_yet_starts_nothing_and_is_replaced_later(pool, plugins):
@@ -384,7 +384,7 @@ def test_stop_ends_everything_and_is_idempotent(plugins, fifo, begin_on, hostile
         pool.stop()
         assert {process_state(pid) for pid in pids + children} == {""}
         assert plugins.alive() == []
-        assert future.result(10).ending is Ending.LOST
+        assert future.result(WAIT_LIMIT).ending is Ending.LOST
     locked(lock)
     assert pool.pid == 0
     outcome = pool.slot(0).run(plugins.launch(plugins.shell(OK)))
@@ -401,7 +401,7 @@ def test_stop_ends_a_stopped_slot_too(plugins, fifo, begin_on, hostile):
     pool.stop()
     assert time.monotonic() - began < 4
     assert plugins.alive() == []
-    assert future.result(10).ending is Ending.LOST
+    assert future.result(WAIT_LIMIT).ending is Ending.LOST
 
 
 def test_a_runner_that_was_launched_is_the_one_that_is_started(plugins):

@@ -10,6 +10,7 @@ import pytest
 
 from ductile.runner.pool import RunnerPool
 from ductile.runner.process_scan import sweep
+from tests.waiting import WAIT_LIMIT
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def test_sweep_kills_what_carries_the_mark_and_nothing_else(marker):
     ]
     try:
         assert sweep(marker) == 3
-        assert [process.wait(10) for process in marked] == [-9, -9, -9]
+        assert [process.wait(WAIT_LIMIT) for process in marked] == [-9, -9, -9]
         assert [process.poll() for process in others] == [None] * 3
     finally:
         for process in others:
@@ -92,7 +93,7 @@ def test_sweep_finds_a_process_whose_first_thread_has_ended(marker):
     with process:
         process.stdout.readline()
         assert sweep(marker) == 1
-        assert process.wait(10) == -signal.SIGKILL
+        assert process.wait(WAIT_LIMIT) == -signal.SIGKILL
 
 
 def test_sweep_spares_ourselves(marker):
@@ -101,7 +102,7 @@ def test_sweep_spares_ourselves(marker):
         "print(sweep(os.environ['DUCTILE_BOOT'].partition(':')[0]))"
     )
     process = started(f"{marker}:1", sys.executable, "-c", code, stdout=subprocess.PIPE)
-    assert process.communicate(timeout=20)[0] == b"0\n"
+    assert process.communicate(timeout=WAIT_LIMIT)[0] == b"0\n"
 
 
 def test_a_sweep_that_finds_nothing_says_so(marker):

@@ -17,6 +17,7 @@ import ductile
 from ductile.model import Ending, Launch
 from ductile.runner import exec_errors
 from ductile.runner.pool import RunnerPool
+from tests.waiting import WAIT_LIMIT
 
 
 def facts(text):
@@ -239,7 +240,7 @@ def test_a_busy_text_file_is_tried_again_until_it_is_free(pool, plugins, begin):
         future = begin(pool.slot(0), plugins.launch(plugin))
         with pytest.raises(TimeoutError):
             future.result(0.3)
-    outcome = future.result(10)
+    outcome = future.result(WAIT_LIMIT)
     assert (outcome.ending, outcome.stdout) == (Ending.EXITED, b"free\n")
 
 
@@ -260,7 +261,7 @@ def test_a_spawn_that_waits_can_be_cancelled(pool, plugins, begin):
             future.result(0.3)
         began = time.monotonic()
         pool.slot(0).cancel(5.0)
-        assert future.result(10).ending is Ending.CANCELLED
+        assert future.result(WAIT_LIMIT).ending is Ending.CANCELLED
         assert time.monotonic() - began < 1
 
 
@@ -273,7 +274,7 @@ def test_a_slot_out_of_descriptors_tries_again(pool, plugins, begin):
     with pytest.raises(TimeoutError):
         future.result(0.3)
     resource.prlimit(slot.pid, resource.RLIMIT_NOFILE, before)
-    assert future.result(10).stdout == b"ok\n"
+    assert future.result(WAIT_LIMIT).stdout == b"ok\n"
 
 
 def test_the_runner_is_small_and_ready_at_once():

@@ -17,8 +17,8 @@ from ductile.store.engines.api import Ledger
 from ductile.store.engines.pg_boot_lock import attentive
 from ductile.store.engines.postgres import PostgresLedger
 from tests.conftest import FakeClock
-from tests.engine.site import until
 from tests.postgres import Server
+from tests.waiting import WAIT_LIMIT, until
 
 HOLDERS = """
 SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND database =
@@ -133,7 +133,7 @@ def test_a_boot_is_as_dead_to_many_who_look_at_once_as_to_one(node: Node) -> Non
     ready = threading.Barrier(3)
 
     def look(ledger: PostgresLedger) -> list[bool]:
-        ready.wait(20)
+        ready.wait(WAIT_LIMIT)
         return [ledger.boot_is_dead("nobody") for _ in range(100)]
 
     with ThreadPoolExecutor(3) as pool:

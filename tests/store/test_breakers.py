@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +17,7 @@ from ductile.store.engines.postgres import PostgresLedger
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.jobs.test_queue import BAD, OK
 from tests.store.test_schedules import CHART, MINUTELY, Timer
+from tests.waiting import WAIT_LIMIT, until
 
 PATIENT = BreakerPolicy(threshold=3, reset_after=1800.0)
 LATE = Outcome(Ending.TIMED_OUT, duration=60.0)
@@ -233,21 +233,19 @@ def test_two_jobs_that_fail_at_once_are_two_failures(t: Timer) -> None:
         if not thread.is_alive():
             thread.start()
         if isinstance(t.ledger, PostgresLedger):
-            assert other_began.wait(10)
+            assert other_began.wait(WAIT_LIMIT)
             until_somebody_waits(t.ledger.url)
 
     t.ledger.write(first)
-    thread.join(20)
+    thread.join(WAIT_LIMIT)
     assert errors == []
     assert state(t, plugin="fresh") == (State.CLOSED, 2)
 
 
 def until_somebody_waits(url: str) -> None:
-    give_up = time.monotonic() + 10
     query = (
         "SELECT count(*) FROM pg_stat_activity"
         " WHERE datname = current_database() AND wait_event_type = 'Lock'"
     )
     with psycopg.connect(url, autocommit=True) as connection:
-        while not (connection.execute(query).fetchone() or (0,))[0]:
-            assert time.monotonic() < give_up, "nobody waits"
+        until(lambda: (connection.execute(query).fetchone() or (0,))[0])

@@ -17,9 +17,9 @@ from ductile.store.engines.api import BEGINNING, Ledger, Position, StoredNotice,
 from ductile.store.engines.postgres import PostgresLedger
 from tests.conftest import FakeClock
 from tests.store.conftest import execute
+from tests.waiting import WAIT_LIMIT
 
 NOW = FakeClock().now()
-WAIT = 20.0
 
 
 def post(ledger: Ledger, name: str, pause: float = 0.0) -> None:
@@ -87,7 +87,7 @@ def test_whoever_reads_on_misses_nothing_and_sees_nothing_twice(
             pool.map(lambda n: post((ledger, other)[n % 2], f"n{n}", pauses[n]), range(len(pauses)))
         )
     done.set()
-    reader.join(WAIT)
+    reader.join(WAIT_LIMIT)
     assert not reader.is_alive()
     assert sorted(names(seen)) == sorted(f"n{n}" for n in range(len(pauses)))
     assert seen == after(ledger)
@@ -108,17 +108,17 @@ def test_what_an_older_transaction_may_still_stand_before_is_held_back(
     def slowly(tx: Tx) -> None:
         notices.post(tx, Notice("jobs", "older", {}), NOW)
         posted.set()
-        assert go_on.wait(WAIT)
+        assert go_on.wait(WAIT_LIMIT)
 
     older = threading.Thread(target=ledger.write, args=(slowly,))
     older.start()
-    assert posted.wait(WAIT)
+    assert posted.wait(WAIT_LIMIT)
     post(ledger, "younger")
     assert names(after(ledger)) == []
     assert ledger.read(notices.last) == BEGINNING
     assert ledger.read(notices.held)
     go_on.set()
-    older.join(WAIT)
+    older.join(WAIT_LIMIT)
     assert names(after(ledger)) == ["older", "younger"]
     assert not ledger.read(notices.held)
 
@@ -136,7 +136,7 @@ def test_the_stream_of_a_restored_database_goes_on(
 
 @pytest.fixture
 def never_polling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pg_notify, "POLL", 10 * WAIT)
+    monkeypatch.setattr(pg_notify, "POLL", 10 * WAIT_LIMIT)
     monkeypatch.setattr(pg_notify, "RECONNECT", 0.01)
 
 
@@ -151,7 +151,7 @@ class Ear:
         return False
 
     def heard(self) -> None:
-        assert self._heard.wait(WAIT)
+        assert self._heard.wait(WAIT_LIMIT)
         self._heard.clear()
 
 

@@ -18,6 +18,7 @@ from ductile.store.engines.api import Ledger, Row
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
 from tests.store.test_schedules import MINUTELY, Timer
+from tests.waiting import WAIT_LIMIT
 
 
 @pytest.fixture
@@ -238,7 +239,7 @@ def test_what_one_node_fires_is_not_forgotten_by_another_that_starts(
     mine = replace(once, zone=ZoneInfo("Europe/Vienna")) if rewritten else once
     now = t.clock.now()
     other.write(lambda tx: schedules.ensure(Slow(tx, meanwhile), mine, now, now))
-    node.join(20)
+    node.join(WAIT_LIMIT)
     assert len(jobs) == 1
     assert t.entry()["exhausted"] == 1
     t.boot = now

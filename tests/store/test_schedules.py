@@ -38,6 +38,7 @@ from ductile.store.schedules import Fired, FirePolicy
 from ductile.store.tx_config import TxConfig
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.jobs.test_queue import BAD, BASE, OK, RULES, Queue
+from tests.waiting import WAIT_LIMIT
 
 Rule = Every | Cron
 UTC_ZONE = ZoneInfo("UTC")
@@ -194,7 +195,7 @@ def test_many_schedulers_at_one_slot_fire_it_once(
     bases = [t.entropy.uuid() for _ in ledgers]
 
     def work(node: int) -> None:
-        barrier.wait(10)
+        barrier.wait(WAIT_LIMIT)
         found = ledgers[node].write(
             lambda tx: schedules.fire_due(
                 tx,
@@ -213,7 +214,7 @@ def test_many_schedulers_at_one_slot_fire_it_once(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(WAIT_LIMIT)
     assert len(fired) == 1
     assert t.count() == 1
 

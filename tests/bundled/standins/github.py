@@ -19,6 +19,8 @@ import uuid
 from typing import Any
 from urllib.parse import urlencode
 
+from tests.waiting import WAIT_LIMIT
+
 SECRET = "canary-github-webhook-secret"
 REPOSITORY = {
     "id": 35129377,
@@ -55,7 +57,7 @@ def deliver(
         "X-GitHub-Hook-Installation-Target-Type": "repository",
         "X-Hub-Signature-256": f"sha256={digest}",
     }
-    connection = http.client.HTTPConnection(*address, timeout=20)
+    connection = http.client.HTTPConnection(*address, timeout=WAIT_LIMIT)
     try:
         connection.request("POST", path, body, headers)
         response = connection.getresponse()

@@ -14,6 +14,8 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
+from tests.waiting import WAIT_LIMIT
+
 FORM = "application/x-www-form-urlencoded"
 LONGEST_BODY = 1024 * 1024
 
@@ -157,7 +159,7 @@ def _handler(standin: Standin) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.flush()
             if told.hangs:
-                standin.letting_go.wait(60)
+                standin.letting_go.wait(WAIT_LIMIT)
             while told.drips and not standin.wait(0.05):
                 self.wfile.write(b" ")
             self.wfile.write(told.raw)

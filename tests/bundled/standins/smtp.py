@@ -23,6 +23,8 @@ from email.message import EmailMessage
 from types import TracebackType
 from typing import Self
 
+from tests.waiting import WAIT_LIMIT
+
 USER, PASSWORD = "gateway@example.org", "canary-smtp-password"
 MAILBOXES = ("me@example.org", "you@example.org", "zoë@example.org")
 LARGEST = 100_000
@@ -174,7 +176,7 @@ def _handler(server: MailServer) -> type[socketserver.StreamRequestHandler]:
 
         def _say(self, text: str) -> None:
             if text == "hang":
-                server.closing.wait(60)
+                server.closing.wait(WAIT_LIMIT)
                 raise _HangUp
             if not text:
                 raise _HangUp

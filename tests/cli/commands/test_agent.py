@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from tests.cli.flows import eventually
 from tests.cli.running import House
 from tests.core.agents.test_decision_log import LOG
+from tests.waiting import until
 
 BEAT = '{"type": "heartbeat", "agent_id": "%s", "cluster_id": "west"}'
 
@@ -112,7 +112,7 @@ def test_agents_that_live_and_are_gone(house: House) -> None:
         shown = house("agent", "show", "a")
         assert shown.out.startswith("a live\n")
         assert house("agent", "remind", "b", "--in", "100ms", "--payload", '{"n": 1}').code == 0
-        eventually(lambda: not house("agent", "reminders", "--json").json["reminders"])
+        until(lambda: not house("agent", "reminders", "--json").json["reminders"])
         told = house("api", "/notices?last=1").json["notices"][0]
         assert (told["topic"], told["payload"]) == ("agent:b:scheduled", {"n": 1})
     (row, _) = house("agent", "list", "--json").json["agents"]

@@ -10,6 +10,7 @@ import pytest
 from ductile.cli import main
 from tests.cli.running import House
 from tests.http.doors import opened
+from tests.waiting import WAIT_LIMIT
 
 
 def test_events_are_followed(house: House, capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,7 +25,7 @@ def test_events_are_followed(house: House, capsys: pytest.CaptureFixture[str]) -
         follower = threading.Thread(target=lambda: done.append(main([*line, "--count", "2"])))
         follower.start()
         own.ask("POST", "/plugin/echo/poll", "{}")
-        follower.join(20)
+        follower.join(WAIT_LIMIT)
         assert done == [0]
         assert capsys.readouterr().out.count("job.queued") == 2
 

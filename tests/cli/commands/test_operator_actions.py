@@ -16,9 +16,10 @@ from ductile.operations import jobs as operate
 from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.jobs import claim, enqueue
 from ductile.store.tx_config import TxConfig
-from tests.cli.flows import alive, eventually, furnish, is_up, ran, steps
+from tests.cli.flows import alive, furnish, is_up, ran, steps
 from tests.cli.running import House
 from tests.postgres import Server
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -42,8 +43,8 @@ def test_a_retried_branch_lets_the_split_complete_and_the_join_run_once(flow: Ho
         flow.write("mended", "")
         again = flow("job", "retry", weak["job_id"])
         assert (again.code, again.out) == (0, f"job {weak['job_id']} is queued, attempt 2 of 2\n")
-        last = eventually(lambda: steps(flow, root).get("last"))
-        eventually(lambda: ran(flow).count("last") == 1)
+        last = until(lambda: steps(flow, root).get("last"))
+        until(lambda: ran(flow).count("last") == 1)
         assert last["join_of"]
         refused = flow("job", "retry", weak["job_id"], "--json")
         assert (refused.code, refused.json["code"]) == (1, "refused")
@@ -117,9 +118,9 @@ def test_replay_runs_a_step_again_from_what_entered_it(flow: House) -> None:
         first = flow("job", "replay", root, "--json").json
         assert first["replay_of"] == root
         # A replayed first step is followed by its pipeline, join and all, and only by that.
-        eventually(lambda: ran(flow).count("last") == 2)
+        until(lambda: ran(flow).count("last") == 2)
         good = flow("job", "replay", root, "--step", "wide.0.good", "--json").json
-        eventually(lambda: flow("job", "inspect", good["job_id"], "--json").json["result"])
+        until(lambda: flow("job", "inspect", good["job_id"], "--json").json["result"])
         assert ran(flow).count("wide.0.good") == 3
         assert ran(flow).count("last") == 2
         assert flow("job", "replay", root, "--step", "nope", "--json").json["code"] == "not_found"
@@ -233,7 +234,7 @@ def test_on_postgres_it_makes_no_difference(flow: House, postgres: Server) -> No
         weak = steps(flow, done["job_id"])["wide.1.weak"]["job_id"]
         flow.write("mended", "")
         assert flow("job", "retry", weak).code == 0
-        eventually(lambda: ran(flow).count("last") == 1)
+        until(lambda: ran(flow).count("last") == 1)
         assert flow("schedule", "pause", "mark/s").code == 0
         assert flow("job", "replay", weak).code == 0
     reads = ("schedule list", "schedule explain mark", "system breaker mark", f"job why {weak}")

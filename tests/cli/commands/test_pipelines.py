@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from tests.cli.flows import alive, furnish, is_up, ran, steps
-from tests.cli.running import House, end, until
+from tests.cli.running import House, end, read_until
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ class TestDryRun:
     ) -> None:
         gateway = flow.start("system", "start")
         try:
-            until(gateway, '"message":"ready"')
+            read_until(gateway, '"message":"ready"')
             root = flow("pipeline", "run", "fan", "--payload", '{"who": 1}', "--json").json[
                 "job_id"
             ]

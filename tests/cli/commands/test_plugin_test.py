@@ -13,9 +13,9 @@ import apsw
 import pytest
 
 from ductile.cli import main
-from tests.cli.flows import eventually
-from tests.cli.running import PATIENCE, House
+from tests.cli.running import House
 from tests.cli.test_process import processes_below
+from tests.waiting import WAIT_LIMIT, until
 
 SPEC = "manifest_spec: ductile.plugin\nmanifest_version: 1\nprotocol: 2\nversion: '1'\n"
 
@@ -158,9 +158,9 @@ class TestRun:
     def test_interrupted_it_leaves_nothing_running(self, desk: House) -> None:
         desk.plugin("slow", f"sleep 60 &\ntouch {desk.root}/up\nexec sleep 60")
         process = desk.start("plugin", "test", "slow")
-        eventually(lambda: (desk.root / "up").exists() or process.poll() is not None)
+        until(lambda: (desk.root / "up").exists() or process.poll() is not None)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=PATIENCE)
+        _, err = process.communicate(timeout=WAIT_LIMIT)
         assert process.returncode == 130
         assert "Traceback" not in err
         assert processes_below(desk.root) == []

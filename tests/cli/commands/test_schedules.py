@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from tests.cli.flows import eventually
-from tests.cli.running import House, end, until
+from tests.cli.running import House, end, read_until
+from tests.waiting import until
 
 CONFIG = """\
 service: {shutdown_grace: 0s, tick_interval: 1s}
@@ -98,14 +98,14 @@ class TestBeforeAnyLedger:
 
 def test_a_paused_entry_does_not_fire_and_says_so(timed: House) -> None:
     with timed.gateway():
-        eventually(lambda: state_of(timed, "hello/often")["last_success"])
+        until(lambda: state_of(timed, "hello/often")["last_success"])
         assert timed("schedule", "pause", "hello/often").code == 0
-        eventually(lambda: _unfired(timed, "paused"))
+        until(lambda: _unfired(timed, "paused"))
         fired = state_of(timed, "hello/often")["last_fire"]
         time.sleep(0.5)
         assert state_of(timed, "hello/often")["last_fire"] == fired
         assert timed("schedule", "resume", "hello/often").code == 0
-        eventually(lambda: state_of(timed, "hello/often")["last_fire"] != fired)
+        until(lambda: state_of(timed, "hello/often")["last_fire"] != fired)
         running = timed("schedule", "explain", "hello/often", "--json").json["slots"]
     assert "an operator had paused it" in timed("schedule", "explain", "hello").out
     alone = timed("schedule", "explain", "hello/often", "--since", "1h", "--json").json["slots"]
@@ -122,7 +122,7 @@ def _unfired(timed: House, reason: str) -> bool:
 
 def test_a_breaker_opens_is_shown_and_reset(timed: House) -> None:
     with timed.gateway():
-        eventually(lambda: state_of(timed, "bad/fast")["state"] == "breaker_open")
+        until(lambda: state_of(timed, "bad/fast")["state"] == "breaker_open")
         page = timed("system", "breaker", "bad", "--json").json
         (row,) = page["breakers"]
         assert (row["state"], row["failure_count"]) == ("open", 2)
@@ -186,13 +186,13 @@ class TestReload:
 def test_logs_follow_what_happens(timed: House) -> None:
     timed.write("config.yaml", CONFIG.replace("every: 200ms", "every: 1h"))
     with timed.gateway():
-        eventually(lambda: state_of(timed, "hello/often")["last_success"])
+        until(lambda: state_of(timed, "hello/often")["last_success"])
         follower = timed.start("logs", "hello", "-f")
         try:
             assert follower.stdout is not None
             assert "hello" in follower.stdout.readline()
             job = timed("run", "hello", "--json").json["job_id"]
-            told = until(follower, f"attempt 1, job {job}")
+            told = read_until(follower, f"attempt 1, job {job}")
             assert "job.queued" in told
             assert "bad" not in told
         finally:

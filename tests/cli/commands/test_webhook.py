@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.running import House
 from tests.engine.receiver import receiving
-from tests.engine.site import until
+from tests.waiting import until
 
 SECRET = "a secret from elsewhere"
 

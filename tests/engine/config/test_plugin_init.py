@@ -7,7 +7,8 @@ import pytest
 from ductile.model import SubmittedBy
 from ductile.operations import status
 from ductile.operations.jobs import JobReplay, JobRetry
-from tests.engine.site import OK, PYTHON, Running, Site, until
+from tests.engine.site import OK, PYTHON, Running, Site
+from tests.waiting import until
 
 COMMANDS = ("init", "poll")
 

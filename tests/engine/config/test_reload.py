@@ -23,7 +23,8 @@ from ductile.model import JobStatus, Settlement
 from ductile.operations import jobs as operate
 from ductile.plugins.registry import Plugin
 from ductile.store.engines.api import Ledger, Work
-from tests.engine.site import OK, PYTHON, Running, Site, until
+from tests.engine.site import OK, PYTHON, Running, Site
+from tests.waiting import WAIT_LIMIT, until
 
 ANSWER_CONFIG = (
     PYTHON + "r = json.load(sys.stdin)\n"
@@ -355,7 +356,7 @@ def test_ten_reloads_under_load_lose_nothing(site: Site) -> None:
             site.settings["plugins"]["echo"]["config"] = {"v": n}
             reloaded(site, house)
         done.set()
-        producer.join(30)
+        producer.join(WAIT_LIMIT)
         jobs = [house.ended(id) for id in ids]
     assert ids
     assert {job["status"] for job in jobs} == {"succeeded"}
@@ -379,7 +380,7 @@ def test_two_reloads_at_once_are_one_after_the_other(site: Site) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(WAIT_LIMIT)
         assert errors == []
         assert house.run("echo")["status"] == "succeeded"
 

@@ -19,9 +19,9 @@ from ductile.runner.client import Broken, Link
 from ductile.store.engines.api import Tx
 from ductile.store.jobs.settle import settle
 from ductile.store.tx_config import TxConfig
-from tests.engine.site import OK, Running, Site, until
+from tests.engine.site import OK, Running, Site
+from tests.waiting import WAIT_LIMIT, until
 
-WAIT = 10.0
 DONE = Outcome(Ending.EXITED, exit_code=0, stdout=b'{"status": "ok", "result": 1}')
 
 
@@ -76,7 +76,7 @@ class Slot:
         return self.outcome
 
     def mend(self, broken: Broken) -> Outcome | None:
-        assert self.mended.wait(WAIT)
+        assert self.mended.wait(WAIT_LIMIT)
         return Outcome(Ending.LOST, reason=str(broken)) if broken.taken else None
 
     def cancel(self, grace: float) -> None:
@@ -100,8 +100,8 @@ class Bench:
         self.thread = threading.Thread(target=self.dispatcher.loop)
         self.thread.start()
 
-    def running(self, seconds: float = WAIT) -> None:
-        assert self.slot.started.acquire(timeout=seconds), "the dispatcher is dead"
+    def running(self) -> None:
+        assert self.slot.started.acquire(timeout=WAIT_LIMIT), "the dispatcher is dead"
 
     def end(self) -> None:
         self.house.gateway.stopping.set()
@@ -109,7 +109,7 @@ class Bench:
             slot.mended.set()
             slot.finish(100)
         self.house.gateway.work_signal.knock()
-        self.thread.join(WAIT)
+        self.thread.join(WAIT_LIMIT)
         assert not self.thread.is_alive()
         self.dispatcher.close()
         for slot in self.slots:
@@ -184,7 +184,7 @@ def test_a_bug_after_a_settlement_does_not_end_the_dispatcher(
     monkeypatch.setattr(bench.house.gateway, "settled", broken)
     ids = [bench.house.put("echo") for _ in range(3)]
     for id in ids:
-        bench.running(3)
+        bench.running()
         bench.slot.finish()
         assert bench.house.ended(id)["status"] == "succeeded"
 
@@ -203,7 +203,7 @@ def test_an_attempt_whose_preparation_fails_unexpectedly_is_failed(
         id = bench.house.put("echo")
         until_not_running(bench, id)
     again = bench.house.put("echo")
-    bench.running(3)
+    bench.running()
     bench.slot.finish()
     assert bench.house.ended(again)["status"] == "succeeded"
 
@@ -222,7 +222,7 @@ def test_an_attempt_that_cannot_even_be_failed_leaves_its_slot_free(
         bench.house.notice("job.started", id)
         until(lambda: bench.dispatcher._seats.idle)
     again = bench.house.put("echo")
-    bench.running(3)
+    bench.running()
     assert bench.dispatcher.in_hand() == {again}
     bench.slot.finish()
     assert bench.house.ended(again)["status"] == "succeeded"
@@ -234,7 +234,7 @@ def until_not_running(bench: Bench, id: str) -> None:
         kinds = {kind for kind, job in bench.house.told() if job == id}
         return bool(kinds & {"job.failed", "job.retrying", "job.dead"})
 
-    until(told, 5)
+    until(told)
 
 
 # Slots that break
@@ -261,7 +261,7 @@ def broken_first(pair: Bench, *, taken: bool) -> tuple[Slot, Slot, str]:
 def test_a_slot_that_is_being_replaced_holds_nobody_up(pair: Bench) -> None:
     broken, sound, first = broken_first(pair, taken=True)
     second = pair.house.put("echo")
-    assert sound.started.acquire(timeout=WAIT)
+    assert sound.started.acquire(timeout=WAIT_LIMIT)
     sound.finish()
     assert pair.house.ended(second)["status"] == "succeeded"
     assert pair.house.job(first)["status"] == "running"
@@ -282,7 +282,7 @@ def test_of_two_that_end_together_a_bug_in_the_settling_of_one_spares_the_other(
 ) -> None:
     cursed, sound = pair.house.put("echo"), pair.house.put("echo")
     for slot in pair.slots:
-        assert slot.started.acquire(timeout=WAIT)
+        assert slot.started.acquire(timeout=WAIT_LIMIT)
     together: list[int] = []
 
     def settled(

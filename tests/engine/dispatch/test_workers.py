@@ -17,9 +17,10 @@ from ductile.engine.dispatch.workers import LARGE_ANSWER
 from ductile.model import Cancellation, Ending, Launch, Outcome, Settlement
 from ductile.runner.client import Broken
 from ductile.store.engines.sqlite import SqliteLedger
-from tests.engine.dispatch.test_dispatcher import DONE, WAIT, Bench
+from tests.engine.dispatch.test_dispatcher import DONE, Bench
 from tests.engine.dispatch.test_dispatcher import Slot as OneAtATime
-from tests.engine.site import OK, Site, until
+from tests.engine.site import OK, Site
+from tests.waiting import WAIT_LIMIT, until
 
 
 class Slot(OneAtATime):
@@ -94,7 +95,7 @@ class Pair(Bench):
         super().__init__(*parts)  # type: ignore[arg-type]
         self.ids = [self.house.put("echo") for _ in range(jobs)]
         for slot in self.slots:
-            assert slot.started.acquire(timeout=WAIT)
+            assert slot.started.acquire(timeout=WAIT_LIMIT)
 
     def finish(self, *slots: Slot) -> None:
         """In the dispatcher's own thread: it finds all of them ended when it looks next."""
@@ -104,7 +105,7 @@ class Pair(Bench):
         return [self.house.job(id)["status"] for id in self.ids]
 
     def until(self, *statuses: str) -> None:
-        until(lambda: self.statuses() == list(statuses), WAIT)
+        until(lambda: self.statuses() == list(statuses))
 
     def go_through(self) -> None:
         """Let everything end that is there."""
@@ -114,7 +115,7 @@ class Pair(Bench):
                 slot.finish()
             return not set(self.statuses()) & {"queued", "running"}
 
-        until(over, WAIT)
+        until(over)
 
 
 def opened(site: Site, slots: list[Slot], jobs: int) -> Iterator[Pair]:
@@ -201,7 +202,7 @@ def test_a_busy_slot_is_told_what_comes_next_and_goes_on(pair: Pair) -> None:
     until(lambda: all(slot.lined_up for slot in pair.slots))
     begun = [slot.begun for slot in pair.slots]
     pair.finish(pair.slots[0])
-    assert pair.slots[0].started.acquire(timeout=WAIT)
+    assert pair.slots[0].started.acquire(timeout=WAIT_LIMIT)
     until(lambda: pair.slots[0].begun > begun[0])
     pair.go_through()
 
@@ -238,7 +239,7 @@ class Naps:
     def wait(self, wake: threading.Event, timeout: float) -> bool:
         assert timeout == dispatcher.NAP
         self.begun.release()
-        assert self.over.acquire(timeout=WAIT)
+        assert self.over.acquire(timeout=WAIT_LIMIT)
         return wake.is_set()
 
 
@@ -254,13 +255,13 @@ def test_while_all_have_something_to_go_on_with_ends_are_settled_together(
     pair: Pair, naps: Naps
 ) -> None:
     pair.finish(*pair.slots)
-    assert naps.begun.acquire(timeout=WAIT)
+    assert naps.begun.acquire(timeout=WAIT_LIMIT)
     commits = int(str(pair.house.gateway.ledger.health()["commits"]))
     for slot in pair.slots:
         slot.finish()
     assert pair.statuses().count(DONE_WELL) == 2
     naps.over.release()
-    until(lambda: pair.statuses().count(DONE_WELL) == 4, WAIT)
+    until(lambda: pair.statuses().count(DONE_WELL) == 4)
     assert int(str(pair.house.gateway.ledger.health()["commits"])) == commits + 1
     naps.over.release(1000)
     pair.go_through()
@@ -272,7 +273,7 @@ def test_one_that_can_have_nothing_in_line_does_not_keep_it_from_napping(
     """It runs something long."""
     pair.slots[1].room = 0
     pair.finish(*pair.slots)
-    assert naps.begun.acquire(timeout=WAIT)
+    assert naps.begun.acquire(timeout=WAIT_LIMIT)
     naps.over.release(1000)
     pair.go_through()
 
@@ -284,7 +285,7 @@ def test_an_end_is_settled_at_once_where_one_has_nothing_to_go_on_with(
     pair.finish(*pair.slots)
     until(lambda: pair.slots[0].lined_up > 0)
     pair.finish(pair.slots[0])
-    until(lambda: pair.statuses().count(DONE_WELL) == 3, WAIT)
+    until(lambda: pair.statuses().count(DONE_WELL) == 3)
     assert not naps.begun.acquire(blocking=False)
     pair.go_through()
 
@@ -410,7 +411,7 @@ def test_a_slot_that_breaks_loses_what_it_runs_and_not_what_is_next(pair: Pair) 
     broken = pair.slots[0]
     broken.error = Broken("it died", taken=True)
     broken.finish()
-    assert broken.failed.wait(WAIT)
+    assert broken.failed.wait(WAIT_LIMIT)
     broken.error = None
     broken.mended.set()
 

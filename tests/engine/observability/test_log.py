@@ -18,7 +18,8 @@ from ductile import log
 from ductile.core.values.redact import Redactor
 from ductile.engine.workspaces import Workspaces
 from ductile.log import configure, logger
-from tests.engine.site import OK, Site, until
+from tests.engine.site import OK, Site
+from tests.waiting import WAIT_LIMIT, until
 
 
 class Broken:
@@ -193,7 +194,7 @@ def test_a_log_that_cannot_be_written_does_not_stop_the_work(
             # More than there are workers.
             for _ in range(5):
                 id = house.put("echo")
-                until(lambda id=id: house.job(id)["status"] == "succeeded", 8)
+                until(lambda id=id: house.job(id)["status"] == "succeeded")
         assert house.run("echo")["status"] == "succeeded"
 
 
@@ -208,7 +209,7 @@ def test_a_closed_stdout_does_not_stop_the_work(
         patch.setattr(sys, "stdout", closed)
         for _ in range(5):
             id = house.put("echo")
-            until(lambda id=id: house.job(id)["status"] == "succeeded", 8)
+            until(lambda id=id: house.job(id)["status"] == "succeeded")
 
 
 class Reader:
@@ -424,7 +425,7 @@ def test_a_large_line_arrives_whole_where_somebody_reads(
     thread.start()
     with reader:
         logger("x").info("large", text="x" * 1_000_000)
-    thread.join(10)
+    thread.join(WAIT_LIMIT)
     assert json.loads(b"".join(found))["text"] == "x" * 1_000_000
 
 
@@ -436,7 +437,7 @@ def test_a_log_that_nobody_reads_stops_neither_the_work_nor_the_stop(
         logger("x").info("large", text="x" * 1_000_000)
         with site.running() as house:
             for id in [house.put("echo") for _ in range(5)]:
-                until(lambda id=id: house.job(id)["status"] == "succeeded", 8)
+                until(lambda id=id: house.job(id)["status"] == "succeeded")
 
 
 def test_a_success_without_the_result_that_protocol_2_wants_is_logged(

@@ -19,8 +19,9 @@ from ductile.engine.observability import liveness as pulses
 from ductile.engine.observability.liveness import Liveness
 from ductile.engine.observability.systemd import Notifier, Watchdog, watched
 from ductile.plugins.environment import plugin_environment
-from tests.engine.site import OK, WAIT, Site, environment_of, until
+from tests.engine.site import OK, Site, environment_of
 from tests.http.client import Client
+from tests.waiting import WAIT_LIMIT, until
 
 Message = dict[str, str]
 
@@ -34,7 +35,7 @@ class Manager:
         self._socket.bind("\0" + address[1:] if address.startswith("@") else address)
         self.heard: list[Message] = []
 
-    def next(self, seconds: float = WAIT) -> Message:
+    def next(self, seconds: float = WAIT_LIMIT) -> Message:
         self._socket.settimeout(seconds)
         lines = self._socket.recv(65536).decode().split("\n")
         message = {name: value for name, _, value in (line.partition("=") for line in lines)}
@@ -92,7 +93,7 @@ def started(site: Site, manager: Manager, **environ: str) -> Iterator[subprocess
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        process.wait(WAIT)
+        process.wait(WAIT_LIMIT)
 
 
 def test_a_life_is_told_from_ready_to_stopping(site: Site, manager: Manager) -> None:
@@ -110,7 +111,7 @@ def test_a_life_is_told_from_ready_to_stopping(site: Site, manager: Manager) -> 
         process.send_signal(signal.SIGTERM)
         stopping = manager.until("STOPPING")
         assert int(stopping["EXTEND_TIMEOUT_USEC"]) == 40_000_000
-        assert process.wait(WAIT) == 0
+        assert process.wait(WAIT_LIMIT) == 0
     assert manager.silent(0.05)
 
 
@@ -134,7 +135,7 @@ def test_a_reload_by_an_operator_is_told_as_well(site: Site, manager: Manager) -
 def test_a_start_that_fails_is_never_ready(site: Site, manager: Manager) -> None:
     site.settings["service"]["nonsense"] = True
     with started(site, manager) as process:
-        assert process.wait(WAIT) == 78
+        assert process.wait(WAIT_LIMIT) == 78
     assert manager.silent(0.05)
 
 
@@ -217,10 +218,10 @@ def test_a_writer_that_hangs_gives_no_sign_of_life_until_it_goes_on(
 
             def hang(_tx: object) -> None:
                 hangs.set()
-                assert goes_on.wait(WAIT)
+                assert goes_on.wait(WAIT_LIMIT)
 
             house.gateway.ledger.submit(hang, lambda _result, _error: None)
-            assert hangs.wait(WAIT)
+            assert hangs.wait(WAIT_LIMIT)
             until(lambda: pulse._waiting)
             ear.forget()
             assert ear.silent(0.8)
@@ -255,12 +256,12 @@ def test_a_loop_that_hangs_is_found(site: Site, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(pulses, "LONGEST_TICK", 0.05)
     with site.running() as house:
         pulse = Liveness(house.gateway)
-        assert pulse.take(threading.Event(), WAIT) is None
+        assert pulse.take(threading.Event(), WAIT_LIMIT) is None
         hangs, goes_on = threading.Event(), threading.Event()
 
         def tick(_now: object) -> float:
             hangs.set()
-            assert goes_on.wait(WAIT)
+            assert goes_on.wait(WAIT_LIMIT)
             return 60.0
 
         for name, trouble in (("retention", None), ("scheduler", "the loop scheduler hangs")):
@@ -269,20 +270,20 @@ def test_a_loop_that_hangs_is_found(site: Site, monkeypatch: pytest.MonkeyPatch)
             loop = house.gateway.loops[name]
             monkeypatch.setattr(loop, "_tick", tick)
             loop.wake()
-            assert hangs.wait(WAIT)
+            assert hangs.wait(WAIT_LIMIT)
             until(lambda loop=loop: loop.ticking_for() > 0.05)  # type: ignore[misc]
-            assert pulse.take(threading.Event(), WAIT) == trouble
+            assert pulse.take(threading.Event(), WAIT_LIMIT) == trouble
             goes_on.set()
 
 
 def test_a_dispatcher_that_hangs_is_found(site: Site) -> None:
     goes_on = threading.Event()
     with site.running() as house:
-        house.gateway.ask_dispatcher(lambda: goes_on.wait(WAIT) and None)
+        house.gateway.ask_dispatcher(lambda: goes_on.wait(WAIT_LIMIT) and None)
         pulse = Liveness(house.gateway)
         assert pulse.take(threading.Event(), 0.1) == "the dispatcher does not answer"
         goes_on.set()
-        assert pulse.take(threading.Event(), WAIT) is None
+        assert pulse.take(threading.Event(), WAIT_LIMIT) is None
 
 
 def test_a_dispatcher_that_has_ended_is_found(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +294,7 @@ def test_a_dispatcher_that_has_ended_is_found(site: Site, monkeypatch: pytest.Mo
         with monkeypatch.context() as patch:
             patch.setattr(house.gateway, "_dispatching", gone)
             pulse = Liveness(house.gateway)
-            assert pulse.take(threading.Event(), WAIT) == "the dispatcher has ended"
+            assert pulse.take(threading.Event(), WAIT_LIMIT) == "the dispatcher has ended"
 
 
 def test_a_watchdog_ends_at_once_though_somebody_does_not_answer(site: Site, ear: Manager) -> None:

@@ -13,9 +13,9 @@ from ductile.core.delivery import relay as core
 from ductile.core.jobs.limits import LONGEST_DEDUPE_KEY
 from ductile.engine.outbox.relay import RelayOutbox
 from ductile.store.outbox import relays
-from tests.engine.site import until
 from tests.http import doors
 from tests.http.doors import House
+from tests.waiting import until
 
 SECRET = "a-shared-secret-of-two"
 LAB = f"""{doors.CONFIG}

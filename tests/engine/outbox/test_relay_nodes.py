@@ -15,10 +15,11 @@ from ductile.engine.outbox.relay import RelayOutbox
 from ductile.engine.recovery import dead_nodes
 from ductile.http.routes.relay_ingress import ROUTE
 from tests.crash.life import Life
-from tests.engine.site import OK, Site, until
+from tests.engine.site import OK, Site
 from tests.http import doors
 from tests.http.doors import House
 from tests.postgres import Server
+from tests.waiting import until
 
 SECRET = "a-shared-secret-of-two"
 LAB = f"""{doors.CONFIG}
@@ -97,7 +98,7 @@ def test_two_nodes_send_each_event_once(node: Callable[[int], Site], url: str) -
             for _ in range(15):
                 first.put("emit")
                 second.put("emit")
-            until(lambda: [row[0] for row in rows(url)] == ["delivered"] * 30, 60)
+            until(lambda: [row[0] for row in rows(url)] == ["delivered"] * 30)
         assert len(set(events(lab))) == len(events(lab)) == 30
         assert requests(lab) == {"202": 30}
     assert {row[1:] for row in rows(url)} == {(0, None)}
@@ -122,7 +123,7 @@ def test_a_node_takes_over_what_another_was_sending_when_it_was_killed(
                 life.kill()
                 silent.close()
                 with doors.opened(LAB.replace(":0", f":{port}")) as lab:
-                    until(lambda: [row[0] for row in rows(url)] == ["delivered"], 60)
+                    until(lambda: [row[0] for row in rows(url)] == ["delivered"])
                     assert len(events(lab)) == 1
         finally:
             life.end()
@@ -140,7 +141,7 @@ def test_what_had_arrived_before_the_node_was_killed_is_not_doubled(
             life.wait()
             assert [row[0] for row in rows(url)] == ["pending"]
             with other.running():
-                until(lambda: [row[0] for row in rows(url)] == ["delivered"], 60)
+                until(lambda: [row[0] for row in rows(url)] == ["delivered"])
         finally:
             life.end()
         assert len(events(lab)) == 1
@@ -154,5 +155,5 @@ def test_a_node_that_stops_leaves_nothing_claimed(node: Callable[[int], Site], u
         with site.running() as house:
             for _ in range(5):
                 house.put("emit")
-            until(lambda: len(events(lab)) == 5, 60)
+            until(lambda: len(events(lab)) == 5)
         assert {row[2] for row in rows(url)} == {None}

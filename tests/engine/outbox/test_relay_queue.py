@@ -24,11 +24,11 @@ from ductile.log import configure
 from ductile.store.engines.api import Ledger, T, Work
 from ductile.store.outbox import relays
 from tests.conftest import FakeClock
-from tests.engine.site import Running, Site, until
+from tests.engine.site import Running, Site
 from tests.postgres import Server
 from tests.store.conftest import execute
+from tests.waiting import WAIT_LIMIT, until
 
-PATIENCE = 20.0
 IDLE = RelayOutbox.poll
 SECRET = "a-shared-secret-of-two"
 LAB = {
@@ -86,7 +86,7 @@ class Office:
     def tick(self) -> float:
         """One turn of the loop, and all of it done."""
         wait = self.courier.tick(self.clock.now())
-        assert self.courier.idle(PATIENCE)
+        assert self.courier.idle(WAIT_LIMIT)
         return wait
 
     def run(self, seconds: float) -> None:
@@ -305,7 +305,7 @@ class TestWhatTheLedgerRefuses:
         over = threading.Event()
 
         def send(_parcel: OutboundRequest) -> SendResult:
-            assert over.wait(PATIENCE)
+            assert over.wait(WAIT_LIMIT)
             return RECEIPT
 
         office = Office(house, clock, send)
@@ -314,7 +314,7 @@ class TestWhatTheLedgerRefuses:
             office.courier.tick(clock.now())
             clock.advance(IDLE)
         over.set()
-        assert office.courier.idle(PATIENCE)
+        assert office.courier.idle(WAIT_LIMIT)
         assert len(office.sent) == 1
         assert office.status() == "delivered"
 

@@ -38,11 +38,11 @@ from ductile.store.outbox import deliveries
 from ductile.store.outbox.deliveries import NewWebhook
 from tests.conftest import CountingEntropy, FakeClock
 from tests.engine.receiver import Receiver, gone, receiving, speaking
-from tests.engine.site import OK, Running, Site, until
+from tests.engine.site import OK, Running, Site
 from tests.postgres import Server
 from tests.store.conftest import execute
+from tests.waiting import WAIT_LIMIT, until
 
-PATIENCE = 20.0
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 URL = "https://example.com/hook"
 LOOPBACK = {"allowed_networks": ["127.0.0.0/8"]}
@@ -73,7 +73,7 @@ class Office:
     def tick(self) -> float:
         """One turn of the loop, and all of it done."""
         wait = self.courier.tick(self.clock.now())
-        assert self.courier.idle(PATIENCE)
+        assert self.courier.idle(WAIT_LIMIT)
         return wait
 
     def run(self, seconds: float) -> None:
@@ -375,14 +375,14 @@ def test_fr_10_12_two_nodes_share_the_five(url: str, house: Running, clock: Fake
         ready = threading.Barrier(2)
 
         def tick(office: Office, ready: threading.Barrier = ready) -> None:
-            ready.wait(PATIENCE)
+            ready.wait(WAIT_LIMIT)
             office.tick()
 
         threads = [threading.Thread(target=tick, args=(office,)) for office in offices]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(PATIENCE)
+            thread.join(WAIT_LIMIT)
         clock.advance(1)
     times = sorted(at for office in offices for at, _ in office.sent)
     assert most_in(times, 5) <= 5
@@ -423,7 +423,7 @@ def test_a_receiver_that_hangs_does_not_hold_up_the_next_cycle(
 
     def send(parcel: OutboundRequest) -> SendResult:
         if b"hang" in parcel.body:
-            assert over.wait(PATIENCE)
+            assert over.wait(WAIT_LIMIT)
         return SendResult(200)
 
     office = Office(house, clock, send)
@@ -437,7 +437,7 @@ def test_a_receiver_that_hangs_does_not_hold_up_the_next_cycle(
     assert [office.status(id) for id in others] == ["delivered"] * 8
     assert office.status(hanging) == "pending"
     over.set()
-    assert office.courier.idle(PATIENCE)
+    assert office.courier.idle(WAIT_LIMIT)
     assert office.status(hanging) == "delivered"
 
 
@@ -608,7 +608,7 @@ def test_what_is_being_sent_is_not_taken_for_that(house: Running, clock: FakeClo
     over = threading.Event()
 
     def send(_parcel: OutboundRequest) -> SendResult:
-        assert over.wait(PATIENCE)
+        assert over.wait(WAIT_LIMIT)
         return SendResult(200)
 
     office = Office(house, clock, send)
@@ -617,7 +617,7 @@ def test_what_is_being_sent_is_not_taken_for_that(house: Running, clock: FakeClo
         office.courier.tick(clock.now())
         clock.advance(5)
     over.set()
-    assert office.courier.idle(PATIENCE)
+    assert office.courier.idle(WAIT_LIMIT)
     assert len(office.sent) == 1
 
 
@@ -835,7 +835,7 @@ def test_a_stop_waits_for_a_send_within_its_grace(site: Site) -> None:
     class Slow(Receiver):
         def take(self, request: Any) -> int:
             status = super().take(request)
-            assert released.wait(PATIENCE)
+            assert released.wait(WAIT_LIMIT)
             return status
 
     receiver = Slow()

@@ -13,8 +13,7 @@ from ductile.engine.outbox.queue import OutboundRequest, SendResult
 from ductile.engine.outbox.worker import OutboxWorker
 from ductile.errors import LedgerBroken, LedgerBusy
 from tests.conftest import FakeClock
-
-PATIENCE = 20.0
+from tests.waiting import WAIT_LIMIT
 
 
 def parcel(id: str, url: str = "https://example.com/") -> OutboundRequest:
@@ -71,7 +70,7 @@ def test_what_is_claimed_is_sent_and_settled(clock: FakeClock) -> None:
     lane = Queue("a", "b")
     courier = carrying(lane, clock)
     assert courier.tick(clock.now()) == 5.0
-    assert courier.idle(PATIENCE)
+    assert courier.idle(WAIT_LIMIT)
     assert lane.settled == {"a": SendResult(200), "b": SendResult(200)}
     assert courier.outcomes() == {"2xx": 2}
 
@@ -81,7 +80,7 @@ def test_one_that_hangs_delays_nobody(clock: FakeClock) -> None:
 
     def send(parcel: OutboundRequest) -> SendResult:
         if parcel.id == "hangs":
-            assert over.wait(PATIENCE)
+            assert over.wait(WAIT_LIMIT)
         else:
             others.release()
         return SendResult(200)
@@ -89,13 +88,13 @@ def test_one_that_hangs_delays_nobody(clock: FakeClock) -> None:
     courier = carrying(lane, clock, send)
     courier.tick(clock.now())
     for _ in range(2):
-        assert others.acquire(timeout=PATIENCE)
+        assert others.acquire(timeout=WAIT_LIMIT)
     lane.waiting = [parcel("later")]
     courier.tick(clock.now())
-    assert others.acquire(timeout=PATIENCE)
+    assert others.acquire(timeout=WAIT_LIMIT)
     assert not courier.idle(0.0)
     over.set()
-    assert courier.idle(PATIENCE)
+    assert courier.idle(WAIT_LIMIT)
     assert lane.settled.keys() == {"hangs", "a", "b", "later"}
 
 
@@ -109,7 +108,7 @@ def test_a_bug_in_sending_is_that_parcels_failure(clock: FakeClock) -> None:
 
     courier = carrying(lane, clock, send)
     courier.tick(clock.now())
-    assert courier.idle(PATIENCE)
+    assert courier.idle(WAIT_LIMIT)
     assert lane.settled == {"bad": SendResult(None, "internal error"), "good": SendResult(204)}
     assert courier.outcomes() == {"unanswered": 1, "2xx": 1}
 
@@ -124,7 +123,7 @@ def test_a_bug_in_settling_ends_nobody_else(clock: FakeClock) -> None:
     lane.before_settling = settling
     courier = carrying(lane, clock)
     courier.tick(clock.now())
-    assert courier.idle(PATIENCE)
+    assert courier.idle(WAIT_LIMIT)
     assert lane.settled == {"good": SendResult(200)}
 
 
@@ -138,7 +137,7 @@ def test_what_stays_in_the_house_is_settled_and_not_sent(clock: FakeClock) -> No
 
     courier = carrying(lane, clock, send)
     courier.tick(clock.now())
-    assert courier.idle(PATIENCE)
+    assert courier.idle(WAIT_LIMIT)
     assert sent == []
     assert lane.settled == {"a": SendResult(None)}
     assert courier.outcomes() == {"in_house": 1}
@@ -155,7 +154,7 @@ def test_a_send_that_cannot_start_within_a_second_is_given_back(clock: FakeClock
     lane.while_claiming = lambda: clock.advance(1.1)
     courier = carrying(lane, clock, send)
     courier.tick(clock.now())
-    assert courier.idle(PATIENCE)
+    assert courier.idle(WAIT_LIMIT)
     assert sent == []
     assert sorted(lane.given_back) == ["a", "b"]
     assert lane.settled == {}
@@ -183,7 +182,7 @@ def test_one_that_starts_in_time_is_not(clock: FakeClock) -> None:
     lane.while_claiming = lambda: clock.advance(0.9)
     courier = carrying(lane, clock)
     courier.tick(clock.now())
-    assert courier.idle(PATIENCE)
+    assert courier.idle(WAIT_LIMIT)
     assert lane.settled.keys() == {"a"}
 
 
@@ -196,7 +195,7 @@ def test_a_clock_that_was_set_while_claiming_delays_nothing(clock: FakeClock) ->
     lane.while_claiming = set_the_clock
     courier = carrying(lane, clock)
     courier.tick(clock.now())
-    assert courier.idle(PATIENCE)
+    assert courier.idle(WAIT_LIMIT)
     assert lane.settled.keys() == {"a"}
 
 
@@ -207,7 +206,7 @@ def test_nothing_more_is_claimed_while_too_many_are_under_way(
     lane, over = Queue("a", "b"), threading.Event()
 
     def send(_parcel: OutboundRequest) -> SendResult:
-        assert over.wait(PATIENCE)
+        assert over.wait(WAIT_LIMIT)
         return SendResult(200)
 
     courier = carrying(lane, clock, send)
@@ -216,9 +215,9 @@ def test_nothing_more_is_claimed_while_too_many_are_under_way(
     assert courier.tick(clock.now()) < 1.0
     assert lane.claims == 1
     over.set()
-    assert courier.idle(PATIENCE)
+    assert courier.idle(WAIT_LIMIT)
     courier.tick(clock.now())
-    assert courier.idle(PATIENCE)
+    assert courier.idle(WAIT_LIMIT)
     assert lane.settled.keys() == {"a", "b", "c"}
 
 
@@ -233,7 +232,7 @@ def test_a_busy_ledger_is_asked_again_until_the_end_is_recorded(clock: FakeClock
     lane.before_settling = settling
     courier = carrying(lane, clock)
     courier.tick(clock.now())
-    assert courier.idle(PATIENCE)
+    assert courier.idle(WAIT_LIMIT)
     assert len(tries) == 3
     assert lane.settled == {"a": SendResult(200)}
 
@@ -248,7 +247,7 @@ def test_a_broken_ledger_stops_the_gateway(clock: FakeClock) -> None:
     lane.before_settling = settling
     courier = carrying(lane, clock, broken=broken)
     courier.tick(clock.now())
-    assert courier.idle(PATIENCE)
+    assert courier.idle(WAIT_LIMIT)
     assert broken.errors == [failure]
 
 
@@ -257,16 +256,16 @@ def test_a_stop_waits_for_what_is_under_way_and_claims_no_more(clock: FakeClock)
 
     def send(_parcel: OutboundRequest) -> SendResult:
         started.set()
-        assert over.wait(PATIENCE)
+        assert over.wait(WAIT_LIMIT)
         return SendResult(200)
 
     courier = carrying(lane, clock, send)
     courier.tick(clock.now())
-    assert started.wait(PATIENCE)
-    stopper = threading.Thread(target=courier.stop, args=(PATIENCE,))
+    assert started.wait(WAIT_LIMIT)
+    stopper = threading.Thread(target=courier.stop, args=(WAIT_LIMIT,))
     stopper.start()
     over.set()
-    stopper.join(PATIENCE)
+    stopper.join(WAIT_LIMIT)
     assert lane.settled == {"a": SendResult(200)}
     lane.waiting = [parcel("b")]
     courier.tick(clock.now())
@@ -277,7 +276,7 @@ def test_a_stop_does_not_wait_longer_than_it_is_told(clock: FakeClock) -> None:
     lane, over = Queue("a"), threading.Event()
 
     def send(_parcel: OutboundRequest) -> SendResult:
-        assert over.wait(PATIENCE)
+        assert over.wait(WAIT_LIMIT)
         return SendResult(200)
 
     courier = carrying(lane, clock, send)
@@ -285,7 +284,7 @@ def test_a_stop_does_not_wait_longer_than_it_is_told(clock: FakeClock) -> None:
     courier.stop(0.01)
     assert lane.settled == {}
     over.set()
-    assert courier.idle(PATIENCE)
+    assert courier.idle(WAIT_LIMIT)
 
 
 def test_what_was_claimed_when_the_stop_came_is_given_back(clock: FakeClock) -> None:
@@ -293,6 +292,6 @@ def test_what_was_claimed_when_the_stop_came_is_given_back(clock: FakeClock) -> 
     courier = carrying(lane, clock)
     lane.while_claiming = lambda: courier.stop(0.0)
     courier.tick(clock.now())
-    assert courier.idle(PATIENCE)
+    assert courier.idle(WAIT_LIMIT)
     assert lane.given_back == ["a"]
     assert lane.settled == {}

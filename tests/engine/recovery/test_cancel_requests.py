@@ -17,8 +17,9 @@ from ductile.store import notices
 from ductile.store.engines.api import BEGINNING, StoredNotice
 from ductile.store.jobs import cancel_requests
 from tests.conftest import FakeClock
-from tests.engine.site import OK, Gate, Running, Site, until
+from tests.engine.site import OK, Gate, Running, Site
 from tests.postgres import Server
+from tests.waiting import until
 
 TEXT = '{"owner": "ours", "reason": "cancelled"}'
 ASKED = StoredNotice(1, "jobs", cancel_requests.REQUESTED, "j", TEXT, "")

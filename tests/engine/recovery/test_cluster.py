@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from ductile.engine.config import manager
-from ductile.engine.gateway import LETTING_GO_GRACE
+from ductile.engine.gateway import LEASE_LOST_GRACE
 from ductile.engine.recovery import cluster, dead_nodes, startup
 from ductile.engine.recovery.cluster import LET_GO_AFTER, LOOK, Nodes
 from ductile.engine.recovery.dead_nodes import LOST_AFTER
@@ -25,8 +25,9 @@ from ductile.store.engines.api import Ledger
 from ductile.store.engines.postgres import PostgresLedger
 from tests.conftest import CountingEntropy, FakeClock
 from tests.crash.life import Life
-from tests.engine.site import OK, Running, Site, until
+from tests.engine.site import OK, Running, Site
 from tests.postgres import Server
+from tests.waiting import WAIT_LIMIT, until
 
 ROW = """
 INSERT INTO job_queue (id, plugin, command, payload, status, attempt, max_attempts, submitted_by,
@@ -235,14 +236,14 @@ def test_each_job_is_recovered_by_one_node_alone(
             ready = threading.Barrier(3)
 
             def tick(watch: Watch, ready: threading.Barrier = ready) -> None:
-                ready.wait(20)
+                ready.wait(WAIT_LIMIT)
                 watch.tick()
 
             threads = [threading.Thread(target=tick, args=(watch,)) for watch in watches]
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(20)
+                thread.join(WAIT_LIMIT)
             clock.advance(LOOK)
     finally:
         for ledger in ledgers:
@@ -302,7 +303,7 @@ def test_a_node_without_its_boot_ends_its_processes_before_others_begin_its_jobs
         watch.tick()
         return watch.let_go - before
 
-    assert LET_GO_AFTER + LETTING_GO_GRACE < LONG
+    assert LET_GO_AFTER + LEASE_LOST_GRACE < LONG
     assert without(7) == 0
     assert without(30) == 1, "once, however long it lasts"
     assert without(7) == 0, "counted from when it was held last"

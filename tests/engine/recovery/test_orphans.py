@@ -15,7 +15,8 @@ from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.jobs import enqueue
 from ductile.store.jobs.claim import ClaimPolicy, claim
 from tests.conftest import CountingEntropy, FakeClock
-from tests.engine.site import OK, Site, until
+from tests.engine.site import OK, Site
+from tests.waiting import until
 
 BOOT = "boot"
 

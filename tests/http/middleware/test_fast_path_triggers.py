@@ -14,7 +14,6 @@ import pytest
 from ductile.errors import LedgerFull
 from ductile.http.middleware.fast_path import FastPath, TriggerRoute
 from ductile.store.jobs import enqueue
-from tests.engine.site import until
 from tests.http.client import Client
 from tests.http.doors import (
     ADMIN,
@@ -27,6 +26,7 @@ from tests.http.doors import (
     read_all,
     takings,
 )
+from tests.waiting import WAIT_LIMIT, until
 
 
 @pytest.fixture(scope="module")
@@ -255,10 +255,10 @@ def standing_still(house: House) -> Iterator[None]:
 
     def hold(_: object) -> None:
         entered.set()
-        assert go_on.wait(20)
+        assert go_on.wait(WAIT_LIMIT)
 
     house.gateway.ledger.submit(hold, lambda *_: None)
-    assert entered.wait(20)
+    assert entered.wait(WAIT_LIMIT)
     try:
         yield
     finally:

@@ -21,8 +21,9 @@ from ductile.http.middleware import heartbeat_batch
 from ductile.store import agents, notices, reminders
 from ductile.store.engines.api import BEGINNING
 from tests.core.agents.test_decision_log import LOG
-from tests.http.doors import ADMIN, CONFIG, NOTHING, PATIENCE, Answer, House, opened
+from tests.http.doors import ADMIN, CONFIG, NOTHING, Answer, House, opened
 from tests.http.following import following
+from tests.waiting import WAIT_LIMIT
 
 TIMESTAMP = "2026-02-22T12:00:00Z"
 AGENT, WATCHER = "agent-token-0123456789", "watcher-token-0123456789"
@@ -504,7 +505,7 @@ def test_reading_open_takes_heartbeats_and_messages_without_a_token() -> None:
 
 
 def test_a_heartbeat_on_a_connection_that_is_kept(house: House) -> None:
-    connection = http.client.HTTPConnection(*house.address("api"), timeout=PATIENCE)
+    connection = http.client.HTTPConnection(*house.address("api"), timeout=WAIT_LIMIT)
     for _ in range(5):
         connection.request(
             "POST",

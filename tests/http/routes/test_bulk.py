@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from ductile.engine.gateway import Gateway
 from ductile.model import JobStatus
 from ductile.operations import bulk, jobs
-from tests.http.doors import CONFIG, PATIENCE, House, opened
+from tests.http.doors import CONFIG, House, opened
+from tests.waiting import until
 
 ONE_WORKER = CONFIG.replace("max_workers: 2", "max_workers: 1")
 SLOW = "#!/bin/sh\ncat > /dev/null\nexec sleep 60\n"
@@ -26,10 +25,7 @@ def status(house: House, job_id: str) -> str:
 
 
 def is_running(house: House, job_id: str) -> None:
-    give_up = time.monotonic() + PATIENCE
-    while status(house, job_id) != "running":
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
+    until(lambda: status(house, job_id) == "running")
 
 
 def test_what_begins_before_its_turn_is_no_longer_queued(monkeypatch: pytest.MonkeyPatch) -> None:

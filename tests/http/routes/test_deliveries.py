@@ -20,8 +20,8 @@ from ductile.http.routes import agent_webhooks
 from ductile.store.engines.api import StoredNotice
 from ductile.store.outbox import deliveries
 from tests.engine.receiver import receiving
-from tests.engine.site import until
-from tests.http.doors import ADMIN, CONFIG, PATIENCE, Answer, House, opened
+from tests.http.doors import ADMIN, CONFIG, Answer, House, opened
+from tests.waiting import WAIT_LIMIT, until
 
 AGENTS, LOOKER, RUNNER = (
     "agents-token-0123456789",
@@ -513,7 +513,7 @@ def test_a_retry_of_many_says_which(house: House, body: dict[str, Any]) -> None:
 
 def test_what_is_sent_arrives_signed_and_is_told_on_the_stream() -> None:
     with receiving(500, 200) as receiver, opened(CONFIG + MORE) as own:
-        stream = http.client.HTTPConnection(*own.address("api"), timeout=PATIENCE)
+        stream = http.client.HTTPConnection(*own.address("api"), timeout=WAIT_LIMIT)
         stream.request(
             "GET",
             "/events?topic=gateway:webhooks",

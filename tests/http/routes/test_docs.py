@@ -13,9 +13,9 @@ import pytest
 
 from ductile.http.app import ENDPOINTS
 from tests.http.doors import ADMIN, CONFIG, House, opened
+from tests.waiting import WAIT_LIMIT
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
-PATIENCE = 20_000.0
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ class Page:
     def __init__(self, browser: Any, house: House, **options: Any) -> None:
         self.context = browser.new_context(**options)
         self.page = self.context.new_page()
-        self.page.set_default_timeout(PATIENCE)
+        self.page.set_default_timeout(WAIT_LIMIT * 1000)
         self.complaints: list[str] = []
         self.asked: list[str] = []
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,8 +16,9 @@ from ductile.http.routes import events
 from ductile.model import Notice
 from ductile.store import notices
 from ductile.store.engines.api import StoredNotice
-from tests.http.doors import CONFIG, PATIENCE, House, opened
+from tests.http.doors import CONFIG, House, opened
 from tests.http.following import following
+from tests.waiting import WAIT_LIMIT, until
 
 
 @pytest.fixture(scope="module")
@@ -132,10 +132,7 @@ def test_a_revoked_token_does_not_wait_for_ever(
 def test_a_token_that_ends_is_told_nothing_more(house: House) -> None:
     token = created(house, "short", expires_in="1s")
     with following(house, token=token) as follower:
-        give_up = time.monotonic() + PATIENCE
-        while house.ask("GET", "/jobs", token=token).status != 401:
-            assert time.monotonic() < give_up
-            time.sleep(0.02)
+        until(lambda: house.ask("GET", "/jobs", token=token).status == 401)
         trigger(house)
         assert follower.rest() == b""
 
@@ -164,9 +161,9 @@ def test_who_waits_by_a_token_that_ends_meanwhile_is_refused(
         waits.set()
 
     monkeypatch.setattr(house.gateway.notice_bus, "when_ended", waiting)
-    raw = http.client.HTTPConnection(*house.address("api"), timeout=PATIENCE)
+    raw = http.client.HTTPConnection(*house.address("api"), timeout=WAIT_LIMIT)
     raw.request("GET", f"/job/{job_id}?wait=20", headers={"Authorization": f"Bearer {token}"})
-    assert waits.wait(PATIENCE)
+    assert waits.wait(WAIT_LIMIT)
     assert house.ask("POST", "/token/waiting/revoke").status == 200
     assert house.ask("POST", f"/job/{job_id}/cancel").status == 202
     assert raw.getresponse().status == 401

@@ -13,7 +13,8 @@ import pytest
 
 from ductile.core.values.redact import Redactor
 from ductile.http.responses import JsonResponse
-from tests.engine.site import OK, Site, until
+from tests.engine.site import OK, Site
+from tests.waiting import WAIT_LIMIT, until
 
 JOBS = dict.fromkeys(("status", "plugin", "command", "submitted_by", "before"))
 
@@ -283,7 +284,7 @@ def test_waiting_for_a_job_answers_when_it_has_ended(site: Site, serve) -> None:
     thread = threading.Thread(target=lambda: found.append(served.get(f"/job/{id}?wait=30")))
     thread.start()
     gate.open()
-    thread.join(30)
+    thread.join(WAIT_LIMIT)
     assert found[0].json["status"] == "succeeded"
 
 

@@ -14,10 +14,10 @@ import pytest
 from ductile.model import Notice
 from ductile.store import notices
 from ductile.store.engines.api import Tx
-from tests.engine.site import until
 from tests.http.doors import CONFIG, House, opened
 from tests.http.following import following
 from tests.postgres import Server
+from tests.waiting import until
 
 COUNT = 400
 PIPELINES = """\

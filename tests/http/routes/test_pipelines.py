@@ -14,8 +14,9 @@ import pytest
 
 from ductile.cli.client import Client, Said
 from tests.cli.conftest import house  # noqa: F401 - a fixture
-from tests.cli.flows import eventually, furnish, is_up, ran
+from tests.cli.flows import furnish, is_up, ran
 from tests.cli.running import House
+from tests.waiting import until
 
 Request = pytest.FixtureRequest
 
@@ -105,7 +106,7 @@ def test_no_more_callers_than_allowed_and_one_who_leaves_makes_room(flow: House)
         assert client.post("/pipeline/chain?async=true", chain)["status"] == "queued"
         caller.close()
         began = time.monotonic()
-        eventually(lambda: _taken(client, chain))
+        until(lambda: _taken(client, chain))
         assert time.monotonic() - began < 2
 
 
@@ -169,7 +170,7 @@ def _until_over(client: Client, instance_id: str) -> dict[str, Any]:
         found = client.get(f"/pipeline-instance/{instance_id}", wait=5, seen=1000)
         return found if found["status"] != "open" else None
 
-    found: dict[str, Any] = eventually(look)
+    found: dict[str, Any] = until(look)
     return found
 
 
@@ -228,7 +229,7 @@ def test_a_long_chain_is_a_flat_list_and_a_tree_of_bounded_depth(flow: House) ->
 def test_bodies_that_ask_for_nothing_done(flow: House) -> None:
     with answering(flow) as client:
         job = client.post("/plugin/flaky/poll", {})["job_id"]
-        eventually(lambda: client.get(f"/job/{job}")["status"] == "dead")
+        until(lambda: client.get(f"/job/{job}")["status"] == "dead")
         before = json.dumps(client.get(f"/job/{job}"))
         assert client.post(f"/job/{job}/retry", {"dry_run": True})["dry_run"] is True
         assert client.post(f"/job/{job}/replay", {"dry_run": True})["replay_of"] == job

@@ -18,9 +18,9 @@ from ductile.errors import LedgerBusy
 from ductile.http.routes.relay_ingress import ROUTE
 from ductile.log import configure
 from ductile.store.jobs import enqueue
-from tests.engine.site import until
 from tests.http import doors
 from tests.http.doors import Answer, House
+from tests.waiting import WAIT_LIMIT, until
 
 SECRET = "a-shared-secret-of-two"
 CONFIG = f"""{doors.CONFIG}
@@ -129,7 +129,7 @@ def test_the_same_event_sent_twice_at_once_is_one_job(house: House) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(doors.PATIENCE)
+        thread.join(WAIT_LIMIT)
     assert [answer.status for answer in answers] == [202] * 4
     assert len({answer.json["job_id"] for answer in answers}) == 1
     assert sum("duplicate" not in answer.json for answer in answers) == 1

@@ -13,6 +13,7 @@ import pytest
 from tests.engine.site import Gate
 from tests.http.doors import CONFIG, ECHO, Answer, House, opened
 from tests.http.following import following
+from tests.waiting import WAIT_LIMIT
 
 PIPELINES = """\
 pipelines:
@@ -40,7 +41,7 @@ class Caller:
         return self._thread.is_alive()
 
     def answer(self) -> Answer:
-        self._thread.join(20)
+        self._thread.join(WAIT_LIMIT)
         (answer,) = self._answers
         return answer
 

@@ -13,7 +13,8 @@ from ductile.errors import LedgerError
 from ductile.http.app import ENDPOINTS, Endpoint
 from ductile.http.middleware.auth import is_from_this_machine
 from ductile.http.routes.system import health_of
-from tests.http.doors import ADMIN, CONFIG, NOTHING, PATIENCE, READER, House, opened
+from tests.http.doors import ADMIN, CONFIG, NOTHING, READER, House, opened
+from tests.waiting import WAIT_LIMIT
 
 every = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda e: f"{e.method} {e.path}")
 guarded = pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_hosts_and_origins_of_the_config() -> None:
 
 def test_a_reload_swaps_tokens_and_keeps_listeners_and_connections() -> None:
     with opened() as own:
-        kept = http.client.HTTPConnection(*own.address("api"), timeout=PATIENCE)
+        kept = http.client.HTTPConnection(*own.address("api"), timeout=WAIT_LIMIT)
 
         def status(token: str) -> int:
             kept.request("GET", "/jobs", headers={"Authorization": f"Bearer {token}"})

@@ -18,9 +18,10 @@ from ductile.errors import Refused
 from ductile.http.app import ENDPOINTS
 from ductile.http.server.listeners import bind_local, bind_tcp
 from ductile.operations import bulk, jobs
-from tests.engine.site import OK, Site, until
+from tests.engine.site import OK, Site
 from tests.http.doors import error_keys
 from tests.http.routes.test_jobs import error
+from tests.waiting import WAIT_LIMIT, until
 
 
 @pytest.fixture
@@ -371,7 +372,7 @@ def test_what_blocks_long_leaves_the_threads_to_those_who_read(
 
     def slow(*_: object, **__: object) -> None:
         begun.release()
-        assert go_on.wait(30)
+        assert go_on.wait(WAIT_LIMIT)
         raise Refused("not today")
 
     monkeypatch.setattr(jobs, "cancel", slow)
@@ -381,7 +382,7 @@ def test_what_blocks_long_leaves_the_threads_to_those_who_read(
     with ThreadPoolExecutor(24) as threads:
         asked = [threads.submit(served.post, path, body) for _ in range(24)]
         try:
-            assert begun.acquire(timeout=30)
+            assert begun.acquire(timeout=WAIT_LIMIT)
             assert served.get("/healthz").json["status"] == "ok"
             assert served.get("/jobs").status == 200
         finally:

@@ -11,7 +11,8 @@ import pytest
 
 from ductile.errors import LedgerError
 from ductile.http.middleware import context
-from tests.http.doors import PATIENCE, READER, House, opened
+from tests.http.doors import READER, House, opened
+from tests.waiting import WAIT_LIMIT
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +121,7 @@ class TestALedgerThatDoesNotAnswer:
 
         def ask(*_: object) -> None:
             asked.append(1)
-            assert frozen.wait(PATIENCE)
+            assert frozen.wait(WAIT_LIMIT)
             raise LedgerError("the database is frozen")
 
         monkeypatch.setattr(house.gateway.ledger, "read", ask)
@@ -153,16 +154,16 @@ def test_a_token_that_is_made_while_the_tokens_are_read_is_good_at_once(
         found = read(work)
         if threading.current_thread() is reader:
             reached.set()
-            assert go_on.wait(PATIENCE)
+            assert go_on.wait(WAIT_LIMIT)
         return found
 
     monkeypatch.setattr(house.gateway.ledger, "read", slow)
     reader = threading.Thread(target=authenticator.refresh)
     reader.start()
-    assert reached.wait(PATIENCE)
+    assert reached.wait(WAIT_LIMIT)
     late = create(house, "late", "jobs:ro")
     go_on.set()
-    reader.join(PATIENCE)
+    reader.join(WAIT_LIMIT)
     assert house.ask("GET", "/jobs", token=late).status == 200
     assert house.ask("GET", "/jobs", token=early).status == 200
 

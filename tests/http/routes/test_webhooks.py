@@ -14,8 +14,8 @@ import pytest
 
 from ductile.core.jobs.limits import DEEPEST
 from ductile.store.jobs import enqueue
-from tests.engine.site import until
-from tests.http.doors import CONFIG, ECHO, PATIENCE, Answer, House, opened, read_all
+from tests.http.doors import CONFIG, ECHO, Answer, House, opened, read_all
+from tests.waiting import WAIT_LIMIT, until
 
 SECRET = "hook-secret-0123456789"
 HOOKS = f"""\
@@ -143,7 +143,7 @@ def test_a_signature_that_comes_twice_is_refused(house: House) -> None:
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_body_is_capped_while_it_streams(house: House, chunked: bool) -> None:
     body = b" " * 1001
-    connection = http.client.HTTPConnection(*house.address("webhooks"), timeout=PATIENCE)
+    connection = http.client.HTTPConnection(*house.address("webhooks"), timeout=WAIT_LIMIT)
     headers = {"X-Hub-Signature-256": sign(body)}
     content = iter([body[:500], body[500:]]) if chunked else body
     connection.request("POST", "/hook/plain", content, headers, encode_chunked=chunked)

@@ -18,9 +18,10 @@ import pytest
 
 from ductile.http.server import fd_limits, listeners
 from ductile.http.server.connection_limit import MAX_CONNECTIONS
-from tests.cli.running import COMMAND, end, until
+from tests.cli.running import COMMAND, end, read_until
 from tests.http.client import Client
-from tests.http.doors import ADMIN, CONFIG, PATIENCE, plugin, write
+from tests.http.doors import ADMIN, CONFIG, plugin, write
+from tests.waiting import WAIT_LIMIT
 
 LIMIT = """\
 #!/bin/sh
@@ -44,7 +45,7 @@ def limited(soft: int, hard: int) -> Iterator[tuple[Client, dict[str, Any], int]
         text=True,
     )
     try:
-        ready = json.loads(until(process, '"message":"ready"').splitlines()[-1])
+        ready = json.loads(read_until(process, '"message":"ready"').splitlines()[-1])
         yield Client(root / "data" / "ductile.sock"), ready, process.pid
     finally:
         end(process)
@@ -57,7 +58,7 @@ def test_exhausted_api_listener_does_not_stop_the_local_socket() -> None:
         host, _, port = ready["api"].partition(":")
         for _ in range(120):
             with suppress(OSError):
-                raw = stack.enter_context(socket.create_connection((host, int(port)), PATIENCE))
+                raw = stack.enter_context(socket.create_connection((host, int(port)), WAIT_LIMIT))
                 raw.sendall(follow.encode())
         for _ in range(5):
             job_id = local.post("/plugin/echo/poll", {}).json["job_id"]

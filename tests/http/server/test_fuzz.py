@@ -30,9 +30,10 @@ from schemathesis.specs.openapi.checks import (
 
 from ductile.http.app import ENDPOINTS, Endpoint
 from ductile.http.openapi.document import of_table
-from tests.http.doors import ADMIN, CONFIG, PATIENCE, House, error_keys, opened
+from tests.http.doors import ADMIN, CONFIG, House, error_keys, opened
 from tests.http.routes.test_nodes import config as on_postgres
 from tests.postgres import Server
+from tests.waiting import WAIT_LIMIT
 
 BY_HAND = 4400
 BY_HAND_ON_POSTGRES = 800
@@ -112,7 +113,7 @@ def request(chance: random.Random) -> tuple[str, str, bytes | None, dict[str, st
 
 def send_bad_requests(house: House, count: int, seed: int) -> None:
     chance = random.Random(seed)
-    connection = http.client.HTTPConnection(*house.address("api"), timeout=PATIENCE)
+    connection = http.client.HTTPConnection(*house.address("api"), timeout=WAIT_LIMIT)
     try:
         for _ in range(count):
             method, target, body, headers = request(chance)
@@ -146,7 +147,7 @@ def test_many_bad_requests_give_no_5xx(house: House, house_on_postgres: House, s
 
 def test_bad_deliveries_give_no_5xx(house: House) -> None:
     chance = random.Random(6)
-    connection = http.client.HTTPConnection(*house.address("webhooks"), timeout=PATIENCE)
+    connection = http.client.HTTPConnection(*house.address("webhooks"), timeout=WAIT_LIMIT)
     for _ in range(500):
         headers = {"X-Hub-Signature-256": chance.choice(["", "x", "sha256=" + "0" * 64])}
         connection.request("POST", "/hook/a", chance.choice(BODIES), headers)
@@ -200,7 +201,7 @@ def _test(act: Callable[[Case], None]) -> Callable[[Case], None]:
 
 def _call(case: Case, url: str, session: requests.Session) -> None:
     headers = {"Authorization": f"Bearer {ADMIN}"}
-    answer = case.call(base_url=url, session=session, headers=headers, timeout=PATIENCE)
+    answer = case.call(base_url=url, session=session, headers=headers, timeout=WAIT_LIMIT)
     assert "Traceback" not in answer.text
     try:
         case.validate_response(answer, checks=CHECKS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
@@ -15,9 +14,9 @@ from ductile.errors import Refused
 from ductile.http.server import connection
 from ductile.http.server.connection_limit import ConnectionState
 from ductile.http.server.listeners import bind_tcp
-from tests.engine.site import until
-from tests.http.doors import ADMIN, CONFIG, PATIENCE, House, opened, read_all
+from tests.http.doors import ADMIN, CONFIG, House, opened, read_all
 from tests.http.following import following
+from tests.waiting import WAIT_LIMIT, until
 
 AUTH = f"Authorization: Bearer {ADMIN}\r\n"
 
@@ -192,7 +191,7 @@ def test_an_idle_connection_gives_way_to_a_new_one(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(house.limiter(), "max_connections", 1)
-    kept = http.client.HTTPConnection(*house.address("api"), timeout=PATIENCE)
+    kept = http.client.HTTPConnection(*house.address("api"), timeout=WAIT_LIMIT)
     kept.request("GET", "/")
     kept.getresponse().read()
     assert house.ask("GET", "/jobs").status == 200
@@ -258,16 +257,13 @@ def test_what_is_closed_and_not_read_is_cut_off(
     listener = next(door.socket for door in house.server.listeners if door.name == "api")
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     with socket.socket() as raw:
-        raw.settimeout(PATIENCE)
+        raw.settimeout(WAIT_LIMIT)
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         raw.connect(house.address("api"))
         wanted = "GET /plugin/echo/openapi.json HTTP/1.1\r\nHost: localhost\r\n"
         raw.sendall(f"{wanted}{AUTH}Connection: close\r\n\r\n".encode())
         assert raw.recv(1)
-        give_up = time.monotonic() + PATIENCE
-        while len(house.limiter()):
-            assert time.monotonic() < give_up
-            time.sleep(0.01)
+        until(lambda: not len(house.limiter()))
 
 
 def test_a_burst_is_kept_for_a_loop_that_is_busy(house: House) -> None:
@@ -281,7 +277,7 @@ def test_a_burst_is_kept_for_a_loop_that_is_busy(house: House) -> None:
     with ExitStack() as stack:
         stack.callback(free.set)
         house.server.ping(hold)
-        assert busy.wait(PATIENCE)
+        assert busy.wait(WAIT_LIMIT)
         for _ in range(64):
             stack.enter_context(house.connect())
     assert house.ask("GET", "/jobs").status == 200

@@ -27,8 +27,9 @@ from ductile.operations.doctor import DoctorContext, Finding, files, work
 from ductile.store.jobs import claim
 from ductile.store.jobs import enqueue as store
 from ductile.store.jobs.claim import ClaimPolicy
-from tests.engine.site import OK, Site, until
+from tests.engine.site import OK, Site
 from tests.engine.ward import ERROR, WARNING, attended, examined, one
+from tests.waiting import until
 
 
 @pytest.fixture

@@ -21,11 +21,11 @@ from ductile.operations.why import explain_job
 from ductile.store.engines import migrate
 from ductile.store.engines.migrate import migrations
 from ductile.store.engines.sqlite import SqliteLedger
-from tests.engine.site import OK, Site, until
+from tests.engine.site import OK, Site
 from tests.engine.ward import ERROR, WARNING, attended, examined, one
-from tests.engine.ward import patient as doctor_context
 from tests.postgres import a_server
 from tests.store.conftest import execute
+from tests.waiting import WAIT_LIMIT, until
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def reader(path: Path) -> Iterator[int]:
         yield process.pid
     finally:
         process.stdin.close()
-        process.wait(30)
+        process.wait(WAIT_LIMIT)
         process.stdout.close()
 
 

@@ -20,8 +20,8 @@ from ductile.store.engines import postgres
 from ductile.store.engines.api import Effects, Tx
 from ductile.store.engines.postgres import PostgresLedger
 from tests.conftest import FakeClock
-from tests.engine.site import until
 from tests.postgres import Server
+from tests.waiting import WAIT_LIMIT, until
 
 NAME = ".s.PGSQL.5432"
 COMMIT = b"COMMIT"
@@ -87,7 +87,7 @@ class Wire:
         self._listening.shutdown(socket.SHUT_RDWR)
         self.cut()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(WAIT_LIMIT)
         self._listening.close()
         for pair in self._pairs:
             for end in pair:
@@ -185,7 +185,7 @@ def test_a_commit_that_the_server_is_still_busy_with_is_waited_for(
             with pytest.raises(TimeoutError):
                 written.result(0.5)
             holder.execute("SELECT pg_advisory_unlock(1)")
-            assert written.result(20) == "done"
+            assert written.result(WAIT_LIMIT) == "done"
     assert (work.runs, work.announced, told(url)) == (1, 1, 1)
 
 

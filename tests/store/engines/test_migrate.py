@@ -21,6 +21,7 @@ from ductile.store.engines.queries import load
 from ductile.store.engines.sqlite import SqliteLedger, connect
 from ductile.store.engines.sqlite_schema import SqliteSchema
 from tests.store.conftest import execute
+from tests.waiting import WAIT_LIMIT
 
 KNOWN = [migration.number for migration in migrations("sqlite")]
 Open = Callable[[], Ledger]
@@ -152,7 +153,7 @@ def test_two_that_start_at_once_migrate_once(tmp_path: Path, postgres) -> None:
 
     def start() -> None:
         ledger = PostgresLedger(url)
-        barrier.wait(10)
+        barrier.wait(WAIT_LIMIT)
         try:
             ledger.start()
         except BaseException as error:  # noqa: BLE001 - told below
@@ -163,7 +164,7 @@ def test_two_that_start_at_once_migrate_once(tmp_path: Path, postgres) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(WAIT_LIMIT)
     assert errors == []
     with psycopg.connect(url) as connection:
         rows = connection.execute("SELECT number FROM schema_migrations ORDER BY number")

@@ -18,8 +18,7 @@ from ductile.store.engines.api import Effects
 from ductile.store.engines.open import open_ledger
 from ductile.store.engines.pending import Pending
 from ductile.store.engines.sqlite import WAL_BYTES_KEPT, SqliteLedger
-
-WAIT = 10
+from tests.waiting import WAIT_LIMIT
 
 
 class Disk(apsw.VFS):
@@ -97,15 +96,15 @@ class Gate:
         self._entered, self._open = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=ledger.write, args=(self._wait,))
         self._thread.start()
-        assert self._entered.wait(WAIT)
+        assert self._entered.wait(WAIT_LIMIT)
 
     def _wait(self, _tx: Any) -> None:
         self._entered.set()
-        assert self._open.wait(WAIT)
+        assert self._open.wait(WAIT_LIMIT)
 
     def open(self) -> None:
         self._open.set()
-        self._thread.join(WAIT)
+        self._thread.join(WAIT_LIMIT)
 
 
 class Answers:
@@ -127,7 +126,7 @@ class Answers:
 
     def all(self, count: int) -> dict[str, BaseException | None]:
         for _ in range(count):
-            assert self._told.acquire(timeout=WAIT)
+            assert self._told.acquire(timeout=WAIT_LIMIT)
         return self.errors
 
 
@@ -157,7 +156,7 @@ def test_many_threads_share_commits_and_none_loses_its_write(ledger: SqliteLedge
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(WAIT_LIMIT)
     assert all(there(ledger, f"{t}-{n}-") for t in range(16) for n in range(50))
     assert int(str(ledger.health()["commits"])) - before < 800
     assert ledger.health()["transactions"]
@@ -232,7 +231,7 @@ def test_what_is_carried_takes_along_what_waits(ledger: SqliteLedger) -> None:
     )
     carrier.start()
     gate.open()
-    carrier.join(WAIT)
+    carrier.join(WAIT_LIMIT)
     assert answers.all(1) == {"waits": None}
     assert (there(ledger, "carried"), there(ledger, "waits")) == (True, True)
 
@@ -280,7 +279,7 @@ def test_listeners_hear_before_the_caller_does(ledger: SqliteLedger) -> None:
         told.set()
 
     ledger.submit(work, done)
-    assert told.wait(WAIT)
+    assert told.wait(WAIT_LIMIT)
     assert order == ["listener", "caller"]
 
 
@@ -483,7 +482,7 @@ def test_a_reader_sees_what_is_committed_and_nothing_else(ledger: SqliteLedger) 
         put("p")(tx)
         reader = threading.Thread(target=lambda: seen.append(there(ledger, "p")))
         reader.start()
-        reader.join(WAIT)
+        reader.join(WAIT_LIMIT)
 
     ledger.write(work)
     assert seen == [False]
@@ -569,7 +568,7 @@ def test_a_reader_is_closed_when_its_thread_ends(path: Path) -> None:
     def read_by_another_thread() -> None:
         thread = threading.Thread(target=there, args=(ledger, "p"))
         thread.start()
-        thread.join(WAIT)
+        thread.join(WAIT_LIMIT)
 
     # SQLite keeps the descriptor of the first, for whoever comes next.
     read_by_another_thread()
@@ -688,7 +687,7 @@ def test_writes_that_were_under_way_are_finished_by_a_close(path: Path) -> None:
     closer.start()
     gate.open()
     assert set(answers.all(10).values()) == {None}
-    closer.join(WAIT)
+    closer.join(WAIT_LIMIT)
     again = SqliteLedger(path)
     again.start()
     assert all(there(again, f"p{n}") for n in range(10))
@@ -749,7 +748,7 @@ class TestCompany:
         accompanied.submit(put("first"), told)
         accompanied.submit(put("second"), told)
         accompanied.carry([(put("carried"), told)])
-        assert all(done.acquire(timeout=10) for _ in range(3))
+        assert all(done.acquire(timeout=WAIT_LIMIT) for _ in range(3))
         assert int(str(accompanied.health()["commits"])) - before == 1
 
     def test_what_waits_when_the_ledger_is_closed_is_committed_first(

@@ -14,6 +14,7 @@ import pytest
 from ductile.errors import LedgerError
 from ductile.store.engines import postgres
 from ductile.store.engines.open import open_ledger
+from tests.waiting import WAIT_LIMIT
 
 PASSWORD = "quite-a-secret"
 START = """
@@ -62,7 +63,7 @@ def test_the_drivers_words_are_lines_of_a_gateways_log_and_nowhere_else(
         [sys.executable, "-c", START, *line, "--config", str(config)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WAIT_LIMIT,
         check=False,
     )
     assert done.returncode == 1

@@ -12,6 +12,7 @@ import pytest
 from ductile.store.engines import write_queue
 from ductile.store.engines.pending import Pending
 from ductile.store.engines.write_queue import Inbox
+from tests.waiting import WAIT_LIMIT
 
 LONG = 30.0
 
@@ -65,7 +66,7 @@ def test_the_writer_is_called_at_once(threads: ThreadPoolExecutor) -> None:
     box = Inbox()
     writer = woken(box, threads)
     box.put(pending())
-    assert writer.result(10)
+    assert writer.result(WAIT_LIMIT)
 
 
 @pytest.mark.usefixtures("patience")
@@ -86,7 +87,7 @@ def test_where_it_is_taken_along_the_writer_is_not_called(threads: ThreadPoolExe
         writer.result(0.05)
     assert len(box.take(10, by_carrier=True)) == 1
     box.close()
-    assert not writer.result(10)
+    assert not writer.result(WAIT_LIMIT)
 
 
 def test_what_nobody_takes_along_is_for_the_writer(patience: pytest.MonkeyPatch) -> None:
@@ -104,7 +105,7 @@ def test_what_came_while_the_writer_patrolled_is_found(
     box = accompanied()
     writer = woken(box, threads)
     box.put(pending())
-    assert writer.result(10)
+    assert writer.result(WAIT_LIMIT)
 
 
 @pytest.mark.usefixtures("patience")
@@ -113,7 +114,7 @@ def test_where_they_come_one_by_one_none_waits(threads: ThreadPoolExecutor) -> N
     box.put(pending())
     assert len(box.take(10, by_carrier=True)) == 1
     box.put(pending())
-    assert threads.submit(box.wait).result(10)
+    assert threads.submit(box.wait).result(WAIT_LIMIT)
 
 
 def test_nor_where_nobody_carries_any_more(
@@ -122,7 +123,7 @@ def test_nor_where_nobody_carries_any_more(
     patience.setattr(write_queue, "CARRIER_GONE", 0.0)
     box = accompanied()
     box.put(pending())
-    assert threads.submit(box.wait).result(10)
+    assert threads.submit(box.wait).result(WAIT_LIMIT)
 
 
 @pytest.mark.usefixtures("patience")
@@ -131,7 +132,7 @@ def test_closed_it_lets_the_writer_have_the_rest(threads: ThreadPoolExecutor) ->
     writer = woken(box, threads)
     box.put(pending())
     box.close()
-    assert writer.result(10)
+    assert writer.result(WAIT_LIMIT)
     box.take(1)
     assert not box.wait()
 
@@ -164,8 +165,8 @@ def test_none_is_lost_or_taken_twice(threads: ThreadPoolExecutor) -> None:
     writer, carrier = threads.submit(write), threads.submit(carry)
     for mine in made:
         threads.submit(submit, mine)
-    assert all(left.acquire(timeout=20) for _ in range(4 * each))
+    assert all(left.acquire(timeout=WAIT_LIMIT) for _ in range(4 * each))
     box.close()
-    carrier.result(10)
-    writer.result(10)
+    carrier.result(WAIT_LIMIT)
+    writer.result(WAIT_LIMIT)
     assert sorted(map(id, taken)) == sorted(id(one) for mine in made for one in mine)

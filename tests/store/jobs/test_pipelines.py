@@ -31,6 +31,7 @@ from ductile.store.jobs.spawn import Place
 from ductile.store.tx_config import TxConfig
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
+from tests.waiting import WAIT_LIMIT
 
 PLUGINS = {name: frozenset({"poll", "handle"}) for name in "abcdej"}
 SPLIT = [
@@ -297,7 +298,7 @@ def test_two_branches_that_end_at_once_make_one_join(make) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(WAIT_LIMIT)
     assert house.run() == ["after"]
 
 

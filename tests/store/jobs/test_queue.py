@@ -25,6 +25,7 @@ from ductile.store.jobs.settle import settle
 from ductile.store.tx_config import TxConfig
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
+from tests.waiting import WAIT_LIMIT
 
 BASE = "01930000-0000-7000-8000-000000000000"
 OK = Outcome(Ending.EXITED, exit_code=0, stdout=b'{"status": "ok", "result": "done"}')
@@ -378,7 +379,7 @@ def test_many_claimers_never_pass_a_cap_and_never_share_a_job(q: Queue) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(WAIT_LIMIT)
     assert len(set(taken)) == len(taken) == 60
     assert max(most) <= 2
 
@@ -449,7 +450,7 @@ def test_of_what_is_carried_each_is_a_transaction_of_its_own(q: Queue) -> None:
 
     ids = {"a": False, "bad": True, "c": False}
     q.ledger.carry([(adding(id, fails), answer(id)) for id, fails in ids.items()])
-    errors = dict(told.get(timeout=10) for _ in ids)
+    errors = dict(told.get(timeout=WAIT_LIMIT) for _ in ids)
     assert {id: error is not None for id, error in errors.items()} == ids
     found = {id: q.ledger.read(lambda tx, id=id: enqueue.get(tx, id)) is None for id in ids}
     assert found == ids

@@ -24,6 +24,7 @@ from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.outbox import relays
 from ductile.store.outbox.relays import IN_FLIGHT, TOPIC, Claimed, Receipt
 from tests.store.conftest import execute
+from tests.waiting import WAIT_LIMIT
 
 NOW = datetime(2026, 2, 8, 10, 0, tzinfo=UTC)
 BOOT = "boot-1"
@@ -170,7 +171,7 @@ class TestClaims:
             return relays.claim(wrapped, ["lab"], "boot-1", NOW)
 
         assert len(ledger.write(first)) == IN_FLIGHT
-        other.join(30)
+        other.join(WAIT_LIMIT)
         assert second == [[]]
 
     def test_nodes_that_claim_at_once_share_what_there_is(
@@ -194,7 +195,7 @@ class TestClaims:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(WAIT_LIMIT)
         # One that found no room stopped; what is left is another's.
         node("boot-last")
         assert sorted(sent) == sorted({f"r-{n}" for n in range(40)})
@@ -518,7 +519,7 @@ class TestReceipts:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(WAIT_LIMIT)
         assert sum(answer is None for answer in answers) == 1
         assert len(answers) == 4
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.cli.running import House, end, until
-from tests.engine.site import until as comes_true
+from tests.cli.running import House, end, read_until
+from tests.waiting import until
 
 COUNT = "SELECT count(*) FROM job_queue"
 
@@ -148,13 +148,13 @@ def test_a_job_that_ran_in_the_copy_is_recovered(house: House) -> None:
     target = house.root / "copy.db"
     gateway = house.start("system", "start")
     try:
-        until(gateway, '"message":"ready"')
+        read_until(gateway, '"message":"ready"')
         job = house("api", "/plugin/slow/poll", "-X", "POST").json["job_id"]
-        comes_true(lambda: house("job", "inspect", job, "--json").json["status"] == "running")
+        until(lambda: house("job", "inspect", job, "--json").json["status"] == "running")
         assert house("system", "backup", str(target)).code == 0
     finally:
         end(gateway, signal.SIGKILL)
-    comes_true(lambda: house("system", "restore", str(target)).code == 0)
+    until(lambda: house("system", "restore", str(target)).code == 0)
     checked = house("system", "selfcheck")
     assert checked.code == 0
     assert "1 running when it was left, to be recovered by a start" in checked.out

@@ -9,8 +9,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.cli.flows import eventually
 from tests.cli.running import House
+from tests.waiting import until
 
 SQL = (Path(__file__).parents[3] / "compat/ledger.sql").read_text()
 SCHEDULED = """\
@@ -181,7 +181,7 @@ def test_a_schedule_that_fired_there_does_not_fire_at_the_first_start(moving: Ho
     assert moving("system", "import").code == 0
     with moving.gateway():
         # The entry without a past fires at once, which shows that the scheduler was there.
-        eventually(lambda: moving("job", "list", "--json").json["jobs"])
+        until(lambda: moving("job", "list", "--json").json["jobs"])
         rows = moving("schedule", "list", "--json").json["schedules"]
         jobs = moving("job", "list", "--json").json["jobs"]
     states = {row["schedule"]: row["state"] for row in rows}

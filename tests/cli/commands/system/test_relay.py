@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.running import House
-from tests.engine.site import until
+from tests.waiting import until
 
 CONFIG = """\
 service: {shutdown_grace: 0s, max_workers: 1}

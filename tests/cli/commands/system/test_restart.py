@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.running import PATIENCE, House, end, until
+from tests.cli.running import House, end, read_until
+from tests.waiting import WAIT_LIMIT
 
 
 class Follower:
@@ -32,7 +33,7 @@ class Follower:
     def until(self, type: str, job_id: str) -> None:
         """Read on to the event that is meant."""
         while True:
-            event = json.loads(self._lines.get(timeout=PATIENCE))
+            event = json.loads(self._lines.get(timeout=WAIT_LIMIT))
             self.seen.append(event)
             if (event["type"], event["data"]["job_id"]) == (type, job_id):
                 return
@@ -62,7 +63,7 @@ def run(house: House) -> str:
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["stop", "kill"])
 def test_a_follower_goes_on_where_it_was(house: House, how: signal.Signals) -> None:
     first = house.start("system", "start")
-    until(first, '"message":"ready"')
+    read_until(first, '"message":"ready"')
     with following(house) as follower:
         until_followed(house)
         follower.until("job.succeeded", run(house))

@@ -13,7 +13,6 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,8 +23,8 @@ from ductile.cli.client import Client
 from ductile.cli.commands.system.watch_frame import cells, frame, painted
 from ductile.cli.commands.system.watch_screen import ENTER, LEAVE
 from tests.cli.running import COMMAND, House
+from tests.waiting import WAIT_LIMIT, until
 
-PATIENCE = 30.0
 IN_FRONT = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
     "os.execv(sys.argv[1], sys.argv[1:])"
@@ -71,21 +70,25 @@ class Terminal:
 
     def until(self, text: str) -> str:
         """All that is written from now on, up to what shows `text`."""
-        begin, give_up = len(self.written), time.monotonic() + PATIENCE
+        begin = len(self.written)
         while text not in plain(self.written[begin:]):
-            assert time.monotonic() < give_up, plain(self.written)
-            self.read(0.1)
+            assert self.read(WAIT_LIMIT), plain(self.written)
         return self.written[begin:]
 
     def ended(self) -> int:
         """Its exit code; all that it wrote to its end is read."""
-        give_up = time.monotonic() + PATIENCE
-        while self.process.poll() is None:
-            assert time.monotonic() < give_up, plain(self.written)
-            self.read(0.05)
-        while self.read(0.05):
-            pass
+
+        def has_ended() -> bool:
+            self.read_all()
+            return self.process.poll() is not None
+
+        until(has_ended)
+        self.read_all()
         return self.process.returncode
+
+    def read_all(self) -> None:
+        while self.read(0.0):
+            pass
 
     def is_given_back(self) -> bool:
         after = termios.tcgetattr(self._slave)
