@@ -22,7 +22,7 @@ from ductile.store.engines import migrate
 from ductile.store.engines.migrate import migrations
 from ductile.store.engines.sqlite import SqliteLedger
 from tests.engine.site import OK, Site
-from tests.engine.ward import ERROR, WARNING, attended, examined, one
+from tests.engine.ward import ERROR, WARNING, attended, examined, one, patient
 from tests.postgres import a_server
 from tests.store.conftest import execute
 from tests.waiting import WAIT_LIMIT, until
@@ -325,7 +325,7 @@ def test_the_rows_of_a_ledger_that_another_program_has_migrated_are_not_judged(
 ) -> None:
     with place.opened() as house:
         execute(house.gateway.ledger, "UPDATE schema_migrations SET checksum = 'x'")
-    who = doctor_context(place)
+    who = patient(place)
     assert (who.behind, who.rows) == (-1, None)
     who.close()
 
