@@ -371,6 +371,22 @@ def test_an_instance_whose_first_job_is_over_its_limit_is_announced_as_failed_on
     assert house.announced(str(dead["scope_id"])) == ["pipeline.failed"]
 
 
+def test_any_number_of_splits_can_end_in_one_transaction(
+    ledger: Ledger, clock: FakeClock, entropy: CountingEntropy
+) -> None:
+    # Each branch is over the limit and ends at once, so that each split ends when it opens.
+    count = 200
+    splits = [{"split": [{"uses": "b"}], "join": "always"} for _ in range(count)]
+    steps = [{"uses": "a"}, *splits, {"uses": "j"}]
+    pipeline = {"name": "p", "on": "go", "max_depth": 1, "steps": steps}
+    house = House(ledger, clock, entropy, [pipeline])
+    instance = house.start("p", {})
+    assert house.run() == ["step_1"]
+    dead = house.rows("jobs", **_filters(status="dead", limit=2 * count))
+    assert len(dead) == count + 1
+    assert house.announced(instance) == ["pipeline.failed"]
+
+
 def test_an_instance_that_a_retry_opens_again_is_announced_at_each_of_its_ends(make) -> None:
     house = make(*SPLIT)
     instance = house.start("p", {})

@@ -1,13 +1,23 @@
-"""The end of a job, whoever ends it: settle, cancel, recovery, reload, a limit.
+"""The end of a job and everything that follows from it, in one transaction.
 
-`ended` is the one way. In the same transaction it tells the schedule and the breaker, fires
-the hooks of a root job, and closes scopes upwards: a scope with nothing queued, running or
-open inside has ended; a split that ended well makes its join, once, or where that can follow
-no more has failed.
+Every way to end a job (settle, cancel, recovery, reload, a limit) comes here, and so does every
+event that starts jobs, because some of those end at once. One loop works through a list:
+
+- a **job that ended** updates its schedule and breaker, fires the hooks of a root job, and closes
+  the scope that it belongs to;
+- a **scope** that has no queued or running job and no open child ends. A split that ended well
+  continues with its join, exactly once; where the join cannot be routed it failed. The scope
+  around it is next;
+- **intents** become jobs and scopes. Jobs over a limit end at once, instances whose jobs were all
+  deduplicated are skipped, and a scope that opened without a job closes.
+
+Each step returns the work that follows from it. That work is done before the work that was
+already on the list, so that a job's consequences are complete before those of its neighbours.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -23,42 +33,261 @@ from ductile.core.schedules.breaker import Result
 from ductile.model import Job, JobStatus, Notice, SubmittedBy
 from ductile.record import dataclass
 from ductile.store import breakers, notices
-from ductile.store.engines.api import Row, Tx
-from ductile.store.jobs import enqueue, spawn
+from ductile.store.engines.api import Tx
+from ductile.store.jobs import enqueue, scopes, spawn
+from ductile.store.jobs.scopes import Scope
 from ductile.store.jobs.spawn import Place, Spawned
 from ductile.store.tx_config import TxConfig
 
 
 @dataclass(frozen=True, slots=True)
-class End:
-    """A job that has come to its end."""
+class JobEnd:
+    """A job whose row has its final status."""
 
     job: Job
     status: JobStatus
-    at: datetime
     error: str | None = None
     duration: float = 0.0
     cancelled: bool = False
     timed_out: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _OverLimit:
+    """A queued job that must not run, because it exceeds a limit."""
+
+    job_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _SkippedInstance:
+    """A pipeline instance whose first jobs were all deduplicated."""
+
+    scope_id: str
+    existing_job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _ScopeCheck:
+    """A scope that may have nothing left to wait for."""
+
+    scope_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Spawn:
+    """Intents to write."""
+
+    intents: Sequence[Intent]
+    place: Place
+
+
+_Work = JobEnd | _OverLimit | _SkippedInstance | _ScopeCheck | _Spawn
+
+
+def close_job(tx: Tx, end: JobEnd, tx_config: TxConfig, ids: Ids, now: datetime) -> None:
+    """Do everything that follows from a job's end."""
+    _Closing(tx, tx_config, ids, now).run([end])
+
+
 def end_queued(
     tx: Tx, job: Job, status: JobStatus, reason: str, now: datetime, tx_config: TxConfig, ids: Ids
 ) -> bool:
-    """End a job that waits; False where it is no longer waiting."""
+    """End a queued job; False where it is no longer queued."""
+    end = _end_queued_row(tx, job, status, reason, now)
+    if end is None:
+        return False
+    close_job(tx, end, tx_config, ids, now)
+    return True
+
+
+def write_intents(
+    tx: Tx, intents: Sequence[Intent], place: Place, tx_config: TxConfig, ids: Ids, now: datetime
+) -> Spawned:
+    """Write what routing decided, and end what ends at once; returns what the intents became."""
+    spawned = spawn.write(tx, intents, place, tx_config, ids, now)
+    _Closing(tx, tx_config, ids, now).run(_work_after(spawned))
+    return spawned
+
+
+class _Closing:
+    """The work list of one transaction."""
+
+    def __init__(self, tx: Tx, tx_config: TxConfig, ids: Ids, now: datetime) -> None:
+        self._tx, self._tx_config, self._ids, self._now = tx, tx_config, ids, now
+
+    def run(self, work: Sequence[_Work]) -> None:
+        todo = list(reversed(work))
+        while todo:
+            todo.extend(reversed(self._do(todo.pop())))
+
+    def _do(self, work: _Work) -> Sequence[_Work]:
+        """Do one piece of work; returns what follows from it."""
+        match work:
+            case JobEnd():
+                return self._follow_job_end(work)
+            case _OverLimit(job_id, reason):
+                return self._end_over_limit(job_id, reason)
+            case _SkippedInstance(scope_id, existing_job_id):
+                return self._skip_instance(scope_id, existing_job_id)
+            case _ScopeCheck(scope_id):
+                return self._check_scope(scope_id)
+            case _Spawn(intents, place):
+                return _work_after(
+                    spawn.write(self._tx, intents, place, self._tx_config, self._ids, self._now)
+                )
+
+    def _follow_job_end(self, end: JobEnd) -> list[_Work]:
+        job = end.job
+        work: list[_Work] = []
+        if job.schedule_id is not None:
+            self._update_schedule(end, job.schedule_id)
+        if job.plugin in self._tx_config.notify and _is_root(job):
+            work.append(_Spawn(self._route_hooks(end), Place()))
+        if job.scope_id is not None:
+            work.append(_ScopeCheck(job.scope_id))
+        return work
+
+    def _update_schedule(self, end: JobEnd, schedule_id: str) -> None:
+        job = end.job
+        result = Result.of(end.status, cancelled=end.cancelled)
+        if result is Result.SUCCESS:
+            at = to_text(self._now)
+            self._tx.run("entry_succeeded", plugin=job.plugin, schedule_id=schedule_id, now=at)
+        breakers.job_ended(
+            self._tx,
+            plugin=job.plugin,
+            command=job.command,
+            job_id=job.id,
+            result=result,
+            policy=self._tx_config.breaker(job.plugin),
+            now=self._now,
+        )
+
+    def _route_hooks(self, end: JobEnd) -> Sequence[Intent]:
+        job = end.job
+        log = self._tx.one("result_of", id=f"{job.id}-{job.attempt}")
+        root = RootEnd(
+            job_id=job.id,
+            plugin=job.plugin,
+            command=job.command,
+            status=end.status,
+            submitted_by=job.submitted_by,
+            attempt=job.attempt,
+            error=end.error,
+            duration_ms=round(end.duration * 1000, 3),
+            timed_out=end.timed_out,
+            result=_parse_result(log[0]) if log else None,
+        )
+        event_ids = [self._ids.next() for _ in range(3)]
+        return self._tx_config.router.hooks(root, now=self._now, event_ids=event_ids).intents
+
+    def _end_over_limit(self, job_id: str, reason: str) -> list[_Work]:
+        job = enqueue.load(self._tx, job_id)
+        assert job is not None, "this transaction has just written it"
+        end = _end_queued_row(self._tx, job, JobStatus.DEAD, reason, self._now)
+        return [] if end is None else [end]
+
+    def _skip_instance(self, scope_id: str, existing_job_id: str) -> list[_Work]:
+        scope = scopes.lock_scope(self._tx, scope_id)
+        assert scope is not None, "this transaction has just written it"
+        reason = f"deduplicated: job {existing_job_id} makes it needless"
+        scopes.end_scope(self._tx, scope, "skipped", self._now, reason=reason)
+        return []
+
+    def _check_scope(self, scope_id: str) -> list[_Work]:
+        """End the scope if nothing in it can continue; the scope around it is next."""
+        scope = scopes.lock_scope(self._tx, scope_id)
+        if scope is None or scope.status != "open" or scopes.is_busy(self._tx, scope_id):
+            return []
+        work: list[_Work] = []
+        failure = self._tx.one("scope_went_badly", id=scope_id)
+        if failure is not None and not (scope.split and scope.join_always):
+            scopes.end_scope(self._tx, scope, "failed", self._now, reason=failure[0])
+        elif scope.split:
+            work += self._join(scope)
+        else:
+            scopes.end_scope(self._tx, scope, "ended", self._now)
+        if scope.parent_id is not None:
+            work.append(_ScopeCheck(scope.parent_id))
+        return work
+
+    def _join(self, scope: Scope) -> list[_Work]:
+        """End the split and continue in the scope around it, by an event with this scope's id."""
+        rows = self._tx.all("ended_jobs_of_scope", id=scope.id)
+        ends = [
+            EndedJob(id, parent, at, step, JobStatus(status), _parse_result(log), bool(joined), err)
+            for id, parent, at, step, status, log, joined, err in rows
+        ]
+        split = _split_scope(self._tx, scope)
+        routing = self._tx_config.router.join(split, ends, now=self._now, event_id=scope.id)
+        if routing.unrouted:
+            reason = routing.unrouted[0].reason
+            scopes.end_scope(self._tx, scope, "failed", self._now, reason=reason)
+            return []
+        scopes.end_scope(self._tx, scope, "ended", self._now)
+        place = Place(scope.parent_id, scope.context_id, join_of=scope.id)
+        return [_Spawn(routing.intents, place)]
+
+
+def _work_after(spawned: Spawned) -> list[_Work]:
+    """What of it ends at once. Inner scopes come before the scopes around them."""
+    return [
+        *(_OverLimit(job_id, reason) for job_id, reason in spawned.over_limit),
+        *(_SkippedInstance(scope_id, job_id) for scope_id, job_id in spawned.skipped),
+        *(_ScopeCheck(scope_id) for scope_id in reversed(spawned.scope_ids)),
+    ]
+
+
+def _is_root(job: Job) -> bool:
+    """A join after a split that began its instance has no parent, but is not a root."""
+    is_join = job.scope_id is not None and job.submitted_by == SubmittedBy.ROUTE
+    return job.parent_job_id is None and not is_join
+
+
+def _split_scope(tx: Tx, scope: Scope) -> SplitScope:
+    context = tx.one("context", id=scope.context_id)
+    join = None
+    if scope.join_step is not None:
+        join = JoinStep(scope.join_step, scope.join_plugin or "", scope.join_command or "")
+    return SplitScope(
+        scope.pipeline,
+        scope.split,
+        scope.branch,
+        scope.parent_job_id,
+        scope.hops,
+        orjson.loads(context[0]) if context else {},
+        join,
+    )
+
+
+def _parse_result(response: str | None) -> Any:
+    return None if response is None else orjson.loads(response).get("result")
+
+
+def _end_queued_row(
+    tx: Tx, job: Job, status: JobStatus, reason: str, now: datetime
+) -> JobEnd | None:
+    """Move a queued job to its final status; None where it is no longer queued."""
     at = to_text(now)
     changed = tx.run(
         "end_queued_job", id=job.id, attempt=job.attempt, status=status.value, error=reason, now=at
     )
     if changed != 1:
-        return False
-    _record_end(tx, job.id, job.attempt, status, reason, at)
-    # The attempt before, or where it ended once already without having run.
-    rows = (f"{job.id}-{job.attempt - 1}", f"{job.id}-0")
-    last = {"status": status.value, "error": reason}
-    if not any(tx.run("end_last_attempt", id=row, **last) for row in rows):
-        _log_without_attempt(tx, job, status, reason, at)
-    told = {
+        return None
+    edges(JobStatus.QUEUED, (status,))
+    tx.run(
+        "insert_transition",
+        job_id=job.id,
+        from_status=JobStatus.QUEUED.value,
+        to_status=status.value,
+        attempt=job.attempt,
+        reason=reason,
+        now=at,
+    )
+    _log_end(tx, job, status, reason, at)
+    fields = {
         "job_id": job.id,
         "plugin": job.plugin,
         "command": job.command,
@@ -66,176 +295,19 @@ def end_queued(
         "status": status.value,
         "error": reason,
     }
-    notices.post(tx, Notice("jobs", f"job.{status}", told), now, job_id=job.id, plugin=job.plugin)
-    timed_out = job.attempt > 1 and _timed_out(tx, job.id, job.attempt - 1)
-    end = End(job, status, now, error=reason, cancelled=True, timed_out=timed_out)
-    ended(tx, end, tx_config, ids)
-    return True
+    notices.post(tx, Notice("jobs", f"job.{status}", fields), now, job_id=job.id, plugin=job.plugin)
+    last = {"id": job.id, "attempt": job.attempt - 1}
+    timed_out = job.attempt > 1 and tx.one("attempt_timed_out", **last) is not None
+    return JobEnd(job, status, error=reason, cancelled=True, timed_out=timed_out)
 
 
-def _timed_out(tx: Tx, job_id: str, attempt: int) -> bool:
-    return tx.one("attempt_timed_out", id=job_id, attempt=attempt) is not None
-
-
-def ended(tx: Tx, end: End, tx_config: TxConfig, ids: Ids) -> None:
-    """Everything that a job's end brings with it."""
-    job = end.job
-    if job.schedule_id is not None:
-        _tell_schedule(tx, end, job.schedule_id, tx_config)
-    if job.plugin in tx_config.notify and _is_root(job):
-        _fire_hooks(tx, end, tx_config, ids)
-    if job.scope_id is not None:
-        close_upwards(tx, job.scope_id, tx_config, ids, end.at)
-
-
-def _is_root(job: Job) -> bool:
-    """What follows a split that an instance began with has no parent, and is no root."""
-    followed = job.scope_id is not None and job.submitted_by == SubmittedBy.ROUTE
-    return job.parent_job_id is None and not followed
-
-
-def write_intents(
-    tx: Tx, intents: tuple[Intent, ...], place: Place, tx_config: TxConfig, ids: Ids, now: datetime
-) -> Spawned:
-    """Write what routing decided, and end at once what must not or need not run."""
-    spawned = spawn.write(tx, intents, place, tx_config, ids, now)
-    for job_id, reason in spawned.over_limit:
-        _end_over_limit(tx, job_id, reason, tx_config, ids, now)
-    for scope_id, existing in spawned.skipped:
-        scope = tx.one("scope_locked", id=scope_id)
-        assert scope is not None
-        _end_scope(tx, scope, "skipped", now, f"deduplicated: job {existing} makes it needless")
-    for scope_id in reversed(spawned.scope_ids):
-        close_upwards(tx, scope_id, tx_config, ids, now)
-    return spawned
-
-
-def close_upwards(
-    tx: Tx, scope_id: str | None, tx_config: TxConfig, ids: Ids, now: datetime
-) -> None:
-    """End the scope if nothing in it can go on, then look at the one around it."""
-    while scope_id is not None:
-        scope = tx.one("scope_locked", id=scope_id)
-        if scope is None or scope[9] != "open":
+def _log_end(tx: Tx, job: Job, status: JobStatus, reason: str, at: str) -> None:
+    """Put the final status in the log row of the last attempt, or in a row of its own."""
+    # Attempt 0 is the row of a job that ended before without having run, and was retried.
+    for attempt in (job.attempt - 1, 0):
+        row = f"{job.id}-{attempt}"
+        if tx.run("end_last_attempt", id=row, status=status.value, error=reason):
             return
-        if tx.one("scope_is_busy", id=scope_id) is not None:
-            return
-        parent_id, split, join_always = scope[1], scope[3], scope[7]
-        badly = tx.one("scope_went_badly", id=scope_id)
-        if badly is not None and not (split and join_always):
-            _end_scope(tx, scope, "failed", now, badly[0])
-        elif split:
-            _join(tx, scope, tx_config, ids, now)
-        else:
-            _end_scope(tx, scope, "ended", now)
-        scope_id = parent_id
-
-
-def _end_scope(tx: Tx, scope: Row, status: str, now: datetime, reason: str | None = None) -> None:
-    scope_id, pipeline, split = scope[0], scope[2], scope[3]
-    tx.run("end_scope", id=scope_id, status=status, reason=reason, now=to_text(now))
-    if not split:
-        told = {"instance_id": scope_id, "pipeline": pipeline, "status": status, "reason": reason}
-        notice = Notice("pipelines", f"pipeline.{status}", told)
-        notices.post(tx, notice, now, job_id=scope_id)
-
-
-def _join(tx: Tx, scope: Row, tx_config: TxConfig, ids: Ids, now: datetime) -> None:
-    """End the split and make what follows it, in the scope around it, as of an event whose id is
-    the scope's."""
-    scope_id, parent_id, context_id = scope[0], scope[1], scope[8]
-    rows = tx.all("ended_jobs_of_scope", id=scope_id)
-    ends = [
-        EndedJob(id, parent, at, step, JobStatus(status), _result_of(response), bool(joined), error)
-        for id, parent, at, step, status, response, joined, error in rows
-    ]
-    entered = _split_scope(scope, tx.one("context", id=context_id))
-    routing = tx_config.router.join(entered, ends, now=now, event_id=scope_id)
-    if routing.unrouted:
-        _end_scope(tx, scope, "failed", now, routing.unrouted[0].reason)
-        return
-    _end_scope(tx, scope, "ended", now)
-    place = Place(parent_id, context_id, join_of=scope_id)
-    write_intents(tx, routing.intents, place, tx_config, ids, now)
-
-
-def _split_scope(scope: Row, context: Row | None) -> SplitScope:
-    _, _, pipeline, split, branch, parent_job_id, hops, _, _, _, *join = scope
-    return SplitScope(
-        pipeline,
-        split,
-        branch,
-        parent_job_id,
-        hops,
-        orjson.loads(context[0]) if context else {},
-        None if join[0] is None else JoinStep(*join),
-    )
-
-
-def _result_of(response: str | None) -> Any:
-    return None if response is None else orjson.loads(response).get("result")
-
-
-def _end_over_limit(
-    tx: Tx, job_id: str, reason: str, tx_config: TxConfig, ids: Ids, now: datetime
-) -> None:
-    job = enqueue.load(tx, job_id)
-    if job is not None:
-        end_queued(tx, job, JobStatus.DEAD, reason, now, tx_config, ids)
-
-
-def _fire_hooks(tx: Tx, end: End, tx_config: TxConfig, ids: Ids) -> None:
-    job = end.job
-    log = tx.one("result_of", id=f"{job.id}-{job.attempt}")
-    root = RootEnd(
-        job_id=job.id,
-        plugin=job.plugin,
-        command=job.command,
-        status=end.status,
-        submitted_by=job.submitted_by,
-        attempt=job.attempt,
-        error=end.error,
-        duration_ms=round(end.duration * 1000, 3),
-        timed_out=end.timed_out,
-        result=_result_of(log[0]) if log else None,
-    )
-    event_ids = [ids.next() for _ in range(3)]
-    routing = tx_config.router.hooks(root, now=end.at, event_ids=event_ids)
-    if routing.intents:
-        write_intents(tx, routing.intents, Place(), tx_config, ids, end.at)
-
-
-def _tell_schedule(tx: Tx, end: End, schedule_id: str, tx_config: TxConfig) -> None:
-    job = end.job
-    result = Result.of(end.status, cancelled=end.cancelled)
-    if result is Result.SUCCESS:
-        at = to_text(end.at)
-        tx.run("entry_succeeded", plugin=job.plugin, schedule_id=schedule_id, now=at)
-    breakers.job_ended(
-        tx,
-        plugin=job.plugin,
-        command=job.command,
-        job_id=job.id,
-        result=result,
-        policy=tx_config.breaker(job.plugin),
-        now=end.at,
-    )
-
-
-def _record_end(tx: Tx, job_id: str, attempt: int, status: JobStatus, reason: str, at: str) -> None:
-    edges(JobStatus.QUEUED, (status,))
-    tx.run(
-        "insert_transition",
-        job_id=job_id,
-        from_status=JobStatus.QUEUED.value,
-        to_status=status.value,
-        attempt=attempt,
-        reason=reason,
-        now=at,
-    )
-
-
-def _log_without_attempt(tx: Tx, job: Job, status: JobStatus, reason: str, at: str) -> None:
     tx.run(
         "insert_log",
         id=f"{job.id}-0",

@@ -9,7 +9,7 @@ from ductile.core.jobs.state_machine import ENDED_BADLY, edges
 from ductile.model import Job, JobStatus, Notice
 from ductile.store import notices
 from ductile.store.engines.api import Tx
-from ductile.store.jobs import enqueue
+from ductile.store.jobs import enqueue, scopes
 
 UNSTARTED = "claimed, but never started"
 
@@ -40,21 +40,11 @@ def retry(tx: Tx, job: Job, attempts: int, now: datetime) -> bool:
     )
     if changed != 1:
         return False
-    _reopen_scopes(tx, job.scope_id)
+    scopes.reopen_scopes(tx, job.scope_id)
     _record(tx, job, job.status, "retried by an operator", now)
     told = {"job_id": job.id, "plugin": job.plugin, "command": job.command, "status": "queued"}
     notices.post(tx, Notice("jobs", "job.queued", told), now, job_id=job.id, plugin=job.plugin)
     return True
-
-
-def _reopen_scopes(tx: Tx, scope_id: str | None) -> None:
-    while scope_id is not None:
-        scope = tx.one("scope_locked", id=scope_id)
-        if scope is None or scope[9] == "ended":
-            # It went on to its join without this job (`join: always`), and will not again.
-            return
-        tx.run("reopen_scope", id=scope_id)
-        scope_id = scope[1]
 
 
 def _record(tx: Tx, job: Job, start: JobStatus, reason: str, now: datetime) -> None:

@@ -8,7 +8,7 @@ from ductile.model import JobStatus, Notice, Settlement
 from ductile.store import notices
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import close, plugin_state, spawn
-from ductile.store.jobs.close import End
+from ductile.store.jobs.close import JobEnd
 from ductile.store.jobs.spawn import Place
 from ductile.store.tx_config import TxConfig
 
@@ -78,16 +78,15 @@ def _go_on(tx: Tx, settlement: Settlement, tx_config: TxConfig, ids: Ids) -> Non
         notice = Notice("events", "event.unrouted", told)
         notices.post(tx, notice, settlement.at, job_id=job.id)
     if status in ENDED:
-        end = End(
+        end = JobEnd(
             job,
             status,
-            settlement.at,
             error=settlement.error,
             duration=settlement.duration,
             cancelled=settlement.cancelled,
             timed_out=settlement.path[0] is JobStatus.TIMED_OUT,
         )
-        close.ended(tx, end, tx_config, ids)
+        close.close_job(tx, end, tx_config, ids, settlement.at)
 
 
 def logged_status(settlement: Settlement) -> JobStatus:

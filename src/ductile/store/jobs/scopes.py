@@ -1,0 +1,73 @@
+"""Rows of `scopes`: one per pipeline instance and one per split that was entered."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from ductile.clock import to_text
+from ductile.model import Notice
+from ductile.store import notices
+from ductile.store.engines.api import Tx
+
+
+class Scope(NamedTuple):
+    """The columns of the query `scope_locked`."""
+
+    id: str
+    parent_id: str | None
+    pipeline: str
+    split: str
+    """The path of the split; empty for a pipeline instance."""
+    branch: str
+    parent_job_id: str | None
+    hops: int
+    join_always: int
+    context_id: str | None
+    status: str
+    join_step: str | None
+    """NULL in rows older than the join columns; empty where no step follows the split."""
+    join_plugin: str | None
+    join_command: str | None
+
+
+def lock_scope(tx: Tx, scope_id: str) -> Scope | None:
+    """Lock the row until the transaction ends, so that two jobs cannot close it at once.
+
+    What the scope contains has to be read in a later statement: only then does PostgreSQL's
+    snapshot include what the previous holder of the lock committed.
+    """
+    row = tx.one("scope_locked", id=scope_id)
+    return None if row is None else Scope(*row)
+
+
+def is_busy(tx: Tx, scope_id: str) -> bool:
+    """Whether the scope has a queued or running job or an open child scope."""
+    return tx.one("scope_is_busy", id=scope_id) is not None
+
+
+def end_scope(
+    tx: Tx, scope: Scope, status: str, now: datetime, *, reason: str | None = None
+) -> None:
+    """Set the final status; the end of an instance is also announced."""
+    tx.run("end_scope", id=scope.id, status=status, reason=reason, now=to_text(now))
+    if scope.split:
+        return
+    fields = {
+        "instance_id": scope.id,
+        "pipeline": scope.pipeline,
+        "status": status,
+        "reason": reason,
+    }
+    notices.post(tx, Notice("pipelines", f"pipeline.{status}", fields), now, job_id=scope.id)
+
+
+def reopen_scopes(tx: Tx, scope_id: str | None) -> None:
+    """Reopen the failed scopes around a job that is retried, from the inside out."""
+    while scope_id is not None:
+        scope = lock_scope(tx, scope_id)
+        # An ended scope continued without this job (`join: always`); its join runs only once.
+        if scope is None or scope.status == "ended":
+            return
+        tx.run("reopen_scope", id=scope_id)
+        scope_id = scope.parent_id
