@@ -16,7 +16,7 @@ import apsw
 import orjson
 import pytest
 
-from ductile.engine.outbox.webhooks import Sending
+from ductile.engine.outbox.webhooks import EnqueueDelivery
 from ductile.store.outbox import deliveries
 from ductile.store.outbox.deliveries import NewWebhook
 from tests.crash.life import Life
@@ -43,7 +43,9 @@ def add(house: Running, event: str, **more: Any) -> int:
 def put(house: Running, webhook_id: int, delay: float = 0.0) -> int:
     gateway = house.gateway
     later = timedelta(seconds=delay)
-    sending = Sending(webhook_id, '{"a":1}', gateway.entropy.uuid(), gateway.clock.now(), later)
+    sending = EnqueueDelivery(
+        webhook_id, '{"a":1}', gateway.entropy.uuid(), gateway.clock.now(), later
+    )
     return gateway.ledger.write(sending).delivery_id
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ductile.engine.observability import job_logging
-from ductile.engine.outbox.relay import RelayOutbox
-from ductile.engine.outbox.webhooks import WebhookOutbox
+from ductile.engine.outbox.relay import RelayPolicy
+from ductile.engine.outbox.webhooks import WebhookPolicy
 from ductile.engine.services import Services
 from ductile.log import logger
 from ductile.store.engines.api import Effects
@@ -24,9 +24,9 @@ class EffectHandler:
         if effects.retry_at is not None:
             services.loops.wake("retries")
         if effects.relays:
-            services.loops.wake(RelayOutbox.name)
+            services.loops.wake(RelayPolicy.name)
         if effects.deliveries:
-            services.loops.wake(WebhookOutbox.name)
+            services.loops.wake(WebhookPolicy.name)
         for drop in effects.drops:
             job_logging.tell_drop(self._log, drop)
         if effects.notices:

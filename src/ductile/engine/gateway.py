@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from ductile.clock import Clock, Entropy
 from ductile.config import Loaded
@@ -19,9 +20,9 @@ from ductile.engine.notices.tailer import NoticeTailer
 from ductile.engine.observability import job_logging
 from ductile.engine.observability.retention import RetentionLoop
 from ductile.engine.outbox.http_client import Sender
-from ductile.engine.outbox.queue import Outbox
-from ductile.engine.outbox.relay import RelayOutbox
-from ductile.engine.outbox.webhooks import WebhookOutbox
+from ductile.engine.outbox.policy import OutboxPolicy
+from ductile.engine.outbox.relay import RelayPolicy
+from ductile.engine.outbox.webhooks import WebhookPolicy
 from ductile.engine.outbox.worker import OutboxWorker
 from ductile.engine.recovery import last_boot, startup
 from ductile.engine.recovery.boot_record import begin_boot, end_boot
@@ -63,7 +64,6 @@ class Gateway(Services):
     ) -> None:
         super().__init__(loaded, environ=environ, clock=clock, entropy=entropy)
         self._lock = InstanceLock(self.state_dir)
-        self._outboxes: tuple[Outbox, ...] = ()
         self._dispatching: threading.Thread | None = None
         self._cancel_requests = CancelRequests(
             self.boot,
@@ -115,11 +115,22 @@ class Gateway(Services):
         self.scheduler = self.config.scheduler = Scheduler(
             self.ledger, self.clock, self.entropy, unready=lambda: self.unready
         )
-        self._outboxes = (
-            RelayOutbox(self.ledger, lambda: self.compiled, self.boot),
-            WebhookOutbox(self.ledger, lambda: self.compiled, self.entropy, self.boot),
-        )
+        self._build_outbox_workers()
         self.config.start()
+
+    def _build_outbox_workers(self) -> None:
+        send = Sender(self.clock)
+        policies: tuple[OutboxPolicy[Any], ...] = (RelayPolicy(), WebhookPolicy(self.entropy))
+        for policy in policies:
+            self.outbox_workers[policy.name] = OutboxWorker(
+                policy,
+                self.ledger,
+                lambda: self.compiled,
+                self.boot,
+                send=send,
+                clock=self.clock,
+                on_broken=self.broken,
+            )
 
     def _recover(self) -> None:
         last = None if self.is_only_writer else last_boot.last(self.state_dir)
@@ -129,8 +140,8 @@ class Gateway(Services):
         self.started_log.stand()
         if not self.is_only_writer:
             last_boot.remember(self.state_dir, self.boot)
-        for outbox in self._outboxes:
-            outbox.recover()
+        for worker in self.outbox_workers.values():
+            worker.recover()
         if gone := self.config.settle():
             self._log.warning("ended queued jobs of removed plugins", count=gone)
 
@@ -152,10 +163,6 @@ class Gateway(Services):
         orphans = OrphanSweeper(
             self.ledger, self.boot, self.owned_jobs, lambda: self.compiled, self.entropy
         )
-        send = Sender(self.clock)
-        for outbox in self._outboxes:
-            worker = OutboxWorker(outbox, send, self.clock, self.broken)
-            self.outbox_workers[outbox.name] = worker
         ticks: dict[str, Tick] = {
             "retries": Retries(self.ledger, self.work_signal).tick,
             "config": self.config.tick,

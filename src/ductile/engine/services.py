@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from ductile.agents.agents import Agents
 from ductile.clock import Clock, Entropy, SystemClock, SystemEntropy
@@ -22,7 +23,7 @@ from ductile.engine.instance_lock import state_dir_id
 from ductile.engine.loop import Loops
 from ductile.engine.notices.bus import NoticeBus
 from ductile.engine.observability.counters import Counters
-from ductile.engine.outbox.relay import RelayOutbox
+from ductile.engine.outbox.relay import RelayPolicy
 from ductile.engine.outbox.worker import OutboxWorker
 from ductile.engine.scheduling.scheduler import Scheduler
 from ductile.engine.socket_path import SOCKET
@@ -71,7 +72,7 @@ class Services:
         self.counters = Counters()
         self.work_signal = WorkSignal(self.workers)
         self.loops = Loops(self.clock)
-        self.outbox_workers: dict[str, OutboxWorker] = {}
+        self.outbox_workers: dict[str, OutboxWorker[Any]] = {}
         self.dispatcher: Dispatcher | None = None
         self._reloading = threading.Lock()
         self.on_stop: list[Callable[[], None]] = []
@@ -121,7 +122,7 @@ class Services:
             self.loops.wake("config")
             self.loops.wake("scheduler")
             # Events for an instance that was disabled may be sendable now.
-            self.loops.wake(RelayOutbox.name)
+            self.loops.wake(RelayPolicy.name)
         self._log.info("reloaded", plugins=len(compiled.plans), schedules=len(compiled.schedules))
         return compiled.warnings
 

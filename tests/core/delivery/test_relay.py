@@ -27,7 +27,7 @@ from ductile.core.delivery.relay import (
     signed_headers,
     verify,
 )
-from ductile.core.delivery.retry_policy import DeliveryStatus, Verdict
+from ductile.core.delivery.retry_policy import DeliveryStatus, DeliveryUpdate
 from ductile.core.jobs.limits import DEEPEST, LONGEST_DEDUPE_KEY, LONGEST_NAME, fits
 from ductile.core.pipelines.baggage import MAX_CONTEXT
 from ductile.core.pipelines.step_io import RelayMessage
@@ -394,22 +394,24 @@ def test_only_a_gateways_own_words_are_final(status: int | None, body: bytes, is
     assert is_final(status, body) is is_so
 
 
-@pytest.mark.parametrize(("before", "delay"), list(enumerate(RETRY_SECONDS)))
-def test_a_failed_send_is_tried_again_by_the_schedule(before: int, delay: int) -> None:
-    verdict = after_send(before, "no luck", final=False, now=NOW)
-    due = NOW + timedelta(seconds=delay)
-    assert verdict == Verdict(DeliveryStatus.FAILED, before + 1, due)
+def test_failed_send_is_retried_by_the_schedule() -> None:
+    for before, delay in enumerate(RETRY_SECONDS):
+        update = after_send(before, "no luck", final=False, now=NOW)
+        due = NOW + timedelta(seconds=delay)
+        assert update == DeliveryUpdate(DeliveryStatus.FAILED, before + 1, due, "no luck")
 
 
 @pytest.mark.parametrize(("before", "final"), [(len(RETRY_SECONDS), False), (0, True)])
-def test_after_the_last_send_or_a_final_word_it_is_dead(before: int, final: bool) -> None:
-    verdict = after_send(before, "no luck", final=final, now=NOW)
-    assert verdict == Verdict(DeliveryStatus.DEAD, before + 1, None)
+def test_relay_is_dead_after_the_last_send_or_a_permanent_rejection(
+    before: int, final: bool
+) -> None:
+    update = after_send(before, "no luck", final=final, now=NOW)
+    assert update == DeliveryUpdate(DeliveryStatus.DEAD, before + 1, None, "no luck")
 
 
-def test_a_receipt_ends_it_whatever_came_before() -> None:
-    verdict = after_send(3, None, final=False, now=NOW)
-    assert verdict == Verdict(DeliveryStatus.DELIVERED, 3, None)
+def test_receipt_after_failed_sends_is_a_delivery() -> None:
+    update = after_send(3, None, final=False, now=NOW)
+    assert update == DeliveryUpdate(DeliveryStatus.DELIVERED, 3)
 
 
 def test_the_bytes_are_the_same_as_long_as_the_name_is() -> None:

@@ -1,4 +1,4 @@
-"""WebhookOutbox: their states, their retries, their signatures (004)."""
+"""Webhook deliveries: their states, their retries, their signatures."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from ductile.core.delivery.retry_policy import (
     RETRIABLE,
     RETRY_SCHEDULE_SECONDS,
     DeliveryStatus,
-    after_failure,
-    after_success,
-    given_up,
+    DeliveryUpdate,
+    mark_delivered,
+    mark_failed,
+    mark_rejected,
+    mark_unsendable,
     signature,
     signed_headers,
 )
@@ -32,52 +34,41 @@ NOW = datetime(2026, 2, 8, 10, 0, tzinfo=UTC)
 P, OK, F, D = DeliveryStatus
 
 
-def test_fr_10_9_the_schedule_is_a_tuple_that_is_looked_up() -> None:
+def test_retry_schedule() -> None:
     assert RETRY_SCHEDULE_SECONDS == (30, 120, 600, 3600, 21600)
 
 
-@pytest.mark.parametrize(("before", "delay"), list(enumerate(RETRY_SCHEDULE_SECONDS)))
-def test_fr_10_9_a_failure_waits_by_the_count_before_it(before: int, delay: int) -> None:
-    verdict = after_failure(before, NOW)
-    assert verdict.status is F
-    assert verdict.attempt_count == before + 1
-    assert verdict.next_retry_at == NOW + timedelta(seconds=delay)
-
-
-def test_fr_10_9_the_sixth_failure_is_death() -> None:
-    verdict = after_failure(5, NOW)
-    assert (verdict.status, verdict.attempt_count, verdict.next_retry_at) == (D, 6, None)
-
-
-def test_six_sends_in_all() -> None:
-    verdict, sends = after_failure(0, NOW), 1
-    while verdict.status is not D:
-        verdict, sends = after_failure(verdict.attempt_count, NOW), sends + 1
-    assert sends == 6
+def test_failed_delivery_is_retried_by_the_schedule_and_dead_after_six_sends() -> None:
+    delays, update = [], mark_failed(0, "no luck", NOW)
+    while update.next_retry_at is not None:
+        assert (update.status, update.error) == (F, "no luck")
+        delays.append((update.next_retry_at - NOW).total_seconds())
+        assert update.attempt_count == len(delays)
+        update = mark_failed(update.attempt_count, "no luck", NOW)
+    assert delays == list(RETRY_SCHEDULE_SECONDS)
+    assert update == DeliveryUpdate(D, 6, None, "no luck")
 
 
 @given(st.integers(-(10**6), 10**6))
-def test_fr_10_9_no_count_makes_a_retry_in_the_past(count: int) -> None:
-    verdict = after_failure(count, NOW)
-    assert verdict.next_retry_at is None or verdict.next_retry_at > NOW
+def test_no_attempt_count_makes_a_retry_in_the_past(count: int) -> None:
+    update = mark_failed(count, "no luck", NOW)
+    assert update.next_retry_at is None or update.next_retry_at > NOW
 
 
-@pytest.mark.parametrize("count", range(6))
-def test_a_success_does_not_change_the_count(count: int) -> None:
-    verdict = after_success(count)
-    assert (verdict.status, verdict.attempt_count, verdict.next_retry_at) == (OK, count, None)
+def test_success_does_not_change_the_attempt_count() -> None:
+    assert mark_delivered(3) == DeliveryUpdate(OK, 3, None, None)
 
 
-def test_what_is_given_up_is_dead_and_counts_no_send() -> None:
-    assert given_up(3).status is D
-    assert given_up(3).attempt_count == 3
+def test_rejected_send_counts_and_an_unsendable_one_does_not() -> None:
+    assert mark_rejected(3, "why") == DeliveryUpdate(D, 4, None, "why")
+    assert mark_unsendable(3, "why") == DeliveryUpdate(D, 3, None, "why")
 
 
-def test_inbound_waits_thirty_seconds() -> None:
+def test_inbound_delay_is_thirty_seconds() -> None:
     assert timedelta(seconds=30) == INBOUND_DELAY
 
 
-def test_the_table_of_states() -> None:
+def test_legal_state_changes() -> None:
     assert {F, D, P} == RETRIABLE
     assert {P, F} == OUTSTANDING
     illegal = set(itertools.product(DeliveryStatus, DeliveryStatus)) - set(EDGES)
@@ -86,7 +77,7 @@ def test_the_table_of_states() -> None:
     assert (D, F) in illegal
 
 
-def test_fr_10_10_the_signature_is_hmac_sha256_in_hex() -> None:
+def test_signature_is_hmac_sha256_in_hex() -> None:
     body = b'{"a": 1}'
     assert signature("secret", body) == hmac.new(b"secret", body, hashlib.sha256).hexdigest()
     headers = signed_headers("secret", "m", body, NOW)
@@ -94,7 +85,7 @@ def test_fr_10_10_the_signature_is_hmac_sha256_in_hex() -> None:
 
 
 @given(st.binary(), st.text(min_size=1, alphabet=st.characters(codec="utf-8")))
-def test_what_is_signed_verifies(body: bytes, secret: str) -> None:
+def test_signed_headers_verify(body: bytes, secret: str) -> None:
     headers = {k.lower(): [v] for k, v in signed_headers(secret, "m-1", body, NOW).items()}
     assert verify(OBSERVATORY, secret, headers, body, 0.0)
     assert verify(PROVIDERS["standard"], secret, headers, body, NOW.timestamp())
@@ -112,9 +103,7 @@ def test_what_is_signed_verifies(body: bytes, secret: str) -> None:
         ("geheim-ä", "geheim-ä".encode()),
     ],
 )
-def test_the_published_package_verifies_either_form_of_a_secret(
-    secret: str, key: str | bytes
-) -> None:
+def test_standardwebhooks_verifies_either_form_of_a_secret(secret: str, key: str | bytes) -> None:
     body = '{"text": "grüße"}'.encode()
     headers = signed_headers(secret, "msg_1", body, datetime.now(UTC))
     assert Webhook(key).verify(body, headers) == {"text": "grüße"}

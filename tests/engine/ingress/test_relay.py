@@ -12,8 +12,8 @@ import pytest
 from ductile.clock import to_text
 from ductile.core.delivery.relay import Peer, Relayed, Request, signed_headers
 from ductile.core.jobs.limits import LONGEST_DEDUPE_KEY, LONGEST_NAME
+from ductile.engine.ingress.relay import RelayIngressRules, ReplayedRelay
 from ductile.engine.observability.retention import RetentionLoop
-from ductile.engine.outbox.relay import Ingress, ReplayedRelay
 from ductile.store.jobs import enqueue
 from ductile.store.outbox.relays import Receipt
 from tests.engine.site import OK, Running, Site
@@ -42,15 +42,15 @@ def verified(house: Running, body: dict[str, Any], late: float = 0.0) -> Relayed
     at = now - timedelta(seconds=late)
     headers = signed_headers("home", Peer("home", SECRET), PATH, raw, at)
     request = Request(PATH, {name.lower(): [value] for name, value in headers.items()}, raw)
-    relayed = Ingress(house.gateway.compiled).verify(request, now)
+    relayed = RelayIngressRules(house.gateway.compiled).verify(request, now)
     assert isinstance(relayed, Relayed), relayed
     return relayed
 
 
 def arrive(house: Running, relayed: Relayed) -> Receipt:
     gateway = house.gateway
-    ingress = Ingress(gateway.compiled)
-    return gateway.ledger.write(ingress.arrival(relayed, gateway.clock, gateway.entropy))
+    ingress = RelayIngressRules(gateway.compiled)
+    return gateway.ledger.write(ingress.accept(relayed, gateway.clock, gateway.entropy))
 
 
 def event(event_id: str | None = "e-1", **more: Any) -> dict[str, Any]:

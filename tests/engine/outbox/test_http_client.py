@@ -1,4 +1,4 @@
-"""Sending one parcel: to whom, how, and what receivers can do about it."""
+"""The HTTP client of the outbox: addresses, deadlines, sizes, and what receivers can do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from ductile.clock import SystemClock
 from ductile.engine.outbox import http_client
 from ductile.engine.outbox.http_client import LARGEST_ANSWER, Sender
-from ductile.engine.outbox.queue import OutboundRequest, SendResult
+from ductile.engine.outbox.policy import OutboundRequest, SendResult
 from tests.conftest import FakeClock
 from tests.engine.receiver import Authority, gone, heard, receiving, speaking
 from tests.engine.spellings import SPELLINGS
@@ -30,9 +30,9 @@ AMPLE = 10.0
 """More than anything with a short deadline takes beside other suites."""
 
 
-def parcel(url: str, **more: Any) -> OutboundRequest:
+def request(url: str, **more: Any) -> OutboundRequest:
     given = {"networks": HERE, "timeout": PATIENT, "body": BODY, "headers": {}, **more}
-    return OutboundRequest("p-1", url, **given)
+    return OutboundRequest(url, **given)
 
 
 def send(url: str, *, trust: Any = None, names: dict[str, list[str]] | None = None, **more: Any):
@@ -41,7 +41,7 @@ def send(url: str, *, trust: Any = None, names: dict[str, list[str]] | None = No
         options["trust"] = lambda: trust
     if names is not None:
         options["look_up"] = lambda host, _port, _seconds: names[host]
-    return Sender(SystemClock(), **options)(parcel(url, **more))
+    return Sender(SystemClock(), **options)(request(url, **more))
 
 
 def answered_by(talk: Callable[[socket.socket], None], **more: Any) -> tuple[SendResult, float]:
@@ -63,13 +63,13 @@ def saying(text: bytes) -> Callable[[socket.socket], None]:
 # What is sent
 
 
-def test_exactly_the_bytes_and_headers_of_the_parcel_are_sent() -> None:
+def test_exactly_the_bytes_and_headers_of_the_request_are_sent() -> None:
     with receiving(202) as receiver:
         url = f"http://127.0.0.1:{receiver.port}/a/b?c=%20d"
         answer = send(url, headers={"Content-Type": "application/json", "X-One": "two; three"})
     (request,) = receiver.received
     assert answer == SendResult(202, None, b"ok")
-    assert answer.delivered
+    assert answer.is_success
     assert request.path == "/a/b?c=%20d"
     assert request.body == BODY
     assert request.headers["Host"] == f"127.0.0.1:{receiver.port}"
@@ -81,7 +81,7 @@ def test_exactly_the_bytes_and_headers_of_the_parcel_are_sent() -> None:
 def test_a_large_body_arrives_whole() -> None:
     body = b"x" * 3_000_000
     with receiving() as receiver:
-        assert send(receiver.url, body=body).delivered
+        assert send(receiver.url, body=body).is_success
     assert receiver.received[0].body == body
 
 
@@ -94,7 +94,7 @@ def test_a_name_is_looked_up_once_and_stands_in_the_host_header() -> None:
 
     with receiving() as receiver:
         url = f"http://receiver.example:{receiver.port}/"
-        assert Sender(SystemClock(), look_up=look_up)(parcel(url)).delivered
+        assert Sender(SystemClock(), look_up=look_up)(request(url)).is_success
     assert asked == [("receiver.example", receiver.port)]
     assert receiver.received[0].headers["Host"] == f"receiver.example:{receiver.port}"
 
@@ -103,14 +103,14 @@ def test_the_next_address_is_tried_where_one_does_not_answer() -> None:
     with receiving() as receiver:
         url = f"http://receiver.example:{receiver.port}/"
         names = {"receiver.example": ["127.0.0.9", "127.0.0.1"]}
-        assert send(url, names=names).delivered
+        assert send(url, names=names).is_success
 
 
 def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     with receiving() as proxy, receiving() as receiver:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "https_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
-        assert send(receiver.url).delivered
+        assert send(receiver.url).is_success
     assert proxy.received == []
     assert len(receiver.received) == 1
 
@@ -156,7 +156,7 @@ def test_no_spelling_of_an_address_that_is_not_public_is_connected_to(url: str) 
         raise ConnectionRefusedError
 
     sender = Sender(SystemClock(), look_up=look_up, connect=connect)
-    answer = sender(parcel(url, networks=(), plain_http=True))
+    answer = sender(request(url, networks=(), plain_http=True))
     assert connected == []
     assert answer.status is None
     assert str(answer.error).startswith("not sent: ")
@@ -175,7 +175,7 @@ def test_a_public_address_is_connected_to_as_it_was_checked() -> None:
         raise ConnectionRefusedError
 
     sender = Sender(SystemClock(), look_up=lambda *_: ["93.184.215.14"], connect=connect)
-    answer = sender(parcel("https://example.com/", networks=()))
+    answer = sender(request("https://example.com/", networks=()))
     assert connected == [("93.184.215.14", 443)]
     assert answer == SendResult(None, "the connection was refused")
 
@@ -187,14 +187,14 @@ def test_one_private_address_among_public_ones_is_enough_to_refuse() -> None:
     sender = Sender(
         SystemClock(), look_up=lambda *_: ["93.184.215.14", "10.0.0.1"], connect=connect
     )
-    answer = sender(parcel("https://example.com/", networks=()))
+    answer = sender(request("https://example.com/", networks=()))
     assert "may not be connected to" in str(answer.error)
     assert "10.0.0.1" not in str(answer.error)
 
 
 def test_without_tls_only_named_networks_are_reached() -> None:
     with receiving() as receiver:
-        assert send(receiver.url).delivered
+        assert send(receiver.url).is_success
         refused = send(
             f"http://example.com:{receiver.port}/", names={"example.com": ["93.184.215.14"]}
         )
@@ -220,13 +220,13 @@ def test_tls_with_the_name_of_the_host(authority: Authority) -> None:
     with receiving(tls=context) as receiver:
         url = f"https://receiver.example:{receiver.port}/"
         answer = send(url, names=NAMES, trust=authority.client())
-    assert answer.delivered
+    assert answer.is_success
     assert asked == ["receiver.example"]
 
 
 def test_tls_to_an_address(authority: Authority) -> None:
     with receiving(tls=authority.server()) as receiver:
-        assert send(receiver.url, trust=authority.client()).delivered
+        assert send(receiver.url, trust=authority.client()).is_success
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(authority: Authority) -> None:
@@ -267,7 +267,7 @@ def test_redirects_are_not_followed(status: int) -> None:
     with receiving() as other, receiving(status) as receiver:
         receiver.headers["Location"] = other.url
         answer = send(receiver.url)
-    assert not answer.delivered
+    assert not answer.is_success
     assert "redirects are not followed" in str(answer.error)
     assert other.received == []
 
@@ -279,7 +279,7 @@ def test_redirects_are_not_followed(status: int) -> None:
 def test_a_refusal_is_told_in_our_own_words(status: int, text: str) -> None:
     answer, _ = answered_by(saying(f"HTTP/1.1 {status} <script>secret</script>\r\n\r\nno".encode()))
     assert (answer.status, answer.error) == (status, text)
-    assert not answer.delivered
+    assert not answer.is_success
 
 
 def test_interim_answers_are_passed_over() -> None:
@@ -313,7 +313,7 @@ def test_an_answer_in_chunks() -> None:
 )
 def test_the_status_decides_though_the_body_is_cut_off(rest: bytes) -> None:
     answer, _ = answered_by(saying(b"HTTP/1.1 200 OK\r\n" + rest))
-    assert answer.delivered
+    assert answer.is_success
 
 
 def drip(connection: socket.socket, part: bytes) -> None:
@@ -342,7 +342,7 @@ def test_a_receiver_that_drips_a_body_cannot_stretch_the_deadline() -> None:
         drip(connection, b"x")
 
     answer, took = answered_by(talk, timeout=SHORT)
-    assert answer.delivered
+    assert answer.is_success
     assert took < AMPLE
 
 
@@ -383,7 +383,7 @@ def flood(head: bytes, part: bytes) -> Callable[[socket.socket], None]:
 
 def test_an_endless_body_is_read_to_a_bound() -> None:
     answer, _ = answered_by(flood(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 1000))
-    assert answer.delivered
+    assert answer.is_success
     assert len(answer.body) == LARGEST_ANSWER
 
 
@@ -528,7 +528,7 @@ def test_the_wait_for_a_place_is_part_of_the_time_for_a_look_up(
     resolver(hangs)
     monkeypatch.setattr(http_client, "_look_ups", Slow(1))
     monkeypatch.setattr(http_client.queue, "SimpleQueue", Patience)
-    answer = Sender(clock)(parcel("https://slow.example/", timeout=5.0))
+    answer = Sender(clock)(request("https://slow.example/", timeout=5.0))
     over.set()
     assert answer == SendResult(None, "no answer within 5 s")
     assert asked == [1.0]

@@ -1,259 +1,232 @@
-"""Two gateways: what one relays, the other runs; once, whatever dies in between."""
+"""Relays: what is sent to which instance, and which responses count as delivered."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import orjson
 import pytest
 
-from ductile.core.delivery import relay as core
-from ductile.core.jobs.limits import LONGEST_DEDUPE_KEY
-from ductile.engine.outbox.relay import RelayOutbox
+from ductile.core.delivery.relay import METHOD, PEER, SIGNATURE, TIMESTAMP, signature
+from ductile.core.pipelines.intents import SendRelay
+from ductile.engine.outbox.policy import UNREADABLE, OutboundRequest, SendResult
+from ductile.engine.outbox.relay import NOT_ALLOWED, REJECTED, RelayPolicy
+from ductile.store import notices
+from ductile.store.engines.api import BEGINNING, Ledger
 from ductile.store.outbox import relays
-from tests.http import doors
-from tests.http.doors import House
-from tests.waiting import until
+from tests.conftest import FakeClock
+from tests.engine.outbox.harness import (
+    FAILURE,
+    HOUR,
+    INSTANCE,
+    OWNER,
+    RECEIPT,
+    RELAY_SECRET,
+    RelayHarness,
+)
+from tests.engine.site import Running, Site
+from tests.store.conftest import execute
+from tests.waiting import WAIT_LIMIT, until
 
-SECRET = "a-shared-secret-of-two"
-LAB = f"""{doors.CONFIG}
-remote_ingress:
-  peers: [{{name: home, secret: {SECRET}, key_id: v1, baggage: {{allow: [trace]}}}}]
-pipelines:
-  - name: offsite
-    on: backup.ready
-    steps: [{{id: verify, uses: echo}}]
-"""
-EMIT = """\
-#!/bin/sh
-cat > /dev/null
-echo '{"status":"ok","result":"made","events":[{"type":"backup.made","payload":{"n":7}}]}'
-"""
+Make = Callable[..., RelayHarness]
 
 
-def home(port: int, *, path: str = "/ingest/peer/home", step: str = "", more: str = "") -> str:
-    """The config of the gateway that relays to `port`."""
-    base = doors.CONFIG.replace("service: {", "service: {name: home, ")
-    return f"""{base}
-instances:
-  - name: lab
-    base_url: http://127.0.0.1:{port}
-    ingress_path: {path}
-    secret: {SECRET}
-    key_id: v1
-    timeout: 5s
-{more}
-pipelines:
-  - name: offsite
-    on: backup.made
-    steps:
-      - id: carry
-        relay: {{to: lab, event: backup.ready, with: {{n: "{{payload.n}}"}}, {step}}}
-      - {{id: after, uses: echo}}
-"""
+@pytest.fixture
+def make(site: Site, ledger: Ledger, clock: FakeClock) -> Make:
+    return lambda *send, **more: RelayHarness(site, ledger, clock, *send, **more)
 
 
-def deliveries(house: House) -> list[dict[str, Any]]:
-    return house.gateway.ledger.read(
-        lambda tx: tx.dicts("relays", status=None, instance=None, limit=100)
+@pytest.fixture
+def outbox(make: Make) -> RelayHarness:
+    return make()
+
+
+class TestRequest:
+    @pytest.mark.parametrize(
+        ("configured", "signed"),
+        [
+            ("/ingest/peer/home", "/behind/ingest/peer/home"),
+            ("/in%20gest/peer/h%6Fme", "/behind/in gest/peer/home"),
+        ],
     )
+    def test_signature_covers_the_decoded_path_of_the_whole_url(
+        self, outbox: RelayHarness, configured: str, signed: str
+    ) -> None:
+        outbox.set_instances({**INSTANCE, "ingress_path": configured})
+        outbox.reload()
+        outbox.put()
+        outbox.tick()
+        (request,) = outbox.requests
+        assert request.url == f"https://lab.example/behind{configured}"
+        assert METHOD == "POST"
+        expected = signature(RELAY_SECRET, signed, request.headers[TIMESTAMP], request.body)
+        assert request.headers[SIGNATURE] == f"sha256={expected}"
+        assert not request.plain_http
+
+    def test_each_send_has_its_own_signature(self, make: Make) -> None:
+        outbox = make(lambda _: FAILURE)
+        outbox.put()
+        outbox.run(2)
+        first, second = outbox.requests
+        assert first.body == second.body
+        assert first.headers[SIGNATURE] != second.headers[SIGNATURE]
+
+    def test_sender_is_the_current_name_of_the_service(
+        self, site: Site, outbox: RelayHarness
+    ) -> None:
+        outbox.put()
+        site.settings["service"]["name"] = "renamed"
+        outbox.reload()
+        outbox.tick()
+        (request,) = outbox.requests
+        assert request.headers[PEER] == "renamed"
+        sent = orjson.loads(request.body)
+        assert sent["origin"]["instance"] == "renamed"
+        assert sent["event"] == {"type": "made", "payload": {"n": 1.5}}
+
+    @pytest.mark.parametrize("body", ["garbage", "[]", "{}", '{"origin": 1}', ""])
+    def test_unreadable_row_is_its_own_failure(self, outbox: RelayHarness, body: str) -> None:
+        bad, good = outbox.put(), outbox.put()
+        outbox.execute(f"UPDATE relay_deliveries SET body = '{body}' WHERE id = '{bad}'")
+        outbox.tick()
+        assert len(outbox.sent) == 1
+        assert outbox.status(good) == "delivered"
+        row = outbox.row(bad)
+        assert (row["status"], row["error_detail"]) == ("failed", UNREADABLE)
+
+    def test_event_type_that_is_no_longer_allowed_is_not_sent(self, outbox: RelayHarness) -> None:
+        allowed, refused = outbox.put(event_type="made"), outbox.put(event_type="secret")
+        outbox.set_instances({**INSTANCE, "allow": ["made"]})
+        outbox.reload()
+        outbox.tick()
+        assert len(outbox.sent) == 1
+        assert outbox.status(allowed) == "delivered"
+        row = outbox.row(refused)
+        assert (row["status"], row["error_detail"]) == ("failed", NOT_ALLOWED)
+
+    @pytest.mark.parametrize("change", [{"enabled": False}, {"name": "attic"}])
+    def test_events_for_a_missing_instance_wait_and_delay_no_other(
+        self, outbox: RelayHarness, change: dict[str, Any]
+    ) -> None:
+        waiting = outbox.put()
+        outbox.set_instances({**INSTANCE, **change}, {**INSTANCE, "name": "new"})
+        outbox.reload()
+        other = outbox.put(instance="new")
+        outbox.run(60)
+        assert (outbox.status(other), outbox.status(waiting)) == ("delivered", "pending")
+        outbox.set_instances(INSTANCE)
+        outbox.reload()
+        outbox.tick()
+        assert outbox.status(waiting) == "delivered"
+
+    def test_hanging_instance_does_not_delay_another(self, make: Make) -> None:
+        released = threading.Event()
+
+        def send(request: OutboundRequest) -> SendResult:
+            assert "slow" not in request.url or released.wait(WAIT_LIMIT)
+            return RECEIPT
+
+        outbox = make(send)
+        slow = {**INSTANCE, "name": "slow", "base_url": "https://slow.example/"}
+        outbox.set_instances(INSTANCE, slow)
+        outbox.reload()
+        count = relays.IN_FLIGHT + 2
+        hanging = [outbox.put(instance="slow") for _ in range(count)]
+        others = [outbox.put() for _ in range(count)]
+        outbox.worker.tick(outbox.clock.now())
+        until(lambda: len(outbox.claimed()[OWNER]) == relays.IN_FLIGHT)
+        outbox.worker.tick(outbox.clock.now())
+        until(lambda: [outbox.status(id) for id in others] == ["delivered"] * count)
+        assert {outbox.status(id) for id in hanging} == {"pending"}
+        released.set()
+        outbox.run(5)
+        assert {outbox.status(id) for id in hanging} == {"delivered"}
+
+    def test_reload_does_not_change_a_send_in_flight(self, make: Make) -> None:
+        def send(_request: OutboundRequest) -> SendResult:
+            outbox.set_instances()
+            outbox.reload()
+            return RECEIPT
+
+        outbox = make(send)
+        id = outbox.put()
+        outbox.tick()
+        assert outbox.status(id) == "delivered"
 
 
-def relayed(lab: House) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = lab.ask("GET", "/jobs?submitted_by=relay").json["jobs"]
-    return found
+class TestResult:
+    @pytest.mark.parametrize(
+        ("result", "error"),
+        [
+            (
+                SendResult(200, None, b"<html>log in</html>"),
+                "HTTP 200, but not a gateway's receipt",
+            ),
+            (SendResult(202, None, b'{"secret": "x"}'), "HTTP 202, but not a gateway's receipt"),
+            (SendResult(204), "HTTP 204, but not a gateway's receipt"),
+            (SendResult(403, "HTTP 403 Forbidden", b"why"), "HTTP 403 Forbidden"),
+            (SendResult(400, "HTTP 400 Bad Request", b"<html>"), "HTTP 400 Bad Request"),
+            (SendResult(None, "the connection was refused"), "the connection was refused"),
+            (SendResult(None, f"at {RELAY_SECRET}.example"), "at [REDACTED].example"),
+        ],
+    )
+    def test_anything_but_a_receipt_is_retried_and_none_of_its_text_is_stored(
+        self, make: Make, result: SendResult, error: str
+    ) -> None:
+        outbox = make(lambda _: result)
+        id = outbox.put()
+        outbox.tick()
+        row = outbox.row(id)
+        assert (row["status"], row["error_detail"]) == ("failed", error)
+        stored = outbox.ledger.read(lambda tx: notices.after(tx, BEGINNING))
+        payloads = [notice.payload for notice in stored if notice.topic == relays.TOPIC]
+        assert len(payloads) == 2
+        assert RELAY_SECRET not in "".join(payloads)
 
-
-def emit(house: House) -> str:
-    answer = house.ask("POST", "/plugin/emit/poll", {})
-    assert answer.status == 202
-    return str(answer.json["job_id"])
-
-
-def tree(house: House, job_id: str) -> list[dict[str, Any]]:
-    jobs: list[dict[str, Any]] = house.ask("GET", f"/job/{job_id}/tree?flat=true").json["jobs"]
-    return jobs
+    def test_event_that_the_gateway_rejects_permanently_is_dead_at_once(self, make: Make) -> None:
+        """An older version accepts shorter names; the same bytes get the same response."""
+        body = b'{"error": "event.dedupe_key must be shorter", "code": "bad_request"}'
+        outbox = make(lambda _: SendResult(400, "HTTP 400 Bad Request", body))
+        id = outbox.put()
+        outbox.run(60)
+        row = outbox.row(id)
+        assert (row["status"], row["attempt_count"], len(outbox.sent)) == ("dead", 1, 1)
+        assert row["error_detail"] == f"HTTP 400 Bad Request: {REJECTED}"
 
 
 @pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
+def running(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    """A gateway whose relay worker counts its ticks and is not due again for an hour."""
+    monkeypatch.setattr(RelayPolicy, "poll_seconds", HOUR)
+    site.settings["instances"] = [INSTANCE]
+    with site.opened() as running:
+        yield running
 
 
-@pytest.fixture
-def lab(stack: ExitStack) -> House:
-    return stack.enter_context(doors.opened(LAB))
-
-
-def open_home(stack: ExitStack, config: str) -> House:
-    return stack.enter_context(doors.opened(config, plugins={"emit": EMIT, "echo": doors.ECHO}))
-
-
-def test_what_a_step_relays_runs_at_the_other_gateway(stack: ExitStack, lab: House) -> None:
-    house = open_home(stack, home(lab.address("api")[1]))
-    emit(house)
-    until(lambda: [row["status"] for row in deliveries(house)] == ["delivered"])
-    [job] = relayed(lab)
-    shown = lab.ask("GET", f"/job/{job['job_id']}").json
-    assert shown["payload"]["payload"] == {"n": 7}
-    assert shown["payload"]["source"] == "relay:home"
-    assert shown["pipeline"] == "offsite"
-
-
-def test_the_relay_is_a_job_and_the_next_step_follows_it(stack: ExitStack, lab: House) -> None:
-    house = open_home(stack, home(lab.address("api")[1]))
-    root = emit(house)
-    until(lambda: [j["status"] for j in tree(house, root)] == ["succeeded"] * 3)
-    _, carry, after = tree(house, root)
-    assert (carry["plugin"], carry["step"]) == ("core.relay", "carry")
-    assert (after["step"], after["parent_job_id"]) == ("after", carry["job_id"])
-    told = house.ask("GET", f"/job/{carry['job_id']}").json["result"]["result"]
-    [row] = deliveries(house)
-    assert told == {"to": "lab", "event": "backup.ready", "event_id": row["event_id"]}
-    assert row["job_id"] == carry["job_id"]
-
-
-def test_baggage_travels_where_the_receiver_allows_it(stack: ExitStack, lab: House) -> None:
-    step = "baggage: {trace: payload.n, other: payload.n}"
-    house = open_home(stack, home(lab.address("api")[1], step=step))
-    emit(house)
-    until(lambda: relayed(lab))
-    until(lambda: tree(lab, relayed(lab)[0]["job_id"])[0]["status"] == "succeeded")
-    row = lab.gateway.ledger.read(lambda tx: tx.one("context", id=relayed(lab)[0]["job_id"]))
-    assert row is not None
-    context = json.loads(row[0])
-    assert context["trace"] == 7
-    assert "other" not in context
-
-
-def test_a_template_that_fails_fails_the_relays_own_job(stack: ExitStack, lab: House) -> None:
-    config = home(lab.address("api")[1]).replace("payload.n}", "payload.missing}")
-    house = open_home(stack, config)
-    root = emit(house)
-    until(lambda: [j["status"] for j in tree(house, root)] == ["succeeded", "failed"])
-    assert "relay.with: payload.missing" in tree(house, root)[1]["last_error"]
-    assert deliveries(house) == []
-
-
-def test_an_event_that_no_receiver_would_take_fails_the_relays_own_job(
-    stack: ExitStack, lab: House
+def test_enqueue_and_retry_wake_the_worker(
+    running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = open_home(stack, home(lab.address("api")[1], step=f"dedupe_key: {'k' * 1025}"))
-    root = emit(house)
-    until(lambda: [j["status"] for j in tree(house, root)] == ["succeeded", "failed"])
-    reason = "relay.dedupe_key must be a text of at most 1024 bytes"
-    assert reason in tree(house, root)[1]["last_error"]
-    assert deliveries(house) == []
+    gateway, ticks = running.gateway, 0
+    next_due = RelayPolicy.next_due
 
+    def counted(*arguments: Any) -> Any:
+        nonlocal ticks
+        ticks += 1
+        return next_due(*arguments)
 
-def test_the_longest_dedupe_key_travels(stack: ExitStack, lab: House) -> None:
-    key = "k" * LONGEST_DEDUPE_KEY
-    house = open_home(stack, home(lab.address("api")[1], step=f"dedupe_key: {key}"))
-    emit(house)
-    until(lambda: [row["status"] for row in deliveries(house)] == ["delivered"])
-    assert [row["dedupe_key"] for row in relayed(lab)] == [key]
-
-
-def test_a_gateway_that_is_away_gets_it_when_it_is_back(
-    stack: ExitStack, lab: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(core, "RETRY_SECONDS", (0.01,) * 1000)
-    port = lab.address("api")[1]
-    lab.server.stop()
-    house = open_home(stack, home(port))
-    emit(house)
-    until(lambda: [row["status"] for row in deliveries(house)] == ["failed"])
-    assert deliveries(house)[0]["error_detail"] == "the connection was refused"
-    back = stack.enter_context(doors.opened(LAB.replace(":0", f":{port}")))
-    until(lambda: [row["status"] for row in deliveries(house)] == ["delivered"])
-    assert len(relayed(back)) == 1
-
-
-def test_a_peer_that_refuses_for_good_makes_it_dead(
-    stack: ExitStack, lab: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(core, "RETRY_SECONDS", (0.0, 0.0))
-    house = open_home(stack, home(lab.address("api")[1], path="/ingest/peer/stranger"))
-    emit(house)
-    until(lambda: [row["status"] for row in deliveries(house)] == ["dead"])
-    [row] = deliveries(house)
-    assert (row["attempt_count"], row["error_detail"]) == (3, "HTTP 403 Forbidden")
-    assert relayed(lab) == []
-
-
-def test_what_was_dead_is_sent_again_at_once(
-    stack: ExitStack, lab: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(core, "RETRY_SECONDS", ())
-    port = lab.address("api")[1]
-    config = home(port, path="/ingest/peer/stranger")
-    house = open_home(stack, config)
-    emit(house)
-    until(lambda: [row["status"] for row in deliveries(house)] == ["dead"])
-    text = house.ask("GET", "/metrics").raw.decode()
-    assert 'ductile_relays{instance="lab",status="dead"} 1' in text
-    house.write("config.yaml", home(port))
-    house.gateway.reload()
-    answer = house.ask("POST", "/relays/retry", {})
-    assert (answer.status, answer.json["count"], answer.json["more"]) == (202, 1, False)
-    until(lambda: [row["status"] for row in deliveries(house)] == ["delivered"])
-    assert len(relayed(lab)) == 1
-
-
-def test_a_replayed_step_sends_a_new_event(stack: ExitStack, lab: House) -> None:
-    house = open_home(stack, home(lab.address("api")[1]))
-    root = emit(house)
-    until(lambda: [j["status"] for j in tree(house, root)] == ["succeeded"] * 3)
-    carry = tree(house, root)[1]
-    assert house.ask("POST", f"/job/{carry['job_id']}/replay", {}).status == 202
-    until(lambda: len(relayed(lab)) == 2)
-    ids = {row["event_id"] for row in deliveries(house)}
-    assert len(ids) == 2
-
-
-def test_a_failed_step_is_retried_after_its_cause_is_mended(stack: ExitStack, lab: House) -> None:
-    good = home(lab.address("api")[1])
-    house = open_home(stack, good.replace("payload.n}", "payload.missing}"))
-    root = emit(house)
-    until(lambda: [j["status"] for j in tree(house, root)] == ["succeeded", "failed"])
-    house.write("config.yaml", good)
-    house.gateway.reload()
-    assert house.ask("POST", f"/job/{tree(house, root)[1]['job_id']}/retry", {}).status == 202
-    until(lambda: len(relayed(lab)) == 1)
-    until(lambda: [j["status"] for j in tree(house, root)] == ["succeeded"] * 3)
-
-
-def test_a_hanging_peer_does_not_hold_up_another(stack: ExitStack, lab: House) -> None:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        more = f"""  - name: silent
-    base_url: http://127.0.0.1:{silent.getsockname()[1]}
-    ingress_path: /x
-    secret: {SECRET}
-    timeout: 30s
-"""
-        config = home(lab.address("api")[1], more=more)
-        config += "      - {id: lost, relay: {to: silent, event: backup.ready}}\n"
-        house = open_home(stack, config)
-        for _ in range(relays.IN_FLIGHT + 2):
-            emit(house)
-        until(lambda: len(relayed(lab)) == relays.IN_FLIGHT + 2)
-
-
-def test_a_disabled_instances_events_wait_until_a_reload_enables_it(
-    stack: ExitStack, lab: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(RelayOutbox, "poll", 3600.0)
-    config = home(lab.address("api")[1], more="    enabled: false")
-    house = open_home(stack, config)
-    emit(house)
-    until(lambda: deliveries(house))
-    assert deliveries(house)[0]["status"] == "pending"
-    assert any("is disabled" in str(warning) for warning in house.gateway.compiled.warnings)
-    house.write("config.yaml", config.replace("enabled: false", "enabled: true"))
-    house.gateway.reload()
-    until(lambda: [row["status"] for row in deliveries(house)] == ["delivered"])
+    monkeypatch.setattr(RelayPolicy, "next_due", counted)
+    gateway.start()
+    until(lambda: ticks > 0)
+    before, now = ticks, gateway.clock.now()
+    given = SendRelay("j-1", "nowhere", "e", "made", "{}")
+    gateway.ledger.write(lambda tx: relays.enqueue(tx, given, id="r", now=now))
+    until(lambda: ticks > before)
+    execute(
+        gateway.ledger,
+        "UPDATE relay_deliveries SET status = 'dead', next_retry_at = NULL, attempt_count = 9",
+    )
+    before = ticks
+    gateway.ledger.write(lambda tx: relays.retry(tx, "r", now))
+    until(lambda: ticks > before)

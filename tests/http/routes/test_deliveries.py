@@ -15,7 +15,8 @@ import pytest
 from standardwebhooks.webhooks import Webhook as Published
 
 from ductile.clock import from_text
-from ductile.engine.outbox.webhooks import MISMATCHES_A_MINUTE, Sending
+from ductile.engine.ingress.rejection_limiter import MAX_PER_MINUTE
+from ductile.engine.outbox.webhooks import EnqueueDelivery
 from ductile.http.routes import agent_webhooks
 from ductile.store.engines.api import StoredNotice
 from ductile.store.outbox import deliveries
@@ -155,9 +156,9 @@ def test_two_signatures_are_none(house: House) -> None:
 def test_a_stranger_cannot_fill_the_ledger_with_wrong_signatures(house: House, ear: Ear) -> None:
     id = webhook(house)
     wrong = {"X-Observatory-Signature": "sha256=" + "0" * 64}
-    for _ in range(MISMATCHES_A_MINUTE + 15):
+    for _ in range(MAX_PER_MINUTE + 15):
         assert deliver(house, id, b"{}", **wrong).status == 401
-    assert len(ear.told("WebhookSignatureFailureEvent")) == MISMATCHES_A_MINUTE
+    assert len(ear.told("WebhookSignatureFailureEvent")) == MAX_PER_MINUTE
 
 
 @pytest.mark.parametrize("id", ["999999", "0", "x", "-1", "1.5", "9" * 30, "%00", "1%20"])
@@ -331,7 +332,7 @@ def test_a_deep_payload_that_stands_in_the_ledger_is_shown_as_text(
     house: House, levels: int
 ) -> None:
     text, now = "[" * levels + "]" * levels, house.gateway.clock.now()
-    sending = Sending(webhook(house), text, house.gateway.entropy.uuid(), now)
+    sending = EnqueueDelivery(webhook(house), text, house.gateway.entropy.uuid(), now)
     id = house.gateway.ledger.write(sending).delivery_id
     answer = house.ask("GET", f"/gateway/deliveries/{id}")
     assert (answer.status, answer.json["payload"]) == (200, text)

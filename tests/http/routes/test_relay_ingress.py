@@ -13,7 +13,7 @@ import pytest
 from ductile.core.delivery.relay import Peer, is_final, signed_headers
 from ductile.core.jobs.limits import DEEPEST
 from ductile.core.values.redact import Redactor
-from ductile.engine.outbox.webhooks import MISMATCHES_A_MINUTE
+from ductile.engine.ingress.rejection_limiter import MAX_PER_MINUTE
 from ductile.errors import LedgerBusy
 from ductile.http.routes.relay_ingress import ROUTE
 from ductile.log import configure
@@ -254,10 +254,10 @@ def test_a_header_that_comes_twice_is_refused(house: House) -> None:
 
 def test_a_stranger_cannot_fill_the_log(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     with doors.opened(CONFIG, working=False) as house:
-        for _ in range(3 * MISMATCHES_A_MINUTE):
+        for _ in range(3 * MAX_PER_MINUTE):
             assert send(house, b"{}", path="/ingest/peer/nobody", peer="nobody").status == 403
         said = capsysbinary.readouterr().out.count(b"no such peer")
-    assert said == MISMATCHES_A_MINUTE
+    assert said == MAX_PER_MINUTE
 
 
 def test_answers_are_counted_without_the_callers_path(house: House) -> None:

@@ -73,13 +73,13 @@ def claim(ledger: Ledger, now: datetime = NOW, owner: str = "boot-1") -> list[Cl
 
 
 def fail(ledger: Ledger, claimed: Claimed, now: datetime, owner: str = "boot-1") -> bool:
-    verdict = rules.after_failure(claimed.delivery.attempt_count, now)
-    return ledger.write(lambda tx: deliveries.settle(tx, claimed, owner, verdict, "no luck", now))
+    update = rules.mark_failed(claimed.delivery.attempt_count, "no luck", now)
+    return ledger.write(lambda tx: deliveries.settle(tx, claimed, owner, update, now))
 
 
 def succeed(ledger: Ledger, claimed: Claimed, now: datetime, owner: str = "boot-1") -> bool:
-    verdict = rules.after_success(claimed.delivery.attempt_count)
-    return ledger.write(lambda tx: deliveries.settle(tx, claimed, owner, verdict, None, now))
+    update = rules.mark_delivered(claimed.delivery.attempt_count)
+    return ledger.write(lambda tx: deliveries.settle(tx, claimed, owner, update, now))
 
 
 def row(ledger: Ledger, id: int) -> dict[str, Any]:
@@ -532,10 +532,10 @@ def test_only_the_owner_settles_and_only_once(ledger: Ledger, told: list[StoredN
 def test_a_settlement_that_the_table_does_not_have_is_a_bug(ledger: Ledger) -> None:
     enqueue(ledger)
     (claimed,) = claim(ledger)
-    delivered = rules.Verdict(DeliveryStatus.DELIVERED, 0, None)
+    delivered = rules.mark_delivered(0)
     dead = replace(claimed, delivery=replace(claimed.delivery, status=DeliveryStatus.DEAD))
     with pytest.raises(ValueError, match="dead to delivered"):
-        ledger.write(lambda tx: deliveries.settle(tx, dead, "boot-1", delivered, None, NOW))
+        ledger.write(lambda tx: deliveries.settle(tx, dead, "boot-1", delivered, NOW))
 
 
 def test_what_is_given_back_is_as_it_was(ledger: Ledger, told: list[StoredNotice]) -> None:

@@ -53,9 +53,9 @@ def settle(
     owner: str = BOOT,
 ) -> str | None:
     """The status that it has now; None where the claim had ended already."""
-    verdict = after_send(claimed.attempts, error, final=False, now=now)
-    done = ledger.write(lambda tx: relays.settle(tx, claimed, owner, verdict, error, now))
-    return verdict.status.value if done else None
+    update = after_send(claimed.attempts, error, final=False, now=now)
+    done = ledger.write(lambda tx: relays.settle(tx, claimed, owner, update, now))
+    return update.status.value if done else None
 
 
 def retry(ledger: Ledger, id: str, now: datetime = NOW, *, dry: bool = False) -> str:

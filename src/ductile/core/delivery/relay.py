@@ -15,7 +15,12 @@ from datetime import UTC, datetime, timedelta
 import orjson
 
 from ductile.clock import from_text, to_text
-from ductile.core.delivery.retry_policy import Verdict, after_failure, after_success, refused
+from ductile.core.delivery.retry_policy import (
+    DeliveryUpdate,
+    mark_delivered,
+    mark_failed,
+    mark_rejected,
+)
 from ductile.core.delivery.signatures import Headers
 from ductile.core.jobs.limits import DEEPEST, LONGEST_DEDUPE_KEY, LONGEST_NAME, fits, too_deep
 from ductile.core.jobs.plugin_protocol import without_nul
@@ -165,11 +170,13 @@ def _said(body: bytes, key: str) -> Json:
     return answer.get(key) if isinstance(answer, dict) else None
 
 
-def after_send(attempts: int, error: str | None, *, final: bool, now: datetime) -> Verdict:
-    """`attempts` is the number of sends that have failed before this one."""
+def after_send(attempts: int, error: str | None, *, final: bool, now: datetime) -> DeliveryUpdate:
+    """`attempts` is the number of failed sends before this one."""
     if error is None:
-        return after_success(attempts)
-    return refused(attempts) if final else after_failure(attempts, now, RETRY_SECONDS)
+        return mark_delivered(attempts)
+    if final:
+        return mark_rejected(attempts, error)
+    return mark_failed(attempts, error, now, RETRY_SECONDS)
 
 
 def verify(request: Request, peer: Peer, terms: Terms, now: datetime) -> Relayed | Refusal:

@@ -1,4 +1,4 @@
-"""WebhookOutbox: their states and retries, and how webhooks are signed (004)."""
+"""Webhook deliveries: their states, their retries, and their signatures."""
 
 from __future__ import annotations
 
@@ -56,38 +56,45 @@ RETRIABLE = frozenset(before for before, after in EDGES if after is _P)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a send makes of its delivery."""
+class DeliveryUpdate:
+    """What a send changes in its row."""
 
     status: DeliveryStatus
     attempt_count: int
-    """Sends that failed."""
-    next_retry_at: datetime | None
+    """Number of failed sends."""
+    next_retry_at: datetime | None = None
+    error: str | None = None
 
 
-def after_success(attempt_count: int) -> Verdict:
-    return Verdict(_OK, attempt_count, None)
+def mark_delivered(attempt_count: int) -> DeliveryUpdate:
+    return DeliveryUpdate(_OK, attempt_count)
 
 
-def after_failure(
-    attempt_count: int, now: datetime, schedule: Sequence[float] = RETRY_SCHEDULE_SECONDS
-) -> Verdict:
-    """`attempt_count` is the number of failures before this one, by which `schedule` goes."""
+def mark_failed(
+    attempt_count: int,
+    error: str,
+    now: datetime,
+    schedule: Sequence[float] = RETRY_SCHEDULE_SECONDS,
+) -> DeliveryUpdate:
+    """Retry as `schedule` says; dead once it is exhausted.
+
+    `attempt_count` is the number of failed sends before this one.
+    """
     failed_before = max(attempt_count, 0)
     if failed_before >= len(schedule):
-        return refused(failed_before)
+        return mark_rejected(failed_before, error)
     delay = timedelta(seconds=schedule[failed_before])
-    return Verdict(_F, failed_before + 1, now + delay)
+    return DeliveryUpdate(_F, failed_before + 1, now + delay, error)
 
 
-def refused(attempt_count: int) -> Verdict:
-    """It failed, and no retry could change that."""
-    return Verdict(_D, attempt_count + 1, None)
+def mark_rejected(attempt_count: int, error: str) -> DeliveryUpdate:
+    """Dead: the send failed, and a retry cannot succeed."""
+    return DeliveryUpdate(_D, attempt_count + 1, error=error)
 
 
-def given_up(attempt_count: int) -> Verdict:
-    """It was not sent, and no retry could change that."""
-    return Verdict(_D, attempt_count, None)
+def mark_unsendable(attempt_count: int, error: str) -> DeliveryUpdate:
+    """Dead: it was not sent, and a retry cannot succeed."""
+    return DeliveryUpdate(_D, attempt_count, error=error)
 
 
 def signature(secret: str, body: bytes) -> str:

@@ -211,8 +211,8 @@ class Metrics:
             "What the courier carried, by lane and by how it ended.",
             [
                 ((("lane", name), ("outcome", outcome)), count)
-                for name, courier in sorted(self._gateway.outbox_workers.items())
-                for outcome, count in sorted(courier.outcomes().items())
+                for name, worker in sorted(self._gateway.outbox_workers.items())
+                for outcome, count in sorted(worker.count_outcomes().items())
             ],
         )
 

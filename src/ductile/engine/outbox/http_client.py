@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import ductile
 from ductile.clock import Clock
 from ductile.core.delivery.ssrf import Forbidden, Target, admit, parse
-from ductile.engine.outbox.queue import OutboundRequest, SendResult
+from ductile.engine.outbox.policy import OutboundRequest, SendResult
 
 if TYPE_CHECKING:
     import ssl

@@ -10,8 +10,8 @@ from typing import ParamSpec, TypeVar
 from starlette.requests import Request
 
 from ductile.engine.ingress.auth import Authenticator, Principal
+from ductile.engine.ingress.rejection_limiter import RejectionLimiter
 from ductile.engine.observability.metrics import Metrics
-from ductile.engine.outbox.webhooks import Mismatches
 from ductile.engine.services import Services
 from ductile.errors import DuctileError, LedgerError
 from ductile.http.middleware.heartbeat_batch import HeartbeatBatcher
@@ -43,7 +43,7 @@ class AppContext:
         """Synchronous callers (002 §9.5)."""
         self.stream = Subscribers(gateway.notice_bus)
         self.metrics = Metrics(gateway)
-        self.mismatches = Mismatches()
+        self.rejections = RejectionLimiter()
         self.beats = HeartbeatBatcher(gateway)
         self.health_checks: SingleFlight[dict[str, HealthCheck]] = SingleFlight(self._check_plugins)
         """The `health` of every plugin that declares it."""

@@ -18,7 +18,7 @@ from ductile.core.delivery.retry_policy import INBOUND_DELAY, OBSERVATORY
 from ductile.core.delivery.signatures import verify
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.values import scopes
-from ductile.engine.outbox.webhooks import Sending
+from ductile.engine.outbox.webhooks import EnqueueDelivery
 from ductile.engine.services import Services
 from ductile.errors import LedgerError, UsageError
 from ductile.http.middleware.auth import MissingScope, principal_of
@@ -53,7 +53,7 @@ async def receive(request: Request) -> Response:
             metrics.delivered(DOOR, "signature_mismatch")
             return await _mismatched(request, webhook)
         text = json_text(body, headers.get("content-type", [""])[0])
-        sending = Sending(id, text, gateway.entropy.uuid(), now, delay=INBOUND_DELAY)
+        sending = EnqueueDelivery(id, text, gateway.entropy.uuid(), now, delay=INBOUND_DELAY)
         sent = await writing(gateway, sending)
     except WebhookNotFound as error:
         metrics.delivered(DOOR, error.code)
@@ -73,7 +73,7 @@ def _id(request: Request) -> int:
 async def _mismatched(request: Request, webhook: Webhook) -> Response:
     gateway = gateway_of(request)
     now = gateway.clock.now()
-    unrecorded = app_context_of(request).mismatches.note(webhook.id, now)
+    unrecorded = app_context_of(request).rejections.admit(webhook.id, now)
     if unrecorded is not None:
         told = {"webhook_id": webhook.id, "unrecorded": unrecorded}
         notice = Notice(TOPIC, "WebhookSignatureFailureEvent", told)

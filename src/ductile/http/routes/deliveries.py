@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from ductile.core.delivery.retry_policy import RETRIABLE, DeliveryStatus
 from ductile.core.jobs.limits import document
-from ductile.engine.outbox.webhooks import Sending, Sent
+from ductile.engine.outbox.webhooks import EnqueuedDelivery, EnqueueDelivery
 from ductile.errors import NotFound, UsageError
 from ductile.http.middleware.idempotency import once
 from ductile.http.requests import (
@@ -44,8 +44,8 @@ async def send(request: Request) -> Response:
     gateway, body = gateway_of(request), await object_of(request)
     payload = orjson.dumps(body.get("payload", {})).decode()
     now, message_id = gateway.clock.now(), gateway.entropy.uuid()
-    sending, dry = Sending(_named(body), payload, message_id, now), flag_of(body, "dry_run")
-    work = once(request, sending, Sent, dry=dry)
+    sending, dry = EnqueueDelivery(_named(body), payload, message_id, now), flag_of(body, "dry_run")
+    work = once(request, sending, EnqueuedDelivery, dry=dry)
     if dry:
         webhook = await reading(gateway, sending.find)
         told = {"webhook_id": webhook.id, "target_url": webhook.target}

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from ductile.core.delivery.relay import MALFORMED, MALFORMED_CODE, METHOD, Peer, Refusal, Relayed
 from ductile.core.delivery.relay import Request as Relay
 from ductile.engine.config.compiled import CompiledConfig
-from ductile.engine.outbox.relay import Ingress, ReplayedRelay
+from ductile.engine.ingress.relay import RelayIngressRules, ReplayedRelay
 from ductile.http.middleware.context import AppContext
 from ductile.http.middleware.router import PathRouter
 from ductile.http.requests import body_of, headers_of
@@ -32,11 +32,11 @@ class RelayIngress:
     def __init__(self, router: PathRouter, app_context: AppContext) -> None:
         self._router, self._app_context = router, app_context
         self._of: CompiledConfig | None = None
-        self._ingress: Ingress | None = None
+        self._ingress: RelayIngressRules | None = None
 
     def handles(self, path: str) -> bool:
         """Return whether the path belongs to relay ingress and to no route of the API."""
-        return self._current().is_for(path) and not self._router.knows(path)
+        return self._current().matches(path) and not self._router.knows(path)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         ingress = self._current()
@@ -50,13 +50,13 @@ class RelayIngress:
         self._app_context.metrics.answered(METHOD, ROUTE, answer.status_code, took)
         await redacted(answer, gateway)(scope, receive, send)
 
-    def _current(self) -> Ingress:
+    def _current(self) -> RelayIngressRules:
         compiled = self._app_context.gateway.compiled
         if self._ingress is None or compiled is not self._of:
-            self._of, self._ingress = compiled, Ingress(compiled)
+            self._of, self._ingress = compiled, RelayIngressRules(compiled)
         return self._ingress
 
-    async def _take(self, request: Request, ingress: Ingress) -> Response:
+    async def _take(self, request: Request, ingress: RelayIngressRules) -> Response:
         if request.method != METHOD:
             allow = {"Allow": METHOD}
             return refuse(405, "method not allowed", "method_not_allowed", headers=allow)
@@ -68,22 +68,22 @@ class RelayIngress:
                 return await self._accepted(judged, ingress)
             except ReplayedRelay as error:
                 judged = Refusal(403, error.message, "these very bytes were let in before")
-        return self._refused(judged, ingress.peer(path))
+        return self._refused(judged, ingress.find_peer(path))
 
     def _refused(self, refusal: Refusal, peer: Peer | None) -> Response:
         """What a stranger is refused for is told to the log a few times a minute."""
         forbidden, now = refusal.status == 403, self._app_context.gateway.clock.now()
-        unsaid = self._app_context.mismatches.note(refusal.reason, now) if forbidden else 0
+        unsaid = self._app_context.rejections.admit(refusal.reason, now) if forbidden else 0
         if unsaid is not None:
             name = None if peer is None else peer.name
             why = {"peer": name, "reason": refusal.reason, "unsaid": unsaid or None}
             logger("relay").warning("a relay is refused", **why)
         return refuse(refusal.status, refusal.told, CODES[refusal.status])
 
-    async def _accepted(self, relayed: Relayed, ingress: Ingress) -> Response:
+    async def _accepted(self, relayed: Relayed, ingress: RelayIngressRules) -> Response:
         gateway = self._app_context.gateway
-        arrival = ingress.arrival(relayed, gateway.clock, gateway.entropy)
-        receipt = await writing(gateway, arrival)
+        accept = ingress.accept(relayed, gateway.clock, gateway.entropy)
+        receipt = await writing(gateway, accept)
         if receipt.job_id is None and not receipt.duplicate:
             about = {"peer": relayed.peer, "event_type": relayed.event_type}
             logger("relay").debug("nothing takes this event", **about)

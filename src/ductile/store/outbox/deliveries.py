@@ -18,7 +18,7 @@ from ductile.core.delivery.retry_policy import (
     INTERNAL,
     RETRIABLE,
     DeliveryStatus,
-    Verdict,
+    DeliveryUpdate,
     signature,
 )
 from ductile.errors import NotFound, Refused
@@ -268,24 +268,22 @@ def _own(tx: Tx, row: Delivery, owner: str, at: str) -> bool:
     return changed == 1
 
 
-def settle(
-    tx: Tx, claimed: Claimed, owner: str, verdict: Verdict, error: str | None, now: datetime
-) -> bool:
+def settle(tx: Tx, claimed: Claimed, owner: str, update: DeliveryUpdate, now: datetime) -> bool:
     """Record what became of a send; False where this boot no longer owns it."""
     row = claimed.delivery
-    if (row.status, verdict.status) not in EDGES:
-        raise ValueError(f"a delivery cannot go from {row.status} to {verdict.status}")
-    retry_at = None if verdict.next_retry_at is None else to_text(verdict.next_retry_at)
+    if (row.status, update.status) not in EDGES:
+        raise ValueError(f"a delivery cannot go from {row.status} to {update.status}")
+    retry_at = None if update.next_retry_at is None else to_text(update.next_retry_at)
     changed = tx.run(
         "settle_delivery",
         id=row.id,
         owner=owner,
         was=row.status.value,
         attempts_before=row.attempt_count,
-        status=verdict.status.value,
-        attempt_count=verdict.attempt_count,
+        status=update.status.value,
+        attempt_count=update.attempt_count,
         next_retry_at=retry_at,
-        error_detail=error,
+        error_detail=update.error,
     )
     if changed != 1:
         return False
@@ -295,13 +293,13 @@ def settle(
         row.session_id,
         row.message_id,
         retry_at,
-        status=verdict.status,
+        status=update.status,
         was=row.status,
-        attempt_count=verdict.attempt_count,
-        error_detail=error,
+        attempt_count=update.attempt_count,
+        error_detail=update.error,
     )
     _tell(tx, change, now)
-    if verdict.status is DeliveryStatus.DEAD:
+    if update.status is DeliveryStatus.DEAD:
         _tell(tx, change, now, "WebhookDLQEvent")
     return True
 

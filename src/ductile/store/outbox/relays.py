@@ -8,7 +8,7 @@ from typing import Any
 
 from ductile.clock import to_text
 from ductile.core.delivery import retry_policy
-from ductile.core.delivery.retry_policy import DeliveryStatus, Verdict
+from ductile.core.delivery.retry_policy import DeliveryStatus, DeliveryUpdate
 from ductile.core.pipelines.intents import SendRelay
 from ductile.errors import NotFound, Refused
 from ductile.model import Notice
@@ -112,20 +112,18 @@ def mend(tx: Tx, ids: Sequence[str], now: datetime) -> dict[str, datetime | None
     return due_times.mend(tx, ids, now, read="relay_due", write="set_relay_due")
 
 
-def settle(
-    tx: Tx, claimed: Claimed, owner: str, verdict: Verdict, error: str | None, now: datetime
-) -> bool:
+def settle(tx: Tx, claimed: Claimed, owner: str, update: DeliveryUpdate, now: datetime) -> bool:
     """Record what became of a send; False where the claim had ended already."""
-    retry_at = verdict.next_retry_at
+    retry_at = update.next_retry_at
     changed = tx.run(
         "settle_relay",
         id=claimed.id,
         owner=owner,
         claimed_at=claimed.claimed_at,
-        status=verdict.status.value,
-        attempt_count=verdict.attempt_count,
+        status=update.status.value,
+        attempt_count=update.attempt_count,
         next_retry_at=None if retry_at is None else to_text(retry_at),
-        error=error,
+        error=update.error,
     )
     if changed != 1:
         return False
@@ -133,7 +131,7 @@ def settle(
     # room for another.
     tx.effects.relays += 1
     told = _told(claimed.id, claimed.instance, claimed.event_type, claimed.event_id)
-    _tell(tx, verdict.status, {**told, "error": error}, claimed.job_id, now)
+    _tell(tx, update.status, {**told, "error": update.error}, claimed.job_id, now)
     return True
 
 

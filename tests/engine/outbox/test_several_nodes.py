@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from ductile.engine.outbox.relay import RelayOutbox
+from ductile.engine.outbox.relay import RelayPolicy
 from ductile.engine.recovery import dead_nodes
 from ductile.http.routes.relay_ingress import ROUTE
 from tests.crash.life import Life
@@ -65,7 +65,7 @@ def node(url: str, another: Callable[[], Site]) -> Callable[[int], Site]:
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node is lost after half a second, not fifteen."""
     monkeypatch.setattr(dead_nodes, "LOST_AFTER", timedelta(seconds=0.5))
-    monkeypatch.setattr(RelayOutbox, "poll", 0.1)
+    monkeypatch.setattr(RelayPolicy, "poll_seconds", 0.1)
 
 
 def rows(url: str) -> list[tuple[Any, ...]]:

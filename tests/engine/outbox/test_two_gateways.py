@@ -1,0 +1,198 @@
+"""Two running gateways: what a pipeline step of one relays becomes a job of the other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from ductile.core.delivery import relay as core
+from ductile.engine.outbox.relay import RelayPolicy
+from tests.http import doors
+from tests.http.doors import House
+from tests.waiting import until
+
+SECRET = "a-shared-secret-of-two"
+LAB = f"""{doors.CONFIG}
+remote_ingress:
+  peers: [{{name: home, secret: {SECRET}, key_id: v1, baggage: {{allow: [trace]}}}}]
+pipelines:
+  - name: offsite
+    on: backup.ready
+    steps: [{{id: verify, uses: echo}}]
+"""
+EMIT = """\
+#!/bin/sh
+cat > /dev/null
+echo '{"status":"ok","result":"made","events":[{"type":"backup.made","payload":{"n":7}}]}'
+"""
+
+
+def home(port: int, *, path: str = "/ingest/peer/home", step: str = "", more: str = "") -> str:
+    """The config of the gateway that relays to `port`."""
+    base = doors.CONFIG.replace("service: {", "service: {name: home, ")
+    return f"""{base}
+instances:
+  - name: lab
+    base_url: http://127.0.0.1:{port}
+    ingress_path: {path}
+    secret: {SECRET}
+    key_id: v1
+    timeout: 5s
+{more}
+pipelines:
+  - name: offsite
+    on: backup.made
+    steps:
+      - id: carry
+        relay: {{to: lab, event: backup.ready, with: {{n: "{{payload.n}}"}}, {step}}}
+      - {{id: after, uses: echo}}
+"""
+
+
+def deliveries(house: House) -> list[dict[str, Any]]:
+    return house.gateway.ledger.read(
+        lambda tx: tx.dicts("relays", status=None, instance=None, limit=100)
+    )
+
+
+def relayed(lab: House) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = lab.ask("GET", "/jobs?submitted_by=relay").json["jobs"]
+    return found
+
+
+def emit(house: House) -> str:
+    answer = house.ask("POST", "/plugin/emit/poll", {})
+    assert answer.status == 202
+    return str(answer.json["job_id"])
+
+
+def tree(house: House, job_id: str) -> list[dict[str, Any]]:
+    jobs: list[dict[str, Any]] = house.ask("GET", f"/job/{job_id}/tree?flat=true").json["jobs"]
+    return jobs
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def lab(stack: ExitStack) -> House:
+    return stack.enter_context(doors.opened(LAB))
+
+
+def open_home(stack: ExitStack, config: str) -> House:
+    return stack.enter_context(doors.opened(config, plugins={"emit": EMIT, "echo": doors.ECHO}))
+
+
+def test_relayed_event_runs_at_the_other_gateway(stack: ExitStack, lab: House) -> None:
+    step = "baggage: {trace: payload.n, other: payload.n}"
+    house = open_home(stack, home(lab.address("api")[1], step=step))
+    root = emit(house)
+    until(lambda: [row["status"] for row in deliveries(house)] == ["delivered"])
+    [job] = relayed(lab)
+    shown = lab.ask("GET", f"/job/{job['job_id']}").json
+    assert shown["payload"]["payload"] == {"n": 7}
+    assert shown["payload"]["source"] == "relay:home"
+    assert shown["pipeline"] == "offsite"
+    until(lambda: tree(lab, job["job_id"])[0]["status"] == "succeeded")
+    row = lab.gateway.ledger.read(lambda tx: tx.one("context", id=job["job_id"]))
+    assert row is not None
+    context = json.loads(row[0])
+    assert (context["trace"], "other" in context) == (7, False)
+
+    until(lambda: [j["status"] for j in tree(house, root)] == ["succeeded"] * 3)
+    _, relay, following = tree(house, root)
+    assert (relay["plugin"], relay["step"]) == ("core.relay", "carry")
+    assert (following["step"], following["parent_job_id"]) == ("after", relay["job_id"])
+    result = house.ask("GET", f"/job/{relay['job_id']}").json["result"]["result"]
+    [sent] = deliveries(house)
+    assert result == {"to": "lab", "event": "backup.ready", "event_id": sent["event_id"]}
+    assert sent["job_id"] == relay["job_id"]
+
+    assert house.ask("POST", f"/job/{relay['job_id']}/replay", {}).status == 202
+    until(lambda: len(relayed(lab)) == 2)
+    assert len({row["event_id"] for row in deliveries(house)}) == 2
+
+
+def test_event_that_no_receiver_accepts_fails_the_relay_job(stack: ExitStack) -> None:
+    house = open_home(stack, home(1, step=f"dedupe_key: {'k' * 1025}"))
+    root = emit(house)
+    until(lambda: [j["status"] for j in tree(house, root)] == ["succeeded", "failed"])
+    reason = "relay.dedupe_key must be a text of at most 1024 bytes"
+    assert reason in tree(house, root)[1]["last_error"]
+    assert deliveries(house) == []
+
+
+def test_failed_relay_job_is_retried_after_its_template_is_fixed(
+    stack: ExitStack, lab: House
+) -> None:
+    good = home(lab.address("api")[1])
+    house = open_home(stack, good.replace("payload.n}", "payload.missing}"))
+    root = emit(house)
+    until(lambda: [j["status"] for j in tree(house, root)] == ["succeeded", "failed"])
+    failed = tree(house, root)[1]
+    assert "relay.with: payload.missing" in failed["last_error"]
+    assert deliveries(house) == []
+    house.write("config.yaml", good)
+    house.gateway.reload()
+    assert house.ask("POST", f"/job/{failed['job_id']}/retry", {}).status == 202
+    until(lambda: len(relayed(lab)) == 1)
+    until(lambda: [j["status"] for j in tree(house, root)] == ["succeeded"] * 3)
+
+
+def test_event_is_sent_when_the_other_gateway_is_back(
+    stack: ExitStack, lab: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "RETRY_SECONDS", (0.01,) * 1000)
+    port = lab.address("api")[1]
+    lab.server.stop()
+    house = open_home(stack, home(port))
+    emit(house)
+    until(lambda: [row["status"] for row in deliveries(house)] == ["failed"])
+    assert deliveries(house)[0]["error_detail"] == "the connection was refused"
+    back = stack.enter_context(doors.opened(LAB.replace(":0", f":{port}")))
+    until(lambda: [row["status"] for row in deliveries(house)] == ["delivered"])
+    assert len(relayed(back)) == 1
+
+
+def test_refused_event_is_dead_until_an_operator_retries_it(
+    stack: ExitStack, lab: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "RETRY_SECONDS", (0.0, 0.0))
+    port = lab.address("api")[1]
+    house = open_home(stack, home(port, path="/ingest/peer/stranger"))
+    emit(house)
+    until(lambda: [row["status"] for row in deliveries(house)] == ["dead"])
+    [row] = deliveries(house)
+    assert (row["attempt_count"], row["error_detail"]) == (3, "HTTP 403 Forbidden")
+    assert relayed(lab) == []
+    text = house.ask("GET", "/metrics").raw.decode()
+    assert 'ductile_relays{instance="lab",status="dead"} 1' in text
+
+    house.write("config.yaml", home(port))
+    house.gateway.reload()
+    answer = house.ask("POST", "/relays/retry", {})
+    assert (answer.status, answer.json["count"], answer.json["more"]) == (202, 1, False)
+    until(lambda: [row["status"] for row in deliveries(house)] == ["delivered"])
+    assert len(relayed(lab)) == 1
+
+
+def test_events_of_a_disabled_instance_wait_until_a_reload_enables_it(
+    stack: ExitStack, lab: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RelayPolicy, "poll_seconds", 3600.0)
+    config = home(lab.address("api")[1], more="    enabled: false")
+    house = open_home(stack, config)
+    emit(house)
+    until(lambda: deliveries(house))
+    assert deliveries(house)[0]["status"] == "pending"
+    assert any("is disabled" in str(warning) for warning in house.gateway.compiled.warnings)
+    house.write("config.yaml", config.replace("enabled: false", "enabled: true"))
+    house.gateway.reload()
+    until(lambda: [row["status"] for row in deliveries(house)] == ["delivered"])
