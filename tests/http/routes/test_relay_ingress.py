@@ -256,7 +256,7 @@ def test_a_stranger_cannot_fill_the_log(capsysbinary: pytest.CaptureFixture[byte
     with doors.opened(CONFIG, working=False) as house:
         for _ in range(3 * MAX_PER_MINUTE):
             assert send(house, b"{}", path="/ingest/peer/nobody", peer="nobody").status == 403
-        said = capsysbinary.readouterr().out.count(b"no such peer")
+        said = capsysbinary.readouterr().out.count(b"unknown peer")
     assert said == MAX_PER_MINUTE
 
 
