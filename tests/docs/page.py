@@ -1,4 +1,4 @@
-"""A page of the documentation: its blocks, and the commands in those that are run."""
+"""Pages of the documentation: their code blocks, and the commands in console blocks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+RECORDS = sorted((DOCS / "adr").glob("0*.md"))
+PAGES = sorted(page for page in DOCS.rglob("*.md") if page.parent.name != "adr")
+"""Every page for users; decision records are not among them."""
+
 _FENCE = re.compile(
     r"(?:<!-- not run: (?P<reason>[^>]+?) -->\n+)?"
     r"^```(?P<language>[\w-]*)\n(?P<text>.*?)^```$",
@@ -23,12 +28,12 @@ class Block:
     text: str
     line: int
     not_run: str | None
-    """Why it cannot be run where tests are."""
+    """Why the tests cannot run it."""
 
 
 @dataclass
 class Command:
-    """What is typed at a prompt, and what the page says it prints."""
+    """A command line, and the output that the page shows for it."""
 
     line: int
     text: str
@@ -36,12 +41,15 @@ class Command:
     printed: list[str] = field(default_factory=list)
 
     @property
-    def stays(self) -> bool:
-        """Whether it is put into the background."""
+    def is_background(self) -> bool:
         return self.text.rstrip().endswith("&")
 
 
-def blocks(path: Path) -> list[Block]:
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def read_blocks(path: Path) -> list[Block]:
     text = path.read_text(encoding="utf-8")
     return [
         Block(
@@ -54,8 +62,15 @@ def blocks(path: Path) -> list[Block]:
     ]
 
 
-def commands(block: Block) -> Iterator[Command]:
-    """The lines after a `$ `, with the heredocs that belong to them."""
+def executable_blocks(path: Path) -> list[Block]:
+    """The console blocks that are not marked with a reason against running them."""
+    return [
+        block for block in read_blocks(path) if block.language == "console" and not block.not_run
+    ]
+
+
+def parse_commands(block: Block) -> Iterator[Command]:
+    """The lines after `$ `, with their continuation lines and heredocs."""
     lines = block.text.split("\n")[:-1]
     current: Command | None = None
     at = 0
@@ -83,8 +98,8 @@ def commands(block: Block) -> Iterator[Command]:
         yield current
 
 
-def matches(expected: list[str], printed: str) -> bool:
-    """Whether the output is as the page shows it; `...` stands for anything."""
+def output_matches(expected: list[str], printed: str) -> bool:
+    """Whether the output is as the page shows it; `...` matches anything."""
     if not expected:
         return True
     wanted = "\n".join(line.rstrip() for line in expected).strip("\n")

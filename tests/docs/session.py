@@ -1,30 +1,35 @@
-"""A shell that types what a page says, in a directory of its own."""
+"""A shell that executes the commands of a page in a temporary directory."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from tests.docs.page import Command
+import pytest
+
+from tests.docs.page import Command, output_matches
 from tests.waiting import WAIT_LIMIT, until
 
 PORTS = ("8080", "8081", "8082", "9090")
-"""Of the pages; here each stands for one that is free."""
+"""Ports that pages use; each is replaced by a free one."""
 _END = "-- end of command --"
 
 
 class Session:
-    """Bash, with `ductile` on its path and a home that is empty."""
+    """Bash with `ductile` on its path and an empty home directory."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._ports = {port: str(free_port()) for port in PORTS}
+        self._ports = {port: str(find_free_port()) for port in PORTS}
         bin_dir = Path(sys.executable).parent
         env = {
             "PATH": f"{bin_dir}{os.pathsep}{os.environ['PATH']}",
@@ -46,47 +51,57 @@ class Session:
         )
         self._started = 0
 
+    def check(self, command: Command, page: str) -> None:
+        """Run the command; fail unless exit code and output are as the page shows them."""
+        code, printed = self.run(command)
+        where = f"{page}:{command.line}: {command.text}"
+        assert code == command.code, f"{where}\nexit code {code}, and:\n{printed}"
+        expected = "\n".join(command.printed)
+        assert output_matches(command.printed, printed), (
+            f"{where}\nprinted:\n{printed}\ninstead of:\n{expected}"
+        )
+
     def run(self, command: Command) -> tuple[int, str]:
-        """Its exit code and all that it printed."""
+        """Return the exit code and the output."""
         text = command.text
         for port, free in self._ports.items():
             text = text.replace(f":{port}", f":{free}")
-        if command.stays:
+        if command.is_background:
             return self._start(text)
         return self._type(text)
 
     def _start(self, text: str) -> tuple[int, str]:
-        """In the background; a gateway, until it says that it is ready."""
+        """Run in the background; for a gateway, wait until it is ready."""
         self._started += 1
         log = self.folder / f".background-{self._started}.log"
         log.touch()
-        code, said = self._type(f"{text.rstrip().removesuffix('&')} > {log} 2>&1 &")
+        code, printed = self._type(f"{text.rstrip().removesuffix('&')} > {log} 2>&1 &")
         if "system start" in text:
             until(lambda: "ready" in log.read_text())
-        return code, said
+        return code, printed
 
     def _type(self, text: str) -> tuple[int, str]:
         assert self._shell.stdin is not None
         assert self._shell.stdout is not None
-        # A command may not read what is typed after it.
-        tell = f"__code=$?; echo; echo '{_END}' $__code"
-        self._shell.stdin.write(f"{{ {text}\n}} < /dev/null\n{tell}\n")
+        # A command must not read the lines that are typed after it.
+        report = f"__code=$?; echo; echo '{_END}' $__code"
+        self._shell.stdin.write(f"{{ {text}\n}} < /dev/null\n{report}\n")
         self._shell.stdin.flush()
         timer = threading.Timer(WAIT_LIMIT, self._kill)
         timer.start()
-        said = []
+        printed = []
         try:
             for line in self._shell.stdout:
                 if line.startswith(_END):
-                    # The line that `echo` alone has put before it is not the command's.
-                    return int(line.removeprefix(_END)), "".join(said)[:-1]
-                said.append(line)
+                    # The first `echo` adds one line break that is not the command's.
+                    return int(line.removeprefix(_END)), "".join(printed)[:-1]
+                printed.append(line)
         finally:
             timer.cancel()
-        return 1, "".join(said) + "(the shell has ended)"
+        return 1, "".join(printed) + "(the shell has ended)"
 
     def end(self) -> None:
-        """With everything that was put into the background, which is left time to end well."""
+        """Stop background commands, with time to end regularly, and the shell."""
         if self._shell.poll() is None:
             assert self._shell.stdin is not None
             try:
@@ -106,7 +121,17 @@ class Session:
             os.killpg(self._shell.pid, signal.SIGKILL)
 
 
-def free_port() -> int:
+@pytest.fixture
+def session() -> Iterator[Session]:
+    # The path of a unix socket has at most 107 bytes, so the directory needs a short name.
+    folder = Path(tempfile.mkdtemp(prefix="dt-")).resolve()
+    session = Session(folder)
+    yield session
+    session.end()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def find_free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port

@@ -1,72 +1,54 @@
-"""Every command that the documentation shows, typed as it stands."""
+"""The test suite executes every command that the documentation shows."""
 
 from __future__ import annotations
 
 import re
 import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.docs.page import ROOT, blocks, commands, matches
+from tests.docs.page import (
+    PAGES,
+    executable_blocks,
+    name_of,
+    parse_commands,
+    read_blocks,
+)
 from tests.docs.session import Session
 
-DOCS = ROOT / "docs"
-PAGES = sorted(page for page in DOCS.rglob("*.md") if page.parent.name != "adr")
-
-
 TOOLS = ("curl", "openssl", "cc", "node")
+"""Programs that pages use and that not every system has."""
 
 
-def missing(text: str) -> list[str]:
-    """Programs beyond those of every system that a command needs and that are not here."""
+def missing_tools(text: str) -> list[str]:
     used = [tool for tool in TOOLS if re.search(rf"(^|[\s(|]){tool}\s", text)]
     return [tool for tool in used if shutil.which(tool) is None]
 
 
-@pytest.fixture
-def session() -> Iterator[Session]:
-    # A socket's path may have no more than 107 bytes.
-    folder = Path(tempfile.mkdtemp(prefix="dt-")).resolve()
-    session = Session(folder)
-    yield session
-    session.end()
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
-def test_the_commands_of_a_page_do_what_it_says(path: Path, session: Session) -> None:
-    for block in blocks(path):
-        if block.language != "console" or block.not_run:
-            continue
-        for command in commands(block):
-            for tool in missing(command.text):
+@pytest.mark.parametrize("path", [page for page in PAGES if executable_blocks(page)], ids=name_of)
+def test_commands_print_what_the_page_shows(path: Path, session: Session) -> None:
+    for block in executable_blocks(path):
+        for command in parse_commands(block):
+            for tool in missing_tools(command.text):
                 pytest.skip(f"{path.name}:{command.line} needs {tool}, which is not installed")
-            code, printed = session.run(command)
-            where = f"{path.name}:{command.line}: {command.text}"
-            assert code == command.code, f"{where}\nexit code {code}, and:\n{printed}"
-            expected = "\n".join(command.printed)
-            assert matches(command.printed, printed), (
-                f"{where}\nprinted:\n{printed}\ninstead of:\n{expected}"
-            )
+            session.check(command, path.name)
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
-def test_the_yaml_of_a_page_is_yaml(path: Path) -> None:
-    for block in blocks(path):
-        if block.language in ("yaml", "yml"):
-            yaml.safe_load(block.text)
+def test_yaml_blocks_are_valid_yaml() -> None:
+    for path in PAGES:
+        for block in read_blocks(path):
+            if block.language in ("yaml", "yml"):
+                yaml.safe_load(block.text)
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
-def test_shell_commands_stand_in_blocks_that_are_run(path: Path) -> None:
-    """`sh` and `bash` blocks would be run by nobody: console, or marked with the reason."""
+def test_shell_commands_are_in_console_blocks() -> None:
+    """The tests do not run `sh` and `bash` blocks, so each of these needs a reason."""
     loose = [
-        block.line
-        for block in blocks(path)
+        f"{name_of(path)}:{block.line}"
+        for path in PAGES
+        for block in read_blocks(path)
         if block.language in ("sh", "bash", "shell") and not block.not_run
     ]
     assert loose == []

@@ -1,4 +1,4 @@
-"""What is documented is what there is: pages made from the code, and links that lead somewhere."""
+"""Pages agree with the code and with each other: generated pages, links, the index, headings."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import pytest
 from ductile.cli import reference as commands
 from ductile.config import reference as config
 from ductile.config.schema import json_schema
-from tests.docs.page import ROOT
+from tests.docs.page import DOCS, PAGES, RECORDS, ROOT, name_of
 
-DOCS = ROOT / "docs"
-PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), ROOT / "bench" / "NOTES.md"])
-RECORDS = sorted((DOCS / "adr").glob("0*.md"))
-PAGES_OF_DOCS = sorted(page for page in DOCS.rglob("*.md") if page.parent.name != "adr")
+GROUPS = ("tutorial", "how-to", "reference", "explanation")
+LINKED = [*PAGES, *(DOCS / "adr").glob("*.md"), *ROOT.glob("*.md"), ROOT / "bench" / "NOTES.md"]
 
 
 @pytest.mark.parametrize(
@@ -28,20 +26,28 @@ def test_generated_page_is_up_to_date(name: str, generate: Callable[[], str]) ->
     assert (DOCS / "reference" / name).read_text(encoding="utf-8") == generate(), "run: make docs"
 
 
-def test_every_section_of_the_configuration_has_its_place() -> None:
+def test_configuration_reference_has_every_section() -> None:
     sections = set(json_schema("config")["$defs"]) - {"Variable"}
     assert set(config.TITLES.values()) == sections
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_link_leads_somewhere(path: Path) -> None:
+def test_links_lead_to_existing_files_and_headings() -> None:
+    broken = [
+        f"{name_of(path)}: {link}"
+        for path in LINKED
+        for link in local_links(path)
+        if not target_exists(path, link)
+    ]
+    assert broken == []
+
+
+def local_links(path: Path) -> list[str]:
     text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
     links = re.findall(r"\]\(([^)\s]+)\)", text)
-    local = [link for link in links if "://" not in link and not link.startswith("mailto:")]
-    assert [link for link in local if not leads(path, link)] == []
+    return [link for link in links if "://" not in link and not link.startswith("mailto:")]
 
 
-def leads(path: Path, link: str) -> bool:
+def target_exists(path: Path, link: str) -> bool:
     target, _, anchor = link.partition("#")
     file = (path.parent / target).resolve() if target else path
     if not file.exists():
@@ -57,33 +63,31 @@ def anchors(path: Path) -> set[str]:
     }
 
 
-GROUPS = ("tutorial", "how-to", "reference", "explanation")
+@pytest.mark.parametrize(
+    ("index", "pages"),
+    [(DOCS / "README.md", PAGES), (DOCS / "adr" / "README.md", RECORDS)],
+    ids=["docs", "adr"],
+)
+def test_index_lists_every_page(index: Path, pages: list[Path]) -> None:
+    listed = {(index.parent / link.partition("#")[0]).resolve() for link in local_links(index)}
+    assert {page for page in pages if page != index} <= listed
 
 
-@pytest.mark.parametrize("folder", [DOCS, DOCS / "adr"], ids=["docs", "adr"])
-def test_index_lists_every_page(folder: Path) -> None:
-    index = folder / "README.md"
-    links = set(re.findall(r"\]\(([^)#]+)", index.read_text(encoding="utf-8")))
-    listed = {(folder / link).resolve() for link in links}
-    found = folder.rglob("*.md") if folder != DOCS else PAGES_OF_DOCS
-    assert {page for page in found if page != index} <= listed
-
-
-def test_index_groups_pages_by_what_the_reader_wants() -> None:
+def test_index_has_the_four_groups_of_the_folders() -> None:
     headings = re.findall(r"^## (.+)$", (DOCS / "README.md").read_text(encoding="utf-8"), re.M)
     assert [heading.lower() for heading in headings] == list(GROUPS)
     assert {folder.name for folder in DOCS.iterdir() if folder.is_dir()} == {*GROUPS, "adr"}
 
 
-@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
-def test_decision_record_has_the_usual_headings(path: Path) -> None:
-    headings = re.findall(r"^## (.+)$", path.read_text(encoding="utf-8"), re.M)
-    assert headings == ["Context", "Decision", "Consequences"]
+def test_decision_records_have_the_usual_headings() -> None:
+    for path in RECORDS:
+        headings = re.findall(r"^## (.+)$", path.read_text(encoding="utf-8"), re.M)
+        assert headings == ["Context", "Decision", "Consequences"], name_of(path)
 
 
-@pytest.mark.parametrize("path", PAGES_OF_DOCS, ids=lambda path: str(path.relative_to(DOCS)))
-def test_page_starts_with_whom_it_is_for(path: Path) -> None:
-    title, blank, first, *_ = path.read_text(encoding="utf-8").split("\n")
-    assert title.startswith("# ")
-    assert blank == ""
-    assert first.startswith("For ")
+def test_pages_start_with_whom_they_are_for() -> None:
+    for path in PAGES:
+        title, blank, first, *_ = path.read_text(encoding="utf-8").split("\n")
+        assert title.startswith("# "), name_of(path)
+        assert blank == "", name_of(path)
+        assert first.startswith("For "), name_of(path)

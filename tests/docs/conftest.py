@@ -1,0 +1,3 @@
+"""A shell session for the tests of this folder."""
+
+from tests.docs.session import session as session
