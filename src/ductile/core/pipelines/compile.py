@@ -18,7 +18,6 @@ from ductile.core.pipelines.graph import Node, NodeKind
 from ductile.core.pipelines.hooks import HOOKS
 from ductile.core.pipelines.link import Authored, Linked, link
 from ductile.core.pipelines.parse import Known, Step, StepKind, read_steps, walk
-from ductile.core.pipelines.reach import lost_claims
 from ductile.core.values.json_values import Failure, Scope, shown
 from ductile.core.values.suggest import nearest
 from ductile.errors import Path, Problem, Severity, errors_of
@@ -139,7 +138,6 @@ def compile_pipelines(
             problems += _too_long(header, longest[header.name], max_hops)
     if errors_of(problems):
         return list(dict.fromkeys(problems))
-    problems += lost_claims(linked)
     pipelines = {
         header.name: header.compiled(linked[header.name], longest[header.name])
         for header in headers

@@ -100,21 +100,6 @@ def render(template: Template, scope: Scope) -> Json | Failure:
             return next((v for v in values.values() if isinstance(v, Failure)), values)
 
 
-def refs(template: Template) -> Iterator[Ref]:
-    """All that the template reads."""
-    match template:
-        case Ref():
-            yield template
-        case Text(parts):
-            yield from (part for part in parts if isinstance(part, Ref))
-        case Items(items):
-            for item in items:
-                yield from refs(item)
-        case Entries(entries):
-            for _, value in entries:
-                yield from refs(value)
-
-
 def _render_text(parts: tuple[str | Ref, ...], scope: Scope) -> str | Failure:
     texts = []
     for part in parts:
