@@ -14,7 +14,13 @@ from ductile.config.schema import json_schema
 from tests.docs.page import DOCS, PAGES, RECORDS, ROOT, name_of
 
 GROUPS = ("tutorial", "how-to", "reference", "explanation")
-LINKED = [*PAGES, *(DOCS / "adr").glob("*.md"), *ROOT.glob("*.md"), ROOT / "bench" / "NOTES.md"]
+LINKED = [
+    *PAGES,
+    *(DOCS / "adr").glob("*.md"),
+    *ROOT.glob("*.md"),
+    *(ROOT / "plugins").rglob("*.md"),
+    ROOT / "bench" / "NOTES.md",
+]
 
 
 @pytest.mark.parametrize(
