@@ -97,3 +97,14 @@ def test_pages_start_with_whom_they_are_for() -> None:
         assert title.startswith("# "), name_of(path)
         assert blank == "", name_of(path)
         assert first.startswith("For "), name_of(path)
+
+
+def test_modules_that_architecture_and_records_name_exist() -> None:
+    package = ROOT / "src" / "ductile"
+    missing = [
+        f"{name_of(path)}: {module}"
+        for path in [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *RECORDS]
+        for module in re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", path.read_text(encoding="utf-8"))
+        if not (ROOT / module).exists() and not any(package.rglob(module))
+    ]
+    assert missing == []
