@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -225,11 +224,9 @@ def test_a_failure_can_be_an_event(site: BundledSite) -> None:
 def test_when_its_time_is_up_all_of_it_is_ended(site: BundledSite) -> None:
     script = "trap '' TERM; sh -c 'trap \"\" TERM; echo $$; sleep 300' & wait; sleep 300"
     config = {"command": ["sh", "-c", script], "timeout": "300ms", "on_failure": "emit"}
-    start = time.monotonic()
     payload = ran(site, config)
     assert payload["timed_out"] is True
     assert payload["signal"] == "SIGKILL"
-    assert time.monotonic() - start < 30
     until(lambda: not is_alive(int(payload["stdout"])))
 
 

@@ -6,7 +6,6 @@ import ast
 import json
 import os
 import re
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,8 +22,6 @@ from tests.waiting import WAIT_LIMIT
 
 LIB = PLUGINS / "lib"
 HEAVY = {"ssl", "http.client", "urllib.request", "email", "asyncio", "dataclasses", "inspect"}
-SLOWEST = 3.0
-"""Times the CPU of an interpreter that does nothing. Most plugins need 1.2."""
 CONFIG_KEY = re.compile(r"""\bconfig(?:\.get\(|\[)["'](\w+)["']""")
 REQUEST = {"protocol": 2, "job_id": "j", "command": "no-such-command", "config": {}, "state": {}}
 
@@ -142,35 +139,6 @@ def test_nothing_heavy_is_imported_before_it_is_needed(name: str) -> None:
     modules = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
     assert "json" in modules
     assert modules & HEAVY == set()
-
-
-def cpu(*command: str | Path) -> float:
-    """The least CPU time of a few runs, in seconds."""
-    best = float("inf")
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(
-            command,
-            input=json.dumps(REQUEST).encode(),
-            capture_output=True,
-            env=environment(),
-            timeout=WAIT_LIMIT,
-            check=False,
-        )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        best = min(best, spent)
-    return best
-
-
-def test_every_plugin_starts_about_as_fast_as_python_itself() -> None:
-    bare = cpu("python3", "-c", "pass")
-    slow = {
-        name: round(ratio, 1)
-        for name in NAMES
-        if (ratio := cpu(PLUGINS / name / manifest_of(name).entrypoint) / bare) > SLOWEST
-    }
-    assert slow == {}
 
 
 def test_the_list_of_plugins_has_them_all() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import os
 import random
 import signal
 import threading
@@ -16,7 +15,7 @@ import pytest
 
 import ductile
 from ductile.store.jobs.requeue import UNSTARTED
-from tests.crash.life import Life, Producer, trace
+from tests.crash.life import Producer, trace
 from tests.engine.site import OK, Site
 from tests.waiting import until
 
@@ -261,38 +260,6 @@ def test_a_slot_fires_once_though_the_gateway_is_killed_while_it_fires(site: Sit
     assert fired
     assert {count for _, count in fired} == {1}
     assert jobs == slots
-
-
-def started(site: Site) -> tuple[float, float]:
-    """Seconds until it is ready: by the clock, and of its own work."""
-    began = time.monotonic()
-    life = Life(site)
-    try:
-        life.ready()
-        took = time.monotonic() - began
-        fields = Path(f"/proc/{life.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return took, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    finally:
-        life.end()
-
-
-def test_ten_thousand_orphans_delay_a_start_by_less_than_a_second(site: Site) -> None:
-    put_before(site, 0)
-    plain = started(site)
-    until(lambda: site.alive() == [])
-    connection = apsw.Connection(str(site.state / "state.db"))
-    with connection:
-        connection.executemany(
-            "INSERT INTO job_queue (id, plugin, command, payload, status, attempt, max_attempts,"
-            " submitted_by, created_at, started_at, owner) VALUES (?, 'work', 'poll', '{}',"
-            " 'running', 4, 4, 'cli', '2026-02-08T10:00:00.000000Z',"
-            " '2026-02-08T10:00:00.000000Z', 'dead-boot')",
-            [(f"job-{n}",) for n in range(10_000)],
-        )
-    connection.close()
-    recovering = started(site)
-    # Beside other suites the clock says little: either may show it.
-    assert min(recovering[0] - plain[0], recovering[1] - plain[1]) < 1.0
 
 
 @pytest.mark.torture

@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
@@ -20,7 +19,7 @@ from typing import Self
 import apsw
 import pytest
 
-from tests.waiting import WAIT_LIMIT
+from tests.waiting import WAIT_LIMIT, until
 
 STEPS = ["after", "fan.0.step_1", "fan.1.step_1", "fan.2.step_1", "step_1"]
 CONFIG = """
@@ -120,9 +119,7 @@ def ended(site: Path) -> bool:
 
 
 def run_until(gateway: Running, done: bool = False) -> None:
-    deadline = time.monotonic() + WAIT_LIMIT
-    while gateway.alive() and not ended(gateway.site):
-        assert time.monotonic() < deadline, "neither died nor ended"
+    until(lambda: not gateway.alive() or ended(gateway.site))
     assert not done or ended(gateway.site)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
 from ductile.clock import from_text
 from ductile.model import Cancellation
+from ductile.runner.client import Slot
 from tests.engine.site import OK, Running, Site
 from tests.waiting import WAIT_LIMIT
 
@@ -37,19 +37,33 @@ def test_a_job_that_ends_within_the_grace_is_finished(site: Site) -> None:
     assert reopened(site, id)["status"] == "succeeded"
 
 
+@pytest.fixture
+def graces(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that slots are told to leave between SIGTERM and SIGKILL. They leave none."""
+    told: list[float] = []
+    cancel = Slot.cancel
+
+    def hasty(slot: Slot, grace: float) -> None:
+        told.append(grace)
+        cancel(slot, min(grace, 0.1))
+
+    monkeypatch.setattr(Slot, "cancel", hasty)
+    return told
+
+
 @pytest.mark.parametrize("stubborn", ["", "trap '' TERM\n"])
-def test_a_job_beyond_the_grace_goes_back_uncounted(site: Site, stubborn: str) -> None:
+def test_a_job_beyond_the_grace_goes_back_uncounted(
+    site: Site, graces: list[float], stubborn: str
+) -> None:
     gate = site.gate()
     site.settings["service"]["shutdown_grace"] = "100ms"
     site.plugin("echo", stubborn + gate.script() + OK, retry={"max_attempts": 1})
     with site.running() as house:
         id = house.put("echo")
         gate.arrived()
-        began = time.monotonic()
         house.end()
-        took = time.monotonic() - began
     assert site.alive() == []
-    assert took < 4
+    assert graces == [0.0]
     job = reopened(site, id)
     assert (job["status"], job["attempt"], job["max_attempts"]) == ("queued", 2, 2)
     assert (job["next_retry_at"], job["started_at"]) == (None, None)
@@ -114,11 +128,10 @@ def test_what_left_its_process_group_ends_with_a_stop(site: Site) -> None:
 
 def test_an_idle_gateway_stops_at_once(site: Site) -> None:
     site.plugin("echo", OK)
+    # Longer than this test may take: a stop that waited for it would fail it.
+    site.settings["service"]["shutdown_grace"] = "1h"
     with site.running() as house:
         house.run("echo")
-        began = time.monotonic()
-        house.end()
-    assert time.monotonic() - began < 2
 
 
 def test_a_stop_without_any_job_leaves_the_boot_ended(site: Site) -> None:
@@ -164,13 +177,14 @@ def test_a_job_that_does_not_run_here_is_not_cancelled(site: Site) -> None:
         assert not house.gateway.cancel_running("nosuch", Cancellation.OPERATOR)
 
 
-def test_a_plugin_that_ignores_a_cancel_is_killed_after_five_seconds(site: Site) -> None:
+def test_a_plugin_that_ignores_a_cancel_is_killed_after_five_seconds(
+    site: Site, graces: list[float]
+) -> None:
     gate = site.gate()
     site.plugin("echo", "trap '' TERM\n" + gate.script())
     with site.running() as house:
         id = house.put("echo")
         gate.arrived()
-        began = time.monotonic()
         house.gateway.cancel_running(id, Cancellation.OPERATOR)
         assert house.ended(id)["status"] == "dead"
-    assert 4 < time.monotonic() - began < 9
+    assert graces == [5.0]

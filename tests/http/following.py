@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,11 +24,7 @@ class Follower:
 
     def rest(self) -> bytes:
         """Everything until the other side ends the stream, which it must."""
-        lines, give_up = [], time.monotonic() + WAIT_LIMIT
-        while line := self.response.readline():
-            lines.append(line)
-            assert time.monotonic() < give_up, "the stream does not end"
-        return b"".join(lines)
+        return b"".join(iter(self.response.readline, b""))
 
     def next(self) -> dict[str, Any]:
         """The next event, with its fields and its parsed data."""

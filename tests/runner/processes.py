@@ -16,6 +16,8 @@ from tests.waiting import WAIT_LIMIT
 
 PYTHON = f"#!{sys.executable} -IS\nimport os, signal, sys, time\n"
 SHELL = "#!/bin/sh\n"
+BY_THEN = 2.0
+"""A deadline by which a plugin has written its first line, on a busy machine too."""
 
 
 def descriptors() -> Counter[str]:
@@ -72,7 +74,7 @@ class Plugins:
         self,
         *argv: str,
         request: bytes = b"",
-        timeout: float = 20.0,
+        timeout: float = 3600.0,
         env: Mapping[str, str] | None = None,
         **more: float,
     ) -> Launch:

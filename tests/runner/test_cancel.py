@@ -10,7 +10,7 @@ from ductile.model import Ending
 from tests.waiting import WAIT_LIMIT, stop_process
 
 
-def waiting(plugins, fifo, body="sleep 60"):
+def waiting(plugins, fifo, body="sleep 3600"):
     return plugins.shell(f"echo so far; echo $$ > {fifo.path}; {body}")
 
 
@@ -27,10 +27,21 @@ def test_cancel_kills_after_its_grace(pool, plugins, begin, fifo):
     plugin = plugins.shell(f"trap '' TERM; echo > {fifo.path}; while :; do sleep 1; done")
     future = begin(pool.slot(0), plugins.launch(plugin))
     fifo.line()
-    began = time.monotonic()
     pool.slot(0).cancel(0.4)
     assert future.result(WAIT_LIMIT).ending is Ending.CANCELLED
-    assert 0.4 <= time.monotonic() - began < 5
+
+
+def test_cancel_kills_nothing_within_its_grace(pool, plugins, begin, fifo):
+    plugin = plugins.shell(
+        f"trap 'echo term > {fifo.path}' TERM; echo up > {fifo.path}; while :; do sleep 0.1; done"
+    )
+    future = begin(pool.slot(0), plugins.launch(plugin))
+    assert fifo.line() == "up"
+    pool.slot(0).cancel(3600.0)
+    assert fifo.line() == "term"
+    assert plugins.alive()
+    pool.slot(0).cancel(0)
+    assert future.result(WAIT_LIMIT).ending is Ending.CANCELLED
 
 
 def test_cancel_without_grace_kills_at_once_and_sends_no_sigterm(pool, plugins, begin, fifo):
@@ -39,26 +50,22 @@ def test_cancel_without_grace_kills_at_once_and_sends_no_sigterm(pool, plugins, 
     )
     future = begin(pool.slot(0), plugins.launch(plugin))
     fifo.line()
-    began = time.monotonic()
     pool.slot(0).cancel(0)
     assert future.result(WAIT_LIMIT).ending is Ending.CANCELLED
-    assert time.monotonic() - began < 3
     assert plugins.alive() == []
     pool.slot(0).run(plugins.launch(plugins.shell(f"echo next > {fifo.path}")))
     assert fifo.line() == "next"
 
 
-def test_a_cancel_that_comes_together_with_the_launch_is_heeded_at_once(pool, plugins):
+def test_a_cancel_that_comes_together_with_the_launch_is_heeded(pool, plugins):
     slot = pool.slot(0)
     stop_process(slot.pid)
-    assert slot.begin(plugins.launch("/bin/sleep", "60")) is None
+    assert slot.begin(plugins.launch("/bin/sleep", "3600")) is None
     slot.cancel(0.0)
     os.kill(slot.pid, signal.SIGCONT)
     while (outcome := slot.look()) is None:
         assert select.select([slot.link.sock], [], [], WAIT_LIMIT)[0]
     assert outcome.ending is Ending.CANCELLED
-    # Long before it would have looked around by itself.
-    assert outcome.duration < 0.7
 
 
 def test_a_second_cancel_can_only_hasten(pool, plugins, begin, fifo):
@@ -80,7 +87,7 @@ def test_cancel_of_an_idle_slot_does_nothing(pool, plugins):
 
 
 def test_cancel_ends_a_lingering_plugin(pool, plugins, begin, fifo):
-    plugin = plugins.shell(f"echo done; exec >&-; echo > {fifo.path}; sleep 60")
+    plugin = plugins.shell(f"echo done; exec >&-; echo > {fifo.path}; sleep 3600")
     future = begin(pool.slot(0), plugins.launch(plugin))
     fifo.line()
     pool.slot(0).cancel(0)

@@ -258,7 +258,7 @@ def test_an_answer_that_comes_while_it_is_given_up_counts(
     slot: Slot, plugins: Plugins, first: Gate, fifo: Fifo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else what it has begun by then would be taken for what has not."""
-    assert slot.line_up(plugins.launch(plugins.shell(f"echo began > {fifo.path}; sleep 60")))
+    assert slot.line_up(plugins.launch(plugins.shell(f"echo began > {fifo.path}; sleep 3600")))
     first.open()
     assert fifo.line() == "began"
     assert slot.link is not None
@@ -321,7 +321,7 @@ def test_a_cancel_of_the_one_that_has_ended_does_not_hit_the_next(
 def test_the_next_can_be_cancelled_once_it_has_begun(
     slot: Slot, plugins: Plugins, first: Gate, fifo: Fifo
 ) -> None:
-    assert slot.line_up(plugins.launch(plugins.shell(f"echo began > {fifo.path}; sleep 60")))
+    assert slot.line_up(plugins.launch(plugins.shell(f"echo began > {fifo.path}; sleep 3600")))
     first.open()
     assert outcome_of(slot).stdout == b"first\n"
     slot.go_on()
@@ -331,7 +331,7 @@ def test_the_next_can_be_cancelled_once_it_has_begun(
 
 
 def test_the_next_has_a_time_limit_of_its_own(slot: Slot, plugins: Plugins, first: Gate) -> None:
-    assert slot.line_up(plugins.launch("/bin/sleep", "60", timeout=0.2))
+    assert slot.line_up(plugins.launch("/bin/sleep", "3600", timeout=0.2))
     first.open()
     assert outcome_of(slot).ending is Ending.EXITED
     slot.go_on()
@@ -390,7 +390,7 @@ def test_what_went_into_the_socket_in_part_ends_the_line(
 def test_a_slot_that_dies_once_it_has_gone_on_has_taken_the_next(
     slot: Slot, plugins: Plugins, first: Gate, fifo: Fifo
 ) -> None:
-    assert slot.line_up(plugins.launch(plugins.shell(f"echo began > {fifo.path}; sleep 60")))
+    assert slot.line_up(plugins.launch(plugins.shell(f"echo began > {fifo.path}; sleep 3600")))
     first.open()
     assert outcome_of(slot).stdout == b"first\n"
     slot.go_on()

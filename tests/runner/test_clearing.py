@@ -19,7 +19,7 @@ if os.fork() == 0:
         {last}
         print(os.getpid(), flush=True)
         {pipes}
-        time.sleep(60)
+        time.sleep(3600)
     os._exit(0)
 os.wait()
 time.sleep(0.1)
@@ -27,11 +27,9 @@ time.sleep(0.1)
 
 
 def test_a_grandchild_that_holds_the_pipes_neither_hangs_the_slot_nor_survives(run, plugins):
-    began = time.monotonic()
-    outcome = run(plugins.shell("sleep 60 & echo $!"))
+    outcome = run(plugins.shell("sleep 3600 & echo $!"))
     assert outcome.ending is Ending.EXITED
     assert process_state(int(outcome.stdout)) == ""
-    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("pipes", ["", "[os.close(fd) for fd in (0, 1, 2)]"])
@@ -43,7 +41,7 @@ def test_a_grandchild_that_left_group_and_session_does_not_survive(run, plugins,
 
 
 def test_a_grandchild_without_the_mark_does_not_survive(run, plugins):
-    outcome = run(plugins.shell("env -i setsid sleep 60 & echo $!; sleep 0.1"))
+    outcome = run(plugins.shell("env -i setsid sleep 3600 & echo $!; sleep 0.1"))
     assert process_state(int(outcome.stdout)) == ""
 
 
@@ -53,8 +51,8 @@ def test_a_stopped_grandchild_does_not_survive(run, plugins):
 
 
 def test_grandchildren_do_not_survive_a_timeout(run, plugins):
-    plugin = plugins.shell("setsid sleep 60 & echo $!; sleep 60")
-    outcome = run(plugin, timeout=0.3)
+    plugin = plugins.shell("setsid sleep 3600 & echo $!; sleep 3600")
+    outcome = run(plugin, timeout=BY_THEN)
     assert outcome.ending is Ending.TIMED_OUT
     assert process_state(int(outcome.stdout)) == ""
 
@@ -90,7 +88,7 @@ def tend(depth):
         if mine:
             mine.discard(os.wait()[0])
         else:
-            time.sleep(60)
+            time.sleep(3600)
 if os.fork() == 0:
     tend(4)
 time.sleep(0.3)
@@ -122,7 +120,7 @@ print("clean")
 
 
 def test_two_slots_do_not_clear_each_others_jobs_away(pool, plugins):
-    short = plugins.launch(plugins.shell("setsid sleep 60 & echo short"))
+    short = plugins.launch(plugins.shell("setsid sleep 3600 & echo short"))
     long = plugins.launch(plugins.shell("setsid sh -c 'sleep 1; echo long' & wait"))
     with ThreadPoolExecutor(1) as threads:
         waited = threads.submit(pool.slot(1).run, long)

@@ -22,8 +22,8 @@ from tests.waiting import WAIT_LIMIT, process_state, stop_process, until
 
 OK = "echo ok"
 HOSTILE = """trap '' TERM HUP INT
-setsid sh -c 'trap "" TERM HUP; sleep 60' &
-sh -c 'sleep 60' &
+setsid sh -c 'trap "" TERM HUP; sleep 3600' &
+sh -c 'sleep 3600' &
 echo $! > {fifo}
 echo $$ > {fifo}
 while :; do sleep 1; done
@@ -82,7 +82,7 @@ class Gateway:
         self.process.stdout.close()
 
     def gone(self):
-        """Whether runner and slots have ended, by now or within ten seconds."""
+        """Whether runner and slots have ended, or do so before the limit."""
         for handle in self.handles:
             ended = select.select([handle], [], [], WAIT_LIMIT)[0]
             os.close(handle)
@@ -91,12 +91,10 @@ class Gateway:
         return True
 
 
-def locked(path):
-    """Wait for the lock as a new gateway does, and say how long it took."""
-    began = time.monotonic()
+def wait_for_lock(path):
+    """As a new gateway does."""
     with open(path, "r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-    return time.monotonic() - began
 
 
 @pytest.fixture
@@ -114,7 +112,7 @@ def test_a_gateway_killed_leaves_nothing_behind_and_then_frees_the_lock(
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert plugins.alive()
     gateway.kill()
-    assert locked(lock) < 10
+    wait_for_lock(lock)
     assert plugins.alive() == []
     assert gateway.gone()
 
@@ -123,7 +121,7 @@ def test_a_stopped_slot_does_not_outlive_its_gateway(plugins, fifo, lock, hostil
     gateway = Gateway(plugins, fifo, lock, [hostile, hostile])
     stop_process(gateway.slots[0])
     gateway.kill()
-    assert locked(lock) < 10
+    wait_for_lock(lock)
     assert plugins.alive() == []
     assert gateway.gone()
 
@@ -132,7 +130,7 @@ def test_a_stopped_runner_does_not_outlive_its_gateway(plugins, fifo, lock, host
     gateway = Gateway(plugins, fifo, lock, [hostile])
     stop_process(gateway.runner)
     gateway.kill()
-    assert locked(lock) < 10
+    wait_for_lock(lock)
     assert plugins.alive() == []
     assert gateway.gone()
 
@@ -141,7 +139,7 @@ def test_gateway_and_runner_killed_together_leave_nothing_behind(plugins, fifo, 
     gateway = Gateway(plugins, fifo, lock, [hostile, hostile])
     os.kill(gateway.runner, signal.SIGKILL)
     gateway.kill()
-    assert locked(lock) < 10
+    wait_for_lock(lock)
     assert plugins.alive() == []
     assert gateway.gone()
 
@@ -163,10 +161,8 @@ def test_a_killed_slot_loses_its_job_at_once_and_is_replaced(pool, plugins, begi
     runner, slot = pool.pid, pool.slot(0).pid
     future = begin(pool.slot(0), plugins.launch(hostile))
     children = [fifo.number(), fifo.number()]
-    began = time.monotonic()
     os.kill(slot, signal.SIGKILL)
     outcome = future.result(WAIT_LIMIT)
-    assert time.monotonic() - began < 5
     assert outcome.ending is Ending.LOST
     assert str(slot) in outcome.reason
     assert plugins.alive() == []
@@ -207,7 +203,7 @@ def test_a_killed_slot_does_not_disturb_the_others(pool, plugins, begin, fifo, h
 
 
 def test_a_plugin_that_kills_its_slot_is_lost_and_does_not_survive(pool, plugins):
-    outcome = pool.slot(0).run(plugins.launch(plugins.shell("kill -9 $PPID; sleep 60")))
+    outcome = pool.slot(0).run(plugins.launch(plugins.shell("kill -9 $PPID; sleep 3600")))
     assert outcome.ending is Ending.LOST
     assert plugins.alive() == []
 
@@ -385,7 +381,7 @@ def test_stop_ends_everything_and_is_idempotent(plugins, fifo, begin_on, hostile
         assert {process_state(pid) for pid in pids + children} == {""}
         assert plugins.alive() == []
         assert future.result(WAIT_LIMIT).ending is Ending.LOST
-    locked(lock)
+    wait_for_lock(lock)
     assert pool.pid == 0
     outcome = pool.slot(0).run(plugins.launch(plugins.shell(OK)))
     assert (outcome.ending, outcome.reason) == (Ending.NOT_SPAWNED, "the runner was stopped")
@@ -397,9 +393,7 @@ def test_stop_ends_a_stopped_slot_too(plugins, fifo, begin_on, hostile):
     future = begin_on(pool.slot(0), plugins.launch(hostile))
     fifo.line(), fifo.line()
     stop_process(pool.slot(0).pid)
-    began = time.monotonic()
     pool.stop()
-    assert time.monotonic() - began < 4
     assert plugins.alive() == []
     assert future.result(WAIT_LIMIT).ending is Ending.LOST
 

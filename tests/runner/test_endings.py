@@ -12,7 +12,7 @@ from ductile.runner.started_flags import NOWHERE
 IGNORES_SIGTERM = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("deaf", flush=True)
-time.sleep(60)
+time.sleep(3600)
 """
 
 
@@ -27,7 +27,7 @@ def test_a_plugin_that_answers_and_exits_gives_its_output_and_exit_code(run, plu
     assert (outcome.errno, outcome.reason) == (None, None)
     assert not outcome.stdout_overflowed
     assert not outcome.stderr_truncated
-    assert 0 < outcome.duration < 10
+    assert outcome.duration > 0
 
 
 def test_arguments_reach_the_plugin_unchanged(run, plugins):
@@ -41,17 +41,15 @@ def test_death_by_a_signal_that_was_not_ours_is_a_negative_exit_code(run, plugin
 
 
 def test_a_plugin_that_heeds_sigterm_is_timed_out_without_waiting_for_the_grace(run, plugins):
-    began = time.monotonic()
-    outcome = run(plugins.shell("echo so far; sleep 60"), timeout=0.3, grace=30.0)
+    outcome = run(plugins.shell("echo so far; sleep 3600"), timeout=BY_THEN, grace=3600.0)
     assert (outcome.ending, outcome.exit_code) == (Ending.TIMED_OUT, None)
     assert outcome.stdout == b"so far\n"
-    assert 0.3 <= outcome.duration <= time.monotonic() - began < 10
 
 
 def test_a_plugin_that_ignores_sigterm_is_killed_after_the_grace(run, plugins):
-    outcome = run(plugins.python(IGNORES_SIGTERM), timeout=0.5, grace=0.3)
+    outcome = run(plugins.python(IGNORES_SIGTERM), timeout=BY_THEN, grace=0.3)
     assert (outcome.ending, outcome.exit_code) == (Ending.TIMED_OUT, None)
-    assert 0.8 <= outcome.duration < 10
+    assert outcome.stdout == b"deaf\n"
 
 
 def test_what_is_written_after_sigterm_does_not_count(run, plugins):
@@ -63,27 +61,22 @@ def late(*_):
 signal.signal(signal.SIGTERM, late)
 print("early", flush=True)
 print("early", file=sys.stderr, flush=True)
-time.sleep(60)
+time.sleep(3600)
 """)
-    outcome = run(plugin, timeout=0.5)
+    outcome = run(plugin, timeout=BY_THEN)
     assert (outcome.ending, outcome.exit_code) == (Ending.TIMED_OUT, None)
     assert (outcome.stdout, outcome.stderr) == (b"early\n", b"early\n")
 
 
 def test_sigterm_reaches_the_whole_group(run, plugins, fifo):
     # The leader lives on until its child has spoken: with its end the whole group is killed.
-    child = f"(trap 'echo child > {fifo.path}' TERM; sleep 60 & wait)"
-    run(plugins.shell(f"trap : TERM; {child} & wait; wait"), timeout=0.3, grace=10.0)
+    child = f"(trap 'echo child > {fifo.path}' TERM; sleep 3600 & wait)"
+    run(plugins.shell(f"trap : TERM; {child} & wait; wait"), timeout=BY_THEN, grace=3600.0)
     assert fifo.line() == "child"
 
 
-def test_a_plugin_that_ends_just_before_its_deadline_is_not_timed_out(run, plugins):
-    outcome = run(plugins.shell("sleep 0.3; echo done"), timeout=2.0)
-    assert (outcome.ending, outcome.stdout) == (Ending.EXITED, b"done\n")
-
-
 def test_a_deadline_of_nothing_still_gives_an_outcome(run, plugins):
-    assert run(plugins.shell("sleep 60"), timeout=0.0).ending is Ending.TIMED_OUT
+    assert run(plugins.shell("sleep 3600"), timeout=0.0).ending is Ending.TIMED_OUT
 
 
 @pytest.mark.parametrize("timeout", [1e9, float("inf")])
@@ -97,24 +90,21 @@ def test_closing_stdout_and_exiting_within_the_linger_keeps_the_exit_code(run, p
 
 
 def test_closing_stdout_and_living_on_past_the_linger_is_lingering(run, plugins):
-    outcome = run(plugins.shell("trap '' TERM; echo done; exec >&-; sleep 60"))
+    outcome = run(plugins.shell("trap '' TERM; echo done; exec >&-; sleep 3600"))
     assert (outcome.ending, outcome.exit_code) == (Ending.LINGERED, None)
     assert outcome.stdout == b"done\n"
-    assert 5.0 <= outcome.duration < 10
 
 
 def test_a_deadline_while_lingering_ends_it_but_the_output_wins(run, plugins):
-    outcome = run(plugins.shell("echo done; exec >&-; sleep 60"), timeout=0.5)
+    outcome = run(plugins.shell("echo done; exec >&-; sleep 3600"), timeout=BY_THEN)
     assert (outcome.ending, outcome.exit_code) == (Ending.LINGERED, None)
     assert outcome.stdout == b"done\n"
-    assert 0.5 <= outcome.duration < 4
 
 
 def test_a_leader_that_left_its_group_is_timed_out_all_the_same(run, plugins):
-    plugin = plugins.python("os.setpgid(0, os.getpgid(os.getppid()))\ntime.sleep(60)")
-    outcome = run(plugin, timeout=0.5, grace=0.3)
+    plugin = plugins.python("os.setpgid(0, os.getpgid(os.getppid()))\ntime.sleep(3600)")
+    outcome = run(plugin, timeout=BY_THEN, grace=0.3)
     assert outcome.ending is Ending.TIMED_OUT
-    assert outcome.duration < 10
 
 
 def test_a_stopped_plugin_is_killed_after_the_grace(run, plugins):
@@ -152,7 +142,7 @@ def test_a_signal_that_was_left_of_another_process_is_no_end(monkeypatch):
     """Of one that had the same number before: it would be killed for having ended."""
     order = protocol.Order(
         protocol.Launchable(
-            ("/bin/sleep", "60"), b"", b"", (60.0, 5.0, 1024, 1024, 1024, NOWHERE)
+            ("/bin/sleep", "3600"), b"", b"", (60.0, 5.0, 1024, 1024, 1024, NOWHERE)
         ).frame(1)
     )
     child = slot.Child(order, {}, None)

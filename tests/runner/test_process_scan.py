@@ -28,7 +28,7 @@ def test_sweep_kills_what_carries_the_mark_and_nothing_else(marker):
     others = [
         started(f"{marker}x:1", "sleep", "60"),
         started(f"x{marker}:1", "sleep", "60"),
-        started(None, "sh", "-c", "sleep 60; true", f"DUCTILE_BOOT={marker}:1"),
+        started(None, "sh", "-c", "sleep 3600; true", f"DUCTILE_BOOT={marker}:1"),
     ]
     try:
         assert sweep(marker) == 3
@@ -45,7 +45,7 @@ def test_sweep_finds_what_has_left_every_group_and_ignores_signals(marker):
         f"{marker}:1",
         "sh",
         "-c",
-        "trap '' TERM HUP; setsid sh -c 'trap \"\" TERM; echo; sleep 60' & wait",
+        "trap '' TERM HUP; setsid sh -c 'trap \"\" TERM; echo; sleep 3600' & wait",
         stdout=subprocess.PIPE,
     )
     with process:
@@ -85,7 +85,7 @@ def test_sweep_finds_a_process_whose_first_thread_has_ended(marker):
         "def last():\n"
         " while ') Z' not in open('/proc/self/stat').read(): pass\n"
         " print(flush=True)\n"
-        " time.sleep(60)\n"
+        " time.sleep(3600)\n"
         "_thread.start_new_thread(last, ())\n"
         "ctypes.CDLL(None).syscall(60, 0)",
         stdout=subprocess.PIPE,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -179,10 +177,9 @@ def bomb(levels: int) -> str:
     return "\n".join(lines)
 
 
-def test_an_alias_bomb_is_refused_at_once() -> None:
-    began = time.perf_counter()
+def test_an_alias_bomb_is_refused_before_it_is_expanded() -> None:
+    """Nine to the power of sixty values: to count them one by one would never end."""
     assert "too many values" in problem(bomb(60)).message
-    assert time.perf_counter() - began < 2
 
 
 def test_aliases_cannot_build_depth() -> None:

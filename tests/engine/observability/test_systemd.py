@@ -300,9 +300,8 @@ def test_a_dispatcher_that_has_ended_is_found(site: Site, monkeypatch: pytest.Mo
 def test_a_watchdog_ends_at_once_though_somebody_does_not_answer(site: Site, ear: Manager) -> None:
     with site.running() as house:
         pulse = Liveness(house.gateway, [("a friend", lambda _answered: None)])
-        watchdog = Watchdog(Notifier(ear.address, watchdog=600.0), pulse)
+        # Longer than this test may take: a stop that waited for an answer would fail it.
+        watchdog = Watchdog(Notifier(ear.address, watchdog=36_000.0), pulse)
         watchdog.start()
-        before = time.monotonic()
         watchdog.stop()
-        assert time.monotonic() - before < 10
     assert ear.silent(0.01)

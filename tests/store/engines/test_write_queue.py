@@ -92,10 +92,9 @@ def test_where_it_is_taken_along_the_writer_is_not_called(threads: ThreadPoolExe
 
 def test_what_nobody_takes_along_is_for_the_writer(patience: pytest.MonkeyPatch) -> None:
     patience.setattr(write_queue, "PATROL", 0.02)
-    box, began = accompanied(), time.monotonic()
+    box = accompanied()
     box.put(pending())
     assert box.wait()
-    assert 0.02 <= time.monotonic() - began < 10
 
 
 def test_what_came_while_the_writer_patrolled_is_found(
