@@ -3,13 +3,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from ductile.model import Ending
 from ductile.runner import reaper
+from tests.runner.processes import BY_THEN
 from tests.waiting import process_state
 
 DAEMON = """

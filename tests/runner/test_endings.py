@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import os
-import time
 
 import pytest
 
 from ductile.model import Ending
 from ductile.runner import protocol, slot
 from ductile.runner.started_flags import NOWHERE
+from tests.runner.processes import BY_THEN
 
 IGNORES_SIGTERM = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
