@@ -14,7 +14,7 @@ from ductile.clock import SystemClock, SystemEntropy
 from ductile.model import NewJob, SubmittedBy
 from ductile.store.engines.api import Tx
 from ductile.store.engines.open import open_ledger
-from ductile.store.jobs import enqueue
+from ductile.store.jobs.enqueue import enqueue
 from ductile.store.tx_config import TxConfig
 
 LOOK_EVERY = 0.005

@@ -34,7 +34,7 @@ PLACES = (
     ("settle", "store/jobs/settle.py", ""),
     ("settle", "store/jobs/close.py", ""),
     ("enqueue", "store/jobs/enqueue.py", "enqueue"),
-    ("after the commit", "engine/dispatch/wakeup.py", ""),
+    ("after the commit", "engine/dispatch/dispatcher.py", "notify"),
     ("after the commit", "engine/notices/bus.py", ""),
     ("after the commit", "engine/gateway.py", "_committed"),
     ("log", "log.py", ""),
@@ -55,6 +55,7 @@ PLACES = (
     ("uvicorn", "uvicorn/", ""),
     ("asyncio", "asyncio/", ""),
     ("attempt, else", "engine/dispatch/attempt.py", ""),
+    ("workers, else", "engine/dispatch/workers.py", ""),
     ("dispatcher, else", "engine/dispatch/dispatcher.py", ""),
 )
 

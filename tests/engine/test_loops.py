@@ -13,7 +13,7 @@ import pytest
 
 from ductile.clock import SystemClock, to_text
 from ductile.engine.config.compiled import CompiledConfig, build
-from ductile.engine.dispatch.wakeup import WorkSignal
+from ductile.engine.dispatch.dispatcher import WorkSignal
 from ductile.engine.loop import Loop
 from ductile.engine.observability.retention import PAUSE, RetentionLoop
 from ductile.engine.scheduling.retries import POLL_SECONDS, Retries
@@ -27,59 +27,6 @@ from ductile.store.tx_config import TxConfig
 from tests.conftest import FakeClock
 from tests.engine.site import Site
 from tests.waiting import WAIT_LIMIT
-
-# The work_signal
-
-
-def test_a_ring_that_nobody_waited_for_is_kept() -> None:
-    work_signal = WorkSignal(4)
-    work_signal.ring()
-    assert work_signal.listen(idle=True) is False
-    assert (work_signal.take(4), work_signal.take(4)) == (1, 0)
-    assert work_signal.listen(idle=True) is True
-
-
-def test_no_more_rings_are_kept_than_there_are_workers() -> None:
-    work_signal = WorkSignal(2)
-    work_signal.ring(100)
-    assert (work_signal.take(10), work_signal.take(10)) == (2, 0)
-
-
-def test_who_listens_is_woken_once() -> None:
-    work_signal, woken = WorkSignal(4), threading.Semaphore(0)
-    work_signal.attach(woken.release)
-    assert work_signal.listen(idle=True)
-    work_signal.ring()
-    work_signal.ring()
-    work_signal.knock()
-    assert [woken.acquire(blocking=False) for _ in range(2)] == [True, False]
-
-
-def test_a_ring_does_not_wake_one_whose_workers_are_all_busy() -> None:
-    work_signal, woken = WorkSignal(4), threading.Semaphore(0)
-    work_signal.attach(woken.release)
-    assert work_signal.listen(idle=False)
-    work_signal.ring()
-    assert not woken.acquire(blocking=False)
-    work_signal.knock()
-    assert woken.acquire(blocking=False)
-
-
-def test_a_knock_before_the_listening_is_not_missed() -> None:
-    work_signal = WorkSignal(4)
-    work_signal.knock()
-    assert work_signal.listen(idle=False) is False
-    assert work_signal.listen(idle=False) is True
-
-
-def test_who_has_gone_is_not_woken() -> None:
-    work_signal, woken = WorkSignal(4), threading.Semaphore(0)
-    work_signal.attach(woken.release)
-    work_signal.attach(None)
-    assert work_signal.listen(idle=True)
-    work_signal.ring()
-    assert not woken.acquire(blocking=False)
-
 
 # A loop
 

@@ -145,7 +145,7 @@ def house(request: pytest.FixtureRequest, site: Site) -> Site:
 def started(running: Running) -> str:
     gateway = running.gateway
     made = gateway.ledger.write(PipelineStart(gateway, "p", {}, SubmittedBy.API, None))
-    gateway.work_signal.ring_all()
+    gateway.work_signal.notify_all()
     return str(made.job_ids[0])
 
 
@@ -220,7 +220,7 @@ class TestFilesThatAreGone:
             (site.folder / "mended").touch()
             out.bytes()
             gateway.ledger.write(JobRetry(gateway, second))
-            gateway.work_signal.ring_all()
+            gateway.work_signal.notify_all()
             running.notice("job.succeeded", second)
         [line] = [json.loads(line) for line in out.lines() if "files of job" in line]
         assert (line["level"], line["plugin"], line["job_id"]) == ("warn", "once", second)

@@ -20,7 +20,7 @@ class EffectHandler:
     def __call__(self, effects: Effects) -> None:
         services = self._services
         if effects.ready:
-            services.work_signal.ring(effects.ready)
+            services.work_signal.notify(effects.ready)
         if effects.retry_at is not None:
             services.loops.wake("retries")
         if effects.relays:

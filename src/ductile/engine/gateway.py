@@ -217,7 +217,7 @@ class Gateway(Services):
         self.failure = error
         self._log.error("the ledger is broken; stopping", error=error.message)
         self.stopping.set()
-        self.work_signal.knock()
+        self.work_signal.wake()
         self.requests.put(Request.STOP)
 
     def _log_runner_event(self, name: str, details: Mapping[str, object]) -> None:
@@ -236,7 +236,7 @@ class Gateway(Services):
         """Claim nothing more; running jobs get their grace, then return to the queue."""
         self.stopping.set()
         self.agents.heartbeats.stop()
-        self.work_signal.knock()
+        self.work_signal.wake()
         for callback in self.on_stop:
             callback()
         self.loops.stop()

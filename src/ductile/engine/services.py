@@ -16,8 +16,7 @@ from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.config.manager import ConfigManager
 from ductile.engine.config.plugin_init import Unready
 from ductile.engine.control import Requests
-from ductile.engine.dispatch.dispatcher import Dispatcher
-from ductile.engine.dispatch.wakeup import WorkSignal
+from ductile.engine.dispatch.dispatcher import Dispatcher, WorkSignal
 from ductile.engine.ingress import enqueue
 from ductile.engine.instance_lock import state_dir_id
 from ductile.engine.loop import Loops
@@ -94,7 +93,7 @@ class Services:
             self.boot,
             self.clock,
             self.entropy,
-            self.work_signal.ring_all,
+            self.work_signal.notify_all,
         )
 
     # The configuration

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from ductile.clock import SystemClock
-from ductile.engine.dispatch import batch
+from ductile.engine.dispatch import dispatcher
 from ductile.engine.dispatch.dispatcher import Dispatcher
 from ductile.engine.dispatch.workers import LARGE_ANSWER
 from ductile.model import Cancellation, Ending, Launch, Outcome, Settlement
@@ -108,7 +108,7 @@ class Bench:
         for slot in self.slots:
             slot.mended.set()
             slot.finish(100)
-        self.house.gateway.work_signal.knock()
+        self.house.gateway.work_signal.wake()
         self.thread.join(WAIT_LIMIT)
         assert not self.thread.is_alive()
         self.dispatcher.close()
@@ -220,7 +220,7 @@ def test_an_attempt_that_cannot_even_be_failed_leaves_its_slot_free(
         patch.setattr(type(bench.house.gateway.compiled), "rules", broken)
         id = bench.house.put("echo")
         bench.house.notice("job.started", id)
-        until(lambda: bench.dispatcher._seats.idle)
+        until(lambda: bench.dispatcher._workers.idle)
     again = bench.house.put("echo")
     bench.running()
     assert bench.dispatcher.in_hand() == {again}
@@ -293,7 +293,7 @@ def test_of_two_that_end_together_a_bug_in_the_settling_of_one_spares_the_other(
             raise RuntimeError("a bug")
         return settle(tx, settlement, tx_config, base_id)
 
-    monkeypatch.setattr(batch, "settle", settled)
+    monkeypatch.setattr(dispatcher, "settle", settled)
     # In the dispatcher's own thread: it finds both ended when it looks next.
     pair.dispatcher.ask(lambda: [slot.finish() for slot in pair.slots] and None)
     assert pair.house.ended(sound)["status"] == "succeeded"

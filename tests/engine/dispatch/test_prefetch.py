@@ -25,4 +25,4 @@ from ductile.engine.dispatch.prefetch import PrefetchQueue
 def test_as_many_are_wanted_as_will_end_in_four_turns_like_the_last_and_can_be_lined_up(
     seats: int, ran: int, waiting: int, wanted: int
 ) -> None:
-    assert PrefetchQueue(seats).wanted(ran, waiting) == wanted
+    assert PrefetchQueue(seats).demand(ran, waiting) == wanted

@@ -305,7 +305,7 @@ def test_what_waits_too_long_goes_back_uncounted(
 ) -> None:
     for slot in pair.slots:
         slot.lines_up = lines_up
-    monkeypatch.setattr(prefetch, "LONGEST", 0.05)
+    monkeypatch.setattr(prefetch, "LONGEST_WAIT", 0.05)
     pair.finish(*pair.slots)
     pair.until(*[DONE_WELL] * 2, *[RUNS] * 2, *[WAITS] * 4)
     job = pair.house.job(pair.ids[-1])
@@ -319,7 +319,7 @@ def test_what_waits_too_long_goes_back_uncounted(
 def test_what_goes_back_keeps_its_place_in_line(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefetch, "LONGEST", 0.05)
+    monkeypatch.setattr(prefetch, "LONGEST_WAIT", 0.05)
     pair.finish(*pair.slots)
     pair.until(*[DONE_WELL] * 2, *[RUNS] * 2, *[WAITS] * 4)
     pair.finish(pair.slots[0])
@@ -384,7 +384,7 @@ def test_at_a_stop_what_has_not_begun_goes_back(pair: Pair) -> None:
     pair.finish(*pair.slots)
     until(lambda: all(slot.lined_up for slot in pair.slots))
     pair.house.gateway.stopping.set()
-    pair.house.gateway.work_signal.knock()
+    pair.house.gateway.work_signal.wake()
     pair.until(*[DONE_WELL] * 2, *[RUNS] * 2, *[WAITS] * 4)
     for id in pair.ids[4:]:
         job = pair.house.job(id)

@@ -1,9 +1,15 @@
-"""One attempt of one job: from its claim to what a slot can run, from the outcome to its end."""
+"""One attempt of one job: the states that it passes, and the decisions of its life.
+
+An attempt belongs to the dispatcher from the commit that claims its job to the commit that settles
+it. `TRANSITIONS` is the whole state machine. `workers.py` moves an attempt from PREFETCHED to
+SETTLING, `dispatcher.py` from there to DONE.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from enum import IntEnum, auto
 from typing import Protocol
 
 import orjson
@@ -34,8 +40,59 @@ from ductile.log import logger
 from ductile.model import Cancellation, Ending, Json, Launch, Outcome, Settlement
 from ductile.store.jobs.claim import Claimed, ClaimPolicy
 
+RETRIES_WHILE_STOPPING = 2
+"""How often the commit of a settlement is retried once the gateway stops."""
+
+
+class AttemptState(IntEnum):
+    """Where an attempt is. Only the dispatcher's thread moves an attempt to another state."""
+
+    PREFETCHED = auto()
+    """Claimed durably. Waits in the gateway for a worker."""
+    STARTING = auto()
+    """Has a worker. Its launch is being prepared, which may copy files in another thread."""
+    BUFFERED = auto()
+    """Sent to the slot of a busy worker, which starts it when the attempts before it have ended.
+    Until then it can be recalled."""
+    RUNNING = auto()
+    """Sent to the slot of its worker as the current launch, or started by the slot by itself."""
+    SLOT_LOST = auto()
+    """Its slot died or does not answer, and is being replaced in another thread."""
+    JUDGING = auto()
+    """Has no worker any more. Its outcome is turned into a settlement, in another thread where the
+    answer is large."""
+    SETTLING = auto()
+    """Its settlement waits for a commit, or is being committed."""
+    DONE = auto()
+    """Its settlement is committed, or was given up: the ledger alone knows about the job."""
+
+
+_S = AttemptState
+TRANSITIONS: Mapping[AttemptState, frozenset[AttemptState]] = {
+    # To JUDGING without a worker: cancelled, expired, withdrawn at a stop, or settled by `prepare`.
+    _S.PREFETCHED: frozenset({_S.STARTING, _S.BUFFERED, _S.JUDGING}),
+    # To JUDGING without a process: cancelled, or settled by `prepare`.
+    _S.STARTING: frozenset({_S.RUNNING, _S.JUDGING}),
+    # Back to PREFETCHED: recalled, or its slot died first. To JUDGING: a bug in the slot's client,
+    # after which it is unknown whether the attempt started.
+    _S.BUFFERED: frozenset({_S.RUNNING, _S.PREFETCHED, _S.JUDGING}),
+    _S.RUNNING: frozenset({_S.JUDGING, _S.SLOT_LOST}),
+    # Back to RUNNING: the slot died before it took the launch, and a new one has it.
+    _S.SLOT_LOST: frozenset({_S.RUNNING, _S.JUDGING}),
+    # To DONE without a settlement: a bug in our code. The orphan sweep ends the job.
+    _S.JUDGING: frozenset({_S.SETTLING, _S.DONE}),
+    _S.SETTLING: frozenset({_S.DONE}),
+    _S.DONE: frozenset(),
+}
+CANCELLABLE = frozenset({_S.PREFETCHED, _S.STARTING, _S.BUFFERED, _S.RUNNING, _S.SLOT_LOST})
+"""The states in which a cancellation still decides how an attempt ends."""
+HAS_PROCESS = frozenset({_S.RUNNING, _S.SLOT_LOST})
+"""The states in which a cancellation has to reach the slot."""
+
 
 class AttemptContext(Protocol):
+    """What an attempt needs of the gateway."""
+
     clock: Clock
     entropy: Entropy
 
@@ -46,45 +103,75 @@ class AttemptContext(Protocol):
 
 
 class Attempt:
-    """Keeps to the compiled that it began under."""
+    """Uses one configuration from its claim to its settlement, also across a reload."""
+
+    settlement: Settlement
+    """Set when it is SETTLING."""
+    base_id: str
+    """The id from which its settlement derives the ids of new rows."""
 
     __slots__ = (
         "_claimed",
         "_compiled",
+        "_context",
         "_entered",
-        "_house",
+        "base_id",
         "cancelled",
+        "claimed_at",
+        "commit_alone",
+        "copies_files",
         "job",
-        "needs_files",
-        "needs_seat",
+        "log_entry",
+        "needs_idle_worker",
+        "retries_while_stopping",
         "rules",
-        "since",
+        "settlement",
+        "state",
+        "waits_for_ledger",
     )
 
-    def __init__(self, house: AttemptContext, claimed: Claimed) -> None:
-        self._house, self._claimed = house, claimed
-        self._compiled = house.compiled
+    def __init__(self, context: AttemptContext, claimed: Claimed, log_entry: int) -> None:
+        """`log_entry` is the attempt's entry in the started log."""
+        self._context, self._claimed = context, claimed
+        self._compiled = context.compiled
         self._entered: Entered | None = None
+        self.state = AttemptState.PREFETCHED
         self.job = claimed.job
+        self.log_entry = log_entry
         self.rules = self._compiled.rules(self.job.plugin, self.job.command)
         self.cancelled: Cancellation | None = None
-        self.since = house.clock.monotonic()
-        self.needs_files = self._compiled.workspaces.wants(self.job)
-        """Whether `prepare` will copy files, which may take its time."""
-        self.needs_seat = self.needs_files
-        """Whether it cannot be lined up behind another."""
+        self.claimed_at = context.clock.monotonic()
+        self.copies_files = self._compiled.workspaces.wants(self.job)
+        """Whether `prepare` copies files, and so may take long."""
+        self.needs_idle_worker = self.copies_files
+        """Whether it cannot be buffered in a busy slot."""
+        self.commit_alone = False
+        """Set once a transaction with this settlement and others has failed: each is retried in a
+        transaction of its own, so that one cannot fail the others again."""
+        self.waits_for_ledger = False
+        """Set once the ledger was not available for the settlement."""
+        self.retries_while_stopping = RETRIES_WHILE_STOPPING
+
+    def move_to(self, state: AttemptState) -> None:
+        """Change the state. `RuntimeError` where the table has no such transition."""
+        if state not in TRANSITIONS[self.state]:
+            names = f"{self.state.name} to {state.name}"
+            raise RuntimeError(f"an attempt of job {self.job.id} cannot go from {names}")
+        self.state = state
+
+    # STARTING, or before BUFFERED
 
     def prepare(self) -> Launch | Settlement:
-        """What a slot is to run, or the end of a job that needs or finds none."""
-        house, job, compiled = self._house, self.job, self._compiled
-        now = house.clock.now()
+        """What a slot is to run, or the settlement of a job that needs or finds no process."""
+        context, job, compiled = self._context, self.job, self._compiled
+        now = context.clock.now()
         if job.flaw is not None:
             return prepare_failed(job, job.flaw, self.rules, now)
         router, node = compiled.tx_config.router, None
         if job.pipeline:
             lost = router.lost(job.pipeline, job.step_path, job.plugin, job.command)
             if lost is not None:
-                return self._lost(lost, now)
+                return self._settle_unknown_step(lost, now)
             node = router.node(job.pipeline, job.step_path)
         if gone := compiled.gone(job.plugin):
             return plugin_gone(job, gone, self.rules, now)
@@ -92,76 +179,87 @@ class Attempt:
             workspace = compiled.workspaces.provide(job)
         except OSError as error:
             return no_workspace(job, error, self.rules, now)
-        context = orjson.loads(self._claimed.context)
+        accumulated = orjson.loads(self._claimed.context)
         if node is not None and node.kind is NodeKind.SWITCH:
-            return self._switch(node, context)
+            return self._settle_switch(node, accumulated)
         if node is not None and node.kind is NodeKind.RELAY:
-            return self._relay(node, context)
+            return self._settle_relay(node, accumulated)
         plan = compiled.plans.get(job.plugin)
         if plan is None:
             return prepare_failed(job, f"plugin {job.plugin} is not loaded", self.rules, now)
-        ready = prepare(job, self._claimed.state, context, plan, node, now, workspace)
+        ready = prepare(job, self._claimed.state, accumulated, plan, node, now, workspace)
         if isinstance(ready, Unrunnable):
             return prepare_failed(job, ready.reason, self.rules, now)
         self._entered = ready.entered
         return ready.launch
 
-    def _lost(self, reason: str, now: datetime) -> Settlement:
-        """The end of a job whose step this configuration has not.
+    def _settle_unknown_step(self, reason: str, now: datetime) -> Settlement:
+        """The settlement of a job whose step is not in this configuration.
 
-        Where nodes share a ledger another may have adopted already what this one will.
+        Where nodes share a ledger, another node may have loaded a newer configuration already.
         """
-        others = self._house.claim_policy().known is not None
-        if others and now - self.job.created_at < LEFT_TO_OTHERS:
+        has_other_nodes = self._context.claim_policy().known is not None
+        if has_other_nodes and now - self.job.created_at < LEFT_TO_OTHERS:
             return left_to_others(self.job, reason, self.rules, now)
         return prepare_failed(self.job, reason, self.rules, now)
 
-    def _switch(self, node: Node, context: Mapping[str, Json]) -> Settlement:
-        house, job, compiled = self._house, self.job, self._compiled
+    def _settle_switch(self, node: Node, accumulated: Mapping[str, Json]) -> Settlement:
+        context, job, compiled = self._context, self.job, self._compiled
         guarded = compiled.plans.get(node.config_of or "")
         config = orjson.loads(guarded.config) if guarded else {}
         payload = entered_payload(job.command, job.payload)
-        judged = judge_switch(node, payload, context, config)
-        accumulated = judged.accumulated if isinstance(judged, Switched) else None
-        entered = Entered(payload, accumulated, context)
-        return switch(job, judged, entered, self.rules, house.clock.now(), house.entropy.uuid())
+        judged = judge_switch(node, payload, accumulated, config)
+        added = judged.accumulated if isinstance(judged, Switched) else None
+        entered = Entered(payload, added, accumulated)
+        now, base_id = context.clock.now(), context.entropy.uuid()
+        return switch(job, judged, entered, self.rules, now, base_id)
 
-    def _relay(self, node: Node, context: Mapping[str, Json]) -> Settlement:
-        house, job, compiled = self._house, self.job, self._compiled
+    def _settle_relay(self, node: Node, accumulated: Mapping[str, Json]) -> Settlement:
+        context, job, compiled = self._context, self.job, self._compiled
         payload = entered_payload(job.command, job.payload)
-        message = prepare_relay(node, payload, entered_dedupe_key(job.payload), context)
-        accumulated = message.accumulated if isinstance(message, RelayMessage) else None
-        entered = Entered(payload, accumulated, context)
-        us, now = compiled.settings.service.name, house.clock.now()
-        return relay(job, message, entered, self.rules, now, house.entropy.uuid(), us)
+        message = prepare_relay(node, payload, entered_dedupe_key(job.payload), accumulated)
+        added = message.accumulated if isinstance(message, RelayMessage) else None
+        entered = Entered(payload, added, accumulated)
+        sender, now = compiled.settings.service.name, context.clock.now()
+        return relay(job, message, entered, self.rules, now, context.entropy.uuid(), sender)
+
+    # JUDGING
 
     def judge(self, outcome: Outcome) -> Settlement:
-        house, about = self._house, {"plugin": self.job.plugin, "job_id": self.job.id}
+        """The settlement that follows from what the process did."""
+        context, about = self._context, {"plugin": self.job.plugin, "job_id": self.job.id}
         if outcome.stderr_truncated:
             logger("worker").warning("stderr was truncated", **about)
         settlement = judge(
             self.job,
             outcome,
             self.rules,
-            house.clock.now(),
-            house.entropy.uniform(),
+            context.clock.now(),
+            context.entropy.uniform(),
             self.cancelled,
             self._entered,
-            house.entropy.uuid(),
+            context.entropy.uuid(),
         )
         if settlement.remark is not None:
             logger("worker").warning(settlement.remark, **about)
         return settlement
 
-    def withdrawn(self, why: Cancellation) -> Settlement:
-        """Its end before it ran: as who has cancelled it wants, else `why`."""
+    def judge_unstarted(self, why: Cancellation) -> Settlement:
+        """The settlement of an attempt that never ran: by its own cancellation, else by `why`."""
         self.cancelled = self.cancelled or why
         return self.judge(Outcome(Ending.CANCELLED))
 
-    def failed(self, error: Exception) -> Settlement:
-        """Even a bug of ours ends in a settlement: no job is left running."""
-        job, house = self.job, self._house
+    def judge_bug(self, error: Exception) -> Settlement:
+        """The settlement after a bug in our code: no job stays `running` because of one."""
+        job, context = self.job, self._context
         log = logger("worker")
-        log.crash("an attempt failed", error, plugin=job.plugin, job_id=job.id)
+        log.crash("attempt failed with an internal error", error, plugin=job.plugin, job_id=job.id)
         lost = Outcome(Ending.LOST, reason=f"internal error: {error}")
-        return judge(job, lost, self.rules, house.clock.now(), house.entropy.uniform())
+        return judge(job, lost, self.rules, context.clock.now(), context.entropy.uniform())
+
+    # SETTLING
+
+    def settle_as(self, settlement: Settlement) -> None:
+        """Be SETTLING with this settlement."""
+        self.move_to(AttemptState.SETTLING)
+        self.settlement, self.base_id = settlement, self._context.entropy.uuid()

@@ -1,281 +1,380 @@
-"""The dispatcher: one thread that waits for every slot at once.
+"""The dispatcher: one thread that waits for all slots, and commits what follows.
 
-What has ended since it last looked is judged, and then settled in one transaction, with the
-claims of the jobs that follow: one for every seat that is free and, where jobs are short, some
-ahead.
+Each round waits for answers of slots (`workers.py` makes settlements of them), and then commits the
+settlements together with the claims of the jobs that follow: one for each idle worker and, where
+jobs are short, some ahead (`prefetch.py`). `attempt.py` has the states of an attempt.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Protocol
 
-from ductile.clock import Clock, Entropy
-from ductile.engine.config.compiled import CompiledConfig
-from ductile.engine.dispatch.batch import BatchPart, CommitBatch, PendingSettlement, Result, parted
-from ductile.engine.dispatch.callbacks import CallbackQueue
+from ductile.engine.dispatch.attempt import Attempt
 from ductile.engine.dispatch.started_log import StartedLog
-from ductile.engine.dispatch.wakeup import WorkSignal
-from ductile.engine.dispatch.worker import Slot
-from ductile.engine.dispatch.workers import CANCEL_GRACE, TICK, Workers
+from ductile.engine.dispatch.workers import CANCEL_GRACE, TICK, WorkerContext, Workers
 from ductile.engine.observability.db_outage import Outage
 from ductile.errors import LedgerBroken, LedgerError
 from ductile.failpoint import failpoint
 from ductile.log import logger, together
 from ductile.model import Cancellation, Settlement
+from ductile.runner.client import Slot
+from ductile.runner.event_loop import EventLoop
 from ductile.runner.started_flags import NOWHERE
-from ductile.store.engines.api import Ledger
-from ductile.store.jobs.claim import Claimed, ClaimPolicy
+from ductile.store.engines.api import Ledger, Tx
+from ductile.store.jobs.claim import Claimed, ClaimPolicy, claim
+from ductile.store.jobs.settle import settle
+from ductile.store.tx_config import TxConfig
 
 LEDGER_PAUSE = 1.0
+"""Seconds between two tries of a ledger that is not available."""
 NAP = 0.002
-"""How long nobody is listened to, while every slot has something to go on with: many ends at once
-cost little more than one."""
+"""Seconds between two rounds while every slot has a buffered job: handling many ended jobs together
+costs little more than handling one."""
+
+CommitResult = tuple[list[Settlement | None], list[Claimed]]
+"""What became of each settlement (None: the attempt had ended already), and the claimed jobs."""
 
 
-class House(Protocol):
+def _do_nothing() -> None:
+    """There is no dispatcher to wake."""
+
+
+class WorkSignal:
+    """How many jobs are known to be ready, and the way to wake the dispatcher. For any thread.
+
+    The dispatcher claims for as many idle workers as jobs were notified. No more notifications are
+    kept than there are workers.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._lock = threading.Lock()
+        self._limit = workers
+        self._ready = 0
+        self._armed = False
+        self._wake: Callable[[], None] = _do_nothing
+
+    def attach(self, wake: Callable[[], None] | None) -> None:
+        """Set how to wake the dispatcher; None where there is none any more."""
+        with self._lock:
+            self._wake = wake or _do_nothing
+
+    def notify(self, count: int = 1) -> None:
+        """`count` jobs became ready: wake the dispatcher, if it waits for jobs."""
+        with self._lock:
+            self._ready = min(self._ready + count, self._limit)
+            if self._armed:
+                self._armed = False
+                self._wake()
+
+    def notify_all(self) -> None:
+        """Any number of jobs may be ready."""
+        self.notify(self._limit)
+
+    def wake(self) -> None:
+        """Wake the dispatcher for another reason than a job."""
+        with self._lock:
+            self._wake()
+
+    def take(self, limit: int) -> int:
+        """Take up to `limit` notifications, and return how many."""
+        with self._lock:
+            taken = min(self._ready, limit)
+            self._ready -= taken
+            return taken
+
+    def arm(self) -> bool:
+        """Have the next `notify` wake the dispatcher; False where one has come already."""
+        with self._lock:
+            self._armed = not self._ready
+            return self._armed
+
+    def disarm(self) -> None:
+        with self._lock:
+            self._armed = False
+
+
+class DispatcherHost(WorkerContext, Protocol):
     """What a dispatcher needs of the gateway around it."""
 
     ledger: Ledger
-    clock: Clock
-    entropy: Entropy
     work_signal: WorkSignal
-    stopping: threading.Event
-    started_log: StartedLog
-
-    @property
-    def compiled(self) -> CompiledConfig: ...
-
-    def claim_policy(self) -> ClaimPolicy: ...
 
     def settled(self, settlement: Settlement) -> None: ...
 
     def broken(self, error: LedgerBroken) -> None: ...
 
 
-class Dispatcher:
-    """A job that is in hand waits for a seat, has one, or has ended and is to be settled."""
+class CommitBatch:
+    """One transaction: settlements, and claims for idle workers and ahead of them."""
 
-    def __init__(self, house: House, slots: Sequence[Slot], *, claims: bool = True) -> None:
-        """Without `claims` it takes no job but those that `perform` gives it."""
-        self._house = house
+    __slots__ = ("attempts", "claims", "entries", "prefetch")
+
+    def __init__(self, attempts: list[Attempt], claims: int, prefetch: int = 0) -> None:
+        self.attempts, self.claims, self.prefetch = attempts, claims, prefetch
+        self.entries: list[int] = []
+        """The entries of the claimed jobs in the started log."""
+
+    def run(
+        self,
+        tx_config: TxConfig,
+        policy: ClaimPolicy,
+        now: datetime,
+        started_log: StartedLog,
+        tx: Tx,
+    ) -> CommitResult:
+        """The transaction. It may run more than once."""
+        settled = [
+            settle(tx, attempt.settlement, tx_config, attempt.base_id) for attempt in self.attempts
+        ]
+        claimed = claim(tx, policy, now, self.claims, self.prefetch)
+        # Before the commit: after a crash in between, the jobs would count as started.
+        started_log.revoke(*self.entries)
+        self.entries = [started_log.enter(one.job.id, one.job.attempt) for one in claimed]
+        return settled, claimed
+
+
+def split_batches(
+    settling: list[Attempt], claims: int, prefetch: int, limit: int
+) -> Iterator[CommitBatch]:
+    """Transactions of at most `limit` settlements and `limit` claims each.
+
+    Nothing is prefetched where one transaction is not enough. A settlement that is to be committed
+    alone has a transaction without claims.
+    """
+    yield from (CommitBatch([attempt], 0) for attempt in settling if attempt.commit_alone)
+    together = [attempt for attempt in settling if not attempt.commit_alone]
+    if max(len(together), claims + prefetch) > limit:
+        prefetch = 0
+    while together or claims:
+        some, together = together[:limit], together[limit:]
+        claims_now = min(claims, limit)
+        yield CommitBatch(some, claims_now, prefetch)
+        claims -= claims_now
+
+
+class Dispatcher:
+    """Claims jobs, has `Workers` run them, and commits their settlements."""
+
+    def __init__(self, host: DispatcherHost, slots: Sequence[Slot], *, claims: bool = True) -> None:
+        """Without `claims` it runs only the jobs that `perform` is given."""
+        self._host = host
         self._claims = claims
         self._log = logger("worker")
         self._outage = Outage(self._log)
-        self._steps = CallbackQueue(house.work_signal)
-        self._seats = Workers(house, slots, self._steps)
-        self._asked = 0
-        """Workers that are idle and for which a claim is under way."""
-        self._ended: list[PendingSettlement] = []
-        self._refused: list[PendingSettlement] = []
-        """Settlements that the ledger did not take, until `_resume_at`."""
+        self._events = EventLoop()
+        self._workers = Workers(host, slots, self._events)
+        self._claiming = 0
+        """Idle workers for which a claim is being committed."""
+        self._settling: list[Attempt] = []
+        """Attempts that are to be committed alone, in the next round."""
+        self._refused: list[Attempt] = []
+        """Attempts whose settlement the ledger refused, until `_resume_at`."""
         self._resume_at = 0.0
-        house.work_signal.attach(self._seats.lookout.wake)
+        host.work_signal.attach(self._events.wake)
 
     def close(self) -> None:
-        self._house.work_signal.attach(None)
-        self._seats.lookout.close()
+        self._host.work_signal.attach(None)
+        self._events.close()
 
     def loop(self) -> None:
-        """Work until the gateway stops; a job that runs then is ended by `cancel`."""
+        """Work until the gateway stops and every attempt is DONE."""
         try:
             self._work()
         except LedgerBroken as error:
-            self._house.broken(error)
+            self._host.broken(error)
 
     def perform(self, claimed: Claimed) -> None:
-        """Bring one claimed job to its settlement, in this thread."""
-        self._seats.admit(claimed, NOWHERE)
-        self._seats.fill()
+        """Run one claimed job to its settlement, in this thread."""
+        self._workers.admit(claimed, NOWHERE)
+        self._workers.assign()
         self._work()
 
     def cancel(
         self, why: Cancellation, grace: float = CANCEL_GRACE, job_id: str | None = None
     ) -> bool:
-        """End what runs now or is about to (only `job_id`, where given); whether there was any."""
-        found = self._seats.cancel(why, grace, job_id)
+        """Cancel the attempt of this job, or all; whether one was found that had not ended."""
+        found = self._workers.cancel(why, grace, job_id)
         if found:
-            self._house.work_signal.knock()
+            self._host.work_signal.wake()
         return found
 
     def ask(self, answered: Callable[[], None]) -> None:
-        """Have `answered` called by the dispatcher's thread: it lives."""
-        self._steps.post(answered)
+        """Have the dispatcher's thread call `answered`, which shows that it is alive."""
+        self._events.call_soon(answered)
 
     def in_hand(self) -> frozenset[str]:
-        """The ids of jobs whose claim or settlement is for this dispatcher to bring to its end."""
-        return frozenset(id for id, _ in list(self._seats.in_hand))
+        """The ids of the jobs that this dispatcher owns, from their claim to their settlement."""
+        return self._workers.job_ids()
 
     @property
     def busy(self) -> int:
         """How many processes run now."""
-        return self._seats.busy
+        return self._workers.busy
+
+    # A round
 
     def _work(self) -> None:
-        house, seats = self._house, self._seats
-        while self._takes_jobs() or seats.in_hand or self._asked:
+        host, workers = self._host, self._workers
+        while self._takes_jobs() or workers.has_attempts or self._claiming:
             try:
-                self._listen()
+                self._wait()
+                self._events.run_calls()
+                workers.assign()
                 self._commit()
-                self._steps.run()
+                self._events.run_calls()
             except LedgerBroken:
                 raise
-            except Exception as error:  # noqa: BLE001 - it outlives every bug
-                self._log.crash("the dispatcher met a bug", error)
-                house.clock.wait(house.stopping, LEDGER_PAUSE)
+            except Exception as error:  # noqa: BLE001 - a bug in one round must not end the others
+                self._log.crash("dispatcher round failed with an internal error", error)
+                host.clock.wait(host.stopping, LEDGER_PAUSE)
 
     def _takes_jobs(self) -> bool:
-        return self._claims and not self._house.stopping.is_set()
+        return self._claims and not self._host.stopping.is_set()
 
-    # Waiting
+    def _wait(self) -> None:
+        host, workers, now = self._host, self._workers, self._host.clock.monotonic()
+        seconds = self._seconds_to_wait(now)
+        if seconds and workers.has_buffered_everywhere:
+            host.clock.wait(host.stopping, NAP)
+        workers.wait(now, seconds)
+        host.work_signal.disarm()
 
-    def _listen(self) -> None:
-        house, now = self._house, self._house.clock.monotonic()
-        patience = self._patience(now)
-        if patience and self._seats.provided:
-            house.clock.wait(house.stopping, NAP)
-        self._seats.listen(now, patience)
-        house.work_signal.hush()
-        self._steps.run()
-        self._seats.fill()
-        self._gather()
-
-    def _gather(self) -> None:
-        entropy, seats = self._house.entropy, self._seats
-        self._ended += [PendingSettlement(settlement, entropy.uuid()) for settlement in seats.ended]
-        seats.ended.clear()
-
-    def _patience(self, now: float) -> float:
-        """How many seconds there is nothing to do but to wait; -1 for ever."""
-        house, seats, resting = self._house, self._seats, now < self._resume_at
-        claimable = self._takes_jobs() and seats.idle > self._asked and not resting
-        if self._steps or seats.ended or self._ended or (claimable and seats.freed):
+    def _seconds_to_wait(self, now: float) -> float:
+        """How long there is nothing to do without an event; -1 for any time."""
+        workers, paused = self._workers, now < self._resume_at
+        if self._events.has_calls or workers.has_settling or self._settling:
             return 0.0
-        if (self._refused and not resting) or not house.work_signal.listen(idle=claimable):
+        if self._refused and not paused:
             return 0.0
-        return TICK if seats.in_hand or resting else -1.0
+        can_claim = self._takes_jobs() and workers.idle > self._claiming and not paused
+        if can_claim and (workers.freed or not self._host.work_signal.arm()):
+            return 0.0
+        return TICK if workers.has_attempts or paused else -1.0
 
-    # The ledger
+    # SETTLING, and the claims that follow
 
     def _commit(self) -> None:
-        """Settle what has ended and claim for whoever is free, in one commit where there is one."""
-        house, now = self._house, self._house.clock.monotonic()
-        self._seats.withdraw(now)
-        self._gather()
-        seats = ahead = 0
+        """Settle ended attempts and claim for idle workers, in one commit where possible."""
+        host, now = self._host, self._host.clock.monotonic()
+        self._workers.withdraw(now)
+        settling = self._settling + self._workers.take_settling()
+        self._settling = []
+        claims = prefetch = 0
         if now >= self._resume_at:
-            self._ended += self._refused
+            settling += self._refused
             self._refused = []
             if self._takes_jobs():
-                seats, ahead = self._wanted()
-        if not self._ended and not seats:
+                claims, prefetch = self._demand()
+        if not settling and not claims:
             return
-        tx_config, policy, at = house.compiled.tx_config, house.claim_policy(), house.clock.now()
-        started_log = house.started_log
-        errands, self._ended = self._ended, []
-        shares = list(parted(errands, seats, ahead, house.ledger.at_once))
-        self._asked += seats
+        batches = list(split_batches(settling, claims, prefetch, host.ledger.at_once))
+        self._claiming += claims
+        parameters = host.compiled.tx_config, host.claim_policy(), host.clock.now()
         works = [
-            (CommitBatch(share, tx_config, policy, at, started_log), partial(self._answered, share))
-            for share in shares
+            (partial(batch.run, *parameters, host.started_log), partial(self._answered, batch))
+            for batch in batches
         ]
         try:
-            house.ledger.carry(works)
-        except Exception as error:  # noqa: BLE001 - then nobody was answered
-            for share in shares:
-                self._answered(share, None, error)
+            host.ledger.carry(works)
+        except Exception as error:  # noqa: BLE001 - then no batch was answered
+            for batch in batches:
+                self._answered(batch, None, error)
 
-    def _wanted(self) -> tuple[int, int]:
-        """How many jobs to ask for: for seats that are free, and ahead of those that will be."""
-        idle = self._seats.idle - self._asked
-        freed, ahead = self._seats.take_turn()
-        seats = min(idle, freed)
-        seats += self._house.work_signal.take(idle - seats)
-        most = self._house.ledger.at_once
-        # Who shares the ledger leaves to others what he cannot run at once.
-        alone = most > 1
-        return seats, max(0, min(ahead, most - seats)) if alone and seats == idle else 0
+    def _demand(self) -> tuple[int, int]:
+        """How many jobs to claim: for idle workers, and ahead of those that will be idle."""
+        idle = self._workers.idle - self._claiming
+        freed, prefetch = self._workers.take_round()
+        claims = min(idle, freed)
+        claims += self._host.work_signal.take(idle - claims)
+        limit = self._host.ledger.at_once
+        # Where nodes share the ledger, another may have an idle worker: nothing is prefetched.
+        shares_ledger = limit == 1
+        if shares_ledger or claims < idle:
+            return claims, 0
+        return claims, max(0, min(prefetch, limit - claims))
 
     def _answered(
-        self, share: BatchPart, result: Result | None, error: BaseException | None
+        self, batch: CommitBatch, result: CommitResult | None, error: BaseException | None
     ) -> None:
-        self._steps.post(partial(self._committed, share, result, error))
+        """Called by the ledger, in any thread."""
+        self._events.call_soon(partial(self._finish_commit, batch, result, error))
 
-    def _committed(
-        self, share: BatchPart, result: Result | None, error: BaseException | None
+    def _finish_commit(
+        self, batch: CommitBatch, result: CommitResult | None, error: BaseException | None
     ) -> None:
-        self._asked -= share.seats
+        self._claiming -= batch.claims
         if error is not None:
-            self._undone(share, error)
+            self._undo_commit(batch, error)
             return
         assert result is not None
         self._outage.over()
-        done, claimed = result
-        if share.errands:
+        settled, claimed = result
+        if batch.attempts:
             failpoint("settled")
         if claimed:
             failpoint("claimed")
-        for job, place in zip(claimed, share.places, strict=True):
-            if not self._seats.admit(job, place):
-                self._house.work_signal.ring()
-        # First of all: nothing else is as much in the way of the work.
-        self._seats.fill()
+        for job, entry in zip(claimed, batch.entries, strict=True):
+            if not self._workers.admit(job, entry):
+                self._host.work_signal.notify()
+        # Before the rest: an idle worker waits for it.
+        self._workers.assign()
         with together():
-            for errand, settled in zip(share.errands, done, strict=True):
-                self._seats.forget(errand.settlement.job)
-                self._tell(errand.settlement, settled)
+            for attempt, settlement in zip(batch.attempts, settled, strict=True):
+                self._workers.forget(attempt)
+                self._report(attempt, settlement)
 
-    def _undone(self, share: BatchPart, error: BaseException) -> None:
-        if isinstance(error, LedgerBroken):
-            raise error
-        self._house.started_log.revoke(*share.places)
-        self._house.work_signal.ring(share.seats)
-        if not isinstance(error, LedgerError) and not all(one.alone for one in share.errands):
-            for errand in share.errands:
-                errand.alone = True
-            self._ended += share.errands
-            return
-        self._resume_at = self._house.clock.monotonic() + LEDGER_PAUSE
-        for errand in share.errands:
-            self._not_committed(errand, error)
-        if not share.errands:
-            self._complain(error)
-
-    def _not_committed(self, errand: PendingSettlement, error: BaseException) -> None:
-        settlement = errand.settlement
-        if not isinstance(error, LedgerError):
-            self._complain(error)
-            self._seats.forget(settlement.job)
-            return
-        if not errand.waits:
-            errand.waits = True
-            self._log.error(
-                "a settlement waits for the ledger",
-                job_id=settlement.job_id,
-                plugin=settlement.plugin,
-                error=error.message,
-            )
-        errand.tries -= self._house.stopping.is_set()
-        if errand.tries < 0:
-            # The row stays `running`: the next start counts the attempt as lost.
-            self._seats.forget(settlement.job)
-        else:
-            self._refused.append(errand)
-
-    def _complain(self, error: BaseException) -> None:
-        if isinstance(error, LedgerError):
-            self._outage.met(error)
-        else:
-            self._log.crash("a transaction met a bug", error)
-
-    def _tell(self, settlement: Settlement, done: Settlement | None) -> None:
-        about = {"job_id": settlement.job_id, "plugin": settlement.plugin}
-        if done is None:
-            self._log.warning("a settlement was dropped: the attempt had ended", **about)
+    def _report(self, attempt: Attempt, settlement: Settlement | None) -> None:
+        about = {"job_id": attempt.job.id, "plugin": attempt.job.plugin}
+        if settlement is None:
+            self._log.warning("settlement dropped: the attempt had already ended", **about)
             return
         try:
-            self._house.settled(done)
-        except Exception as error:  # noqa: BLE001 - the end is durable, and the next job claimed
-            self._log.crash("after a settlement", error, **about)
+            self._host.settled(settlement)
+        except Exception as error:  # noqa: BLE001 - the settlement is durable
+            self._log.crash("internal error after a settlement", error, **about)
+
+    # Commits that fail
+
+    def _undo_commit(self, batch: CommitBatch, error: BaseException) -> None:
+        """Keep the settlements of a batch that was rolled back, for another commit."""
+        if isinstance(error, LedgerBroken):
+            raise error
+        self._host.started_log.revoke(*batch.entries)
+        self._host.work_signal.notify(batch.claims)
+        if isinstance(error, LedgerError):
+            self._resume_at = self._host.clock.monotonic() + LEDGER_PAUSE
+            for attempt in batch.attempts:
+                self._refuse(attempt, error)
+            if not batch.attempts:
+                self._outage.met(error)
+        elif not all(attempt.commit_alone for attempt in batch.attempts):
+            for attempt in batch.attempts:
+                attempt.commit_alone = True
+            self._settling += batch.attempts
+        else:
+            # A bug, and no other attempt to blame for it: the orphan sweep ends the job.
+            self._resume_at = self._host.clock.monotonic() + LEDGER_PAUSE
+            self._log.crash("transaction failed with an internal error", error)
+            for attempt in batch.attempts:
+                self._workers.forget(attempt)
+
+    def _refuse(self, attempt: Attempt, error: LedgerError) -> None:
+        """Keep a settlement that the ledger does not take now."""
+        if not attempt.waits_for_ledger:
+            attempt.waits_for_ledger = True
+            self._log.error(
+                "settlement waits for the ledger",
+                job_id=attempt.job.id,
+                plugin=attempt.job.plugin,
+                error=error.message,
+            )
+        attempt.retries_while_stopping -= self._host.stopping.is_set()
+        if attempt.retries_while_stopping < 0:
+            # The job stays `running`: recovery at the next start counts the attempt as lost.
+            self._workers.forget(attempt)
+        else:
+            self._refused.append(attempt)

@@ -1,32 +1,34 @@
-"""Jobs that are claimed before a seat is free for them.
+"""Prefetching: jobs that are claimed before a worker is idle.
 
-While jobs end faster than the disk can note it, a seat that is done goes on with one of these and
-waits for no commit, and the ends gather: a commit costs nearly the same for one as for many.
+While jobs end faster than commits are durable, a worker whose job has ended continues with a
+prefetched one instead of waiting for the commit that settles it, and settlements gather: a commit
+costs nearly the same for one settlement as for many. `docs/adr/0013-claiming-ahead.md` has the
+reasons and the limits.
+
+Everything that is specific to prefetching follows from `PrefetchQueue.demand`: where it returns 0,
+each claim is for an idle worker, and the queue only passes it on.
 """
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left
 from collections import deque
 
 from ductile.engine.dispatch.attempt import Attempt
-from ductile.model import Cancellation
 from ductile.runner.client import LINE
 
-TURNS = 4
-"""As many are wanted ahead as will end in so many turns like the last."""
-LONGEST = 1.0
-"""Seconds that a job may wait for a seat, before it goes back to where others can take it."""
+ROUNDS_AHEAD = 4
+"""As many jobs are prefetched as end in this number of rounds like the last."""
+LONGEST_WAIT = 1.0
+"""Seconds that a job may wait for a worker before it goes back to the queue, uncounted."""
 
 
 class PrefetchQueue:
-    """First in, first out. Only the dispatcher adds and takes; anybody may cancel."""
+    """PREFETCHED attempts, first in, first out. For the dispatcher's thread."""
 
-    def __init__(self, seats: int) -> None:
-        self._seats = seats
-        self._most = LINE * seats
-        self._guard = threading.Lock()
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._limit = LINE * workers
         self._waiting: deque[Attempt] = deque()
 
     def __len__(self) -> int:
@@ -36,48 +38,36 @@ class PrefetchQueue:
     def first(self) -> Attempt:
         return self._waiting[0]
 
-    def wanted(self, ran: int, waiting: int) -> int:
-        """How many to claim in a turn in which so many have ended, while so many wait, here or in a
-        slot.
+    def demand(self, finished: int, waiting: int) -> int:
+        """How many jobs to prefetch, after a round in which `finished` processes ended and while
+        `waiting` attempts wait here or in a slot's buffer.
 
-        None for one end alone: its seat will not be free again before the next turn. None with one
-        seat: jobs that run one after the other see each other's state.
+        None for one end alone: its worker will not be idle again before the next round. None with
+        one worker: jobs that run one after the other see each other's state.
         """
-        if ran < 2 or self._seats < 2:
+        if finished < 2 or self._workers < 2:
             return 0
-        return max(0, min(TURNS * ran, self._most) - waiting)
+        return max(0, min(ROUNDS_AHEAD * finished, self._limit) - waiting)
 
     def add(self, attempt: Attempt) -> None:
-        with self._guard:
-            self._waiting.append(attempt)
+        self._waiting.append(attempt)
 
     def put_back(self, attempt: Attempt) -> None:
-        """Return a taken attempt to its place: the queue stays in the order of admission."""
-        with self._guard:
-            at = bisect_left(self._waiting, attempt.since, key=lambda one: one.since)
-            self._waiting.insert(at, attempt)
+        """Return a taken attempt to its place: the queue stays in the order of the claims."""
+        at = bisect_left(self._waiting, attempt.claimed_at, key=lambda one: one.claimed_at)
+        self._waiting.insert(at, attempt)
 
     def take(self) -> Attempt:
-        with self._guard:
-            return self._waiting.popleft()
-
-    def cancel(self, why: Cancellation, job_id: str | None) -> bool:
-        """Mark what waits (only `job_id`, where given): it will not be run; whether one did."""
-        with self._guard:
-            found = [one for one in self._waiting if job_id in (None, one.job.id)]
-            for attempt in found:
-                attempt.cancelled = attempt.cancelled or why
-        return bool(found)
+        return self._waiting.popleft()
 
     def withdraw(self, now: float, *, everything: bool) -> list[Attempt]:
-        """Take out what will not be run from here: cancelled, or for too long without a seat."""
-        with self._guard:
-            leaving = [one for one in self._waiting if everything or is_over(one, now)]
-            if leaving:
-                self._waiting = deque(one for one in self._waiting if one not in leaving)
+        """Remove and return the attempts that are not to start any more, or all of them."""
+        leaving = [one for one in self._waiting if everything or is_over(one, now)]
+        if leaving:
+            self._waiting = deque(one for one in self._waiting if one not in leaving)
         return leaving
 
 
 def is_over(attempt: Attempt, now: float) -> bool:
-    """Whether an attempt that has not begun is not to begin any more."""
-    return attempt.cancelled is not None or now - attempt.since > LONGEST
+    """Whether an attempt that has not started is not to start any more."""
+    return attempt.cancelled is not None or now - attempt.claimed_at > LONGEST_WAIT

@@ -1,336 +1,409 @@
-"""Where attempts run: a job that is admitted waits for a seat, has one, and comes out settled.
+"""Workers: where an attempt goes from PREFETCHED to SETTLING.
 
-A slot that is busy is told what comes next where that is known already, and goes on without us;
-what it has not begun is recalled when another seat is free for it, or nobody wants it any more.
-Whatever may take its time (copying files, judging a large answer, replacing a dead slot) is done
-aside, by a thread of its own, so that no job waits for another's.
+A worker is a slot of the runner with the attempt that it runs and those that its slot buffers. The
+methods of `Workers` are in the order of an attempt's life. Whatever may take long (copying files,
+judging a large answer, replacing a dead slot) runs in a thread of its own, so that no job waits for
+another.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Protocol
 
-from ductile.engine.dispatch.attempt import Attempt, AttemptContext
-from ductile.engine.dispatch.callbacks import CallbackQueue
+from ductile.engine.dispatch.attempt import (
+    CANCELLABLE,
+    HAS_PROCESS,
+    Attempt,
+    AttemptContext,
+    AttemptState,
+)
 from ductile.engine.dispatch.prefetch import PrefetchQueue, is_over
 from ductile.engine.dispatch.started_log import StartedLog
-from ductile.engine.dispatch.worker import Slot, SlotWatch, Worker
 from ductile.failpoint import failpoint
 from ductile.log import logger
-from ductile.model import Cancellation, Job, Launch, Outcome, Settlement
-from ductile.runner.client import LINE, Broken
-from ductile.runner.started_flags import NOWHERE
+from ductile.model import Cancellation, Launch, Outcome, Settlement
+from ductile.runner.client import LINE, Broken, Slot
+from ductile.runner.event_loop import EventLoop
 from ductile.store.jobs.claim import Claimed
 
 CANCEL_GRACE = 5.0
 TICK = 1.0
-"""How often a slot that runs is asked whether it is late."""
+"""How often running slots are checked for being overdue, in seconds."""
 LARGE_ANSWER = 256 * 1024
+"""Bytes of stdout from which an answer is judged in a thread of its own."""
 
 
-class House(AttemptContext, Protocol):
+class WorkerContext(AttemptContext, Protocol):
+    """What the workers need of the gateway."""
+
     stopping: threading.Event
     started_log: StartedLog
 
 
-class Workers:
-    """All but `cancel`, `busy` and `in_hand` is for the dispatcher's thread."""
+class Worker:
+    """A slot, with the attempt that has it and those that its slot buffers."""
 
-    def __init__(self, house: House, slots: Sequence[Slot], steps: CallbackQueue) -> None:
-        self._house, self._steps = house, steps
+    __slots__ = ("attempt", "buffered", "slot")
+
+    def __init__(self, slot: Slot) -> None:
+        self.slot = slot
+        self.attempt: Attempt | None = None
+        self.buffered: deque[Attempt] = deque()
+
+    @property
+    def is_running(self) -> bool:
+        return self.attempt is not None and self.attempt.state is AttemptState.RUNNING
+
+
+class Workers:
+    """All attempts of the gateway that are not DONE, and the workers that run them.
+
+    For the dispatcher's thread, except `cancel`, `job_ids` and `busy`.
+    """
+
+    def __init__(self, context: WorkerContext, slots: Sequence[Slot], events: EventLoop) -> None:
+        self._context, self._events = context, events
         self._log = logger("worker")
-        self._seats = [Worker(slot) for slot in slots]
-        self._idle = self._seats[::-1]
-        self._ahead = PrefetchQueue(len(self._seats))
-        self._guard = threading.Lock()
-        self._running: dict[Worker, Attempt] = {}
-        self._judging = 0
-        """Large answers that are to be judged aside."""
-        self._bench = threading.Lock()
-        """For one of them at a time: what an answer holds takes many times its own room."""
-        self._look_at = 0.0
-        self.lookout = SlotWatch()
-        self.in_hand: dict[tuple[str, int], int] = {}
-        """The ids and attempts of jobs from their admission until `forget`, and their places with
-        the started_log."""
-        self.ended: list[Settlement] = []
-        """What is to be settled; for the dispatcher to take."""
-        self._freed = self._ran = 0
-        """Workers that have become idle, and processes that have ended, since the last turn."""
+        self._workers = [Worker(slot) for slot in slots]
+        self._by_slot = {worker.slot: worker for worker in self._workers}
+        self._idle = self._workers[::-1]
+        self._attempts: set[Attempt] = set()
+        self._prefetched = PrefetchQueue(len(self._workers))
+        self._settling: list[Attempt] = []
+        self._cancel_lock = threading.Lock()
+        """Held while an attempt gets or loses its process, or stops being CANCELLABLE."""
+        self._large_answers = 0
+        self._judge_large = threading.Lock()
+        """For one large answer at a time: parsed, it takes many times its size in memory."""
+        self._check_overdue_at = 0.0
+        self._freed = self._finished = 0
+        """Workers that became idle and processes that ended since `take_round`."""
+
+    @property
+    def has_attempts(self) -> bool:
+        """Whether there is an attempt that is not DONE."""
+        return bool(self._attempts)
 
     @property
     def busy(self) -> int:
         """How many processes run now."""
-        return len(self._running)
+        attempts = [worker.attempt for worker in self._workers]
+        return sum(one is not None and one.state in HAS_PROCESS for one in attempts)
+
+    def job_ids(self) -> frozenset[str]:
+        """The jobs of all attempts that are not DONE."""
+        return frozenset(attempt.job.id for attempt in list(self._attempts))
 
     @property
     def idle(self) -> int:
         return len(self._idle)
 
     @property
-    def _clogged(self) -> bool:
-        """Whether more large answers are at hand than we care to keep in memory."""
-        return self._judging >= len(self._seats)
-
-    @property
-    def waiting(self) -> int:
-        """How many are admitted and have not begun, as far as we know."""
-        return len(self._ahead) + sum(len(seat.next) for seat in self._seats)
-
-    @property
     def freed(self) -> int:
-        """How many have become idle since the last turn."""
+        """How many workers became idle since the last round."""
         return self._freed
 
-    def take_turn(self) -> tuple[int, int]:
-        """Of the time since the last turn: how many have become idle, and how many jobs to have
-        ahead of the seats."""
-        freed, ran, self._freed, self._ran = self._freed, self._ran, 0, 0
-        return freed, self._ahead.wanted(ran, self.waiting)
+    @property
+    def has_settling(self) -> bool:
+        return bool(self._settling)
 
     @property
-    def provided(self) -> bool:
-        """Whether each has a job, and one to go on with where it can have any."""
-        if self._idle or not any(seat.next for seat in self._seats):
+    def has_buffered_everywhere(self) -> bool:
+        """Whether every worker is busy and has a buffered attempt, where its slot can buffer."""
+        if self._idle or not any(worker.buffered for worker in self._workers):
             return False
-        return all(seat.next or not seat.slot.has_room for seat in self._seats)
+        return all(worker.buffered or not worker.slot.has_room for worker in self._workers)
 
-    def admit(self, claimed: Claimed, place: int) -> bool:
-        """Take a job in hand. It has the next seat that is free, once `fill` is called."""
-        try:
-            attempt = Attempt(self._house, claimed)
-        except Exception as error:  # noqa: BLE001 - then it is a stray
-            self._log.crash("a job cannot be begun", error, job_id=claimed.job.id)
-            self._house.started_log.leave(place)
-            return False
-        self.in_hand[attempt.job.id, attempt.job.attempt] = place
-        self._ahead.add(attempt)
-        return True
+    @property
+    def _has_many_large_answers(self) -> bool:
+        """Whether no job is started because large answers take the memory."""
+        return self._large_answers >= len(self._workers)
 
-    def forget(self, job: Job) -> None:
-        self._house.started_log.leave(self.in_hand.pop((job.id, job.attempt), NOWHERE))
-
-    def _place(self, attempt: Attempt) -> int:
-        return self.in_hand[attempt.job.id, attempt.job.attempt]
-
-    def fill(self) -> None:
-        """Begin what has a seat, and line up what will have one."""
-        self._fill_idle()
-        for length in range(LINE):
-            for seat in self._seats:
-                if not self._ahead:
-                    return
-                if len(seat.next) == length:
-                    self._line_up(seat)
-
-    def listen(self, now: float, seconds: float) -> None:
-        """Until a slot has something to say, or somebody wakes us; -1 waits for ever."""
-        for seat in self.lookout.wait(seconds):
-            if seat.running:
-                self._careful(seat, partial(self._look, seat))
-            else:
-                # Its process has died: the next launch will find that out.
-                self.lookout.forget(seat)
-        if now >= self._look_at:
-            self._look_at = now + TICK
-            for seat in self._seats:
-                if seat.running and seat.slot.due < now:
-                    self._careful(seat, partial(self._look, seat))
+    def take_round(self) -> tuple[int, int]:
+        """Begin a round: how many workers became idle in the last, how many jobs to prefetch."""
+        waiting = len(self._prefetched) + sum(len(worker.buffered) for worker in self._workers)
+        freed, finished, self._freed, self._finished = self._freed, self._finished, 0, 0
+        return freed, self._prefetched.demand(finished, waiting)
 
     def cancel(self, why: Cancellation, grace: float, job_id: str | None) -> bool:
-        """End what runs now or is about to (only `job_id`, where given); whether there was any."""
-        with self._guard:
-            found = self._ahead.cancel(why, job_id)
-            for seat in self._seats:
-                at_hand = seat.next if seat.attempt is None else (seat.attempt, *seat.next)
-                for attempt in at_hand:
-                    if job_id in (None, attempt.job.id):
-                        attempt.cancelled = attempt.cancelled or why
-                        found = True
-                        if attempt is self._running.get(seat):
-                            # Inside the guard: the slot cannot have gone on to the next job.
-                            seat.slot.cancel(grace)
-        return found
+        """Cancel the attempt of this job, or all; whether one was found that had not ended.
+
+        A process gets SIGTERM and `grace` seconds. For any thread.
+        """
+        with self._cancel_lock:
+            found = {
+                attempt
+                for attempt in list(self._attempts)
+                if job_id in (None, attempt.job.id) and attempt.state in CANCELLABLE
+            }
+            for attempt in found:
+                attempt.cancelled = attempt.cancelled or why
+            for worker in self._workers:
+                running = worker.attempt
+                if running is not None and running in found and running.state in HAS_PROCESS:
+                    worker.slot.cancel(grace)
+        return bool(found)
+
+    # PREFETCHED
+
+    def admit(self, claimed: Claimed, log_entry: int) -> bool:
+        """Add the attempt of a claimed job; `assign` gives it a worker. False after a bug."""
+        try:
+            attempt = Attempt(self._context, claimed, log_entry)
+        except Exception as error:  # noqa: BLE001 - the orphan sweep ends the job
+            self._log.crash("claimed job cannot be started", error, job_id=claimed.job.id)
+            self._context.started_log.leave(log_entry)
+            return False
+        self._attempts.add(attempt)
+        self._prefetched.add(attempt)
+        return True
+
+    def assign(self) -> None:
+        """Start prefetched attempts on idle workers, then buffer the next behind busy ones."""
+        while self._idle and self._prefetched and not self._has_many_large_answers:
+            worker, attempt = self._idle.pop(), self._prefetched.take()
+            worker.attempt = attempt
+            attempt.move_to(AttemptState.STARTING)
+            self._careful(worker, partial(self._start, worker, attempt))
+        for depth in range(LINE):
+            for worker in self._workers:
+                if not self._prefetched:
+                    return
+                if len(worker.buffered) == depth:
+                    self._buffer(worker)
 
     def withdraw(self, now: float) -> None:
-        """Give back what is not to begin here: cancelled, too long without a seat, or at a stop."""
-        stopping = self._house.stopping.is_set()
-        free = 0 if self._ahead else len(self._idle)
-        for seat in self._seats:
-            over = any(is_over(attempt, now) for attempt in seat.next)
-            if seat.next and (stopping or free > 0 or over):
-                seat.slot.recall()
-                free -= len(seat.next)
+        """Settle prefetched attempts that are not to start here: cancelled, expired, or at a stop.
+
+        Those in a slot's buffer are recalled first, also where another worker is idle for them.
+        """
+        stopping = self._context.stopping.is_set()
+        free = 0 if self._prefetched else len(self._idle)
+        for worker in self._workers:
+            over = any(is_over(attempt, now) for attempt in worker.buffered)
+            if worker.buffered and (stopping or free > 0 or over):
+                worker.slot.recall()
+                free -= len(worker.buffered)
+        leaving = self._prefetched.withdraw(now, everything=stopping)
+        if leaving:
+            with self._cancel_lock:
+                for attempt in leaving:
+                    attempt.move_to(AttemptState.JUDGING)
         why = Cancellation.STOP if stopping else Cancellation.NO_SEAT
-        for attempt in self._ahead.withdraw(now, everything=stopping):
-            self._end(attempt, partial(attempt.withdrawn, why))
+        for attempt in leaving:
+            self._settle(attempt, partial(attempt.judge_unstarted, why))
 
-    # A seat
+    # BUFFERED
 
-    def _careful(self, seat: Worker, step: Callable[[], None]) -> None:
-        """Whatever goes wrong in there is the failure of the attempt that has the seat."""
+    def _buffer(self, worker: Worker) -> None:
+        """Send the first prefetched attempt to a busy slot, to start after those before it."""
+        if not worker.is_running or not worker.slot.has_room or self._has_many_large_answers:
+            return
+        context, attempt = self._context, self._prefetched.first
+        over = context.stopping.is_set() or is_over(attempt, context.clock.monotonic())
+        if attempt.needs_idle_worker or over:
+            return
         try:
-            step()
-        except Broken as broken:
-            seat.running = False
-            self.lookout.forget(seat)
-            self._come_back(seat)
+            prepared = attempt.prepare()
+        except Exception as error:  # noqa: BLE001 - the attempt's failure
+            decide = partial(attempt.judge_bug, error)
+        else:
+            if isinstance(prepared, Launch):
+                self._send_ahead(worker, attempt, prepared)
+                return
+            decide = partial(_same, prepared)
+        self._prefetched.take()
+        attempt.move_to(AttemptState.JUDGING)
+        self._settle(attempt, decide)
 
-            def mended(outcome: Outcome | None) -> None:
-                self._careful(seat, partial(self._started, seat, outcome))
+    def _send_ahead(self, worker: Worker, attempt: Attempt, launch: Launch) -> None:
+        if worker.slot.line_up(launch, attempt.log_entry):
+            worker.buffered.append(self._prefetched.take())
+            attempt.move_to(AttemptState.BUFFERED)
+        else:
+            attempt.needs_idle_worker = True
 
-            self._steps.aside(partial(seat.slot.mend, broken), mended, partial(self._fail, seat))
-        except Exception as error:  # noqa: BLE001
-            self._fail(seat, error)
+    def _unbuffer(self, worker: Worker, still: int = 0) -> None:
+        """Make all but the first `still` buffered attempts PREFETCHED again: none has started."""
+        while len(worker.buffered) > still:
+            attempt = worker.buffered.pop()
+            attempt.move_to(AttemptState.PREFETCHED)
+            self._prefetched.put_back(attempt)
 
-    def _fail(self, seat: Worker, error: Exception) -> None:
-        seat.slot.abandon()
-        with self._guard:
-            lined_up = list(seat.next)
-            seat.next.clear()
-        # What is lined up may have begun by now: it counts as well.
-        for attempt in (self._leave(seat), *lined_up):
-            if attempt is not None:
-                self._end(attempt, partial(attempt.failed, error))
+    # STARTING
 
-    def _fill_idle(self) -> None:
-        while self._idle and self._ahead and not self._clogged:
-            seat = self._idle.pop()
-            with self._guard:
-                attempt = seat.attempt = self._ahead.take()
-            self._careful(seat, partial(self._begin, seat, attempt))
-
-    def _begin(self, seat: Worker, attempt: Attempt) -> None:
-        if not attempt.needs_files:
-            self._launch(seat, attempt.prepare())
+    def _start(self, worker: Worker, attempt: Attempt) -> None:
+        if not attempt.copies_files:
+            self._launch(worker, attempt, attempt.prepare())
             return
 
-        def provided(ready: Launch | Settlement) -> None:
-            self._careful(seat, partial(self._launch, seat, ready))
+        def launch(prepared: Future[Launch | Settlement]) -> None:
+            self._careful(worker, lambda: self._launch(worker, attempt, prepared.result()))
 
-        self._steps.aside(attempt.prepare, provided, partial(self._fail, seat))
+        self._events.run_in_thread(attempt.prepare, launch)
 
-    def _launch(self, seat: Worker, ready: Launch | Settlement) -> None:
-        attempt = seat.attempt
-        assert attempt is not None
-        if isinstance(ready, Settlement):
-            self._leave(seat)
-            self.ended.append(ready)
+    def _launch(self, worker: Worker, attempt: Attempt, prepared: Launch | Settlement) -> None:
+        if isinstance(prepared, Settlement):
+            self._release(worker)
+            self._settle(attempt, partial(_same, prepared))
             return
         failpoint("prepared")
-        # Together: a cancel finds it running, or not begun, and never in between.
-        with self._guard:
-            stopped = self._house.stopping.is_set() or attempt.cancelled is not None
-            if not stopped:
-                self._running[seat] = attempt
-                outcome = seat.slot.begin(ready, self._place(attempt))
-        if stopped:
-            self._leave(seat)
-            self._end(attempt, partial(attempt.withdrawn, Cancellation.STOP))
+        # In one step: a cancellation finds the attempt without a process or with one.
+        with self._cancel_lock:
+            withdrawn = self._context.stopping.is_set() or attempt.cancelled is not None
+            if not withdrawn:
+                attempt.move_to(AttemptState.RUNNING)
+                outcome = worker.slot.begin(prepared, attempt.log_entry)
+        if withdrawn:
+            self._release(worker)
+            self._settle(attempt, partial(attempt.judge_unstarted, Cancellation.STOP))
         else:
-            self._started(seat, outcome)
+            self._go_on(worker, outcome)
 
-    def _started(self, seat: Worker, outcome: Outcome | None) -> None:
-        if outcome is None:
-            seat.running = True
-            self.lookout.watch(seat)
-        else:
-            self._over(seat, outcome)
+    # RUNNING
 
-    def _look(self, seat: Worker) -> None:
+    def wait(self, now: float, seconds: float) -> None:
+        """Wait for answers of slots and handle them; see `EventLoop.wait`."""
+        for slot in self._events.wait(seconds):
+            worker = self._by_slot[slot]
+            if worker.is_running:
+                self._careful(worker, partial(self._read, worker))
+            else:
+                # An idle slot has died: the next launch finds that out.
+                self._events.unwatch(slot)
+        if now >= self._check_overdue_at:
+            self._check_overdue_at = now + TICK
+            for worker in self._workers:
+                if worker.is_running and worker.slot.due < now:
+                    self._careful(worker, partial(self._read, worker))
+
+    def _read(self, worker: Worker) -> None:
+        """Handle all that the slot has sent: outcomes, and buffered attempts that it gives back."""
         while True:
-            outcome = seat.slot.look()
-            self._come_back(seat, seat.slot.lined_up)
-            self._started(seat, outcome)
-            if not seat.running or not seat.slot.heard:
+            outcome = worker.slot.look()
+            self._unbuffer(worker, still=worker.slot.lined_up)
+            self._go_on(worker, outcome)
+            if not worker.is_running or not worker.slot.heard:
                 return
 
-    def _over(self, seat: Worker, outcome: Outcome) -> None:
-        failpoint("ran")
-        self._ran += 1
-        attempt = self._leave(seat)
-        assert attempt is not None
-        if len(outcome.stdout) <= LARGE_ANSWER:
-            self._end(attempt, partial(attempt.judge, outcome))
+    def _go_on(self, worker: Worker, outcome: Outcome | None) -> None:
+        if outcome is None:
+            self._events.watch(worker.slot)
             return
-        self._judging += 1
+        failpoint("ran")
+        self._finished += 1
+        self._judge(self._release(worker), outcome)
 
-        def judge() -> Settlement:
-            with self._bench:
-                return attempt.judge(outcome)
-
-        def judged(settled: Callable[[], Settlement]) -> None:
-            self._judging -= 1
-            self._end(attempt, settled)
-
-        self._steps.aside(
-            judge,
-            lambda settlement: judged(lambda: settlement),
-            lambda error: judged(partial(attempt.failed, error)),
-        )
-
-    def _leave(self, seat: Worker) -> Attempt | None:
-        """The attempt that had the seat, which from now on is idle or the next one's."""
-        with self._guard:
-            attempt, seat.attempt = seat.attempt, None
-            if seat.next:
-                seat.slot.go_on()
-                seat.attempt = seat.next.popleft()
-            seat.running = seat.attempt is not None
-            if seat.attempt is None:
-                self._running.pop(seat, None)
-            else:
-                self._running[seat] = seat.attempt
-                if seat.attempt.cancelled is not None:
-                    seat.slot.cancel(CANCEL_GRACE)
-        if not seat.running:
-            self._idle.append(seat)
+    def _release(self, worker: Worker) -> Attempt:
+        """Take the attempt, now JUDGING, from its worker, which runs the first buffered one or is
+        idle from now on."""
+        with self._cancel_lock:
+            attempt, following = worker.attempt, None
+            assert attempt is not None
+            attempt.move_to(AttemptState.JUDGING)
+            if worker.buffered:
+                worker.slot.go_on()
+                following = worker.buffered.popleft()
+                following.move_to(AttemptState.RUNNING)
+                if following.cancelled is not None:
+                    worker.slot.cancel(CANCEL_GRACE)
+            worker.attempt = following
+        if following is None:
+            self._idle.append(worker)
             self._freed += 1
         return attempt
 
-    def _end(self, attempt: Attempt, settled: Callable[[], Settlement]) -> None:
-        """Even a bug of ours ends in a settlement: no job is left running."""
+    # SLOT_LOST, and bugs
+
+    def _careful(self, worker: Worker, step: Callable[[], None]) -> None:
+        """Run a step of the worker's attempt. A lost slot is replaced; a bug fails the attempt."""
+        try:
+            step()
+        except Broken as broken:
+            self._replace_slot(worker, broken)
+        except Exception as error:  # noqa: BLE001 - the attempt's failure
+            self._fail(worker, error)
+
+    def _replace_slot(self, worker: Worker, broken: Broken) -> None:
+        attempt = worker.attempt
+        assert attempt is not None
+        attempt.move_to(AttemptState.SLOT_LOST)
+        self._events.unwatch(worker.slot)
+        self._unbuffer(worker)
+
+        def go_on(replaced: Future[Outcome | None]) -> None:
+            outcome = replaced.result()
+            if outcome is None:
+                attempt.move_to(AttemptState.RUNNING)
+            self._go_on(worker, outcome)
+
+        self._events.run_in_thread(
+            partial(worker.slot.mend, broken),
+            lambda replaced: self._careful(worker, partial(go_on, replaced)),
+        )
+
+    def _fail(self, worker: Worker, error: Exception) -> None:
+        """Fail the worker's attempt, and those in its slot's buffer: they may have started."""
+        worker.slot.abandon()
+        buffered = list(worker.buffered)
+        worker.buffered.clear()
+        with self._cancel_lock:
+            for attempt in buffered:
+                attempt.move_to(AttemptState.JUDGING)
+        failed = buffered if worker.attempt is None else [self._release(worker), *buffered]
+        for attempt in failed:
+            self._settle(attempt, partial(attempt.judge_bug, error))
+
+    # JUDGING
+
+    def _judge(self, attempt: Attempt, outcome: Outcome) -> None:
+        if len(outcome.stdout) <= LARGE_ANSWER:
+            self._settle(attempt, partial(attempt.judge, outcome))
+            return
+        self._large_answers += 1
+
+        def judge() -> Settlement:
+            with self._judge_large:
+                return attempt.judge(outcome)
+
+        def settle(judged: Future[Settlement]) -> None:
+            self._large_answers -= 1
+            self._settle(attempt, judged.result)
+
+        self._events.run_in_thread(judge, settle)
+
+    def _settle(self, attempt: Attempt, decide: Callable[[], Settlement]) -> None:
+        """Be SETTLING with what is decided, or as failed: no job stays `running` for a bug."""
         try:
             try:
-                settlement = settled()
+                settlement = decide()
             except Exception as error:  # noqa: BLE001 - the attempt's failure
-                settlement = attempt.failed(error)
-        except Exception as error:  # noqa: BLE001 - then it is a stray
-            self._log.crash("an attempt cannot be ended", error)
-            self.forget(attempt.job)
+                settlement = attempt.judge_bug(error)
+            attempt.settle_as(settlement)
+        except Exception as error:  # noqa: BLE001 - the orphan sweep ends the job
+            self._log.crash("attempt cannot be settled", error, job_id=attempt.job.id)
+            self.forget(attempt)
         else:
-            self.ended.append(settlement)
+            self._settling.append(attempt)
 
-    # What comes after it
+    # SETTLING
 
-    def _line_up(self, seat: Worker) -> None:
-        """Tell a slot that is busy what comes next."""
-        if not seat.running or not seat.slot.has_room or self._clogged:
-            return
-        house, attempt = self._house, self._ahead.first
-        over = house.stopping.is_set() or is_over(attempt, house.clock.monotonic())
-        if attempt.needs_seat or over:
-            return
-        try:
-            ready = attempt.prepare()
-        except Exception as error:  # noqa: BLE001 - the attempt's failure
-            self._ahead.take()
-            self._end(attempt, partial(attempt.failed, error))
-            return
-        if isinstance(ready, Settlement):
-            self._ahead.take()
-            self.ended.append(ready)
-        elif seat.slot.line_up(ready, self._place(attempt)):
-            with self._guard:
-                seat.next.append(self._ahead.take())
-        else:
-            attempt.needs_seat = True
+    def take_settling(self) -> list[Attempt]:
+        """The attempts that became SETTLING since the last call."""
+        settling, self._settling = self._settling, []
+        return settling
 
-    def _come_back(self, seat: Worker, still: int = 0) -> None:
-        """What was lined up, and has not begun, is for another seat; but for so many."""
-        while len(seat.next) > still:
-            with self._guard:
-                self._ahead.put_back(seat.next.pop())
+    def forget(self, attempt: Attempt) -> None:
+        """The attempt is DONE: the ledger has its settlement, or will never have it."""
+        attempt.move_to(AttemptState.DONE)
+        self._attempts.discard(attempt)
+        self._context.started_log.leave(attempt.log_entry)
+
+
+def _same(settlement: Settlement) -> Settlement:
+    return settlement

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from ductile.engine.dispatch.wakeup import WorkSignal
+from ductile.engine.dispatch.dispatcher import WorkSignal
 from ductile.log import logger
 from ductile.store.engines.api import Ledger
 from ductile.store.jobs import claim
@@ -32,7 +32,7 @@ class Retries:
             # What is due and was left is not in our form: a script has just written it.
             self._looked = None
         if self._ledger.read(claim.has_ready):
-            self._work_signal.ring_all()
+            self._work_signal.notify_all()
         wait = (due - now).total_seconds() if due is not None else POLL_SECONDS
         return min(max(wait, 0.0), POLL_SECONDS)
 
