@@ -131,7 +131,7 @@ def opened(site: Site, slots: list[Slot], jobs: int) -> Iterator[Pair]:
 @pytest.fixture(autouse=True)
 def no_job_waits_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is; tests of what waits too long set a limit of their own."""
-    monkeypatch.setattr(prefetch, "LONGEST", float("inf"))
+    monkeypatch.setattr(prefetch, "LONGEST_WAIT", float("inf"))
 
 
 @pytest.fixture
