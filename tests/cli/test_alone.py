@@ -81,7 +81,7 @@ class TestRun:
         assert "it broke" in done.out
         assert "attempt 2 of 2 is due at" in done.out
         (row,) = house("queue", "list", "--json").json["jobs"]
-        assert row["waits_for"].startswith("waits for its retry")
+        assert row["waits_for"].startswith("its retry is due")
 
     def test_the_times_of_a_line_are_of_one_zone(
         self, house: House, monkeypatch: pytest.MonkeyPatch
@@ -97,7 +97,7 @@ class TestRun:
             monkeypatch.undo()
             time.tzset()
         assert retry not in told
-        assert f"waits for its retry at {local}" in " ".join(told.split())
+        assert f"its retry is due at {local}" in " ".join(told.split())
 
     def test_nothing_but_this_job_is_run(self, house: House) -> None:
         waiting = house("plugin", "run", "hello", "--async", "--json").json

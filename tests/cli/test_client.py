@@ -202,7 +202,7 @@ class Answers:
         raise AssertionError
 
 
-QUEUED = {"status": "queued", "next_retry_at": None, "waits_for": "waits for a worker"}
+QUEUED = {"status": "queued", "next_retry_at": None, "waits_for": "all workers are busy"}
 RUNNING = {"status": "running", "next_retry_at": None}
 RETRY = {"status": "queued", "next_retry_at": "2026-02-08T10:00:00.000000Z"}
 
@@ -211,7 +211,7 @@ def test_waiting_goes_on_until_the_end_and_says_why_once() -> None:
     told: list[str] = []
     door = Answers(QUEUED, QUEUED, RUNNING, {"status": "dead"})
     assert wait_for(door, "7", None, told.append) == {"status": "dead"}
-    assert told == ["waits for a worker"]
+    assert told == ["all workers are busy"]
     assert door.waits == [0.1, 0.2, 0.4, 0.8]
 
 

@@ -26,7 +26,7 @@ def on_postgres(site: Site, postgres: Server) -> str:
     return url
 
 
-def copied(house: Running, target: Path, **more: Any) -> backup.Made:
+def copied(house: Running, target: Path, **more: Any) -> backup.CompletedBackup:
     gateway = house.gateway
     return back_up(gateway.ledger, target, state_dir=gateway.state_dir, clock=CLOCK, **more)
 

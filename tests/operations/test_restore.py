@@ -17,7 +17,7 @@ import pytest
 
 from ductile.errors import LedgerError, Locked, NotFound, Refused
 from ductile.operations.backup import back_up
-from ductile.operations.verify import selfcheck
+from ductile.operations.verify import verify_ledger
 from ductile.store import notices
 from ductile.store.engines import migrate
 from ductile.store.engines.api import BEGINNING
@@ -67,7 +67,7 @@ def test_a_restore_brings_back_what_was_and_keeps_what_is(place: Site, folder: P
     assert done.kept is not None
     assert kept_jobs(place, done.kept) == {first, second}
     ledger = looked_at(place)
-    assert selfcheck(ledger, place.state).ok
+    assert verify_ledger(ledger, place.state).ok
     ledger.close()
     with place.running() as house:
         assert house.run("echo")["status"] == "succeeded"
@@ -202,7 +202,7 @@ def copy(site: Site, folder: Path) -> Path:
 def test_a_damaged_copy_is_refused(site: Site, copy: Path) -> None:
     damage(copy)
     with pytest.raises(Refused, match=r"damaged|malformed"):
-        put_back(site, copy, accept_breaches=True)
+        put_back(site, copy, allow_violations=True)
     assert len(jobs_of(site)) == 50
 
 
@@ -216,10 +216,10 @@ def test_a_copy_that_breaks_promises_is_taken_only_when_that_is_accepted(
     site: Site, copy: Path
 ) -> None:
     changed(copy, "UPDATE job_queue SET completed_at = NULL")
-    with pytest.raises(Refused, match="breaks 50 promises") as refused:
+    with pytest.raises(Refused, match="has 50 violations") as refused:
         put_back(site, copy)
     assert refused.value.details["breaches"]
-    assert put_back(site, copy, accept_breaches=True).rows["job_queue"] == 50
+    assert put_back(site, copy, allow_violations=True).rows["job_queue"] == 50
 
 
 def test_a_copy_of_an_older_version_is_brought_forward(
@@ -234,7 +234,7 @@ def test_a_copy_of_an_older_version_is_brought_forward(
     done = put_back(site, source)
     assert done.migrated == [m.number for m in migrations("sqlite")][1:]
     ledger = looked_at(site)
-    report = selfcheck(ledger, site.state)
+    report = verify_ledger(ledger, site.state)
     ledger.close()
     assert (report.ok, report.notes) == (True, [])
     assert [name for name in os.listdir(site.state) if "before" in name] == []
@@ -323,7 +323,7 @@ def test_a_power_cut_leaves_the_old_ledger_or_the_new_one_whole(
     commit_and_die(site.state / "state.db")
     killed_at(site, failpoint, copy)
     ledger = looked_at(site)
-    assert selfcheck(ledger, site.state).ok
+    assert verify_ledger(ledger, site.state).ok
     assert len(jobs_in(ledger)) == jobs
     ledger.close()
     assert states_at(site.state / "state.db") == (["late"] if jobs == 51 else [])

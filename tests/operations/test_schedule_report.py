@@ -126,7 +126,8 @@ def test_the_coming_fires_are_those_that_then_come(make: Make) -> None:
     work = make({"cron": "*/20 * * * *", "jitter": "2m"})
     [schedule] = schedule_report.find(work.compiled(), "echo")
     told = [
-        row["slot"] for row in schedule_report.coming(schedule, work.ledger, work.clock.now(), 12)
+        row["slot"]
+        for row in schedule_report.next_fires(schedule, work.ledger, work.clock.now(), 12)
     ]
     work.run(5 * HOUR)
     assert work.fires()[:12] == told
@@ -135,7 +136,7 @@ def test_the_coming_fires_are_those_that_then_come(make: Make) -> None:
 def test_the_coming_fires_show_the_local_time(make: Make) -> None:
     work = make({"cron": "0 9 * * *", "timezone": "America/New_York"})
     [schedule] = schedule_report.find(work.compiled(), "echo")
-    rows = list(schedule_report.coming(schedule, None, work.clock.now(), 40))
+    rows = list(schedule_report.next_fires(schedule, None, work.clock.now(), 40))
     assert len(rows) == 40
     assert {row["local"][11:16] for row in rows} == {"09:00"}
     # Over the spring change the same local hour is another instant.

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from ductile.errors import LedgerError
-from ductile.operations.verify import living, selfcheck
+from ductile.operations.verify import living_boots, verify_ledger
 from ductile.store import boots
 from ductile.store.engines.api import Ledger
 from ductile.store.engines.open import open_ledger
@@ -38,7 +38,7 @@ def test_a_gateway_that_runs_is_alive_and_those_before_it_are_not(place: Site) -
             lambda tx: boots.begin(tx, id="0-killed", pid=os.getpid(), version="1", now=now)
         )
         execute(house.gateway.ledger, "UPDATE boots SET started_at = '2020' WHERE id = '0-killed'")
-        alive = living(house.gateway.ledger, place.state)
+        alive = living_boots(house.gateway.ledger, place.state)
         assert alive is not None
         assert [alive(boot) for boot in (first, "0-killed", house.gateway.boot)] == [
             False,
@@ -51,7 +51,7 @@ def test_where_none_runs_nobody_is_alive(place: Site) -> None:
     with place.opened():
         pass
     ledger = looked_at(place)
-    assert living(ledger, place.state) is None
+    assert living_boots(ledger, place.state) is None
     ledger.close()
 
 
@@ -61,10 +61,10 @@ def test_a_running_job_of_a_living_gateway_is_no_breach(place: Site) -> None:
     with place.running() as house:
         job_id = house.put("slow")
         gate.arrived()
-        report = selfcheck(house.gateway.ledger, place.state)
+        report = verify_ledger(house.gateway.ledger, place.state)
         assert (report.ok, report.notes) == (True, [])
         execute(house.gateway.ledger, "UPDATE job_queue SET owner = 'another'")
-        report = selfcheck(house.gateway.ledger, place.state, quick=True)
+        report = verify_ledger(house.gateway.ledger, place.state, quick=True)
         assert {breach.promise for breach in report.breaches} == {"owners", "jobs"}
         owner = house.gateway.boot
         execute(house.gateway.ledger, f"UPDATE job_queue SET owner = '{owner}'")
@@ -79,5 +79,5 @@ def test_an_empty_database_is_no_ledger(place: Site) -> None:
         state.path.touch()
     ledger = looked_at(place)
     with pytest.raises(LedgerError, match="no ledger of ductile"):
-        selfcheck(ledger, place.state)
+        verify_ledger(ledger, place.state)
     ledger.close()

@@ -1,4 +1,4 @@
-"""Backups: a copy of the ledger that is checked, durable and whole, or no file at all."""
+"""Backups: a complete, verified and durable copy of the ledger, or no file at all."""
 
 from __future__ import annotations
 
@@ -34,40 +34,40 @@ DIRECTORY = "backups"
 LAST = "last-backup.json"
 DRAFT = ".ductile-backup-"
 LEFT_FREE = 64 * 1024 * 1024
-BETWEEN_WINDOWS = 0.01
-"""Seconds that a gateway's own work gets the interpreter for, while a copy is checked."""
+CHECK_PAUSE = 0.01
+"""Seconds of pause between checks of a copy, in which the gateway's own work runs."""
 ABANDONED = 24 * 3600.0
-"""After so many seconds a draft is one whose maker died."""
+"""Seconds after which a draft counts as left by a process that died."""
 SIBLINGS = ("-journal", "-wal", "-shm")
-"""What SQLite puts beside its file."""
+"""Suffixes of the files that SQLite keeps next to its database."""
 REPLACED = ".replaced-"
-"""In the name of a ledger that a restore has kept aside."""
+"""In the name of a ledger that a restore has replaced and kept."""
 DAMAGE = frozenset({"pages", "schema"})
-"""Broken promises that make a copy worthless; of other breaches a copy is as good as its ledger."""
+"""Violations that make a copy useless; any other violation is in the ledger itself."""
 
 
 class Stopped(DuctileError):
-    """A backup that was ended before it was whole."""
+    """A backup that was stopped before it was complete."""
 
     code = "stopped"
     http_status = 503
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CompletedBackup:
     """A backup that is on disk."""
 
     path: str
     bytes: int
     seconds: float
     made_at: str
-    """The moment of which it is the state."""
+    """The time whose state the backup holds."""
     rows: dict[str, int]
     notes: list[str]
 
 
 def stamp(now: datetime) -> str:
-    """A moment in a file's name, so that later ones sort after it."""
+    """A time for use in a file name; later times sort after earlier ones."""
     return f"{now:%Y%m%dT%H%M%S}.{now.microsecond // 1000:03}Z"
 
 
@@ -76,26 +76,26 @@ def default_target(state_dir: Path, now: datetime) -> Path:
 
 
 def target_for(path: Path | None, state_dir: Path, ledger: Path | None, now: datetime) -> Path:
-    """Where a backup goes: the file, a new one in the directory, or one in the usual place."""
+    """The file of a backup: `path`, a new file in that directory, or one in the default place."""
     if path is None:
         return default_target(state_dir, now)
     target = path / default_target(state_dir, now).name if path.is_dir() else path
     own = [state_dir / "ductile.lock", state_dir / "ductile.sock"]
     if ledger is not None:
         own += [ledger.with_name(ledger.name + end) for end in ("", *SIBLINGS)]
-    for mine in own:
-        if target.resolve() == mine.resolve():
-            raise Refused(f"{target} is a file of the gateway's own")
+    for used in own:
+        if target.resolve() == used.resolve():
+            raise Refused(f"{target} is a file that the gateway uses; choose another path")
     return target
 
 
 def check_target(target: Path, *, replace: bool) -> None:
-    """Refuse, before anything is copied, what could not be put there."""
+    """Raise `Refused`, before anything is copied, if the backup could not be stored there."""
     usual = target.parent.name == DIRECTORY and target.parent.parent.is_dir()
     if not target.parent.is_dir() and not usual:
         raise Refused(f"there is no directory {target.parent}")
     if target.is_dir() or (target.exists() and not replace):
-        raise Refused(f"{target} exists; choose another name, or --replace it")
+        raise Refused(f"{target} exists; choose another name or use --replace")
 
 
 def back_up(
@@ -107,10 +107,11 @@ def back_up(
     replace: bool = False,
     watch: Watch = lambda _done, _total: None,
     tell: Tell = lambda _table, _rows: None,
-) -> Made:
-    """Copy, check, sync, and only then give the copy its name.
+) -> CompletedBackup:
+    """Copy, verify, sync, and only then give the copy its name.
 
-    `watch` is told of the copying, `tell` of the checking; either ends it by raising.
+    `watch` receives the progress of the copy, `tell` that of the verification; either stops the
+    backup by raising.
     """
     check_target(target, replace=replace)
     target.parent.mkdir(mode=0o700, exist_ok=True)
@@ -128,20 +129,20 @@ def back_up(
         _publish(draft, target, replace=replace)
     finally:
         discard(draft)
-    made = Made(
+    made = CompletedBackup(
         path=str(target),
         bytes=target.stat().st_size,
         seconds=round(clock.monotonic() - began, 3),
         made_at=to_text(now),
         rows=report.rows,
-        notes=[*report.notes, *_breaches(report)],
+        notes=[*report.notes, *_describe_violations(report)],
     )
     replace_file(state_dir / LAST, orjson.dumps({"made_at": made.made_at, "path": made.path}))
     return made
 
 
 def check_copy(path: Path, tell: Tell = lambda _table, _rows: None) -> Report:
-    """Open the copy and look at all of it; `Refused` where it is damaged."""
+    """Verify the whole copy; `Refused` if it is damaged."""
     copy = SqliteLedger(path, read_only=True)
     try:
         report = verify(copy, tell=tell)
@@ -153,9 +154,9 @@ def check_copy(path: Path, tell: Tell = lambda _table, _rows: None) -> Report:
     return report
 
 
-def _breaches(report: Report) -> list[str]:
+def _describe_violations(report: Report) -> list[str]:
     found = len(report.breaches) + report.more
-    hint = f"the ledger itself breaks {found} of its promises: see `ductile system selfcheck`"
+    hint = f"the ledger itself has {found} violations: run `ductile system verify`"
     return [hint] if found else []
 
 
@@ -164,10 +165,10 @@ def _publish(draft: Path, target: Path, *, replace: bool) -> None:
         draft.replace(target)
     else:
         try:
-            # Unlike a rename, a link never takes the place of what came there meanwhile.
+            # Unlike a rename, a link never replaces a file that was created meanwhile.
             target.hardlink_to(draft)
         except FileExistsError:
-            raise Refused(f"{target} exists; choose another name, or --replace it") from None
+            raise Refused(f"{target} exists; choose another name or use --replace") from None
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
                 raise
@@ -176,7 +177,7 @@ def _publish(draft: Path, target: Path, *, replace: bool) -> None:
 
 
 def sync(path: Path) -> None:
-    """Have a file, or the names in a directory, on the disk. Not for a ledger that is open."""
+    """Sync a file or directory to disk. Not for a ledger that is open."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -196,7 +197,7 @@ def _clear_abandoned(directory: Path) -> None:
 
 
 def last_backup(state_dir: Path) -> dict[str, str] | None:
-    """When the last backup was made, and where it was put; None where none was."""
+    """The time and path of the last backup; None if there was none."""
     try:
         found = orjson.loads((state_dir / LAST).read_bytes())
         return {"made_at": str(found["made_at"]), "path": str(found["path"])}
@@ -205,26 +206,26 @@ def last_backup(state_dir: Path) -> dict[str, str] | None:
 
 
 def check_room(directory: Path, size: int) -> None:
-    """Refuse what would fill the disk, which may be the one that the ledger writes to."""
+    """Raise `Refused` if the copy would fill the disk, which may hold the ledger too."""
     free = room_at(directory)
     if free < size + LEFT_FREE:
         raise Refused(
-            f"the copy takes {size >> 20} MiB, and {free >> 20} MiB are free on the disk of "
-            f"{directory}; {LEFT_FREE >> 20} MiB have to stay free",
+            f"the copy needs {size >> 20} MiB, and {free >> 20} MiB are free on the disk of "
+            f"{directory}; {LEFT_FREE >> 20} MiB must stay free",
             free=free,
             needed=size + LEFT_FREE,
         )
 
 
 def room_at(directory: Path) -> int:
-    """Bytes that are free where the copy is to go."""
+    """Free bytes on the disk of this directory."""
     while not directory.exists():
         directory = directory.parent
     return shutil.disk_usage(directory).free
 
 
 def config_archive(loaded: Loaded, target: Path) -> list[str]:
-    """Every file of the configuration into a tar beside the copy; it holds secrets, 0600."""
+    """Archive every configuration file next to the backup, with mode 0600: it holds secrets."""
     files = loaded.files
     extra = [loaded.path.parent / ".checksums", loaded.settings.state_dir / "fingerprint.key"]
     whole = BytesIO()
@@ -233,7 +234,7 @@ def config_archive(loaded: Loaded, target: Path) -> list[str]:
         for path in (*files, *(path for path in extra if path.is_file() and path not in files)):
             data = path.read_bytes()
             if path in files and blake3(data).hexdigest() != files[path]:
-                raise Refused(f"{path} has changed while it was copied; try again")
+                raise Refused(f"{path} changed while it was copied; try again")
             about = archive.gettarinfo(path, arcname=str(path).lstrip("/"))
             about.size = len(data)
             archive.addfile(about, BytesIO(data))
@@ -246,8 +247,8 @@ UNDER_WAY = frozenset({"copying", "checking"})
 
 
 @dataclass(slots=True)
-class State:
-    """Of the backup that runs, or of the last that a gateway made."""
+class BackupState:
+    """The state of the running backup, or of the last one that the gateway made."""
 
     state: str = "none"
     """none, copying, checking, done, failed"""
@@ -261,22 +262,22 @@ class State:
 
 
 class Backups:
-    """The backups of a running gateway: one at a time, in a thread of its own."""
+    """The backups of a running gateway: one at a time, in a separate thread."""
 
     def __init__(self, ledger: Callable[[], Ledger], state_dir: Path, clock: Clock) -> None:
         self._ledger, self._state_dir, self._clock = ledger, state_dir, clock
         self._guard = threading.Lock()
-        self._state = State()
+        self._state = BackupState()
         self._thread: threading.Thread | None = None
         self._stopping = False
 
     def start(self, target: Path, *, replace: bool) -> dict[str, Any]:
-        """Begin; `Refused` while one is being made."""
+        """Start a backup; `Refused` while another one runs."""
         check_target(target, replace=replace)
         with self._guard:
             if self._stopping or (self._thread is not None and self._thread.is_alive()):
-                raise Refused(f"a backup is being made already: {self._state.path}")
-            self._state = State("copying", str(target))
+                raise Refused(f"a backup is already running: {self._state.path}")
+            self._state = BackupState("copying", str(target))
             self._thread = threading.Thread(
                 target=self._run, args=(target, replace), name="backup", daemon=True
             )
@@ -288,7 +289,7 @@ class Backups:
             return asdict(self._state)
 
     def stop(self) -> None:
-        """End the one that runs; nothing of it remains."""
+        """Stop the running backup; nothing of it remains."""
         with self._guard:
             self._stopping = True
             thread = self._thread
@@ -307,30 +308,30 @@ class Backups:
                 watch=self._copying,
                 tell=self._checking,
             )
-        except Exception as error:  # noqa: BLE001 - told to whoever asks, and logged
+        except Exception as error:  # noqa: BLE001 - reported in the state, and logged
             known = error if isinstance(error, DuctileError) else None
             text = known.message if known else f"{type(error).__name__}: {error}"
-            log.error("a backup failed", path=str(target), error=text)
+            log.error("backup failed", path=str(target), error=text)
             details = known.details if known else {}
             code = known.code if known else "backup_failed"
             self._set(state="failed", error=text, code=code, details=details)
         else:
-            log.info("backup made", path=made.path, bytes=made.bytes, seconds=made.seconds)
+            log.info("backup completed", path=made.path, bytes=made.bytes, seconds=made.seconds)
             self._set(state="done", made=asdict(made))
 
     def _copying(self, done: int, total: int) -> None:
-        self._go_on()
+        self._check_stop()
         self._set(done=done, total=total)
 
     def _checking(self, table: str, _rows: int) -> None:
-        self._go_on()
+        self._check_stop()
         self._set(state="checking")
         if table != "pages":
-            time.sleep(BETWEEN_WINDOWS)
+            time.sleep(CHECK_PAUSE)
 
-    def _go_on(self) -> None:
+    def _check_stop(self) -> None:
         if self._stopping:
-            raise Stopped("the gateway stopped before the backup was whole")
+            raise Stopped("the gateway stopped before the backup was complete")
 
     def _set(self, **changes: Any) -> None:
         with self._guard:

@@ -1,4 +1,4 @@
-"""`system import`: what is remembered in the Go program's ledger moves into ours."""
+"""`system import`: takes plugin states, facts and schedules over from the Go program's ledger."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ class Imported:
     source: str
     states: list[str]
     kept: list[str]
-    """Plugins that remember something here already: theirs stays as it is."""
+    """Plugins that have state here already, which is not changed."""
     facts: int
     schedules: list[str]
-    """Entries that go on from their last fire there; what fires once, and has, stays silent."""
+    """Entries that continue after their last fire there; one-time entries do not fire again."""
     known: list[str]
-    """Entries that have a past here already, which stays."""
+    """Entries that have a history here already, which is not changed."""
     unfinished: int
     notes: list[str]
     moved_to: str | None
-    """Where the other ledger is now, if it stood in the place of ours."""
+    """Where the Go program's ledger is now, if it was at the path of ours."""
 
 
 def import_memory(
     settings: Settings, source: Path | None, *, now: datetime, dry: bool = False
 ) -> Imported:
-    """Take over states, facts and the schedules' past; `Locked` while a gateway runs.
+    """Import states, facts and schedule history; `Locked` while a gateway runs.
 
-    Without a `source` the ledger is meant that stands where ours is to be: ours is made
-    beside it, whole, before it takes its place.
+    Without a `source`, the file at the configured path is imported: a new ledger is completed in
+    the same directory before it replaces that file.
     """
     own = settings.state.path
     in_place = own is not None and go_ledger.is_foreign(own)
     if source is None:
         if own is None or not in_place:
-            raise Refused("no other program's ledger stands in the place of ours; name its file")
+            raise Refused("there is no ledger of the Go program at state.path; name its file")
         source = own
     memory = go_ledger.read(source)
     moved = None
@@ -86,7 +86,7 @@ def _into(settings: Settings, memory: Memory, now: datetime) -> Taken:
 
 
 def _in_place(settings: Settings, memory: Memory, now: datetime) -> tuple[Taken, str | None]:
-    """Make our ledger elsewhere, and have it take the place of the other one."""
+    """Create our ledger in a temporary directory, then let it replace the other one."""
     with tempfile.TemporaryDirectory(prefix=".import-", dir=settings.state_dir) as folder:
         path = Path(folder) / "ledger.db"
         ledger = SqliteLedger(path)

@@ -16,13 +16,13 @@ from ductile.store.jobs import enqueue
 
 LARGEST_GRAPH = 2000
 DEEPEST_NEST = 60
-"""Levels of a nested tree; a JSON document may not be nested without end, a chain may."""
+"""Maximum levels of a nested tree: JSON readers limit the depth, a chain of jobs has no limit."""
 
 CONTEXTS = ("entered_context_id", "event_context_id")
 LARGE = ("last_error", "attempts", "result")
-"""What of a node is left out where an answer has no room for it, as its baggage is."""
+"""Parts of a node that are left out when the response would become too large."""
 SMALL_PARTS = 200
-"""Bytes of an attempt without its error."""
+"""Bytes of an attempt without its error text."""
 
 Node = dict[str, Any]
 
@@ -30,12 +30,11 @@ Node = dict[str, Any]
 def graph(ledger: Ledger, job_id: str, redactor: Redactor) -> list[Node]:
     """Every job of the graph that a job belongs to, parents first, each with its `depth`.
 
-    That is its root and all that came of it and, where the root is one of several that
-    began an instance of a pipeline, the others too. Where there may be more than are told the
-    first says so; of each one `left_out` names what there was no room for, and whoever asks for
-    that job is told it.
+    That is its root with all descendants and, if the root is one of several first jobs of a
+    pipeline instance, the others too. If there may be more jobs, the first one has `more`. Of each
+    node `left_out` names what was too large; asking for that job returns it.
     """
-    found = ledger.read(lambda tx: _told(tx, job_id, redactor))
+    found = ledger.read(lambda tx: _read_nodes(tx, job_id, redactor))
     if not found:
         raise NotFound(f"there is no job {job_id}")
     nodes = list(_in_order(found))
@@ -45,7 +44,7 @@ def graph(ledger: Ledger, job_id: str, redactor: Redactor) -> list[Node]:
 
 
 def tree(ledger: Ledger, job_id: str, redactor: Redactor) -> Node:
-    """The same, nested below the root of that job."""
+    """The same graph, nested below the root of that job."""
     nodes = graph(ledger, job_id, redactor)
     by_id = {node["job_id"]: node for node in nodes}
     for node in nodes:
@@ -67,13 +66,13 @@ def tree(ledger: Ledger, job_id: str, redactor: Redactor) -> Node:
 def family(tx: Tx, job_id: str) -> list[dict[str, Any]]:
     """The rows of that graph, in the order of the queue.
 
-    Of one that is too large, its ancestors and what came of it stand before the rest.
+    Of a graph that is too large, the ancestors and descendants of the job come first.
     """
     return tx.dicts("lineage", id=job_id, limit=LARGEST_GRAPH)
 
 
 def instance(tx: Tx, instance_id: str) -> dict[str, Any]:
-    """An instance of a pipeline, its jobs, and the response of the last."""
+    """A pipeline instance, its jobs, and the response of the last one."""
     scopes = tx.dicts("scope", id=instance_id)
     if not scopes or scopes[0]["split"]:
         raise NotFound(f"there is no pipeline instance {instance_id}")
@@ -93,7 +92,7 @@ def instance(tx: Tx, instance_id: str) -> dict[str, Any]:
     }
 
 
-def _told(tx: Tx, job_id: str, redactor: Redactor) -> list[Node]:
+def _read_nodes(tx: Tx, job_id: str, redactor: Redactor) -> list[Node]:
     rows = family(tx, job_id)
     if not rows:
         pruned = enqueue.get(tx, job_id)
@@ -101,43 +100,45 @@ def _told(tx: Tx, job_id: str, redactor: Redactor) -> list[Node]:
     logs: dict[str, list[dict[str, Any]]] = {}
     for entry in tx.dicts("logs_of_jobs", ids=_array(row["id"] for row in rows)):
         logs.setdefault(entry["job_id"], []).append(entry)
-    # Who asks for a job is told all of it: so whatever is left out can be had.
-    asked_first = sorted(rows, key=lambda row: row["id"] != job_id)
-    room = _Room(PAGE_BYTES)
-    told = {}
-    for row in asked_first:
+    # The requested job is returned in full, so that whatever is left out can be read.
+    requested_first = sorted(rows, key=lambda row: row["id"] != job_id)
+    budget = _Budget(PAGE_BYTES)
+    included = {}
+    for row in requested_first:
         log = logs.get(row["id"], [])
-        is_asked = row["id"] == job_id
-        told[row["id"]] = {name for name, size in _sizes(row, log) if is_asked or room.takes(size)}
-    _load_results(tx, [logs[id][-1] for id in logs if "result" in told[id]])
-    contexts = _contexts(tx, asked_first)
+        is_requested = row["id"] == job_id
+        included[row["id"]] = {
+            name for name, size in _sizes(row, log) if is_requested or budget.takes(size)
+        }
+    _load_results(tx, [logs[id][-1] for id in logs if "result" in included[id]])
+    contexts = _contexts(tx, requested_first)
     return [
-        _node(row, logs.get(row["id"], []), told[row["id"]], contexts, redactor) for row in rows
+        _node(row, logs.get(row["id"], []), included[row["id"]], contexts, redactor) for row in rows
     ]
 
 
-class _Room:
-    """The bytes that an answer has left."""
+class _Budget:
+    """The bytes that a response has left."""
 
     def __init__(self, size: int) -> None:
         self._left = size
 
     def takes(self, size: int) -> bool:
-        """Whether so many more have room; then they have it."""
+        """Reserve `size` bytes; False if they do not fit."""
         fits = size <= self._left
         self._left -= size if fits else 0
         return fits
 
 
 def _sizes(row: Mapping[str, Any], log: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, int]]:
-    """What of a node may be large, and how large it is."""
+    """The parts of a node that may be large, with their sizes."""
     yield "last_error", size(row["last_error"] or "")
     yield "attempts", sum(size(entry["last_error"] or "") + SMALL_PARTS for entry in log)
     yield "result", log[-1]["result_size"] if log else 0
 
 
 def _load_results(tx: Tx, entries: Sequence[dict[str, Any]]) -> None:
-    """Read those that were too large to be read along."""
+    """Read the results that were too large to be read with the log rows."""
     large = {
         entry["id"]: entry for entry in entries if entry["result_size"] and not entry["result"]
     }
@@ -146,14 +147,14 @@ def _load_results(tx: Tx, entries: Sequence[dict[str, Any]]) -> None:
             large[id]["result"] = text
 
 
-def _contexts(tx: Tx, asked_first: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Those that have room, by id; None stands for one that has not."""
-    named = [row[key] for row in asked_first for key in CONTEXTS if row[key] is not None]
-    asked = [asked_first[0][key] for key in CONTEXTS]
+def _contexts(tx: Tx, requested_first: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The contexts by id; None for one that does not fit."""
+    named = [row[key] for row in requested_first for key in CONTEXTS if row[key] is not None]
+    asked = [requested_first[0][key] for key in CONTEXTS]
     known = {row[0]: row for row in tx.all("context_sizes", ids=_array(set(named)))}
-    room = _Room(PAGE_BYTES)
+    budget = _Budget(PAGE_BYTES)
     there = [id for id in dict.fromkeys(named) if id in known]
-    fits = {id for id in there if id in asked or room.takes(known[id][1])}
+    fits = {id for id in there if id in asked or budget.takes(known[id][1])}
     texts: dict[str, str | None] = {id: text for id, _, text in known.values() if id in fits}
     large = [id for id, text in texts.items() if text is None]
     texts |= dict(tx.all("contexts_by_id", ids=_array(large))) if large else {}
@@ -167,15 +168,15 @@ def _array(ids: Iterable[str]) -> str:
 def _node(
     row: Mapping[str, Any],
     log: list[dict[str, Any]],
-    told: Set[str],
+    included: Set[str],
     contexts: Mapping[str, Mapping[str, Any] | None],
     redactor: Redactor,
 ) -> Node:
     last = log[-1] if log else None
-    # One that is pruned is empty.
+    # A context that was pruned is empty.
     entered, own = (contexts.get(row[key], {}) for key in CONTEXTS)
     more = None if entered is None or own is None else added(entered, own)
-    left_out = [name for name in LARGE if name not in told]
+    left_out = [name for name in LARGE if name not in included]
     left_out += ["baggage_added"] if more is None else []
     node = {
         "job_id": row["id"],
@@ -196,16 +197,16 @@ def _node(
         "started_at": row["started_at"],
         "completed_at": row["completed_at"],
         "duration_ms": last["duration_ms"] if last else None,
-        "last_error": row["last_error"] if "last_error" in told else None,
-        "attempts": [_attempt(entry) for entry in log] if "attempts" in told else [],
-        "result": _document(last["result"]) if last and "result" in told else None,
+        "last_error": row["last_error"] if "last_error" in included else None,
+        "attempts": [_attempt(entry) for entry in log] if "attempts" in included else [],
+        "result": _document(last["result"]) if last and "result" in included else None,
         "baggage_added": {} if more is None else redactor.document(more),
     }
     return {**node, "left_out": left_out} if left_out else node
 
 
 def _pruned(job: Mapping[str, Any]) -> Node:
-    """What the log alone still tells of a job."""
+    """What remains in the log of a job that was pruned."""
     kept = ("plugin", "command", "status", "parent_job_id", "source_event_id", "submitted_by")
     times = ("attempt", "created_at", "started_at", "completed_at", "duration_ms", "last_error")
     attempts = [_attempt(entry) for entry in job["attempts"]]
@@ -223,7 +224,7 @@ def _document(text: str | None) -> Any:
 
 
 def added(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """The baggage of `after` that `before` lacks; the core's own part of a context is none."""
+    """The baggage of `after` that `before` lacks, without the core's own part of the context."""
     more = {}
     for key, value in after.items():
         was = before.get(key)
@@ -236,7 +237,7 @@ def added(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _in_order(nodes: list[Node]) -> Iterator[Node]:
-    """Depth first, siblings as they were queued."""
+    """Depth first, siblings in the order of the queue."""
     known = {node["job_id"] for node in nodes}
     below: dict[str | None, list[Node]] = {}
     for node in nodes:

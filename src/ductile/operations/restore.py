@@ -1,6 +1,6 @@
-"""Restore: a checked copy takes the place of the ledger, which is kept aside.
+"""Restore: a verified copy replaces the ledger, which is kept under another name.
 
-Whenever the power goes, the place holds the old ledger or the new one, whole.
+After a power failure at any point the path holds the old ledger or the new one, complete.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ductile.operations.backup import (
     stamp,
     sync,
 )
-from ductile.operations.verify import living
+from ductile.operations.verify import living_boots
 from ductile.record import dataclass
 from ductile.store.backup import copy as backup
 from ductile.store.backup.copy import Watch
@@ -46,15 +46,15 @@ MAGIC = b"SQLite format 3\0"
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What was put in place, and where that is which was there before."""
+    """The restored ledger, and where the replaced one is."""
 
     path: str
     rows: dict[str, int]
     migrated: list[int]
-    """Migrations that the copy lacked."""
+    """Migrations that were applied to the copy."""
     notes: list[str]
     kept: str | None
-    """Where the ledger that was replaced is now; None where there was none."""
+    """Where the replaced ledger is now; None if there was none."""
 
 
 def restore(
@@ -62,27 +62,28 @@ def restore(
     source: Path,
     *,
     now: datetime,
-    accept_breaches: bool = False,
+    allow_violations: bool = False,
     dry: bool = False,
     watch: Watch = lambda _done, _total: None,
 ) -> Restored:
-    """`Locked` while a gateway runs, `Refused` where the copy does not verify, or another
+    """Raises `Locked` while a gateway runs, `Refused` if the copy has violations or another
     process has the ledger open.
 
-    With `dry` the copy is checked, and nothing is changed.
+    With `dry` the copy is verified and nothing is changed.
     """
     lock = InstanceLock(settings.state_dir)
     lock.acquire()
     try:
         if settings.state.url is not None:
-            _refuse_living_nodes(settings.state.url)
+            _check_no_living_node(settings.state.url)
         with _draft(settings, source, watch) as draft:
-            migrated = _bring_forward(draft)
+            migrated = _migrate_draft(draft)
             report = check_copy(draft)
-            if report.breaches and not accept_breaches:
+            if report.breaches and not allow_violations:
                 found = [str(breach) for breach in report.breaches]
                 raise Refused(
-                    f"the copy breaks {len(found) + report.more} promises, first: {found[0]}",
+                    f"the copy has {len(found) + report.more} violations, first: {found[0]}; "
+                    "--allow-violations restores it all the same",
                     breaches=found,
                 )
             kept = None
@@ -96,7 +97,7 @@ def restore(
 
 @contextmanager
 def _draft(settings: Settings, source: Path, watch: Watch) -> Iterator[Path]:
-    """A copy of the copy, beside the ledger: what is checked is what is put in place."""
+    """A copy of the source in the state directory: the verified file is the one restored."""
     ledger = settings.state.path
     if not source.is_file():
         raise NotFound(f"there is no file {source}")
@@ -104,7 +105,7 @@ def _draft(settings: Settings, source: Path, watch: Watch) -> Iterator[Path]:
         raise Refused(f"{source} is the ledger itself")
     check_room(settings.state_dir, source.stat().st_size)
     for left in settings.state_dir.glob(f"{DRAFT}*"):
-        # We hold the lock: whoever made it is dead.
+        # This process holds the lock, so the process that made it is dead.
         left.unlink(missing_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=DRAFT, suffix=".db", dir=settings.state_dir)
     os.close(descriptor)
@@ -135,17 +136,17 @@ def _reading(source: Path) -> Iterator[None]:
         raise Refused(f"{source} is not a backup that can be read: {text}") from error
 
 
-class _Unrecorded(SqliteSchema):
-    """Nothing is lost with a draft: it is migrated without a copy of its own."""
+class _DraftSchema(SqliteSchema):
+    """Migrates without a backup first: a draft can be made again."""
 
     def before(self, migration: Migration) -> None: ...
 
 
-def _bring_forward(draft: Path) -> list[int]:
-    """Apply what the copy lacks; `LedgerError` where it is of a newer version."""
+def _migrate_draft(draft: Path) -> list[int]:
+    """Apply missing migrations; `LedgerError` if the copy is of a newer version."""
     connection = connect(draft)
     try:
-        applied = migrate(_Unrecorded(connection, draft))
+        applied = migrate(_DraftSchema(connection, draft))
     finally:
         connection.close()
     backup.single_file(draft)
@@ -157,9 +158,9 @@ def _into_file(settings: Settings, draft: Path, when: str, _watch: Watch) -> str
     assert ledger is not None
     sync(draft)
     failpoint("restore.synced")
-    kept = _keep(ledger, when) if ledger.exists() else None
+    kept = _link_old(ledger, when) if ledger.exists() else None
     for end in SIBLINGS:
-        # They belong to what was there: the new file must not meet them.
+        # They belong to the old file; SQLite must not apply them to the new one.
         ledger.with_name(ledger.name + end).unlink(missing_ok=True)
     sync(ledger.parent)
     failpoint("restore.kept")
@@ -169,39 +170,39 @@ def _into_file(settings: Settings, draft: Path, when: str, _watch: Watch) -> str
     return None if kept is None else str(kept)
 
 
-def _keep(ledger: Path, when: str) -> Path:
-    """A second name for the ledger, all of it in one file. It stays in its place meanwhile."""
+def _link_old(ledger: Path, when: str) -> Path:
+    """Give the ledger a second name, as one file; the first name stays until it is replaced."""
     kept = ledger.with_name(f"{ledger.name}{REPLACED}{when}")
     if _is_sqlite(ledger):
-        _fold_in(ledger)
+        _checkpoint(ledger)
     for end in ("", *SIBLINGS):
-        if _beside(ledger, end).exists():
-            _link(_beside(ledger, end), _beside(kept, end))
+        if _sibling(ledger, end).exists():
+            _link(_sibling(ledger, end), _sibling(kept, end))
     sync(ledger.parent)
     return kept
 
 
-def _fold_in(ledger: Path) -> None:
-    """Also finds out whether somebody has it open, who would go on with the old file."""
+def _checkpoint(ledger: Path) -> None:
+    """Also detects another process that has the ledger open and would keep using the old file."""
     try:
         backup.single_file(ledger)
     except (apsw.CorruptError, apsw.NotADBError):
-        # Too broken for its WAL to be folded in: it is kept with it.
+        # Too damaged for a checkpoint: its WAL is kept with it.
         pass
     except apsw.BusyError as error:
         raise Refused(
-            f"another process has the ledger {ledger} open; end it (fuser shows its pid), "
-            "and try again: nothing was changed"
+            f"another process has the ledger {ledger} open; end it (fuser shows its pid) "
+            "and try again; nothing was changed"
         ) from error
 
 
 def _is_sqlite(ledger: Path) -> bool:
-    """By its first bytes: SQLite throws the WAL of a file away that it cannot read."""
+    """Check the first bytes: SQLite discards the WAL of a file that it cannot read."""
     with ledger.open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 
 
-def _beside(path: Path, end: str) -> Path:
+def _sibling(path: Path, end: str) -> Path:
     return path.with_name(path.name + end)
 
 
@@ -215,11 +216,11 @@ def _link(old: Path, new: Path) -> None:
         sync(new)
 
 
-def _refuse_living_nodes(url: str) -> None:
-    """The lock is this machine's; other nodes hold their boots in the database."""
+def _check_no_living_node(url: str) -> None:
+    """The instance lock covers this machine only; other nodes hold boot locks in the database."""
     ledger = open_ledger(path=None, url=url, read_only=True)
     try:
-        nodes = living(ledger, Path()) if ledger.read(is_ledger) else None
+        nodes = living_boots(ledger, Path()) if ledger.read(is_ledger) else None
     finally:
         ledger.close()
     if nodes is not None:
@@ -227,7 +228,7 @@ def _refuse_living_nodes(url: str) -> None:
 
 
 def is_ledger(tx: Tx) -> bool:
-    """Whether a gateway has ever started on it."""
+    """Whether a gateway has ever started on this database."""
     return any(row[:2] == ("table", HISTORY) for row in tx.all("schema_objects"))
 
 

@@ -1,7 +1,7 @@
-"""Schedules for people: what comes next, what fired, and why something did not.
+"""Reports on schedules: next fires, what fired, and why an occurrence did not.
 
-`boot` is when the gateway that answers began; None where none runs, and then entries are read
-as a gateway that started now would read them.
+`boot` is the start of the running gateway; None if none runs, and then entries are read as a
+gateway that started now would read them.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from ductile.store.engines.api import Ledger, Tx
 Key = tuple[str, str]
 
 WHY = {
-    Reason.RUNNING: "its last run had not ended",
+    Reason.RUNNING: "the previous run was still running",
     Reason.WINDOW: "outside its window",
     Reason.WEEKDAY: "not on this day of the week",
     Reason.BREAKER_OPEN: "the breaker was open",
     Reason.UNHEALTHY: "the plugin was not ready",
-    Reason.CATCH_UP_SKIPPED: "missed, and not caught up on",
+    Reason.CATCH_UP_SKIPPED: "missed, and not caught up",
     Reason.PAUSED: "an operator had paused it",
 }
-NOBODY = "no gateway was running"
-SLOTS_TOLD = 10_000
-"""The most slots of one entry that are explained, the newest."""
+NO_GATEWAY = "no gateway was running"
+MOST_OCCURRENCES = 10_000
+"""Maximum number of occurrences of one entry that are explained, the newest."""
 _DECIDED_WITHIN = timedelta(minutes=1)
-"""How long after a slot the decision against it is looked for."""
+"""Time after an occurrence within which its decision is expected."""
 
 
 def find(compiled: CompiledConfig, name: str) -> list[Schedule]:
@@ -64,8 +64,8 @@ def _name(schedule: Schedule) -> str:
     return f"{schedule.plugin}/{schedule.id}"
 
 
-class _Memory:
-    """What the ledger, if there is one, remembers of the entries; in one transaction."""
+class _History:
+    """The stored state of the entries, read in one transaction; without a ledger it is empty."""
 
     def __init__(self, tx: Tx | None, now: datetime, boot: datetime | None) -> None:
         self._tx, self._now, self._boot = tx, now, boot
@@ -80,7 +80,7 @@ class _Memory:
         return known or Anchors(first_seen=self._now, boot=boot)
 
     def last_refusal(self, schedule: Schedule, anchors: Anchors) -> str | None:
-        """Why the newest slot did not fire, where that came after the last fire."""
+        """Why the newest occurrence did not fire, if it is later than the last fire."""
         if self._tx is None:
             return None
         key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
@@ -91,10 +91,10 @@ class _Memory:
         fired = anchors.last_fired_at
         if reason is None or (fired is not None and from_text(decided_at) <= fired):
             return None
-        return f"its slot {slot} did not fire: {_words(reason)}"
+        return f"its occurrence {slot} did not fire: {_describe_reason(reason)}"
 
 
-def _words(reason: str) -> str:
+def _describe_reason(reason: str) -> str:
     return WHY.get(Reason(reason), reason)
 
 
@@ -105,24 +105,24 @@ def listing(
     now: datetime,
     boot: datetime | None = None,
 ) -> list[dict[str, Any]]:
-    """Every entry: its rule, its next run, its last fire and success, and what holds it."""
+    """Every entry: its rule, next run, last fire, last success, and what keeps it from firing."""
 
     def rows(tx: Tx | None) -> list[dict[str, Any]]:
-        memory = _Memory(tx, now, boot)
-        return [_row(memory, entry, compiled, unready, now) for entry in compiled.schedules]
+        history = _History(tx, now, boot)
+        return [_row(history, entry, compiled, unready, now) for entry in compiled.schedules]
 
     return ledger.read(rows) if ledger else rows(None)
 
 
 def _row(
-    memory: _Memory,
+    history: _History,
     schedule: Schedule,
     compiled: CompiledConfig,
     unready: Mapping[str, str],
     now: datetime,
 ) -> dict[str, Any]:
-    anchors = memory.anchors(schedule)
-    state, why = _state(memory, schedule, anchors, compiled, unready)
+    anchors = history.anchors(schedule)
+    state, why = _state(history, schedule, anchors, compiled, unready)
     idle = state in ("paused", "exhausted")
     next_run = None if idle else _next_run(schedule, anchors, now)
     return {
@@ -135,12 +135,12 @@ def _row(
         "last_fire": to_text(anchors.last_fired_at) if anchors.last_fired_at else None,
         "last_success": to_text(anchors.last_success_at) if anchors.last_success_at else None,
         "state": state,
-        "reason": why or memory.last_refusal(schedule, anchors),
+        "reason": why or history.last_refusal(schedule, anchors),
     }
 
 
 def _next_run(schedule: Schedule, anchors: Anchors, now: datetime) -> datetime | None:
-    """When it will fire or should have; a slot of cron that is missed will not."""
+    """When the entry fires next or should have; a missed cron occurrence does not fire."""
     if isinstance(schedule.rule, Cron):
         decision = due(schedule, anchors, now)
         if not decision.fires:
@@ -149,7 +149,7 @@ def _next_run(schedule: Schedule, anchors: Anchors, now: datetime) -> datetime |
 
 
 def _state(
-    memory: _Memory,
+    history: _History,
     schedule: Schedule,
     anchors: Anchors,
     compiled: CompiledConfig,
@@ -157,7 +157,7 @@ def _state(
 ) -> tuple[str, str | None]:
     plugin = schedule.plugin
     if anchors.exhausted:
-        return "exhausted", "it fires once, and has"
+        return "exhausted", "it fires once, and has fired"
     if anchors.paused:
         return "paused", "an operator paused it"
     if plugin not in compiled.plans:
@@ -165,29 +165,29 @@ def _state(
         return "refused", refusal.reason if refusal else "no such plugin"
     if plugin in unready:
         return "unhealthy", unready[plugin]
-    breaker = memory.breakers.get((plugin, schedule.command))
+    breaker = history.breakers.get((plugin, schedule.command))
     if breaker is not None and breaker["state"] != "closed":
         return f"breaker_{breaker['state']}", f"{breaker['failure_count']} failures in a row"
     return "active", None
 
 
-def coming(
+def next_fires(
     schedule: Schedule,
     ledger: Ledger | None,
     now: datetime,
     count: int,
     boot: datetime | None = None,
 ) -> Iterator[dict[str, str]]:
-    """The next `count` fires of an entry, as they will be if nothing holds them."""
+    """The next `count` fires of an entry if nothing keeps it from firing."""
 
     def work(tx: Tx | None) -> Anchors:
-        return _Memory(tx, now, boot).anchors(schedule)
+        return _History(tx, now, boot).anchors(schedule)
 
     anchors = ledger.read(work) if ledger else work(None)
     return (_fire(schedule, run) for run in preview(schedule, anchors, now, count))
 
 
-def soonest(
+def next_fires_of_all(
     entries: list[Schedule],
     ledger: Ledger,
     now: datetime,
@@ -195,7 +195,7 @@ def soonest(
     boot: datetime | None = None,
 ) -> list[dict[str, str]]:
     """The next `count` fires of all `entries` together."""
-    each = [coming(entry, ledger, now, count, boot) for entry in entries]
+    each = [next_fires(entry, ledger, now, count, boot) for entry in entries]
     return list(islice(merge(*each, key=lambda fire: fire["fires_at"]), count))
 
 
@@ -213,23 +213,25 @@ def _fire(schedule: Schedule, run: Run) -> dict[str, str]:
 def explain(
     schedule: Schedule, ledger: Ledger, now: datetime, *, back: timedelta = timedelta(days=1)
 ) -> list[dict[str, Any]]:
-    """Every slot of the time `back` from now, and every one decided in it: fired or not, and
-    the reason when not."""
+    """Every occurrence of the last `back`, and every one decided in that time, with the reason if
+    it did not fire."""
     since = now - back
 
     def work(tx: Tx) -> tuple[list[dict[str, Any]], Anchors | None]:
         key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
         rows = tx.dicts("slots_told_since", since=to_text(since), **key)
-        return rows[-SLOTS_TOLD:], schedules.remembered(tx, schedule, now, now)
+        return rows[-MOST_OCCURRENCES:], schedules.remembered(tx, schedule, now, now)
 
     rows, anchors = ledger.read(work)
-    told = {row["slot"]: _told(row) for row in rows}
+    explained = {row["slot"]: _explain_row(row) for row in rows}
     if anchors is not None:
         for slot in _undecided(schedule, anchors, since, now):
-            told.setdefault(slot, {**_BLANK, "slot": slot, "reason": "not_running", "why": NOBODY})
-    newest = sorted(told)[-SLOTS_TOLD:]
+            explained.setdefault(
+                slot, {**_BLANK, "slot": slot, "reason": "not_running", "why": NO_GATEWAY}
+            )
+    newest = sorted(explained)[-MOST_OCCURRENCES:]
     return [
-        {"schedule": _name(schedule), **told[slot], "local": _local(schedule, slot)}
+        {"schedule": _name(schedule), **explained[slot], "local": _local(schedule, slot)}
         for slot in newest
     ]
 
@@ -237,14 +239,14 @@ def explain(
 _BLANK = {"fired": False, "job_id": None, "status": None, "decided_at": None}
 
 
-def _told(row: Mapping[str, Any]) -> dict[str, Any]:
+def _explain_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "slot": row["slot"],
         "fired": row["job_id"] is not None,
         "job_id": row["job_id"],
         "status": row["status"],
         "reason": row["reason"],
-        "why": _words(row["reason"]) if row["reason"] else None,
+        "why": _describe_reason(row["reason"]) if row["reason"] else None,
         "decided_at": row["created_at"],
     }
 
@@ -256,12 +258,12 @@ def _local(schedule: Schedule, slot: str) -> str:
 def _undecided(
     schedule: Schedule, anchors: Anchors, since: datetime, now: datetime
 ) -> Iterator[str]:
-    """The slots of a cron rule between; other rules have none but those that were decided."""
+    """The occurrences of a cron rule in that time; other rules have only decided ones."""
     if not isinstance(schedule.rule, Cron):
         return
     latest = now - timedelta(seconds=schedule.jitter / 2) - _DECIDED_WITHIN
     slots = _cron_slots(schedule, schedule.rule, max(since, anchors.first_seen))
-    for slot in islice(takewhile(lambda slot: slot < latest, slots), SLOTS_TOLD):
+    for slot in islice(takewhile(lambda slot: slot < latest, slots), MOST_OCCURRENCES):
         yield to_text(slot)
 
 

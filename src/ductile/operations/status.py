@@ -1,4 +1,4 @@
-"""What a gateway, running or not, can say of itself: plugins, queue, last runs."""
+"""`ductile status`: plugins, queue, last runs, and why a queued job does not run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ductile.store.jobs.enqueue import queue_counts
 OFFERED = "available"
 MOST_BREAKERS = 1000
 MOST_RUNNING = 1000
-"""Jobs that run, of which it is told what they keep waiting."""
+"""Running jobs that are considered when explaining why others are queued."""
 
 
 def plugins(compiled: CompiledConfig, unready: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Every plugin that was found or configured, with its state and, where it has one, why."""
+    """Every plugin that was found or configured, with its state and the reason for it."""
     rows = []
     for name, plugin in compiled.registry.plugins.items():
         reason = unready.get(name)
@@ -62,10 +62,10 @@ def _absent(name: str, state: str, reason: str, path: object) -> dict[str, Any]:
 
 
 def tripped_breakers(tx: Tx, compiled: CompiledConfig | None, limit: int) -> list[dict[str, Any]]:
-    """Those that are not closed, the first opened first.
+    """The breakers that are not closed, the first opened first.
 
-    What a plugin that is gone has left behind is there when it comes back, and till then keeps
-    nothing from firing. Without a compiled nobody can tell which are gone.
+    Breakers of removed plugins hold nothing back and are left out; without `compiled` all are
+    returned.
     """
     rows = tx.dicts("tripped_breakers", limit=MOST_BREAKERS)
     here = [row for row in rows if compiled is None or compiled.gone(row["plugin"]) is None]
@@ -78,7 +78,7 @@ def status(
     ledger: Ledger | None,
     checks: Mapping[str, HealthCheck],
 ) -> dict[str, Any]:
-    """One page for an operator: plugin states, health, queue depth, last runs."""
+    """Plugin states, health, queue depth and last runs."""
     last = {}
     waiting = running = 0
     if ledger is not None:
@@ -101,18 +101,18 @@ def status(
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """What runs now, as far as it keeps others waiting."""
+class RunningJobs:
+    """The running jobs, as far as they keep others in the queue."""
 
     of_plugin: Mapping[str, int]
     with_key: Mapping[tuple[str, str, str], str]
-    """The job that has a plugin, command and dedupe key to itself."""
+    """The job that holds a plugin, command and dedupe key."""
 
 
-NOTHING_RUNS = Running({}, {})
+NOTHING_RUNS = RunningJobs({}, {})
 
 
-def explained(
+def with_reasons(
     tx: Tx,
     rows: Sequence[Mapping[str, Any]],
     compiled: CompiledConfig,
@@ -120,17 +120,17 @@ def explained(
     *,
     served: bool,
 ) -> list[dict[str, Any]]:
-    """The same jobs, each with `waits_for`; `served` says whether a gateway runs here."""
-    running = _running(tx, rows) if served else None
+    """The rows, each with `waits_for`; `served` says whether a gateway runs here."""
+    running = _running_jobs(tx, rows) if served else None
     return [{**row, "waits_for": waits_for(row, compiled, unready, running)} for row in rows]
 
 
-def _running(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> Running:
-    """Asked for only where one of these jobs is ready."""
+def _running_jobs(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> RunningJobs:
+    """Read only if one of these jobs is ready."""
     if not any(row["status"] == "queued" and not row.get("next_retry_at") for row in rows):
         return NOTHING_RUNS
     found = tx.all("running_now", limit=MOST_RUNNING)
-    return Running(
+    return RunningJobs(
         Counter(plugin for plugin, *_ in found),
         {(plugin, command, key): id for plugin, command, key, id in found if key is not None},
     )
@@ -140,33 +140,35 @@ def waits_for(
     row: Mapping[str, Any],
     compiled: CompiledConfig,
     unready: Mapping[str, str],
-    running: Running | None = NOTHING_RUNS,
+    running: RunningJobs | None = NOTHING_RUNS,
 ) -> str | None:
-    """Why a queued job does not run yet; `running` is None where no gateway is at work here."""
+    """Why a queued job does not run yet; `running` is None if no gateway runs here."""
     if row["status"] != "queued":
         return None
     name = row["plugin"]
     if row.get("next_retry_at"):
-        return f"waits for its retry at {row['next_retry_at']}"
+        return f"its retry is due at {row['next_retry_at']}"
     if gone := compiled.gone(name):
-        return f"{gone}: it ends, unless another node that knows the plugin takes it first"
+        return f"{gone}: the job ends unless another node that has the plugin claims it first"
     if name in compiled.held():
         refusal = compiled.registry.refusal(name)
         return f"plugin {name} is refused: {refusal.reason if refusal else ''}"
     if name in unready and row["command"] != INIT:
         return f"plugin {name} is unhealthy: {unready[name]}"
     if running is None:
-        # Of a database that is shared, other nodes may be at work.
+        # Other nodes of the same database may be running.
         return f"no gateway is running{' here' if compiled.settings.state.url else ''}"
-    return _kept_by(row, compiled, running) or "waits for a worker"
+    return _blocked_by(row, compiled, running) or "all workers are busy"
 
 
-def _kept_by(row: Mapping[str, Any], compiled: CompiledConfig, running: Running) -> str | None:
-    """What runs that this job may not run beside."""
+def _blocked_by(
+    row: Mapping[str, Any], compiled: CompiledConfig, running: RunningJobs
+) -> str | None:
+    """The running jobs that keep this one from running at the same time."""
     name = row["plugin"]
     cap, count = compiled.caps.get(name), running.of_plugin.get(name, 0)
     if cap is not None and count >= cap:
-        return f"plugin {name} runs {count} of at most {cap} at once"
+        return f"plugin {name} runs {count} of {cap} jobs (parallelism)"
     key = row.get("dedupe_key")
     other = None if key is None else running.with_key.get((name, row["command"], key))
-    return f"job {other} runs with the same dedupe key" if other else None
+    return f"job {other} with the same dedupe key is running" if other else None

@@ -1,4 +1,4 @@
-"""`system selfcheck`: the ledger held against its promises, whether or not a gateway runs."""
+"""`system verify`: compares the ledger with its invariants, whether or not a gateway runs."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from ductile.store.engines.api import Ledger
 from ductile.store.verify import Alive, Report, Tell, applied_migrations, verify
 
 
-def selfcheck(
+def verify_ledger(
     ledger: Ledger,
     state_dir: Path,
     *,
     quick: bool = False,
     tell: Tell = lambda _table, _rows: None,
 ) -> Report:
-    """`LedgerError` where this is no ledger at all."""
+    """Raises `LedgerError` if this is not a ledger."""
     ledger.read(applied_migrations)
-    return verify(ledger, quick=quick, alive=living(ledger, state_dir), tell=tell)
+    return verify(ledger, quick=quick, alive=living_boots(ledger, state_dir), tell=tell)
 
 
-def living(ledger: Ledger, state_dir: Path) -> Alive | None:
-    """Which boots are alive; None where no gateway runs on this ledger."""
+def living_boots(ledger: Ledger, state_dir: Path) -> Alive | None:
+    """A predicate for boots that are alive; None if no gateway runs on this ledger."""
     boots = ledger.read(lambda tx: tx.all("unended_boots"))
     if ledger.engine == "sqlite":
-        # One gateway a file, whose process holds the lock. In a container its id is that of
-        # those before it, too.
+        # One gateway per file, whose process holds the lock. In a container its pid may equal that
+        # of earlier ones, so the newest boot counts.
         pid = running_pid(state_dir)
         newest = next((id for id, owner in boots if owner == pid), None)
         return None if newest is None else lambda boot: boot == newest

@@ -25,9 +25,9 @@ def explain_job(
     *,
     served: bool = True,
 ) -> dict[str, Any]:
-    """Why a job ran, waits, was skipped, deduplicated, or led to nothing.
+    """The reasons for a job's state, and what the job led to; also for a pipeline instance.
 
-    An instance of a pipeline can be asked for as well. `served` says whether a gateway runs here.
+    `served` says whether a gateway runs here.
     """
     answer = ledger.read(lambda tx: _why(tx, job_id, compiled, unready, served=served))
     if answer is None:
@@ -43,23 +43,22 @@ def _why(
         scopes = tx.dicts("scope", id=job_id)
         return _why_instance(scopes[0]) if scopes else None
     reasons = [_origin(job)]
-    waits = status.explained(tx, [job], compiled, unready, served=served)[0]["waits_for"]
+    waits = status.with_reasons(tx, [job], compiled, unready, served=served)[0]["waits_for"]
     if waits:
         cause = f", after: {job['last_error']}" if job.get("last_error") else ""
-        reasons.append(f"It waits: {waits}{cause}.")
+        reasons.append(f"It is queued: {waits}{cause}.")
     reasons += _changes(job["transitions"])
-    reasons += _led_to(tx, job)
+    reasons += _consequences(tx, job)
     for drop in tx.dicts("drops_onto", id=job_id):
         reasons.append(
             f"{drop['created_at']} a {drop['submitted_by']} job with key "
-            f"{drop['dedupe_key']!r} was dropped in favour of this one."
+            f"{drop['dedupe_key']!r} was dropped as a duplicate of this one."
         )
     return {"job_id": job_id, "status": job["status"], "why": reasons}
 
 
 def _changes(transitions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The first and the last changes of state: a job that the machine has no room for may have
-    hundreds of them."""
+    """The first and the last state changes: a job that waits for resources may have hundreds."""
     if transitions and transitions[0]["older"]:
         yield f"... {transitions[0]['older']} changes of state, until"
     left_out = len(transitions) - 2 * SHOWN_CHANGES
@@ -74,7 +73,9 @@ def _changes(transitions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _why_instance(scope: Mapping[str, Any]) -> dict[str, Any]:
     what = f"split {scope['split']} of pipeline" if scope["split"] else "pipeline"
-    reasons = [f"It is no job but an instance of {what} {scope['pipeline']}, {scope['status']}."]
+    reasons = [
+        f"This is not a job but an instance of {what} {scope['pipeline']}, {scope['status']}."
+    ]
     if scope["reason"]:
         reasons.append(f"{scope['ended_at']} {scope['status']}: {scope['reason']}")
     return {"job_id": scope["id"], "status": scope["status"], "why": reasons}
@@ -83,7 +84,7 @@ def _why_instance(scope: Mapping[str, Any]) -> dict[str, Any]:
 def _origin(job: Mapping[str, Any]) -> str:
     by = job["submitted_by"]
     if job.get("replay_of"):
-        return f"It replays job {job['replay_of']}, asked for by {by}."
+        return f"It replays job {job['replay_of']}, requested by {by}."
     if job.get("schedule_id"):
         return f"Schedule {job['plugin']}/{job['schedule_id']} fired its slot {job['slot']}."
     if job.get("join_of"):
@@ -97,8 +98,8 @@ def _origin(job: Mapping[str, Any]) -> str:
     return f"It was submitted by {by} at {job['created_at']}."
 
 
-def _led_to(tx: Tx, job: Mapping[str, Any]) -> Iterator[str]:
-    """Where its events went, and where they did not."""
+def _consequences(tx: Tx, job: Mapping[str, Any]) -> Iterator[str]:
+    """Where its events were routed, and which were not."""
     children = tx.dicts("children", id=job["id"], limit=MOST_CHILDREN + 1)
     for child in children[:MOST_CHILDREN]:
         step = f", step {child['step_path']} of {child['pipeline']}" if child["pipeline"] else ""
@@ -116,4 +117,4 @@ def _led_to(tx: Tx, job: Mapping[str, Any]) -> Iterator[str]:
     events = [event for event in response.get("events") or () if isinstance(event, dict)]
     if job["status"] == "succeeded" and not children and not refused:
         for event in events:
-            yield f"Its event {event.get('type')} was not routed: nothing takes it."
+            yield f"Its event {event.get('type')} was not routed: no route or pipeline matches it."

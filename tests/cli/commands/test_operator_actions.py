@@ -155,11 +155,11 @@ def test_why(flow: House) -> None:
     told = "\n".join(flow("job", "why", rung, "--json").json["why"])
     assert "It was submitted by cli" in told
     assert "did not start pipeline picky: its `if` is false" in told
-    assert "with key 'k' was dropped in favour of this one" in told
+    assert "with key 'k' was dropped as a duplicate of this one" in told
     alone = flow("run", "deaf", "--json").json["job_id"]
     assert "Its event unheard was not routed" in flow("job", "why", alone).out
     waits = flow("run", "work_signal", "--async", "--json").json["job_id"]
-    assert "It waits: no gateway is running." in flow("job", "why", waits).out
+    assert "It is queued: no gateway is running." in flow("job", "why", waits).out
     assert flow("job", "why", "nope", "--json").json["code"] == "not_found"
 
 

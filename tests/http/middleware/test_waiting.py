@@ -12,9 +12,9 @@ ONE_AT_ONCE = "concurrency_safe: false\n"
 def told(served: Any, job_id: str) -> set[str | None]:
     """What each of those says that can be asked for it."""
     (why,) = [
-        reason.removeprefix("It waits: ").removesuffix(".")
+        reason.removeprefix("It is queued: ").removesuffix(".")
         for reason in served.get(f"/job/{job_id}/why").json["why"]
-        if reason.startswith("It waits: ")
+        if reason.startswith("It is queued: ")
     ]
     lists = [
         row["waits_for"]
@@ -37,7 +37,7 @@ def test_a_plugin_that_runs_as_often_at_once_as_it_may(site: Site, serve) -> Non
     served = serve()
     first, second = (served.post("/plugin/slow/poll").json["job_id"] for _ in range(2))
     gate.arrived()
-    assert told(served, second) == {"plugin slow runs 1 of at most 1 at once"}
+    assert told(served, second) == {"plugin slow runs 1 of 1 jobs (parallelism)"}
     assert "waits_for" not in served.get(f"/job/{first}").json
     gate.open(2)
     served.house.ended(second)
@@ -54,7 +54,7 @@ def test_a_job_whose_dedupe_key_runs(site: Site, serve) -> None:
     second = served.post("/plugin/slow/poll", asked).json["job_id"]
     gate.arrived()
     served.post(f"/job/{first}/retry")
-    assert told(served, first) == {f"job {second} runs with the same dedupe key"}
+    assert told(served, first) == {f"job {second} with the same dedupe key is running"}
     gate.open(2)
     served.house.ended(first)
 
@@ -68,6 +68,6 @@ def test_the_same_key_of_another_command_keeps_nothing_waiting(site: Site, serve
     served.post("/plugin/slow/poll", asked)
     gate.arrived()
     other = served.post("/plugin/slow/sync", asked).json["job_id"]
-    assert told(served, other) == {"waits for a worker"}
+    assert told(served, other) == {"all workers are busy"}
     gate.open(2)
     served.house.ended(other)

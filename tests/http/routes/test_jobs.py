@@ -590,7 +590,7 @@ def test_the_queue_shows_what_runs_and_waits_and_why(site: Site, serve) -> None:
     why = {job["job_id"]: job["waits_for"] for job in found["jobs"]}
     assert "retry" in why[bad]
     assert why[running] is None
-    assert why[waiting] == "waits for a worker"
+    assert why[waiting] == "all workers are busy"
     gate.open(2)
     until(lambda: served.get("/healthz").json["queue_depth"] == 1)
     served.house.ended(waiting)

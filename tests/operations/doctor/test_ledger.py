@@ -22,7 +22,7 @@ from ductile.store.engines import migrate
 from ductile.store.engines.migrate import migrations
 from ductile.store.engines.sqlite import SqliteLedger
 from tests.engine.site import OK, Site
-from tests.engine.ward import ERROR, WARNING, attended, examined, one, patient
+from tests.engine.ward import ERROR, WARNING, attended, context, examined, one
 from tests.postgres import a_server
 from tests.store.conftest import execute
 from tests.waiting import WAIT_LIMIT, until
@@ -80,7 +80,7 @@ def test_a_promise_that_is_broken(place: Site) -> None:
         execute(house.gateway.ledger, "UPDATE job_queue SET completed_at = NULL")
     found = examined(place)
     assert sum("has no completed_at" in finding.what for finding in found) == ledger.TOLD
-    assert one(found, "3 more promises are broken").severity is ERROR
+    assert one(found, "3 more violations").severity is ERROR
 
 
 READER = (
@@ -153,7 +153,7 @@ def test_a_ledger_that_nobody_has_copied_for_long(place: Site) -> None:
     with place.opened():
         pass
     later = datetime.now(UTC) + timedelta(days=8)
-    finding = one(examined(place, now=later), "no backup was ever made")
+    finding = one(examined(place, now=later), "there is no backup")
     assert finding.run is not None
     assert finding.run.startswith("ductile system backup")
     (place.state / "last-backup.json").write_text(
@@ -171,7 +171,7 @@ def test_jobs_of_a_gateway_that_was_killed(place: Site) -> None:
     with place.opened() as house:
         house.put("echo")
         execute(house.gateway.ledger, "UPDATE job_queue SET status = 'running', owner = 'x'")
-    finding = one(examined(place), "jobs that ran when the gateway ended: 1")
+    finding = one(examined(place), "jobs that were running when the gateway died: 1")
     assert finding.severity is WARNING
 
 
@@ -198,7 +198,7 @@ def test_jobs_of_a_plugin_that_is_gone(place: Site) -> None:
             "INSERT INTO job_queue (id, plugin, command, status, submitted_by, created_at)"
             " VALUES ('a', 'gone', 'poll', 'queued', 'cli', '2026-02-08T10:00:00Z')",
         )
-    assert "plugin removed" in one(examined(place), "jobs of gone that wait: 1").why
+    assert "plugin removed" in one(examined(place), "queued jobs of gone: 1").why
 
 
 def test_jobs_that_wait_for_very_long(place: Site) -> None:
@@ -208,7 +208,7 @@ def test_jobs_that_wait_for_very_long(place: Site) -> None:
         jobs = [house.put("slow"), house.put("slow")]
         gate.arrived()
         later = datetime.now(UTC) + timedelta(minutes=16)
-        finding = one(examined(place, now=later, **asking), "jobs of slow that wait: 1, the first")
+        finding = one(examined(place, now=later, **asking), "queued jobs of slow: 1, the oldest")
         gate.open(2)
         for job_id in jobs:
             house.ended(job_id)
@@ -257,9 +257,9 @@ def test_jobs_and_deliveries_that_were_given_up(place: Site) -> None:
         )
         execute(house.gateway.ledger, sql)
     found = examined(place)
-    assert one(found, "jobs that were given up in the last 7 days: 1")
-    assert one(found, "webhook deliveries that were given up: 1")
-    assert one(found, "relay deliveries that were given up: 1")
+    assert one(found, "dead jobs of the last 7 days: 1")
+    assert one(found, "dead webhook deliveries: 1")
+    assert one(found, "dead relay deliveries: 1")
     later = datetime.now(UTC) + timedelta(days=8)
     assert [f for f in examined(place, now=later) if "jobs that were given up" in f.what] == []
 
@@ -302,9 +302,9 @@ def test_jobs_that_wait_for_room_for_their_files(
         id = house.put("echo")
         house.notice("job.retrying", id)
         told = explain_job(house.gateway.ledger, id, house.gateway.compiled, {})["why"]
-        finding = one(examined(place), "wait for room")
+        finding = one(examined(place), "wait for disk space")
         execute(house.gateway.ledger, "UPDATE job_queue SET next_retry_at = NULL")
-        one(examined(place), "wait for room")
+        one(examined(place), "wait for disk space")
     assert finding.severity is ERROR
     assert id in finding.what
     assert "no workspace: 12 MiB are wanted" in finding.why
@@ -325,7 +325,7 @@ def test_the_rows_of_a_ledger_that_another_program_has_migrated_are_not_judged(
 ) -> None:
     with place.opened() as house:
         execute(house.gateway.ledger, "UPDATE schema_migrations SET checksum = 'x'")
-    who = patient(place)
+    who = context(place)
     assert (who.behind, who.rows) == (-1, None)
     who.close()
 
@@ -340,5 +340,5 @@ def test_a_ledger_of_an_older_version_is_no_error(
         old.start()
         old.close()
     found = examined(place)
-    assert one(found, "migrations that the ledger lacks").severity is WARNING
+    assert one(found, "missing migrations").severity is WARNING
     assert [finding.what for finding in found if finding.severity is ERROR] == []

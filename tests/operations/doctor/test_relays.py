@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ductile.core.delivery.retry_policy import refused
+from ductile.core.delivery.retry_policy import mark_rejected
 from ductile.core.pipelines.intents import SendRelay
 from ductile.operations.doctor import DoctorContext, Finding
 from ductile.operations.doctor.relays import LONG, waiting
@@ -43,7 +43,7 @@ def _fail(tx: Any) -> None:
     later = datetime.now(UTC) + timedelta(days=30)
     for claimed in relays.claim(tx, ["lab"], "boot", later):
         if claimed.id == "dead":
-            relays.settle(tx, claimed, "boot", refused(0), "no luck", later)
+            relays.settle(tx, claimed, "boot", mark_rejected(0, "no luck"), later)
         else:
             relays.give_back(tx, claimed, "boot")
 

@@ -147,7 +147,7 @@ def _tried(
 
     call.note(f"runs {compiled.plans[name].argv[0]}")
     with terminable(), output.working(f"{name} {command} runs"):
-        wanted = trial.Trial(name, command, payload, state)
+        wanted = trial.PluginTest(name, command, payload, state)
         return trial.run(compiled, wanted, SystemClock().now(), SystemEntropy())
 
 

@@ -136,7 +136,7 @@ async def _get(gateway: Services, job_id: str) -> dict[str, Any]:
 def _explained(gateway: Services, tx: Tx, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Jobs, and why those wait that do."""
     served = bool(gateway.loops)
-    return status.explained(tx, rows, gateway.compiled, gateway.unready, served=served)
+    return status.with_reasons(tx, rows, gateway.compiled, gateway.unready, served=served)
 
 
 async def cancel(request: Request) -> Response:

@@ -56,7 +56,7 @@ async def coming(request: Request) -> Response:
     gateway, query = gateway_of(request), request.query_params
     entries = schedule_report.find(gateway.compiled, query.get("name", ""))
     fires = await asyncio.to_thread(
-        schedule_report.soonest,
+        schedule_report.next_fires_of_all,
         entries,
         gateway.ledger,
         gateway.clock.now(),

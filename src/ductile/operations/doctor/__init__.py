@@ -1,7 +1,7 @@
-"""The doctor: what is wrong with a gateway, why, and the command that mends it.
+"""`system doctor`: what is wrong with a gateway, why, and the command that fixes it.
 
-Each check is a function from the `DoctorContext` to findings, and stands in the module of what it
-looks at. None of them changes anything, and each works whether or not a gateway runs.
+Each check is a function from the `DoctorContext` to findings, in the module of what it examines.
+No check changes anything, and each works whether or not a gateway runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CHECKS: tuple[Check, ...] = (
     process.clock,
     ledger.health,
     ledger.readers,
-    ledger.promises,
+    ledger.invariants,
     ledger.backups,
     work.jobs,
     work.waiting,
@@ -46,22 +46,22 @@ CHECKS: tuple[Check, ...] = (
 
 
 def examine(context: DoctorContext) -> list[Finding]:
-    """Everything that is wrong, the worst first."""
+    """All findings, errors first."""
     found: list[Finding] = []
     for check in CHECKS:
         try:
             found += check(context)
-        except Exception as error:  # noqa: BLE001 - what one check trips over, others still see
-            found.append(_stumbled(check, error))
+        except Exception as error:  # noqa: BLE001 - a failed check is a finding; the others still run
+            found.append(_failed_check(check, error))
     return sorted(found, key=lambda finding: finding.severity is not Severity.ERROR)
 
 
-def _stumbled(check: Any, error: Exception) -> Finding:
+def _failed_check(check: Any, error: Exception) -> Finding:
     name = f"{check.__module__.rpartition('.')[2]}.{check.__name__}"
     return Finding(
         Severity.ERROR,
         "doctor",
-        f"the check {name} could not be made",
+        f"the check {name} failed",
         f"{type(error).__name__}: {error}",
         None,
     )

@@ -1,4 +1,4 @@
-"""The configuration: whether it loads, whom it lets in, what it wants of the environment."""
+"""Checks of the configuration: whether it loads, who can reach it, and its environment."""
 
 from __future__ import annotations
 
@@ -11,56 +11,58 @@ from ductile.errors import Problem
 from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
 
-SEALED = "config lock"
+LOCK_COMMAND = "config lock"
 
 
 def loads(context: DoctorContext) -> Iterator[Finding]:
     """Every problem of the configuration, and every warning."""
     compiled = context.compiled
     for problem in context.problems:
-        mend = SEALED if context.unsealed and _is_of_seal(problem) else "config check"
-        why = "a gateway does not start, or reload, with it"
-        yield error("config", str(problem), why, context.command(mend))
+        fix = LOCK_COMMAND if context.unsealed and _is_about_checksums(problem) else "config check"
+        why = "a gateway neither starts nor reloads with it"
+        yield error("config", str(problem), why, context.command(fix))
     if compiled is None:
         return
     for problem in compiled.warnings:
-        mend = SEALED if _is_of_seal(problem) else "config check"
-        yield warning("config", str(problem), "said at every start", context.command(mend))
+        fix = LOCK_COMMAND if _is_about_checksums(problem) else "config check"
+        yield warning("config", str(problem), "it is logged at every start", context.command(fix))
 
 
-def _is_of_seal(problem: Problem) -> bool:
+def _is_about_checksums(problem: Problem) -> bool:
     return "config lock" in problem.message
 
 
 def listeners(context: DoctorContext) -> Iterator[Finding]:
-    """Doors that other machines can reach: what comes through them is not encrypted."""
+    """Listeners that other machines can reach: their traffic is not encrypted."""
     settings = context.settings
     if settings is None:
         return
-    doors = []
+    exposed = []
     if settings.api.enabled:
-        doors.append(("api.listen", settings.api.listen, settings.api.address[0], "tokens travel"))
+        exposed.append(
+            ("api.listen", settings.api.listen, settings.api.address[0], "tokens are sent")
+        )
     if settings.webhooks_enabled:
         hooks = settings.webhooks
-        doors.append(("webhooks.listen", hooks.listen, hooks.address[0], "payloads travel"))
-    for key, shown, host, what in doors:
-        if not _is_near(host):
+        exposed.append(("webhooks.listen", hooks.listen, hooks.address[0], "payloads are sent"))
+    for key, shown, host, what in exposed:
+        if not _is_loopback(host):
             yield warning(
                 "api",
-                f"{key} is {shown}, which other machines can reach, and speaks no TLS",
-                f"{what} in the clear; put a proxy that speaks TLS before it",
+                f"{key} is {shown}: other machines can reach it, without TLS",
+                f"{what} unencrypted; put a TLS proxy in front of it",
                 context.command(f"config set {key}=127.0.0.1:{shown.rpartition(':')[2]}"),
             )
-    if settings.gateway.open and settings.api.enabled and not _is_near(settings.api.address[0]):
+    if settings.gateway.open and settings.api.enabled and not _is_loopback(settings.api.address[0]):
         yield warning(
             "api",
-            "gateway.open lets anybody send heartbeats and messages",
+            "gateway.open accepts heartbeats and messages without a token",
             "the API can be reached from other machines",
             context.command("config set gateway.open=false"),
         )
 
 
-def _is_near(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -68,11 +70,11 @@ def _is_near(host: str) -> bool:
 
 
 def environment(context: DoctorContext) -> Iterator[Finding]:
-    """Variables that plugins are promised and nobody has set; the time zone."""
+    """Variables that plugins should inherit and that are not set; the time zone."""
     settings = context.settings
     if settings is None:
         return
-    names = _gateways_own(context.pid) or set(context.environ)
+    names = _variables_of(context.pid) or set(context.environ)
     for name in settings.service.plugin_env_passthrough:
         if name not in names:
             yield warning(
@@ -91,14 +93,14 @@ def environment(context: DoctorContext) -> Iterator[Finding]:
     if zone and local and not _is_zone(zone):
         yield warning(
             "environment",
-            f"TZ is {zone!r}, which is no time zone",
-            f"schedules without a timezone ({', '.join(sorted(set(local)))}) take another",
+            f"TZ is {zone!r}, which is not a valid time zone",
+            f"schedules without a timezone ({', '.join(sorted(set(local)))}) use another zone",
             "export TZ=Europe/Berlin",
         )
 
 
-def _gateways_own(pid: int | None) -> set[str]:
-    """The names, and only those, that the running gateway was started with."""
+def _variables_of(pid: int | None) -> set[str]:
+    """The names of the variables that the running gateway was started with."""
     if pid is None:
         return set()
     try:

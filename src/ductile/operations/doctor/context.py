@@ -1,4 +1,4 @@
-"""What the doctor is told: the configuration, the ledger, and the gateway if one answers."""
+"""What the checks work with: the configuration, the ledger, and the gateway if one answers."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from ductile.store.engines.open import open_ledger
 from ductile.store.verify import applied_migrations
 
 Ask = Callable[[str], Mapping[str, Any]]
-"""A GET to the running gateway; `DuctileError` where it does not answer."""
+"""A GET to the running gateway; `DuctileError` if it does not answer."""
 
 
 @dataclass
 class DoctorContext:
     config: Path | None
-    """As it was named; None where it is looked for."""
+    """As given by the caller; None to search the default places."""
     environ: Mapping[str, str]
     now: datetime
     ask: Ask | None = None
-    """Set where somebody listens on the gateway's socket."""
+    """Set if a gateway listens on its socket."""
     problems: list[Problem] = field(default_factory=list)
     """Why the configuration does not load."""
     unsealed: bool = False
-    """Whether all that is wrong with it is its seal."""
+    """Whether its only problem is its checksums."""
     no_ledger: str | None = None
-    """Why there is no ledger to look at."""
+    """Why the ledger cannot be read."""
 
     def command(self, line: str) -> str:
-        """A command of ours, for the same configuration."""
+        """A `ductile` command line for the same configuration."""
         return f"ductile {line}" + (f" --config {quote(str(self.config))}" if self.config else "")
 
     @cached_property
@@ -63,7 +63,7 @@ class DoctorContext:
 
     @cached_property
     def state(self) -> StateSettings | None:
-        """Where the gateway has its state, which can often be told of a flawed configuration."""
+        """Where the gateway keeps its state; often known of an invalid configuration too."""
         if self.settings is not None:
             return self.settings.state
         return state_of(self.config, environ=self.environ)
@@ -84,7 +84,7 @@ class DoctorContext:
 
     @cached_property
     def pid(self) -> int | None:
-        """The process that the lock names, while somebody holds the lock."""
+        """The pid in the lock file, while the lock is held."""
         return None if self.state_dir is None else running_pid(self.state_dir)
 
     @cached_property
@@ -92,7 +92,7 @@ class DoctorContext:
         return self.pid is not None
 
     def health(self) -> Mapping[str, Any]:
-        """What the gateway that answers says of itself, be it that it is not well."""
+        """The body of `/healthz`, also of a gateway that reports an error."""
         assert self.ask is not None
         try:
             return self.ask("/healthz")
@@ -103,12 +103,12 @@ class DoctorContext:
 
     @property
     def unready(self) -> Mapping[str, str]:
-        """Plugins that wait for their `init`, as the running gateway has it."""
+        """Plugins of the running gateway that wait for their `init`."""
         return self._in_state("unhealthy")
 
     @property
     def refused(self) -> Mapping[str, str]:
-        """Plugins that the running gateway refuses, whatever the disk says by now."""
+        """Plugins that the running gateway refuses, whatever is on disk now."""
         return self._in_state("refused")
 
     def _in_state(self, state: str) -> Mapping[str, str]:
@@ -123,14 +123,14 @@ class DoctorContext:
 
     @cached_property
     def ledger(self) -> Ledger | None:
-        """Read-only; None, with the reason in `no_ledger`, where it cannot be read."""
+        """Read-only; None, with the reason in `no_ledger`, if it cannot be read."""
         state, ledger = self.state, None
         if state is None:
             return None
         try:
             ledger = open_ledger(path=state.path, url=state.url, read_only=True)
             if state.url is not None and not ledger.read(is_ledger):
-                # As a file that is not there yet: the first start makes it.
+                # Like a file that does not exist yet: the first start creates the tables.
                 ledger.close()
                 return None
             ledger.read(applied_migrations)
@@ -138,7 +138,7 @@ class DoctorContext:
             return None
         except DuctileError as error:
             self.no_ledger = error.message
-        except Exception as error:  # noqa: BLE001 - an engine's own, for people to read
+        except Exception as error:  # noqa: BLE001 - any error of an engine is reported
             self.no_ledger = str(error)
         if self.no_ledger is None:
             return ledger
@@ -148,7 +148,7 @@ class DoctorContext:
 
     @cached_property
     def behind(self) -> int:
-        """How many migrations the next start has to apply; below 0, it refuses to."""
+        """The number of missing migrations; below 0 if the ledger is of a newer version."""
         if self.ledger is None:
             return 0
         history = judged(self.ledger.read(applied_migrations), self.ledger.engine)
@@ -156,7 +156,7 @@ class DoctorContext:
 
     @property
     def rows(self) -> Ledger | None:
-        """The ledger, where its tables are those that this program knows."""
+        """The ledger, if its tables are those of this version."""
         return self.ledger if self.behind == 0 else None
 
     def close(self) -> None:

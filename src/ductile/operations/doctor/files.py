@@ -1,4 +1,4 @@
-"""Files and directories: who can read and change them, and whether there is room."""
+"""Checks of files and directories: permissions, owners, free space."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST = 1000
 
 
 def secrets(context: DoctorContext) -> Iterator[Finding]:
-    """Configuration that strangers can read or change."""
+    """Configuration files that other users can read or change."""
     loaded = context.loaded
     if loaded is None:
         return
@@ -34,14 +34,14 @@ def secrets(context: DoctorContext) -> Iterator[Finding]:
         if mode & stat.S_IWOTH:
             yield error(
                 "files",
-                f"{path} can be changed by everybody",
+                f"{path} can be changed by every user",
                 f"its mode is {mode:04o}",
                 f"chmod o-w {quote(str(path))}",
             )
         if mode & stat.S_IROTH and _holds_secret(path, loaded.secrets):
             yield error(
                 "files",
-                f"{path} holds secrets, and can be read by everybody",
+                f"{path} holds secrets and can be read by every user",
                 f"its mode is {mode:04o}",
                 f"chmod 600 {quote(str(path))}",
             )
@@ -50,8 +50,8 @@ def secrets(context: DoctorContext) -> Iterator[Finding]:
         if mode is not None and mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             yield error(
                 "files",
-                f"{directory} can be changed by everybody",
-                f"its mode is {mode:04o}: anybody can swap the configuration in it",
+                f"{directory} can be changed by every user",
+                f"its mode is {mode:04o}: every user can replace the configuration in it",
                 f"chmod o-w {quote(str(directory))}",
             )
 
@@ -74,7 +74,7 @@ def _mode(path: Path) -> int | None:
 
 
 def state(context: DoctorContext) -> Iterator[Finding]:
-    """The state directory and what lies in it."""
+    """The state directory and its files."""
     directory = context.state_dir
     if context.state is None or directory is None or not directory.exists():
         return
@@ -83,14 +83,14 @@ def state(context: DoctorContext) -> Iterator[Finding]:
         yield warning(
             "files",
             f"{directory} belongs to user {owner}, and the doctor runs as {os.geteuid()}",
-            "what is readable here may not be for the gateway, and the other way round",
+            "file permissions differ for the two users, so findings about files may be wrong",
             f"sudo -u '#{owner}' {context.command('system doctor')}",
         )
     elif not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
         yield error(
             "files",
             f"{directory} cannot be written",
-            "the lock, the socket and the ledger live there",
+            "the lock, the socket and the ledger are there",
             f"chmod 700 {quote(str(directory))}",
         )
     ledger = context.state.path
@@ -104,14 +104,14 @@ def state(context: DoctorContext) -> Iterator[Finding]:
             wanted = "700" if path.is_dir() else "600"
             yield error(
                 "files",
-                f"{path} is open to everybody",
-                f"its mode is {mode:04o}; it holds payloads, and secrets of webhooks",
+                f"{path} is accessible to every user",
+                f"its mode is {mode:04o}; it holds payloads and webhook secrets",
                 f"chmod {wanted} {quote(str(path))}",
             )
 
 
 def socket(context: DoctorContext) -> Iterator[Finding]:
-    """Whether there can be one in the state directory."""
+    """Whether the path of the local socket is short enough."""
     directory = context.state_dir
     if context.state is None or directory is None:
         return
@@ -122,7 +122,7 @@ def socket(context: DoctorContext) -> Iterator[Finding]:
 
 
 def space(context: DoctorContext) -> Iterator[Finding]:
-    """Room for the ledger, its WAL, and workspaces."""
+    """Free space for the ledger, its WAL, and workspaces."""
     directory = context.state_dir
     if directory is None:
         return
@@ -135,20 +135,20 @@ def space(context: DoctorContext) -> Iterator[Finding]:
         yield judge(
             "disk",
             f"{free // (1024 * 1024)} MiB are free on the disk of {directory}",
-            "without room no job can be taken in or settled",
+            "without free space no job can be enqueued or settled",
             f"du -xsh {quote(str(directory))}/*",
         )
     if room.f_files and room.f_favail < LEAST_INODES:
         yield error(
             "disk",
             f"{room.f_favail} inodes are free on the disk of {directory}",
-            "no file can be made, however many bytes are free",
+            "no file can be created, although there are free bytes",
             f"df -i {quote(str(directory))}",
         )
 
 
 def workspaces(context: DoctorContext) -> Iterator[Finding]:
-    """Jobs that wait for room for their files."""
+    """Jobs that wait for free space for their workspace."""
     if context.rows is None:
         return
     waiting = context.rows.read(
@@ -158,7 +158,7 @@ def workspaces(context: DoctorContext) -> Iterator[Finding]:
         id, why = waiting[0]
         yield error(
             "disk",
-            f"jobs that wait for room for their workspace: {len(waiting)}, one of them {id}",
-            f"{why}; they are tried again and again, and run once there is room",
+            f"jobs that wait for disk space for their workspace: {len(waiting)}, one of them {id}",
+            f"{why}; they are retried until there is enough space",
             f"du -xsh {quote(str(context.state_dir))}/*",
         )

@@ -1,4 +1,4 @@
-"""One thing that is wrong."""
+"""One problem that a check found."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Finding:
     what: str
     why: str
     run: str | None
-    """The command that mends it, or shows more of it."""
+    """The command that fixes it or shows more."""
 
 
 def error(topic: str, what: str, why: str, run: str | None) -> Finding:
-    """Something does not work, or will not."""
+    """Something does not work, or will stop working."""
     return Finding(Severity.ERROR, topic, what, why, run)
 
 
 def warning(topic: str, what: str, why: str, run: str | None) -> Finding:
-    """Something works, and should not be left so."""
+    """Something works, but needs attention."""
     return Finding(Severity.WARNING, topic, what, why, run)

@@ -1,4 +1,4 @@
-"""The ledger: whether it can be read, how large it is, who holds it, and its last backup."""
+"""Checks of the ledger: readable, migrated, not blocked, without violations, backed up."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ductile.operations.backup import last_backup
 from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
 from ductile.operations.doctor.locks import wal_readers
-from ductile.operations.verify import selfcheck
+from ductile.operations.verify import verify_ledger
 from ductile.store.go_ledger import is_foreign
 
 LARGEST_WAL = 64 * 1024 * 1024
-"""Twice what a checkpoint leaves, and what a burst adds."""
+"""Twice the size that a checkpoint leaves, plus a burst of writes."""
 LOOKS, BETWEEN = 6, 0.1
-"""A reader that is seen at every look holds one transaction; others come and go."""
+"""A reader that is seen every time holds one transaction; others come and go."""
 HELD_FOR = timedelta(minutes=5)
 TOLD = 5
 OLD = timedelta(days=7)
@@ -28,18 +28,20 @@ OLD = timedelta(days=7)
 
 def health(context: DoctorContext) -> Iterator[Finding]:
     if context.ledger is None and context.no_ledger is not None:
-        yield error("ledger", "the ledger cannot be read", context.no_ledger, _to_read(context))
+        yield error(
+            "ledger", "the ledger cannot be read", context.no_ledger, _repair_command(context)
+        )
     if context.behind > 0:
         yield warning(
             "ledger",
-            f"migrations that the ledger lacks: {context.behind}",
-            "the next start applies them, after a copy; its rows can be judged after that",
+            f"missing migrations: {context.behind}",
+            "the next start applies them after a backup; rows are checked only after that",
             context.command("system start"),
         )
 
 
-def _to_read(context: DoctorContext) -> str:
-    """What may make it readable again."""
+def _repair_command(context: DoctorContext) -> str:
+    """The command that may make the ledger readable again."""
     state = context.state
     assert state is not None
     if state.url is not None:
@@ -53,7 +55,7 @@ def _to_read(context: DoctorContext) -> str:
 
 
 def readers(context: DoctorContext) -> Iterator[Finding]:
-    """Whoever keeps the WAL from being reset, or the server from clearing up."""
+    """Processes that keep the WAL from being reset, or PostgreSQL from removing old rows."""
     state = context.state
     if state is None or context.ledger is None:
         return
@@ -74,11 +76,15 @@ def readers(context: DoctorContext) -> Iterator[Finding]:
         yield judge(
             "ledger",
             f"process {pid} holds a read transaction on the ledger",
-            f"the WAL ({size // (1024 * 1024)} MiB) cannot be reset, and grows, until it ends",
+            f"the WAL ({size // (1024 * 1024)} MiB) cannot be reset until the transaction ends",
             f"ps -o pid,lstart,cmd -p {pid}",
         )
     if large and not strangers:
-        by = "a backup or a check reads it" if context.pid in stuck else "no process holds it now"
+        by = (
+            "a backup or a verification reads it"
+            if context.pid in stuck
+            else "no process holds it now"
+        )
         yield warning(
             "ledger",
             f"the WAL has grown to {size // (1024 * 1024)} MiB",
@@ -102,27 +108,27 @@ def _old_transactions(context: DoctorContext) -> Iterator[Finding]:
         yield warning(
             "ledger",
             f"session {row['pid']} of {row['who']} has a transaction open since {row['since']}",
-            "the server cannot clear up what was deleted since, and followers wait",
+            "the server cannot remove rows that were deleted since, and event readers wait",
             f"psql -c 'SELECT pg_terminate_backend({row['pid']})'",
         )
 
 
-def promises(context: DoctorContext) -> Iterator[Finding]:
-    """The quick selfcheck."""
+def invariants(context: DoctorContext) -> Iterator[Finding]:
+    """The quick form of `system verify`."""
     if context.ledger is None or context.state_dir is None:
         return
-    report = selfcheck(context.ledger, context.state_dir, quick=True)
-    for breach in report.breaches[:TOLD]:
-        run = context.command("system selfcheck")
-        yield error("ledger", str(breach), "the ledger breaks a promise", run)
+    report = verify_ledger(context.ledger, context.state_dir, quick=True)
+    for violation in report.breaches[:TOLD]:
+        run = context.command("system verify")
+        yield error("ledger", str(violation), "the ledger violates an invariant", run)
     left = len(report.breaches) - TOLD + report.more
     if left > 0:
-        run = context.command("system selfcheck")
-        yield error("ledger", f"{left} more promises are broken", "as above", run)
+        run = context.command("system verify")
+        yield error("ledger", f"{left} more violations", "as above", run)
 
 
 def backups(context: DoctorContext) -> Iterator[Finding]:
-    """A file that nobody copies; a database server has backups of its own."""
+    """Whether a SQLite ledger is backed up; a database server has its own backups."""
     if context.ledger is None or context.ledger.engine != "sqlite" or context.state_dir is None:
         return
     last = last_backup(context.state_dir)
@@ -133,7 +139,7 @@ def backups(context: DoctorContext) -> Iterator[Finding]:
         return
     yield warning(
         "backups",
-        f"the last backup is of {last['made_at']}" if last else "no backup was ever made",
-        "what is lost with the disk is lost",
+        f"the last backup is of {last['made_at']}" if last else "there is no backup",
+        "a failed disk would lose all jobs and state",
         context.command("system backup"),
     )

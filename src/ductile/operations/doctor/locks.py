@@ -1,7 +1,6 @@
-"""Who holds a file, found without opening it.
+"""Which processes hold a file, found without opening it.
 
-A process that opened the ledger's files beside SQLite and closed them again would drop
-SQLite's own locks.
+Opening a file of the ledger without SQLite and closing it again would drop SQLite's locks.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FIRST_READER, LAST_READER = 123, 127
-"""Bytes of a `-shm` file: each is a place for readers, who share it for a transaction's time."""
+"""Bytes of a `-shm` file: each is a lock that readers share during a transaction."""
 
 
 def holders(path: Path) -> set[int]:
-    """The processes, other than this one, that have the file open, as far as we may see.
+    """The other processes that have the file open, as far as this user can see.
 
-    A lock that was taken with `flock` belongs to whoever inherited its descriptor, while the
-    kernel goes on to name the process that took it.
+    A lock taken with `flock` is held by every process that inherited its descriptor, while the
+    kernel still names the process that took it.
     """
     wanted = path.resolve()
     pids = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()}
@@ -30,7 +29,7 @@ def _opened_by(pid: int) -> Iterator[Path]:
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             yield descriptor.readlink()
     except OSError:
-        return  # It has ended, or is none of ours.
+        return  # It has ended, or belongs to another user.
 
 
 def wal_readers(ledger: Path) -> set[int]:
@@ -42,7 +41,7 @@ def wal_readers(ledger: Path) -> set[int]:
         return set()
     found = set()
     for line in lines:
-        # `1: POSIX  ADVISORY  READ 4000 fe:00:1234 124 124`; one who waits has an arrow.
+        # `1: POSIX  ADVISORY  READ 4000 fe:00:1234 124 124`; a waiting process has an arrow.
         words = line.split()
         if len(words) == 8 and words[1] == "POSIX" and words[5].endswith(f":{inode}"):
             first, last = int(words[6]), words[7]

@@ -1,4 +1,4 @@
-"""Plugins: refused, without an interpreter, or not ready."""
+"""Checks of plugins: refused, interpreter missing, not ready."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def refused(context: DoctorContext) -> Iterator[Finding]:
         return
     registry, reload = context.compiled.registry, context.command("system reload")
     for refusal in registry.refused:
-        # A reason says itself what to run, where that is known.
+        # A reason contains the command to run, if there is one.
         _, marked, command = refusal.reason.rpartition("run: ")
         run = command if marked else context.command("plugin list")
         if marked and refusal.name in context.refused:
@@ -26,13 +26,13 @@ def refused(context: DoctorContext) -> Iterator[Finding]:
         yield error(
             "plugins",
             f"the running gateway refuses plugin {name}",
-            f"it was so when it looked, and is mended since: {context.refused[name]}",
+            f"the cause has been fixed since the last load: {context.refused[name]}",
             reload,
         )
 
 
 def interpreters(context: DoctorContext) -> Iterator[Finding]:
-    """Scripts whose first line names what is not there."""
+    """Entrypoints whose first line names a missing interpreter."""
     if context.compiled is None:
         return
     for name, plan in sorted(context.compiled.plans.items()):
@@ -40,8 +40,8 @@ def interpreters(context: DoctorContext) -> Iterator[Finding]:
         if carries_crlf(entrypoint):
             yield error(
                 "plugins",
-                f"plugin {name} cannot be run: {entrypoint} has CRLF line ends",
-                "the kernel takes them for a part of the interpreter's name",
+                f"plugin {name} cannot run: {entrypoint} has CRLF line endings",
+                "the kernel takes the carriage return as part of the interpreter's name",
                 f"sed -i 's/\\r$//' {entrypoint}",
             )
             continue
@@ -49,8 +49,8 @@ def interpreters(context: DoctorContext) -> Iterator[Finding]:
         if missing is not None:
             yield error(
                 "plugins",
-                f"plugin {name} cannot be run: there is no {missing}",
-                f"the first line of {entrypoint} asks for it",
+                f"plugin {name} cannot run: {missing} is missing",
+                f"the first line of {entrypoint} names it",
                 f"command -v {missing}",
             )
 
@@ -74,7 +74,7 @@ def unready(context: DoctorContext) -> Iterator[Finding]:
     for name, reason in sorted(context.unready.items()):
         yield error(
             "plugins",
-            f"plugin {name} is not ready, and its jobs wait",
+            f"plugin {name} is not ready; its jobs stay queued",
             reason or "its init has not succeeded",
             context.command(f"logs {name}"),
         )

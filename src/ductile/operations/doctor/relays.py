@@ -1,4 +1,4 @@
-"""Events that wait for another gateway, and why."""
+"""Checks of events that wait to be relayed to another gateway."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONG = timedelta(minutes=15)
 
 
 def waiting(context: DoctorContext) -> Iterator[Finding]:
-    """Those that were given up are told of with other dead letters."""
+    """Dead relays are reported with the other dead letters."""
     if context.rows is None or context.settings is None:
         return
     counts: Counter[str] = Counter()
@@ -29,14 +29,18 @@ def waiting(context: DoctorContext) -> Iterator[Finding]:
     for name, count in sorted(counts.items()):
         why = _why(name, context.settings, context.now - since[name])
         if why is not None:
-            run = context.command(f"system relays --instance {quote(name)}")
-            yield warning("deliveries", f"relays that wait for {name}: {count}", why, run)
+            run = context.command(f"relay list --instance {quote(name)}")
+            yield warning("deliveries", f"pending relays to {name}: {count}", why, run)
 
 
 def _why(name: str, settings: Settings, age: timedelta) -> str | None:
     instance = next((item for item in settings.instances if item.name == name), None)
     if instance is None:
-        return "the configuration has no instance of this name: it was removed or renamed"
+        return "the configuration has no instance with this name: it was removed or renamed"
     if not instance.enabled:
         return "the instance is disabled"
-    return "it has not taken the first of them for long; see their errors" if age > LONG else None
+    return (
+        "the oldest has been pending for more than 15 minutes; see their errors"
+        if age > LONG
+        else None
+    )

@@ -1,4 +1,4 @@
-"""Work that does not get done: jobs, breakers, dead letters, schedules."""
+"""Checks of jobs, breakers, dead letters and schedules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
 
 GRACE = 35.0
-"""Seconds after its deadline in which a job is killed, cleared away and settled."""
+"""Seconds after its deadline in which a job is killed and settled."""
 LONG = timedelta(minutes=15)
 RECENT = timedelta(days=7)
 MOST = 1000
@@ -21,15 +21,15 @@ TOLD = 10
 
 
 def jobs(context: DoctorContext) -> Iterator[Finding]:
-    """Jobs that should have ended, and jobs that nobody runs."""
+    """Jobs that should have ended, and jobs without a gateway that runs them."""
     if context.rows is None:
         return
     rows = context.rows.read(lambda tx: tx.dicts("running_jobs", limit=MOST))
     if rows and not context.is_locked and context.rows.engine == "sqlite":
         yield warning(
             "jobs",
-            f"jobs that ran when the gateway ended: {len(rows)}",
-            "it was killed; the next start counts their attempts as lost",
+            f"jobs that were running when the gateway died: {len(rows)}",
+            "the next start counts their attempts as lost",
             context.command("system start"),
         )
         return
@@ -37,8 +37,8 @@ def jobs(context: DoctorContext) -> Iterator[Finding]:
     for row in late[:TOLD]:
         yield error(
             "jobs",
-            f"job {row['job_id']} of {row['plugin']} {row['command']} runs far too long",
-            f"since {row['started_at']}; its timeout and the time to kill it are over",
+            f"job {row['job_id']} of {row['plugin']} {row['command']} has exceeded its timeout",
+            f"it started at {row['started_at']} and should have been killed by now",
             context.command(f"job cancel {row['job_id']}"),
         )
 
@@ -53,7 +53,7 @@ def _is_late(started_at: str | None, row: dict[str, str], context: DoctorContext
 
 
 def waiting(context: DoctorContext) -> Iterator[Finding]:
-    """Jobs that wait for a plugin that does not come, or for very long."""
+    """Jobs of plugins that cannot run, and jobs that have been queued for long."""
     compiled = context.compiled
     if context.rows is None or compiled is None:
         return
@@ -61,7 +61,7 @@ def waiting(context: DoctorContext) -> Iterator[Finding]:
     heads = context.rows.read(lambda tx: tx.dicts("oldest_ready"))
     for row in heads:
         plugin, since = row["plugin"], from_text(row["created_at"])
-        jobs = f"jobs of {plugin} that wait: {counts.get(plugin, 1)}"
+        jobs = f"queued jobs of {plugin}: {counts.get(plugin, 1)}"
         why = _held(plugin, compiled, context)
         if why is not None:
             yield warning("jobs", jobs, why, context.command(f"job list --plugin {plugin}"))
@@ -71,7 +71,7 @@ def waiting(context: DoctorContext) -> Iterator[Finding]:
         elif context.ask is not None and context.now - since > LONG:
             yield warning(
                 "jobs",
-                f"{jobs}, the first since {row['created_at']}",
+                f"{jobs}, the oldest since {row['created_at']}",
                 _busy(plugin, compiled),
                 context.command("queue list"),
             )
@@ -90,7 +90,7 @@ def _held(plugin: str, compiled: CompiledConfig, context: DoctorContext) -> str 
 def _busy(plugin: str, compiled: CompiledConfig) -> str:
     cap = compiled.caps.get(plugin)
     if cap is not None:
-        return f"at most {cap} of them run at once (plugins.{plugin}.parallelism)"
+        return f"at most {cap} of them run at a time (plugins.{plugin}.parallelism)"
     return "all workers are busy (service.max_workers)"
 
 
@@ -108,7 +108,7 @@ def breakers(context: DoctorContext) -> Iterator[Finding]:
 
 
 def dead_letters(context: DoctorContext) -> Iterator[Finding]:
-    """Jobs and deliveries that were given up."""
+    """Dead jobs and deliveries."""
     if context.rows is None:
         return
     since = to_text(context.now - RECENT)
@@ -117,28 +117,28 @@ def dead_letters(context: DoctorContext) -> Iterator[Finding]:
         many = f"{MOST} or more" if count >= MOST else count
         yield warning(
             "jobs",
-            f"jobs that were given up in the last {RECENT.days} days: {many}",
-            "their attempts were used up, or somebody cancelled them",
+            f"dead jobs of the last {RECENT.days} days: {many}",
+            "their attempts are used up, or they were cancelled",
             context.command("job list --status dead"),
         )
-    yield from _given_up(context, "webhook", "webhook deliveries --status dead")
-    yield from _given_up(context, "relay", "system relays --status dead")
+    yield from _dead_deliveries(context, "webhook", "webhook deliveries --status dead")
+    yield from _dead_deliveries(context, "relay", "relay list --status dead")
 
 
-def _given_up(context: DoctorContext, kind: str, run: str) -> Iterator[Finding]:
+def _dead_deliveries(context: DoctorContext, kind: str, run: str) -> Iterator[Finding]:
     assert context.rows is not None
     count = context.rows.read(lambda tx: tx.all(f"dead_{kind}_deliveries"))[0][0]
     if count:
         yield warning(
             "deliveries",
-            f"{kind} deliveries that were given up: {count}",
-            "the receiver did not take them, however often they were sent",
+            f"dead {kind} deliveries: {count}",
+            "the receiver did not accept them in any attempt",
             context.command(run),
         )
 
 
 def schedules(context: DoctorContext) -> Iterator[Finding]:
-    """Entries that are paused, cannot fire, or have not when they should."""
+    """Entries that are paused, cannot fire, or did not fire when due."""
     compiled = context.compiled
     if compiled is None:
         return
@@ -153,12 +153,12 @@ def schedules(context: DoctorContext) -> Iterator[Finding]:
             run = context.command("plugin list")
             yield error("schedules", f"schedule {name} cannot fire", row["reason"], run)
         elif row["state"].startswith("breaker_"):
-            continue  # `breakers` tells of it
+            continue  # `breakers` reports it
         elif boot is not None and row["next_run"] and _is_overdue(row, context.now):
             yield error(
                 "schedules",
                 f"schedule {name} was due at {row['next_run']} and has not fired",
-                row["reason"] or "the scheduler does not come to it",
+                row["reason"] or "the scheduler is late",
                 context.command(f"schedule explain {name}"),
             )
         elif row["last_fire"] is None and row["state"] == "active" and _is_old(context, row):
@@ -173,7 +173,7 @@ def schedules(context: DoctorContext) -> Iterator[Finding]:
 def _boot(context: DoctorContext) -> datetime | None:
     if context.ask is None:
         return None
-    # In whole seconds: what fired in the first of them has fired in this start.
+    # Uptime is in whole seconds; a fire in the first one belongs to this start.
     up = context.health()["uptime_seconds"] + 1
     return context.now - timedelta(seconds=up)
 
@@ -183,7 +183,7 @@ def _is_overdue(row: dict[str, str], now: datetime) -> bool:
 
 
 def _is_old(context: DoctorContext, row: dict[str, str]) -> bool:
-    """Whether the entry has been known for long, with a gateway to fire it."""
+    """Whether a gateway has known the entry for more than a week."""
     if context.rows is None:
         return False
     entries = context.rows.read(lambda tx: tx.dicts("entries"))

@@ -1,5 +1,4 @@
-"""Dry runs: what a pipeline or a reload would do, and what an attempt has come to. Nothing is
-committed; `rerun` has the dry run of a step."""
+"""What starting a pipeline or reloading would do; nothing is committed."""
 
 from __future__ import annotations
 
@@ -35,12 +34,12 @@ from ductile.operations.pipelines import find_pipeline
 from ductile.runner.pool import RunnerPool
 
 Document = dict[str, Any]
-NOBODY = "dry-run"
-"""Stands for the ids that a real run would make."""
+PLACEHOLDER_ID = "dry-run"
+"""Used where a real run would have an id."""
 
 
 def reload(running: CompiledConfig) -> Document:
-    """What a reload would bring; `ConfigError` with every problem where it would be refused."""
+    """What a reload would change; `ConfigError` with every problem if it would be refused."""
     fresh = load(running.loaded.path, environ=os.environ)
     problems = unreloadable(running.settings, fresh)
     if problems:
@@ -72,7 +71,7 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[st
 
 
 def resolved(compiled: CompiledConfig, pipeline: Pipeline) -> list[Document]:
-    """The compiled steps: what each runs, where it leads, and where the config says it."""
+    """The compiled steps: what each runs, what follows, and its place in the configuration."""
     return [_resolved(compiled, pipeline.nodes[path]) for path in pipeline.paths()]
 
 
@@ -100,16 +99,16 @@ def _resolved(compiled: CompiledConfig, node: Node) -> Document:
 
 
 def plan(compiled: CompiledConfig, which: str, payload: Json, now: datetime) -> Document:
-    """What starting a pipeline would run first, with which payload and context.
+    """The first jobs of a pipeline that is started now, with payload and context.
 
-    `which` is a pipeline, or a step to begin with. An `if` is judged as far as what is known
-    goes: up to the first step whose result decides. The pipeline's own is told of, and does
-    not hold back what is started by name.
+    `which` is a pipeline, or a step to start with. Conditions are evaluated up to the first step
+    whose result they need. The pipeline's own `if` is shown; it does not apply to a pipeline that
+    is started by name.
     """
     router = compiled.tx_config.router
     pipeline, step_path = find(router, which)
     by = SubmittedBy.CLI
-    event = Event(pipeline.on or f"{by}.trigger", payload, None, by.value, now, NOBODY)
+    event = Event(pipeline.on or f"{by}.trigger", payload, None, by.value, now, PLACEHOLDER_ID)
     start = router.start(pipeline.name, event, submitted_by=by, at=step_path)
     assert isinstance(start, StartPipeline)
     shown = compiled.redactor.document
@@ -120,26 +119,26 @@ def plan(compiled: CompiledConfig, which: str, payload: Json, now: datetime) -> 
         "event": event.type,
         "payload": shown(payload),
         "if": None if step_path else shown(_own_condition(pipeline, payload)),
-        "context": shown(start.context(NOBODY)),
+        "context": shown(start.context(PLACEHOLDER_ID)),
         "max_depth": start.max_depth,
-        "first": [shown(item) for item in _Outlook(compiled, now).ahead((start,))],
+        "first": [shown(item) for item in _Preview(compiled, now).follow((start,))],
         "resolution": resolved(compiled, pipeline),
     }
 
 
 def _own_condition(pipeline: Pipeline, payload: Json) -> Document | None:
-    """What the pipeline's `if` says to an event with this payload and no context."""
+    """The result of the pipeline's `if` for this payload and no context."""
     if pipeline.condition is None:
         return None
-    told: Document = {"condition": str(pipeline.condition)}
+    shown: Document = {"condition": str(pipeline.condition)}
     verdict = pipeline.admits(payload, {})
     if isinstance(verdict, Failure):
-        return {**told, "fails": verdict.reason}
-    return {**told, "matched": verdict}
+        return {**shown, "fails": verdict.reason}
+    return {**shown, "matched": verdict}
 
 
 def find(router: Router, which: str) -> tuple[Pipeline, str | None]:
-    """A pipeline by its name; a step by `PIPELINE/STEP`, or alone where one pipeline has it."""
+    """A pipeline by name; a step as `PIPELINE/STEP`, or as `STEP` if only one pipeline has it."""
     if which in router.pipelines:
         return router.pipelines[which], None
     name, slash, path = which.partition("/")
@@ -152,21 +151,25 @@ def find(router: Router, which: str) -> tuple[Pipeline, str | None]:
     having = [pipeline for pipeline in router.pipelines.values() if which in pipeline.nodes]
     if len(having) > 1:
         spelled = ", ".join(f"{pipeline.name}/{which}" for pipeline in having)
-        raise Refused(f"several pipelines have a step {which!r}; say which: {spelled}")
+        raise Refused(f"several pipelines have a step {which!r}; use one of: {spelled}")
     return (having[0], which) if having else (find_pipeline(router, which), None)
 
 
-class _Outlook:
-    """Follows intents as far as no process has to run."""
+class _Preview:
+    """Follows intents until a process would have to run."""
 
     def __init__(self, compiled: CompiledConfig, now: datetime) -> None:
         self._compiled, self._now = compiled, now
 
-    def ahead(
+    def follow(
         self, intents: Iterable[Intent], context: Mapping[str, Json] | None = None
     ) -> Iterator[Document]:
         for intent in intents:
-            own = intent.context(NOBODY) if isinstance(intent, StartPipeline) else context or {}
+            own = (
+                intent.context(PLACEHOLDER_ID)
+                if isinstance(intent, StartPipeline)
+                else context or {}
+            )
             for job in Routing((intent,)).jobs():
                 yield from self._job(job, own)
 
@@ -187,7 +190,7 @@ class _Outlook:
             yield from self._switch(told, job, node, context)
         elif node.kind is NodeKind.RELAY:
             sent = prepare_relay(node, job.event.payload, job.event.dedupe_key, context)
-            yield {**told, **relayed(sent)}
+            yield {**told, **describe_relay(sent)}
         else:
             yield {**told, **self._step(job, node, context)}
 
@@ -201,7 +204,7 @@ class _Outlook:
             return
         yield {**told, "matched": judged.matched}
         done = Done(
-            NOBODY,
+            PLACEHOLDER_ID,
             job.plugin,
             job.submitted_by.value,
             job.hops,
@@ -210,9 +213,9 @@ class _Outlook:
             job.step_path,
             job.branch,
         )
-        event = switch_event(judged, job.event.payload, self._now, NOBODY)
+        event = switch_event(judged, job.event.payload, self._now, PLACEHOLDER_ID)
         routing = self._compiled.tx_config.router.route(done, (event,))
-        yield from self.ahead(routing.intents, judged.accumulated)
+        yield from self.follow(routing.intents, judged.accumulated)
 
     def _step(self, job: SpawnJob, node: Node, context: Mapping[str, Json]) -> Document:
         if node.plugin not in self._compiled.plans:
@@ -232,14 +235,14 @@ class _Outlook:
         return dict(orjson.loads(plan.config)) if plan else {}
 
 
-def relayed(sent: RelayMessage | Failure) -> Document:
+def describe_relay(sent: RelayMessage | Failure) -> Document:
     if isinstance(sent, Failure):
         return {"fails": sent.reason}
     return {"relays": sent.event_type, "to": sent.to, "payload": sent.payload}
 
 
-def launched(ready: Ready) -> Outcome:
-    """Run it in a slot of its own, as a worker would."""
+def run_once(ready: Ready) -> Outcome:
+    """Run an attempt in a separate slot, as a worker would."""
     pool = RunnerPool(1)
     try:
         pool.start()
@@ -248,8 +251,8 @@ def launched(ready: Ready) -> Outcome:
         pool.stop()
 
 
-def came_to(compiled: CompiledConfig, settlement: Settlement) -> Document:
-    """What an attempt came to and where that would lead, as every dry run tells of it."""
+def describe_settlement(compiled: CompiledConfig, settlement: Settlement) -> Document:
+    """The result of an attempt and the jobs that it would create, as every dry run shows them."""
     shown = compiled.redactor.document
     response = orjson.loads(settlement.result) if settlement.result else None
     succeeded = settlement.status is JobStatus.SUCCEEDED
@@ -263,14 +266,14 @@ def came_to(compiled: CompiledConfig, settlement: Settlement) -> Document:
         "stdout": settlement.stdout,
         "stderr": settlement.stderr,
         "events": list(response.get("events") or ()) if succeeded and response else [],
-        "goes_to": [shown(_goes_to(job)) for job in Routing(settlement.intents).jobs()],
+        "goes_to": [shown(_describe_next(job)) for job in Routing(settlement.intents).jobs()],
         "unrouted": [
             {"pipeline": item.pipeline, "reason": item.reason} for item in settlement.unrouted
         ],
     }
 
 
-def _goes_to(job: SpawnJob) -> Document:
+def _describe_next(job: SpawnJob) -> Document:
     return {
         "plugin": job.plugin,
         "command": job.command,

@@ -1,4 +1,4 @@
-"""`plugin test`: one plugin run as a gateway would run it, without one. Nothing is committed."""
+"""`plugin test`: runs one plugin as a gateway would; nothing is committed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ductile.core.values.redact import hide_secret_keys
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.errors import Refused, Severity
 from ductile.model import Ending, Job, JobStatus, Json, Outcome, Settlement, SubmittedBy
-from ductile.operations.dry_run.pipeline import came_to, launched
+from ductile.operations.dry_run.pipeline import describe_settlement, run_once
 from ductile.plugins.manifest import Command
 from ductile.record import dataclass
 from ductile.store.jobs import plugin_state as states
@@ -32,8 +32,8 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """What is to be run. `payload` is the job's: for `handle` the event's envelope, or payload."""
+class PluginTest:
+    """What to run. `payload` is the job's: for `handle` the event's envelope, or its payload."""
 
     plugin: str
     command: str
@@ -42,7 +42,7 @@ class Trial:
 
 
 def unconfigured(directory: Path, name: str, config: Mapping[str, Json]) -> Loaded:
-    """A configuration for one plugin's directory and nothing else, by the defaults."""
+    """A configuration for one plugin directory, with defaults for everything else."""
     root = directory.parent
     settings = Settings.model_validate(
         {"plugin_roots": [root], "plugins": {name: {"config": dict(config)}}},
@@ -55,9 +55,9 @@ def unconfigured(directory: Path, name: str, config: Mapping[str, Json]) -> Load
 def with_plugin(
     loaded: Loaded, name: str, config: Mapping[str, Json] | None, root: Path | None = None
 ) -> Loaded:
-    """A configuration with another config for a plugin and, first of all, another root.
+    """The configuration with another config for a plugin and, optionally, a first plugin root.
 
-    It is held against no seal: what is tried is not sealed yet.
+    Its checksums are not verified: a plugin under test is not locked yet.
     """
     settings = loaded.settings
     changes: Document = {}
@@ -70,38 +70,38 @@ def with_plugin(
     return replace(loaded, settings=settings.model_copy(update=changes), seal=None)
 
 
-def run(compiled: CompiledConfig, trial: Trial, now: datetime, entropy: Entropy) -> Document:
-    """Prepare, run and judge one attempt; what came of it, redacted.
+def run(compiled: CompiledConfig, test: PluginTest, now: datetime, entropy: Entropy) -> Document:
+    """Prepare, run and judge one attempt; the redacted result.
 
-    `Refused` where the plugin is not loaded or has no such command.
+    Raises `Refused` if the plugin is not loaded or does not have this command.
     """
-    plan = compiled.plans.get(trial.plugin)
+    plan = compiled.plans.get(test.plugin)
     if plan is None:
-        raise Refused(f"plugin {trial.plugin} is not loaded")
-    job = _job(trial, compiled.retry_policy(trial.plugin).max_attempts, now, entropy.uuid())
-    known = orjson.dumps(dict(trial.state)).decode()
+        raise Refused(f"plugin {test.plugin} is not loaded")
+    job = _job(test, compiled.retry_policy(test.plugin).max_attempts, now, entropy.uuid())
+    known = orjson.dumps(dict(test.state)).decode()
     ready = prepare(job, known, {}, plan, None, now)
     if isinstance(ready, Unrunnable):
         raise Refused(ready.reason)
-    outcome = launched(ready)
-    rules = compiled.rules(trial.plugin, trial.command)
+    outcome = run_once(ready)
+    rules = compiled.rules(test.plugin, test.command)
     chance, base_id = entropy.uniform(), entropy.uuid()
     settlement = judge(job, outcome, rules, now, chance, None, ready.entered, base_id)
-    after = states.merged(trial.state, settlement) if settlement.state_updates else known
-    advice = [*_advice(compiled, trial, plan.timeout(trial.command), outcome)]
+    after = states.merged(test.state, settlement) if settlement.state_updates else known
+    advice = [*_advice(compiled, test, plan.timeout(test.command), outcome)]
     if after is None:
         assert settlement.otherwise is not None
         settlement, after = settlement.otherwise, known
         advice.insert(0, Advice(settlement.error or "", "keep the state small; store data outside"))
-    return _told(compiled, trial, ready, outcome, settlement, after, advice)
+    return _describe(compiled, test, ready, outcome, settlement, after, advice)
 
 
-def _job(trial: Trial, attempts: int, now: datetime, id: str) -> Job:
+def _job(test: PluginTest, attempts: int, now: datetime, id: str) -> Job:
     return Job(
         id=id,
-        plugin=trial.plugin,
-        command=trial.command,
-        payload=trial.payload,
+        plugin=test.plugin,
+        command=test.command,
+        payload=test.payload,
         status=JobStatus.RUNNING,
         attempt=1,
         max_attempts=attempts,
@@ -125,25 +125,25 @@ def _response(outcome: Outcome) -> Response | ProtocolError | None:
 
 
 def _advice(
-    compiled: CompiledConfig, trial: Trial, timeout: float, outcome: Outcome
+    compiled: CompiledConfig, test: PluginTest, timeout: float, outcome: Outcome
 ) -> Iterator[Advice]:
-    manifest = compiled.registry.plugins[trial.plugin].manifest
-    command = manifest.command(trial.command)
+    manifest = compiled.registry.plugins[test.plugin].manifest
+    command = manifest.command(test.command)
     emits = _declared(command) if command else None
-    expected = Expected(trial.plugin, trial.command, manifest.protocol, timeout, emits)
+    expected = Expected(test.plugin, test.command, manifest.protocol, timeout, emits)
     yield from advise(outcome, _response(outcome), expected)
 
 
 def _declared(command: Command) -> Mapping[str, tuple[str, ...]] | None:
-    """The events that a command declares; None where it declares nothing at all."""
+    """The events that a command declares; None if it declares nothing."""
     if "values" not in command.model_fields_set:
         return None
     return {emission.event: emission.values for emission in command.values.emit}
 
 
-def _told(
+def _describe(
     compiled: CompiledConfig,
-    trial: Trial,
+    test: PluginTest,
     ready: Ready,
     outcome: Outcome,
     settlement: Settlement,
@@ -152,8 +152,8 @@ def _told(
 ) -> Document:
     shown = compiled.redactor.document
     return {
-        **came_to(compiled, settlement),
-        "protocol": compiled.plans[trial.plugin].protocol,
+        **describe_settlement(compiled, settlement),
+        "protocol": compiled.plans[test.plugin].protocol,
         "exit_code": outcome.exit_code,
         "retry": _retry(settlement),
         "advice": [
@@ -163,7 +163,7 @@ def _told(
         "environment": sorted(ready.launch.env),
         "timeout": ready.launch.timeout,
         "logs": orjson.loads(settlement.logs) if settlement.logs else [],
-        "state": _state(shown, trial, settlement, after),
+        "state": _state(shown, test, settlement, after),
         "fact": settlement.fact_type if settlement.state_updates else None,
         "warnings": sum(a.severity is Severity.WARNING for a in advice),
     }
@@ -175,7 +175,11 @@ def _retry(settlement: Settlement) -> Document:
     if settlement.status is not JobStatus.QUEUED:
         attempts = settlement.job.max_attempts
         spent = settlement.status is JobStatus.DEAD
-        why = f"all {attempts} attempts are used up" if spent else "it says that none would help"
+        why = (
+            f"all {attempts} attempts are used up"
+            if spent
+            else "the plugin reported that a retry does not help"
+        )
         return {"would_retry": False, "why": why}
     wait = settlement.retry_at - settlement.at if settlement.retry_at else None
     return {
@@ -187,9 +191,9 @@ def _retry(settlement: Settlement) -> Document:
     }
 
 
-def _state(shown: Any, trial: Trial, settlement: Settlement, after: str) -> Document:
+def _state(shown: Any, test: PluginTest, settlement: Settlement, after: str) -> Document:
     return {
-        "before": shown(hide_secret_keys(dict(trial.state))),
+        "before": shown(hide_secret_keys(dict(test.state))),
         "updates": shown(hide_secret_keys(dict(settlement.state_updates or {}))),
         "after": shown(hide_secret_keys(orjson.loads(after))),
         "bytes": len(after.encode()),

@@ -1,4 +1,4 @@
-"""A directory for one dry run: a copy of the files a job began with, gone when it is over."""
+"""A temporary copy of a job's workspace for one dry run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ductile.model import Job
 
 @contextmanager
 def sandbox(gateway: Services, job: Job) -> Iterator[tuple[Path, Path | None]]:
-    """A directory with a copy of the files that the job began with, and where they are.
+    """A directory with a copy of the job's initial files, and the path they came from.
 
-    Always a copy, never hard links: what the plugin writes must reach nothing else.
+    Always a copy, never hard links: what the plugin writes must not change other files.
     """
     source = gateway.compiled.workspaces.source(job)
     root = gateway.state_dir / "sandbox"
@@ -36,14 +36,14 @@ def sandbox(gateway: Services, job: Job) -> Iterator[tuple[Path, Path | None]]:
 
 
 def _special(directory: str, names: list[str]) -> set[str]:
-    """Sockets, pipes and devices, which cannot be copied."""
+    """The sockets, pipes and devices, which cannot be copied."""
     modes = {name: (Path(directory) / name).lstat().st_mode for name in names}
     plain = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISLNK)
     return {name for name, mode in modes.items() if not any(kind(mode) for kind in plain)}
 
 
 def files_below(box: Path) -> dict[str, tuple[int, int]]:
-    """Every file below, with what tells a change."""
+    """Every file with its size and modification time."""
     found = {}
     for path in box.rglob("*"):
         with contextlib.suppress(OSError):

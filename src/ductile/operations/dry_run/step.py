@@ -1,4 +1,4 @@
-"""One step again, in a sandbox, with what entered a job of it. Nothing is committed."""
+"""Runs one step again in a sandbox, with the input of an earlier job; nothing is committed."""
 
 from __future__ import annotations
 
@@ -23,56 +23,59 @@ from ductile.engine.services import Services
 from ductile.errors import NotFound, Refused
 from ductile.model import Job, Json, Settlement
 from ductile.operations import jobs
-from ductile.operations.dry_run.pipeline import Document, came_to, changes, launched, relayed
+from ductile.operations.dry_run.pipeline import (
+    Document,
+    changes,
+    describe_relay,
+    describe_settlement,
+    run_once,
+)
 from ductile.operations.dry_run.sandbox import files_below, sandbox
 from ductile.operations.job_tree import added
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import plugin_state
 
 PAGE, MOST_PAGES = 1000, 50
-"""How many jobs are looked through for the newest of a step."""
+"""Limits of the search for the newest job of a step."""
 
 
 def step(gateway: Services, pipeline: Pipeline, path: str, job_id: str | None) -> Document:
-    """Run one step again, in a sandbox, with what entered that job of it, or its newest one.
+    """Run one step again in a sandbox, with the input of that job, or of its newest job.
 
-    `gateway` need not own anything: the ledger is only read. The process is real, and so is
-    what it does outside its directory.
+    The ledger is only read. The process is real, and so are its effects outside its directory.
     """
     compiled, name, node = gateway.compiled, pipeline.name, pipeline.nodes[path]
     if node.kind is NodeKind.SPLIT:
         inside = ", ".join(branch.entry for branch in node.branches)
-        raise Refused(
-            f"step {path} of pipeline {name} is a split: rehearse what is in it: {inside}"
-        )
+        raise Refused(f"step {path} of pipeline {name} is a split; run one of its steps: {inside}")
 
-    def meant(tx: Tx) -> Job:
+    def find_job(tx: Tx) -> Job:
         known = _newest(tx, node) if job_id is None else jobs.find_step_job(tx, job_id, path)
         return jobs.load_job(tx, known)
 
-    job = gateway.ledger.read(meant)
+    job = gateway.ledger.read(find_job)
     if job.pipeline != name:
         raise Refused(f"job {job.id} is step {path} of pipeline {job.pipeline}, not of {name}")
     lost = compiled.tx_config.router.lost(name, path, job.plugin, job.command)
     if lost is not None:
         raise Refused(lost)
-    told = {"dry_run": True, "pipeline": name, "step": path, "job_id": job.id}
+    header = {"dry_run": True, "pipeline": name, "step": path, "job_id": job.id}
     if node.kind is NodeKind.USES:
-        return {**told, **_run(gateway, job, node)}
+        return {**header, **_run(gateway, job, node)}
     context = _context(gateway, job)
     payload = entered_payload(job.command, job.payload)
     if node.kind is NodeKind.RELAY:
         key = entered_dedupe_key(job.payload)
-        return {**told, **relayed(prepare_relay(node, payload, key, context))}
+        return {**header, **describe_relay(prepare_relay(node, payload, key, context))}
     guarded = compiled.plans.get(node.config_of or "")
     config = orjson.loads(guarded.config) if guarded else {}
     judged = judge_switch(node, payload, context, config)
     verdict = judged.result if isinstance(judged, Switched) else {"fails": judged.reason}
-    return {**told, "if": str(node.condition), **verdict}
+    return {**header, "if": str(node.condition), **verdict}
 
 
 def _newest(tx: Tx, node: Node) -> str:
-    """The last job that was made for this step."""
+    """The newest job of this step."""
     before, among = None, ""
     for _ in range(MOST_PAGES):
         asked = {"plugin": node.plugin, "command": node.command, "before": before, "limit": PAGE}
@@ -86,8 +89,8 @@ def _newest(tx: Tx, node: Node) -> str:
     else:
         among = f" among the newest {MOST_PAGES * PAGE} of {node.plugin}"
     raise NotFound(
-        f"there is no job of step {node.path} of pipeline {node.pipeline}{among} to rehearse; "
-        "with a payload, what would run is shown"
+        f"there is no job of step {node.path} of pipeline {node.pipeline}{among} to run again; "
+        "give a payload to see what would run"
     )
 
 
@@ -103,16 +106,16 @@ def _run(gateway: Services, job: Job, node: Node) -> Document:
         raise Refused(f"plugin {job.plugin} is not loaded")
     context = _context(gateway, job)
     known = gateway.ledger.read(lambda tx: plugin_state.text(tx, job.plugin))
-    trial = replace(job, id=gateway.entropy.uuid(), attempt=1)
+    attempt = replace(job, id=gateway.entropy.uuid(), attempt=1)
     with sandbox(gateway, job) as (box, source):
         before = files_below(box)
-        ready = prepare(trial, known, context, plan, node, gateway.clock.now(), str(box))
+        ready = prepare(attempt, known, context, plan, node, gateway.clock.now(), str(box))
         if isinstance(ready, Unrunnable):
             return {"status": "failed", "error": ready.reason}
-        outcome = launched(ready)
+        outcome = run_once(ready)
         files = changes(before, files_below(box))
     settlement = judge(
-        trial,
+        attempt,
         outcome,
         compiled.rules(job.plugin, job.command),
         gateway.clock.now(),
@@ -127,14 +130,14 @@ def _run(gateway: Services, job: Job, node: Node) -> Document:
         "gone": compiled.workspaces.gone(job),
         "files": files,
     }
-    return {"sandbox": about, **_told(compiled, ready, settlement)}
+    return {"sandbox": about, **_describe(compiled, ready, settlement)}
 
 
-def _told(compiled: CompiledConfig, ready: Ready, settlement: Settlement) -> Document:
+def _describe(compiled: CompiledConfig, ready: Ready, settlement: Settlement) -> Document:
     shown = compiled.redactor.document
     request = orjson.loads(ready.launch.request)
     return {
-        **came_to(compiled, settlement),
+        **describe_settlement(compiled, settlement),
         "request": shown({k: v for k, v in request.items() if k not in ("config", "state")}),
         "then": settlement.status.value,
         "state_updates": shown(hide_secret_keys(dict(settlement.state_updates or {}))),

@@ -204,7 +204,7 @@ def restore(call: CommandContext, path: Path, accept_breaches: bool) -> None:
                 call.site.loaded.settings,
                 path.absolute(),
                 now=SystemClock().now(),
-                accept_breaches=accept_breaches,
+                allow_violations=accept_breaches,
                 dry=call.dry_run,
                 watch=lambda done, total: tell("copying", done, total),
             )
@@ -231,7 +231,7 @@ def selfcheck(call: CommandContext, quick: bool) -> int:
     """Hold the ledger against all that it promises; exit 1 where it breaks one. Reads only."""
     from dataclasses import asdict
 
-    from ductile.operations.verify import selfcheck as check
+    from ductile.operations.verify import verify_ledger as check
 
     if call.api_url is not None:
         raise UsageError("selfcheck reads the ledger itself: run it on the gateway's machine")
