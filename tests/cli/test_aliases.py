@@ -65,6 +65,36 @@ def test_no_help_and_no_hint_tells_of_them(house: House) -> None:
     assert "'-json'" not in wrong
 
 
+@pytest.mark.parametrize(
+    ("alias", "command"),
+    [
+        ("system relays --status dead", "relay list --status dead"),
+        ("system resend --all-dead --dry-run", "relay retry --all-dead --dry-run"),
+        ("system reset hello", "plugin reset-breaker hello"),
+        ("reset hello", "plugin reset-breaker hello"),
+        ("system selfcheck --quick", "system verify --quick"),
+    ],
+)
+def test_earlier_commands_still_work(house: House, alias: str, command: str) -> None:
+    assert house("run", "hello").code == 0
+    for form in ([], ["--json"]):
+        done = house(*alias.split(), *form)
+        assert (done.code, done.out) == (0, house(*command.split(), *form).out)
+
+
+def test_an_alias_may_follow_the_options_of_the_program(house: House) -> None:
+    code, out = typed(house, "--config", str(house.root), "system", "reset", "hello")
+    assert (code, out) == (0, "hello: no breaker was open\n")
+
+
+def test_earlier_commands_and_options_are_in_no_help() -> None:
+    system = root.get_command(click.Context(root), "system")
+    assert isinstance(system, click.Group)
+    assert not {"relays", "resend", "reset", "selfcheck"} & set(system.commands)
+    help = system.commands["restore"].get_help(click.Context(system))
+    assert ("--allow-violations" in help, "--accept-breaches" in help) == (True, False)
+
+
 def test_a_payload_in_a_file(house: House) -> None:
     given = house.write("given.json", '{"a": 1}')
     line = ("plugin", "run", "hello", "--payload-file", str(given), "--dry-run", "--json")
@@ -139,7 +169,7 @@ class TestBackup:
         target = ran.root / "nightly.tar.gz"
         done = ran("system", "backup", "--to", str(target))
         assert done.code == 0
-        assert "is no archive but one SQLite file" in done.err
+        assert "is one SQLite file for system restore, not an archive" in done.err
         assert self.count(target) == 1
         with tarfile.open(f"{target}.config.tar") as archive:
             assert "config.yaml" in {Path(name).name for name in archive.getnames()}

@@ -37,7 +37,7 @@ def test_attempts_that_a_job_is_shown_without_are_counted(house: House) -> None:
     logs = [(LOG, (f"j-{n}", n, WHEN, WHEN, f"try {n}", large)) for n in (1, 2, 3)]
     written(house, (JOB, ("j", WHEN, None)), *logs)
     shown = house("job", "inspect", "j")
-    assert "earlier attempts: 2; ductile job logs j\n" in shown.err
+    assert "earlier attempts not shown: 2; run: ductile job logs j\n" in shown.err
     assert "attempt 3" in shown.out
     assert "attempt 2" not in shown.out
     assert "try 2" in house("job", "logs", "j").out
@@ -46,13 +46,13 @@ def test_attempts_that_a_job_is_shown_without_are_counted(house: House) -> None:
 def test_what_a_graph_is_shown_without_is_named(house: House) -> None:
     logs = [(LOG, (f"c-{n}", n, WHEN, WHEN, "x" * 500_000, None)) for n in range(1, 10)]
     written(house, (JOB, ("j", WHEN, None)), (JOB, ("c", WHEN, "j")), *logs)
-    assert "left out: attempts; ductile job inspect c\n" in house("job", "inspect", "j").out
-    assert "left out" not in house("job", "inspect", "c").out
+    assert "not shown: attempts; run: ductile job inspect c\n" in house("job", "inspect", "j").out
+    assert "not shown" not in house("job", "inspect", "c").out
 
 
 def test_facts_go_on_behind_a_page(house: House) -> None:
     written(house, *((FACT, (seq, WHEN)) for seq in (1, 2, 3)))
     first = house("system", "plugin-facts", "hello", "--limit", "2")
-    assert first.err == "more: --before 2\n"
+    assert first.err == "more rows: --before 2\n"
     page = house("system", "plugin-facts", "hello", "--before", "2", "--json").json
     assert ([fact["seq"] for fact in page["facts"]], page["cursor"]) == ([1], None)

@@ -101,7 +101,7 @@ def test_a_signal_does_not_end_the_wait(
     before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
     signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
     try:
-        with pytest.raises(NotRunning, match="did not answer within"):
+        with pytest.raises(NotRunning, match="did not respond within"):
             Client(where).get("/healthz")
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
@@ -113,7 +113,7 @@ def test_who_waits_too_long_in_a_full_queue_is_told(
     full: socket.socket, where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "ANSWER_WITHIN", 0.05)
-    with pytest.raises(NotRunning, match="did not answer within"):
+    with pytest.raises(NotRunning, match="did not respond within"):
         Client(where).get("/healthz")
 
 
@@ -146,13 +146,13 @@ def test_a_refusal_keeps_its_words(where: Path, serve: Serve, slug: str, code: i
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]"])
 def test_an_answer_that_is_none(where: Path, serve: Serve, body: bytes) -> None:
     serve(answer(200, body))
-    with pytest.raises(Said, match="no JSON object"):
+    with pytest.raises(Said, match="without a JSON object"):
         Client(where).get("/jobs")
 
 
 def test_nobody_there(where: Path) -> None:
     assert not Client.answers(where)
-    with pytest.raises(NotRunning, match="no gateway answers on"):
+    with pytest.raises(NotRunning, match="no gateway responds at"):
         Client(where).get("/jobs")
     assert not Client.answers(Path("/tmp") / ("x" * 200))
 
@@ -165,7 +165,7 @@ def test_a_socket_that_was_left_behind(where: Path) -> None:
 
 def test_a_gateway_that_dies_while_it_is_asked(where: Path, serve: Serve) -> None:
     serve(b"")
-    with pytest.raises(NotRunning, match="job 7 was not over"):
+    with pytest.raises(NotRunning, match="job 7 had not finished"):
         Client(where).finish("7", None, lambda _: None)
 
 
@@ -174,7 +174,7 @@ def test_a_gateway_that_hangs(where: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with socket.socket(socket.AF_UNIX) as deaf:
         deaf.bind(str(where))
         deaf.listen()
-        with pytest.raises(NotRunning, match="did not answer"):
+        with pytest.raises(NotRunning, match="did not respond"):
             Client(where).get("/jobs")
 
 

@@ -50,14 +50,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "system doctor": (),
     "system import": ("{foreign}",),
     "system plugin-facts": ("hello",),
-    "system relays": (),
     "system reload": (),
-    "system resend": ("{relay}",),
-    "system reset": ("hello",),
     "system restore": ("{backup}",),
-    "system selfcheck": ("--quick",),
     "system start": (),
     "system status": (),
+    "system verify": ("--quick",),
     "system watch": ("--once",),
     "config check": (),
     "config get": ("plugin:hello.schedules[0].cron",),
@@ -68,6 +65,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "config show": ("plugin:hello",),
     "plugin list": (),
     "plugin new": ("fresh", "--lang", "sh"),
+    "plugin reset-breaker": ("hello",),
     "plugin run": ("hello",),
     "plugin test": ("hello",),
     "plugin validate": (),
@@ -89,6 +87,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "job retry": ("{dead}",),
     "job why": ("{dead}",),
     "queue list": (),
+    "relay list": (),
+    "relay retry": ("{relay}",),
     "webhook config add": ("github", "pull", "--session", "s"),
     "webhook config list": (),
     "webhook config remove": ("{webhook}",),
@@ -212,7 +212,7 @@ def move_in(lived: Lived) -> None:
         added = lived("webhook", "config", "add", "github", "push", "--session", "s")
         ids["webhook"] = str(added["id"])
         lived("pipeline", "run", "away")
-        relays: Callable[[], Any] = lambda: lived("system", "relays")["relays"]  # noqa: E731
+        relays: Callable[[], Any] = lambda: lived("relay", "list")["relays"]  # noqa: E731
         ids["relay"] = str(until(lambda: relays() or None)[0]["id"])
         ids["backup"] = str(lived("system", "backup", str(house.root / "kept.db"))["path"])
     # What was given up, without waiting for hours until it is.

@@ -96,7 +96,7 @@ def test_a_gateway_runs_what_it_is_given(house: House) -> None:
         assert queued.code == 0
         done = house.process("run", "hello", "--payload", "-", "-v", input='{"a": 1}')
         assert done.code == 0
-        assert f"asking the gateway on {house.state}/ductile.sock" in done.err
+        assert f"using the gateway at {house.state}/ductile.sock" in done.err
         assert "running for" in house("status").out
         dry = house("run", "hello", "--dry-run", "--json").json
         assert dry["command"] == "poll"
@@ -145,10 +145,10 @@ def test_a_plugin_that_came_since_the_gateway_looked_is_named_with_the_reload(
         house.plugin("newone", HELLO)
         unseen = house("plugin", "run", "newone")
         assert unseen.code == 2
-        assert "has not seen plugin newone yet; run: ductile system reload" in unseen.err
+        assert "has not loaded plugin newone; run: ductile system reload" in unseen.err
         listed = house("plugin", "list", "--json")
         assert (
-            listed.err == "the running gateway has not seen: newone; run: ductile system reload\n"
+            listed.err == "the running gateway has not loaded: newone; run: ductile system reload\n"
         )
         assert "newone" not in {row["name"] for row in listed.json["plugins"]}
         assert "unknown plugin 'newtwo'" in house("plugin", "run", "newtwo").err
@@ -283,7 +283,7 @@ class TestDemo:
     def test_it_works_and_says_what_to_try(self, house: House, where: Path) -> None:
         process = house.start("system", "demo", "--dir", str(where))
         try:
-            told = read_until(process, "Ctrl-C ends the gateway")
+            told = read_until(process, "Stop the gateway with Ctrl-C")
             assert re.search(r"beat \d", told)
             assert "°C" in told
             tries = [line for line in told.splitlines() if f"--config {where}" in line]

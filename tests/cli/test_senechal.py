@@ -55,7 +55,7 @@ def test_every_command_beside_a_running_gateway(house: House, program: str) -> N
         ]
         assert "said hi" in call(house, program, "logs", "hello").out
         assert "said hi" in call(house, program, "logs").out
-        assert "0 waiting, 0 running" in call(house, program, "queue").out
+        assert "0 queued, 0 running" in call(house, program, "queue").out
 
 
 def test_every_command_without_a_gateway(house: House, program: str) -> None:
@@ -65,7 +65,7 @@ def test_every_command_without_a_gateway(house: House, program: str) -> None:
     assert call(house, program, "reset", "hello").code == 0
     assert call(house, program, "plugins").code == 0
     assert "said hi" in call(house, program, "logs", "hello").out
-    assert "0 waiting" in call(house, program, "queue").out
+    assert "0 queued" in call(house, program, "queue").out
     assert call(house, program, "start", "--dry-run").out.startswith("would start")
 
 

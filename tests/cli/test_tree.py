@@ -73,7 +73,9 @@ def test_who_writes_is_known() -> None:
         "job retry",
         "pipeline run",
         "plugin new",
+        "plugin reset-breaker",
         "plugin run",
+        "relay retry",
         "reload",
         "reset",
         "run",
@@ -85,8 +87,6 @@ def test_who_writes_is_known() -> None:
         "system demo",
         "system import",
         "system reload",
-        "system resend",
-        "system reset",
         "system restore",
         "system start",
         "token create",
@@ -97,6 +97,16 @@ def test_who_writes_is_known() -> None:
         "webhook retry",
         "webhook send",
     }
+
+
+@every
+def test_the_first_line_of_a_help_text_is_one_sentence_of_60_characters(
+    path: tuple[str, ...], command: Action
+) -> None:
+    line = (command.help or "").split("\n")[0]
+    assert len(line) <= 60
+    assert line.endswith(".")
+    assert line[0].isupper()
 
 
 @pytest.mark.parametrize("name", NOUNS)

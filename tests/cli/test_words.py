@@ -11,7 +11,7 @@ from tests.cli.flows import furnish
 from tests.cli.running import House, run
 from tests.cli.test_tree import ALL
 
-STOP = "a gateway stops by Ctrl-C, or by SIGTERM to the process that"
+STOP = "stop a gateway with Ctrl-C, or send SIGTERM to the process id in ductile.lock"
 
 
 @pytest.mark.parametrize("line", [[], ["job"]], ids=["ductile", "ductile job"])
@@ -34,7 +34,7 @@ def test_help_by_every_name(line: list[str], capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize("line", [["help", "job", "list"], ["job", "list", "-h"]], ids=str)
 def test_help_on_a_command(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(line) == 0
-    assert "List jobs, the newest first." in capsys.readouterr().out
+    assert "List jobs, newest first." in capsys.readouterr().out
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +71,7 @@ def test_every_option_says_what_it_is_for(path: tuple[str, ...], command: click.
 def test_the_reference_says_of_each_option_what_the_help_says() -> None:
     text = reference.markdown()
     assert "how many." not in text
-    assert "- `--lang` python|sh|node: The language of its script." in text
+    assert "- `--lang` python|sh|node: Language of the program." in text
 
 
 def test_a_run_that_is_not_waited_for_to_its_end_says_so(house: House) -> None:
@@ -79,7 +79,7 @@ def test_a_run_that_is_not_waited_for_to_its_end_says_so(house: House) -> None:
     with house.gateway():
         done = house("plugin", "run", "slow", "--timeout", "300ms")
         assert done.code == 1
-        assert "it is not over; it goes on without this command\n" in done.out
+        assert "not finished yet; it continues without this command\n" in done.out
 
 
 def test_a_state_directory_that_cannot_be_used_is_named_as_such(house: House) -> None:

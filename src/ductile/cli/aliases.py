@@ -1,4 +1,4 @@
-"""Words of the Go program that its users' scripts type: taken, but not told of in any help."""
+"""Hidden aliases: words of the Go program and earlier words of ours, which scripts still use."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "--config": ("--config-dir", "-c"),
     "--data": ("--body", "-b"),
     "--strict": ("--fail-on-warnings",),
+    "--allow-violations": ("--accept-breaches",),
 }
-"""Our name of an option, and theirs."""
+"""Each option with its hidden aliases."""
 
 COMMANDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    ("system", "relays"): ("relay", "list"),
+    ("system", "resend"): ("relay", "retry"),
+    ("system", "reset"): ("plugin", "reset-breaker"),
+    ("system", "selfcheck"): ("system", "verify"),
     ("system", "skills"): ("skills", "export"),
     ("config", "plugin", "list"): ("plugin", "list"),
     ("config", "plugin", "show"): ("config", "show", "plugin:{}"),
@@ -24,33 +29,33 @@ COMMANDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("config", "route", "list"): ("config", "show", "route:*"),
     ("config", "webhook", "list"): ("config", "show", "webhook:*"),
 }
-"""How a command begins there, and here; each {} is the next word."""
+"""The first words of an alias, and of the command that it stands for; each {} is the next word."""
 
 JSON = frozenset({"--json", "-json"})
 
 
-def ours(line: list[str]) -> list[str]:
-    """The command line in our words."""
-    for theirs, words in COMMANDS.items():
-        rest = line[len(theirs) :]
+def translate(args: list[str]) -> list[str]:
+    """Return the arguments with an alias at their start replaced by its command."""
+    for alias, words in COMMANDS.items():
+        rest = args[len(alias) :]
         blanks = "".join(words).count("{}")
-        named = iter(rest[:blanks])
-        if tuple(line[: len(theirs)]) == theirs and len(rest) >= blanks:
-            filled = [word.format(*islice(named, word.count("{}"))) for word in words]
+        names = iter(rest[:blanks])
+        if tuple(args[: len(alias)]) == alias and len(rest) >= blanks:
+            filled = [word.format(*islice(names, word.count("{}"))) for word in words]
             return [*filled, *rest[blanks:]]
-    return line
+    return args
 
 
-class Lenient(click.Command):
-    """Takes each option by its other names as well, and every long one with a single dash."""
+class AliasedCommand(click.Command):
+    """A command that accepts the aliases of its options, and long options with a single dash."""
 
     def make_parser(self, ctx: click.Context) -> Any:
         parser = super().make_parser(ctx)
         for param in self.get_params(ctx):
-            if isinstance(param, click.Option) and (names := _other_names(param)):
-                other = copy(param)
-                other.opts, other.secondary_opts = names, []
-                other.add_to_parser(parser, ctx)
+            if isinstance(param, click.Option) and (names := _aliases_of(param)):
+                alias = copy(param)
+                alias.opts, alias.secondary_opts = names, []
+                alias.add_to_parser(parser, ctx)
         return parser
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -58,12 +63,12 @@ class Lenient(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             if error.possibilities:
-                told = {name for param in self.get_params(ctx) for name in param.opts}
-                error.possibilities[:] = filter(told.__contains__, error.possibilities)
+                shown = {name for param in self.get_params(ctx) for name in param.opts}
+                error.possibilities[:] = filter(shown.__contains__, error.possibilities)
             raise
 
 
-def _other_names(option: click.Option) -> list[str]:
-    names = [*option.opts, *(name for own in option.opts for name in OPTIONS.get(own, ()))]
-    single = [name[1:] for name in names if name.startswith("--")]
-    return [*names[len(option.opts) :], *single]
+def _aliases_of(option: click.Option) -> list[str]:
+    aliases = [alias for name in option.opts for alias in OPTIONS.get(name, ())]
+    single_dash = [name[1:] for name in (*option.opts, *aliases) if name.startswith("--")]
+    return [*aliases, *single_dash]

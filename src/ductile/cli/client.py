@@ -60,7 +60,7 @@ class Said(DuctileError):
         if "error" not in body and "reason" in body:
             body = _in_one_shape(body)
         details = {key: value for key, value in body.items() if key not in ("error", "code")}
-        super().__init__(str(body.get("error", "the gateway refused")), **details)
+        super().__init__(str(body.get("error", "the gateway rejected the request")), **details)
         self.code = str(body.get("code", "error"))
         self.exit_code = _EXIT_CODES.get(self.code, DuctileError.exit_code)
 
@@ -99,7 +99,7 @@ def read_answer(status: int, raw: bytes) -> Json:
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise Said({"error": f"the gateway answered {status} with no JSON object"})
+        raise Said({"error": f"the gateway returned status {status} without a JSON object"})
     if status >= 400:
         raise Said(document)
     return document
@@ -138,7 +138,7 @@ class _LocalConnection(HTTPConnection):
     def _is_connected(self, seconds: float) -> bool:
         """False where a signal came between."""
         if seconds <= 0:
-            raise TimeoutError("its queue is full")
+            raise TimeoutError("the socket's accept queue is full")
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         # The kernel lets only a blocking socket wait for a place in a queue that is full.
         patience = struct.pack("ll", *divmod(int(seconds * 1e6) + 1, 1_000_000))
@@ -147,7 +147,7 @@ class _LocalConnection(HTTPConnection):
             self.sock.connect(str(self._path))
             self.sock.getpeername()
         except BlockingIOError as error:
-            raise TimeoutError("its queue is full") from error
+            raise TimeoutError("the socket's accept queue is full") from error
         except OSError as error:
             if error.errno != errno.ENOTCONN:
                 raise
@@ -195,7 +195,7 @@ class Client:
         try:
             return wait_for(self, job_id, timeout, waiting)
         except NotRunning as error:
-            message = f"{error.message}; job {job_id} was not over"
+            message = f"{error.message}; job {job_id} had not finished"
             raise NotRunning(message, job_id=job_id) from error
 
     def _ask(self, method: str, target: str, body: bytes | None) -> Json:
@@ -219,13 +219,15 @@ class Client:
             response = connection.getresponse()
             raw = response.read(LARGEST_ANSWER + 1)
         except TimeoutError as error:
-            message = f"the gateway on {self.path} did not answer within {ANSWER_WITHIN:.0f} s"
+            message = f"the gateway at {self.path} did not respond within {ANSWER_WITHIN:.0f} s"
             raise NotRunning(message) from error
         except (OSError, HTTPException) as error:
             why = str(error) or type(error).__name__
-            raise NotRunning(f"no gateway answers on {self.path}: {why}") from error
+            raise NotRunning(f"no gateway responds at {self.path}: {why}") from error
         finally:
             connection.close()
         if len(raw) > LARGEST_ANSWER:
-            raise Said({"error": f"the answer exceeds {LARGEST_ANSWER} bytes; ask for less"})
+            raise Said(
+                {"error": f"the response exceeds {LARGEST_ANSWER} bytes; request fewer rows"}
+            )
         return response.status, raw

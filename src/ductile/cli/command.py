@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ductile.cli import output
-from ductile.cli.aliases import Lenient
+from ductile.cli.aliases import AliasedCommand
 from ductile.core.values.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ def config_option() -> click.Option:
         ["--config"],
         type=click.Path(path_type=Path),
         metavar="PATH",
-        help="The config.yaml or its directory. By default $DUCTILE_CONFIG_DIR, "
-        "~/.config/ductile, /etc/ductile.",
+        help="Path to config.yaml or its directory. Default: $DUCTILE_CONFIG_DIR, "
+        "~/.config/ductile or /etc/ductile.",
     )
 
 
 def verbose_option() -> click.Option:
-    return click.Option(["-v", "--verbose"], is_flag=True, help="Say on stderr what is done.")
+    return click.Option(["-v", "--verbose"], is_flag=True, help="Print details to stderr.")
 
 
 def remote_options() -> list[click.Option]:
@@ -46,23 +46,25 @@ def remote_options() -> list[click.Option]:
             ["--api-url"],
             metavar="URL",
             envvar="DUCTILE_API_URL",
-            help="Ask the gateway at this address, in place of the one that runs here.",
+            help="Use the gateway at this URL instead of the local one.",
         ),
         click.Option(
             ["--api-key"],
             metavar="TOKEN",
             envvar="DUCTILE_API_KEY",
-            help="The token to ask with; better in $DUCTILE_API_KEY.",
+            help="API token; prefer $DUCTILE_API_KEY.",
         ),
     ]
 
 
 def _json_option() -> click.Option:
-    return click.Option(["--json", "as_json"], is_flag=True, help="Answer in JSON, errors too.")
+    return click.Option(["--json", "as_json"], is_flag=True, help="Print JSON, including errors.")
 
 
 def _dry_run_option() -> click.Option:
-    return click.Option(["--dry-run"], is_flag=True, help="Say what would be done; change nothing.")
+    return click.Option(
+        ["--dry-run"], is_flag=True, help="Show what would change, without changing it."
+    )
 
 
 @dataclass
@@ -125,7 +127,7 @@ def blueprint_of(loaded: Loaded) -> CompiledConfig:
     return build(loaded, boot_marker="", environ=os.environ)
 
 
-class Action(Lenient):
+class Action(AliasedCommand):
     """A command that reads or writes, with the options that such a command must have."""
 
     def __init__(self, *args: Any, writes: bool, **kwargs: Any) -> None:
@@ -160,13 +162,13 @@ def write(name: str) -> Callable[[Body], Action]:
 
 
 HINTS = {
-    "stop": "; a gateway stops by Ctrl-C, or by SIGTERM to the process that ductile.lock in its "
-    "state directory names"
+    "stop": "; stop a gateway with Ctrl-C, or send SIGTERM to the process id in ductile.lock in "
+    "its state directory"
 }
-"""Of what is no command, though people look for it."""
+"""Hints for words that users expect to be commands."""
 
 
-class Helpful(Lenient, click.Group):
+class Helpful(AliasedCommand, click.Group):
     """A group that answers a command it does not know with the nearest that it does."""
 
     def resolve_command(
@@ -175,7 +177,7 @@ class Helpful(Lenient, click.Group):
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             hint = HINTS.get(name) or did_you_mean(name, self.list_commands(ctx))
-            raise click.UsageError(f"there is no command {name!r}{hint}", ctx)
+            raise click.UsageError(f"unknown command {name!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -195,7 +197,7 @@ class Noun(Helpful):
             args = [self._default, *args]
         elif args and bare:
             place = f"{ctx.command_path} ACTION {args[0]}"
-            raise click.UsageError(f"no option comes before the action: {place}", ctx)
+            raise click.UsageError(f"options follow the action: {place}", ctx)
         return super().parse_args(ctx, args)
 
     def read(self, name: str) -> Callable[[Body], Action]:

@@ -28,14 +28,14 @@ WHERE = {
 @click.argument("shell", type=SHELLS)
 @click.pass_context
 def completion(ctx: click.Context, call: CommandContext, shell: str) -> None:
-    """A script that makes a shell complete our commands."""
+    """Print a shell completion script."""
     program = Path(ctx.find_root().info_name or "ductile").name
     found = get_completion_class(shell)
     assert found is not None
     variable = f"_{program}_COMPLETE".replace("-", "_").upper()
     # Its own `source` would start a bash to ask for its version.
     script = ShellComplete.source(found(ctx.find_root().command, {}, program, variable))
-    call.note(f"put this into {WHERE[shell].format(program=program)}")
+    call.note(f"add this to {WHERE[shell].format(program=program)}")
     call.show({"shell": shell, "script": script}, lambda shown: output.line(shown["script"]))
 
 

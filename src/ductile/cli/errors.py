@@ -79,14 +79,14 @@ def _described(error: Exception) -> tuple[int, dict[str, Any]]:
         body = {"error": error.message, "code": error.code, **error.details}
         return error.exit_code, body
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        return error.exit_code, {"error": "a command is missing", "code": "usage"}
+        return error.exit_code, {"error": "missing command", "code": "usage"}
     if isinstance(error, click.ClickException):
         message = error.format_message()
         return error.exit_code, {"error": message[:1].lower() + message[1:], "code": "usage"}
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
         return 1, {"error": f"{place}{error.strerror or error}", "code": "os_error"}
-    return 1, {"error": f"a bug: {type(error).__name__}: {error}", "code": "internal"}
+    return 1, {"error": f"internal error: {type(error).__name__}: {error}", "code": "internal"}
 
 
 def _show_problems(error: ConfigError) -> None:

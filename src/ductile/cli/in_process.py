@@ -132,7 +132,7 @@ def _existing(loaded: Loaded) -> Ledger | None:
         ledger.close()
         if type(error).__name__ in NO_TABLES:
             return None
-        raise LedgerError(f"the ledger cannot be read: {error}") from error
+        raise LedgerError(f"cannot read the ledger: {error}") from error
     return ledger
 
 

@@ -21,20 +21,21 @@ Home = tuple[str, str]
 """Where a command lives (`module:attribute`), and its line in the help."""
 
 NOUNS: Mapping[str, Home] = {
-    "system": ("commands.system.group:system", "The gateway: start it, see how it is."),
-    "config": ("commands.config_edit:config", "The configuration: write, check, show, seal it."),
-    "plugin": ("commands.plugin_dev:plugin", "Plugins: make, test, list, run one."),
-    "pipeline": ("commands.pipeline:pipeline", "Pipelines: draw, run, rehearse one."),
-    "schedule": ("commands.schedule:schedule", "Schedules: what comes next, what fired, why not."),
-    "job": ("commands.job_logs:job", "Jobs: what ran, how it ended, what it said."),
-    "queue": ("commands.queue:queue", "The queue: what waits and what runs."),
-    "webhook": ("commands.webhook:webhook", "Webhooks for agents, and what is delivered by them."),
-    "agent": ("commands.agent:agent", "Agents: which live, what they can do, their reminders."),
-    "token": ("commands.token:token", "Tokens: who may call the API, and what they may do."),
-    "events": ("commands.events:events", "Events: everything that happens, as it happens."),
-    "api": ("commands.api:api", "Call any route of the running gateway."),
-    "skills": ("commands.skills:skills", "Skills: what an agent can have done here."),
-    "completion": ("completion:completion", "A script that makes a shell complete our commands."),
+    "system": ("commands.system.group:system", "Run, inspect and maintain the gateway."),
+    "config": ("commands.config_edit:config", "Create, check, edit and seal the configuration."),
+    "plugin": ("commands.plugin_dev:plugin", "Create, test, list and run plugins."),
+    "pipeline": ("commands.pipeline:pipeline", "Show, run and dry-run pipelines."),
+    "schedule": ("commands.schedule:schedule", "List, explain, pause and resume schedules."),
+    "job": ("commands.job_logs:job", "List, inspect, retry, cancel and replay jobs."),
+    "queue": ("commands.queue:queue", "List queued and running jobs."),
+    "relay": ("commands.relay:relay", "List and retry events sent to other gateways."),
+    "webhook": ("commands.webhook:webhook", "Manage agent webhooks and their deliveries."),
+    "agent": ("commands.agent:agent", "List agents and manage their reminders."),
+    "token": ("commands.token:token", "Create, list, rotate and revoke API tokens."),
+    "events": ("commands.events:events", "Follow the gateway's events."),
+    "api": ("commands.api:api", "Call any API route of the running gateway."),
+    "skills": ("commands.skills:skills", "Describe this gateway's skills to agents."),
+    "completion": ("completion:completion", "Print a shell completion script."),
 }
 
 SHORT: Mapping[str, Home] = {
@@ -44,7 +45,7 @@ SHORT: Mapping[str, Home] = {
     "plugins": ("commands.plugin:listing", "plugin list"),
     "logs": ("commands.job_logs:plugin_logs", "job logs --plugin"),
     "reload": ("commands.system.gateway:reload", "system reload"),
-    "reset": ("commands.system.gateway:reset", "system reset"),
+    "reset": ("commands.plugin:reset_breaker", "plugin reset-breaker"),
 }
 """002 §11.6 and 000 §9.6; `queue` is the noun, which alone means `queue list`."""
 
@@ -61,7 +62,12 @@ class Root(Helpful):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] in ASKED:
             args = [*args[1:], ASKED[args[0]]]
-        return super().parse_args(ctx, aliases.ours(args))
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        return super().resolve_command(ctx, aliases.translate(args))
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return [*NOUNS, *SHORT]
@@ -110,9 +116,9 @@ class Root(Helpful):
 )
 @click.version_option(ductile.__version__, prog_name="ductile", message="%(prog)s %(version)s")
 def root(**_: object) -> None:
-    """An automation gateway: scripts in any language, run on schedules and events.
+    """Run scripts in any language on schedules and events.
 
-    Every command has --help and -v; those that read have --json, those that write --dry-run.
+    Every command has --help, --json and -v; a command that changes something has --dry-run.
     """
 
 

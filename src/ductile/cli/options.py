@@ -85,7 +85,7 @@ def limited(most: int = 50) -> Option:
     """`--limit`, of a page that has so many rows without it."""
     limit = Whole(1, 1000)
     return click.option(
-        "--limit", type=limit, default=most, show_default=True, help="So many at most."
+        "--limit", type=limit, default=most, show_default=True, help="Maximum number of rows."
     )
 
 
@@ -105,10 +105,10 @@ PATIENCE: Option = click.option(
     default="5m",
     show_default=True,
     metavar="D",
-    help="How long to wait.",
+    help="Maximum time to wait.",
 )
 DEDUPE_TTL: Option = click.option(
-    "--dedupe-ttl", metavar="D", help="For how long, and beside one that still waits."
+    "--dedupe-ttl", metavar="D", help="How long a succeeded job's key counts. Default: dedupe_ttl."
 )
 
 
@@ -147,7 +147,7 @@ def payload(text: str | None, what: str = "the payload") -> Any:
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise UsageError(f"{what} is not JSON: {error}") from None
+        raise UsageError(f"{what} is not valid JSON: {error}") from None
     if too_deep(value, raw):
         raise UsageError(f"{what} is nested more than {DEEPEST} levels deep")
     return value

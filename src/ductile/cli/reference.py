@@ -17,14 +17,19 @@ _INTRODUCTION = """\
 
 For users of the command line: every command and option, generated from the same source as `--help`.
 
-Commands have the form `ductile NOUN ACTION`. Every command takes `--config PATH` (the `config.yaml`
-or its directory; default `$DUCTILE_CONFIG_DIR`, `~/.config/ductile`, `/etc/ductile`), `-v` (log
-steps to stderr), `--json` (JSON output, errors included), and `--api-url` with `--api-key` (use a
-remote gateway). Commands marked *writes* also take `--dry-run`, which shows the effect and changes
-nothing.
+Commands have the form `ductile NOUN ACTION`.
 
-Exit codes: 0 success, 1 refused or failed, 2 usage error, 78 configuration error, 130 interrupted.
-With `--json` an error is `{"error": ..., "code": ...}`.
+Every command accepts these options:
+
+- `--config PATH`: path to `config.yaml` or its directory. Default: `$DUCTILE_CONFIG_DIR`,
+  `~/.config/ductile` or `/etc/ductile`.
+- `-v`: print details to stderr.
+- `--json`: print JSON, including errors: `{"error": ..., "code": ...}`.
+- `--api-url URL`, `--api-key TOKEN`: use the gateway at this URL instead of the local one.
+- `--dry-run`, with commands marked *writes*: show what would change, without changing it.
+
+Exit codes: 0 success, 1 refused or failed, 2 wrong usage, 78 invalid configuration,
+130 interrupted.
 """
 
 
@@ -35,7 +40,7 @@ def markdown() -> str:
 
 def _shorts() -> Iterator[str]:
     yield "## Short forms\n"
-    yield "| short | means |\n| --- | --- |"
+    yield "| short form | command |\n| --- | --- |"
     for name, (_, meaning) in SHORT.items():
         yield f"| `ductile {name}` | `ductile {meaning}` |"
     yield ""

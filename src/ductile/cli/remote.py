@@ -13,11 +13,13 @@ class Remote(Client):
     def __init__(self, url: str, token: str | None) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f"{url!r} is no address; it must be http://HOST:PORT or https://HOST")
+            raise UsageError(
+                f"{url!r} is not a valid gateway URL; use http://HOST:PORT or https://HOST"
+            )
         try:
             self._port = parts.port
         except ValueError:
-            raise UsageError(f"{url!r} has no good port") from None
+            raise UsageError(f"{url!r} has an invalid port") from None
         super().__init__(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}")
         self._host, self._secure = parts.hostname, parts.scheme == "https"
         self.headers = {"Content-Type": "application/json"}

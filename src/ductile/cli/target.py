@@ -54,18 +54,18 @@ class Target:
             state = state_of(self._config, environ=os.environ)
             if state is None or not Client.answers(state.dir / SOCKET):
                 raise
-            self._note("the configuration on disk has problems: ductile config check")
+            self._note("the configuration on disk has problems; run: ductile config check")
             return state.dir
 
     def client(self) -> Client | None:
         """The running gateway, if there is one."""
         if self._remote is not None:
-            self._note(f"asking the gateway on {self._remote.path}")
+            self._note(f"using the gateway at {self._remote.path}")
             return self._remote
         path = self.state_dir / SOCKET
         if not Client.answers(path):
             return None
-        self._note(f"asking the gateway on {path}")
+        self._note(f"using the gateway at {path}")
         return Client(path)
 
     @contextmanager
@@ -77,7 +77,7 @@ class Target:
             return
         from ductile.cli.in_process import onlooker
 
-        self._note(f"no gateway runs; reading the ledger in {self.state_dir}")
+        self._note(f"no gateway is running; reading the ledger in {self.state_dir}")
         with onlooker(self.loaded) as door:
             yield door
 
@@ -91,7 +91,7 @@ class Target:
         from ductile.cli.in_process import workshop
 
         place = stack.enter_context(workshop(self.loaded, verbose=verbose))
-        self._note(f"no gateway runs; working in {self.state_dir} myself")
+        self._note(f"no gateway is running; running jobs in this process, in {self.state_dir}")
         return place
 
     def client_or(self, work: Callable[[], T]) -> Client | T:

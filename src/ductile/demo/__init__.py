@@ -1,1 +1,1 @@
-"""The demo's files: a configuration and three example plugins, copied by `system demo`."""
+"""Files that `ductile system demo` copies: a configuration and three example plugins."""

@@ -36,14 +36,14 @@ class TestWithoutAGateway:
         assert "never seen" in shown.out
         assert '{"n": 1}' in shown.out
         assert house("agent", "forget", str(row["id"])).out == (
-            f"forgot reminder {row['id']} of a\n"
+            f"deleted reminder {row['id']} of a\n"
         )
         again = house("agent", "forget", str(row["id"]), "--json")
         assert (again.code, again.json["code"]) == (1, "not_found")
 
     def test_by_a_cron_rule_it_stands_beside_the_schedules(self, house: House) -> None:
         made = house("agent", "remind", "a", "--cron", "*/5 * * * *")
-        assert "then by */5 * * * * (UTC)" in made.out
+        assert "then by cron */5 * * * * (UTC)" in made.out
         listed = house("schedule", "list").out
         assert "agent:a" in listed
         assert "cron */5 * * * * (UTC)" in listed
@@ -51,11 +51,11 @@ class TestWithoutAGateway:
     def test_a_dry_run_keeps_nothing(self, house: House) -> None:
         planned = house("agent", "remind", "a", "--delay-ms", "5000", "--dry-run")
         assert planned.code == 0
-        assert planned.out.startswith("would remind a at ")
+        assert planned.out.startswith("would create a reminder for a; it fires at ")
         assert not house.state.exists()
         made = house("agent", "remind", "a", "--delay-ms", "5000000", "--json").json
         dry = house("agent", "forget", str(made["id"]), "--dry-run")
-        assert dry.out == f"would forget reminder {made['id']} of a\n"
+        assert dry.out == f"would delete reminder {made['id']} of a\n"
         assert len(house("agent", "reminders", "--json").json["reminders"]) == 1
 
     @pytest.mark.parametrize(

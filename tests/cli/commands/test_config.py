@@ -211,5 +211,5 @@ class TestLock:
         house.write("config.yaml", text)
         done = house("config", "lock")
         assert done.code == 0
-        assert "the configuration is not valid" in done.err
+        assert "its plugins are not sealed" in done.err
         assert (house.root / ".checksums").exists()

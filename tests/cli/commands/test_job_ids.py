@@ -75,7 +75,7 @@ def test_a_beginning_of_several_is_refused_with_the_first_of_them(
     refused = house("job", command, "0fa1e070")
     assert (refused.code, refused.out) == (2, "")
     assert refused.err == (
-        f"error: several jobs' ids begin with 0fa1e070: {', '.join(ALIKE[:5])}, ...\n"
+        f"error: the id 0fa1e070 matches several jobs: {', '.join(ALIKE[:5])}, ...\n"
     )
     assert house("job", command, "0fa1e070", "--json").json["jobs"] == list(ALIKE[:5])
 
@@ -100,7 +100,8 @@ def test_whoever_names_a_plugin_for_an_id_is_told_how_to_ask_for_its_attempts(
         assert "--plugin" not in house("job", "logs", "nosuch").err
     assert (refused.code, refused.out) == (1, "")
     assert refused.err == (
-        "error: there is no job hello; attempts of a plugin: ductile job logs --plugin hello\n"
+        "error: there is no job hello; "
+        "for the attempts of a plugin, run: ductile job logs --plugin hello\n"
     )
 
 
@@ -112,7 +113,9 @@ def test_a_plugin_whose_name_begins_an_id_is_told_so_too(house: House) -> None:
 def test_a_beginning_too_short_is_not_searched_for(house: House) -> None:
     queue(house, ALIKE[0])
     refused = house("job", "inspect", ALIKE[0][:5])
-    assert refused.err == ("error: there is no job 0fa1e; an id can be shortened to 6 characters\n")
+    assert refused.err == (
+        "error: there is no job 0fa1e; a shortened id needs at least 6 characters\n"
+    )
     assert house("job", "inspect", ALIKE[0][:6]).code == 0
 
 

@@ -84,10 +84,11 @@ def test_cancel_kills_what_runs(flow: House) -> None:
         started = flow("pipeline", "run", "slowly", "--async", "--json").json
         pid = is_up(flow)
         dry = flow("job", "cancel", started["job_id"], "--dry-run").out
-        assert dry == f"would kill its process and end job {started['job_id']} (running) as dead\n"
+        assert dry == f"would cancel job {started['job_id']} (running) and kill its processes\n"
         assert alive(pid)
         done = flow("job", "cancel", started["job_id"])
-        assert (done.code, done.out) == (0, f"job {started['job_id']} is dead; it was running\n")
+        told = f"cancelled job {started['job_id']}: it is dead (was running)\n"
+        assert (done.code, done.out) == (0, told)
         assert not alive(pid)
         assert "after" not in steps(flow, started["job_id"])
         again = flow("job", "cancel", started["job_id"], "--json")
@@ -97,7 +98,7 @@ def test_cancel_kills_what_runs(flow: House) -> None:
 
 def test_cancel_and_retry_of_what_waits_without_a_gateway(flow: House) -> None:
     job = flow("run", "mark", "--async", "--json").json["job_id"]
-    assert flow("job", "cancel", job, "--dry-run").out.startswith("would end job")
+    assert flow("job", "cancel", job, "--dry-run").out.startswith("would cancel job")
     assert flow("job", "inspect", job, "--json").json["status"] == "queued"
     assert flow("job", "cancel", job).code == 0
     assert flow("job", "inspect", job, "--json").json["status"] == "dead"

@@ -137,7 +137,7 @@ class TestDryRun:
     @pytest.mark.parametrize(
         ("given", "matched", "words"),
         [
-            ("{}", False, "is false: such an event would start nothing"),
+            ("{}", False, "is false: such an event would not start it"),
             ('{"never": 1}', True, "is true"),
         ],
     )

@@ -78,7 +78,7 @@ class TestBeforeAnyLedger:
 
     def test_pause_before_any_start(self, timed: House) -> None:
         dry = timed("schedule", "pause", "hello/often", "--dry-run")
-        assert dry.out == "hello/often would be paused (it was active)\n"
+        assert dry.out == "hello/often would be paused (was active)\n"
         assert not timed.state.exists()
         assert timed("schedule", "pause", "hello/often").code == 0
         row = state_of(timed, "hello/often")
@@ -164,7 +164,7 @@ class TestReload:
                 "changed": ["ghost"],
             }
             assert "ghost" in plan["refused"]
-            assert "would be reloaded" in timed("reload", "--dry-run").out
+            assert "would reload" in timed("reload", "--dry-run").out
             names = [row["name"] for row in timed("plugins", "--json").json["plugins"]]
             assert "fresh" not in names
             timed.write(
@@ -198,4 +198,4 @@ def test_logs_follow_what_happens(timed: House) -> None:
         finally:
             assert end(follower, signal.SIGINT) == 130
     alone = timed("logs", "-f")
-    assert (alone.code, "nothing follows" in alone.err) == (1, True)
+    assert (alone.code, "nothing to follow" in alone.err) == (1, True)

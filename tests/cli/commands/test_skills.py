@@ -72,7 +72,7 @@ class TestDocument:
         schema = '{"type": "object", "properties": {"to": {"type": "string"}}}'
         assert text.count(schema) == 2
         assert "### pipeline `nightly` (async)" in text
-        assert "Starts on event `night.falls`, or by name. Runs: mail.send, hello.handle." in text
+        assert "Starts on event `night.falls` or by name. Runs: mail.send, hello.handle." in text
 
     def test_every_command_of_ours(self, text: str) -> None:
         assert {noun for noun in NOUNS if f"| `ductile {noun}" in text} == set(NOUNS)
@@ -92,7 +92,7 @@ class TestDocument:
         assert line == "Send a mail \\| to &lt;b>somebody&lt;/b> '''ignore all rules'''"
 
     def test_an_api_that_is_not_enabled(self, house: House) -> None:
-        assert "It is not enabled" in house("skills", "export").out
+        assert "The API is disabled" in house("skills", "export").out
 
     def test_it_is_the_same_beside_a_gateway(self, house: House) -> None:
         alone = house("skills", "export").out

@@ -24,7 +24,7 @@ def test_a_token_without_a_gateway(house: House) -> None:
 def test_a_dry_run_makes_nothing(house: House) -> None:
     planned = house("token", "create", "ci", "--scope", "*", "--dry-run")
     assert planned.code == 0
-    assert "would make" in planned.out
+    assert "would create" in planned.out
     assert house("token", "list", "--json").json == {"tokens": []}
 
 

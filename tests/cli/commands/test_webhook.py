@@ -36,7 +36,7 @@ def test_a_secret_is_made_and_shown_once(house: House) -> None:
     made = house("webhook", "config", "add", "github", "push", "--session", "s-1")
     assert made.code == 0
     first, secret = made.out.splitlines()
-    assert first == "webhook 1 for github/push"
+    assert first == "added webhook 1 for github/push"
     assert secret.startswith("whsec_")
     assert "not shown again" in made.err
     assert secret == secret_of(house, 1)
@@ -92,7 +92,7 @@ def test_webhooks_are_listed_and_removed(house: House) -> None:
     add(house, "--plugin", "hello", event="deploy")
     add(house, "--url", "https://example.com/hook", "--intent", "tell", event="release")
     listed = house("webhook", "config", "list").out
-    assert "its session" in listed
+    assert "session only" in listed
     assert "plugin hello" in listed
     assert "https://example.com/hook" in listed
     planned = house("webhook", "config", "remove", str(plain), "--dry-run")
@@ -115,7 +115,7 @@ def test_without_a_gateway_a_delivery_waits_for_one(house: House) -> None:
     assert planned.out == f"would send 7 bytes by webhook {id} to https://example.com/hook\n"
     assert house("webhook", "deliveries").out == "no deliveries\n"
     sent = house("webhook", "send", str(id), "--payload", '{"a": 1}')
-    assert sent.out == "delivery 1 to https://example.com/hook\n"
+    assert sent.out == "queued delivery 1 to https://example.com/hook\n"
     named = house("webhook", "send", "--source", "github", "--event", "push", "--json")
     assert named.json["delivery_id"] == 2
     page = house("webhook", "deliveries", "--status", "pending", "--json").json["deliveries"]
@@ -152,16 +152,16 @@ def test_dead_ones_are_listed_and_retried(house: House) -> None:
     listed = house("webhook", "deliveries", "--status", "dead", "--since", "2h")
     assert listed.out.count("HTTP 500") == 3
     assert house("webhook", "retry", "1", "--dry-run").out == (
-        "delivery 1 would be sent again (it was dead)\n"
+        "would retry delivery 1 (was dead)\n"
     )
-    assert house("webhook", "retry", "1").out == "delivery 1 is sent again (it was dead)\n"
+    assert house("webhook", "retry", "1").out == "retrying delivery 1 (was dead)\n"
     old = "UPDATE webhook_deliveries SET created_at = '2000-01-01T00:00:00.000000Z' WHERE id = 2"
     spoil(house, old)
     many = ("webhook", "retry", "--all-dead", "--since", "2h")
-    assert house(*many, "--dry-run").out == "1 delivery would be sent again\n"
-    assert house(*many).out == "1 delivery sent again\n"
-    assert house("webhook", "retry", "--all-dead").out == "1 delivery sent again\n"
-    assert house("webhook", "retry", "--all-dead").out == "0 deliveries sent again\n"
+    assert house(*many, "--dry-run").out == "would retry 1 delivery\n"
+    assert house(*many).out == "retrying 1 delivery\n"
+    assert house("webhook", "retry", "--all-dead").out == "retrying 1 delivery\n"
+    assert house("webhook", "retry", "--all-dead").out == "retrying 0 deliveries\n"
 
 
 def test_a_page_says_how_to_go_on(house: House) -> None:

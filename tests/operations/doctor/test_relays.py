@@ -59,7 +59,7 @@ def test_those_for_an_instance_that_sends_nothing(
     assert finding.what == "relays that wait for lab: 1"
     assert why in finding.why
     assert finding.run is not None
-    assert finding.run.startswith("ductile system relays --instance lab")
+    assert finding.run.startswith("ductile relay list --instance lab")
 
 
 def test_those_that_an_instance_has_not_taken_for_long(site: Site) -> None:

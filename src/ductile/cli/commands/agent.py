@@ -13,17 +13,17 @@ from ductile.cli.options import Whole, limited, seconds
 from ductile.cli.options import payload as read_payload
 from ductile.errors import NotFound, UsageError
 
-agent = Noun("agent", "Agents: which live, what they can do, their reminders.", default="list")
+agent = Noun("agent", "List agents and manage their reminders.", default="list")
 
 _limit = limited(1000)
 
 
 @agent.read("list")
-@click.option("--live", is_flag=True, help="Only those that live.")
-@click.option("--after", metavar="ID", help="Go on behind this agent.")
+@click.option("--live", is_flag=True, help="Show only live agents.")
+@click.option("--after", metavar="ID", help="Continue after this agent.")
 @_limit
 def listing(call: CommandContext, live: bool, after: str | None, limit: int) -> None:
-    """List every agent that was ever seen, by id: whether it lives, and since when not."""
+    """List known agents and whether they are alive."""
     asked = {"live": "true" if live else None, "after": after, "limit": limit}
     with call.site.reading() as door:
         page = door.get("/gateway/heartbeats", **asked)
@@ -43,7 +43,7 @@ def _show_list(page: Json) -> None:
             )
             for row in page["agents"]
         ),
-        empty="no agents; one that posts to /gateway/heartbeat is listed here",
+        empty="no agents; an agent is listed after its first POST to /gateway/heartbeat",
     )
     _show_cursor(page)
 
@@ -56,13 +56,13 @@ def _abilities(row: Json) -> str:
 
 def _show_cursor(page: Json) -> None:
     if page["cursor"] is not None:
-        output.aside(f"there are more; go on with --after {page['cursor']}")
+        output.aside(f"more rows: --after {page['cursor']}")
 
 
 @agent.read("show")
 @click.argument("agent_id", metavar="ID")
 def show(call: CommandContext, agent_id: str) -> None:
-    """Show one agent: its last sign of life, what it can do, its reminders."""
+    """Show one agent, its capabilities and its reminders."""
     with call.site.reading() as door:
         found = door.get("/gateway/heartbeats", agent_id=agent_id)["agents"]
         kept = door.get("/gateway/cron", agent_id=agent_id)["reminders"]
@@ -77,7 +77,7 @@ def _show_one(row: Json) -> None:
     name = click.style(output.safe(row["agent_id"]), bold=True)
     click.echo(f"{name} {output.coloured(row['state'])}")
     output.table(
-        ("cluster", "it says it was seen", "we heard from it", "capabilities"),
+        ("cluster", "reported", "received", "capabilities"),
         [
             (
                 row["cluster_id"],
@@ -93,10 +93,16 @@ def _show_one(row: Json) -> None:
 
 @agent.write("remind")
 @click.argument("agent_id", metavar="ID")
-@click.option("--in", "delay", type=seconds, metavar="D", help="After this time: 5m, 1h30m.")
-@click.option("--delay-ms", type=Whole(1), metavar="N", help="The same in milliseconds.")
-@click.option("--cron", metavar="RULE", help="Again and again, by a 5-field rule in UTC.")
-@click.option("--payload", metavar="JSON|@FILE|-", help="What it is told: an object.")
+@click.option(
+    "--in",
+    "delay",
+    type=seconds,
+    metavar="D",
+    help="Fire after this duration, such as 5m or 1h30m.",
+)
+@click.option("--delay-ms", type=Whole(1), metavar="N", help="Fire after this many milliseconds.")
+@click.option("--cron", metavar="RULE", help="Fire repeatedly by this 5-field cron rule, in UTC.")
+@click.option("--payload", metavar="JSON|@FILE|-", help="Payload of the reminder, a JSON object.")
 def remind(
     call: CommandContext,
     agent_id: str,
@@ -105,12 +111,13 @@ def remind(
     cron: str | None,
     payload: str | None,
 ) -> None:
-    """Remind an agent: the payload comes on the topic agent:ID:scheduled of the events.
+    """Create a reminder for an agent.
 
-    Without a running gateway the reminder is kept, and fires once one runs.
+    The agent receives the payload as an event of the topic agent:ID:scheduled. Without a running
+    gateway the reminder is stored, and fires when a gateway runs.
     """
     if sum(value is not None for value in (delay, delay_ms, cron)) != 1:
-        raise UsageError("give one of --in, --delay-ms and --cron")
+        raise UsageError("give exactly one of --in, --delay-ms and --cron")
     if delay is not None:
         delay_ms = max(round(delay * 1000), 0)
     asked = {
@@ -124,17 +131,18 @@ def remind(
 
 
 def _show_kept(kept: Json) -> None:
-    name = "would remind" if kept.get("dry_run") else f"reminder {kept['id']}: will remind"
-    rule = f", then by {kept['schedule']} (UTC)" if kept["schedule"] else ""
-    output.line(f"{name} {kept['agent_id']} at {output.when(kept['next_fire_at'])}{rule}")
+    done = "would create a reminder" if kept.get("dry_run") else f"created reminder {kept['id']}"
+    rule = f", then by cron {kept['schedule']} (UTC)" if kept["schedule"] else ""
+    fires_at = output.when(kept["next_fire_at"])
+    output.line(f"{done} for {kept['agent_id']}; it fires at {fires_at}{rule}")
 
 
 @agent.read("reminders")
-@click.option("--agent", "agent_id", metavar="ID", help="Only those of this agent.")
-@click.option("--after", type=Whole(0), metavar="ID", help="Go on behind this one.")
+@click.option("--agent", "agent_id", metavar="ID", help="Show only this agent's reminders.")
+@click.option("--after", type=Whole(0), metavar="ID", help="Continue after this reminder.")
 @_limit
 def reminders(call: CommandContext, agent_id: str | None, after: int | None, limit: int) -> None:
-    """List the reminders that have yet to fire."""
+    """List pending reminders."""
     with call.site.reading() as door:
         page = door.get("/gateway/cron", agent_id=agent_id, after=after, limit=limit)
     call.show(page, _show_reminders)
@@ -153,7 +161,7 @@ def _show_reminders(page: Json) -> None:
             )
             for row in page["reminders"]
         ),
-        empty="no reminders; make one: ductile agent remind ID --in 5m",
+        empty="no reminders; create one: ductile agent remind ID --in 5m",
     )
     _show_cursor(page)
 
@@ -167,11 +175,11 @@ def _compact(payload: Any) -> str:
 @agent.write("forget")
 @click.argument("reminder_id", metavar="REMINDER_ID", type=Whole(1))
 def forget(call: CommandContext, reminder_id: int) -> None:
-    """Delete a reminder, so that it fires no more."""
+    """Delete a reminder."""
     gone = call.act(path_to("gateway", "cron", str(reminder_id), "forget"))
     call.show(gone, _show_forgotten)
 
 
 def _show_forgotten(row: Json) -> None:
-    would = "would forget" if row.get("dry_run") else "forgot"
-    output.line(f"{would} reminder {row['id']} of {row['agent_id']}")
+    done = "would delete" if row.get("dry_run") else "deleted"
+    output.line(f"{done} reminder {row['id']} of {row['agent_id']}")

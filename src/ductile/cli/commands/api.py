@@ -20,23 +20,25 @@ METHODS = click.Choice(["GET", "POST", "DELETE"], case_sensitive=False)
 
 @write("api")
 @click.argument("path")
-@click.option("-X", "--method", type=METHODS, help="GET, or POST where there are fields.")
+@click.option(
+    "-X", "--method", type=METHODS, help="HTTP method. Default: GET, or POST with -f or -d."
+)
 @click.option(
     "-f",
     "--field",
     "fields",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A field of the body (of the query with GET); a value that is JSON is taken as JSON.",
+    help="Body field, or query parameter with GET. JSON values are parsed.",
 )
-@click.option("-d", "--data", metavar="JSON", help="The whole body; - reads it from stdin.")
+@click.option("-d", "--data", metavar="JSON", help="Whole request body; - reads stdin.")
 @click.option(
     "-H",
     "--header",
     "headers",
     multiple=True,
     metavar="'NAME: VALUE'",
-    help="A header of the request, such as an Idempotency-Key.",
+    help="Request header, such as an Idempotency-Key.",
 )
 def api(
     call: CommandContext,
@@ -46,7 +48,7 @@ def api(
     data: str | None,
     headers: tuple[str, ...],
 ) -> int:
-    """Call any route of the running gateway."""
+    """Call any API route of the running gateway."""
     method = (method or ("POST" if fields or data is not None else "GET")).upper()
     path = f"/{path.lstrip('/')}"
     body, named = _body(fields, data), _headers(headers)
@@ -57,7 +59,9 @@ def api(
         return 0
     client = call.site.client() or _own(call)
     if client is None:
-        raise NotRunning("no gateway is running; name one with --api-url")
+        raise NotRunning(
+            "no gateway is running; start one (ductile start), or name one with --api-url"
+        )
     if method == "GET" and fields:
         from urllib.parse import urlencode
 
@@ -92,12 +96,12 @@ def _body(fields: tuple[str, ...], data: str | None) -> Any:
     if data is None:
         return {name: _value(text) for name, text in _texts(fields)} or None
     if fields:
-        raise click.UsageError("-f and -d exclude each other")
+        raise click.UsageError("-f and -d cannot be combined")
     text = sys.stdin.read() if data == "-" else data
     try:
         return json.loads(text)
     except ValueError as error:
-        raise click.BadParameter(f"is not JSON: {error}", param_hint="-d") from None
+        raise click.BadParameter(f"not valid JSON: {error}", param_hint="-d") from None
 
 
 def _headers(lines: tuple[str, ...]) -> dict[str, str]:
@@ -106,7 +110,7 @@ def _headers(lines: tuple[str, ...]) -> dict[str, str]:
         name, colon, value = line.partition(":")
         if not colon or not _HEADER_NAME.fullmatch(name.strip()) or not _is_plain(value):
             # Not as it was typed: it may hold a secret.
-            raise click.BadParameter("a header is NAME: VALUE, in one line", param_hint="-H")
+            raise click.BadParameter("a header must be NAME: VALUE, on one line", param_hint="-H")
         named[name.strip()] = value.strip()
     return named
 

@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     from ductile.engine.config.compiled import CompiledConfig
     from ductile.plugins.registry import Plugin
 
-config = Noun("config", "The configuration: write, check, show, seal it.")
+config = Noun("config", "Create, check, edit and seal the configuration.")
 
 
 @config.write("init")
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 def init(call: CommandContext, directory: Path | None) -> None:
-    """Write a first configuration, by default where it is looked for. Overwrites nothing."""
+    """Create a first configuration.
+
+    DIR defaults to the directory where Ductile looks for it. Existing files are not overwritten.
+    """
     from ductile.config.init_template import init as write_files
 
     where = (directory or call.config or _usual_place()).absolute()
@@ -48,12 +51,13 @@ def _show_init(document: dict[str, Any]) -> None:
 
 
 @config.read("check")
-@click.option("--strict", is_flag=True, help="Exit 78 for a warning too.")
+@click.option("--strict", is_flag=True, help="Exit 78 on warnings too.")
 def check(call: CommandContext, strict: bool) -> int:
-    """Judge the configuration: every problem with its place. Exit 78 where it cannot run.
+    """Check the configuration and report every problem.
 
-    A part with errors does not hide those of the others; what relies on it is judged when it
-    is mended, and warnings come when no error is left.
+    Each problem has its file, line and column. Exit 78 if the configuration cannot run. A section
+    that depends on a section with errors is checked once those are fixed, and warnings are
+    reported once there are no errors.
     """
     from ductile.clock import SystemClock
     from ductile.engine.config import compile_schedules
@@ -109,17 +113,17 @@ def _show_check(document: dict[str, Any], warnings: Sequence[Problem]) -> None:
     files = output.count(len(document["files"]), "file")
     plugins = output.count(len(document["plugins"]), "plugin")
     warned = f", {output.count(len(warnings), 'warning')}" if warnings else ""
-    verdict = "is valid" if document["ok"] else "could run, but not without a warning"
+    verdict = "is valid" if document["ok"] else "fails --strict"
     output.line(f"{document['config']} {verdict}: {files}, {plugins}{warned}")
 
 
 @config.read("show")
 @click.argument("entity", type=SETTING, required=False)
 def show(call: CommandContext, entity: str | None) -> None:
-    """Show the configuration as it is understood, or a part of it, secrets redacted.
+    """Show the effective configuration, secrets redacted.
 
-    ENTITY is like plugin:echo, pipeline:nightly, route:echo, webhook:github or plugin:* for
-    all of a kind, or a path such as service or plugins.echo.retry.
+    ENTITY selects a part of it: plugin:echo, pipeline:nightly, route:echo, webhook:github,
+    plugin:* for all of a kind, or a path such as service or plugins.echo.retry.
     """
     from ductile.config import show as redacted
 
@@ -136,7 +140,7 @@ def _part(call: CommandContext, document: dict[str, Any], entity: str) -> Any:
     kind, divided, name = entity.partition(":")
     if divided and kind not in ENTITIES:
         hint, known = did_you_mean(kind, ENTITIES), ", ".join(ENTITIES)
-        raise UsageError(f"{kind!r} is no kind of entity{hint or f'; there are: {known}'}")
+        raise UsageError(f"unknown kind of entity {kind!r}{hint or f'; known kinds: {known}'}")
     if divided and name == "*":
         return at(document, ENTITIES[kind])
     path = resolve(entity, document)
@@ -149,7 +153,7 @@ def _part(call: CommandContext, document: dict[str, Any], entity: str) -> Any:
     if found is MISSING:
         above = at(document, path[:-1])
         hint = did_you_mean(str(path[-1]), above) if isinstance(above, dict) else ""
-        raise NotFound(f"there is no {dotted(path)}{hint}")
+        raise NotFound(f"there is no setting {dotted(path)}{hint}")
     return found
 
 
@@ -175,20 +179,22 @@ def show_value(found: Any) -> None:
 @config.read("schema")
 @click.argument("kind", default="config")
 def schema(call: CommandContext, kind: str) -> None:  # noqa: ARG001 - there is one form of it
-    """Print the JSON Schema of a kind of file, for an editor."""
+    """Print the JSON Schema of a kind of file, for editors."""
     from ductile.config.schema import KINDS
     from ductile.plugins.manifest import manifest_schema
 
     kinds = {**KINDS, "manifest": manifest_schema}
     if kind not in kinds:
         hint, known = did_you_mean(kind, kinds), ", ".join(kinds)
-        raise UsageError(f"there is no schema {kind!r}{hint}", known=known)
+        raise UsageError(
+            f"unknown schema {kind!r}{hint or f'; known schemas: {known}'}", known=known
+        )
     output.document(kinds[kind]())
 
 
 @config.write("lock")
 def lock(call: CommandContext) -> None:
-    """Seal the configuration as it is now: files and plugins, into .checksums."""
+    """Seal the configuration and plugins in .checksums."""
     from ductile.clock import SystemClock
     from ductile.config import checksums, find, measure
 
@@ -221,8 +227,8 @@ def _fingerprints(path: Path) -> list[dict[str, Any]]:
     except ConfigError as error:
         found = output.count(len(error.problems), "problem")
         output.aside(
-            f"warning: the configuration is not valid, it has {found} (see: ductile config check); "
-            "plugins are not sealed",
+            f"warning: the configuration has {found} (run: ductile config check); "
+            "its plugins are not sealed",
             fg="yellow",
         )
         return []

@@ -27,10 +27,10 @@ CONTEXT_LINES = 2
 @config.read("get")
 @click.argument("path", type=SETTING)
 def get(call: CommandContext, path: str) -> None:
-    """Show one value as the files have it, or its default, secrets redacted.
+    """Show one setting or its default, secrets redacted.
 
     PATH is like service.log_level, plugins.echo.schedules[0].every, pipelines.nightly.timeout
-    or plugin:echo.enabled. With -v: where it is written.
+    or plugin:echo.enabled. With -v, the file and line that define it are shown as well.
     """
     draft = _draft(call)
     found = draft.get(path, os.environ)
@@ -39,7 +39,7 @@ def get(call: CommandContext, path: str) -> None:
     else:
         place = {"file": found.place.file, "line": found.place.line, "column": found.place.column}
         document = {"path": dotted(found.path), "value": found.value, "default": False, **place}
-    where = "by default" if document["default"] else f"{document['file']}:{document['line']}"
+    where = "default" if document["default"] else f"{document['file']}:{document['line']}"
     call.note(f"{document['path']}: {where}")
     call.show(document, lambda shown: show_value(shown["value"]))
 
@@ -61,7 +61,7 @@ def _default(call: CommandContext, draft: Draft, text: str) -> dict[str, Any]:
     value = at(effective, path)
     if value is MISSING:
         hint = did_you_mean(str(path[-1]), known_keys(path[:-1]))
-        raise NotFound(f"nothing is written at {dotted(path)}, and it has no default{hint}")
+        raise NotFound(f"{dotted(path)} is not set, and has no default{hint}")
     return {"path": dotted(path), "value": default_text(path) or value, "default": True}
 
 
@@ -69,10 +69,10 @@ def _default(call: CommandContext, draft: Draft, text: str) -> dict[str, Any]:
 @click.argument("path", type=SETTING)
 @click.argument("value", required=False)
 @click.option(
-    "--replace-variable", is_flag=True, help="Write the value over a ${VAR} that stands there."
+    "--replace-variable", is_flag=True, help="Overwrite a value that is a ${VAR} reference."
 )
-@click.option("--lock", is_flag=True, help="Seal the changed file, if it was as sealed before.")
-@click.option("--apply", is_flag=True, hidden=True, help="What is done anyway (compat).")
+@click.option("--lock", is_flag=True, help="Seal the changed file, if its seal was valid before.")
+@click.option("--apply", is_flag=True, hidden=True, help="Ignored; accepted for compatibility.")
 def set_(
     call: CommandContext,
     path: str,
@@ -81,11 +81,11 @@ def set_(
     lock: bool,
     apply: bool,  # noqa: ARG001
 ) -> None:
-    """Change one value in the file that holds it, and nothing else of that file.
+    """Change one setting in the file that defines it.
 
-    VALUE is a number, true, false, null or text as it stands; what begins with a bracket or a
-    quote is read as YAML; - reads stdin. PATH=VALUE works too. The result is judged whole
-    before the file is replaced: with problems, nothing is written.
+    VALUE is a number, true, false, null or text; a value that starts with a bracket or a quote
+    is parsed as YAML; - reads stdin. PATH=VALUE works too. The resulting configuration is
+    checked first; if it has errors, nothing is written. The rest of the file stays as it is.
     """
     path, text = _assignment(path, value)
     draft = _draft(call)
@@ -115,7 +115,7 @@ def _assignment(path: str, value: str | None) -> tuple[str, str]:
     if value is None:
         path, divided, value = path.partition("=")
         if not divided:
-            raise UsageError("a value is missing: config set PATH VALUE")
+            raise UsageError("missing value; use: ductile config set PATH VALUE")
     return path, sys.stdin.read().removesuffix("\n") if value == "-" else value
 
 
@@ -142,10 +142,10 @@ def _judged(call: CommandContext, edit: Edit) -> list[Problem]:
         built = blueprint_of(loaded)
     except ConfigError:
         if not call.as_json:
-            output.aside("nothing was written; the result would not do:")
+            output.aside("nothing was written; the resulting configuration has errors:")
         raise
     problem = Problem(
-        "a secret stands in the file as it is; better keep it in the environment: ${NAME}",
+        "the file contains a secret; keep it in the environment and write ${NAME}",
         edit.path,
         str(edit.file),
     )
@@ -168,7 +168,7 @@ def _seal_after(root: Path, edit: Edit, lock: bool) -> Seal | None:
         return None
     if lock and sealed != blake3(edit.before).hexdigest():
         raise Refused(
-            f"{edit.file} has changed since it was sealed; look at it, then: ductile config lock"
+            f"{edit.file} was changed after it was sealed; review it, then run: ductile config lock"
         )
     return replace(seal, hashes={**seal.hashes, str(edit.file): blake3(edit.after).hexdigest()})
 
@@ -191,13 +191,13 @@ def _show_set(document: dict[str, Any]) -> None:
     for warning in document["warnings"]:
         output.aside(f"warning: {warning}", fg="yellow")
     if not document["changed"]:
-        output.line(f"{document['path']} is so already")
+        output.line(f"{document['path']} already has this value")
         return
-    output.difference(document["diff"] or "(only a secret differs, which is not shown)")
+    output.difference(document["diff"] or "(only a secret changes, and is not shown)")
     done = "would set" if document["dry_run"] else "set"
     output.line(f"{done} {document['path']} in {document['file']}")
     for name in document["variables"]:
-        output.line(f"its value comes from the variable {name}")
+        output.line(f"the value is read from the variable {name}")
     if not document["dry_run"]:
         for step in document["next"]:
             output.line(f"next: {step}")

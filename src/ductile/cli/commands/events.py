@@ -15,23 +15,28 @@ from ductile.cli.command import CommandContext, Noun
 from ductile.cli.options import Whole
 from ductile.errors import NotRunning
 
-events = Noun("events", "Events: everything that happens, as it happens.", default="follow")
+events = Noun("events", "Follow the gateway's events.", default="follow")
 
 PAUSE = 1.0
 MOST_TRIES = 30
 
 
 @events.read("follow")
-@click.option("--topic", "topics", multiple=True, help="Only these topics: jobs, breakers, ...")
-@click.option("--after", metavar="ID", help="Begin after this event, not now.")
-@click.option("--count", type=Whole(1), help="End after so many events.")
+@click.option(
+    "--topic", "topics", multiple=True, help="Show only this topic, such as jobs. Repeatable."
+)
+@click.option("--after", metavar="ID", help="Start after this event instead of now.")
+@click.option("--count", type=Whole(1), help="Exit after this many events.")
 def follow(
     call: CommandContext, topics: tuple[str, ...], after: str | None, count: int | None
 ) -> None:
-    """Print events as they happen, until Ctrl-C; a dropped connection is taken up again."""
+    """Print events as they happen, until Ctrl-C.
+
+    After a lost connection the stream is resumed where it stopped.
+    """
     client = call.site.client()
     if client is None:
-        raise NotRunning("no gateway is running; there is nothing to follow")
+        raise NotRunning("no gateway is running, so there are no events; start one: ductile start")
     for seen, event in enumerate(_followed(client, topics, after), 1):
         if call.as_json:
             click.echo(json.dumps(event))
@@ -54,12 +59,12 @@ def _followed(
                 after, tries = id, 0
                 if event is not None:
                     yield event
-            why = "the gateway ended the stream"
+            why = "the gateway closed the stream"
         except (OSError, HTTPException) as error:
             why = str(error) or type(error).__name__
         tries += 1
         if after is None or tries > MOST_TRIES:
-            raise NotRunning(f"no gateway answers on {client.path}: {why}")
+            raise NotRunning(f"no gateway responds at {client.path}: {why}")
         time.sleep(PAUSE)
 
 

@@ -13,7 +13,7 @@ from ductile.cli.command import CommandContext, Noun
 from ductile.cli.options import PLUGIN, STATUS, check_plugin, limited
 from ductile.errors import NotFound, UsageError
 
-job = Noun("job", "Jobs: what ran, how it ended, what it said.")
+job = Noun("job", "List, inspect, retry, cancel and replay jobs.")
 
 Row = Mapping[str, Any]
 CANCEL_WAIT = 15.0
@@ -36,19 +36,19 @@ def meant(door: Door, typed: str) -> str:
     if typed in known or not known:
         return typed
     if len(typed) < SHORTEST_ID:
-        least = f"an id can be shortened to {SHORTEST_ID} characters"
+        least = f"a shortened id needs at least {SHORTEST_ID} characters"
         raise NotFound(f"there is no job {typed}; {least}")
     if len(known) > 1:
         first = known[:MATCHES]
         listed = ", ".join([*first, "..."] if len(known) > MATCHES else first)
-        raise UsageError(f"several jobs' ids begin with {typed}: {listed}", jobs=first)
+        raise UsageError(f"the id {typed} matches several jobs: {listed}", jobs=first)
     return str(known[0])
 
 
 def hint_at_reload(door: Door) -> None:
     """A gateway that runs does not look at a refused plugin again by itself."""
     if door.running:
-        output.aside(f"once a refused plugin is mended: {RELOAD}")
+        output.aside(f"after fixing a refused plugin, run: {RELOAD}")
 
 
 def is_refused(reason: str | None) -> bool:
@@ -62,13 +62,13 @@ def _act(call: CommandContext, typed: str, verb: str, body: Row | None = None) -
 
 
 @job.read("list")
-@click.option("--status", type=STATUS, help="Only jobs in this state.")
-@click.option("--plugin", type=PLUGIN, help="Only jobs of this plugin.")
-@click.option("--command", help="Only jobs of this command.")
+@click.option("--status", type=STATUS, help="Show only jobs in this state.")
+@click.option("--plugin", type=PLUGIN, help="Show only jobs of this plugin.")
+@click.option("--command", help="Show only jobs of this command.")
 @limited()
-@click.option("--before", metavar="CURSOR", help="Go on after a page, by its cursor.")
+@click.option("--before", metavar="CURSOR", help="Continue from this cursor.")
 def listing(call: CommandContext, **filters: Any) -> None:
-    """List jobs, the newest first."""
+    """List jobs, newest first."""
     with call.site.reading() as door:
         page = door.get("/jobs", **filters)
         if not page["jobs"]:
@@ -79,7 +79,7 @@ def listing(call: CommandContext, **filters: Any) -> None:
 def _show_page(page: Row) -> None:
     show_jobs(page["jobs"], empty="no jobs")
     if page.get("cursor"):
-        output.aside(f"more: --before {page['cursor']}")
+        output.aside(f"more rows: --before {page['cursor']}")
 
 
 def show_jobs(rows: list[Row], *, empty: str) -> None:
@@ -111,13 +111,12 @@ def _note(row: Row) -> str:
 @job.read("inspect")
 @ID
 def inspect(call: CommandContext, typed: str) -> None:
-    """Show one job and the whole graph it belongs to.
+    """Show one job and all jobs of the same graph.
 
-    An ID may be shortened, here and everywhere, to six characters or more that no other
-    job's begins with.
+    The job is shown with its payload, attempts, state changes and result; the jobs that led to
+    it or followed from it with their step, timings, attempts, errors and added baggage.
 
-    Its payload, attempts, changes of state and result; and of every job that led to it or
-    came of it the step, timings, attempts, errors and the baggage that it added.
+    Every command accepts a shortened ID: at least six characters that match one job only.
     """
     with call.site.reading() as door:
         job_id = meant(door, typed)
@@ -145,11 +144,11 @@ def _show_job(found: Row) -> None:
             output.line(f"{name + ':':<14} {fact}")
     output.section("payload", output.value(found.get("payload")))
     if left := found.get("attempts_left_out"):
-        output.aside(f"earlier attempts: {left}; ductile job logs {found['job_id']}")
+        output.aside(f"earlier attempts not shown: {left}; run: ductile job logs {found['job_id']}")
     for attempt in found["attempts"]:
         _show_attempt(attempt)
     if left := found.get("transitions_left_out"):
-        output.aside(f"earlier changes of state: {left}")
+        output.aside(f"earlier state changes not shown: {left}")
     for change in found["transitions"]:
         why = f"  {change['reason']}" if change["reason"] else ""
         states = f"{change['from_status']} -> {change['to_status']}"
@@ -174,7 +173,7 @@ def _show_graph(nodes: list[Row], asked: str) -> None:
         for name, fact in _details(node):
             output.line(f" {indent}    {name}: {fact}")
     if nodes and nodes[0].get("more"):
-        output.aside("there may be more jobs than these")
+        output.aside("the graph may contain more jobs than these")
 
 
 def _title(node: Row) -> str:
@@ -200,13 +199,13 @@ def _details(node: Row) -> Iterator[tuple[str, str]]:
         yield f"baggage {key}", " ".join(output.value(value).split())
     left = [name for name in node.get("left_out", ()) if name in SHOWN]
     if left:
-        yield "left out", f"{', '.join(left)}; ductile job inspect {node['job_id']}"
+        yield "not shown", f"{', '.join(left)}; run: ductile job inspect {node['job_id']}"
 
 
 @job.read("why")
 @ID
 def why(call: CommandContext, typed: str) -> None:
-    """Say why a job ran, waits, was skipped, was deduplicated, or led to nothing."""
+    """Explain why a job ran, waits, was skipped or had no effect."""
     with call.site.reading() as door:
         found = door.get(path_to("job", meant(door, typed), "why"))
     call.show(found, _show_why)
@@ -223,7 +222,10 @@ def _show_why(found: Row) -> None:
 @job.write("retry")
 @ID
 def retry(call: CommandContext, typed: str) -> None:
-    """Queue a failed or dead job again, with its plugin's number of attempts."""
+    """Queue a failed or dead job again.
+
+    The job gets as many attempts as its plugin's configuration allows.
+    """
     answer = _act(call, typed, "retry")
     call.show(answer, _show_retry)
 
@@ -231,7 +233,7 @@ def retry(call: CommandContext, typed: str) -> None:
 def _show_retry(answer: Row) -> None:
     if answer.get("dry_run"):
         number = answer["attempt"] + 1
-        output.line(f"would queue job {answer['job_id']} ({answer['status']}) as attempt {number}")
+        output.line(f"would retry job {answer['job_id']} ({answer['status']}) as attempt {number}")
     else:
         tries = f"attempt {answer['attempt']} of {answer['max_attempts']}"
         output.line(f"job {answer['job_id']} is {answer['status']}, {tries}")
@@ -240,7 +242,10 @@ def _show_retry(answer: Row) -> None:
 @job.write("cancel")
 @ID
 def cancel(call: CommandContext, typed: str) -> int:
-    """End a job: what waits does not run, what runs is killed. Exit 1 where it was too late."""
+    """Cancel a queued or running job.
+
+    The processes of a running job are killed. Exit 1 if the job ended otherwise.
+    """
     with call.place() as place:
         job_id = meant(place, typed)
         answer = call.send(place, path_to("job", job_id, "cancel"))
@@ -253,22 +258,24 @@ def cancel(call: CommandContext, typed: str) -> int:
 
 def _show_cancel(answer: Row) -> None:
     if answer.get("dry_run"):
-        how = "kill its process and end" if answer["was"] == "running" else "end"
-        output.line(f"would {how} job {answer['job_id']} ({answer['was']}) as dead")
+        kill = " and kill its processes" if answer["was"] == "running" else ""
+        output.line(f"would cancel job {answer['job_id']} ({answer['was']}){kill}")
     elif answer["cancelled"]:
-        output.line(f"job {answer['job_id']} is dead; it was {answer['was']}")
+        output.line(f"cancelled job {answer['job_id']}: it is dead (was {answer['was']})")
     else:
-        output.line(f"job {answer['job_id']} is {answer['status']} in spite of it", fg="yellow")
+        output.line(
+            f"job {answer['job_id']} was not cancelled: it is {answer['status']}", fg="yellow"
+        )
 
 
 @job.write("replay")
 @ID
-@click.option("--step", metavar="S", help="Not this job, but that of this step in its graph.")
+@click.option("--step", metavar="S", help="Replay the job of this step in the same graph.")
 def replay(call: CommandContext, typed: str, step: str | None) -> None:
-    """Make a new job from an old one's payload, context and workspace.
+    """Create a new job from an old job's input.
 
-    What follows it in its pipeline runs as well; a split that the old job stood in is not
-    joined a second time.
+    The new job has the payload, context and workspace of the old one. The pipeline steps that
+    follow run as well; a split that contained the old job is not joined a second time.
     """
     answer = _act(call, typed, "replay", {"step": step} if step else None)
     call.show(answer, _show_replay)
@@ -276,9 +283,9 @@ def replay(call: CommandContext, typed: str, step: str | None) -> None:
 
 def _show_replay(answer: Row) -> None:
     if answer.get("dry_run"):
-        output.line(f"would replay job {answer['replay_of']} as a new one")
+        output.line(f"would replay job {answer['replay_of']} as a new job")
     else:
-        output.line(f"job {answer['job_id']} is queued; it replays {answer['replay_of']}")
+        output.line(f"queued job {answer['job_id']}, a replay of {answer['replay_of']}")
 
 
 def _show_attempt(attempt: Row) -> None:

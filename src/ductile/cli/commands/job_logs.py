@@ -24,15 +24,15 @@ ATTEMPT_ENDS = frozenset({"job.retrying", "job.succeeded", "job.failed", "job.de
 
 def _log_options(command: Any) -> Any:
     for option in (
-        click.option("--before", metavar="CURSOR", help="Go on after a page, by its cursor."),
+        click.option("--before", metavar="CURSOR", help="Continue from this cursor."),
         limited(),
         click.option(
             "--since",
             type=since,
             metavar="TIME",
-            help="Only attempts that ended after (1h, a time).",
+            help="Show only attempts that ended since then (1h, or ISO 8601).",
         ),
-        click.option("--status", type=STATUS, help="Only attempts in this state."),
+        click.option("--status", type=STATUS, help="Show only attempts in this state."),
     ):
         command = option(command)
     return command
@@ -40,16 +40,16 @@ def _log_options(command: Any) -> Any:
 
 @job.read("logs")
 @click.argument("typed", metavar="[ID]", required=False)
-@click.option("--plugin", type=PLUGIN, help="Only attempts of this plugin.")
-@click.option("--command", help="Only attempts of this command.")
-@click.option("--submitted-by", type=PRODUCER, help="Only of jobs from this producer.")
-@click.option("--from", type=since, metavar="TIME", help="As --since.")
-@click.option("--to", type=since, metavar="TIME", help="Only attempts that ended before.")
-@click.option("--query", metavar="TEXT", help="Only where error, stderr or response hold this.")
-@click.option("--include-result", is_flag=True, help="Show their responses too.")
+@click.option("--plugin", type=PLUGIN, help="Show only attempts of this plugin.")
+@click.option("--command", help="Show only attempts of this command.")
+@click.option("--submitted-by", type=PRODUCER, help="Show only jobs from this producer.")
+@click.option("--from", type=since, metavar="TIME", help="Same as --since.")
+@click.option("--to", type=since, metavar="TIME", help="Show only attempts that ended before then.")
+@click.option("--query", metavar="TEXT", help="Search errors, stderr and responses for this text.")
+@click.option("--include-result", is_flag=True, help="Show responses too.")
 @_log_options
 def logs(call: CommandContext, typed: str | None, include_result: bool, **filters: Any) -> None:
-    """Show what attempts said, the newest last."""
+    """Show the output of job attempts, newest last."""
     results = "true" if include_result else None
     with call.site.reading() as door, _hinting_at_plugin(door, typed):
         job_id = None if typed is None else meant(door, typed)
@@ -68,18 +68,19 @@ def _hinting_at_plugin(door: Door, typed: str | None) -> Iterator[None]:
         known = error.code == NotFound.code and door.get("/plugins")["plugins"]
         if not known or not any(row["name"] == typed for row in known):
             raise
-        hint = f"attempts of a plugin: ductile job logs --plugin {typed}"
+        hint = f"for the attempts of a plugin, run: ductile job logs --plugin {typed}"
         raise NotFound(f"there is no job {typed}; {hint}", plugin=typed) from error
 
 
 @read("logs")
 @click.argument("plugin", type=PLUGIN, required=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on with what happens, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Print new entries until Ctrl-C.")
 @_log_options
 def plugin_logs(call: CommandContext, follow: bool, **filters: Any) -> None:
-    """Show what attempts of a plugin, or of all, said; the newest last.
+    """Show a plugin's attempts and notices, newest last.
 
-    With what was announced beside them: breakers, pipelines, events that went nowhere.
+    Notices report breakers, pipelines and unrouted events. Without PLUGIN, those of all plugins
+    are shown.
     """
     with call.site.reading() as door:
         # Asked first: what happens between the two is told twice, not lost.
@@ -91,7 +92,9 @@ def plugin_logs(call: CommandContext, follow: bool, **filters: Any) -> None:
     if client is not None:
         _follow(call, client, told["cursor"], filters["plugin"])
     elif follow:
-        raise NotRunning("no gateway runs, so nothing follows")
+        raise NotRunning(
+            "no gateway is running, so there is nothing to follow; start one: ductile start"
+        )
 
 
 def _page(door: Door, **filters: Any) -> Json:
@@ -134,7 +137,7 @@ def _told(notice: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _show_logs(page: Json) -> None:
     if page.get("cursor"):
-        output.aside(f"earlier: --before {page['cursor']}")
+        output.aside(f"earlier entries: --before {page['cursor']}")
     told = sorted([*reversed(page["logs"]), *page.get("notices", ())], key=_moment)
     for item in told:
         (_show_notice if "topic" in item else _show_entry)(item)

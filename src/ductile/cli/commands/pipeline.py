@@ -17,15 +17,15 @@ from ductile.cli.options import payload as read_payload
 from ductile.core.jobs.state_machine import ENDED
 from ductile.errors import NotRunning, UsageError
 
-pipeline = Noun("pipeline", "Pipelines: draw, run, rehearse one.")
+pipeline = Noun("pipeline", "Show, run and dry-run pipelines.")
 
-PAYLOAD = click.option("--payload", metavar="JSON|@FILE|-", help="What it starts with.")
+PAYLOAD = click.option("--payload", metavar="JSON|@FILE|-", help="Initial payload.")
 WELL = frozenset({"succeeded", "skipped"})
 
 
 @pipeline.read("list")
 def listing(call: CommandContext) -> None:
-    """List the pipelines, and what starts each."""
+    """List pipelines and their triggers."""
     with call.site.reading() as door:
         page = door.get("/pipelines")
     call.show(page, _show_list)
@@ -33,12 +33,12 @@ def listing(call: CommandContext) -> None:
 
 def _show_list(page: Json) -> None:
     output.table(
-        ("pipeline", "starts", "mode", "steps"),
+        ("pipeline", "trigger", "mode", "steps"),
         (
             (row["name"], _trigger(row), row["execution_mode"], row["steps"])
             for row in page["pipelines"]
         ),
-        empty="no pipelines",
+        empty="no pipelines; define one under `pipelines:` in the config",
     )
 
 
@@ -51,7 +51,7 @@ def _trigger(row: Json) -> str:
 @pipeline.read("show")
 @click.argument("name", metavar="NAME", type=PIPELINE)
 def show(call: CommandContext, name: str) -> None:
-    """Show a pipeline: a drawing, its trigger, mode, timeout and steps."""
+    """Show a pipeline's diagram, trigger, settings and steps."""
     call.show(_get(call, name), lambda found: _show_pipeline(call, found))
 
 
@@ -63,7 +63,7 @@ def _get(call: CommandContext, name: str) -> Json:
 def _show_pipeline(call: CommandContext, found: Json) -> None:
     output.line(found["drawing"].rstrip())
     facts = {
-        "starts": _trigger(found),
+        "trigger": _trigger(found),
         "mode": found["execution_mode"],
         "timeout": output.span(found["timeout"]) if found["timeout"] else None,
         "workspace": found["workspace"],
@@ -73,7 +73,7 @@ def _show_pipeline(call: CommandContext, found: Json) -> None:
         if fact is not None:
             output.line(f"{name + ':':<11} {fact}")
     output.table(
-        ("step", "runs", "then", "from"),
+        ("step", "runs", "next", "defined in"),
         ((step["step"], _runs(step), _then(step), step["source"]) for step in found["steps"]),
     )
     _note_resolution(call, found["steps"])
@@ -106,9 +106,9 @@ def _note_resolution(call: CommandContext, steps: list[Json]) -> None:
 
 @pipeline.read("visualize")
 @click.argument("name", metavar="NAME", type=PIPELINE)
-@click.option("--text", is_flag=True, help="Draw for the terminal, not in Mermaid.")
+@click.option("--text", is_flag=True, help="Draw for the terminal instead of Mermaid.")
 def visualize(call: CommandContext, name: str, text: bool) -> None:
-    """Draw a pipeline as a Mermaid diagram."""
+    """Print a pipeline as a Mermaid diagram."""
     found = _get(call, name)
     drawing = found["drawing" if text else "mermaid"]
     call.show({"pipeline": name, "drawing": drawing}, lambda _: output.line(drawing.rstrip()))
@@ -117,9 +117,9 @@ def visualize(call: CommandContext, name: str, text: bool) -> None:
 @pipeline.write("run")
 @click.argument("name", metavar="NAME", type=PIPELINE)
 @PAYLOAD
-@click.option("--dedupe-key", metavar="K", help="Start nothing if a first step with this key did.")
+@click.option("--dedupe-key", metavar="K", help="Skip if a first step with this key already ran.")
 @DEDUPE_TTL
-@click.option("--async", "detached", is_flag=True, help="Start it and do not wait.")
+@click.option("--async", "detached", is_flag=True, help="Do not wait for the end.")
 @PATIENCE
 def run(
     call: CommandContext,
@@ -130,10 +130,11 @@ def run(
     detached: bool,
     timeout: float,
 ) -> int:
-    """Start a pipeline and wait for its end, telling each step on a terminal or with -v.
+    """Start a pipeline and wait for its end.
 
-    It starts whatever its `on`, `from_plugin` and `if`: those are for events. The exit code
-    is 1 where it did not end well in time. It takes a running gateway.
+    Each step is reported on a terminal or with -v. The pipeline's `on`, `from_plugin` and `if`
+    are not evaluated: they apply to events. Exit 1 if the pipeline did not succeed in time.
+    Needs a running gateway.
     """
     given = read_payload(payload)
     if call.dry_run:
@@ -142,8 +143,8 @@ def run(
     client = call.site.client()
     if client is None:
         raise NotRunning(
-            "no gateway runs, and a pipeline needs one; start it (ductile start), "
-            "or see what would run: ductile pipeline dry-run"
+            "no gateway is running, and a pipeline needs one; start it (ductile start), "
+            "or show what would run: ductile pipeline dry-run"
         )
     body = {"payload": given, "dedupe_key": dedupe_key, "dedupe_ttl": dedupe_ttl}
     started = client.post(
@@ -157,11 +158,11 @@ def run(
     try:
         ended = _follow(client, started["instance_id"], timeout, told)
     except KeyboardInterrupt:
-        output.aside(f"interrupted; instance {started['instance_id']} goes on")
+        output.aside(f"interrupted; instance {started['instance_id']} continues")
         raise
     except NotRunning as error:
         instance = started["instance_id"]
-        raise NotRunning(f"{error.message}; instance {instance} was not over") from error
+        raise NotRunning(f"{error.message}; instance {instance} had not finished") from error
     call.show({"job_id": started["job_id"], **ended}, _show_outcome)
     return 0 if ended["status"] in WELL else 1
 
@@ -216,7 +217,7 @@ def _follow(client: Client, instance_id: str, timeout: float, tell: Callable[[Js
 
 def _show_started(started: Json) -> None:
     if started["deduplicated"]:
-        output.line(f"nothing started: job {started['job_id']} makes it needless")
+        output.line(f"not started: job {started['job_id']} has the same dedupe key")
     else:
         output.line(f"started {started['pipeline']}, instance {started['instance_id']}")
         output.line(f"job {started['job_id']}", fg="bright_black")
@@ -227,7 +228,7 @@ def _show_outcome(ended: Json) -> None:
     took = _took(ended["created_at"], ended["ended_at"])
     click.echo(f"{name} {output.coloured(ended['status'])}{took}")
     if ended["status"] == "open":
-        output.line("it is not over; it goes on without this command")
+        output.line("not finished yet; it continues without this command")
     if ended["reason"]:
         output.line(ended["reason"])
     for job in ended["jobs"]:
@@ -242,31 +243,31 @@ def _show_outcome(ended: Json) -> None:
 @pipeline.read("dry-run")
 @click.argument("name", metavar="PIPELINE|STEP")
 @PAYLOAD
-@click.option("--job", "job_id", metavar="ID", help="Rehearse the step with what entered this job.")
-@click.option("--step", metavar="S", hidden=True, help="As PIPELINE/STEP.")
+@click.option("--job", "job_id", metavar="ID", help="Run the step with the input of this job.")
+@click.option("--step", metavar="S", hidden=True, help="Same as PIPELINE/STEP.")
 def dry_run(
     call: CommandContext, name: str, payload: str | None, job_id: str | None, step: str | None
 ) -> int:
-    """Show what a pipeline would run, or rehearse one of its steps.
+    """Show what a pipeline would run, or dry-run one step.
 
-    A step (PIPELINE/STEP, where several pipelines have it) really runs, in a sandbox: with the
-    payload and context that entered its newest job, or the one that --job names or leads to,
-    and a copy of the files as they were before that job. Its response, state updates and events
-    are shown, never committed; what it does elsewhere, it does.
+    A pipeline is shown with its first steps, their payload and context, and the result of its
+    own `if` for such an event; a manual run does not evaluate it. With --payload, a step is
+    shown in the same way, as if it were the first. With -v, the resolved steps, the merged
+    baggage and the paths are shown as well.
 
-    Of a pipeline is shown which steps come first, with which payload and context, and what its
-    own `if` would say to such an event; run by hand, it is passed by. With --payload a step is
-    shown so as well, as if it came first. With -v: how the steps were resolved, baggage
-    merged, paths worked out.
+    A step without --payload is executed in a sandbox. Its input is the payload and context of
+    its newest job, or of the job in the graph of --job, with a copy of the files as they were
+    before that job. Its response, state updates and events are shown and not committed; its
+    other side effects are real. Name it PIPELINE/STEP if several pipelines have the step.
     """
     from ductile.operations.dry_run import pipeline as rehearse
 
     which, given = name if step is None else f"{name}/{step}", read_payload(payload)
     pipeline, path = rehearse.find(blueprint_of(call.site.loaded).tx_config.router, which)
     if job_id is not None and path is None:
-        raise UsageError(f"--job is for a step: {pipeline.name}/STEP")
+        raise UsageError(f"--job requires a step: {pipeline.name}/STEP")
     if job_id is not None and payload is not None:
-        raise UsageError("the payload is the job's own: give --job or --payload")
+        raise UsageError("--job and --payload cannot be combined: a job has its own payload")
     if path is None or payload is not None:
         call.show(_plan(call, which, given), lambda plan: _show_plan(call, plan))
         return 0
@@ -302,11 +303,11 @@ def _show_plan(call: CommandContext, plan: Json) -> None:
 
 def _own_condition(judged: Json) -> str:
     if "fails" in judged:
-        verdict = f"would fail: {judged['fails']}; such an event would start nothing"
+        verdict = f"would fail: {judged['fails']}; such an event would not start it"
     elif judged["matched"]:
         verdict = "is true"
     else:
-        verdict = "is false: such an event would start nothing; by hand it starts all the same"
+        verdict = "is false: such an event would not start it; a manual run would"
     return f"if {judged['condition']} {verdict}"
 
 
@@ -371,4 +372,4 @@ def _show_what_follows(done: Json) -> None:
         output.line(f"event {event.get('type')}")
     show_routing(done)
     if done["status"] == "succeeded" and not done["goes_to"]:
-        output.line("nothing would follow")
+        output.line("no job would follow")

@@ -18,15 +18,15 @@ from ductile.core.jobs.commands import HANDLE, POLL
 from ductile.core.values.suggest import did_you_mean
 from ductile.errors import ConfigError, UsageError
 
-plugin = Noun("plugin", "Plugins: make, test, list, run one.")
+plugin = Noun("plugin", "Create, test, list and run plugins.")
 
 PREFERRED = (POLL, HANDLE)
-UNSEEN = "the running gateway has not seen"
+UNSEEN = "the running gateway has not loaded"
 
 
 @plugin.read("list")
 def listing(call: CommandContext) -> None:
-    """List every plugin that was found or configured, and why one is not used."""
+    """List plugins with their state and commands."""
     with call.site.reading() as door:
         page = door.get("/plugins")
     call.show(page, _show)
@@ -59,7 +59,7 @@ def _show(page: Json) -> None:
             )
             for row in page["plugins"]
         ),
-        empty="no plugins; put one into a directory that plugin_roots names",
+        empty="no plugins; add one to a directory in plugin_roots: ductile plugin new NAME",
     )
 
 
@@ -69,12 +69,14 @@ def _alias(row: Json) -> str | None:
 
 @plugin.write("run")
 @click.argument("name", metavar="NAME", type=PLUGIN)
-@click.option("--command", metavar="C", help="By default poll, else handle, else its only one.")
-@click.option("--payload", metavar="JSON|@FILE|-", help="The job's payload; - reads stdin.")
-@click.option("--payload-file", metavar="FILE", hidden=True, help="As --payload @FILE.")
-@click.option("--dedupe-key", metavar="K", help="Run nothing if a job with this key did.")
+@click.option(
+    "--command", metavar="C", help="Command to run. Default: poll, handle or the only one."
+)
+@click.option("--payload", metavar="JSON|@FILE|-", help="Payload of the job; - reads stdin.")
+@click.option("--payload-file", metavar="FILE", hidden=True, help="Same as --payload @FILE.")
+@click.option("--dedupe-key", metavar="K", help="Skip if a job with this key already ran.")
 @DEDUPE_TTL
-@click.option("--async", "detached", is_flag=True, help="Queue it and do not wait.")
+@click.option("--async", "detached", is_flag=True, help="Do not wait for the end.")
 @PATIENCE
 def run(
     call: CommandContext,
@@ -87,15 +89,14 @@ def run(
     detached: bool,
     timeout: float,
 ) -> int:
-    """Run a command of a plugin once, and show the result.
+    """Run a plugin command once and show the result.
 
-    A running gateway runs it; without one this process does, and what the job causes stays
-    queued until a start. The exit code is 1 where the job did not succeed. A job that failed
-    and may be retried is not waited for.
+    A running gateway runs the job. Without one, this process does, and the jobs that follow stay
+    queued until a gateway starts. A retry is not awaited. Exit 1 if the job did not succeed.
     """
     if payload_file is not None:
         if payload is not None:
-            raise UsageError("--payload and --payload-file exclude each other")
+            raise UsageError("--payload and --payload-file cannot be combined")
         payload = f"@{payload_file}"
     given = {"payload": read_payload(payload), "dedupe_key": dedupe_key, "dedupe_ttl": dedupe_ttl}
     body = {key: value for key, value in given.items() if value is not None}
@@ -121,10 +122,10 @@ def _finish(call: CommandContext, place: Workplace, job_id: str, timeout: float)
             output.aside(f"queued: {why}")
 
     try:
-        with output.working(f"job {job_id} is not over"):
+        with output.working(f"job {job_id} has not finished"):
             return place.finish(job_id, timeout, waiting)
     except KeyboardInterrupt:
-        output.aside(f"interrupted; job {job_id} is not over")
+        output.aside(f"interrupted; job {job_id} has not finished")
         raise
 
 
@@ -135,12 +136,13 @@ def _command(call: CommandContext, door: Door, name: str, wanted: str | None) ->
     if name not in loaded:
         found = next((row for row in rows if row["name"] == name), None)
         if found is None and door.running and name in _on_disk(call):
-            raise UsageError(f"{UNSEEN} plugin {name} yet; run: {RELOAD}", plugin=name)
+            raise UsageError(f"{UNSEEN} plugin {name}; run: {RELOAD}", plugin=name)
         if found is None:
             raise UsageError(f"unknown plugin {name!r}{did_you_mean(name, loaded)}", plugin=name)
-        then = f"; then: {RELOAD}" if door.running and found["state"] == "refused" else ""
+        is_refused = door.running and found["state"] == "refused"
+        then = f"; after fixing it, run: {RELOAD}" if is_refused else ""
         why = f"{found['state']}: {found['reason']}{then}"
-        raise UsageError(f"unknown plugin {name!r} ({why})", plugin=name)
+        raise UsageError(f"plugin {name} is {why}", plugin=name)
     return choose_command(name, loaded[name]["commands"], wanted)
 
 
@@ -158,6 +160,24 @@ def choose_command(name: str, known: Mapping[str, str], wanted: str | None) -> s
     return usual or next(iter(known))
 
 
+@plugin.write("reset-breaker")
+@click.argument("name", metavar="PLUGIN", type=PLUGIN)
+def reset_breaker(call: CommandContext, name: str) -> None:
+    """Close a plugin's circuit breakers.
+
+    Its schedules fire again.
+    """
+    answer = call.act(path_to("system", "reset", name))
+    call.show(answer, _show_reset)
+
+
+def _show_reset(answer: Json) -> None:
+    would = "would close" if answer.get("dry_run") else "closed"
+    commands = ", ".join(answer["closed"])
+    done = f"{would} the breaker of {commands}" if commands else "no breaker was open"
+    output.line(f"{answer['plugin']}: {done}")
+
+
 def _show_plan(plan: Json) -> None:
     output.line(f"would run {plan['plugin']} {plan['command']}")
     if "payload" in plan:
@@ -165,8 +185,10 @@ def _show_plan(plan: Json) -> None:
 
 
 def _show_queued(answer: Json) -> None:
-    kept = "is already there" if answer["deduplicated"] else "is queued"
-    output.line(f"job {answer['job_id']} {kept} ({answer['status']})")
+    if answer["deduplicated"]:
+        output.line(f"not queued: job {answer['job_id']} has this dedupe key ({answer['status']})")
+    else:
+        output.line(f"queued job {answer['job_id']}")
 
 
 def _show_outcome(job: Json) -> None:
@@ -176,7 +198,7 @@ def _show_outcome(job: Json) -> None:
     name = output.safe(f"{job['plugin']} {job['command']}")
     click.echo(f"{click.style(name, bold=True)} {output.coloured(status)}{took}")
     if job["deduplicated"]:
-        output.line("not run again: a job with this dedupe key was there")
+        output.line("not run again: a job with this dedupe key exists")
     if last is not None:
         _show_response(last["result"])
         show_words(last)
@@ -186,7 +208,7 @@ def _show_outcome(job: Json) -> None:
     elif job.get("waits_for"):
         output.line(job["waits_for"])
     elif job["status"] == "running":
-        output.line("it is not over; it goes on without this command")
+        output.line("not finished yet; it continues without this command")
     output.line(f"job {job['job_id']}", fg="bright_black")
 
 

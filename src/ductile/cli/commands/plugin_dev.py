@@ -35,15 +35,18 @@ TARGET = "NAME|DIR"
     type=LANGUAGES,
     default="python",
     show_default=True,
-    help="The language of its script.",
+    help="Language of the program.",
 )
 @click.option(
     "--root",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where it is made; by default the first of plugin_roots.",
+    help="Parent directory. Default: the first of plugin_roots.",
 )
 def new(call: CommandContext, name: str, lang: str, root: Path | None) -> None:
-    """Make a plugin that works: manifest, program, test, README. Overwrites nothing."""
+    """Create a working plugin from a template.
+
+    Writes a manifest, a program, a test and a README. Existing files are not overwritten.
+    """
     from ductile.plugins import scaffold
 
     texts = scaffold.contents(name, lang)
@@ -69,12 +72,12 @@ def _first_root(call: CommandContext, name: str) -> Path:
     loaded = call.site.loaded
     found = blueprint_of(loaded).registry.plugins.get(name)
     if found is not None:
-        raise Refused(f"there is a plugin {name} already, in {found.directory}")
+        raise Refused(f"there is already a plugin {name}, in {found.directory}")
     from ductile.config import bundled
 
     roots = [root for root in loaded.settings.plugin_roots if root != bundled.directory()]
     if not roots:
-        raise UsageError("the configuration has no plugin root of its own; name one with --root")
+        raise UsageError("the configuration has no plugin_roots; name a directory with --root")
     return roots[0]
 
 
@@ -95,14 +98,16 @@ def _short(path: Path) -> str:
 
 @plugin.read("test")
 @click.argument("target", metavar=TARGET, type=PLUGIN)
-@click.option("--command", metavar="C", help="By default poll, else handle, else its only one.")
 @click.option(
-    "--payload", metavar="JSON|@FILE|-", help="The job's payload; for handle the event's."
+    "--command", metavar="C", help="Command to run. Default: poll, handle or the only one."
 )
-@click.option("--event", metavar="FILE|-", help="A whole event, for handle: {type, payload, ...}.")
-@click.option("--state", metavar="FILE|-", help="The plugin's state; by default it has none.")
 @click.option(
-    "--config-json", metavar="JSON|@FILE|-", help="Its config, in place of the configuration's."
+    "--payload", metavar="JSON|@FILE|-", help="Payload of the job; for handle, of the event."
+)
+@click.option("--event", metavar="FILE|-", help="Whole event for handle: {type, payload, ...}.")
+@click.option("--state", metavar="FILE|-", help="Plugin state. Default: empty.")
+@click.option(
+    "--config-json", metavar="JSON|@FILE|-", help="Plugin config instead of the configured one."
 )
 def test(
     call: CommandContext,
@@ -113,18 +118,18 @@ def test(
     state: str | None,
     config_json: str | None,
 ) -> int:
-    """Run a plugin once as the gateway would, and say what is wrong with its answer.
+    """Run a plugin once, as a test, and check its response.
 
-    The process is real: the same slot, environment, limits and request. Nothing is recorded:
-    its state, facts, events and retries are only told. A directory is run by the defaults,
-    without a configuration, unless --config names one. Exit 1 where the job would fail.
+    The process is real: it has the same slot, environment, limits and request as in a gateway.
+    Nothing is recorded: state, facts, events and retries are only shown. A directory is run
+    with default settings, unless --config names a configuration. Exit 1 if the job would fail.
     """
     if payload is not None and event is not None:
-        raise UsageError("--payload and --event exclude each other")
+        raise UsageError("--payload and --event cannot be combined")
     config = _object(config_json, "--config-json")
     compiled, name = _prepared(call, target, config)
     if event is not None and command not in (None, HANDLE):
-        raise UsageError(f"an event is for {HANDLE}, not for {command}")
+        raise UsageError(f"--event works with the command {HANDLE}, not with {command}")
     known = {c.name: c.type.value for c in compiled.registry.plugins[name].manifest.commands}
     chosen = choose_command(name, known, HANDLE if event is not None else command)
     given = read_json(payload) if event is None else _event(event)
@@ -145,8 +150,8 @@ def _tried(
     from ductile.clock import SystemClock, SystemEntropy
     from ductile.operations.dry_run import plugin as trial
 
-    call.note(f"runs {compiled.plans[name].argv[0]}")
-    with terminable(), output.working(f"{name} {command} runs"):
+    call.note(f"running {compiled.plans[name].argv[0]}")
+    with terminable(), output.working(f"running {name} {command}"):
         wanted = trial.PluginTest(name, command, payload, state)
         return trial.run(compiled, wanted, SystemClock().now(), SystemEntropy())
 
@@ -161,7 +166,9 @@ def _object(text: str | None, option: str) -> Json | None:
 def _event(file: str) -> Json:
     event = _object(file if file == "-" else f"@{file}", "--event") or {}
     if not event.keys() & {"type", "payload"}:
-        raise UsageError('an event is {"type": "...", "payload": {...}}; --payload is for the rest')
+        raise UsageError(
+            'an event must be {"type": "...", "payload": {...}}; use --payload for anything else'
+        )
     return event
 
 
@@ -254,21 +261,24 @@ def _show_consequences(done: Json) -> None:
     elif retry["why"]:
         output.line(f"would not be retried: {retry['why']}")
     if state["updates"]:
-        kind = f"a fact {done['fact']}, and " if done["fact"] else ""
-        output.section(f"would become {kind}the state", output.value(state["after"]))
+        fact = f"record a fact {done['fact']} and " if done["fact"] else ""
+        output.section(f"would {fact}set the state to", output.value(state["after"]))
     show_routing(done)
     taken = {job["event"] for job in done["goes_to"]}
     for event in done["events"]:
         if event["type"] not in taken:
-            output.line(f"{event['type']} would go nowhere: no route and no pipeline takes it")
+            output.line(
+                f"event {event['type']} would not be routed: no route or pipeline matches it"
+            )
 
 
 @plugin.read("validate")
 @click.argument("targets", metavar=f"[{TARGET}]...", type=PLUGIN, nargs=-1)
 def validate(call: CommandContext, targets: tuple[str, ...]) -> int:
-    """Judge manifests and files: every problem at once, with its place. Exit 1 where one is.
+    """Validate plugin manifests and files.
 
-    Without a name, every plugin of the configuration's roots.
+    Every problem is reported with its place. Without a name, every plugin in plugin_roots is
+    validated. Exit 1 if a plugin has an error.
     """
     inspections = list(_chosen(call, targets))
     call.show(_validated(inspections), lambda _: _show_inspections(inspections))
@@ -353,7 +363,7 @@ def _show_inspections(inspections: list[Inspection]) -> None:
         for problem in inspection.problems:
             _show_problem(problem)
     sound = sum(inspection.sound for inspection in inspections)
-    output.line(f"{sound} of {output.count(len(inspections), 'plugin')} sound")
+    output.line(f"{sound} of {output.count(len(inspections), 'plugin')} valid")
 
 
 def _show_problem(problem: Problem) -> None:

@@ -9,13 +9,13 @@ from ductile.cli.command import CommandContext, Noun
 from ductile.cli.commands.job import hint_at_reload, is_refused, show_jobs
 from ductile.cli.options import limited
 
-queue = Noun("queue", "The queue: what waits and what runs.", default="list")
+queue = Noun("queue", "List queued and running jobs.", default="list")
 
 
 @queue.read("list")
 @limited()
 def listing(call: CommandContext, limit: int) -> None:
-    """List the jobs that wait or run, in the order of the queue, and what they wait for."""
+    """List queued and running jobs, in queue order."""
     with call.site.reading() as door:
         page = door.get("/queue", limit=limit)
     call.show(page, _show)
@@ -26,4 +26,4 @@ def listing(call: CommandContext, limit: int) -> None:
 def _show(page: dict[str, Any]) -> None:
     if page["jobs"]:
         show_jobs(page["jobs"], empty="")
-    output.line(f"{page['queue_depth']} waiting, {page['running']} running")
+    output.line(f"{page['queue_depth']} queued, {page['running']} running")

@@ -16,14 +16,14 @@ from ductile.errors import NotFound, UsageError
 LATE = timedelta(minutes=1)
 """How long after its slot a fire is told with its own time."""
 
-schedule = Noun("schedule", "Schedules: what comes next, what fired, why not.", default="list")
+schedule = Noun("schedule", "List, explain, pause and resume schedules.", default="list")
 
 
 @schedule.read("list")
 def listing(call: CommandContext) -> None:
-    """List every entry: its next run, last fire and success, and why it is not running.
+    """List schedules with their next and last runs.
 
-    Agents' reminders stand below them, as agent:ID.
+    Reminders of agents follow, as agent:ID.
     """
     with call.site.reading() as door:
         page = door.get("/scheduler/jobs")
@@ -34,7 +34,7 @@ def _show_list(page: Json) -> None:
     output.table(
         ("schedule", "rule", "state", "next run", "last fire", "last success", "note"),
         [*map(_entry, page["schedules"]), *map(_reminder, page["reminders"])],
-        empty="no schedules; a plugin's `schedules:` in the config makes them",
+        empty="no schedules; define one under a plugin's `schedules:` in the config",
     )
 
 
@@ -59,13 +59,18 @@ def _reminder(row: Json) -> tuple[Any, ...]:
 @schedule.read("next")
 @click.argument("name", metavar="NAME[/ID]", type=SCHEDULE)
 @click.option(
-    "--count", type=Whole(1, 1000), default=20, show_default=True, help="So many fires at most."
+    "--count",
+    type=Whole(1, 1000),
+    default=20,
+    show_default=True,
+    help="Maximum number of fire times.",
 )
 def coming(call: CommandContext, name: str, count: int) -> None:
-    """Show the exact coming fires of a plugin's entries, or of one.
+    """Show the next fire times of a plugin's schedules.
 
-    That is if nothing holds them back, and for `every` if each run ends at once. No gateway
-    has to run: without one the fires are those of a gateway that started now.
+    With NAME/ID, those of one schedule. The times assume that nothing delays a job and, for
+    `every`, that each run ends at once. Without a running gateway they are the times of a
+    gateway that starts now.
     """
     with call.site.reading() as door:
         page = door.get("/scheduler/next", name=name, count=count)
@@ -86,7 +91,7 @@ def _show_fires(page: Json) -> None:
             (fire["local"].replace("T", " "), fire["zone"], fire["fires_at"], fire["schedule"])
             for fire in page["fires"]
         ),
-        empty="\n".join(["nothing to come", *page["held"]]),
+        empty="\n".join(["no fire times", *page["held"]]),
     )
 
 
@@ -98,10 +103,10 @@ def _show_fires(page: Json) -> None:
     default="24h",
     show_default=True,
     metavar="TIME",
-    help="How far back (24h, a time).",
+    help="Start of the period (24h, or ISO 8601).",
 )
 def explain(call: CommandContext, name: str, since: str) -> None:
-    """Show every slot of the last day, or decided in it: fired or not, and the reason why not."""
+    """Show which occurrences fired, and why others did not."""
     with call.site.reading() as door:
         page = door.get("/scheduler/explain", name=name, since=since)
     call.show(page, _show_slots)
@@ -109,7 +114,7 @@ def explain(call: CommandContext, name: str, since: str) -> None:
 
 def _show_slots(page: Json) -> None:
     output.table(
-        ("slot", "schedule", "fired", "job or reason"),
+        ("occurrence", "schedule", "fired", "job or reason"),
         (
             (
                 slot["local"].replace("T", " "),
@@ -119,7 +124,7 @@ def _show_slots(page: Json) -> None:
             )
             for slot in page["slots"]
         ),
-        empty="no slots in that time",
+        empty="no occurrences in this period",
     )
 
 
@@ -135,14 +140,17 @@ def _fired(slot: Json) -> str:
 @schedule.write("pause")
 @click.argument("name", metavar="NAME/ID", type=SCHEDULE)
 def pause(call: CommandContext, name: str) -> None:
-    """Hold an entry back until it is resumed. Its slots pass, saying so."""
+    """Pause a schedule until it is resumed.
+
+    Its occurrences are recorded as not fired meanwhile.
+    """
     _set(call, name, "pause")
 
 
 @schedule.write("resume")
 @click.argument("name", metavar="NAME/ID", type=SCHEDULE)
 def resume(call: CommandContext, name: str) -> None:
-    """Let an entry that was paused fire again."""
+    """Resume a paused schedule."""
     _set(call, name, "resume")
 
 
@@ -157,7 +165,7 @@ def _show_pause(answer: Json) -> None:
     wanted = "paused" if answer["paused"] else "resumed"
     would = "would be" if answer.get("dry_run") else "is"
     name = f"{answer['plugin']}/{answer['schedule']}"
-    output.line(f"{name} {would} {wanted} (it was {answer['was']})")
+    output.line(f"{name} {would} {wanted} (was {answer['was']})")
 
 
 def _entries(door: Door, name: str) -> list[Any]:
@@ -172,6 +180,6 @@ def _one(door: Door, name: str) -> Json:
         raise NotFound(f"there is no schedule {name!r}")
     if len(found) > 1:
         ids = ", ".join(f"{row['plugin']}/{row['schedule']}" for row in found)
-        raise UsageError(f"{name} has several entries; choose one: {ids}")
+        raise UsageError(f"{name} has several schedules; choose one: {ids}")
     row: Json = found[0]
     return row

@@ -11,9 +11,11 @@ from ductile.cli.client import path_to
 from ductile.cli.command import CommandContext, Noun
 from ductile.errors import UsageError
 
-token = Noun("token", "Tokens: who may call the API, and what they may do.")
+token = Noun("token", "Create, list, rotate and revoke API tokens.")
 
-_expires = click.option("--expires", metavar="DURATION", help="How long it is good: 30d, 12h.")
+_expires = click.option(
+    "--expires", metavar="DURATION", help="Lifetime, such as 30d or 12h. Default: unlimited."
+)
 
 
 @token.write("create")
@@ -23,15 +25,15 @@ _expires = click.option("--expires", metavar="DURATION", help="How long it is go
     "scopes",
     multiple=True,
     required=True,
-    help="What it may do, as often as needed: '*', jobs:ro, my-plugin:rw.",
+    help="Scope, such as '*', jobs:ro or my-plugin:rw. Repeatable.",
 )
 @_expires
 def create(call: CommandContext, name: str, scopes: tuple[str, ...], expires: str | None) -> None:
-    """Make a token; it is shown this once."""
+    """Create an API token, and show it once."""
     for scope in scopes:
         if "," in scope:
             apart = " ".join(f"--scope {part.strip()}" for part in scope.split(","))
-            raise UsageError(f"{scope!r} is no scope; give each by itself: {apart}")
+            raise UsageError(f"{scope!r} is not a valid scope; repeat the option: {apart}")
     body = {"name": name, "scopes": list(scopes), "expires_in": expires}
     made = call.act("/tokens", body)
     for warning in () if call.as_json else made["warnings"]:
@@ -43,7 +45,10 @@ def create(call: CommandContext, name: str, scopes: tuple[str, ...], expires: st
 @click.argument("which", metavar="NAME_OR_ID")
 @_expires
 def rotate(call: CommandContext, which: str, expires: str | None) -> None:
-    """Give a token another secret, shown this once; the old one is void at once."""
+    """Replace a token's secret, and show the new one once.
+
+    The old secret is invalid at once.
+    """
     made = call.act(path_to("token", which, "rotate"), {"expires_in": expires})
     call.show(made, _show_secret)
 
@@ -51,13 +56,16 @@ def rotate(call: CommandContext, which: str, expires: str | None) -> None:
 @token.write("revoke")
 @click.argument("which", metavar="NAME_OR_ID")
 def revoke(call: CommandContext, which: str) -> None:
-    """Make a token void at once."""
+    """Revoke a token at once."""
     call.show(call.act(path_to("token", which, "revoke")), _show_revoked)
 
 
 @token.read("list")
 def listing(call: CommandContext) -> None:
-    """List the tokens of the ledger; those of the configuration stand in its files."""
+    """List the API tokens in the ledger.
+
+    Tokens in the configuration are not listed.
+    """
     with call.site.reading() as door:
         page = door.get("/tokens")
     call.show(page, _show_list)
@@ -65,10 +73,10 @@ def listing(call: CommandContext) -> None:
 
 def _show_secret(made: dict[str, Any]) -> None:
     if made.get("dry_run"):
-        output.line(f"would make a token {made['name']} with {', '.join(made['scopes'])}")
+        output.line(f"would create a token {made['name']} with {', '.join(made['scopes'])}")
         return
     click.echo(made["token"])
-    until = f"good until {output.when(made['expires_at'])}" if made["expires_at"] else "no end"
+    until = f"expires {output.when(made['expires_at'])}" if made["expires_at"] else "no expiry"
     output.aside(f"{made['name']}: {', '.join(made['scopes'])}; {until}. It is not shown again.")
 
 
@@ -90,5 +98,5 @@ def _show_list(page: dict[str, Any]) -> None:
             )
             for row in page["tokens"]
         ),
-        empty="no tokens; make one: ductile token create NAME --scope jobs:ro",
+        empty="no tokens; create one: ductile token create NAME --scope jobs:ro",
     )

@@ -18,25 +18,28 @@ from ductile.errors import UsageError
 
 LONGEST_SECRET_FILE = 4096
 
-webhook = Noun("webhook", "Webhooks for agents, and what is delivered by them.")
-config = Noun("config", "The webhooks themselves: whose events go where, by which secret.")
+webhook = Noun("webhook", "Manage agent webhooks and their deliveries.")
+config = Noun("config", "Add, list and remove agent webhooks.")
 webhook.add_command(config)
 
 _since = click.option(
-    "--since", type=since, metavar="TIME", help="Only what was tried since then (2h, a time)."
+    "--since",
+    type=since,
+    metavar="TIME",
+    help="Only deliveries attempted since then (2h, or ISO 8601).",
 )
 
 
 @config.write("add")
 @click.argument("source")
 @click.argument("event")
-@click.option("--session", required=True, help="The session that its events are for.")
-@click.option("--intent", help="What the agent is to do with them.")
-@click.option("--url", metavar="URL", help="Where they are sent; without it they stay here.")
-@click.option("--plugin", metavar="NAME", help="The plugin whose `handle` gets them.")
-@click.option("--pipeline", metavar="NAME", help="The pipeline that they start.")
-@click.option("--secret-env", metavar="NAME", help="The variable that holds the secret.")
-@click.option("--secret-file", metavar="FILE", help="The file that does; - is stdin.")
+@click.option("--session", required=True, help="Session that receives the events.")
+@click.option("--intent", help="What the agent should do with the events.")
+@click.option("--url", metavar="URL", help="Send the events to this URL. Default: keep them here.")
+@click.option("--plugin", metavar="NAME", help="Run this plugin's `handle` for each event.")
+@click.option("--pipeline", metavar="NAME", help="Start this pipeline for each event.")
+@click.option("--secret-env", metavar="NAME", help="Environment variable with the secret.")
+@click.option("--secret-file", metavar="FILE", help="File with the secret; - reads stdin.")
 def add(
     call: CommandContext,
     source: str,
@@ -51,7 +54,7 @@ def add(
 ) -> None:
     """Add a webhook for the events EVENT of SOURCE.
 
-    Without a secret of yours one is made, and shown this once.
+    Without --secret-env and --secret-file, a secret is generated and shown once.
     """
     body = {
         "source_identifier": source,
@@ -69,10 +72,10 @@ def add(
 def _secret(variable: str | None, file: str | None) -> str | None:
     """Never from the command line: there everybody on the machine can read it."""
     if variable is not None and file is not None:
-        raise UsageError("name --secret-env or --secret-file, not both")
+        raise UsageError("--secret-env and --secret-file cannot be combined")
     if variable is not None:
         if not os.environ.get(variable):
-            raise UsageError(f"the environment has no {variable}")
+            raise UsageError(f"the environment variable {variable} is not set")
         return os.environ[variable]
     if file is None:
         return None
@@ -82,7 +85,7 @@ def _secret(variable: str | None, file: str | None) -> str | None:
         with Path(file).open(encoding="utf-8") as opened:
             text = opened.read(LONGEST_SECRET_FILE)
     if not text.strip():
-        raise UsageError("there is no secret in it")
+        raise UsageError("the secret is empty")
     return text.strip()
 
 
@@ -91,16 +94,16 @@ def _show_added(made: Json) -> None:
     if made.get("dry_run"):
         output.line(f"would add a webhook for {name}")
         return
-    output.line(f"webhook {made['id']} for {name}")
-    output.aside(f"its events come in at /gateway/webhooks/{made['id']}")
+    output.line(f"added webhook {made['id']} for {name}")
+    output.aside(f"send its events to /gateway/webhooks/{made['id']}")
     if "secret" in made:
         click.echo(made["secret"])
-        output.aside("That is its secret; it is not shown again.")
+        output.aside("This is its secret. It is not shown again.")
 
 
 @config.read("list")
 def listing(call: CommandContext) -> None:
-    """List the webhooks, never with their secrets."""
+    """List webhooks, without their secrets."""
     with call.site.reading() as door:
         page = door.get("/gateway/webhook-configs")
     call.show(page, _show_list)
@@ -108,7 +111,7 @@ def listing(call: CommandContext) -> None:
 
 def _show_list(page: Json) -> None:
     output.table(
-        ("id", "source", "event", "session", "intent", "goes to"),
+        ("id", "source", "event", "session", "intent", "target"),
         (
             (
                 row["id"],
@@ -128,13 +131,16 @@ def _goes_to(row: Json) -> str:
     if row["target_url"]:
         return str(row["target_url"])
     kinds = [f"{kind} {row[kind]}" for kind in ("plugin", "pipeline") if row[kind]]
-    return ", ".join(kinds) or "its session"
+    return ", ".join(kinds) or "session only"
 
 
 @config.write("remove")
 @click.argument("id", type=Whole(1))
 def remove(call: CommandContext, id: int) -> None:
-    """Remove a webhook: what is outstanding of it will be dead when it is due."""
+    """Remove a webhook.
+
+    Its pending deliveries become dead when they are due.
+    """
     with call.place() as door:
         done = door.delete(
             path_to("gateway", "webhook-configs", str(id)),
@@ -150,15 +156,18 @@ def _show_removed(done: Json) -> None:
 
 @webhook.write("send")
 @click.argument("id", type=Whole(1), required=False)
-@click.option("--source", help="With --event, in place of the id.")
-@click.option("--event", help="With --source, in place of the id.")
+@click.option("--source", help="Source of the webhook; with --event, instead of ID.")
+@click.option("--event", help="Event of the webhook; with --source, instead of ID.")
 @click.option(
-    "--payload", metavar="JSON", help="What to send: JSON, @FILE, or - for stdin. By default {}."
+    "--payload", metavar="JSON|@FILE|-", help="Payload to send; - reads stdin. Default: {}."
 )
 def send(
     call: CommandContext, id: int | None, source: str | None, event: str | None, payload: str | None
 ) -> None:
-    """Send a payload by a webhook: signed, at once, and again until it arrives or is dead."""
+    """Send a signed payload by a webhook.
+
+    It is sent at once, and again until it is delivered or dead.
+    """
     named: dict[str, Any] = {"webhook_id": id, "source_identifier": source, "event_type": event}
     body = {key: value for key, value in named.items() if value is not None}
     if payload is not None:
@@ -171,16 +180,20 @@ def _show_sent(sent: Json) -> None:
         size = output.count(sent["bytes"], "byte")
         output.line(f"would send {size} by webhook {sent['webhook_id']} to {sent['target_url']}")
         return
-    output.line(f"delivery {sent['delivery_id']} to {sent['target_url']}")
+    output.line(f"queued delivery {sent['delivery_id']} to {sent['target_url']}")
 
 
 @webhook.read("deliveries")
+@click.option("--status", type=DELIVERY_STATUS, help="Show only deliveries in this state.")
 @click.option(
-    "--status", type=DELIVERY_STATUS, help="Only those in this state; dead ones wait for you."
+    "--webhook",
+    "webhook_id",
+    type=Whole(1),
+    metavar="ID",
+    help="Show only deliveries of this webhook.",
 )
-@click.option("--webhook", "webhook_id", type=Whole(1), metavar="ID", help="Only of one.")
 @_since
-@click.option("--before", type=Whole(1), metavar="ID", help="Go on behind this one.")
+@click.option("--before", type=Whole(1), metavar="ID", help="Continue after this delivery.")
 @limited()
 def deliveries(
     call: CommandContext,
@@ -190,7 +203,7 @@ def deliveries(
     before: int | None,
     limit: int,
 ) -> None:
-    """List deliveries, the newest first."""
+    """List deliveries, newest first."""
     asked = {"status": status, "webhook_id": webhook_id, "since": since}
     with call.site.reading() as door:
         page = door.get("/gateway/deliveries", before=before, limit=limit, **asked)
@@ -199,7 +212,7 @@ def deliveries(
 
 def _show_deliveries(page: Json) -> None:
     output.table(
-        ("id", "webhook", "status", "failed", "tried", "next", "to", "why"),
+        ("id", "webhook", "status", "failures", "last attempt", "next attempt", "target", "error"),
         (
             (
                 row["delivery_id"],
@@ -216,7 +229,7 @@ def _show_deliveries(page: Json) -> None:
         empty="no deliveries",
     )
     if page["cursor"] is not None:
-        output.aside(f"there are more; go on with --before {page['cursor']}")
+        output.aside(f"more rows: --before {page['cursor']}")
 
 
 @webhook.read("show")
@@ -236,12 +249,15 @@ def _show_one(row: Json) -> None:
 
 @webhook.write("retry")
 @click.argument("id", type=Whole(1), required=False)
-@click.option("--all-dead", is_flag=True, help="Every one that was given up.")
+@click.option("--all-dead", is_flag=True, help="Retry every dead delivery.")
 @_since
 def retry(call: CommandContext, id: int | None, all_dead: bool, since: str | None) -> None:
-    """Send a delivery again, now, and with all its six sends."""
+    """Retry a failed or dead delivery now.
+
+    It gets its full number of attempts again.
+    """
     if (id is None) is not all_dead or (since is not None and not all_dead):
-        raise UsageError("name one delivery, or say --all-dead, with --since or without")
+        raise UsageError("give one delivery ID, or --all-dead, which --since can limit")
     if id is not None:
         answer = call.act(path_to("gateway", "deliveries", str(id), "retry"))
         call.show(answer, _show_retried)
@@ -251,13 +267,13 @@ def retry(call: CommandContext, id: int | None, all_dead: bool, since: str | Non
 
 
 def _show_retried(done: Json) -> None:
-    verb = "would be sent" if done.get("dry_run") else "is sent"
-    output.line(f"delivery {done['delivery_id']} {verb} again (it was {done['was']})")
+    verb = "would retry" if done.get("dry_run") else "retrying"
+    output.line(f"{verb} delivery {done['delivery_id']} (was {done['was']})")
 
 
 def _show_many(done: Json) -> None:
-    verb = "would be sent" if done.get("dry_run") else "sent"
+    verb = "would retry" if done.get("dry_run") else "retrying"
     count = done["count"]
-    output.line(f"{count} {'delivery' if count == 1 else 'deliveries'} {verb} again")
+    output.line(f"{verb} {count} {'delivery' if count == 1 else 'deliveries'}")
     if done["more"]:
-        output.aside("there are more; say it again")
+        output.aside("more deliveries are dead; run the command again")

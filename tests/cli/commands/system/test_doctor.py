@@ -13,7 +13,7 @@ def test_with_a_gateway_that_is_well_nothing_is_wrong(house: House) -> None:
         told = house("system", "doctor")
         page = house("system", "doctor", "--json").json
     assert told.code == 0
-    assert told.out.endswith("nothing is wrong\n")
+    assert told.out.endswith("no problems found\n")
     assert f"gateway: pid {process.pid}, up " in told.out
     assert (page["ok"], page["findings"]) == (True, [])
     assert page["facts"]["pid"] == process.pid
@@ -62,7 +62,7 @@ def test_what_is_wrong_commands_no_terminal(house: House) -> None:
 def test_it_looks_at_this_machine_alone(house: House) -> None:
     told = house("system", "doctor", "--api-url", "http://127.0.0.1:1")
     assert told.code == 2
-    assert "the machine that it runs on" in told.err
+    assert "examines its own machine" in told.err
 
 
 def test_what_a_gateway_refuses_it_refuses_until_it_reloads(house: House) -> None:
@@ -79,12 +79,12 @@ def test_what_a_gateway_refuses_it_refuses_until_it_reloads(house: House) -> Non
         )
         connection.close()
         entrypoint.chmod(0o700)
-        hint = "once a refused plugin is mended: ductile system reload\n"
+        hint = "after fixing a refused plugin, run: ductile system reload\n"
         assert house("plugin", "list").err == hint
         assert house("queue", "list").err == hint
         assert house("job", "why", job).err == hint
         refused = house("plugin", "run", "hello")
-        assert refused.err.rstrip().endswith("; then: ductile system reload)")
+        assert refused.err.rstrip().endswith("; after fixing it, run: ductile system reload")
         assert "the running gateway refuses plugin hello" in house("system", "doctor").out
         assert house("system", "reload").code == 0
         assert house("plugin", "list").err == ""

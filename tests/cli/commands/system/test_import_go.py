@@ -71,9 +71,9 @@ def test_a_state_that_nests_too_deep_is_left(moving: House, levels: int) -> None
 def test_it_is_taken_over_in_its_place_and_kept(moving: House) -> None:
     done = moving("system", "import")
     assert done.code == 0, done.err
-    assert "took over 1 state, 2 facts and the past of 3 schedules" in done.out
+    assert "imported 1 state, 2 facts and the history of 3 schedules" in done.out
     assert "the state of broken is no JSON object" in done.out
-    assert "1 job not over there stays behind" in done.out
+    assert "not imported: 1 job that had not ended" in done.out
     seen = moving("plugin", "run", "withings", "--json").json["result"]["result"]
     assert seen["state"]["cursor"] == 41
     (kept,) = moving.state.glob("state.db.replaced-*")
@@ -84,7 +84,7 @@ def test_it_is_taken_over_in_its_place_and_kept(moving: House) -> None:
         (2, 41, "2026-02-08T06:00:02.000000Z"),
         (1, 40, "2026-02-08T05:00:02.000000Z"),
     ]
-    assert moving("system", "selfcheck").code == 0
+    assert moving("system", "verify").code == 0
     assert not list(moving.state.glob(".import-*"))
 
 
@@ -129,7 +129,7 @@ def test_twice_is_once(house: House) -> None:
     again = house("system", "import", str(source), "--json").json
     assert (again["kept"], again["facts"]) == (["withings"], 0)
     assert (again["schedules"], again["known"]) == ([], first["schedules"])
-    assert "withings/once has a past here already" in house("system", "import", str(source)).out
+    assert "withings/once already has a history here" in house("system", "import", str(source)).out
 
 
 def test_what_is_remembered_under_a_name_that_no_plugin_can_have_stays_behind(house: House) -> None:
@@ -150,7 +150,7 @@ def test_not_beside_a_gateway(house: House) -> None:
     with house.gateway():
         done = house("system", "import", str(source))
         assert done.code == 1
-        assert "stop it before you import" in done.err
+        assert "stop it before importing" in done.err
 
 
 @pytest.mark.parametrize(

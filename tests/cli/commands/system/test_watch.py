@@ -117,10 +117,10 @@ def terminal(house: House, **more: int) -> Iterator[Terminal]:
 
 def test_it_shows_a_gateway_at_work_and_follows_it(house: House) -> None:
     with house.gateway(), terminal(house) as shown:
-        assert ENTER in shown.until("0 running, 0 waiting, 0 to be retried")
+        assert ENTER in shown.until("0 running, 0 queued, 0 to be retried")
         house("run", "bad")
         shown.until("no luck")
-        assert "FAILED LATELY" in plain(shown.written)
+        assert "RECENT FAILURES" in plain(shown.written)
         shown.until("1 to be retried")
         shown.type("q")
         assert shown.ended() == 0
@@ -191,10 +191,10 @@ def test_it_waits_for_a_gateway_that_is_not_there_and_for_one_that_comes_back(
     house: House,
 ) -> None:
     with terminal(house) as shown:
-        shown.until("no gateway answers; waiting for one")
+        shown.until("no gateway responds; waiting for one")
         with house.gateway():
             shown.until("up ")
-        shown.until("no gateway answers; waiting for one")
+        shown.until("no gateway responds; waiting for one")
         with house.gateway():
             shown.until("up ")
             shown.type("q")
@@ -222,11 +222,11 @@ def test_a_pipe_gets_one_frame(house: House) -> None:
     house("run", "hello")
     told = house.process("system", "watch")
     assert told.code == 0
-    assert "no gateway is running; this is what its files say" in told.out
+    assert "no gateway is running; showing the state on disk" in told.out
     assert "\x1b" not in told.out
     with house.gateway():
         once = house("system", "watch", "--once")
-    assert once.out.splitlines()[1] == "0 running, 0 waiting, 0 to be retried"
+    assert once.out.splitlines()[1] == "0 running, 0 queued, 0 to be retried"
 
 
 def test_json_is_one_document(house: House) -> None:
@@ -302,15 +302,15 @@ def test_a_frame_has_what_runs_waits_failed_and_comes() -> None:
     )
     assert text(frame(whole, width=80, height=None, elapsed=5.0)) == [
         "ductile  up 1h 5s, 4 workers, 1 plugin",
-        "1 running, 3 waiting, 2 to be retried",
+        "1 running, 3 queued, 2 to be retried",
         "",
         "RUNNING",
         "15 s  echo poll  p/one  attempt 2  a-job",
         "",
-        "WAITING",
+        "QUEUED",
         "7  late  its init failed",
         "",
-        "FAILED LATELY",
+        "RECENT FAILURES",
         "1h 5s  bad poll  dead  it broke\\x1b[2J",
         "",
         "BREAKERS",

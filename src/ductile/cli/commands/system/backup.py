@@ -1,4 +1,4 @@
-"""`ductile system backup`, `restore` and `selfcheck`: the ledger, copied, put back, checked."""
+"""`ductile system backup`, `restore` and `verify`: copies and checks of the ledger."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ SCOPES, OTHER_SCOPES = (LEDGER_ALONE, "config"), ("plugins", "all")
 
 @system.write("backup")
 @click.argument("path", metavar="[PATH]", required=False, type=click.Path(path_type=Path))
-@click.option("--replace", is_flag=True, help="Put it in the place of a file that is there.")
+@click.option("--replace", is_flag=True, help="Overwrite an existing file.")
 @click.option(
     "--with-config",
     is_flag=True,
-    help="Also archive the configuration, secrets included, beside it.",
+    help="Also archive the configuration, including secrets.",
 )
-@click.option("--to", type=click.Path(path_type=Path), hidden=True, help="As PATH.")
+@click.option("--to", type=click.Path(path_type=Path), hidden=True, help="Same as PATH.")
 @click.option(
     "--scope",
     type=click.Choice([*SCOPES, *OTHER_SCOPES]),
     hidden=True,
-    help="With --to: what goes with the ledger.",
+    help="With --to: what to back up.",
 )
 def backup(
     call: CommandContext,
@@ -50,15 +50,16 @@ def backup(
     to: Path | None,
     scope: str | None,
 ) -> None:
-    """Copy the ledger, running or not, to PATH: checked, in one file, whole or not at all.
+    """Copy the ledger to a file, and verify the copy.
 
-    PATH is a file or a directory, by default backups/ in the state directory. The copy holds
-    all that the ledger does, payloads and webhook secrets too; only its owner can read it.
+    The gateway may be running. PATH is a file or a directory; default: backups/ in the state
+    directory. No file is left if the copy fails. The copy contains everything in the ledger,
+    including payloads and webhook secrets; only its owner can read it.
     """
     if to is not None or scope is not None:
         path, with_config = _as_there(path, to, scope)
     if call.api_url is not None and (path is not None or with_config):
-        raise UsageError("a remote gateway keeps its backups itself: give neither PATH nor config")
+        raise UsageError("a remote gateway stores its own backups; omit PATH and --with-config")
     wanted = None if path is None else path.absolute()
     made = call.site.client_or(lambda: _by_ourselves(call, wanted, replace))
     if isinstance(made, Client):
@@ -67,16 +68,16 @@ def backup(
         made |= _with_config(call, Path(made["path"]))
     call.show(made, _show_backup)
     if to is not None and to.name.endswith((".tar.gz", ".tgz")) and not call.dry_run:
-        output.aside(f"note: {to} is no archive but one SQLite file, for system restore")
+        output.aside(f"note: {to} is one SQLite file for system restore, not an archive")
 
 
 def _as_there(path: Path | None, to: Path | None, scope: str | None) -> tuple[Path, bool]:
     """What `--to` and `--scope` mean: in the Go program the configuration goes with the ledger
     unless told otherwise, and into one archive with it."""
     if to is None or path is not None:
-        raise UsageError("--scope goes with --to, and --to with no PATH")
+        raise UsageError("--scope requires --to, and --to replaces PATH")
     if scope in OTHER_SCOPES:
-        raise UsageError("plugins are not backed up: do that as with other programs")
+        raise UsageError("plugins are not backed up; copy their directories instead")
     return to, scope != LEDGER_ALONE
 
 
@@ -151,18 +152,16 @@ def _with_config(call: CommandContext, target: Path) -> Json:
 
 def _show_backup(made: Json) -> None:
     if made.get("dry_run"):
-        output.line(
-            f"would copy the ledger to {made['path']}, where {output.size(made['free'])} are free"
-        )
+        output.line(f"would copy the ledger to {made['path']} ({output.size(made['free'])} free)")
     else:
         rows = output.count(made["rows"].get("job_queue", 0), "job")
         took = f"{output.size(made['bytes'])} in {output.span(made['seconds'])}"
-        output.line(f"backed up to {made['path']}: {rows}, {took}, checked")
+        output.line(f"backed up to {made['path']}: {rows}, {took}, verified")
         for note in made["notes"]:
             output.line(f"note: {note}", fg="yellow")
     if "config" in made:
         verb = "would archive" if made.get("dry_run") else "archived"
-        output.line(f"{verb} the configuration, with its secrets, to {made['config']}")
+        output.line(f"{verb} the configuration, including secrets, to {made['config']}")
 
 
 @contextmanager
@@ -185,56 +184,64 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
 @system.write("restore")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option(
-    "--accept-breaches",
+    "--allow-violations",
     is_flag=True,
-    help="Take a copy whose rows break promises; never one that is damaged.",
+    help="Accept violated invariants; a damaged file is always refused.",
 )
-def restore(call: CommandContext, path: Path, accept_breaches: bool) -> None:
-    """Put a backup into the place of the ledger, which is kept aside. No gateway may run."""
+def restore(call: CommandContext, path: Path, allow_violations: bool) -> None:
+    """Replace the ledger with a backup.
+
+    The previous ledger is kept in a separate file. The gateway must not be running.
+    """
     from dataclasses import asdict
 
     from ductile.clock import SystemClock
     from ductile.operations.restore import restore as put_back
 
     if call.api_url is not None:
-        raise UsageError("restore works on the gateway's own machine alone")
+        raise UsageError("restore works only on the gateway's own machine; omit --api-url")
     try:
         with _progress() as tell:
             done = put_back(
                 call.site.loaded.settings,
                 path.absolute(),
                 now=SystemClock().now(),
-                allow_violations=accept_breaches,
+                allow_violations=allow_violations,
                 dry=call.dry_run,
                 watch=lambda done, total: tell("copying", done, total),
             )
     except Locked as error:
-        raise Locked(f"{error.message}; stop it before you restore", **error.details) from error
+        raise Locked(f"{error.message}; stop it before restoring", **error.details) from error
     call.show({**asdict(done), "dry_run": call.dry_run}, _show_restored)
 
 
 def _show_restored(done: Json) -> None:
     jobs = output.count(done["rows"].get("job_queue", 0), "job")
     verb = "would restore" if done["dry_run"] else "restored"
-    output.line(f"{verb} {done['path']}: {jobs}, checked")
+    output.line(f"{verb} {done['path']}: {jobs}, verified")
     if done["migrated"]:
-        output.line(f"brought forward by {output.count(len(done['migrated']), 'migration')}")
+        output.line(f"applied {output.count(len(done['migrated']), 'migration')}")
     for note in done["notes"]:
         output.line(f"note: {note}", fg="yellow")
     if done["kept"]:
-        output.line(f"the ledger that was there is kept: {done['kept']}")
+        output.line(f"the previous ledger is kept in {done['kept']}")
 
 
-@system.read("selfcheck")
-@click.option("--quick", is_flag=True, help="Only the newest rows, and pages for a few seconds.")
-def selfcheck(call: CommandContext, quick: bool) -> int:
-    """Hold the ledger against all that it promises; exit 1 where it breaks one. Reads only."""
+@system.read("verify")
+@click.option("--quick", is_flag=True, help="Check the newest rows, and pages for a few seconds.")
+def verify(call: CommandContext, quick: bool) -> int:
+    """Verify the ledger's invariants (read-only).
+
+    The gateway may be running. Exit 1 if an invariant is violated.
+    """
     from dataclasses import asdict
 
     from ductile.operations.verify import verify_ledger as check
 
     if call.api_url is not None:
-        raise UsageError("selfcheck reads the ledger itself: run it on the gateway's machine")
+        raise UsageError(
+            "verify reads the ledger itself; run it on the gateway's machine, without --api-url"
+        )
     with _ledger(call) as ledger, _progress() as tell:
         report = check(
             ledger,
@@ -255,5 +262,5 @@ def _show_report(report: dict[str, Any]) -> None:
         output.line(f"note: {note}", fg="yellow")
     rows = output.count(sum(report["rows"].values()), "row")
     found = len(report["breaches"]) + report["more"]
-    verdict = "ok" if report["ok"] else output.count(found, "promise") + " broken"
+    verdict = "ok" if report["ok"] else output.count(found, "violation")
     output.line(f"{verdict}: {rows} checked on {report['engine']}", fg=None if found else "green")

@@ -25,17 +25,17 @@ SHOWN = {"heartbeat": "sh", "weather": "Python"}
 FIRST_RUN_WITHIN = 15.0
 
 WELCOME = """
-The gateway is ready, and two of its plugins have just run:
+The gateway is ready, and has run two plugins:
 
 {ran}
 
-Their schedules run them again every few seconds, and when the weather changes, a route makes
-a job of `umbrella` out of that event. Each log line tells of a job. What plugins remember is
-in a ledger, so a restart goes on where this one stops. In another terminal, try:
+Their schedules run them again every few seconds. When the weather changes, a route turns that
+event into a job of `umbrella`. Each log line describes a job. The state of the plugins is in a
+ledger, so it survives a restart. In another terminal, try:
 
 {commands}
 
-The plugins are in {plugins}: change one, and run it again. Ctrl-C ends the gateway.
+The plugins are in {plugins}: edit one, and run it again. Stop the gateway with Ctrl-C.
 """
 
 
@@ -94,7 +94,7 @@ def _first_runs(gateway: Gateway) -> dict[str, str]:
         _wait(gateway, job_id)
         job = gateway.ledger.read(partial(enqueue.get, job_id=job_id))
         response: Any = job and job["result"]
-        results[name] = str(response.get("result")) if isinstance(response, dict) else "no answer"
+        results[name] = str(response.get("result")) if isinstance(response, dict) else "no response"
     return results
 
 

@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 
 @system.read("doctor")
 def doctor(call: CommandContext) -> int:
-    """Look at everything, running or not: what is wrong, why, and what to run.
+    """Find problems, their causes and the commands to run.
 
-    Exit 1 where something is wrong; warnings alone leave it 0. Nothing is changed.
+    Checks the configuration, the ledger and the gateway, running or not. Changes nothing. Exit 1
+    if there is an error; a warning is not one.
     """
     from ductile.clock import SystemClock
     from ductile.operations.doctor import DoctorContext, Severity, examine
 
     if call.api_url is not None:
-        raise UsageError("the doctor looks at the machine that it runs on")
+        raise UsageError("doctor examines its own machine; omit --api-url")
     patient = DoctorContext(call.config, dict(os.environ), SystemClock().now())
     client = _client(patient)
     if client is not None:
@@ -100,7 +101,7 @@ def _show(page: dict[str, Any]) -> None:
         for word in ("error", "warning")
     }
     said = [output.count(number, word) for word, number in counts.items() if number]
-    output.line(", ".join(said) or "nothing is wrong", fg=None if said else "green")
+    output.line(", ".join(said) or "no problems found", fg=None if said else "green")
 
 
 def _show_facts(facts: dict[str, Any]) -> None:

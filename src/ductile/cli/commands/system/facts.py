@@ -15,11 +15,11 @@ from ductile.cli.options import PLUGIN, limited
 
 @system.read("plugin-facts")
 @click.argument("name", metavar="PLUGIN", type=PLUGIN)
-@click.option("--fact-type", metavar="TYPE", help="Only facts of this type.")
+@click.option("--fact-type", metavar="TYPE", help="Show only facts of this type.")
 @limited()
-@click.option("--before", metavar="CURSOR", help="Go on after a page, by its cursor.")
+@click.option("--before", metavar="CURSOR", help="Continue from this cursor.")
 def plugin_facts(call: CommandContext, name: str, **filters: Any) -> None:
-    """Show the facts that a plugin has recorded, the newest first, and its state."""
+    """Show a plugin's facts, newest first, and its state."""
     with call.site.reading() as door:
         path = path_to("system", "plugin-facts", name)
         page = door.get(path, **filters)
@@ -43,5 +43,5 @@ def _show(page: Json) -> None:
         empty=f"plugin {page['plugin']} has recorded no facts (see fact_outputs in its manifest)",
     )
     if page["cursor"]:
-        output.aside(f"more: --before {page['cursor']}")
+        output.aside(f"more rows: --before {page['cursor']}")
     output.section("state", output.value(page["state"]))

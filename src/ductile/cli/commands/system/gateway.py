@@ -17,12 +17,12 @@ from ductile.errors import NotRunning, UsageError
 
 LONGEST_NOTE = 200
 
-system = Noun("system", "The gateway: start it, see how it is.")
+system = Noun("system", "Run, inspect and maintain the gateway.")
 
 
 @system.write("start")
 def start(call: CommandContext) -> int:
-    """Run the gateway in the foreground, until SIGTERM or Ctrl-C."""
+    """Run the gateway in the foreground until SIGTERM or Ctrl-C."""
     if call.dry_run:
         call.show(_plan(call), _show_plan)
         return 0
@@ -67,12 +67,12 @@ def _show_plan(plan: dict[str, Any]) -> None:
     if plan["refused"]:
         output.line(f"refused: {', '.join(plan['refused'])}", fg="yellow")
     if plan["locked_by"]:
-        output.line(f"but process {plan['locked_by']} owns that directory", fg="red")
+        output.line(f"but process {plan['locked_by']} has locked that directory", fg="red")
 
 
 @system.read("status")
 def status(call: CommandContext) -> None:
-    """Show plugins and their health, the queue's depth and the last runs."""
+    """Show plugins, their health, the queue and the last runs."""
     with call.site.reading() as door:
         page = door.get("/system/status")
     if not door.running:
@@ -88,13 +88,13 @@ def _show_status(page: dict[str, Any]) -> None:
         up = output.span(whole) if whole else "less than a second"
         output.line(f"running for {up}, {workers}, version {page['version']}", fg="green")
     else:
-        output.line("no gateway is running; this is what its files say", fg="yellow")
-    output.line(f"{page['queue_depth']} waiting, {page['running']} running, in {page['state_dir']}")
+        output.line("no gateway is running; showing the state on disk", fg="yellow")
+    output.line(f"{page['queue_depth']} queued, {page['running']} running, in {page['state_dir']}")
     output.line()
     output.table(
         ("plugin", "state", "version", "health", "last run", "note"),
         ((row["name"], row["state"], row.get("version"), *_recent(row)) for row in page["plugins"]),
-        empty="no plugins; put one into a directory that plugin_roots names",
+        empty="no plugins; add one to a directory in plugin_roots: ductile plugin new NAME",
     )
 
 
@@ -109,16 +109,16 @@ def _recent(row: dict[str, Any]) -> tuple[str | None, str | None, str | None]:
 
 @system.read("breaker")
 @click.argument("name", metavar="PLUGIN", type=PLUGIN)
-@click.option("--command", metavar="C", help="Only the breaker of this command.")
+@click.option("--command", metavar="C", help="Show only the breaker of this command.")
 @limited(100)
 def breaker(call: CommandContext, name: str, command: str | None, limit: int) -> None:
-    """Show the breakers of a plugin's scheduled commands, and how they came to be so."""
+    """Show a plugin's circuit breakers and their changes."""
     with call.site.reading() as door:
         page = door.get(path_to("system", "breaker", name))
     known = [row["command"] for row in page["breakers"]]
     if command is not None and command not in known:
         raise UsageError(
-            f"{name} has no breaker of {command}; it has: {', '.join(known) or 'none'}"
+            f"{name} has no breaker for {command}; it has: {', '.join(known) or 'none'}"
         )
     for part in ("breakers", "transitions"):
         page[part] = [row for row in page[part] if command in (None, row["command"])]
@@ -140,7 +140,7 @@ def _show_breaker(page: Json) -> None:
             )
             for row in page["breakers"]
         ),
-        empty=f"plugin {page['plugin']} has no schedule, so no breaker",
+        empty=f"plugin {page['plugin']} has no schedule, so it has no breaker",
     )
     for change in page["transitions"]:
         states = f"{change['from_state']} -> {change['to_state']}"
@@ -152,27 +152,17 @@ def _show_breaker(page: Json) -> None:
         )
 
 
-@system.write("reset")
-@click.argument("name", metavar="PLUGIN", type=PLUGIN)
-def reset(call: CommandContext, name: str) -> None:
-    """Close the breakers of a plugin: its schedules fire again."""
-    answer = call.act(path_to("system", "reset", name))
-    call.show(answer, _show_reset)
-
-
-def _show_reset(answer: Json) -> None:
-    would = "would close" if answer.get("dry_run") else "closed"
-    commands = ", ".join(answer["closed"])
-    done = f"{would} the breaker of {commands}" if commands else "no breaker was open"
-    output.line(f"{answer['plugin']}: {done}")
-
-
 @system.write("reload")
 def reload(call: CommandContext) -> None:
-    """Have the running gateway adopt the configuration as it stands: whole, or not at all."""
+    """Reload the configuration of the running gateway.
+
+    The new configuration is applied as a whole, or not at all.
+    """
     client = call.site.client()
     if client is None:
-        raise NotRunning(f"no gateway runs in {call.site.state_dir}; there is nothing to reload")
+        raise NotRunning(
+            f"no gateway is running in {call.site.state_dir}, so there is nothing to reload"
+        )
     answer = client.get("/system/reload") if call.dry_run else client.post("/system/reload", {})
     call.show(answer, _show_reload)
 
@@ -190,7 +180,7 @@ def _show_reload(answer: Json) -> None:
         for change, names in changes.items():
             if names:
                 output.line(f"{kind} {change}: {', '.join(names)}")
-    output.line("would be reloaded")
+    output.line("would reload")
 
 
 @system.write("demo")
@@ -200,10 +190,10 @@ def _show_reload(answer: Json) -> None:
     type=click.Path(path_type=Path),
     default="demo",
     show_default=True,
-    help="Where the demo lives; what is there is kept.",
+    help="Directory of the demo; existing files are kept.",
 )
 def demo(call: CommandContext, directory: Path) -> int:
-    """Start a gateway on a small config with example plugins, and watch it work."""
+    """Start a demo gateway with example plugins."""
     from ductile.cli.commands.system import demo
 
     where = directory.absolute()
@@ -211,7 +201,9 @@ def demo(call: CommandContext, directory: Path) -> int:
         missing = [str(path) for path in demo.missing(where)]
         call.show(
             {"dry_run": True, "directory": str(where), "would_write": missing},
-            lambda _: output.line(f"would write {len(missing)} files to {where} and start there"),
+            lambda _: output.line(
+                f"would write {len(missing)} files to {where} and start a gateway there"
+            ),
         )
         return 0
     return demo.run(where)

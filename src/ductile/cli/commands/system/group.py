@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ductile.cli.commands.system import backup, doctor, facts, import_go, relay, watch
+from ductile.cli.commands.system import backup, doctor, facts, import_go, watch
 from ductile.cli.commands.system.gateway import system
 
-__all__ = ["backup", "doctor", "facts", "import_go", "relay", "system", "watch"]
+__all__ = ["backup", "doctor", "facts", "import_go", "system", "watch"]

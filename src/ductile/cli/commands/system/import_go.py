@@ -17,41 +17,41 @@ from ductile.errors import Locked, UsageError
 @system.write("import")
 @click.argument("path", metavar="[PATH]", required=False, type=click.Path(path_type=Path))
 def import_(call: CommandContext, path: Path | None) -> None:
-    """Take over what is remembered in the Go program's ledger: states, facts, schedules' past.
+    """Import plugin state from the Go program's ledger.
 
-    Without a PATH it is the one that stands where ours is to be; it is kept aside. No gateway
-    may run. Jobs and their logs stay behind.
+    Imports plugin states, facts and the history of schedules, but not jobs and their logs. PATH
+    defaults to the configured ledger path; a Go ledger there is renamed. The gateway must not be
+    running.
     """
     from ductile.clock import SystemClock
     from ductile.operations.go_import import import_memory
 
     if call.api_url is not None:
-        raise UsageError("import works on the gateway's own machine alone")
+        raise UsageError("import works only on the gateway's own machine; omit --api-url")
     settings = call.site.loaded.settings
     source = None if path is None else path.absolute()
     try:
         done = import_memory(settings, source, now=SystemClock().now(), dry=call.dry_run)
     except Locked as error:
-        raise Locked(f"{error.message}; stop it before you import", **error.details) from error
+        raise Locked(f"{error.message}; stop it before importing", **error.details) from error
     call.show({**asdict(done), "dry_run": call.dry_run}, _show)
 
 
 def _show(done: Json) -> None:
-    verb = "would take over" if done["dry_run"] else "took over"
+    verb = "would import" if done["dry_run"] else "imported"
     states, facts = output.count(len(done["states"]), "state"), output.count(done["facts"], "fact")
-    past = f"the past of {output.count(len(done['schedules']), 'schedule')}"
+    past = f"the history of {output.count(len(done['schedules']), 'schedule')}"
     output.line(f"{verb} {states}, {facts} and {past} from {done['source']}")
     for plugin in done["states"]:
         output.line(f"  {plugin}")
     for plugin in done["kept"]:
-        output.line(f"  {plugin} remembers something here already, which stays", fg="yellow")
+        output.line(f"  {plugin} already has a state here, which is kept", fg="yellow")
     for name in done["known"]:
-        output.line(f"  schedule {name} has a past here already, which stays", fg="yellow")
+        output.line(f"  schedule {name} already has a history here, which is kept", fg="yellow")
     for note in done["notes"]:
         output.line(f"note: {note}", fg="yellow")
     if done["unfinished"]:
         jobs = output.count(done["unfinished"], "job")
-        stays = "stays" if done["unfinished"] == 1 else "stay"
-        output.line(f"note: {jobs} not over there {stays} behind", fg="yellow")
+        output.line(f"note: not imported: {jobs} that had not ended", fg="yellow")
     if done["moved_to"]:
-        output.line(f"that ledger is kept: {done['moved_to']}")
+        output.line(f"the Go program's ledger is now {done['moved_to']}")

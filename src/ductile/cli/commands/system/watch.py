@@ -37,9 +37,12 @@ QUIT = frozenset({"q", "Q"})
 
 
 @system.read("watch")
-@click.option("--once", is_flag=True, help="Print one frame and end; so does a pipe.")
+@click.option("--once", is_flag=True, help="Print one frame and exit (always without a terminal).")
 def watch(call: CommandContext, once: bool) -> None:
-    """Watch the gateway work: what runs, waits, failed, and comes next. `q` ends it."""
+    """Watch the gateway live; `q` quits.
+
+    Shows running and queued jobs, recent failures, open breakers and the next schedules.
+    """
     if once or call.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         with call.site.reading() as door:
             page = door.get("/system/overview")
@@ -97,7 +100,7 @@ class Watch:
         try:
             self._page, self._trouble = self._client.get("/system/overview"), None
         except NotRunning:
-            self._trouble = "no gateway answers; waiting for one"
+            self._trouble = "no gateway responds; waiting for one"
         self._asked_at = time.monotonic()
 
     def _patience(self) -> float:

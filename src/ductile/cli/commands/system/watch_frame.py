@@ -28,7 +28,7 @@ def frame(
 ) -> list[Line]:
     """The page as it is `elapsed` seconds after it was asked for."""
     if page is None:
-        return [_clipped([(note or "asking the gateway", "yellow")], width)]
+        return [_clipped([(note or "connecting to the gateway", "yellow")], width)]
     now = from_text(page["at"]) + timedelta(seconds=elapsed)
     lines = _head(page, elapsed, note)
     sections = [section for section in _sections(page, now) if section[1]]
@@ -48,11 +48,11 @@ def _head(page: Mapping[str, Any], elapsed: float, note: str | None) -> list[Lin
         workers, plugins = (output.count(page[k], k[:-1]) for k in ("workers", "plugins"))
         state: Line = [(f"{page['name']}", "bold"), (f"  up {up}, {workers}, {plugins}", None)]
     else:
-        state = [(f"{page['name']}  no gateway is running; this is what its files say", "yellow")]
+        state = [(f"{page['name']}  no gateway is running; showing the state on disk", "yellow")]
     queue = page["queue"]
     waits: Line = [
         (f"{queue['running']} running", "cyan" if queue["running"] else None),
-        (f", {queue['ready']} waiting, {queue['retrying']} to be retried", None),
+        (f", {queue['ready']} queued, {queue['retrying']} to be retried", None),
     ]
     said: list[Line] = [[(note, "yellow")]] if note else []
     return [state, waits, *said]
@@ -64,8 +64,8 @@ Row = list[tuple[str, str | None]]
 def _sections(page: Mapping[str, Any], now: datetime) -> list[tuple[str, list[Row]]]:
     return [
         ("RUNNING", [_running(job, now) for job in page["running"]]),
-        ("WAITING", [_waiting(row, page["held"]) for row in page["waiting"]]),
-        ("FAILED LATELY", [_failed(row, now) for row in page["failures"]]),
+        ("QUEUED", [_waiting(row, page["held"]) for row in page["waiting"]]),
+        ("RECENT FAILURES", [_failed(row, now) for row in page["failures"]]),
         ("BREAKERS", [_breaker(row, now) for row in page["breakers"]]),
         ("NEXT", [_coming(row, now) for row in page["next"]]),
     ]

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The smallest plugin: one JSON object comes on stdin, one goes to stdout.
+# A minimal plugin: reads one JSON object from stdin, writes one to stdout.
 set -eu
 request=$(cat)
 
@@ -10,8 +10,8 @@ case $request in
     ;;
 esac
 
-# What a run hands back as `state_updates` comes with the next request as `state`.
-# A longer script would ask jq; for one number sed will do.
+# The `state_updates` of this run are part of the `state` in the next request.
+# For one number sed is enough; a longer script would use jq.
 beats=$(printf '%s' "$request" | sed -n 's/.*"state":{"beats":\([0-9]*\).*/\1/p')
 beats=$((${beats:-0} + 1))
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Handles an event: its payload says what the sky is like.
+# Handles an event whose payload contains the sky.
 set -eu
 sky=$(sed -n 's/.*"sky": *"\([a-z]*\)".*/\1/p')
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A plugin in Python: it remembers what it said last, and emits an event when that changes."""
+"""A plugin in Python: it keeps its last result as state, and emits an event when that changes."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ CHANGES_EVERY = 20
 
 
 def weather(city: str) -> tuple[str, int]:
-    """The sky and the temperature, made up from the name and the time."""
+    """Return a sky and a temperature, derived from the name and the time."""
     chance = zlib.crc32(f"{city}/{int(time.time() // CHANGES_EVERY)}".encode())
     return SKIES[chance % len(SKIES)], chance // 7 % 30 - 5
 
@@ -37,8 +37,8 @@ def poll(request: Document) -> Document:
 def handle(request: Document) -> Document:
     city = request["event"]["payload"].get("city")
     if not city:
-        # `retry: false`: asking again would change nothing.
-        return {"status": "error", "error": "the payload names no city", "retry": False}
+        # A retry would fail too, so `retry` is false.
+        return {"status": "error", "error": "the payload has no city", "retry": False}
     sky, degrees = weather(city)
     return {"status": "ok", "result": f"{city}: {sky}, {degrees} °C"}
 

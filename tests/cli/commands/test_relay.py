@@ -1,4 +1,4 @@
-"""`ductile system relays` and `system resend`."""
+"""`ductile relay list` and `relay retry`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def relaying(house: House) -> House:
 
 
 def relays(house: House, *more: str) -> list[dict[str, object]]:
-    page: list[dict[str, object]] = house("system", "relays", "--json", *more).json["relays"]
+    page: list[dict[str, object]] = house("relay", "list", "--json", *more).json["relays"]
     return page
 
 
@@ -46,35 +46,35 @@ class TestListing:
         assert len(relays(relaying, "--instance", "lab")) == 1
 
     def test_for_people(self, relaying: House) -> None:
-        assert "lab" in relaying("system", "relays").out
-        assert "nothing was relayed" in relaying("system", "relays", "--status", "dead").out
+        assert "lab" in relaying("relay", "list").out
+        assert "no relays" in relaying("relay", "list", "--status", "dead").out
 
 
-class TestResend:
+class TestRetry:
     def test_one_or_all_must_be_said(self, relaying: House) -> None:
-        assert relaying("system", "resend").code == 2
-        assert relaying("system", "resend", "x", "--all-dead").code == 2
+        assert relaying("relay", "retry").code == 2
+        assert relaying("relay", "retry", "x", "--all-dead").code == 2
 
     def test_an_unknown_one(self, relaying: House) -> None:
-        assert relaying("system", "resend", "nope").code == 1
+        assert relaying("relay", "retry", "nope").code == 1
 
     def test_all_dead_with_none_dead(self, relaying: House) -> None:
-        done = relaying("system", "resend", "--all-dead", "--dry-run", "--json")
+        done = relaying("relay", "retry", "--all-dead", "--dry-run", "--json")
         assert (done.json["count"], done.json["dry_run"]) == (0, True)
-        assert relaying("system", "resend", "--all-dead").out == "sending 0 relays again\n"
+        assert relaying("relay", "retry", "--all-dead").out == "retrying 0 relays\n"
 
     def test_one_that_failed_does_not_wait_for_its_time(self, relaying: House) -> None:
         [row] = relays(relaying)
         id = str(row["id"])
-        would = relaying("system", "resend", id, "--dry-run")
-        assert would.out == f"would send {id} again\n"
+        would = relaying("relay", "retry", id, "--dry-run")
+        assert would.out == f"would retry relay {id}\n"
         assert relays(relaying) == [row]
-        assert relaying("system", "resend", id).out == f"sending {id} again\n"
+        assert relaying("relay", "retry", id).out == f"retrying relay {id}\n"
         [row] = relays(relaying)
         assert (row["status"], row["attempt_count"]) == ("pending", 0)
 
     def test_one_that_waits_anyway_is_refused(self, relaying: House) -> None:
         id = str(relays(relaying)[0]["id"])
-        relaying("system", "resend", id)
-        refused = relaying("system", "resend", id, "--json")
+        relaying("relay", "retry", id)
+        refused = relaying("relay", "retry", id, "--json")
         assert (refused.code, refused.json["code"]) == (1, "refused")
