@@ -64,7 +64,7 @@ def test_what_only_the_log_has_is_found_by_its_beginning_too(house: House) -> No
     connection.close()
     assert house("job", "inspect", "0fa1e070", "--json").json["job_id"] == ALIKE[0]
     gone = house("job", "retry", "0fa1e070")
-    assert f"there is no job {ALIKE[0]} any more" in gone.err
+    assert f"there is no job {ALIKE[0]} in the queue" in gone.err
 
 
 @pytest.mark.parametrize("command", COMMANDS)
