@@ -108,3 +108,25 @@ def test_modules_that_architecture_and_records_name_exist() -> None:
         if not (ROOT / module).exists() and not any(package.rglob(module))
     ]
     assert missing == []
+
+
+CITING = ("src", "tests", "bench", "deploy", "plugins")
+CITATION = re.compile(
+    r"docs/(?:adr|specification|performance|tutorial|how-to|reference)[\w/-]*\.md"
+)
+
+
+def test_pages_that_source_files_cite_exist() -> None:
+    sources = [
+        path
+        for folder in CITING
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and path.suffix in {".py", ".sql", ".yaml", ".service", ""}
+    ]
+    cited = {
+        f"{name_of(path)}: {page}"
+        for path in sources
+        for page in CITATION.findall(path.read_text(encoding="utf-8", errors="ignore"))
+        if not (ROOT / page).exists()
+    }
+    assert cited == set()

@@ -2,7 +2,7 @@
 
 While jobs end faster than commits are durable, a worker whose job has ended continues with a
 prefetched one instead of waiting for the commit that settles it, and settlements gather: a commit
-costs nearly the same for one settlement as for many. `docs/adr/0013-claiming-ahead.md` has the
+costs nearly the same for one settlement as for many. `docs/adr/0013-prefetching.md` has the
 reasons and the limits.
 
 Everything that is specific to prefetching follows from `PrefetchQueue.demand`: where it returns 0,
