@@ -19,7 +19,7 @@ from ductile.engine.config.compiled import build
 from ductile.errors import ConfigError
 from ductile.plugins.registry import InstanceSpec, discover
 from tests.bundled.house import NAMES, PLUGINS
-from tests.config.conftest import Home
+from tests.config.conftest import ConfigDir
 from tests.engine.site import Site
 from tests.waiting import WAIT_LIMIT
 
@@ -57,26 +57,26 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path)
+def home(tmp_path: Path) -> ConfigDir:
+    return ConfigDir(tmp_path)
 
 
 @pytest.mark.parametrize("text", ['plugin_roots: [p, "bundled:"]', 'plugin_roots: ["bundled:", p]'])
-def test_a_configuration_names_them_among_its_roots(home: Home, text: str) -> None:
+def test_a_configuration_names_them_among_its_roots(home: ConfigDir, text: str) -> None:
     roots = home.load(text).settings.plugin_roots
     assert set(roots) == {home.path / "p", PLUGINS}
     assert (roots[0] == PLUGINS) is text.endswith("p]")
 
 
-def test_they_can_be_the_only_root(home: Home) -> None:
+def test_they_can_be_the_only_root(home: ConfigDir) -> None:
     assert home.load('plugins_dir: "bundled:"').settings.plugin_roots == (PLUGINS,)
 
 
-def test_a_folder_of_that_name_is_still_a_folder(home: Home) -> None:
+def test_a_folder_of_that_name_is_still_a_folder(home: ConfigDir) -> None:
     assert home.load("plugin_roots: [./bundled]").settings.plugin_roots == (home.path / "bundled",)
 
 
-def test_without_quotes_yaml_reads_something_else(home: Home) -> None:
+def test_without_quotes_yaml_reads_something_else(home: ConfigDir) -> None:
     with pytest.raises(ConfigError) as caught:
         home.load("plugin_roots:\n  - bundled:\n")
     assert '"bundled:" in quotes' in str(caught.value)
@@ -116,7 +116,7 @@ def test_a_plugin_of_ones_own_goes_before_them(tmp_path: Path) -> None:
     assert "echo" not in registry.offered
 
 
-def test_a_route_to_one_that_is_not_named_says_how_to_name_it(home: Home) -> None:
+def test_a_route_to_one_that_is_not_named_says_how_to_name_it(home: ConfigDir) -> None:
     text = 'plugins_dir: "bundled:"\nroutes: [{from: echo, event_type: x, to: echo}]'
     with pytest.raises(ConfigError) as caught:
         build(home.load(text), boot_marker="b", environ={})

@@ -96,11 +96,12 @@ def test_without_a_configuration_the_way_to_one_is_told(
     env = {"HOME": str(house.root), "DUCTILE_CONFIG_DIR": ""}
     done = run("status", env=env)
     assert done.returncode == 78
-    assert "make one: ductile config init" in done.stderr
+    assert "create one with: ductile config init" in done.stderr
 
 
 def test_a_tab_in_the_configuration_is_called_one(house: House) -> None:
     house.write("config.yaml", "service:\n\tname: x\n")
     done = house("config", "check")
     assert done.code == 78
-    assert "config.yaml:2:1: not valid YAML: a tab; indent with spaces" in done.err + done.out
+    message = "config.yaml:2:1: the file is not valid YAML: found a tab; indent with spaces"
+    assert message in done.err + done.out

@@ -1,4 +1,4 @@
-"""A directory to write a configuration into, and what is said about it."""
+"""A configuration directory for tests, and access to the problems found in it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from ductile.config import Loaded, load, measure
+from ductile.config import Loaded, create_seal, load
 from ductile.errors import ConfigError, Problem
 
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""For property tests: a busy machine is no failure."""
+no_deadline = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""For property tests: a slow machine is not a failure."""
 
 MOMENT = datetime(2026, 2, 8, 10, 0, tzinfo=UTC)
 
 
-class Home:
-    """A configuration directory; texts are written as they stand."""
+class ConfigDir:
+    """A configuration directory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -35,7 +35,7 @@ class Home:
         self.write(files)
         return load(self.path, environ=env, seal=seal)
 
-    def refused(
+    def load_errors(
         self, files: Mapping[str, str] | str = {}, *, seal: bool = True, **env: str
     ) -> list[Problem]:
         with pytest.raises(ConfigError) as caught:
@@ -43,23 +43,23 @@ class Home:
         return list(caught.value.problems)
 
     def lock(self) -> Path:
-        seal = measure(self.path)
+        seal = create_seal(self.path / "config.yaml")
         seal.write(MOMENT)
         return seal.path
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
+def config_dir(tmp_path: Path) -> ConfigDir:
     path = tmp_path / "ductile"
     path.mkdir()
-    return Home(path)
+    return ConfigDir(path)
 
 
 def only(problems: list[Problem]) -> Problem:
-    """The one problem there must be."""
+    """The single problem; fails if there are others."""
     assert len(problems) == 1, "\n".join(map(str, problems))
     return problems[0]
 
 
-def place(problem: Problem) -> tuple[str, int | None, int | None]:
+def location(problem: Problem) -> tuple[str, int | None, int | None]:
     return Path(problem.file or "").name, problem.line, problem.column

@@ -1,15 +1,15 @@
-"""What a wrong key or value is told: where, what, what else, and what was meant."""
+"""Problems of invalid keys and values: location, found value, allowed values, suggestion."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.config.conftest import Home, only, place
+from tests.config.conftest import ConfigDir, location, only
 
 
-def test_an_unknown_key_names_the_nearest(home: Home) -> None:
-    problem = only(home.refused("service:\n  max_worker: 4\n"))
-    assert place(problem) == ("config.yaml", 2, 3)
+def test_unknown_key_suggests_the_nearest(config_dir: ConfigDir) -> None:
+    problem = only(config_dir.load_errors("service:\n  max_worker: 4\n"))
+    assert location(problem) == ("config.yaml", 2, 3)
     assert problem.path == ("service", "max_worker")
     assert problem.nearest == "max_workers"
     assert "max_workers" in (problem.allowed or "")
@@ -30,24 +30,26 @@ def test_an_unknown_key_names_the_nearest(home: Home) -> None:
         ("remote_ingress: {peers: [{name: a, secret: b, bagage: {}}]}", "baggage"),
     ],
 )
-def test_the_nearest_key_at_every_depth(home: Home, text: str, nearest: str) -> None:
-    assert only(home.refused(text)).nearest == nearest
+def test_nearest_key_is_suggested_at_every_depth(
+    config_dir: ConfigDir, text: str, nearest: str
+) -> None:
+    assert only(config_dir.load_errors(text)).nearest == nearest
 
 
-def test_a_plugins_own_config_takes_any_key(home: Home) -> None:
-    home.load("plugins: {p: {config: {anything: {goes: [here]}}}}")
+def test_config_of_a_plugin_accepts_any_key(config_dir: ConfigDir) -> None:
+    config_dir.load("plugins: {p: {config: {anything: {goes: [here]}}}}")
 
 
-def test_a_wrong_word_names_the_nearest(home: Home) -> None:
-    problem = only(home.refused("service: {log_level: wran}"))
+def test_unknown_word_suggests_the_nearest(config_dir: ConfigDir) -> None:
+    problem = only(config_dir.load_errors("service: {log_level: wran}"))
     assert (problem.found, problem.nearest) == ("'wran'", "warn")
     assert problem.allowed == "debug, info, warn, error"
 
 
-def test_a_missing_key_is_told_at_its_mapping(home: Home) -> None:
-    problem = only(home.refused("routes:\n  - from: a\n    to: b\n"))
+def test_missing_key_is_located_at_its_mapping(config_dir: ConfigDir) -> None:
+    problem = only(config_dir.load_errors("routes:\n  - from: a\n    to: b\n"))
     assert problem.message == "missing key 'event_type'"
-    assert place(problem) == ("config.yaml", 2, 5)
+    assert location(problem) == ("config.yaml", 2, 5)
 
 
 @pytest.mark.parametrize(
@@ -77,26 +79,28 @@ def test_a_missing_key_is_told_at_its_mapping(home: Home) -> None:
         ("remote_ingress: {max_body_size: big}", "must be a size"),
         ("remote_ingress: {listen_path: ingest}", "must be the path of a URL"),
         ("plugin_roots: ['']", "must be a path"),
-        ("plugins: {p: {config: {n: .inf}}}", "JSON cannot carry"),
-        ("plugins: {p: {config: {n: 99999999999999999999}}}", "JSON cannot carry"),
-        ("plugins: {p: {config: {n: !!int x}}}", "not a value of the tag"),
+        ("plugins: {p: {config: {n: .inf}}}", "JSON cannot represent"),
+        ("plugins: {p: {config: {n: 99999999999999999999}}}", "JSON cannot represent"),
+        ("plugins: {p: {config: {n: !!int x}}}", "does not match its tag"),
     ],
 )
-def test_a_wrong_value(home: Home, text: str, message: str) -> None:
-    assert message in only(home.refused(text)).message
+def test_invalid_value_is_reported(config_dir: ConfigDir, text: str, message: str) -> None:
+    assert message in only(config_dir.load_errors(text)).message
 
 
-def test_a_number_that_json_cannot_carry_has_its_own_place(home: Home) -> None:
-    problem = only(home.refused("plugins:\n  p:\n    config:\n      a: 1\n      b: .nan\n"))
-    assert place(problem) == ("config.yaml", 5, 10)
+def test_number_that_json_cannot_represent_has_its_location(config_dir: ConfigDir) -> None:
+    problem = only(
+        config_dir.load_errors("plugins:\n  p:\n    config:\n      a: 1\n      b: .nan\n")
+    )
+    assert location(problem) == ("config.yaml", 5, 10)
 
 
-def test_digits_beyond_any_number_are_fine_as_text(home: Home) -> None:
+def test_long_digits_are_valid_text(config_dir: ConfigDir) -> None:
     digits = "9" * 40
-    assert home.load(f"tokens: [{{name: t, key: {digits}}}]").settings.tokens[0].key == digits
+    assert config_dir.load(f"tokens: [{{name: t, key: {digits}}}]").settings.tokens[0].key == digits
 
 
-def test_all_problems_come_at_once_and_in_order(home: Home) -> None:
+def test_all_problems_are_reported_in_order(config_dir: ConfigDir) -> None:
     text = """
 service: {log_level: loud, nam: x}
 plugins:
@@ -107,27 +111,31 @@ routes: [{from: a}]
 api: {enabled: maybe, listen: here}
 x: ${GONE}
 """
-    problems = home.refused(text)
+    problems = config_dir.load_errors(text)
     assert [problem.line for problem in problems] == [2, 2, 5, 6, 7, 7, 8, 8, 9, 9]
 
 
-def test_a_complaint_about_a_mapping_does_not_hide_its_fields(home: Home) -> None:
-    problems = home.refused("pipelines: [{name: a, on: e, steps: [{uses: a, call: b, oops: 1}]}]")
+def test_conflict_of_keys_does_not_hide_errors_of_fields(config_dir: ConfigDir) -> None:
+    problems = config_dir.load_errors(
+        "pipelines: [{name: a, on: e, steps: [{uses: a, call: b, oops: 1}]}]"
+    )
     assert [problem.path[-1] for problem in problems] == [0, "oops"]
 
 
-def test_a_secret_is_never_quoted(home: Home) -> None:
-    problem = only(home.refused("tokens: [{name: a, key: [x, hunter2hunter2]}]"))
+def test_secret_is_not_quoted(config_dir: ConfigDir) -> None:
+    problem = only(config_dir.load_errors("tokens: [{name: a, key: [x, hunter2hunter2]}]"))
     assert "hunter2" not in str(problem)
 
 
-def test_a_value_from_a_secret_variable_is_never_quoted(home: Home) -> None:
-    problem = only(home.refused("service: {log_level: ${MY_TOKEN}}", MY_TOKEN="hunter2hunter2"))
+def test_value_of_a_secret_variable_is_not_quoted(config_dir: ConfigDir) -> None:
+    problem = only(
+        config_dir.load_errors("service: {log_level: ${MY_TOKEN}}", MY_TOKEN="hunter2hunter2")
+    )
     assert problem.found == "[REDACTED]"
 
 
-def test_a_long_value_is_cut(home: Home) -> None:
-    problem = only(home.refused(f"service: {{log_level: {'x' * 500}}}"))
+def test_long_value_is_shortened(config_dir: ConfigDir) -> None:
+    problem = only(config_dir.load_errors(f"service: {{log_level: {'x' * 500}}}"))
     assert len(problem.found or "") < 70
 
 
@@ -139,16 +147,16 @@ def test_a_long_value_is_cut(home: Home) -> None:
         ("max_workers: 3", "service.max_workers"),
     ],
 )
-def test_a_key_that_belongs_one_section_deeper_is_named(home: Home, text: str, key: str) -> None:
-    assert only(home.refused(text)).nearest == key
+def test_key_of_a_subsection_is_suggested(config_dir: ConfigDir, text: str, key: str) -> None:
+    assert only(config_dir.load_errors(text)).nearest == key
 
 
-def test_a_key_that_several_sections_have_is_left_to_its_writer(home: Home) -> None:
-    assert only(home.refused("listen: 127.0.0.1:1")).nearest is None
+def test_key_of_several_subsections_is_not_suggested(config_dir: ConfigDir) -> None:
+    assert only(config_dir.load_errors("listen: 127.0.0.1:1")).nearest is None
 
 
-def test_config_dir_is_nobodys_key(home: Home) -> None:
-    assert "unknown key" in only(home.refused("config_dir: /x")).message
+def test_config_dir_is_not_a_key(config_dir: ConfigDir) -> None:
+    assert "unknown key" in only(config_dir.load_errors("config_dir: /x")).message
 
 
 @pytest.mark.parametrize(
@@ -159,5 +167,5 @@ def test_config_dir_is_nobodys_key(home: Home) -> None:
         "routes: [{from: a, from_: a, event_type: e, to: b}]",
     ],
 )
-def test_python_names_are_no_keys(home: Home, text: str) -> None:
-    assert "unknown key" in only(home.refused(text)).message
+def test_attribute_names_are_not_keys(config_dir: ConfigDir, text: str) -> None:
+    assert "unknown key" in only(config_dir.load_errors(text)).message

@@ -1,13 +1,13 @@
-"""Secrets: which values are known as such, and what is shown in their place."""
+"""Which values are secrets, and how they are redacted."""
 
 from __future__ import annotations
 
 import json
 
-from ductile.config import show
-from ductile.config.redact import fingerprints
+from ductile.config import redact_settings
+from ductile.config.redact import fingerprint_secrets
 from ductile.core.values.redact import REDACTED
-from tests.config.conftest import Home
+from tests.config.conftest import ConfigDir
 
 TEXT = """
 state: {url: "postgresql://ductile:${DB_PASS}@db/ductile"}
@@ -40,8 +40,8 @@ ENV = {
 }
 
 
-def test_exactly_these_are_secrets(home: Home) -> None:
-    assert home.load(TEXT, **ENV).secrets == {
+def test_secrets_are_recognized(config_dir: ConfigDir) -> None:
+    assert config_dir.load(TEXT, **ENV).secrets == {
         "database-pass",
         "client-secret-value",
         "first-key-value",
@@ -56,48 +56,50 @@ def test_exactly_these_are_secrets(home: Home) -> None:
 QUERY = "postgresql://me:@/db?host=/run&password=Leaky%21Passw0rd&sslpassword=other-one"
 
 
-def test_passwords_in_the_query_of_a_url_are_secrets_as_written_and_as_meant(home: Home) -> None:
-    loaded = home.load(f"state: {{url: '{QUERY}'}}")
+def test_passwords_in_the_query_of_a_url_are_secrets(config_dir: ConfigDir) -> None:
+    loaded = config_dir.load(f"state: {{url: '{QUERY}'}}")
     assert loaded.secrets == {"Leaky%21Passw0rd", "Leaky!Passw0rd", "other-one"}
 
 
-def test_nor_are_they_shown_however_short(home: Home) -> None:
-    shown = show(home.load(f"state: {{url: '{QUERY}&password=short'}}").settings)
-    assert shown["state"]["url"] == (
+def test_passwords_of_urls_are_redacted_at_any_length(config_dir: ConfigDir) -> None:
+    document = redact_settings(
+        config_dir.load(f"state: {{url: '{QUERY}&password=short'}}").settings
+    )
+    assert document["state"]["url"] == (
         f"postgresql://me:@/db?host=/run&password={REDACTED}&sslpassword={REDACTED}"
         f"&password={REDACTED}"
     )
 
 
-def test_a_url_with_a_password_in_its_query_has_a_fingerprint(home: Home) -> None:
-    settings = home.load("state: {url: 'postgresql://db/d?password=short'}").settings
-    assert [item["purpose"] for item in fingerprints(settings, b"k" * 32)] == ["state.url"]
+def test_url_with_a_password_in_its_query_has_a_fingerprint(config_dir: ConfigDir) -> None:
+    settings = config_dir.load("state: {url: 'postgresql://db/d?password=short'}").settings
+    assert [item["purpose"] for item in fingerprint_secrets(settings, b"k" * 32)] == ["state.url"]
 
 
-def test_an_encoded_password_before_the_host_is_a_secret_as_meant_too(home: Home) -> None:
-    loaded = home.load("state: {url: 'postgresql://me:Leaky%21Passw0rd@db/d'}")
+def test_percent_encoded_password_is_a_secret_in_both_forms(config_dir: ConfigDir) -> None:
+    loaded = config_dir.load("state: {url: 'postgresql://me:Leaky%21Passw0rd@db/d'}")
     assert loaded.secrets == {"Leaky%21Passw0rd", "Leaky!Passw0rd"}
 
 
-def test_a_variable_in_a_longer_secret_counts_by_itself_too(home: Home) -> None:
-    loaded = home.load("plugins: {p: {config: {auth: 'Basic ${WHO}'}}}", WHO="user:pass")
+def test_variable_within_a_secret_is_a_secret(config_dir: ConfigDir) -> None:
+    loaded = config_dir.load("plugins: {p: {config: {auth: 'Basic ${WHO}'}}}", WHO="user:pass")
     assert loaded.secrets == {"Basic user:pass", "user:pass"}
 
 
-def test_none_of_them_is_shown(home: Home) -> None:
-    loaded = home.load(TEXT, **ENV)
-    shown = json.dumps(show(loaded.settings))
-    assert not [secret for secret in loaded.secrets if secret in shown]
+def test_secrets_are_redacted(config_dir: ConfigDir) -> None:
+    loaded = config_dir.load(TEXT, **ENV)
+    document = json.dumps(redact_settings(loaded.settings))
+    assert not [secret for secret in loaded.secrets if secret in document]
 
 
-def test_what_is_no_secret_is_shown(home: Home) -> None:
-    shown = show(home.load(TEXT, **ENV).settings)
-    assert shown["plugins"]["p"]["config"]["client_id"] == "public-client"
-    assert shown["plugins"]["p"]["config"]["nested"] == {"api_keys": [REDACTED] * 2, "max": 5}
-    assert shown["webhooks"]["endpoints"][0]["secret_ref"] == "shared-secret"
-    assert shown["api"]["auth"]["tokens"][0]["scopes"] == ["plugin:rw"]
-    assert shown["state"]["url"] == f"postgresql://ductile:{REDACTED}@db/ductile"
-    assert shown["pipelines"][0]["steps"][0]["uses"] == "p"
+def test_other_values_are_not_redacted(config_dir: ConfigDir) -> None:
+    document = redact_settings(config_dir.load(TEXT, **ENV).settings)
+    assert document["plugins"]["p"]["config"]["client_id"] == "public-client"
+    assert document["plugins"]["p"]["config"]["nested"] == {"api_keys": [REDACTED] * 2, "max": 5}
+    assert document["webhooks"]["endpoints"][0]["secret_ref"] == "shared-secret"
+    assert document["api"]["auth"]["tokens"][0]["scopes"] == ["plugin:rw"]
+    assert document["state"]["url"] == f"postgresql://ductile:{REDACTED}@db/ductile"
+    assert document["pipelines"][0]["steps"][0]["uses"] == "p"
 
 
 NESTED = """
@@ -110,27 +112,29 @@ plugins:
 """
 
 
-def test_all_below_a_secret_name_in_a_plugins_config_is_hidden(home: Home) -> None:
-    shown = show(home.load(NESTED).settings)["plugins"]["auth-proxy"]
-    assert shown["parallelism"] == 3
+def test_everything_below_a_secret_key_of_plugin_config_is_redacted(config_dir: ConfigDir) -> None:
+    document = redact_settings(config_dir.load(NESTED).settings)["plugins"]["auth-proxy"]
+    assert document["parallelism"] == 3
     again = [{"name": REDACTED, "since": REDACTED}]
-    assert shown["config"] == {
+    assert document["config"] == {
         "auth": {"user": REDACTED, "n": REDACTED, "again": again},
         "user": "jane",
     }
 
 
-def test_text_below_a_secret_name_is_a_secret_a_number_is_none(home: Home) -> None:
-    assert home.load(NESTED).secrets == {"somebody-else"}
+def test_text_below_a_secret_key_is_a_secret_but_not_numbers(config_dir: ConfigDir) -> None:
+    assert config_dir.load(NESTED).secrets == {"somebody-else"}
 
 
-def test_a_number_that_itself_has_a_secret_name_is_a_secret(home: Home) -> None:
-    loaded = home.load("plugins: {p: {config: {auth: {pin: ${PIN}, key: 12345678}}}}", PIN="9" * 9)
+def test_number_with_a_secret_key_is_a_secret(config_dir: ConfigDir) -> None:
+    loaded = config_dir.load(
+        "plugins: {p: {config: {auth: {pin: ${PIN}, key: 12345678}}}}", PIN="9" * 9
+    )
     assert loaded.secrets == {"12345678"}
 
 
-def test_what_is_hidden_below_a_secret_name_has_a_fingerprint(home: Home) -> None:
-    prints = fingerprints(home.load(NESTED).settings, b"k" * 32)
+def test_redacted_values_have_fingerprints(config_dir: ConfigDir) -> None:
+    prints = fingerprint_secrets(config_dir.load(NESTED).settings, b"k" * 32)
     assert [item["purpose"] for item in prints] == [
         "plugins.auth-proxy.config.auth.user",
         "plugins.auth-proxy.config.auth.n",
@@ -139,17 +143,21 @@ def test_what_is_hidden_below_a_secret_name_has_a_fingerprint(home: Home) -> Non
     ]
 
 
-def test_fingerprints_name_the_secret_and_hide_it(home: Home) -> None:
-    settings = home.load(TEXT, **ENV).settings
-    prints = {item["purpose"]: item["fingerprint"] for item in fingerprints(settings, b"k" * 32)}
+def test_fingerprints_depend_on_the_key(config_dir: ConfigDir) -> None:
+    settings = config_dir.load(TEXT, **ENV).settings
+    prints = {
+        item["purpose"]: item["fingerprint"] for item in fingerprint_secrets(settings, b"k" * 32)
+    }
     assert "plugins.p.config.client_secret" in prints
     assert "api.auth.tokens[0].token" in prints
-    assert prints != {i["purpose"]: i["fingerprint"] for i in fingerprints(settings, b"x" * 32)}
+    assert prints != {
+        i["purpose"]: i["fingerprint"] for i in fingerprint_secrets(settings, b"x" * 32)
+    }
     assert all(len(value) == 64 for value in prints.values())
 
 
-def test_a_settings_repr_tells_no_secret(home: Home) -> None:
-    loaded = home.load(TEXT, **ENV)
+def test_repr_of_settings_does_not_show_secrets(config_dir: ConfigDir) -> None:
+    loaded = config_dir.load(TEXT, **ENV)
     text = repr(loaded.settings)
-    told = [secret for secret in loaded.secrets - {"fixed-password"} if secret in text]
-    assert told == []
+    found = [secret for secret in loaded.secrets - {"fixed-password"} if secret in text]
+    assert found == []

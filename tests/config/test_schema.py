@@ -1,4 +1,4 @@
-"""The exported schemas: complete, described, and one with what is accepted."""
+"""The exported JSON Schemas are complete and have descriptions."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def properties(schema: Any) -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_is_json_and_every_key_is_described(kind: str) -> None:
+def test_every_key_has_a_description(kind: str) -> None:
     schema = json_schema(kind)
     json.dumps(schema)
     assert [key for key, value in properties(schema) if not value.get("description")] == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_reference_leads_somewhere(kind: str) -> None:
+def test_every_reference_is_defined(kind: str) -> None:
     schema = json_schema(kind)
     text = json.dumps(schema)
     for name in {part.split('"')[0] for part in text.split("#/$defs/")[1:]}:
         assert name in schema["$defs"]
 
 
-def test_the_schema_knows_the_keys_that_a_file_may_have() -> None:
+def test_schema_has_every_key() -> None:
     schema = json_schema("config")
     assert set(schema["properties"]) == known_keys(())
     assert set(schema["$defs"]["PluginSettings"]["properties"]) == known_keys(("plugins", "p"))
@@ -46,17 +46,17 @@ def test_the_schema_knows_the_keys_that_a_file_may_have() -> None:
     assert set(schema["$defs"]["ScheduleSettings"]["properties"]) == schedule
 
 
-def test_a_duration_is_text_with_a_default_people_can_read() -> None:
+def test_default_of_a_duration_is_readable() -> None:
     tick = json_schema("config")["$defs"]["ServiceSettings"]["properties"]["tick_interval"]
     assert tick["default"] == "60s"
     assert tick["anyOf"][0]["type"] == "string"
 
 
-def test_a_variable_may_stand_for_a_number() -> None:
+def test_variable_is_allowed_for_a_number() -> None:
     workers = json_schema("config")["$defs"]["ServiceSettings"]["properties"]["max_workers"]
     assert {"$ref": "#/$defs/Variable"} in workers["anyOf"]
 
 
-def test_webhooks_may_be_written_in_both_shapes() -> None:
+def test_both_forms_of_webhooks_are_allowed() -> None:
     kinds = json_schema("webhooks")["properties"]["webhooks"]["anyOf"]
     assert [kind.get("type", "object") for kind in kinds] == ["object", "array"]

@@ -1,8 +1,8 @@
-"""Every example of the specifications loads and means what it says there."""
+"""Two complete example configurations load as documented."""
 
 from __future__ import annotations
 
-from tests.config.conftest import Home
+from tests.config.conftest import ConfigDir
 
 SENECHAL = """
 service:
@@ -125,8 +125,8 @@ pipelines:
 }
 
 
-def test_the_whole_reference_of_senechal(home: Home) -> None:
-    loaded = home.load(
+def test_single_file_example(config_dir: ConfigDir) -> None:
+    loaded = config_dir.load(
         SENECHAL,
         WITHINGS_CLIENT_ID="id",
         WITHINGS_CLIENT_SECRET="secret-value",
@@ -142,10 +142,10 @@ def test_the_whole_reference_of_senechal(home: Home) -> None:
     assert loaded.warnings == ()
 
 
-def test_the_tiered_directory_of_ductile(home: Home) -> None:
-    home.write(DUCTILE)
-    home.lock()
-    loaded = home.load(
+def test_directory_example(config_dir: ConfigDir) -> None:
+    config_dir.write(DUCTILE)
+    config_dir.lock()
+    loaded = config_dir.load(
         ADMIN_API_TOKEN="admin-token", GITHUB_API_KEY="api-key", GITHUB_WEBHOOK_SECRET="hook"
     )
     settings = loaded.settings

@@ -1,4 +1,4 @@
-"""The words that a key takes are those that the core knows."""
+"""Keys accept exactly the words that the core supports."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def words_of(annotation: Any) -> Iterator[str]:
         (EndpointSettings, "provider", PROVIDERS),
     ],
 )
-def test_a_key_takes_what_the_core_knows(
+def test_words_of_a_key_are_those_of_the_core(
     section: type[BaseModel], key: str, known: Iterable[str]
 ) -> None:
     assert set(words_of(section.model_fields[key].annotation)) == set(known)
 
 
-def test_a_step_is_of_a_kind_that_the_core_knows() -> None:
+def test_kinds_of_steps_are_those_of_the_core() -> None:
     assert tuple(StepKind) == KINDS

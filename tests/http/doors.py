@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ductile.config import load, measure
+from ductile.config import create_seal, load
 from ductile.engine.gateway import Gateway
 from ductile.http.server.connection_limit import ConnectionLimiter
 from ductile.http.server.listeners import HttpServer
@@ -149,7 +149,7 @@ def opened(
     for name, text in (files or {}).items():
         write(root, name, text)
     if seal:
-        measure(root).write(datetime.now(UTC))
+        create_seal(root / "config.yaml").write(datetime.now(UTC))
     env = {"PATH": "/usr/bin:/bin", **(environ or {})}
     gateway = Gateway(load(root, environ=env), environ=env)
     try:

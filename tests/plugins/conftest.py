@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.conftest import site  # noqa: F401 - a fixture
-from tests.plugins.finding import MakePlugin
+from tests.plugins.discovery import MakePlugin
 
 MANIFEST = """\
 manifest_spec: ductile.plugin
@@ -27,7 +27,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make_plugin(root: Path) -> MakePlugin:
-    """Write a good plugin, to which a test then does one bad thing."""
+    """Writes a valid plugin, which a test can then make invalid."""
 
     def make(
         name: str = "echo",

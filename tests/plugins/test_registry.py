@@ -1,4 +1,4 @@
-"""Which plugins are loaded, and the reason for each that is not."""
+"""Plugin discovery: which plugins are loaded, and why others are refused."""
 
 from __future__ import annotations
 
@@ -11,307 +11,288 @@ import orjson
 import pytest
 
 from ductile.plugins.registry import InstanceSpec, discover
-from tests.plugins.finding import MakePlugin, found, loaded, reason
+from tests.plugins.discovery import MakePlugin, find, get_loaded, get_reason
 
 
 class TestDiscovery:
-    def test_a_plugin_is_loaded_without_being_configured(
-        self, root: Path, make_plugin: MakePlugin
-    ) -> None:
+    def test_unconfigured_plugin_is_loaded(self, root: Path, make_plugin: MakePlugin) -> None:
         directory = make_plugin()
-        plugin = loaded(found(root))
+        plugin = get_loaded(find(root))
         assert (plugin.name, plugin.root, plugin.directory) == ("echo", root, directory)
         assert plugin.entrypoint == directory / "run.py"
         assert plugin.config == {}
 
-    def test_an_entrypoint_in_a_directory_below(self, root: Path, make_plugin: MakePlugin) -> None:
+    def test_entrypoint_may_be_in_a_subdirectory(self, root: Path, make_plugin: MakePlugin) -> None:
         directory = make_plugin(entrypoint=None)
         (directory / "bin").mkdir(mode=0o755)
         (directory / "bin" / "run").touch(mode=0o755)
         text = (directory / "manifest.yaml").read_text()
         (directory / "manifest.yaml").write_text(text.replace("run.py", "./bin/run"))
-        assert loaded(found(root)).entrypoint == directory / "bin" / "run"
+        assert get_loaded(find(root)).entrypoint == directory / "bin" / "run"
 
-    def test_what_has_no_manifest_is_no_plugin_and_no_problem(self, root: Path) -> None:
+    def test_entries_without_a_manifest_are_ignored(self, root: Path) -> None:
         (root / "lib").mkdir()
         (root / "README.md").touch()
         (root / "nowhere").symlink_to(root / "gone")
-        registry = found(root)
+        registry = find(root)
         assert (registry.plugins, registry.refused, registry.warnings) == ({}, (), ())
 
-    def test_a_hidden_directory_is_passed_over(self, root: Path, make_plugin: MakePlugin) -> None:
+    def test_hidden_directory_is_ignored(self, root: Path, make_plugin: MakePlugin) -> None:
         make_plugin().rename(root / ".echo")
-        assert found(root).plugins == {}
+        assert find(root).plugins == {}
 
-    def test_a_relative_root_is_made_absolute(
+    def test_relative_root_is_made_absolute(
         self, root: Path, make_plugin: MakePlugin, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         make_plugin()
         monkeypatch.chdir(root.parent)
-        assert loaded(found(Path("plugins"))).entrypoint.is_absolute()
+        assert get_loaded(find(Path("plugins"))).entrypoint.is_absolute()
 
-    def test_a_missing_root_is_a_warning(self, root: Path) -> None:
-        registry = found(root / "none", root)
+    def test_missing_root_causes_a_warning(self, root: Path) -> None:
+        registry = find(root / "none", root)
         assert registry.refused == ()
-        assert registry.warnings == (f"the plugin root {root}/none does not exist",)
+        assert registry.warnings == (
+            f"the plugin root {root}/none does not exist; create it, or correct plugin_roots",
+        )
 
-    def test_a_root_named_twice_is_scanned_once(self, root: Path, make_plugin: MakePlugin) -> None:
+    def test_root_listed_twice_is_scanned_once(self, root: Path, make_plugin: MakePlugin) -> None:
         make_plugin()
-        assert found(root, root).shadowed == ()
+        assert find(root, root).shadowed == ()
 
-    def test_the_first_of_a_name_wins_and_the_other_is_listed(
+    def test_first_plugin_of_a_name_shadows_later_ones(
         self, root: Path, tmp_path: Path, make_plugin: MakePlugin
     ) -> None:
         other = tmp_path / "other"
         first, second = make_plugin(), make_plugin(within=other)
-        registry = found(root, other)
-        assert loaded(registry).directory == first
+        registry = find(root, other)
+        assert get_loaded(registry).directory == first
         [shadowed] = registry.shadowed
         assert (shadowed.name, shadowed.path, shadowed.by) == ("echo", second, first)
 
-    def test_a_refused_one_leaves_its_name_to_the_next_root(
+    def test_refused_plugin_does_not_shadow_a_valid_one(
         self, root: Path, tmp_path: Path, make_plugin: MakePlugin
     ) -> None:
         other = tmp_path / "other"
         make_plugin(entrypoint=None)
         second = make_plugin(within=other)
-        registry = found(root, other)
+        registry = find(root, other)
         assert registry.plugins["echo"].directory == second
         assert len(registry.refused) == 1
         assert registry.refusal("echo") is None
 
-    def test_the_manifest_names_the_plugin_not_the_directory(
+    def test_name_comes_from_the_manifest_not_the_directory(
         self, root: Path, make_plugin: MakePlugin
     ) -> None:
         make_plugin().rename(root / "other")
-        registry = found(root)
+        registry = find(root)
         assert list(registry.plugins) == ["echo"]
-        assert "holds a plugin of another name, echo" in registry.warnings[0]
+        assert "contains a plugin with a different name, echo" in registry.warnings[0]
 
-    def test_a_manifests_warnings_are_passed_on(self, root: Path, make_plugin: MakePlugin) -> None:
+    def test_warnings_of_a_manifest_are_reported(self, root: Path, make_plugin: MakePlugin) -> None:
         directory = make_plugin()
         text = (directory / "manifest.yaml").read_text().splitlines()[:-1]
         (directory / "manifest.yaml").write_text("\n".join([*text, "commands: [poll, poll]"]))
-        assert found(root).warnings == (
-            f"{directory}: the command poll is declared twice, the first counts",
-        )
+        [warning] = find(root).warnings
+        assert warning.startswith(f"{directory}/manifest.yaml:7:18: commands[1]: ")
 
-    def test_a_name_that_cannot_be_shown_is_passed_over_with_a_warning(
+    def test_unprintable_name_is_ignored_with_a_warning(
         self, root: Path, make_plugin: MakePlugin
     ) -> None:
         os.rename(make_plugin(), os.fsencode(root) + b"/\xff")
-        registry = found(root)
+        registry = find(root)
         assert registry.plugins == {}
         orjson.dumps([*registry.warnings])
 
-    def test_a_command_and_a_fact_rule_are_found_by_name(
+    def test_command_and_fact_rule_are_found_by_name(
         self, root: Path, make_plugin: MakePlugin
     ) -> None:
         rule = "{when: {command: poll}, from: state_updates, fact_type: seen}"
         make_plugin(extra=f"fact_outputs: [{rule}]\n")
-        plugin = loaded(found(root))
+        plugin = get_loaded(find(root))
         assert plugin.command("poll") is plugin.manifest.commands[0]
         assert plugin.command("none") is None
         assert plugin.fact_output("poll") is plugin.manifest.fact_outputs[0]
 
 
 class TestInstances:
-    def test_an_instance_has_its_config(self, root: Path, make_plugin: MakePlugin) -> None:
+    def test_instance_has_its_config(self, root: Path, make_plugin: MakePlugin) -> None:
         make_plugin()
-        plugin = loaded(found(root, echo=InstanceSpec(config={"b": 1, "a": {"c": None}})))
+        plugin = get_loaded(find(root, echo=InstanceSpec(config={"b": 1, "a": {"c": None}})))
         assert plugin.config == {"b": 1, "a": {"c": None}}
         assert orjson.loads(plugin.config_json) == plugin.config
 
-    def test_a_frozen_config_is_encoded_too(self, root: Path, make_plugin: MakePlugin) -> None:
+    def test_frozen_config_is_encoded(self, root: Path, make_plugin: MakePlugin) -> None:
         make_plugin()
         config = MappingProxyType({"a": MappingProxyType({"b": 1})})
-        plugin = loaded(found(root, echo=InstanceSpec(config=config)))
+        plugin = get_loaded(find(root, echo=InstanceSpec(config=config)))
         assert orjson.loads(plugin.config_json) == {"a": {"b": 1}}
 
-    def test_a_config_that_is_no_json_is_refused(self, root: Path, make_plugin: MakePlugin) -> None:
+    def test_config_that_json_cannot_encode_is_refused(
+        self, root: Path, make_plugin: MakePlugin
+    ) -> None:
         make_plugin()
-        registry = found(root, echo=InstanceSpec(config={"a": 2**70}))
-        assert "cannot be sent as JSON" in reason(registry)
+        registry = find(root, echo=InstanceSpec(config={"a": 2**70}))
+        assert "cannot be encoded as JSON" in get_reason(registry)
 
     @pytest.mark.parametrize("config", [{}, {"client_id": None}])
-    def test_missing_required_keys_are_named(
+    def test_missing_required_settings_are_named(
         self, root: Path, make_plugin: MakePlugin, config: dict[str, Any]
     ) -> None:
         make_plugin(extra="config_keys: {required: [client_id, client_secret]}\n")
-        registry = found(root, echo=InstanceSpec(config=config | {"client_secret": "x"}))
-        assert reason(registry) == (
-            "required config is missing: client_id; set it under plugins.echo.config"
+        registry = find(root, echo=InstanceSpec(config=config | {"client_secret": "x"}))
+        assert get_reason(registry) == (
+            "required settings are missing: client_id; set them in plugins.echo.config"
         )
 
-    def test_a_plugin_with_required_keys_is_not_loaded_unconfigured(
-        self, root: Path, make_plugin: MakePlugin
-    ) -> None:
-        make_plugin(extra="config_keys: {required: [client_id]}\n")
-        assert "required config is missing: client_id" in reason(found(root))
-
-    def test_each_instance_is_refused_for_its_own_missing_keys(
+    def test_each_instance_needs_its_own_settings(
         self, root: Path, make_plugin: MakePlugin
     ) -> None:
         make_plugin(extra="config_keys: {required: [key]}\n")
-        registry = found(
+        registry = find(
             root,
             echo=InstanceSpec(config={"key": "x"}),
             second=InstanceSpec(uses="echo"),
         )
         assert list(registry.plugins) == ["echo"]
-        assert [refusal.name for refusal in registry.refused] == ["second"]
+        assert [refused.name for refused in registry.refused] == ["second"]
 
-    def test_a_disabled_one_is_not_loaded(self, root: Path, make_plugin: MakePlugin) -> None:
+    def test_disabled_plugin_is_not_loaded(self, root: Path, make_plugin: MakePlugin) -> None:
         make_plugin()
-        registry = found(root, echo=InstanceSpec(enabled=False))
+        registry = find(root, echo=InstanceSpec(enabled=False))
         assert (registry.plugins, registry.refused) == ({}, ())
         assert registry.disabled == {"echo"}
 
-    def test_a_disabled_one_needs_no_config(self, root: Path, make_plugin: MakePlugin) -> None:
+    def test_disabled_plugin_needs_no_settings(self, root: Path, make_plugin: MakePlugin) -> None:
         make_plugin(extra="config_keys: {required: [key]}\n")
-        assert found(root, echo=InstanceSpec(enabled=False)).refused == ()
+        assert find(root, echo=InstanceSpec(enabled=False)).refused == ()
 
-    def test_one_that_no_root_has_is_refused(self, root: Path) -> None:
-        registry = found(root, echo=InstanceSpec())
-        assert reason(registry) == "no plugin root has a plugin named echo"
+    def test_plugin_that_no_root_has_is_refused(self, root: Path) -> None:
+        registry = find(root, echo=InstanceSpec())
+        assert get_reason(registry) == "no plugin root has a plugin named echo"
 
-    def test_one_whose_plugin_is_refused_is_refused_once(
+    def test_configured_invalid_plugin_is_refused_once(
         self, root: Path, make_plugin: MakePlugin
     ) -> None:
         make_plugin(entrypoint=None)
-        assert "does not exist" in reason(found(root, echo=InstanceSpec()))
+        assert "does not exist" in get_reason(find(root, echo=InstanceSpec()))
 
     @pytest.mark.parametrize("name", ["core.switch", "a/b", "..", ""])
-    def test_a_name_that_no_plugin_may_have_is_refused(
-        self, root: Path, make_plugin: MakePlugin, name: str
-    ) -> None:
+    def test_invalid_name_is_refused(self, root: Path, make_plugin: MakePlugin, name: str) -> None:
         make_plugin()
         registry = discover([root], {name: InstanceSpec(uses="echo")}, allow_symlinks=False)
-        assert "the name must match" in reason(registry, name)
+        assert "the name must match" in get_reason(registry, name)
 
-    def test_a_refusal_is_found_by_name(self, root: Path) -> None:
-        refusal = found(root, echo=InstanceSpec()).refusal("echo")
+    def test_refused_plugin_is_found_by_name(self, root: Path) -> None:
+        refusal = find(root, echo=InstanceSpec()).refusal("echo")
         assert refusal is not None
-        assert found(root).refusal("echo") is None
+        assert find(root).refusal("echo") is None
 
-    def test_secrets_do_not_show_in_a_repr(self, root: Path, make_plugin: MakePlugin) -> None:
+    def test_repr_does_not_show_secrets(self, root: Path, make_plugin: MakePlugin) -> None:
         make_plugin()
         spec = InstanceSpec(config={"key": "hunter22"})
-        assert "hunter22" not in repr((spec, found(root, echo=spec)))
+        assert "hunter22" not in repr((spec, find(root, echo=spec)))
 
 
 class TestAliases:
-    def test_an_alias_is_a_second_instance(self, root: Path, make_plugin: MakePlugin) -> None:
+    def test_alias_is_a_second_instance(self, root: Path, make_plugin: MakePlugin) -> None:
         make_plugin()
-        registry = found(root, second=InstanceSpec(uses="echo", config={"a": 1}))
+        registry = find(root, second=InstanceSpec(uses="echo", config={"a": 1}))
         first, second = registry.plugins["echo"], registry.plugins["second"]
         assert second.manifest is first.manifest
         assert (first.config, second.config) == ({}, {"a": 1})
 
-    def test_an_alias_of_an_alias_is_resolved(self, root: Path, make_plugin: MakePlugin) -> None:
+    def test_alias_of_an_alias_is_resolved(self, root: Path, make_plugin: MakePlugin) -> None:
         make_plugin()
-        registry = found(root, b=InstanceSpec(uses="echo"), c=InstanceSpec(uses="b"))
+        registry = find(root, b=InstanceSpec(uses="echo"), c=InstanceSpec(uses="b"))
         assert registry.plugins["c"].manifest.name == "echo"
 
-    def test_an_alias_of_a_disabled_instance_is_loaded(
+    def test_alias_of_a_disabled_instance_is_loaded(
         self, root: Path, make_plugin: MakePlugin
     ) -> None:
         make_plugin()
-        registry = found(root, echo=InstanceSpec(enabled=False), b=InstanceSpec(uses="echo"))
+        registry = find(root, echo=InstanceSpec(enabled=False), b=InstanceSpec(uses="echo"))
         assert list(registry.plugins) == ["b"]
 
-    def test_a_circle_is_refused_wherever_it_is_entered(
-        self, root: Path, make_plugin: MakePlugin
-    ) -> None:
+    def test_circular_aliases_are_refused(self, root: Path, make_plugin: MakePlugin) -> None:
         make_plugin()
-        registry = found(
+        registry = find(
             root,
             a=InstanceSpec(uses="b"),
             b=InstanceSpec(uses="c"),
             c=InstanceSpec(uses="b"),
         )
         assert list(registry.plugins) == ["echo"]
-        assert [refusal.name for refusal in registry.refused] == ["a", "b", "c"]
-        assert all("circle" in refusal.reason for refusal in registry.refused)
+        assert [refused.name for refused in registry.refused] == ["a", "b", "c"]
+        assert all("circular" in refused.reason for refused in registry.refused)
 
-    def test_an_alias_of_itself_is_refused(self, root: Path, make_plugin: MakePlugin) -> None:
-        make_plugin()
-        assert "circle" in reason(found(root, echo=InstanceSpec(uses="echo")))
+    def test_alias_of_a_missing_plugin_is_refused(self, root: Path) -> None:
+        registry = find(root, second=InstanceSpec(uses="echo"))
+        assert get_reason(registry, "second") == "no plugin root has a plugin named echo"
 
-    def test_an_alias_of_nothing_is_refused(self, root: Path) -> None:
-        registry = found(root, second=InstanceSpec(uses="echo"))
-        assert reason(registry, "second") == "no plugin root has a plugin named echo"
-
-    def test_an_alias_of_a_refused_plugin_says_why(
+    def test_alias_of_a_refused_plugin_reports_its_reason(
         self, root: Path, make_plugin: MakePlugin
     ) -> None:
         make_plugin(entrypoint=None)
-        registry = found(root, second=InstanceSpec(uses="echo"))
+        registry = find(root, second=InstanceSpec(uses="echo"))
         refusal = registry.refusal("second")
         assert refusal is not None
-        assert refusal.reason.startswith("it uses echo, which was refused: ")
+        assert refusal.reason.startswith("it uses echo, which is refused: ")
 
-    def test_an_alias_hides_a_plugin_of_its_name_with_a_warning(
+    def test_alias_shadows_a_plugin_of_its_name_with_a_warning(
         self, root: Path, make_plugin: MakePlugin
     ) -> None:
         make_plugin("echo"), make_plugin("other")
-        registry = found(root, echo=InstanceSpec(uses="other"))
+        registry = find(root, echo=InstanceSpec(uses="other"))
         assert registry.plugins["echo"].manifest.name == "other"
-        assert "is not reached" in registry.warnings[0]
+        assert "is not loaded" in registry.warnings[0]
 
 
 class TestHashes:
     @staticmethod
-    def edited(directory: Path, file: str, old: str, new: str) -> None:
+    def edit(directory: Path, file: str, old: str, new: str) -> None:
         path = directory / file
         path.write_text(path.read_text().replace(old, new))
 
-    def test_nothing_changed_is_the_same_fingerprint(
-        self, root: Path, make_plugin: MakePlugin
-    ) -> None:
+    def test_fingerprint_is_stable(self, root: Path, make_plugin: MakePlugin) -> None:
         make_plugin()
-        assert loaded(found(root)).fingerprint == loaded(found(root)).fingerprint
+        assert get_loaded(find(root)).fingerprint == get_loaded(find(root)).fingerprint
 
     @pytest.mark.parametrize(
         ("file", "old", "new"),
         [("run.py", "#!/bin/sh", "#!/bin/bash"), ("manifest.yaml", "type: read", "type: write")],
     )
-    def test_the_fingerprint_follows_the_files(
+    def test_fingerprint_changes_with_the_files(
         self, root: Path, make_plugin: MakePlugin, file: str, old: str, new: str
     ) -> None:
         directory = make_plugin()
-        before = loaded(found(root)).fingerprint
-        self.edited(directory, file, old, new)
-        assert loaded(found(root)).fingerprint != before
+        before = get_loaded(find(root)).fingerprint
+        self.edit(directory, file, old, new)
+        assert get_loaded(find(root)).fingerprint != before
 
-    def test_the_init_key_follows_the_version(self, root: Path, make_plugin: MakePlugin) -> None:
+    def test_init_key_changes_with_the_version(self, root: Path, make_plugin: MakePlugin) -> None:
         directory = make_plugin()
-        before = loaded(found(root)).init_key
-        self.edited(directory, "manifest.yaml", "1.0.0", "1.0.1")
-        assert loaded(found(root)).init_key != before
+        before = get_loaded(find(root)).init_key
+        self.edit(directory, "manifest.yaml", "1.0.0", "1.0.1")
+        assert get_loaded(find(root)).init_key != before
 
-    def test_the_init_key_follows_the_config(self, root: Path, make_plugin: MakePlugin) -> None:
+    def test_init_key_changes_with_the_config(self, root: Path, make_plugin: MakePlugin) -> None:
         make_plugin()
         keys = {
-            loaded(found(root, echo=InstanceSpec(config=config))).init_key
+            get_loaded(find(root, echo=InstanceSpec(config=config))).init_key
             for config in ({}, {"a": 1}, {"a": "1"}, {"a": 2})
         }
         assert len(keys) == 4
 
-    def test_the_init_key_does_not_follow_the_order_of_keys(
-        self, root: Path, make_plugin: MakePlugin
-    ) -> None:
+    def test_init_key_ignores_the_order_of_keys(self, root: Path, make_plugin: MakePlugin) -> None:
         make_plugin()
         one, two = (
-            loaded(found(root, echo=InstanceSpec(config=config))).init_key
+            get_loaded(find(root, echo=InstanceSpec(config=config))).init_key
             for config in ({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"d": 3, "c": 2}, "a": 1})
         )
         assert one == two
 
-    def test_the_init_key_does_not_follow_the_entrypoint(
-        self, root: Path, make_plugin: MakePlugin
-    ) -> None:
+    def test_init_key_ignores_the_entrypoint(self, root: Path, make_plugin: MakePlugin) -> None:
         directory = make_plugin()
-        before = loaded(found(root)).init_key
-        self.edited(directory, "run.py", "sh", "bash")
-        assert loaded(found(root)).init_key == before
+        before = get_loaded(find(root)).init_key
+        self.edit(directory, "run.py", "sh", "bash")
+        assert get_loaded(find(root)).init_key == before

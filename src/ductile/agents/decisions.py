@@ -12,7 +12,7 @@ from ductile.clock import Clock
 from ductile.core.agents import decision_log, reminder
 from ductile.core.agents.decision_log import DecisionLog
 from ductile.core.agents.reminder import NewReminder, ScheduleError
-from ductile.core.values.json_values import Failure, shown
+from ductile.core.values.json_values import Failure, shorten
 from ductile.log import logger
 from ductile.model import Json, Notice
 from ductile.record import dataclass
@@ -80,7 +80,7 @@ class SchemaInterceptor:
         if isinstance(new, NewReminder):
             return new
         if new is ScheduleError.INVALID_DELAY:
-            what = f"invalid delay_ms for schedule_reminder: {shown(asked.delay_ms)}"
+            what = f"invalid delay_ms for schedule_reminder: {shorten(asked.delay_ms)}"
         else:
             what = "invalid payload for schedule_reminder"
         self._warn(what, log.agent_id)

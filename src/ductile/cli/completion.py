@@ -78,14 +78,14 @@ def _in_roots(settings: Settings) -> Iterator[str]:
 def _settings(config: Path | None, incomplete: str) -> Iterator[str]:
     """The keys that may follow: those that are written, and those that the schema knows."""
     from ductile.config import find
-    from ductile.config.edit.draft import Draft
-    from ductile.config.edit.paths import ENTITIES, at, resolve
+    from ductile.config.edit.editor import ConfigEditor
+    from ductile.config.edit.paths import ENTITIES, get_at, resolve_path
     from ductile.config.problems import known_keys
 
-    document = Draft(find(config, os.environ)).document
+    document = ConfigEditor(find(config, os.environ)).document
     above, dot, _ = incomplete.rpartition(".")
-    path = resolve(above, document) if above else ()
-    written = at(document, path)
+    path = resolve_path(above, document) if above else ()
+    written = get_at(document, path)
     keys = known_keys(path) | (set(written) if isinstance(written, dict) else set())
     for key in sorted(keys):
         yield f"{above}{dot}{key}"

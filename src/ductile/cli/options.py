@@ -91,10 +91,10 @@ def limited(most: int = 50) -> Option:
 
 def seconds(text: str) -> float:
     """`90s`, `5m`, `1h30m`."""
-    from ductile.config.models.units import DURATION, duration
+    from ductile.config.models.units import DURATION, parse_duration
 
     try:
-        return duration(text)
+        return parse_duration(text)
     except ValueError:
         raise click.BadParameter(f"{text!r} is not {DURATION}") from None
 
@@ -117,10 +117,10 @@ def since(text: str) -> str:
     from datetime import timedelta
 
     from ductile.clock import SystemClock, from_text, to_text
-    from ductile.config.models.units import duration
+    from ductile.config.models.units import parse_duration
 
     try:
-        return to_text(SystemClock().now() - timedelta(seconds=duration(text)))
+        return to_text(SystemClock().now() - timedelta(seconds=parse_duration(text)))
     except ValueError:
         pass
     try:

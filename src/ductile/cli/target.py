@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ductile.cli.client import Client, Door, Workplace
-from ductile.config import Loaded, load, state_of
+from ductile.config import Loaded, find_state, load
 from ductile.errors import ConfigError, Locked
 
 SOCKET = "ductile.sock"
@@ -51,7 +51,7 @@ class Target:
         try:
             return self.loaded.settings.state_dir
         except ConfigError:
-            state = state_of(self._config, environ=os.environ)
+            state = find_state(self._config, environ=os.environ)
             if state is None or not Client.answers(state.dir / SOCKET):
                 raise
             self._note("the configuration on disk has problems; run: ductile config check")

@@ -1,25 +1,25 @@
-"""Files to one frozen `Settings`, or every `Problem` at once with file, line and column.
+"""From files to one frozen `Settings`, or every `Problem` with file, line and column.
 
-    find -> read (bounded, hashed, held against the seal) -> YAML 1.2 with places
-         -> one shape -> merge -> expand -> schema -> check as a whole -> Loaded
+    find -> read (size limit, hash, seal) -> parse YAML 1.2 with locations -> normalize
+         -> merge -> expand variables -> validate by schema -> validate as a whole -> Loaded
 
-Nothing else of the package reads a configuration file.
+No other package reads a configuration file.
 """
 
 from __future__ import annotations
 
-from ductile.config.load import Flawed, Loaded, find, load, state_of
-from ductile.config.lock import measure
+from ductile.config.checksums import create_seal
+from ductile.config.load import InvalidConfig, Loaded, find, find_state, load
 from ductile.config.models.settings import Settings
-from ductile.config.redact import show
+from ductile.config.redact import redact_settings
 
 __all__ = [
-    "Flawed",
+    "InvalidConfig",
     "Loaded",
     "Settings",
+    "create_seal",
     "find",
+    "find_state",
     "load",
-    "measure",
-    "show",
-    "state_of",
+    "redact_settings",
 ]

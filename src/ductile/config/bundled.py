@@ -1,15 +1,15 @@
-"""Where the plugins are that come with the package."""
+"""The directory of the plugins that are part of the package."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 ROOT = "bundled:"
-"""How a configuration names that directory among its plugin roots."""
+"""The name of that directory in `plugin_roots`."""
 
 
 def directory() -> Path:
-    """In an installed package its own `bundled/`; in a checkout the repository's `plugins/`."""
+    """`bundled/` of an installed package, or `plugins/` of a checkout."""
     package = Path(__file__).resolve().parents[1]
     shipped = package / "bundled"
     return shipped if shipped.is_dir() else package.parents[1] / "plugins"

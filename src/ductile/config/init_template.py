@@ -1,4 +1,4 @@
-"""`config init`: a first configuration that runs, says what it does, and is the user's alone."""
+"""`config init`: write a first configuration that runs, with commented examples."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from ductile.errors import Refused
 from ductile.files import create, write_new
 
 CONFIG = """\
-# Ductile. `ductile config check` judges this file, `ductile config schema` teaches an editor
-# its keys. ${VAR} and ${VAR:-default} are taken from the environment.
+# Ductile. `ductile config check` validates this file, `ductile config schema` prints its JSON
+# Schema for an editor. ${VAR} and ${VAR:-default} are replaced by environment variables.
 
 service:
   name: ductile
   log_level: info            # debug | info | warn | error
-  # max_workers: 4           # jobs at once; by default one less than there are cores
+  # max_workers: 4           # jobs that run at once; default: number of cores minus one
 
 state:
   path: ./data/state.db      # relative to the directory of this file
 
 plugin_roots:
-  - ./plugins                # yours
-  - "bundled:"               # those that come with ductile, once they are named under plugins
+  - ./plugins                # your plugins
+  - "bundled:"               # plugins of ductile; each is loaded if it is listed below
 
 include:
   - pipelines.yaml
@@ -38,8 +38,8 @@ plugins: {}
 #     retry: {max_attempts: 4, backoff_base: 30s}
 #     timeouts: {poll: 60s}
 
-# The API wants a first token from here: any long secret, as `openssl rand -hex 32` makes one.
-# `ductile token create` makes others beside it.
+# The API needs a first token: any long secret, for example the output of `openssl rand -hex 32`.
+# Create more tokens with `ductile token create`.
 # api:
 #   enabled: true
 #   listen: 127.0.0.1:8080
@@ -48,7 +48,7 @@ plugins: {}
 #       - token: ${DUCTILE_API_TOKEN}
 #         scopes: ["*"]
 
-# Webhooks are signed. Put secrets into the environment, never in here.
+# Webhooks are signed. Keep secrets in the environment, not in this file.
 # webhooks:
 #   listen: 127.0.0.1:8081
 #   endpoints:
@@ -59,7 +59,7 @@ plugins: {}
 """
 
 PIPELINES = """\
-# What follows from an event. `ductile pipeline visualize NAME` draws one.
+# Pipelines that events start. `ductile pipeline visualize NAME` draws one.
 
 pipelines: []
 #   - name: greet
@@ -81,14 +81,14 @@ FILES = {"config.yaml": CONFIG, "pipelines.yaml": PIPELINES}
 
 
 def init(directory: Path, *, dry: bool = False) -> list[Path]:
-    """Write a first configuration; the paths that are new. Nothing is ever overwritten.
+    """Write a first configuration and return the new paths; existing files are kept.
 
-    With `dry` nothing is written, and they would be.
+    With `dry`, return the paths without writing them.
     """
     files = {directory / name: text for name, text in FILES.items()}
     for path in files:
         if os.path.lexists(path):
-            raise Refused(f"{path} exists; nothing was written", path=str(path))
+            raise Refused(f"{path} already exists; nothing was written", path=str(path))
     folders = [path for path in (directory, directory / "plugins") if not path.is_dir()]
     try:
         for folder in () if dry else folders:

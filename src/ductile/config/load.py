@@ -1,13 +1,12 @@
-"""The one way in: files to `Loaded`, or a `ConfigError` with every problem there is."""
+"""`load`: from files to `Loaded`, or a `ConfigError` with every problem found."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from blake3 import blake3
 from pydantic import ValidationError
@@ -18,16 +17,15 @@ from ductile.config.loader import dotenv
 from ductile.config.loader.expand import Expanded, expand
 from ductile.config.loader.files import Reader, absolute, is_directory
 from ductile.config.loader.include import Sources, gather
-from ductile.config.loader.locate import Places
-from ductile.config.loader.nodes import Place, Scalar, Table
-from ductile.config.loader.salvage import rest
-from ductile.config.models.fields import Found
+from ductile.config.loader.nodes import Location, Locations, MappingNode, ScalarNode
+from ductile.config.loader.salvage import remove_invalid
+from ductile.config.models.fields import RawScalar
 from ductile.config.models.service import StateSettings
 from ductile.config.models.settings import Settings
 from ductile.config.models.tokens import Scopes
 from ductile.config.problems import translate
-from ductile.config.redact import hidden
-from ductile.config.validate import check
+from ductile.config.redact import redact_problems
+from ductile.config.validate import validate_whole
 from ductile.errors import ConfigError, Problem, Severity, errors_of
 from ductile.errors import Path as KeyPath
 from ductile.record import dataclass
@@ -37,52 +35,52 @@ FILE = "config.yaml"
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A configuration that may run, and what is worth saying about it."""
+    """A valid configuration."""
 
     path: Path
-    """The file that it was loaded from."""
+    """The path of config.yaml."""
     settings: Settings
     warnings: tuple[Problem, ...]
     files: Mapping[Path, str]
-    """Every file that was read, with the BLAKE3 hash of the bytes that were used."""
+    """Every file that was read, with the BLAKE3 hash of its bytes."""
     secrets: frozenset[str]
     """Values of eight or more characters that must not leave the process."""
     seal: Seal | None
-    """The `.checksums` it was held against; the plugins' part is for discovery to judge."""
+    """The `.checksums` that the files were compared with; discovery compares the plugins."""
     config_hash: str
-    """Of the effective settings; differs where only a secret differs."""
-    places: Places
+    """Hash of the effective settings, secrets included."""
+    locations: Locations
 
     def locate(self, path: KeyPath) -> tuple[str, int, int]:
-        """File, line and column of a path in the merged configuration, or of its next parent."""
-        return self.places.locate(path)
+        """File, line and column of a path in the merged configuration, or of its parent."""
+        return self.locations.locate(path)
 
 
-class Flawed(ConfigError):
-    """A configuration with errors, and the `rest` of it, without the parts that have them."""
+class InvalidConfig(ConfigError):
+    """A configuration with errors; `rest` is the configuration without the invalid parts."""
 
     def __init__(self, problems: Sequence[Problem], rest: Loaded | None) -> None:
         super().__init__(problems)
         self.rest = rest
-        """To be judged on, never to run; None where nothing true could be said of it."""
+        """For further checks, never to run; None if nothing useful is left."""
 
 
 def find(explicit: Path | None, environ: Mapping[str, str]) -> Path:
-    """The config.yaml that is meant: `explicit` (file or directory), `$DUCTILE_CONFIG_DIR`,
-    `~/.config/ductile`, `/etc/ductile`. One that is named must exist; others are looked for."""
+    """The path of config.yaml: `explicit` (file or directory), `$DUCTILE_CONFIG_DIR`, or the
+    first of `~/.config/ductile` and `/etc/ductile` that has one."""
     named = explicit or (Path(text) if (text := environ.get("DUCTILE_CONFIG_DIR")) else None)
     if named is not None:
         path = absolute(Path(), named)
         return path / FILE if is_directory(path) else path
     home = environ.get("HOME")
-    places = [Path(home, ".config", "ductile")] if home else []
-    places.append(Path("/etc/ductile"))
-    for place in places:
-        if os.path.lexists(place / FILE):
-            return place / FILE
-    looked = ", ".join(["--config", "$DUCTILE_CONFIG_DIR", *map(str, places)])
-    how = "make one: ductile config init"
-    raise ConfigError([Problem(f"there is no {FILE}; looked in {looked}; {how}")])
+    directories = [Path(home, ".config", "ductile")] if home else []
+    directories.append(Path("/etc/ductile"))
+    for directory in directories:
+        if os.path.lexists(directory / FILE):
+            return directory / FILE
+    searched = ", ".join(["--config", "$DUCTILE_CONFIG_DIR", *map(str, directories)])
+    message = f"there is no {FILE} in {searched}; create one with: ductile config init"
+    raise ConfigError([Problem(message)])
 
 
 def load(
@@ -92,181 +90,178 @@ def load(
     seal: bool = True,
     drafts: Mapping[Path, bytes] | None = None,
 ) -> Loaded:
-    """Read, verify, expand and judge a configuration.
+    """Read, verify, expand and validate a configuration; raises `ConfigError`.
 
-    Files are held against the seal as they are read; once one that must be sealed is not,
-    nothing is expanded, and the others are judged as they were written. `seal=False` leaves
-    the seal aside, for a check before `config lock`; `drafts` stand for the content of their
-    files, for a check before they are written.
+    Files are compared with the seal as they are read. If one that must be sealed differs, no
+    variable is expanded and the other files are checked as they were written. `seal=False` skips
+    the comparison, for a check before `config lock`. `drafts` replace the content of their files,
+    for a check before they are written.
     """
     config = find(path, environ)
     stored, problems = checksums.read(config.parent) if seal else (None, [])
     sources = gather(config, stored, drafts)
     problems += sources.problems
-    verdict = _judge(stored, sources, strict=_literal_flag(sources, "strict_mode"))
-    if config not in sources.reader.hashes or errors_of(verdict):
-        problems += [*verdict, *_as_written(sources, environ)]
-        raise ConfigError(_ordered(errors_of(problems), sources.reader))
-    expanded = expand(sources.tree, sources.variables, values(sources, environ, problems))
+    differences = _compare(stored, sources, strict=_is_literally_set(sources, "strict_mode"))
+    if config not in sources.reader.hashes or errors_of(differences):
+        problems += [*differences, *_check_unexpanded(sources, environ)]
+        raise ConfigError(_sort(errors_of(problems), sources.reader))
+    expanded = expand(sources.tree, sources.variables, read_variables(sources, environ, problems))
     problems += expanded.problems
-    problems += _judge(stored, sources, strict=_flag(expanded, "strict_mode"))
+    problems += _compare(stored, sources, strict=_is_set(expanded, "strict_mode"))
     symlinks = {**(stored.symlinks if stored else {}), **sources.reader.symlinks}
-    problems += _symlinks(symlinks, allowed=_flag(expanded, "allow_symlinks"))
-    places = Places(expanded.places, expanded.keys)
-    judge = partial(_validate, expanded, sources, places, environ)
-    settings, found = judge(expanded.data, whole=not errors_of(problems))
+    problems += _check_symlinks(symlinks, allowed=_is_set(expanded, "allow_symlinks"))
+    validator = _Validator(sources, expanded, environ)
+    settings, found = validator.validate(expanded.data, whole=not errors_of(problems))
     problems += found
-    flawed = bool(errors_of(problems))
-    if flawed:
-        settings = _sound(expanded.data, judge, problems)
-    told = _ordered(hidden(problems, expanded.secrets), sources.reader)
+    if errors_of(problems):
+        settings = validator.validate_rest(expanded.data, problems)
+    problems = _sort(redact_problems(problems, expanded.secrets), sources.reader)
+    errors = errors_of(problems)
     if settings is None:
-        raise Flawed(errors_of(told), None)
+        raise InvalidConfig(errors, None)
     loaded = Loaded(
         path=config,
         settings=settings,
-        warnings=() if flawed else tuple(told),
+        warnings=() if errors else tuple(problems),
         files=sources.reader.hashes,
         secrets=settings.secrets,
         seal=stored,
-        config_hash=config_hash(settings),
-        places=places,
+        config_hash=hash_settings(settings),
+        locations=validator.locations,
     )
-    if flawed:
-        raise Flawed(errors_of(told), loaded)
+    if errors:
+        raise InvalidConfig(errors, loaded)
     return loaded
 
 
-def state_of(path: Path | None, *, environ: Mapping[str, str]) -> StateSettings | None:
-    """Where a gateway of this configuration has its state, whatever else is wrong with it.
+def find_state(path: Path | None, *, environ: Mapping[str, str]) -> StateSettings | None:
+    """The `state` section of a configuration, even if other sections are invalid.
 
-    None where nobody can say, for what is wrong may be just that.
+    None if it cannot be determined.
     """
     try:
         return load(path, environ=environ, seal=False).settings.state
-    except Flawed as flawed:
-        told = any("state" in (*p.path[:1], p.nearest) for p in flawed.problems)
-        return None if told or flawed.rest is None else flawed.rest.settings.state
+    except InvalidConfig as invalid:
+        is_affected = any("state" in (*p.path[:1], p.nearest) for p in invalid.problems)
+        return None if is_affected or invalid.rest is None else invalid.rest.settings.state
     except ConfigError:
         return None
 
 
-class _Judge(Protocol):
-    def __call__(
+class _Validator:
+    """Validates expanded data, whole or without its invalid parts."""
+
+    def __init__(self, sources: Sources, expanded: Expanded, environ: Mapping[str, str]) -> None:
+        self.locations = Locations(expanded.locations, expanded.keys)
+        self._sources = sources
+        self._expanded = expanded
+        self._context = {
+            "config_dir": sources.root,
+            "home": environ.get("HOME"),
+            "secrets": expanded.secrets,
+        }
+
+    def validate(
         self, data: dict[str, Any], *, whole: bool
-    ) -> tuple[Settings | None, list[Problem]]: ...
+    ) -> tuple[Settings | None, list[Problem]]:
+        """Validate by the schema and, with `whole`, the sections together."""
+        try:
+            settings = Settings.model_validate(
+                data, context=self._context, by_alias=True, by_name=False
+            )
+        except ValidationError as error:
+            return None, translate(error, data, self.locations, self._expanded.broken)
+        if not whole:
+            return settings, []
+        scopes = Scopes(
+            self._sources.scope_files,
+            self._sources.lost_scopes,
+            self.locations,
+            strict=settings.service.strict_mode,
+        )
+        return validate_whole(settings, scopes, self.locations)
+
+    def validate_rest(self, data: dict[str, Any], problems: list[Problem]) -> Settings | None:
+        """The settings without the parts that have `problems`; more errors are added to them."""
+        settings, errors = None, errors_of(problems)
+        while errors:
+            rest = remove_invalid(data, errors)
+            if rest is None or rest == data:
+                return None
+            data = rest
+            settings, found = self.validate(data, whole=True)
+            errors = errors_of(found)
+            problems += errors
+        return settings
 
 
-def _sound(data: dict[str, Any], judge: _Judge, problems: list[Problem]) -> Settings | None:
-    """What is left without the parts that have problems; those of the rest are added to them."""
-    settings, errors = None, errors_of(problems)
-    while errors:
-        left = rest(data, errors)
-        if left is None or left == data:
-            return None
-        data = left
-        settings, found = judge(data, whole=True)
-        errors = errors_of(found)
-        problems += errors
-    return settings
+def _check_unexpanded(sources: Sources, environ: Mapping[str, str]) -> list[Problem]:
+    """The problems of the files that could be used, without expanding variables.
 
-
-def _validate(
-    expanded: Expanded,
-    sources: Sources,
-    places: Places,
-    environ: Mapping[str, str],
-    data: dict[str, Any],
-    *,
-    whole: bool,
-) -> tuple[Settings | None, list[Problem]]:
-    """Judge by schema and, where nothing of it is missing, as a whole."""
-    context = {
-        "config_dir": sources.root,
-        "home": environ.get("HOME"),
-        "secrets": expanded.secrets,
-    }
-    try:
-        settings = Settings.model_validate(data, context=context, by_alias=True, by_name=False)
-    except ValidationError as error:
-        return None, translate(error, data, places, expanded.broken)
-    if not whole:
-        return settings, []
-    scopes = Scopes(
-        sources.scope_files,
-        sources.lost_scopes,
-        places,
-        strict=settings.service.strict_mode,
-    )
-    return check(settings, scopes, places)
-
-
-def _as_written(sources: Sources, environ: Mapping[str, str]) -> list[Problem]:
-    """What is wrong with the files that could be used, nothing of them expanded.
-
-    The schema misses keys only in entries of lists, which are in one file whole: none that a
-    file which was left out could have.
+    The schema requires keys only in entries of lists, each of which is in one file. So no key is
+    reported as missing because a file was left out.
     """
     problems: list[Problem] = []
-    values(sources, {}, problems)
+    read_variables(sources, {}, problems)
     expanded = expand(sources.tree, sources.variables, None)
-    places = Places(expanded.places, expanded.keys)
-    _, found = _validate(expanded, sources, places, environ, expanded.data, whole=False)
-    return hidden([*problems, *expanded.problems, *found], expanded.secrets)
+    _, found = _Validator(sources, expanded, environ).validate(expanded.data, whole=False)
+    return redact_problems([*problems, *expanded.problems, *found], expanded.secrets)
 
 
-def config_hash(settings: Settings) -> str:
+def hash_settings(settings: Settings) -> str:
     """BLAKE3 of the effective settings, secrets included."""
     document = settings.model_dump(mode="json", by_alias=True)
     return blake3(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-def _judge(stored: Seal | None, sources: Sources, *, strict: bool) -> list[Problem]:
+def _compare(stored: Seal | None, sources: Sources, *, strict: bool) -> list[Problem]:
     if stored is None:
         return []
     scopes = [source.path for source in sources.scope_files.values()]
-    return stored.judge(sources.reader.hashes, scopes, strict=strict)
+    return stored.compare(sources.reader.hashes, scopes, strict=strict)
 
 
-def values(sources: Sources, environ: Mapping[str, str], problems: list[Problem]) -> dict[str, str]:
-    """The environment over the .env files, the first of which wins over the next."""
+def read_variables(
+    sources: Sources, environ: Mapping[str, str], problems: list[Problem]
+) -> dict[str, str]:
+    """The variables of the environment and, below it, of the .env files; the first one wins."""
     found: dict[str, str] = {}
     for source in sources.env_files:
         text = source.text()
         if isinstance(text, Problem):
             problems.append(text)
             continue
-        more, wrong = dotenv.parse(text, str(source.path))
-        problems += wrong
+        more, invalid = dotenv.parse(text, str(source.path))
+        problems += invalid
         found = {**more, **found}
     return {**found, **environ}
 
 
-def _flag(expanded: Expanded, name: str) -> bool:
-    """A switch of `service` that counts even while the rest has problems."""
+def _is_set(expanded: Expanded, name: str) -> bool:
+    """A boolean of `service`, usable although other settings may be invalid."""
     service = expanded.data.get("service")
     found = service.get(name) if isinstance(service, dict) else None
-    return isinstance(found, Found) and found.value is True
+    return isinstance(found, RawScalar) and found.value is True
 
 
-def _literal_flag(sources: Sources, name: str) -> bool:
-    """The same before anything is expanded: a variable does not count yet."""
+def _is_literally_set(sources: Sources, name: str) -> bool:
+    """A boolean of `service` before expansion; a variable counts as false."""
     service = sources.tree.get("service")
-    node = service.get(name) if isinstance(service, Table) else None
-    return isinstance(node, Scalar) and not node.style and node.text.lower() == "true"
+    node = service.get(name) if isinstance(service, MappingNode) else None
+    return isinstance(node, ScalarNode) and not node.style and node.text.lower() == "true"
 
 
-def _symlinks(met: Mapping[Path, Place], *, allowed: bool) -> list[Problem]:
+def _check_symlinks(symlinks: Mapping[Path, Location], *, allowed: bool) -> list[Problem]:
     severity = Severity.WARNING if allowed else Severity.ERROR
-    hint = None if allowed else "service.allow_symlinks: true"
+    advice = "" if allowed else "; replace it with its target, or set service.allow_symlinks: true"
     return [
-        place.problem(f"{path} is a symlink", severity=severity, allowed=hint)
-        for path, place in met.items()
+        location.problem(f"{path} is a symlink{advice}", severity=severity)
+        for path, location in symlinks.items()
     ]
 
 
-def _ordered(problems: Iterable[Problem], reader: Reader) -> list[Problem]:
-    """As somebody mends them: file by file as they were read, from top to bottom, none twice."""
+def _sort(problems: Iterable[Problem], reader: Reader) -> list[Problem]:
+    """Without duplicates, by file in reading order, then by line."""
     rank = {str(path): number for number, path in enumerate(reader.hashes)}
     unique: Iterable[Problem] = dict.fromkeys(problems)
     return sorted(

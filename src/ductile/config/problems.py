@@ -1,4 +1,4 @@
-"""What the schema refuses, told with its place, what was found and what is allowed."""
+"""Translate errors of the schema to problems with location, found value and allowed values."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from ductile.config.edit.paths import at
+from ductile.config.edit.paths import get_at
 from ductile.config.loader import normalize
-from ductile.config.loader.locate import Places
-from ductile.config.models.fields import Found
+from ductile.config.loader.nodes import Locations
+from ductile.config.models.fields import RawScalar
 from ductile.config.models.plugin import PluginSettings, ScheduleSettings
 from ductile.config.models.settings import Settings
 from ductile.core.values.redact import REDACTED, names_a_secret
@@ -38,40 +38,40 @@ _KINDS = {
 
 
 def translate(
-    error: ValidationError, data: Any, places: Places, broken: set[Path]
+    error: ValidationError, data: Any, locations: Locations, broken: set[Path]
 ) -> list[Problem]:
-    """A problem for each error in `data`, save those of values in `broken`, which have theirs."""
+    """A problem for each error in `data`, except for values in `broken`, which have one already."""
     return [
-        _problem(detail, data, places)
+        _problem(detail, data, locations)
         for detail in error.errors(include_url=False)
         if detail["type"] == "extra_forbidden"
         or not any(detail["loc"][: len(path)] == path for path in broken)
     ]
 
 
-def _problem(detail: ErrorDetails, data: Any, places: Places) -> Problem:
+def _problem(detail: ErrorDetails, data: Any, locations: Locations) -> Problem:
     path: Path = detail["loc"]
     context = detail.get("ctx", {})
     kind = detail["type"]
-    place = context.get("place") or places.locate(path)
+    location = context.get("location") or locations.locate(path)
     message, allowed, close = _KINDS.get(kind), context.get("allowed"), None
-    value = at(data, path)
+    value = get_at(data, path)
     match kind:
         case "extra_forbidden":
             known = sorted(known_keys(path[:-1]))
             key = str(path[-1])
-            return places.key(path).problem(
+            return locations.locate_key(path).problem(
                 f"unknown key {key!r}",
                 path=path,
                 allowed=", ".join(known),
-                nearest=_inside(path[:-1], key) or nearest(key, known),
+                nearest=_find_in_subsection(path[:-1], key) or nearest(key, known),
             )
         case "missing":
-            return place.problem(f"missing key {path[-1]!r}", path=path[:-1])
+            return location.problem(f"missing key {path[-1]!r}", path=path[:-1])
         case "literal_error":
             words = re.findall(r"'([^']*)'", str(context["expected"]))
-            message, allowed = "not one of the words it takes", ", ".join(words)
-            close = nearest(value.text, words) if isinstance(value, Found) else None
+            message, allowed = "is not an allowed value", ", ".join(words)
+            close = nearest(value.text, words) if isinstance(value, RawScalar) else None
         case "greater_than" | "greater_than_equal":
             bound = context.get("gt", context.get("ge"))
             word = "more than" if kind == "greater_than" else "at least"
@@ -79,14 +79,14 @@ def _problem(detail: ErrorDetails, data: Any, places: Places) -> Problem:
         case "refused":
             message = str(context["message"])
     found = describe(value, path)
-    return place.problem(
+    return location.problem(
         message or detail["msg"], path=path, found=found, allowed=allowed, nearest=close
     )
 
 
 def describe(value: Any, path: Path) -> str | None:
-    """What was found, as short text; never a secret, and nothing for what is long."""
-    if isinstance(value, Found):
+    """The found value as short text; secrets are redacted, and mappings give None."""
+    if isinstance(value, RawScalar):
         if value.secret or any(isinstance(part, str) and names_a_secret(part) for part in path):
             return REDACTED
         text = value.text if len(value.text) <= 60 else value.text[:57] + "..."
@@ -95,16 +95,16 @@ def describe(value: Any, path: Path) -> str | None:
 
 
 def known_keys(path: Path) -> set[str]:
-    """The keys that the mapping at `path` takes; none where they are for people to choose."""
-    model, in_mapping = _walked(path)
+    """The keys of the mapping at `path`; empty if the operator chooses them."""
+    model, in_mapping = _walk(path)
     if model is None or in_mapping:
         return set()
     return set(_fields(model)) | set(_ALSO.get(model, ()))
 
 
-def _inside(path: Path, key: str) -> str | None:
-    """The key that belongs one section deeper, where there is one such."""
-    model, in_mapping = _walked(path)
+def _find_in_subsection(path: Path, key: str) -> str | None:
+    """The path of `key` in a subsection, if exactly one subsection has it."""
+    model, in_mapping = _walk(path)
     if model is None or in_mapping:
         return None
     inner = {name: info.annotation for name, info in _fields(model).items()}
@@ -117,16 +117,16 @@ def _inside(path: Path, key: str) -> str | None:
 
 
 def default_text(path: Path) -> str | None:
-    """The default of the scalar at `path` as people write it, where that is not its value."""
-    model, in_mapping = _walked(path[:-1])
+    """The default of the scalar at `path` in the notation of the files, if that is different."""
+    model, in_mapping = _walk(path[:-1])
     info = _fields(model).get(str(path[-1])) if model and path and not in_mapping else None
     extra = info.json_schema_extra if info else None
     text = extra.get("default") if isinstance(extra, dict) else None
     return text if isinstance(text, str) else None
 
 
-def _walked(path: Path) -> tuple[type[BaseModel] | None, bool]:
-    """The section at `path`, and whether it is the entries of a mapping that are such."""
+def _walk(path: Path) -> tuple[type[BaseModel] | None, bool]:
+    """The section at `path`, and whether it is the section of each entry of a mapping."""
     model: type[BaseModel] | None = Settings
     skip = False
     for part in path:

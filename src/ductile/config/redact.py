@@ -1,4 +1,4 @@
-"""The configuration as it may be shown, and its secrets as they may be compared."""
+"""Redact secrets in settings and problems, and fingerprint them for comparison."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ductile.errors import Path, Problem, dotted
 from ductile.model import Json
 
 
-def show(settings: Settings) -> dict[str, Json]:
-    """`settings` as JSON, as a file could have them, with every secret replaced."""
-    hidden = Redactor(settings.secrets).document(_hide_secrets(settings.written(), ()))
-    return {**_hide_passwords(hidden), "config_dir": str(settings.config_dir)}
+def redact_settings(settings: Settings) -> dict[str, Json]:
+    """`settings` as a JSON document in the notation of the files, with secrets replaced."""
+    document = Redactor(settings.secrets).document(_hide_secrets(settings.to_document(), ()))
+    return {**_hide_passwords(document), "config_dir": str(settings.config_dir)}
 
 
-def hidden(problems: Iterable[Problem], secrets: Iterable[str]) -> list[Problem]:
-    """The same problems, telling none of the secrets that they were found about."""
+def redact_problems(problems: Iterable[Problem], secrets: Iterable[str]) -> list[Problem]:
+    """The same problems with every secret in their texts replaced."""
     redactor = Redactor(secrets)
     return [
         replace(
@@ -37,10 +37,10 @@ def hidden(problems: Iterable[Problem], secrets: Iterable[str]) -> list[Problem]
     ]
 
 
-def fingerprints(settings: Settings, key: bytes) -> list[dict[str, str]]:
-    """Each scalar that `show` hides as `{purpose: <config path>, fingerprint: <keyed BLAKE3>}`.
+def fingerprint_secrets(settings: Settings, key: bytes) -> list[dict[str, str]]:
+    """A `{purpose: <config path>, fingerprint: <keyed BLAKE3>}` for each redacted scalar.
 
-    `key` has 32 bytes; without it a fingerprint tells nothing, not even a weak secret.
+    `key` has 32 bytes; without it even a weak secret cannot be guessed from its fingerprint.
     """
     document = settings.model_dump(mode="json", by_alias=True)
     redactor = Redactor(settings.secrets)

@@ -1,6 +1,6 @@
-"""The reference of the configuration, in Markdown, out of the same schema that editors use.
+"""The configuration reference in Markdown, generated from the JSON Schema.
 
-`python -m ductile.config.reference` prints it; `make docs` writes it where readers find it.
+`python -m ductile.config.reference` prints it; `make docs` writes it to the documentation.
 """
 
 from __future__ import annotations
@@ -34,63 +34,62 @@ TITLES = {
     "remote_ingress.peers[].baggage": "PeerBaggageSettings",
     "gateway": "GatewaySettings",
 }
-"""Where each section stands in a file, in the order of the page."""
+"""The path of each section in the files, in the order of the page."""
 _PATTERNS = {"(ms|s|m|h|d|w)": "duration", "[KMGTkmgt]": "size", "\\d\\d?:\\d\\d": "time of day"}
 _WORDS = {
     "string": "text",
     "integer": "whole number",
     "number": "number",
     "boolean": "`true`, `false`",
-    "object": "map",
+    "object": "mapping",
     "array": "list",
 }
 _INTRODUCTION = """\
 # Configuration reference
 
-For users who write configuration files: every key, its type and its default, generated from the
-models that the gateway reads files with. `ductile config schema` prints the same as JSON Schema for
-your editor.
+For operators: every key, its type and its default. The page is generated from the models that the
+gateway reads the files with; `ductile config schema` prints the same as JSON Schema for an editor.
 
-A duration is `500ms`, `30s`, `5m`, `2h`, `30d`, `1w`, or several of them (`1h30m`); a size is
-`64KB`, `1MB` (K is 1024). `${NAME}` and `${NAME:-default}` insert environment variables into any
-value. Relative paths start at the directory of `config.yaml`.
+A duration is `500ms`, `30s`, `5m`, `2h`, `30d`, `1w` or a combination (`1h30m`); a size is `64KB`
+or `1MB` (K is 1024). `${NAME}` and `${NAME:-default}` in a value are replaced by environment
+variables. Relative paths are relative to the directory of `config.yaml`.
 
 An `.env` file has lines of the form `NAME=value`, optionally after `export`, and `#` comments. A
-quoted value ends at the closing quote, and only a comment may follow it. An unquoted value ends
-before a space that is followed by `#`. A `#` without a space before it is part of the value.
+quoted value ends at the closing quote; only a comment may follow. An unquoted value ends before a
+space and `#`. A `#` without a space before it is part of the value.
 """
 
 
 def markdown() -> str:
     """The whole page."""
     schema = json_schema("config")
-    parts = [_INTRODUCTION, _section("config.yaml", "", schema)]
-    parts += [_section(at, name, schema["$defs"][name]) for at, name in TITLES.items()]
+    parts = [_INTRODUCTION, _render_section("config.yaml", "", schema)]
+    parts += [_render_section(at, name, schema["$defs"][name]) for at, name in TITLES.items()]
     return "\n".join(parts)
 
 
-def _section(at: str, name: str, schema: Schema) -> str:
+def _render_section(at: str, name: str, schema: Schema) -> str:
     lines = [f"## `{at}`", ""]
     if name and schema.get("description"):
-        lines += [_said(schema["description"]), ""]
+        lines += [_escape_cell(schema["description"]), ""]
     required = schema.get("required", ())
-    lines += ["| key | takes | default | |", "| --- | --- | --- | --- |"]
+    lines += ["| key | type | default | description |", "| --- | --- | --- | --- |"]
     for key, value in schema["properties"].items():
         default = "**required**" if key in required else _default(value)
-        cells = (f"`{key}`", _takes(value), default, _said(value.get("description", "")))
+        cells = (f"`{key}`", _types(value), default, _escape_cell(value.get("description", "")))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 
-def _takes(value: Schema) -> str:
-    kinds = dict.fromkeys(_kinds(value))
-    return " or ".join(kinds) or "anything"
+def _types(value: Schema) -> str:
+    kinds = dict.fromkeys(_list_types(value))
+    return " or ".join(kinds) or "any value"
 
 
-def _kinds(value: Schema) -> Iterator[str]:
+def _list_types(value: Schema) -> Iterator[str]:
     if "anyOf" in value:
         for choice in value["anyOf"]:
-            yield from _kinds(choice)
+            yield from _list_types(choice)
     elif "$ref" in value:
         name = value["$ref"].rpartition("/")[2]
         at = next((at for at, known in TITLES.items() if known == name), None)
@@ -101,10 +100,10 @@ def _kinds(value: Schema) -> Iterator[str]:
     elif "const" in value:
         yield f"`{value['const']}`"
     elif value.get("type") == "array":
-        yield f"list of {_takes(value.get('items', {}))}"
+        yield f"list of {_types(value.get('items', {}))}"
     elif value.get("type") == "object":
         inner = value.get("additionalProperties")
-        yield f"map to {_takes(inner)}" if isinstance(inner, dict) else "map"
+        yield f"mapping to {_types(inner)}" if isinstance(inner, dict) else "mapping"
     elif "pattern" in value:
         pattern = value["pattern"]
         yield next((name for mark, name in _PATTERNS.items() if mark in pattern), "text")
@@ -126,7 +125,7 @@ def _default(value: Schema) -> str:
     return f"`{default if isinstance(default, str) else json.dumps(default)}`"
 
 
-def _said(text: str) -> str:
+def _escape_cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 

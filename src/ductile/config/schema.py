@@ -1,7 +1,7 @@
 """JSON Schema for every kind of file, for editors and for the reference.
 
-It describes what may be written, not what the gateway makes of it: both shapes of a thing,
-durations as text, and `${VAR}` wherever a number or a word is wanted.
+It describes the notation of the files: alternative forms, durations as text, and `${VAR}` where
+a number or a word is expected.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _VARIABLE = {
     "type": "string",
     "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}",
-    "description": "A variable of the environment: ${NAME} or ${NAME:-default}.",
+    "description": "An environment variable: ${NAME} or ${NAME:-default}.",
 }
-_PARTS = (
+_SECTIONS = (
     "plugins",
     "pipelines",
     "routes",
@@ -33,16 +33,20 @@ _PARTS = (
 _FIXED = frozenset({"enum", "const", "pattern"})
 _TYPED = ("integer", "number", "boolean")
 _NOT_SCHEMAS = ("description", "default", "examples")
-_SCOPES: Schema = {"type": "array", "items": {"type": "string"}, "description": "What it may do."}
+_SCOPES: Schema = {
+    "type": "array",
+    "items": {"type": "string"},
+    "description": "Scopes of the token.",
+}
 
 
 def json_schema(kind: str) -> Schema:
-    """The schema of a kind of file: one of `KINDS`."""
+    """The schema of a kind of file, one of `KINDS`."""
     return KINDS[kind]()
 
 
-def _config() -> Schema:
-    schema: Schema = _writable(Settings.model_json_schema(by_alias=True))
+def _config_schema() -> Schema:
+    schema: Schema = _allow_variables(Settings.model_json_schema(by_alias=True))
     schema["$defs"]["Variable"] = _VARIABLE
     schema["$schema"] = DIALECT
     schema["title"] = "Ductile configuration"
@@ -53,7 +57,7 @@ def _config() -> Schema:
         normalize.ENVIRONMENT: {
             "type": "object",
             "additionalProperties": False,
-            "properties": {normalize.INCLUDE: {**_paths(), "description": "The .env files."}},
+            "properties": {normalize.INCLUDE: {**_paths(), "description": "Paths of .env files."}},
         },
         "plugins_dir": {"type": "string"},
         "database": {"$ref": "#/$defs/StateSettings"},
@@ -71,8 +75,8 @@ def _config() -> Schema:
     window = {
         "type": "object",
         "properties": {
-            "start": {**clock, "description": "When it opens."},
-            "end": {**clock, "description": "When it closes."},
+            "start": {**clock, "description": "Start of the window."},
+            "end": {**clock, "description": "End of the window."},
         },
         "required": ["start", "end"],
         "additionalProperties": False,
@@ -88,15 +92,15 @@ def _config() -> Schema:
     return schema
 
 
-def _part(kind: str) -> Schema:
-    """The schema of a file that holds one part; as it may hold others, they stay known."""
-    schema = _config()
+def _section_schema(kind: str) -> Schema:
+    """The schema of a file for one section; the other sections are allowed in it."""
+    schema = _config_schema()
     schema["title"] = f"Ductile {kind}"
     schema["required"] = [kind]
     return schema
 
 
-def _scopes() -> Schema:
+def _scopes_schema() -> Schema:
     return {
         "$schema": DIALECT,
         "title": "Ductile scopes",
@@ -107,34 +111,34 @@ def _scopes() -> Schema:
     }
 
 
-def _checksums() -> Schema:
+def _checksums_schema() -> Schema:
     return {
         "$schema": DIALECT,
         "title": "Ductile seal",
         "type": "object",
         "required": ["version", "hashes"],
         "properties": {
-            "version": {"const": 2, "description": "The form of this file."},
-            "generated_at": {"type": "string", "description": "When it was sealed."},
+            "version": {"const": 2, "description": "Version of the format."},
+            "generated_at": {"type": "string", "description": "Time of sealing."},
             "hashes": {
                 "type": "object",
                 "additionalProperties": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
-                "description": "Absolute path to BLAKE3 hash.",
+                "description": "BLAKE3 hashes by absolute path.",
             },
             "plugin_fingerprints": {
                 "type": "array",
                 "items": {"type": "object"},
-                "description": "Plugins as they were when it was sealed.",
+                "description": "Fingerprints of the sealed plugins.",
             },
         },
     }
 
 
 KINDS: dict[str, Callable[[], Schema]] = {
-    "config": _config,
-    **{kind: partial(_part, kind) for kind in _PARTS},
-    "scopes": _scopes,
-    "checksums": _checksums,
+    "config": _config_schema,
+    **{kind: partial(_section_schema, kind) for kind in _SECTIONS},
+    "scopes": _scopes_schema,
+    "checksums": _checksums_schema,
 }
 
 
@@ -142,18 +146,18 @@ def _paths() -> Schema:
     return {"type": "array", "items": {"type": "string"}}
 
 
-def _writable(schema: Any) -> Any:
-    """`schema` with `${VAR}` allowed in place of a number, a word or text of a fixed form."""
+def _allow_variables(schema: Any) -> Any:
+    """`schema` with `${VAR}` allowed instead of a number, a word or text of a fixed form."""
     if isinstance(schema, list):
-        return [_writable(item) for item in schema]
+        return [_allow_variables(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     written = {
-        key: value if key in _NOT_SCHEMAS else _writable(value)
+        key: value if key in _NOT_SCHEMAS else _allow_variables(value)
         for key, value in schema.items()
         if not (key == "title" and isinstance(value, str))
     }
     if not (_FIXED & written.keys() or written.get("type") in _TYPED):
         return written
-    told = {key: written.pop(key) for key in _NOT_SCHEMAS if key in written}
-    return {"anyOf": [written, {"$ref": "#/$defs/Variable"}], **told}
+    notes = {key: written.pop(key) for key in _NOT_SCHEMAS if key in written}
+    return {"anyOf": [written, {"$ref": "#/$defs/Variable"}], **notes}

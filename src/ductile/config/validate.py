@@ -1,129 +1,131 @@
-"""What only the whole configuration can tell: names that meet, references that lead somewhere."""
+"""Checks across sections: unique names, lengths, references, and schedules that never run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-from ductile.config.loader.locate import Places
+from ductile.config.loader.nodes import Locations
 from ductile.config.models.http import HEALTH, ApiTokenSettings, EndpointSettings, TokenSettings
 from ductile.config.models.relay import InstanceSettings, PeerSettings
 from ductile.config.models.settings import Settings
 from ductile.config.models.tokens import Scopes
 from ductile.core.jobs.limits import LONGEST_NAME, fits, size
-from ductile.core.values.scopes import normalized
+from ductile.core.values.scopes import normalize
 from ductile.core.values.suggest import nearest
 from ductile.errors import Path, Problem, Severity
 
 Signed = TypeVar("Signed", EndpointSettings, InstanceSettings, PeerSettings)
 
 
-def check(settings: Settings, scopes: Scopes, places: Places) -> tuple[Settings, list[Problem]]:
-    """`settings` with scopes and secrets in place, and all that does not fit together."""
-    checker = _Checker(places)
-    checker.api(settings)
-    checker.names(settings)
-    checker.lengths(settings)
-    checker.schedules(settings)
-    checker.endpoints(settings)
-    resolved = checker.references(settings, scopes)
-    checker.keys(resolved)
+def validate_whole(
+    settings: Settings, scopes: Scopes, locations: Locations
+) -> tuple[Settings, list[Problem]]:
+    """`settings` with scopes and referenced secrets filled in, and the problems found."""
+    checker = _Checker(locations)
+    checker.check_api(settings)
+    checker.check_unique_names(settings)
+    checker.check_lengths(settings)
+    checker.check_schedules(settings)
+    checker.check_endpoints(settings)
+    resolved = checker.resolve_references(settings, scopes)
+    checker.check_shared_keys(resolved)
     return resolved, [*checker.problems, *scopes.problems]
 
 
 class _Checker:
-    def __init__(self, places: Places) -> None:
+    def __init__(self, locations: Locations) -> None:
         self.problems: list[Problem] = []
-        self._places = places
+        self._locations = locations
 
-    def _say(self, path: Path, message: str, **more: Any) -> None:
-        self.problems.append(self._places.locate(path).problem(message, path=path, **more))
+    def _report(self, path: Path, message: str, **more: Any) -> None:
+        self.problems.append(self._locations.locate(path).problem(message, path=path, **more))
 
     def _warn(self, path: Path, message: str) -> None:
-        self._say(path, message, severity=Severity.WARNING)
+        self._report(path, message, severity=Severity.WARNING)
 
-    def api(self, settings: Settings) -> None:
+    def check_api(self, settings: Settings) -> None:
         if settings.api.enabled and not settings.all_tokens:
-            self._say(
+            self._report(
                 ("api", "enabled"),
-                "the API is enabled without any token",
-                allowed="a first one in api.auth.tokens or in an included tokens.yaml; "
-                "`ductile token create` makes others beside it",
+                "the API is enabled, but there is no token",
+                allowed="at least one token in api.auth.tokens or in an included tokens.yaml; "
+                "more can be created with `ductile token create`",
             )
 
-    def names(self, settings: Settings) -> None:
-        """Within one list a name says who is meant, so it may occur only once."""
-        for group, key, names in _names(settings):
+    def check_unique_names(self, settings: Settings) -> None:
+        for group, key, names in _group_names(settings):
             first: dict[str, int] = {}
             for index, name in enumerate(names):
                 if name in first:
-                    before = self._places.locate((*group, first[name], key))
-                    self._say(
-                        (*group, index, key),
-                        f"{name!r} is already taken in {before.file}:{before.line}",
-                    )
+                    before = self._locations.locate((*group, first[name], key))
+                    taken = f"{name!r} is already used in {before.file}:{before.line}"
+                    self._report((*group, index, key), f"{taken}; choose another name")
                 first.setdefault(name, index)
 
-    def lengths(self, settings: Settings) -> None:
-        """The ledger finds rows by them."""
-        for path, name in _keys(settings):
+    def check_lengths(self, settings: Settings) -> None:
+        """Names are keys in the ledger, which limits their length."""
+        for path, name in _list_names(settings):
             if not fits(name, LONGEST_NAME):
                 found, allowed = f"{size(name)} bytes", f"at most {LONGEST_NAME} bytes of UTF-8"
-                self._say(path, "is too long", found=found, allowed=allowed)
+                self._report(path, "is too long", found=found, allowed=allowed)
 
-    def endpoints(self, settings: Settings) -> None:
+    def check_endpoints(self, settings: Settings) -> None:
         for index, endpoint in enumerate(settings.webhooks.endpoints):
             if endpoint.path == HEALTH:
-                message = "the listener answers here how the gateway is: no delivery arrives"
+                message = (
+                    f"{HEALTH} is the health endpoint, so no webhook arrives here; use another path"
+                )
                 self._warn(("webhooks", "endpoints", index, "path"), message)
 
-    def keys(self, settings: Settings) -> None:
-        """Whoever comes with a key is the first who has it."""
+    def check_shared_keys(self, settings: Settings) -> None:
+        """Warn of tokens with equal keys: only the scopes of the first one apply."""
         inline: Path = ("api", "auth", "tokens")
-        places = [(*inline, index, "token") for index in range(len(settings.api.auth.tokens))]
-        places += [("tokens", index, "key") for index in range(len(settings.tokens))]
+        locations = [(*inline, index, "token") for index in range(len(settings.api.auth.tokens))]
+        locations += [("tokens", index, "key") for index in range(len(settings.tokens))]
         first: dict[str, TokenSettings] = {}
-        for path, token in zip(places, settings.all_tokens, strict=True):
+        for path, token in zip(locations, settings.all_tokens, strict=True):
             before = first.setdefault(token.key, token)
-            if normalized(before.scopes) != normalized(token.scopes):
-                self._warn(path, f"the same as of {before.name}, whose scopes alone count")
+            if normalize(before.scopes) != normalize(token.scopes):
+                self._warn(path, f"is the same key as that of {before.name!r}, whose scopes apply")
 
-    def schedules(self, settings: Settings) -> None:
+    def check_schedules(self, settings: Settings) -> None:
         for plugin, entry in settings.plugins.items():
             for index, schedule in enumerate(entry.schedules):
                 at: Path = ("plugins", plugin, "schedules", index)
                 if schedule.catch_up != "skip" and schedule.every is None:
                     self._warn(
-                        (*at, "catch_up"), "catch_up is for `every` alone and has no effect here"
+                        (*at, "catch_up"),
+                        "has no effect here; it applies only to schedules with `every`",
                     )
-                if schedule.cron is not None and not _comes(schedule.cron):
-                    self._warn((*at, "cron"), "no date matches this: it never comes")
+                if schedule.cron is not None and not _can_run(schedule.cron):
+                    self._warn((*at, "cron"), "no date matches this expression, so it never runs")
 
-    def references(self, settings: Settings, scopes: Scopes) -> Settings:
+    def resolve_references(self, settings: Settings, scopes: Scopes) -> Settings:
         tokens = tuple(
             scopes.resolve(token, ("tokens", index)) for index, token in enumerate(settings.tokens)
         )
         keys = {token.name: token.key for token in tokens}
         changes: dict[str, Any] = {"tokens": tokens} if tokens else {}
         if inline := settings.api.auth.tokens:
-            auth = settings.api.auth.model_copy(update={"tokens": _known(inline, scopes)})
+            auth = settings.api.auth.model_copy(update={"tokens": _filter_scopes(inline, scopes)})
             changes["api"] = settings.api.model_copy(update={"auth": auth})
         if endpoints := settings.webhooks.endpoints:
-            group = self._signed(endpoints, ("webhooks", "endpoints"), keys)
+            group = self._resolve_secrets(endpoints, ("webhooks", "endpoints"), keys)
             changes["webhooks"] = settings.webhooks.model_copy(update={"endpoints": group})
         if settings.instances:
-            changes["instances"] = self._signed(settings.instances, ("instances",), keys)
+            changes["instances"] = self._resolve_secrets(settings.instances, ("instances",), keys)
         if peers := settings.remote_ingress.peers:
-            senders = self._signed(peers, ("remote_ingress", "peers"), keys)
+            senders = self._resolve_secrets(peers, ("remote_ingress", "peers"), keys)
             changes["remote_ingress"] = settings.remote_ingress.model_copy(
                 update={"peers": senders}
             )
         return settings.model_copy(update=changes) if changes else settings
 
-    def _signed(
+    def _resolve_secrets(
         self, entries: Iterable[Signed], path: Path, keys: dict[str, str]
     ) -> tuple[Signed, ...]:
-        """`entries`, each with its own `secret` or the one that its `secret_ref` names."""
+        """`entries`, each with its own `secret` or that of the token which `secret_ref` names."""
         resolved = []
         for index, entry in enumerate(entries):
             reference = entry.secret_ref
@@ -131,36 +133,40 @@ class _Checker:
                 if reference in keys:
                     entry = entry.model_copy(update={"secret": keys[reference]})
                 elif getattr(entry, "enabled", True):
-                    self._say(
+                    self._report(
                         (*path, index, "secret_ref"),
-                        "no entry of tokens has this name",
+                        "there is no token with this name",
                         found=repr(reference),
-                        allowed=", ".join(sorted(keys)) or "an entry of an included tokens.yaml",
+                        allowed=", ".join(sorted(keys)) or "a token of an included tokens.yaml",
                         nearest=nearest(reference, keys),
                     )
             resolved.append(entry)
         return tuple(resolved)
 
 
-def _comes(rule: str) -> bool:
+def _can_run(rule: str) -> bool:
     from ductile.core.schedules import cron
 
     return cron.comes(rule)
 
 
-def _known(tokens: Iterable[ApiTokenSettings], scopes: Scopes) -> tuple[ApiTokenSettings, ...]:
+def _filter_scopes(
+    tokens: Iterable[ApiTokenSettings], scopes: Scopes
+) -> tuple[ApiTokenSettings, ...]:
     return tuple(
         token.model_copy(
             update={
-                "scopes": scopes.known(token.scopes, ("api", "auth", "tokens", index, "scopes"))
+                "scopes": scopes.filter_known(
+                    token.scopes, ("api", "auth", "tokens", index, "scopes")
+                )
             }
         )
         for index, token in enumerate(tokens)
     )
 
 
-def _keys(settings: Settings) -> Iterator[tuple[Path, str]]:
-    for group, key, names in _names(settings):
+def _list_names(settings: Settings) -> Iterator[tuple[Path, str]]:
+    for group, key, names in _group_names(settings):
         for index, name in enumerate(names):
             yield (*group, index, key), name
     for plugin, entry in settings.plugins.items():
@@ -168,7 +174,7 @@ def _keys(settings: Settings) -> Iterator[tuple[Path, str]]:
             yield ("plugins", plugin, "schedules", index, "command"), schedule.command
 
 
-def _names(settings: Settings) -> Iterator[tuple[Path, str, list[str]]]:
+def _group_names(settings: Settings) -> Iterator[tuple[Path, str, list[str]]]:
     yield ("pipelines",), "name", [item.name for item in settings.pipelines]
     yield ("tokens",), "name", [item.name for item in settings.tokens]
     yield ("instances",), "name", [item.name for item in settings.instances]

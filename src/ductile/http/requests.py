@@ -15,10 +15,10 @@ import orjson
 from starlette.requests import Request
 
 from ductile.clock import from_text, to_text
-from ductile.config.models.units import duration
+from ductile.config.models.units import parse_duration
 from ductile.core.jobs.limits import DEEPEST, too_deep
 from ductile.core.jobs.state_machine import status_named
-from ductile.core.values.json_integers import beyond_64_bits
+from ductile.core.values.json_integers import has_integer_beyond_64_bits
 from ductile.errors import DuctileError, UsageError
 from ductile.model import JobStatus, Json, SubmittedBy
 
@@ -87,7 +87,7 @@ def as_object(value: Any, raw: bytes) -> dict[str, Any]:
     """What was read from a body, as an object that may be kept; `UsageError` where it is none."""
     if too_deep(value, raw):
         raise UsageError(f"the body is nested more than {DEEPEST} levels deep")
-    if beyond_64_bits(raw):
+    if has_integer_beyond_64_bits(raw):
         raise UsageError("the body holds an integer beyond 64 bits; send it as text")
     if not isinstance(value, dict):
         raise UsageError("the body must be a JSON object")
@@ -220,7 +220,7 @@ def duration_of(body: Given, key: str) -> float | None:
         return None
     if isinstance(value, str):
         try:
-            value = duration(value)
+            value = parse_duration(value)
         except (ValueError, OverflowError) as error:
             raise UsageError(f"{key}: {error}") from None
     number = isinstance(value, int | float) and not isinstance(value, bool)

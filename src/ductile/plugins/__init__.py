@@ -1,1 +1,1 @@
-"""Plugins on disk: what a manifest says, what may be trusted, which ones are loaded."""
+"""Plugins on disk: manifests, trust rules, discovery, validation and scaffolding."""

@@ -1,4 +1,4 @@
-"""The environment a plugin gets: an allowlist, never the gateway's own."""
+"""The environment variables of a plugin: an allowlist, never all of the gateway's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 FORBIDDEN = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
-"""Whoever has these can tell the service manager that the gateway is ready, or alive."""
+"""With these a plugin could report to systemd that the gateway is ready or alive."""
 ALLOWED = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "SHELL"})
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -16,7 +16,7 @@ DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 def plugin_environment(
     environ: Mapping[str, str], passthrough: Iterable[str], boot_marker: str
 ) -> dict[str, str]:
-    """What is inherited, what the config lets through, and the mark of this gateway."""
+    """Allowed variables, those of `passthrough`, and `DUCTILE_BOOT`."""
     names = (ALLOWED | set(passthrough)) - FORBIDDEN
     kept = {
         name: value for name, value in environ.items() if name in names or name.startswith("LC_")
@@ -27,7 +27,7 @@ def plugin_environment(
 
 
 def local_zone(environ: Mapping[str, str]) -> ZoneInfo:
-    """The machine's own time zone, by its IANA name; UTC where it has none."""
+    """The machine's time zone by its IANA name; UTC if it has none."""
     names = [environ.get("TZ", "").lstrip(":")]
     with contextlib.suppress(OSError):
         names.append(Path("/etc/timezone").read_text(encoding="utf-8").strip())

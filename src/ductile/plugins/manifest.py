@@ -1,16 +1,16 @@
-"""`manifest.yaml`: what a plugin says of itself.
+"""`manifest.yaml`: a plugin's name, entrypoint and commands.
 
-Three shapes of `commands` mean the same: a list of names, a map of names to bodies, and a
-list of bodies that carry their name. Unknown keys are ignored.
+`commands` has three equivalent forms: a list of names, a mapping of names to bodies, and a
+list of bodies with a `name`. Unknown keys are ignored; `plugin validate` warns of them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -23,51 +23,55 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from ductile.errors import Path, dotted
+from ductile.config.loader.files import decode
+from ductile.config.loader.nodes import Location, MappingNode, ScalarNode, locate, to_json
+from ductile.config.loader.yaml import compose, type_of
+from ductile.errors import Path, Problem, Severity
 from ductile.model import CORE_PREFIX, Json
-from ductile.plugins.document import DocumentError, read_document
+from ductile.record import dataclass
 
 MANIFEST_NAME = "manifest.yaml"
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
 COMMAND_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,127}$"
-MAX_PROBLEMS = 10
+MAX_BYTES = 1024 * 1024
 
+_BOM = b"\xef\xbb\xbf"
 _AS_WRITTEN = ("name", "version", "description", "entrypoint")
+"""Keys whose numbers stay text: version 1.10 is not 1.1."""
 _SCHEMA_WORDS = frozenset(
     ("type", "properties", "items", "enum", "const", "anyOf", "oneOf", "allOf", "not")
 )
 
 
 class ManifestError(ValueError):
-    """The manifest is refused; the message says why and what it should hold."""
+    """The manifest is rejected; `problems` has everything that is wrong, with locations."""
 
-    def __init__(self, message: str, problems: Iterable[tuple[Path, str]] = ()) -> None:
-        super().__init__(message)
-        self.problems = tuple(problems) or (((), message),)
-        """Each alone, with the path of the key that it is about."""
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        more = len(self.problems) - 1
+        rest = f" (and {more} more; `ductile plugin validate` lists them)" if more else ""
+        super().__init__(f"{self.problems[0]}{rest}")
 
 
-def _own_name(name: str) -> str:
+def _check_name(name: str) -> str:
     if name.startswith(CORE_PREFIX):
-        raise ValueError(
-            f"is {name!r}, but names that begin with {CORE_PREFIX!r} are the gateway's own"
-        )
+        raise ValueError(f"names that start with {CORE_PREFIX} are reserved; choose another name")
     return name
 
 
-def _inside(entrypoint: str) -> str:
+def _check_entrypoint(entrypoint: str) -> str:
     path = PurePosixPath(entrypoint)
     if path.is_absolute():
-        raise ValueError(f"is {entrypoint!r}, it must be relative to the plugin's directory")
+        raise ValueError("must be a path relative to the plugin's directory")
     if ".." in path.parts:
-        raise ValueError(f"is {entrypoint!r}; '..' is refused, name a file inside the directory")
+        raise ValueError("must not contain '..'; name a file inside the plugin's directory")
     if not path.parts or not entrypoint.isprintable():
-        raise ValueError(f"is {entrypoint!r}, it must name a file")
+        raise ValueError("must be the name of a file in the plugin's directory")
     return entrypoint
 
 
-def _whole_schema(schema: Json) -> Json:
-    """Write out the short form `{url: string}`, which names properties and their types."""
+def _expand_schema(schema: Json) -> Json:
+    """The JSON Schema of the short form `{url: string}`, which maps properties to types."""
     if not isinstance(schema, dict) or any(
         key in _SCHEMA_WORDS or key.startswith("$") for key in schema
     ):
@@ -80,35 +84,35 @@ def _whole_schema(schema: Json) -> Json:
     }
 
 
-def _listed(commands: Json) -> list[Json]:
-    """Any of the three shapes as a list of bodies with names."""
+def _list_commands(commands: Json) -> list[Json]:
+    """Any of the three forms as a list of bodies with names."""
     if isinstance(commands, dict):
         for name, body in commands.items():
             if not isinstance(body, dict | None):
-                raise ValueError(f"holds {name}: {_shown(body)}, which must be a mapping")
+                raise ValueError(f"{name} has {_shorten(body)} where a mapping is expected")
         listed = [{**(body or {}), "name": name} for name, body in commands.items()]
     elif isinstance(commands, list):
         for item in commands:
             if not isinstance(item, dict | str):
-                raise ValueError(f"holds {_shown(item)}, which must be a name or a mapping")
+                raise ValueError(f"has {_shorten(item)} where a name or a mapping is expected")
         listed = [{"name": item} if isinstance(item, str) else item for item in commands]
     else:
-        raise ValueError(f"is {_shown(commands)}, it must be a list or a mapping")
+        raise ValueError("must be a list or a mapping")
     if not listed:
         raise ValueError("is empty; declare at least one command")
     return listed
 
 
-def _whole_number(value: Json) -> Json:
-    """Python holds `true` and `1.0` for equal to 1; a version number is neither."""
+def _check_whole_number(value: Json) -> Json:
+    """Python compares `true` and `1.0` as equal to 1; a version number is neither."""
     if isinstance(value, bool | float):
-        raise ValueError(f"is {value!r}, it must be a whole number")
+        raise ValueError("must be a whole number")
     return value
 
 
 class CommandType(StrEnum):
     READ = "read"
-    """No side effects outside: `plugin:ro` is enough."""
+    """Has no external side effects; the scope `plugin:ro` is sufficient."""
     WRITE = "write"
 
 
@@ -119,7 +123,7 @@ class _Part(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _null_is_absence(cls, data: Any) -> Any:
+    def _drop_nulls(cls, data: Any) -> Any:
         if isinstance(data, dict):
             return {key: value for key, value in data.items() if value is not None}
         return data
@@ -127,18 +131,18 @@ class _Part(BaseModel):
 
 Text = Annotated[str, Field(min_length=1)]
 Texts = tuple[Text, ...]
-SchemaOf = Annotated[Any, AfterValidator(_whole_schema)]
+SchemaOf = Annotated[Any, AfterValidator(_expand_schema)]
 
 
 class Emission(_Part):
-    """The names of the values in one event that a command emits."""
+    """The names of the values in an event that a command emits."""
 
     event: Text
     values: Texts = ()
 
 
 class Values(_Part):
-    """The names that a command reads and writes; for people and agents, not enforced."""
+    """The names that a command reads and writes: documentation, not enforced."""
 
     consume: Texts = ()
     emit: tuple[Emission, ...] = ()
@@ -163,7 +167,7 @@ class When(_Part):
 
 
 class FactOutput(_Part):
-    """Makes a command's `state_updates` a durable fact."""
+    """Stores the `state_updates` of a command as a durable fact."""
 
     when: When
     source: Literal["state_updates"] = Field(alias="from")
@@ -186,83 +190,147 @@ class Manifest(_Part):
     )
 
     manifest_spec: Literal["ductile.plugin"] | None = None
-    manifest_version: Annotated[Literal[1] | None, BeforeValidator(_whole_number)] = None
-    name: Annotated[str, Field(pattern=NAME_PATTERN), AfterValidator(_own_name)]
+    manifest_version: Annotated[Literal[1] | None, BeforeValidator(_check_whole_number)] = None
+    name: Annotated[str, Field(pattern=NAME_PATTERN), AfterValidator(_check_name)]
     version: str = ""
-    protocol: Annotated[Literal[1, 2], BeforeValidator(_whole_number)]
-    entrypoint: Annotated[str, AfterValidator(_inside)]
+    protocol: Annotated[Literal[1, 2], BeforeValidator(_check_whole_number)]
+    entrypoint: Annotated[str, AfterValidator(_check_entrypoint)]
     description: str = ""
     concurrency_safe: bool = True
     commands: Annotated[
         tuple[Command, ...],
         BeforeValidator(
-            _listed,
+            _list_commands,
             json_schema_input_type=list[str | Command] | dict[str, CommandBody | None],
         ),
     ]
     fact_outputs: tuple[FactOutput, ...] = ()
     config_keys: ConfigKeys = ConfigKeys.model_construct()
 
-    @model_validator(mode="after")
-    def _versioned(self) -> Self:
-        if self.protocol == 2 and self.manifest_spec is None:
-            raise ValueError("manifest_spec is missing; protocol 2 needs 'ductile.plugin'")
-        if self.protocol == 2 and self.manifest_version is None:
-            raise ValueError("manifest_version is missing; protocol 2 needs 1")
-        return self
-
-    @model_validator(mode="after")
-    def _facts_of_known_commands(self) -> Self:
-        known = {command.name for command in self.commands}
-        for index, rule in enumerate(self.fact_outputs):
-            if rule.when.command not in known:
-                raise ValueError(
-                    f"fact_outputs[{index}].when.command is {rule.when.command!r}, "
-                    "which is not among the commands"
-                )
-        return self
-
     def command(self, name: str) -> Command | None:
         return next((command for command in self.commands if command.name == name), None)
 
     def fact_output(self, command: str) -> FactOutput | None:
-        """The rule for a command's `state_updates`; the first, where several are declared."""
+        """The rule for a command's `state_updates`; the first if several are declared."""
         return next((rule for rule in self.fact_outputs if rule.when.command == command), None)
 
 
-def read_manifest(data: bytes) -> tuple[Manifest, tuple[str, ...]]:
+@dataclass(frozen=True, slots=True)
+class ManifestDocument:
+    """A manifest as it is written: a mapping, not validated yet."""
+
+    root: MappingNode
+    values: dict[str, Json]
+    repeated: tuple[Path, ...]
+    """Commands that a mapping declares again; `values` has the first declaration."""
+
+    def locate(self, path: Path, *, key: bool = False) -> Location:
+        return locate(self.root, path, key=key)
+
+
+def read_manifest(data: bytes, file: str = MANIFEST_NAME) -> tuple[Manifest, tuple[Problem, ...]]:
     """The manifest in a file's bytes, and warnings. Raises `ManifestError`."""
+    return validate_manifest(read_document(data, file))
+
+
+def read_document(data: bytes, file: str = MANIFEST_NAME) -> ManifestDocument:
+    """Parse a file's bytes as one mapping. Raises `ManifestError`."""
+    start = Location(file, 1, 1)
+    if len(data) > MAX_BYTES:
+        allowed = f"at most {MAX_BYTES // 1024} KiB"
+        raise ManifestError([start.problem("the manifest is too large", allowed=allowed)])
+    text = decode(data.removeprefix(_BOM), file)
+    if isinstance(text, Problem):
+        raise ManifestError([text])
+    root, problems = compose(text, file)
+    repeated = tuple(problem.path for problem in problems if _is_repeated_command(problem))
+    if errors := [problem for problem in problems if problem.path not in repeated]:
+        raise ManifestError(errors)
+    if not isinstance(root, MappingNode):
+        raise ManifestError([start.problem("the manifest must be a mapping of keys to values")])
+    return ManifestDocument(root, _read_values(root), repeated)
+
+
+def _is_repeated_command(problem: Problem) -> bool:
+    match problem.path:
+        case ("commands", str(name)):
+            return name != "<<"
+    return False
+
+
+def _read_values(root: MappingNode) -> dict[str, Json]:
+    problems = []
+
+    def read_scalar(scalar: ScalarNode) -> Json:
+        try:
+            return type_of(scalar, scalar.text)
+        except ValueError as error:
+            problems.append(scalar.location.problem(f"{error}; write a JSON value, or quote it"))
+            return scalar.text
+
+    values = {key: to_json(entry.value, read_scalar) for key, entry in root.items.items()}
+    if problems:
+        raise ManifestError(problems)
+    for key in _AS_WRITTEN:
+        node = root.get(key)
+        if isinstance(node, ScalarNode) and type(values[key]) in (int, float):
+            values[key] = node.text
+    return values
+
+
+def validate_manifest(document: ManifestDocument) -> tuple[Manifest, tuple[Problem, ...]]:
+    """The manifest that a document holds, and warnings. Raises `ManifestError`."""
     try:
-        document = read_document(data, as_written=_AS_WRITTEN)
-    except DocumentError as error:
-        raise ManifestError(f"{MANIFEST_NAME} cannot be used: {error}") from None
-    twice = [path for path in document.repeated if len(path) != 2 or path[0] != "commands"]
-    if twice:
-        keys = ", ".join(dotted(path) for path in twice)
-        problems = [(path, f"{dotted(path)} stands here twice") for path in twice]
-        raise ManifestError(f"{MANIFEST_NAME} holds a key twice: {keys}", problems)
-    try:
-        manifest = Manifest.model_validate(document.root)
+        manifest = Manifest.model_validate(document.values)
     except ValidationError as error:
-        problems = [_said(detail, document.root) for detail in error.errors()]
-        first = "; ".join(text for _, text in problems[:MAX_PROBLEMS])
-        raise ManifestError(f"{MANIFEST_NAME}: {first}", problems) from None
+        problems = [_problem(detail, document) for detail in error.errors()]
+        raise ManifestError(problems) from None
+    if errors := list(_find_contradictions(manifest, document)):
+        raise ManifestError(errors)
     unique: dict[str, Command] = {}
-    repeated = [f"the command {path[1]} is declared" for path in document.repeated]
     for command in manifest.commands:
-        if unique.setdefault(command.name, command) is not command:
-            repeated.append(f"the command {command.name} is declared")
-    ruled = set()
-    for rule in manifest.fact_outputs:
-        if rule.when.command in ruled:
-            repeated.append(f"the command {rule.when.command} has fact_outputs")
-        ruled.add(rule.when.command)
-    warnings = tuple(f"{what} twice, the first counts" for what in dict.fromkeys(repeated))
-    return manifest.model_copy(update={"commands": tuple(unique.values())}), warnings
+        unique.setdefault(command.name, command)
+    manifest = manifest.model_copy(update={"commands": tuple(unique.values())})
+    return manifest, tuple(_warn_of_repetitions(document))
+
+
+def _find_contradictions(manifest: Manifest, document: ManifestDocument) -> Iterator[Problem]:
+    """Errors that only several keys together show."""
+    for key, value in (("manifest_spec", "ductile.plugin"), ("manifest_version", "1")):
+        if manifest.protocol == 2 and getattr(manifest, key) is None:
+            message = f"missing key {key!r}, which protocol 2 requires"
+            yield document.locate(()).problem(message, allowed=f"{key}: {value}")
+    known = {command.name for command in manifest.commands}
+    for index, rule in enumerate(manifest.fact_outputs):
+        if rule.when.command not in known:
+            path = ("fact_outputs", index, "when", "command")
+            yield document.locate(path).problem(
+                "is not a command of this plugin",
+                path=path,
+                found=repr(rule.when.command),
+                allowed=", ".join(sorted(known)),
+            )
+
+
+def _warn_of_repetitions(document: ManifestDocument) -> Iterator[Problem]:
+    """Warnings for commands and rules that are declared more than once."""
+    repeated = list(document.repeated)
+    commands = document.values["commands"]
+    if isinstance(commands, list):
+        names = [item["name"] if isinstance(item, dict) else item for item in commands]
+        repeated += [("commands", i) for i, name in enumerate(names) if name in names[:i]]
+    rules = [rule["when"]["command"] for rule in document.values.get("fact_outputs") or ()]
+    repeated += [("fact_outputs", i) for i, name in enumerate(rules) if name in rules[:i]]
+    for path in repeated:
+        yield document.locate(path, key=True).problem(
+            "repeats an earlier declaration for the same command; the first one is used",
+            path=path,
+            severity=Severity.WARNING,
+        )
 
 
 def manifest_schema() -> dict[str, Json]:
-    """The JSON Schema of `manifest.yaml`, in any of its shapes."""
+    """The JSON Schema of `manifest.yaml`, in all its forms."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **Manifest.model_json_schema(by_alias=True, mode="validation"),
@@ -270,45 +338,44 @@ def manifest_schema() -> dict[str, Json]:
 
 
 def is_plugin_name(name: str) -> bool:
-    """Whether a name can be a plugin's: one path component, and not the gateway's own."""
+    """Whether a name can be a plugin's: one path component, and not reserved."""
     return re.fullmatch(NAME_PATTERN, name) is not None and not name.startswith(CORE_PREFIX)
 
 
-_MUST_BE = {
-    "tuple_type": "a list",
-    "model_type": "a mapping",
-    "model_attributes_type": "a mapping",
-    "string_type": "text",
-    "string_too_short": "text",
-    "bool_type": "true or false",
-    "bool_parsing": "true or false",
+_MESSAGES = {
+    "tuple_type": "must be a list",
+    "model_type": "must be a mapping",
+    "model_attributes_type": "must be a mapping",
+    "string_type": "must be text",
+    "string_too_short": "must not be empty",
+    "string_pattern_mismatch": "is not a valid name",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "literal_error": "is not an allowed value",
+    "enum": "is not an allowed value",
 }
 
 
-def _said(detail: ErrorDetails, root: dict[str, Json]) -> tuple[Path, str]:
-    """A validation error in the words of the manifest's author, and where it is."""
-    path = named = tuple(detail["loc"])
-    if path[:1] == ("commands",) and len(path) > 1 and isinstance(path[1], int):
-        name = _listed(root["commands"])[path[1]].get("name")
-        named = (path[0], name if isinstance(name, str) else path[1], *path[2:])
-        path = named if isinstance(root["commands"], dict) else path
-    return path, _worded(detail, dotted(named))
-
-
-def _worded(detail: ErrorDetails, key: str) -> str:
-    kind, context = detail["type"], detail.get("ctx", {})
+def _problem(detail: ErrorDetails, document: ManifestDocument) -> Problem:
+    """A validation error in terms of the file."""
+    path, kind, context = tuple(detail["loc"]), detail["type"], detail.get("ctx", {})
+    commands = document.values.get("commands")
+    if path[:1] == ("commands",) and len(path) > 1 and isinstance(commands, dict):
+        # Validation sees the list that the mapping stands for.
+        path = ("commands", list(commands)[int(path[1])], *path[2:])
+    location = document.locate(path)
     if kind == "missing":
-        return f"{key} is missing"
-    if kind == "value_error":
-        return f"{key} {context['error']}".strip()
-    must_be = _MUST_BE.get(kind) or context.get("expected")
-    if kind == "string_pattern_mismatch":
-        must_be = f"text that matches {context['pattern']}"
-    if must_be is None:
-        return f"{key}: {detail['msg']}"
-    return f"{key} is {_shown(detail['input'])}, it must be {must_be}"
+        return location.problem(f"missing key {path[-1]!r}", path=path[:-1])
+    message = str(context["error"]) if kind == "value_error" else _MESSAGES.get(kind)
+    pattern = context.get("pattern")
+    return location.problem(
+        message or detail["msg"],
+        path=path,
+        found=_shorten(detail["input"]),
+        allowed=f"text that matches {pattern}" if pattern else context.get("expected"),
+    )
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

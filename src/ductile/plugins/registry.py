@@ -1,4 +1,4 @@
-"""Discovery: plugin roots and configured instances in, one frozen `Registry` out."""
+"""Plugin discovery: from plugin roots and configured instances to one frozen `Registry`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ductile.plugins.manifest import (
     read_manifest,
 )
 from ductile.plugins.trust import (
-    Sealed,
+    PluginSeals,
     Untrusted,
     hash_executable,
     locate,
@@ -36,16 +36,16 @@ from ductile.plugins.trust import (
 from ductile.record import dataclass
 
 MAX_ENTRIES = 10_000
-UNSEALED = Sealed()
+UNSEALED = PluginSeals()
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceSpec:
-    """What the configuration says of one plugin name, as far as loading it is concerned."""
+    """The settings of one plugin name that matter for loading it."""
 
     enabled: bool = True
     uses: str | None = None
-    """The plugin, or the instance of one, that this name is an alias of."""
+    """The plugin or instance that this name is an alias of."""
     config: Mapping[str, Json] = field(default_factory=dict, repr=False)
 
 
@@ -59,14 +59,14 @@ class Plugin:
     """The plugin root under which it was found."""
     directory: Path
     entrypoint: Path
-    """Absolute, and free of symlinks."""
+    """Absolute, with symlinks resolved."""
     config: Mapping[str, Json] = field(repr=False)
     config_json: bytes = field(repr=False)
     """`config`, encoded once for every request."""
     fingerprint: str
-    """Hex BLAKE3 over manifest, entrypoint and version: what would run."""
+    """BLAKE3 of manifest, entrypoint and version, in hex: changes when the program does."""
     init_key: str
-    """Hex BLAKE3 over version and config: what `init` has to succeed for."""
+    """BLAKE3 of version and config, in hex: `init` runs once for each."""
 
     def command(self, name: str) -> Command | None:
         return self.manifest.command(name)
@@ -76,8 +76,8 @@ class Plugin:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """A plugin, an instance or a whole root that was not loaded."""
+class RefusedPlugin:
+    """A plugin, an instance or a whole root that was not loaded, and why."""
 
     name: str
     path: Path | None
@@ -85,8 +85,8 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Shadowed:
-    """A plugin whose name an earlier one has."""
+class ShadowedPlugin:
+    """A plugin that is not loaded because an earlier one has the same name."""
 
     name: str
     path: Path
@@ -96,19 +96,19 @@ class Shadowed:
 @dataclass(frozen=True, slots=True)
 class Registry:
     plugins: Mapping[str, Plugin]
-    refused: tuple[Refusal, ...]
-    shadowed: tuple[Shadowed, ...]
+    refused: tuple[RefusedPlugin, ...]
+    shadowed: tuple[ShadowedPlugin, ...]
     disabled: frozenset[str]
     warnings: tuple[str, ...]
     offered: Mapping[str, Manifest] = field(default_factory=lambda: MappingProxyType({}))
-    """Good plugins that wait to be named in the configuration."""
+    """Valid bundled plugins that the configuration does not mention."""
     missing: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Names that are disabled, with the plugin that each means and no root has."""
+    """Disabled names whose plugin no root has, with the name of that plugin."""
 
-    def refusal(self, name: str) -> Refusal | None:
-        """Why a name is not loaded though it is there; None where it is, or is disabled.
+    def refusal(self, name: str) -> RefusedPlugin | None:
+        """Why a plugin is not loaded; None if it is loaded, disabled or unknown.
 
-        A refused plugin does not hold its name against a good one in a later root.
+        A refused plugin does not block a valid one of the same name in a later root.
         """
         if name in self.plugins or name in self.disabled:
             return None
@@ -121,23 +121,23 @@ def discover(
     *,
     allow_symlinks: bool,
     offers: Collection[Path] = (),
-    sealed: Sealed = UNSEALED,
+    seals: PluginSeals = UNSEALED,
 ) -> Registry:
-    """Load what the roots hold and the configuration wants; refuse the rest, saying why.
+    """Load the plugins of the roots as configured, and record why others are refused.
 
-    Roots are scanned in order, directories by name; the first good plugin of a name wins. A
+    Roots are scanned in order, directories by name; the first valid plugin of a name is used. A
     plugin without a configured instance is loaded with an empty config, unless its root is
-    among `offers`: then it is only offered. What is loaded is held against what was `sealed`.
-    Nothing is raised for what is found on disk.
+    among `offers`: then it is only offered. Loaded plugins are compared with their `seals`.
+    Invalid files are recorded as refused plugins and raise nothing.
     """
-    survey = _Survey(allow_symlinks)
+    scan = _Scan(allow_symlinks)
     for root in roots:
-        survey.scan(root)
-    return _bind(survey, instances, offers, sealed)
+        scan.add_root(root)
+    return _bind(scan, instances, offers, seals)
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _ScannedPlugin:
     manifest: Manifest
     root: Path
     directory: Path
@@ -145,79 +145,85 @@ class _Found:
     fingerprint: str
 
 
-class _Survey:
-    """What stands in the roots, before the configuration is looked at."""
+class _Scan:
+    """The plugins in the roots, before the configuration is applied."""
 
     def __init__(self, allow_symlinks: bool) -> None:
         self.allow_symlinks = allow_symlinks
-        self.found: dict[str, _Found] = {}
-        self.refused: list[Refusal] = []
-        self.shadowed: list[Shadowed] = []
+        self.found: dict[str, _ScannedPlugin] = {}
+        self.refused: list[RefusedPlugin] = []
+        self.shadowed: list[ShadowedPlugin] = []
         self.warnings: list[str] = []
         self._roots: set[Path] = set()
 
-    def scan(self, root: Path) -> None:
+    def add_root(self, root: Path) -> None:
         try:
             real, warning = locate_root(root, allow_symlinks=self.allow_symlinks)
-            names = [] if real in self._roots else _names(real)
+            names = [] if real in self._roots else _list_names(real)
         except FileNotFoundError:
-            self.warnings.append(f"the plugin root {root} does not exist")
+            self.warnings.append(
+                f"the plugin root {root} does not exist; create it, or correct plugin_roots"
+            )
             return
         except (Untrusted, OSError) as error:
-            self.refused.append(Refusal(str(root), root, str(error)))
+            self.refused.append(RefusedPlugin(str(root), root, str(error)))
             return
         if warning:
             self.warnings.append(warning)
         self._roots.add(real)
         for name in names:
             if not name.isprintable():
-                self.warnings.append(f"{real} holds a name that cannot be shown: {name!a}")
+                self.warnings.append(
+                    f"{real} contains an unprintable file name, which is ignored: {name!a}"
+                )
             elif _may_be_plugin(real / name):
-                self._add(real / name, real)
+                self._add_plugin(real / name, real)
 
-    def _add(self, directory: Path, root: Path) -> None:
+    def _add_plugin(self, directory: Path, root: Path) -> None:
         name = directory.name
         try:
-            real = self._located(directory, root)
+            real = self._locate(directory, root)
             refuse_world_writable(real)
-            data = read_file(self._located(real / MANIFEST_NAME, root))
+            data = read_file(self._locate(real / MANIFEST_NAME, root))
             manifest, warnings = read_manifest(data)
             name = manifest.name
-            entrypoint = self._located(real / manifest.entrypoint, root)
+            entrypoint = self._locate(real / manifest.entrypoint, root)
             digest = hash_executable(entrypoint)
         except (Untrusted, ManifestError, OSError) as error:
-            self.refused.append(Refusal(name, directory, str(error)))
+            self.refused.append(RefusedPlugin(name, directory, str(error)))
             return
-        self.warnings.extend(f"{directory}: {warning}" for warning in warnings)
+        self.warnings.extend(f"{directory}/{warning}" for warning in warnings)
         if name in self.found:
-            self.shadowed.append(Shadowed(name, directory, self.found[name].directory))
+            self.shadowed.append(ShadowedPlugin(name, directory, self.found[name].directory))
             return
         if name != directory.name:
-            self.warnings.append(f"{directory} holds a plugin of another name, {name}")
-        fingerprint = _hashed(data, manifest.version.encode(), digest)
-        self.found[name] = _Found(manifest, root, real, entrypoint, fingerprint)
+            self.warnings.append(
+                f"{directory} contains a plugin with a different name, {name}; that name is used"
+            )
+        fingerprint = _hash(data, manifest.version.encode(), digest)
+        self.found[name] = _ScannedPlugin(manifest, root, real, entrypoint, fingerprint)
 
-    def _located(self, path: Path, root: Path) -> Path:
+    def _locate(self, path: Path, root: Path) -> Path:
         real, warning = locate(path, root=root, allow_symlinks=self.allow_symlinks)
         if warning:
             self.warnings.append(warning)
         return real
 
 
-def _names(root: Path) -> list[str]:
-    """What stands in a root and is not hidden, sorted."""
+def _list_names(root: Path) -> list[str]:
+    """The names of a root that are not hidden, sorted."""
     with os.scandir(root) as entries:
         names = [entry.name for entry in islice(entries, MAX_ENTRIES + 1)]
     if len(names) > MAX_ENTRIES:
         raise Untrusted(
-            f"{root} holds more than {MAX_ENTRIES:,} entries; "
-            "name a directory that holds plugins and little else"
+            f"{root} contains more than {MAX_ENTRIES:,} entries; "
+            "configure a directory that contains only plugins"
         )
     return sorted(name for name in names if not name.startswith("."))
 
 
 def _may_be_plugin(directory: Path) -> bool:
-    """Whether it has a manifest, or does not let us look: that is refused, not passed over."""
+    """Whether it has a manifest, or cannot be read: that is refused later, not ignored."""
     try:
         (directory / MANIFEST_NAME).lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -228,83 +234,89 @@ def _may_be_plugin(directory: Path) -> bool:
 
 
 def _bind(
-    survey: _Survey,
+    scan: _Scan,
     instances: Mapping[str, InstanceSpec],
     offers: Collection[Path],
-    sealed: Sealed,
+    seals: PluginSeals,
 ) -> Registry:
     plugins: dict[str, Plugin] = {}
-    refused = list(survey.refused)
-    warnings = list(survey.warnings)
+    refused = list(scan.refused)
+    warnings = list(scan.warnings)
     disabled = frozenset(name for name, spec in instances.items() if not spec.enabled)
     offered = {
         name: found.manifest
-        for name, found in survey.found.items()
+        for name, found in scan.found.items()
         if found.root in offers and name not in instances
     }
-    for name in sorted({*survey.found, *instances} - disabled - offered.keys()):
+    for name in sorted({*scan.found, *instances} - disabled - offered.keys()):
         spec = instances.get(name, InstanceSpec())
-        if spec.uses is not None and name in survey.found:
-            path = survey.found[name].directory
-            warnings.append(f"{name} uses {spec.uses}, so the plugin in {path} is not reached")
-        bound = _bound(name, spec, survey, instances)
+        if spec.uses is not None and name in scan.found:
+            path = scan.found[name].directory
+            warnings.append(f"{name} uses {spec.uses}, so the plugin in {path} is not loaded")
+        bound = _bind_instance(name, spec, scan, instances)
         if isinstance(bound, Plugin):
-            flaw = sealed.flaw(name, bound.fingerprint)
-            if flaw is not None and sealed.strict:
-                refused.append(Refusal(name, bound.directory, flaw))
+            difference = seals.find_difference(name, bound.fingerprint)
+            if difference is not None and seals.strict:
+                refused.append(RefusedPlugin(name, bound.directory, difference))
                 continue
-            if flaw is not None:
-                warnings.append(f"plugin {name}: {flaw}")
+            if difference is not None:
+                warnings.append(f"plugin {name}: {difference}")
             plugins[name] = bound
         elif bound is not None:
             refused.append(bound)
     return Registry(
         plugins=MappingProxyType(plugins),
         refused=tuple(refused),
-        shadowed=tuple(survey.shadowed),
+        shadowed=tuple(scan.shadowed),
         disabled=disabled,
         warnings=tuple(warnings),
         offered=MappingProxyType(offered),
-        missing=MappingProxyType(_missing(disabled, survey, instances)),
+        missing=MappingProxyType(_find_missing(disabled, scan, instances)),
     )
 
 
-def _missing(
-    names: Collection[str], survey: _Survey, instances: Mapping[str, InstanceSpec]
+def _find_missing(
+    names: Collection[str], scan: _Scan, instances: Mapping[str, InstanceSpec]
 ) -> dict[str, str]:
-    """Of `names`, with the plugin that each leads to, those that stand in no root."""
-    standing = survey.found.keys() | {refusal.name for refusal in survey.refused}
-    targets = {name: _target(name, instances) for name in names}
-    return {name: target for name, target in targets.items() if target and target not in standing}
+    """Those of `names` whose plugin is in no root, with the name of that plugin."""
+    present = scan.found.keys() | {refusal.name for refusal in scan.refused}
+    targets = {name: _resolve_alias(name, instances) for name in names}
+    return {name: target for name, target in targets.items() if target and target not in present}
 
 
-def _bound(
-    name: str, spec: InstanceSpec, survey: _Survey, instances: Mapping[str, InstanceSpec]
-) -> Plugin | Refusal | None:
-    """An instance of what was found; None where its own plugin was refused already."""
+def _bind_instance(
+    name: str, spec: InstanceSpec, scan: _Scan, instances: Mapping[str, InstanceSpec]
+) -> Plugin | RefusedPlugin | None:
+    """An instance of a scanned plugin; None if that plugin is refused already."""
     if not is_plugin_name(name):
-        return Refusal(name, None, f"the name must match {NAME_PATTERN}, and not be core.*")
-    target = _target(name, instances)
+        return RefusedPlugin(
+            name, None, f"the name must match {NAME_PATTERN} and not start with core."
+        )
+    target = _resolve_alias(name, instances)
     if target is None:
-        return Refusal(name, None, f"its `uses: {spec.uses}` goes round in a circle; name a plugin")
-    found = survey.found.get(target)
+        return RefusedPlugin(
+            name, None, f"`uses: {spec.uses}` is a circular alias; set it to a plugin"
+        )
+    found = scan.found.get(target)
     if found is None:
-        earlier = next((refusal for refusal in survey.refused if refusal.name == target), None)
+        earlier = next((refusal for refusal in scan.refused if refusal.name == target), None)
         if earlier is None:
-            hint = did_you_mean(target, survey.found)
-            return Refusal(name, None, f"no plugin root has a plugin named {target}{hint}")
+            hint = did_you_mean(target, scan.found)
+            return RefusedPlugin(name, None, f"no plugin root has a plugin named {target}{hint}")
         if target == name:
             return None
-        return Refusal(name, None, f"it uses {target}, which was refused: {earlier.reason}")
+        return RefusedPlugin(name, None, f"it uses {target}, which is refused: {earlier.reason}")
     missing = [key for key in found.manifest.config_keys.required if spec.config.get(key) is None]
     if missing:
         keys = ", ".join(missing)
-        reason = f"required config is missing: {keys}; set it under plugins.{name}.config"
-        return Refusal(name, found.directory, reason)
+        reason = f"required settings are missing: {keys}; set them in plugins.{name}.config"
+        return RefusedPlugin(name, found.directory, reason)
     try:
-        config_json = _canonical(spec.config)
+        config_json = _encode_config(spec.config)
     except TypeError as error:
-        return Refusal(name, found.directory, f"its config cannot be sent as JSON: {error}")
+        return RefusedPlugin(
+            name, found.directory, f"its config cannot be encoded as JSON: {error}"
+        )
     return Plugin(
         name=name,
         manifest=found.manifest,
@@ -314,12 +326,12 @@ def _bound(
         config=spec.config,
         config_json=config_json,
         fingerprint=found.fingerprint,
-        init_key=_hashed(found.manifest.version.encode(), config_json),
+        init_key=_hash(found.manifest.version.encode(), config_json),
     )
 
 
-def _target(name: str, instances: Mapping[str, InstanceSpec]) -> str | None:
-    """The plugin at the end of a chain of aliases; None where the chain is a circle."""
+def _resolve_alias(name: str, instances: Mapping[str, InstanceSpec]) -> str | None:
+    """The plugin at the end of a chain of aliases; None if the chain is circular."""
     seen = set()
     while (spec := instances.get(name)) is not None and spec.uses is not None:
         if name in seen:
@@ -329,14 +341,14 @@ def _target(name: str, instances: Mapping[str, InstanceSpec]) -> str | None:
     return name
 
 
-def _canonical(config: Mapping[str, Json]) -> bytes:
+def _encode_config(config: Mapping[str, Json]) -> bytes:
     return orjson.dumps(
         dict(config), default=dict, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
     )
 
 
-def _hashed(*parts: bytes) -> str:
-    """One hash over several parts, each with its length, so that no two splits are alike."""
+def _hash(*parts: bytes) -> str:
+    """One hash of several parts, each with its length, so that no two splits are equal."""
     digest = blake3()
     for part in parts:
         digest.update(len(part).to_bytes(8, "big"))

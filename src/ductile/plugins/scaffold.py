@@ -1,4 +1,4 @@
-"""A new plugin out of templates: it works as it is made, and its own test passes."""
+"""`plugin new`: create a working plugin with a passing test from templates."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _TEMPLATE = ".in"
 _NAME = "@NAME@"
 
 
-def contents(name: str, language: str) -> Mapping[str, str]:
-    """The files of a new plugin by name; `UsageError` for a name that no plugin can have."""
+def render_files(name: str, language: str) -> Mapping[str, str]:
+    """The files of a new plugin by name; `UsageError` for an invalid name."""
     if not is_plugin_name(name):
-        raise UsageError(f"{name!r} is no plugin name; it must match {NAME_PATTERN}, not core.*")
+        raise UsageError(f"{name!r} is not a valid plugin name; it must match {NAME_PATTERN}")
     folder = files("ductile") / "scaffold" / language
-    # `true` and `1e3` are names as well, but YAML would take them for something else.
+    # `true` and `1e3` are valid names, but YAML would read them as other types.
     scalar = name if yaml.safe_load(name) == name else f'"{name}"'
     return {
         entry.name.removesuffix(_TEMPLATE): entry.read_text(encoding="utf-8")
@@ -36,21 +36,21 @@ def contents(name: str, language: str) -> Mapping[str, str]:
 
 
 def create(root: Path, name: str, language: str) -> list[Path]:
-    """Make a plugin in `root`, whole or not at all; the paths of its files.
+    """Create a plugin in `root` atomically and return the paths of its files.
 
-    Nothing is ever overwritten.
+    Existing files are never overwritten.
     """
-    texts = contents(name, language)
+    texts = render_files(name, language)
     target = root / name
     refuse_to_overwrite(target)
     try:
         directory.create(root)
-        # Hidden until it is complete: a gateway that looks meanwhile passes it over.
+        # Hidden until it is complete, so a gateway that scans the root meanwhile ignores it.
         draft = Path(mkdtemp(prefix=f".{name}.", dir=root))
         try:
             for file, text in texts.items():
-                runs = text.startswith("#!")
-                directory.write_new(draft / file, text.encode(), executable=runs)
+                is_script = text.startswith("#!")
+                directory.write_new(draft / file, text.encode(), executable=is_script)
             draft.rename(target)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
@@ -62,4 +62,4 @@ def create(root: Path, name: str, language: str) -> list[Path]:
 
 def refuse_to_overwrite(target: Path) -> None:
     if os.path.lexists(target):
-        raise Refused(f"{target} exists; nothing was written", path=str(target))
+        raise Refused(f"{target} already exists; nothing was written", path=str(target))

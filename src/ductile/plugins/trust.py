@@ -1,10 +1,9 @@
-"""What may be run: the rules that a plugin's files keep, or `Untrusted`.
+"""The rules that a plugin's files have to satisfy to be run; `Untrusted` if they do not.
 
-Nothing here can hold between the check and the later `exec`, which goes by path: whoever
-may write to a plugin's directory can swap a file in between. That is why a directory that
-everybody may write to is refused, all the way up to its root; the owner and the group are
-trusted, as the gateway's own user is. What is read is opened without following a link, and
-judged and hashed by the same descriptor, so that mode, type and bytes are of one file.
+The later `exec` goes by path, so a user who may write to a plugin's directory can replace a file
+after the check. A world-writable directory is therefore refused, up to the plugin root; the
+owner and the group are trusted, as the gateway's own user is. Files are opened without following
+symlinks, and checked and hashed through one descriptor, so mode, type and bytes are of one file.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from shlex import quote
 
 from blake3 import blake3
 
-from ductile.plugins.document import MAX_BYTES
+from ductile.plugins.manifest import MAX_BYTES
 from ductile.record import dataclass
 
 MAX_ENTRYPOINT = 1024**3
@@ -27,38 +26,38 @@ _CHUNK = 1024 * 1024
 
 
 class Untrusted(Exception):
-    """A rule is broken; the text says which one, and what to do."""
+    """A rule is not satisfied; the message says which one and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
-    """The plugins as `config lock` found them."""
+class PluginSeals:
+    """The fingerprints of the plugins that `config lock` recorded."""
 
     fingerprints: Mapping[str, str] = field(default_factory=dict)
-    """By name. A seal without any, as the Go program writes it, says nothing of plugins."""
+    """By plugin name. Empty, as in a seal of the Go program, means that plugins are not sealed."""
     strict: bool = False
-    """Whether a plugin that differs is refused; else that is only worth a warning."""
+    """Whether a plugin that differs is refused; otherwise it causes a warning."""
 
-    def flaw(self, name: str, fingerprint: str) -> str | None:
-        """How a plugin differs from its seal, if it does."""
+    def find_difference(self, name: str, fingerprint: str) -> str | None:
+        """How a plugin differs from its seal; None if it does not."""
         if not self.fingerprints or self.fingerprints.get(name) == fingerprint:
             return None
         why = "has changed since it was sealed" if name in self.fingerprints else "is not sealed"
-        return f"it {why}; if that is your doing, run: ductile config lock"
+        return f"it {why}; if you made this change, run: ductile config lock"
 
 
 def locate_root(root: Path, *, allow_symlinks: bool) -> tuple[Path, str | None]:
-    """The root's real path, and a warning where that is another one.
+    """The real path of a plugin root, and a warning if a symlink leads to it.
 
-    Raises FileNotFoundError where there is none, since a missing root is no breach.
+    Raises FileNotFoundError for a missing root, which is not a violation.
     """
     path = Path(os.path.abspath(root))  # noqa: PTH100 - `resolve` would follow the links
-    real = _resolved(path)
+    real = _resolve(path)
     if not real.is_dir():
-        raise Untrusted(f"{path} is not a directory; a plugin root holds one directory a plugin")
+        raise Untrusted(f"{path} is not a directory; a plugin root has one directory per plugin")
     if real != path and not allow_symlinks:
         raise Untrusted(
-            f"{path} leads through a symlink to {real}; name that path, "
+            f"{path} leads through a symlink to {real}; configure that path, "
             "or set service.allow_symlinks: true"
         )
     refuse_world_writable(real)
@@ -66,20 +65,20 @@ def locate_root(root: Path, *, allow_symlinks: bool) -> tuple[Path, str | None]:
 
 
 def locate(path: Path, *, root: Path, allow_symlinks: bool) -> tuple[Path, str | None]:
-    """The real path of something below `root`, and a warning where that is another one.
+    """The real path of a file below `root`, and a warning if a symlink leads to it.
 
-    `root` is a real path. Every directory on the way up to it is checked as well.
+    `root` is a real path. Every directory between it and the file is checked as well.
     """
     try:
-        real = _resolved(path)
+        real = _resolve(path)
     except FileNotFoundError:
-        raise Untrusted(f"{path} does not exist; put it there, or mend what names it") from None
+        raise Untrusted(f"{path} does not exist; create it, or correct the name") from None
     if real != path:
         if root not in real.parents:
             raise Untrusted(f"{path} is a symlink to {real}, which is outside the root {root}")
         if not allow_symlinks:
             raise Untrusted(
-                f"{path} is a symlink; put what it points to in its place, "
+                f"{path} is a symlink; replace it with its target, "
                 "or set service.allow_symlinks: true"
             )
     for directory in real.parents:
@@ -100,7 +99,7 @@ def _refuse_world_writable(path: Path, mode: int) -> None:
 
 def read_file(path: Path) -> bytes:
     """The bytes of a manifest at a real path."""
-    with _opened(path) as file:
+    with _open(path) as file:
         data = os.read(file, MAX_BYTES + 1)
         while len(data) <= MAX_BYTES and (more := os.read(file, MAX_BYTES + 1 - len(data))):
             data += more
@@ -109,9 +108,9 @@ def read_file(path: Path) -> bytes:
 
 def hash_executable(path: Path) -> bytes:
     """The BLAKE3 hash of an entrypoint at a real path."""
-    with _opened(path) as file:
+    with _open(path) as file:
         if os.fstat(file).st_size > MAX_ENTRYPOINT:
-            raise Untrusted(f"{path} is larger than {MAX_ENTRYPOINT // 1024**2} MiB")
+            raise Untrusted(f"{path} is larger than the limit of {MAX_ENTRYPOINT // 1024**2} MiB")
         if not os.access(path, os.X_OK):
             raise Untrusted(f"{path} is not executable; run: chmod +x {quote(str(path))}")
         digest = blake3()
@@ -120,21 +119,21 @@ def hash_executable(path: Path) -> bytes:
         return digest.digest()
 
 
-def _resolved(path: Path) -> Path:
+def _resolve(path: Path) -> Path:
     try:
         real = path.resolve(strict=True)
     except FileNotFoundError:
         raise
     except (OSError, RuntimeError) as error:
-        raise Untrusted(f"{path} cannot be followed to its end: {error}") from None
+        raise Untrusted(f"{path} cannot be resolved: {error}") from None
     if not str(real).isprintable():
-        raise Untrusted(f"{str(real)!a} holds characters that cannot be shown; rename it")
+        raise Untrusted(f"{str(real)!a} contains unprintable characters; rename it")
     return real
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    """A regular file that not everybody may write to. O_NONBLOCK, lest a FIFO hold us up."""
+def _open(path: Path) -> Iterator[int]:
+    """A regular file that is not world-writable. O_NONBLOCK, because opening a FIFO waits."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         file = os.open(path, flags)
@@ -143,7 +142,7 @@ def _opened(path: Path) -> Iterator[int]:
     try:
         mode = os.fstat(file).st_mode
         if not stat.S_ISREG(mode):
-            raise Untrusted(f"{path} is not a regular file; put one in its place")
+            raise Untrusted(f"{path} is not a regular file; replace it with one")
         _refuse_world_writable(path, mode)
         yield file
     except OSError as error:

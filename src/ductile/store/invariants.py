@@ -9,7 +9,7 @@ import orjson
 
 from ductile.core.delivery.retry_policy import OUTSTANDING
 from ductile.core.jobs.state_machine import EDGES, ENDED
-from ductile.core.values.json_values import same
+from ductile.core.values.json_values import are_equal
 from ductile.model import JobStatus, Json
 from ductile.record import dataclass
 
@@ -112,7 +112,7 @@ def _lacking(child: Mapping[str, Json], parent: Mapping[str, Json]) -> Iterator[
         mine = child.get(key)
         if isinstance(value, dict) and isinstance(mine, dict):
             yield from (f"{key}.{path}" for path in _lacking(mine, value))
-        elif key not in child or not same(mine, value):
+        elif key not in child or not are_equal(mine, value):
             yield key
 
 

@@ -115,7 +115,7 @@ class TestCheck:
 
     def test_a_plugin_of_another_name_is_a_warning(self, house: House) -> None:
         (house.root / "plugins/hello").rename(house.root / "plugins/other")
-        assert "holds a plugin of another name" in house("config", "check").out
+        assert "contains a plugin with a different name" in house("config", "check").out
 
     def test_no_config_at_all(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("DUCTILE_CONFIG_DIR", raising=False)
@@ -126,7 +126,8 @@ class TestCheck:
     def test_a_file_that_is_not_there_has_no_lines(self, house: House) -> None:
         gone = house.root / "gone"
         assert main(["config", "check", "--config", str(gone)]) == 78
-        assert house.capsys.readouterr().err == f"error: there is no file {gone}\n"
+        message = f"error: there is no file {gone}; create it, or correct the path\n"
+        assert house.capsys.readouterr().err == message
 
     def test_a_broken_seal_hides_nothing_else(self, house: House) -> None:
         house.write("config.yaml", "include: [tokens.yaml]\nservice: {max_wrkers: 1}\n")

@@ -138,7 +138,8 @@ class TestRun:
         assert house("plugin", "test", "hello", *line).code in (1, 2)
 
     @pytest.mark.parametrize(
-        ("name", "word"), [("helo", "did you mean 'hello'?"), ("./nowhere", "no such directory")]
+        ("name", "word"),
+        [("helo", "did you mean 'hello'?"), ("./nowhere", "there is no directory")],
     )
     def test_no_such_plugin(self, house: House, name: str, word: str) -> None:
         done = house("plugin", "test", name)
@@ -307,7 +308,7 @@ class TestExplains:
         directory = draft(desk, say({"status": "ok", "result": "x"}), manifest)
         done = desk("plugin", "test", directory)
         assert done.code == 1
-        assert "required config is missing: city" in done.err
+        assert "required settings are missing: city" in done.err
         assert desk("plugin", "test", directory, "--config-json", '{"city": "Oslo"}').code == 0
 
 
@@ -355,7 +356,7 @@ class TestValidate:
             ("run.sh", None, None, "error"),
         }
         people = desk("plugin", "validate", directory).out
-        assert f"{directory}/manifest.yaml:5:1: the key 'descripton'" in people
+        assert f"{directory}/manifest.yaml:5:1: unknown key 'descripton'" in people
         assert "did you mean 'description'?" in people
 
     def test_a_manifest_that_is_no_yaml(self, desk: House) -> None:

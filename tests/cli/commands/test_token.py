@@ -45,7 +45,7 @@ def test_a_scope_that_opens_nothing_is_told_of(house: House, more: tuple[str, ..
     assert made.code == 0
     said = [line for line in made.err.splitlines() if line.startswith("warning: ")]
     assert said == [
-        "warning: helo:rw opens nothing: there is no plugin 'helo'; did you mean 'hello'?"
+        "warning: helo:rw grants nothing: there is no plugin 'helo'; did you mean 'hello'?"
     ]
     for scope in ("hello:rw", "*", "read:jobs", "plugin:rw"):
         assert "warning" not in house("token", "create", f"t{scope}", "--scope", scope).err

@@ -1,8 +1,8 @@
-"""Names that rows are found by have a length that every ledger takes."""
+"""Names are keys in the ledger, so their length is limited."""
 
 from __future__ import annotations
 
-from tests.config.conftest import Home
+from tests.config.conftest import ConfigDir
 
 PLUGIN = "plugins:\n  echo:\n    schedules:\n      - {{every: 5m, id: {id}, command: {command}}}\n"
 WIDE = """
@@ -15,13 +15,15 @@ LONG = "€" * 85
 """255 bytes."""
 
 
-def test_names_of_255_bytes_are_taken(home: Home) -> None:
-    home.load(PLUGIN.format(id=LONG, command=LONG) + WIDE.format(n="n" * 254, secret="s" * 16))
+def test_names_of_255_bytes_are_accepted(config_dir: ConfigDir) -> None:
+    config_dir.load(
+        PLUGIN.format(id=LONG, command=LONG) + WIDE.format(n="n" * 254, secret="s" * 16)
+    )
 
 
-def test_longer_ones_are_refused_each_where_it_stands(home: Home) -> None:
+def test_longer_names_are_reported_with_their_locations(config_dir: ConfigDir) -> None:
     text = PLUGIN.format(id=LONG + "x", command=LONG + "x")
-    problems = home.refused(text + WIDE.format(n="n" * 256, secret="s" * 16))
+    problems = config_dir.load_errors(text + WIDE.format(n="n" * 256, secret="s" * 16))
     assert {problem.path for problem in problems} == {
         ("plugins", "echo", "schedules", 0, "id"),
         ("plugins", "echo", "schedules", 0, "command"),

@@ -1,58 +1,60 @@
-"""A flaw in one part does not hide those of the others."""
+"""An invalid section does not hide problems in other sections."""
 
 from __future__ import annotations
 
 import pytest
 
-from ductile.config import Flawed
-from tests.config.conftest import Home, only
+from ductile.config import InvalidConfig
+from tests.config.conftest import ConfigDir, only
 
-TWICE = "pipelines: [{name: a, on: x, steps: [{uses: p}]}, {name: a, on: y, steps: [{uses: p}]}]\n"
-DOOR = "webhooks: {endpoints: [{path: /a, plugin: p, secret_ref: shared}]}\n"
+REPEATED = (
+    "pipelines: [{name: a, on: x, steps: [{uses: p}]}, {name: a, on: y, steps: [{uses: p}]}]\n"
+)
+WEBHOOK = "webhooks: {endpoints: [{path: /a, plugin: p, secret_ref: shared}]}\n"
 
 
-def flawed(home: Home, text: str) -> Flawed:
-    with pytest.raises(Flawed) as caught:
-        home.load(text)
+def load_invalid(config_dir: ConfigDir, text: str) -> InvalidConfig:
+    with pytest.raises(InvalidConfig) as caught:
+        config_dir.load(text)
     return caught.value
 
 
-def messages(home: Home, text: str) -> list[str]:
-    return [problem.message for problem in flawed(home, text).problems]
+def messages(config_dir: ConfigDir, text: str) -> list[str]:
+    return [problem.message for problem in load_invalid(config_dir, text).problems]
 
 
-def test_what_the_schema_refuses_is_told_with_names_taken_twice(home: Home) -> None:
-    first, second = messages(home, "api: {max_sync: 1}\n" + TWICE)
+def test_schema_errors_and_repeated_names_are_reported_together(config_dir: ConfigDir) -> None:
+    first, second = messages(config_dir, "api: {max_sync: 1}\n" + REPEATED)
     assert first == "unknown key 'max_sync'"
-    assert second.startswith("'a' is already taken")
+    assert second.startswith("'a' is already used")
 
 
-def test_a_variable_that_is_not_set_hides_nothing_else(home: Home) -> None:
-    first, second = messages(home, "api: {listen: '${NOWHERE}'}\n" + TWICE)
+def test_unset_variable_does_not_hide_other_problems(config_dir: ConfigDir) -> None:
+    first, second = messages(config_dir, "api: {listen: '${NOWHERE}'}\n" + REPEATED)
     assert "NOWHERE" in first
-    assert second.startswith("'a' is already taken")
+    assert second.startswith("'a' is already used")
 
 
-def test_what_relies_on_a_flawed_part_is_not_blamed(home: Home) -> None:
+def test_sections_that_depend_on_an_invalid_one_are_not_reported(config_dir: ConfigDir) -> None:
     tokens = "tokens: [{name: shared, key: a-key-of-ours, scope: x}]\n"
-    assert messages(home, tokens + DOOR) == ["unknown key 'scope'"]
-    assert "no entry of tokens" in only(home.refused(DOOR)).message
+    assert messages(config_dir, tokens + WEBHOOK) == ["unknown key 'scope'"]
+    assert "there is no token" in only(config_dir.load_errors(WEBHOOK)).message
 
 
-def test_nor_what_relies_on_a_misspelt_one(home: Home) -> None:
+def test_sections_that_depend_on_a_misspelt_one_are_not_reported(config_dir: ConfigDir) -> None:
     tokens = "token: [{name: shared, key: a-key-of-ours}]\n"
-    assert messages(home, tokens + DOOR) == ["unknown key 'token'"]
+    assert messages(config_dir, tokens + WEBHOOK) == ["unknown key 'token'"]
 
 
-def test_the_rest_has_the_flawed_plugin_by_its_name(home: Home) -> None:
+def test_invalid_plugin_is_kept_with_its_defaults(config_dir: ConfigDir) -> None:
     text = (
         "plugins: {p: {retri: 1, parallelism: 2}, q: {parallelism: 3}}\nservice: {max_workers: x}\n"
     )
-    rest = flawed(home, text).rest
+    rest = load_invalid(config_dir, text).rest
     assert rest is not None
     assert [entry.parallelism for entry in rest.settings.plugins.values()] == [None, 3]
 
 
 @pytest.mark.parametrize("text", ["include: [gone.yaml]\n", "includ: [x]\n", "]\n"])
-def test_where_a_file_cannot_be_read_nothing_more_is_said(home: Home, text: str) -> None:
-    assert flawed(home, text + DOOR).rest is None
+def test_nothing_is_salvaged_if_a_file_cannot_be_read(config_dir: ConfigDir, text: str) -> None:
+    assert load_invalid(config_dir, text + WEBHOOK).rest is None

@@ -1,4 +1,4 @@
-"""Every key that there is, and every one of them wrong."""
+"""Every key is accepted, and every unexpected value is reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from ductile.config.problems import known_keys
 from ductile.errors import ConfigError, Problem
-from tests.config.conftest import Home
+from tests.config.conftest import ConfigDir
 
 EVERY_KEY: dict[str, Any] = {
     "include": [],
@@ -159,8 +159,8 @@ EVERY_KEY: dict[str, Any] = {
     },
     "gateway": {"open": True, "allowed_networks": ["10.0.0.0/8"]},
 }
-ODD: list[Any] = [None, [], {"a": 1}, [None], "", "x", -1, "${NOPE}", 10**30]
-UNTOLD = ("nput should", "alue should")
+UNEXPECTED: list[Any] = [None, [], {"a": 1}, [None], "", "x", -1, "${NOPE}", 10**30]
+PYDANTIC_TEXTS = ("nput should", "alue should")
 
 
 def paths(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -171,8 +171,8 @@ def paths(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
             yield from paths(value, (*path, key))
 
 
-def test_every_key_is_taken(home: Home) -> None:
-    loaded = home.load(json.dumps(EVERY_KEY))
+def test_every_key_is_accepted(config_dir: ConfigDir) -> None:
+    loaded = config_dir.load(json.dumps(EVERY_KEY))
     assert [warning.path for warning in loaded.warnings] == [
         ("database", "dir"),
         ("log_level",),
@@ -180,32 +180,32 @@ def test_every_key_is_taken(home: Home) -> None:
     ]
 
 
-def test_what_is_shown_of_it_would_be_taken_again(home: Home) -> None:
-    settings = home.load(json.dumps(EVERY_KEY)).settings
-    shown = settings.written()
-    del shown["state"]["dir"]  # which follows from its path
-    assert home.load(json.dumps(shown)).settings.written() == settings.written()
+def test_document_of_settings_loads_to_equal_settings(config_dir: ConfigDir) -> None:
+    settings = config_dir.load(json.dumps(EVERY_KEY)).settings
+    document = settings.to_document()
+    del document["state"]["dir"]  # derived from the path
+    assert config_dir.load(json.dumps(document)).settings.to_document() == settings.to_document()
 
 
 @pytest.mark.parametrize("section", sorted(EVERY_KEY))
-def test_no_odd_value_is_more_than_a_problem(home: Home, section: str) -> None:
-    untold: list[Problem] = []
+def test_unexpected_values_are_reported_in_our_words(config_dir: ConfigDir, section: str) -> None:
+    untranslated: list[Problem] = []
     for path in paths({section: EVERY_KEY[section]}):
-        for odd in ODD:
+        for value in UNEXPECTED:
             document = {section: copy.deepcopy(EVERY_KEY[section])}
             target: Any = document
             for part in path[:-1]:
                 target = target[part]
-            target[path[-1]] = odd
+            target[path[-1]] = value
             try:
-                home.load(json.dumps(document))
+                config_dir.load(json.dumps(document))
             except ConfigError as error:
-                untold += [
+                untranslated += [
                     problem
                     for problem in error.problems
-                    if not problem.line or any(words in problem.message for words in UNTOLD)
+                    if not problem.line or any(words in problem.message for words in PYDANTIC_TEXTS)
                 ]
-    assert untold == []
+    assert untranslated == []
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_no_odd_value_is_more_than_a_problem(home: Home, section: str) -> None:
         ("gateway",),
     ],
 )
-def test_the_list_above_is_complete(path: tuple[Any, ...]) -> None:
+def test_list_of_keys_is_complete(path: tuple[Any, ...]) -> None:
     node: Any = EVERY_KEY
     for part in path:
         node = node[part]

@@ -1,11 +1,11 @@
-"""The grammar of pipelines, by shape."""
+"""Settings of pipelines and steps."""
 
 from __future__ import annotations
 
 import pytest
 
 from ductile.config.models.pipeline import PipelineSettings
-from tests.config.conftest import Home, only
+from tests.config.conftest import ConfigDir, only
 
 PIPELINE = """
 pipelines:
@@ -36,11 +36,11 @@ pipelines:
 
 
 @pytest.fixture
-def pipeline(home: Home) -> PipelineSettings:
-    return home.load(PIPELINE).settings.pipelines[0]
+def pipeline(config_dir: ConfigDir) -> PipelineSettings:
+    return config_dir.load(PIPELINE).settings.pipelines[0]
 
 
-def test_everything_of_a_pipeline(pipeline: PipelineSettings) -> None:
+def test_every_key_of_a_pipeline(pipeline: PipelineSettings) -> None:
     assert (pipeline.name, pipeline.on, pipeline.on_hook) == (
         "wisdom-chain",
         "discord.video_link_received",
@@ -55,7 +55,7 @@ def test_everything_of_a_pipeline(pipeline: PipelineSettings) -> None:
     assert pipeline.if_ == {"all": [{"path": "payload.n", "op": "gt", "value": 3}]}
 
 
-def test_everything_of_a_step(pipeline: PipelineSettings) -> None:
+def test_every_key_of_a_step(pipeline: PipelineSettings) -> None:
     step = pipeline.steps[0]
     assert (step.id, step.uses) == ("downloader", "yt-dlp-plugin.fetch")
     assert step.with_ == {"message": "{payload.stdout}", "n": 3}
@@ -63,7 +63,7 @@ def test_everything_of_a_step(pipeline: PipelineSettings) -> None:
     assert step.on_events == {"validation_failed": ("error-notifier",)}
 
 
-def test_steps_nest(pipeline: PipelineSettings) -> None:
+def test_nested_steps(pipeline: PipelineSettings) -> None:
     split = pipeline.steps[2].split
     assert split is not None
     assert pipeline.steps[2].join == "always"
@@ -73,29 +73,33 @@ def test_steps_nest(pipeline: PipelineSettings) -> None:
     assert (relay.to, relay.event, relay.with_) == ("lab", "backup.ready", {"a": "payload.a"})
 
 
-def test_on_is_a_key_and_no_boolean(home: Home) -> None:
+def test_on_is_text_and_not_a_boolean(config_dir: ConfigDir) -> None:
     assert (
-        home.load("pipelines: [{name: a, on: on, steps: [{uses: p}]}]").settings.pipelines[0].on
+        config_dir.load("pipelines: [{name: a, on: on, steps: [{uses: p}]}]")
+        .settings.pipelines[0]
+        .on
         == "on"
     )
 
 
-def test_a_hook_pipeline(home: Home) -> None:
+def test_on_hook(config_dir: ConfigDir) -> None:
     text = "pipelines: [{name: a, on-hook: job.failed, steps: [{uses: p}]}]"
-    assert home.load(text).settings.pipelines[0].on_hook == "job.failed"
+    assert config_dir.load(text).settings.pipelines[0].on_hook == "job.failed"
 
 
 @pytest.mark.parametrize("trigger", ["max_depth: 1", "on: a, on-hook: job.failed"])
-def test_exactly_one_trigger(home: Home, trigger: str) -> None:
-    problem = only(home.refused(f"pipelines: [{{name: a, {trigger}, steps: [{{uses: p}}]}}]"))
-    assert "exactly one of on, on-hook" in problem.message
+def test_pipeline_has_exactly_one_trigger(config_dir: ConfigDir, trigger: str) -> None:
+    problem = only(
+        config_dir.load_errors(f"pipelines: [{{name: a, {trigger}, steps: [{{uses: p}}]}}]")
+    )
+    assert "exactly one of on and on-hook" in problem.message
 
 
 @pytest.mark.parametrize(
     "step", ["{id: x}", "{uses: a, call: b}", "{split: [{uses: a}], steps: [{uses: a}]}"]
 )
-def test_exactly_one_kind(home: Home, step: str) -> None:
-    problem = only(home.refused(f"pipelines: [{{name: a, on: e, steps: [{step}]}}]"))
+def test_step_has_exactly_one_kind(config_dir: ConfigDir, step: str) -> None:
+    problem = only(config_dir.load_errors(f"pipelines: [{{name: a, on: e, steps: [{step}]}}]"))
     assert "exactly one of uses, call, steps, split, relay" in problem.message
 
 
@@ -104,40 +108,47 @@ def test_exactly_one_kind(home: Home, step: str) -> None:
     [
         ("[]", "steps must not be empty"),
         ("[{split: []}]", "split must not be empty"),
-        ("[{uses: a, join: always}]", "join belongs to a split"),
+        ("[{uses: a, join: always}]", "join is only valid with split"),
         ("[{uses: a, on_events: {x: y}}]", "must be a list"),
         ("[{uses: a, with: text}]", "must be a mapping"),
         ("[x]", "must be a mapping"),
         ("[{relay: {to: a}}]", "missing key 'event'"),
     ],
 )
-def test_what_is_no_step(home: Home, steps: str, message: str) -> None:
-    assert message in only(home.refused(f"pipelines: [{{name: a, on: e, steps: {steps}}}]")).message
+def test_invalid_steps_are_rejected(config_dir: ConfigDir, steps: str, message: str) -> None:
+    assert (
+        message
+        in only(config_dir.load_errors(f"pipelines: [{{name: a, on: e, steps: {steps}}}]")).message
+    )
 
 
-def test_an_unknown_hook_is_refused(home: Home) -> None:
-    problem = only(home.refused("pipelines: [{name: a, on-hook: job.fail, steps: [{uses: p}]}]"))
+def test_unknown_hook_is_rejected(config_dir: ConfigDir) -> None:
+    problem = only(
+        config_dir.load_errors("pipelines: [{name: a, on-hook: job.fail, steps: [{uses: p}]}]")
+    )
     assert problem.nearest == "job.failed"
 
 
-def test_a_name_may_occur_once_over_all_files(home: Home) -> None:
+def test_pipeline_name_is_unique_across_files(config_dir: ConfigDir) -> None:
     text = "pipelines: [{name: a, on: e, steps: [{uses: p}]}]"
-    problem = only(home.refused({"config.yaml": f"include: [b.yaml]\n{text}", "b.yaml": text}))
-    assert "already taken" in problem.message
+    problem = only(
+        config_dir.load_errors({"config.yaml": f"include: [b.yaml]\n{text}", "b.yaml": text})
+    )
+    assert "already used" in problem.message
     assert "config.yaml:2" in problem.message
     assert (problem.file or "").endswith("b.yaml")
 
 
-def test_the_compiler_can_locate_a_step(home: Home) -> None:
-    loaded = home.load(PIPELINE)
+def test_step_can_be_located(config_dir: ConfigDir) -> None:
+    loaded = config_dir.load(PIPELINE)
     path = ("pipelines", 0, "steps", 2, "split", 1, "steps", 0, "uses")
     line = loaded.locate(path)[1]
     assert PIPELINE.splitlines()[line - 1].strip() == "- uses: s3-archiver"
 
 
-def test_a_pipeline_without_end_of_nesting_is_refused(home: Home) -> None:
+def test_nesting_of_steps_is_limited(config_dir: ConfigDir) -> None:
     text = "{steps: [" * 60 + "{uses: p}" + "]}" * 60
     assert (
         "nested too deeply"
-        in only(home.refused(f"pipelines: [{{name: a, on: e, steps: [{text}]}}]")).message
+        in only(config_dir.load_errors(f"pipelines: [{{name: a, on: e, steps: [{text}]}}]")).message
     )

@@ -18,7 +18,7 @@ from ductile.core.pipelines.baggage import (
     route_depth,
     step_context,
 )
-from ductile.core.values.json_values import MISSING, Failure, Scope, same
+from ductile.core.values.json_values import MISSING, Failure, Scope, are_equal
 from ductile.errors import Problem
 from tests.core.values.test_json_values import JSON, SCALARS
 
@@ -211,7 +211,7 @@ def test_accretion_contains_both_or_fails(inherited, added):
         for path, value in leaves(part):
             found = at(grown, path)
             # An empty object may have been filled; nothing else may differ.
-            assert same(found, value) or (value == {} and isinstance(found, dict))
+            assert are_equal(found, value) or (value == {} and isinstance(found, dict))
 
 
 @given(TREES, TREES)
@@ -219,7 +219,7 @@ def test_accretion_fails_exactly_when_an_inherited_path_would_change(inherited, 
     def clash(one, other):
         if isinstance(one, dict) and isinstance(other, dict):
             return any(clash(one[key], other[key]) for key in one.keys() & other.keys())
-        return not same(one, other)
+        return not are_equal(one, other)
 
     assert isinstance(accrete(inherited, added), Failure) is clash(inherited, added)
 
@@ -239,7 +239,7 @@ def test_accretion_is_associative_where_it_succeeds(one, two, three):
         return
     ends = accrete(left, three), accrete(one, right)
     if not isinstance(ends[0], Failure):
-        assert same(*ends)
+        assert are_equal(*ends)
 
 
 @settings(max_examples=50)
@@ -253,7 +253,7 @@ def test_along_a_chain_each_row_contains_its_parent_and_the_origin_stays(steps):
         if isinstance(child, Failure):
             return
         for path, value in leaves({k: v for k, v in context.items() if k != "ductile"}):
-            assert same(at(child, path), value) or value == {}
+            assert are_equal(at(child, path), value) or value == {}
         assert child["ductile"] == {**context["ductile"], "route_depth": depth}
         context = child
 

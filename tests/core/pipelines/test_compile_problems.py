@@ -73,7 +73,7 @@ A = {"uses": "a"}
         (pipeline({**A, "with": ["x"]}), (*S, "with"), "must be a mapping"),
         (pipeline({**A, "with": {"x": "{payload.}"}}), (*S, "with", "x"), "empty part"),
         (pipeline({**A, "baggage": {"ductile": "payload.x"}}), (*S, "baggage", "ductile"), "own"),
-        (pipeline({**A, "if": {"path": "x", "op": "exists"}}), (*S, "if", "path"), "begin with"),
+        (pipeline({**A, "if": {"path": "x", "op": "exists"}}), (*S, "if", "path"), "start with"),
         (pipeline({**A, "on_events": {"e": ["notfy"]}}), (*S, "on_events", "e"), "'notify'?"),
         (pipeline({**A, "on_events": {"e": ["silent"]}}), (*S, "on_events", "e"), "no plugin"),
         (pipeline({**A, "on_events": {"e": [3]}}), (*S, "on_events", "e"), "list of steps"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ductile.core.pipelines.compile import Compiled, compile_pipelines
 from ductile.core.pipelines.router import build
-from ductile.core.values.json_values import same
+from ductile.core.values.json_values import are_equal
 from ductile.model import JobStatus
 from tests.core.pipelines.compiled import NOW, Answer, House
 from tests.core.pipelines.test_compile import PLUGINS
@@ -303,7 +303,7 @@ def test_any_pipeline_runs_to_its_end_with_exact_lineage_in_any_order(steps, see
             above = run.contexts[row.above].accumulated
             assert row.accumulated["ductile"]["origin"] == above["ductile"]["origin"]
             for key, value in above.items():
-                assert key == "ductile" or same(row.accumulated[key], value)
+                assert key == "ductile" or are_equal(row.accumulated[key], value)
     orders = House(run.router, run.plugins, seed + 1)
     orders.start("p", {"n": n})
     assert orders.ran() == run.ran()

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ductile.core.pipelines.conditions import OPERATORS, compile_condition, evaluate, roots
-from ductile.core.values.json_values import MISSING, Failure, Scope, parse_ref, same
+from ductile.core.values.json_values import MISSING, Failure, Scope, are_equal, parse_ref
 from ductile.errors import Problem
 from tests.core.values.test_json_values import JSON
 
@@ -218,9 +218,9 @@ def naive(raw, scope) -> bool:
     numbers = type(found) in (int, float)
     texts = type(found) is str
     return {
-        "eq": lambda: same(found, value),
-        "neq": lambda: not same(found, value),
-        "in": lambda: any(same(found, item) for item in value),
+        "eq": lambda: are_equal(found, value),
+        "neq": lambda: not are_equal(found, value),
+        "in": lambda: any(are_equal(found, item) for item in value),
         "gt": lambda: numbers and found > value,
         "gte": lambda: numbers and found >= value,
         "lt": lambda: numbers and found < value,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from ductile.core.values.json_integers import (
     MAX_INTEGER,
     MIN_INTEGER,
-    altered_by_reading,
-    beyond_64_bits,
+    has_integer_altered_by_parsing,
+    has_integer_beyond_64_bits,
 )
 
 
@@ -25,7 +25,7 @@ from ductile.core.values.json_integers import (
     ],
 )
 def test_an_integer_beyond_64_bits_is_found(text: bytes) -> None:
-    assert beyond_64_bits(text)
+    assert has_integer_beyond_64_bits(text)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_an_integer_beyond_64_bits_is_found(text: bytes) -> None:
     ],
 )
 def test_what_only_looks_like_one_is_none(text: bytes) -> None:
-    assert not beyond_64_bits(text)
+    assert not has_integer_beyond_64_bits(text)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_what_only_looks_like_one_is_none(text: bytes) -> None:
     ],
 )
 def test_an_integer_that_would_be_another_number_is_found(text: bytes) -> None:
-    assert altered_by_reading(text)
+    assert has_integer_altered_by_parsing(text)
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,11 @@ def test_an_integer_that_would_be_another_number_is_found(text: bytes) -> None:
     ],
 )
 def test_what_stays_the_same_number_is_let_be(text: bytes) -> None:
-    assert not altered_by_reading(text)
+    assert not has_integer_altered_by_parsing(text)
 
 
 @given(st.integers(-(2**80), 2**80) | st.floats(-1e20, 1e20).map(round))
 def test_what_is_let_be_is_written_as_it_was(number: int) -> None:
     text = b"%d" % number
     again = orjson.dumps(orjson.loads(text)).decode()
-    assert altered_by_reading(text) is (Decimal(again) != number)
+    assert has_integer_altered_by_parsing(text) is (Decimal(again) != number)

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ductile.core.values.json_values import MISSING, Failure, Ref, Scope, parse_ref, same, shown
+from ductile.core.values.json_values import (
+    MISSING,
+    Failure,
+    Ref,
+    Scope,
+    are_equal,
+    parse_ref,
+    shorten,
+)
 
 SCALARS = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-5, 5) | st.text(max_size=3)
 JSON = st.recursive(
@@ -77,13 +85,13 @@ def test_only_the_given_roots_are_allowed():
     ],
 )
 def test_equality_is_strict_in_type_and_numeric_in_number(one, other, expected):
-    assert same(one, other) is expected
-    assert same(other, one) is expected
+    assert are_equal(one, other) is expected
+    assert are_equal(other, one) is expected
 
 
 @given(JSON)
 def test_every_value_equals_itself_after_a_round_trip_through_json(value):
-    assert same(value, json.loads(json.dumps(value)))
+    assert are_equal(value, json.loads(json.dumps(value)))
 
 
 @given(JSON, JSON)
@@ -97,10 +105,10 @@ def test_equality_agrees_with_json_texts_whose_numbers_are_floats(one, other):
             return ("dict", tuple(sorted((k, canonical(v)) for k, v in value.items())))
         return ("number", float(value))
 
-    assert same(one, other) == (canonical(one) == canonical(other))
+    assert are_equal(one, other) == (canonical(one) == canonical(other))
 
 
 def test_what_a_message_shows_is_short_and_never_fails():
-    assert shown({"a": 1}) == '{"a":1}'
-    assert len(shown("x" * 1000)) == 60
-    assert shown({1, 2}) == "{1, 2}"
+    assert shorten({"a": 1}) == '{"a":1}'
+    assert len(shorten("x" * 1000)) == 60
+    assert shorten({1, 2}) == "{1, 2}"

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from ductile.core.values.scopes import allows, allows_command, is_scope, normalized
+from ductile.core.values.scopes import allows, allows_command, is_scope, normalize
 
 NOUNS = ("plugin", "jobs", "events", "system", "agents")
 
 
 @pytest.mark.parametrize("noun", NOUNS)
 def test_rw_implies_ro_and_nothing_else(noun: str) -> None:
-    granted = normalized([f"{noun}:rw"])
+    granted = normalize([f"{noun}:rw"])
     assert allows(granted, f"{noun}:ro")
     assert allows(granted, f"{noun}:rw")
     for other in set(NOUNS) - {noun}:
         assert not allows(granted, f"{other}:ro")
-    assert not allows(normalized([f"{noun}:ro"]), f"{noun}:rw")
+    assert not allows(normalize([f"{noun}:ro"]), f"{noun}:rw")
 
 
 def test_the_star_is_everything_and_only_the_star_is_enough_for_it() -> None:
-    assert all(allows(normalized(["*"]), f"{noun}:rw") for noun in NOUNS)
-    assert allows(normalized(["*"]), "*")
-    assert not allows(normalized([f"{noun}:rw" for noun in NOUNS]), "*")
+    assert all(allows(normalize(["*"]), f"{noun}:rw") for noun in NOUNS)
+    assert allows(normalize(["*"]), "*")
+    assert not allows(normalize([f"{noun}:rw" for noun in NOUNS]), "*")
 
 
 def test_without_scopes_a_good_token_has_what_any_has() -> None:
@@ -31,11 +31,11 @@ def test_without_scopes_a_good_token_has_what_any_has() -> None:
 
 
 def test_old_names_are_read() -> None:
-    assert normalized(["read:jobs", "read:events"]) == {"jobs:ro", "events:ro"}
+    assert normalize(["read:jobs", "read:events"]) == {"jobs:ro", "events:ro"}
 
 
 def test_a_plugins_own_scopes_are_enforced() -> None:
-    granted = normalized(["withings:ro", "github:rw"])
+    granted = normalize(["withings:ro", "github:rw"])
     assert allows_command(granted, "withings", reads=True)
     assert not allows_command(granted, "withings", reads=False)
     assert allows_command(granted, "github", reads=True)
@@ -45,14 +45,14 @@ def test_a_plugins_own_scopes_are_enforced() -> None:
 
 
 def test_plugin_scopes_are_for_all_plugins() -> None:
-    assert allows_command(normalized(["plugin:ro"]), "x", reads=True)
-    assert not allows_command(normalized(["plugin:ro"]), "x", reads=False)
-    assert allows_command(normalized(["plugin:rw"]), "x", reads=False)
+    assert allows_command(normalize(["plugin:ro"]), "x", reads=True)
+    assert not allows_command(normalize(["plugin:ro"]), "x", reads=False)
+    assert allows_command(normalize(["plugin:rw"]), "x", reads=False)
 
 
 @pytest.mark.parametrize("noun", ["jobs", "events", "system", "agents"])
 def test_a_plugin_named_like_a_noun_is_not_opened_by_the_noun(noun: str) -> None:
-    assert not allows_command(normalized([f"{noun}:rw"]), noun, reads=True)
+    assert not allows_command(normalize([f"{noun}:rw"]), noun, reads=True)
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ class TestScopes:
         site.settings["api"] = {"auth": {"tokens": [inline]}}
         [problem] = problems(site)
         assert problem.severity is Severity.WARNING
-        assert problem.message.startswith(f"{scope} opens nothing: ")
+        assert problem.message.startswith(f"{scope} grants nothing: ")
         assert told in problem.message
         assert problem.path == ("api", "auth", "tokens", 0, "scopes")
         assert problem.line is not None

@@ -80,11 +80,11 @@ def check(call: CommandContext, strict: bool) -> int:
 
 def _whole(call: CommandContext) -> Loaded:
     """The configuration; where it has errors, with those of its routes and pipelines too."""
-    from ductile.config import Flawed
+    from ductile.config import InvalidConfig
 
     try:
         return call.site.loaded
-    except Flawed as flawed:
+    except InvalidConfig as flawed:
         problems = list(flawed.problems)
         if flawed.rest is not None:
             try:
@@ -125,7 +125,7 @@ def show(call: CommandContext, entity: str | None) -> None:
     ENTITY selects a part of it: plugin:echo, pipeline:nightly, route:echo, webhook:github,
     plugin:* for all of a kind, or a path such as service or plugins.echo.retry.
     """
-    from ductile.config import show as redacted
+    from ductile.config import redact_settings as redacted
 
     document: Any = redacted(call.site.loaded.settings)
     if entity is not None:
@@ -134,7 +134,7 @@ def show(call: CommandContext, entity: str | None) -> None:
 
 
 def _part(call: CommandContext, document: dict[str, Any], entity: str) -> Any:
-    from ductile.config.edit.paths import ENTITIES, MISSING, at, resolve
+    from ductile.config.edit.paths import ENTITIES, MISSING, get_at, resolve_path
     from ductile.config.models.plugin import PluginSettings
 
     kind, divided, name = entity.partition(":")
@@ -142,16 +142,16 @@ def _part(call: CommandContext, document: dict[str, Any], entity: str) -> Any:
         hint, known = did_you_mean(kind, ENTITIES), ", ".join(ENTITIES)
         raise UsageError(f"unknown kind of entity {kind!r}{hint or f'; known kinds: {known}'}")
     if divided and name == "*":
-        return at(document, ENTITIES[kind])
-    path = resolve(entity, document)
-    found = at(document, path)
+        return get_at(document, ENTITIES[kind])
+    path = resolve_path(entity, document)
+    found = get_at(document, path)
     if found is MISSING and path[0] == "plugins" and len(path) > 1:
         # A plugin that is found without being configured runs by the defaults.
         plugins = blueprint_of(call.site.loaded).registry.plugins
         if path[1] in plugins:
-            found = at(PluginSettings().written(), path[2:])
+            found = get_at(PluginSettings().to_document(), path[2:])
     if found is MISSING:
-        above = at(document, path[:-1])
+        above = get_at(document, path[:-1])
         hint = did_you_mean(str(path[-1]), above) if isinstance(above, dict) else ""
         raise NotFound(f"there is no setting {dotted(path)}{hint}")
     return found
@@ -196,11 +196,11 @@ def schema(call: CommandContext, kind: str) -> None:  # noqa: ARG001 - there is 
 def lock(call: CommandContext) -> None:
     """Seal the configuration and plugins in .checksums."""
     from ductile.clock import SystemClock
-    from ductile.config import checksums, find, measure
+    from ductile.config import checksums, create_seal, find
 
     path = find(call.config, os.environ)
     before, _ = checksums.read(path.parent)
-    seal = measure(path, plugin_fingerprints=_fingerprints(path))
+    seal = create_seal(path, plugin_fingerprints=_fingerprints(path))
     files = {
         name: "same"
         if before.hashes.get(name) == digest

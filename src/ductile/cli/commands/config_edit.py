@@ -19,7 +19,7 @@ from ductile.errors import ConfigError, NotFound, Problem, Refused, UsageError, 
 
 if TYPE_CHECKING:
     from ductile.config.checksums import Seal
-    from ductile.config.edit.draft import Draft, Edit
+    from ductile.config.edit.editor import ConfigEditor, FileEdit
 
 CONTEXT_LINES = 2
 
@@ -37,28 +37,32 @@ def get(call: CommandContext, path: str) -> None:
     if found is None:
         document = _default(call, draft, path)
     else:
-        place = {"file": found.place.file, "line": found.place.line, "column": found.place.column}
-        document = {"path": dotted(found.path), "value": found.value, "default": False, **place}
+        document = {
+            "path": dotted(found.path),
+            "value": found.value,
+            "default": False,
+            **found.location._asdict(),
+        }
     where = "default" if document["default"] else f"{document['file']}:{document['line']}"
     call.note(f"{document['path']}: {where}")
     call.show(document, lambda shown: show_value(shown["value"]))
 
 
-def _draft(call: CommandContext) -> Draft:
+def _draft(call: CommandContext) -> ConfigEditor:
     from ductile.config import find
-    from ductile.config.edit.draft import Draft
+    from ductile.config.edit.editor import ConfigEditor
 
-    return Draft(find(call.config, os.environ))
+    return ConfigEditor(find(call.config, os.environ))
 
 
-def _default(call: CommandContext, draft: Draft, text: str) -> dict[str, Any]:
-    from ductile.config import load, show
-    from ductile.config.edit.paths import MISSING, at, resolve
+def _default(call: CommandContext, draft: ConfigEditor, text: str) -> dict[str, Any]:
+    from ductile.config import load, redact_settings
+    from ductile.config.edit.paths import MISSING, get_at, resolve_path
     from ductile.config.problems import default_text, known_keys
 
-    path = resolve(text, draft.document)
-    effective = show(load(call.config, environ=os.environ, seal=False).settings)
-    value = at(effective, path)
+    path = resolve_path(text, draft.document)
+    effective = redact_settings(load(call.config, environ=os.environ, seal=False).settings)
+    value = get_at(effective, path)
     if value is MISSING:
         hint = did_you_mean(str(path[-1]), known_keys(path[:-1]))
         raise NotFound(f"{dotted(path)} is not set, and has no default{hint}")
@@ -92,7 +96,7 @@ def set_(
     edit = _planned(draft, path, text, replace_variable)
     warnings = _judged(call, edit)
     seal = _seal_after(draft.config.parent, edit, lock)
-    if edit.changes and not call.dry_run:
+    if edit.is_change and not call.dry_run:
         edit.write()
         if seal is not None and lock:
             from ductile.clock import SystemClock
@@ -101,12 +105,12 @@ def set_(
     document = {
         "path": dotted(edit.path),
         "file": str(edit.file),
-        "changed": edit.changes,
+        "changed": edit.is_change,
         "dry_run": call.dry_run,
         "diff": _diff(edit),
         "variables": list(edit.references),
         "warnings": [str(warning) for warning in warnings],
-        "next": _next(call, seal, lock) if edit.changes else [],
+        "next": _next(call, seal, lock) if edit.is_change else [],
     }
     call.show(document, _show_set)
 
@@ -119,17 +123,17 @@ def _assignment(path: str, value: str | None) -> tuple[str, str]:
     return path, sys.stdin.read().removesuffix("\n") if value == "-" else value
 
 
-def _planned(draft: Draft, path: str, text: str, over_references: bool) -> Edit:
-    from ductile.config.edit.draft import value_of
+def _planned(draft: ConfigEditor, path: str, text: str, over_references: bool) -> FileEdit:
+    from ductile.config.edit.editor import parse_value
 
     try:
         text.encode()
     except UnicodeEncodeError:
         raise UsageError("the value is not UTF-8 text") from None
-    return draft.set(path, value_of(text), over_references=over_references)
+    return draft.set(path, parse_value(text), over_references=over_references)
 
 
-def _judged(call: CommandContext, edit: Edit) -> list[Problem]:
+def _judged(call: CommandContext, edit: FileEdit) -> list[Problem]:
     """Load the result as a start would; `ConfigError` with every problem it has."""
     from ductile.clock import SystemClock
     from ductile.config import load
@@ -149,12 +153,12 @@ def _judged(call: CommandContext, edit: Edit) -> list[Problem]:
         edit.path,
         str(edit.file),
     )
-    literal = is_secret(edit.path) and not edit.references and edit.changes
+    literal = is_secret(edit.path) and not edit.references and edit.is_change
     past = compile_schedules.past(loaded, SystemClock().now())
     return [*built.warnings, *past, *([problem] if literal else [])]
 
 
-def _seal_after(root: Path, edit: Edit, lock: bool) -> Seal | None:
+def _seal_after(root: Path, edit: FileEdit, lock: bool) -> Seal | None:
     """The seal in `root` with the changed file in it; None where the file is not sealed."""
     from dataclasses import replace
 
@@ -173,10 +177,10 @@ def _seal_after(root: Path, edit: Edit, lock: bool) -> Seal | None:
     return replace(seal, hashes={**seal.hashes, str(edit.file): blake3(edit.after).hexdigest()})
 
 
-def _diff(edit: Edit) -> str:
+def _diff(edit: FileEdit) -> str:
     from difflib import unified_diff
 
-    old, new = (text.splitlines() for text in edit.shown())
+    old, new = (text.splitlines() for text in edit.redacted())
     name = str(edit.file)
     return "\n".join(unified_diff(old, new, name, name, n=CONTEXT_LINES, lineterm=""))
 

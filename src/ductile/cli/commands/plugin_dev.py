@@ -49,7 +49,7 @@ def new(call: CommandContext, name: str, lang: str, root: Path | None) -> None:
     """
     from ductile.plugins import scaffold
 
-    texts = scaffold.contents(name, lang)
+    texts = scaffold.render_files(name, lang)
     where = (root or _first_root(call, name)).absolute()
     target = where / name
     if call.dry_run:
@@ -191,7 +191,7 @@ def _prepared(
             raise _not_loaded(compiled, target)
         return compiled, target
     inspection = _inspected(_path(target), call)
-    if not inspection.sound:
+    if not inspection.is_valid:
         raise Invalid([inspection])
     name, directory = inspection.name, inspection.directory
     if call.config is None:
@@ -282,7 +282,7 @@ def validate(call: CommandContext, targets: tuple[str, ...]) -> int:
     """
     inspections = list(_chosen(call, targets))
     call.show(_validated(inspections), lambda _: _show_inspections(inspections))
-    return 0 if all(inspection.sound for inspection in inspections) else 1
+    return 0 if all(inspection.is_valid for inspection in inspections) else 1
 
 
 def _chosen(call: CommandContext, targets: tuple[str, ...]) -> Iterator[Inspection]:
@@ -345,12 +345,12 @@ class Invalid(Refused):
 
 def _validated(inspections: list[Inspection]) -> Json:
     return {
-        "ok": all(inspection.sound for inspection in inspections),
+        "ok": all(inspection.is_valid for inspection in inspections),
         "plugins": [
             {
                 "plugin": inspection.name,
                 "directory": str(inspection.directory),
-                "ok": inspection.sound,
+                "ok": inspection.is_valid,
                 "problems": [problem.document() for problem in inspection.problems],
             }
             for inspection in inspections
@@ -362,8 +362,8 @@ def _show_inspections(inspections: list[Inspection]) -> None:
     for inspection in inspections:
         for problem in inspection.problems:
             _show_problem(problem)
-    sound = sum(inspection.sound for inspection in inspections)
-    output.line(f"{sound} of {output.count(len(inspections), 'plugin')} valid")
+    valid = sum(inspection.is_valid for inspection in inspections)
+    output.line(f"{valid} of {output.count(len(inspections), 'plugin')} valid")
 
 
 def _show_problem(problem: Problem) -> None:

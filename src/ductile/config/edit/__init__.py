@@ -1,1 +1,1 @@
-"""In-place edits of configuration files that keep comments."""
+"""Edit configuration files in place and keep their comments."""

@@ -1,4 +1,4 @@
-"""A JSON value as somebody would write it into a YAML file by hand."""
+"""Emit a JSON value as YAML in the style of handwritten files."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _NOT_PLAIN = re.compile(r": |:$| #| $|[^\S ]")
 _FLOW = re.compile(r"[,\[\]{}]")
 _REFERENCE = re.compile(r"\$\{[^}\r\n]*\}")
 _OTHERS_TYPE = re.compile(r"(?i:y|n|yes|no|on|off)\Z|[0-9]+(?::[0-9]+)+\Z")
-"""Text here, but not to a YAML 1.1 parser that may read the same file."""
+"""Text in YAML 1.2, but another type for a YAML 1.1 parser that may read the file."""
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"}
 
 
-def scalar(value: Json, *, style: str = "", flow: bool = False) -> Iterator[str]:
-    """Ways to write a scalar on one line, the most natural first; the last one always works.
+def emit_scalar(value: Json, *, style: str = "", flow: bool = False) -> Iterator[str]:
+    """Forms of a scalar on one line, the most common first; the last one is always valid.
 
-    `style` is how the value before it was quoted.
+    `style` is the quoting of the previous value.
     """
     if not isinstance(value, str):
         yield "null" if value is None else str(value).lower()
@@ -29,15 +29,15 @@ def scalar(value: Json, *, style: str = "", flow: bool = False) -> Iterator[str]
         yield f"'{value.replace(chr(39), chr(39) * 2)}'"
     elif style != '"' and _is_plain(value, flow=flow):
         yield value
-    yield quoted(value)
+    yield quote(value)
 
 
-def quoted(text: str) -> str:
-    """A double-quoted scalar, with nothing in it that a terminal or a parser stumbles over."""
-    return f'"{"".join(map(_escaped, text))}"'
+def quote(text: str) -> str:
+    """A double-quoted scalar with unprintable characters escaped."""
+    return f'"{"".join(map(_escape, text))}"'
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     if char in _ESCAPES:
         return _ESCAPES[char]
     if char.isprintable():
@@ -48,8 +48,8 @@ def _escaped(char: str) -> str:
 
 
 def _is_plain(text: str, *, flow: bool) -> bool:
-    """Whether text may stand without quotes and still be text."""
-    # References are hidden while YAML is parsed, so their braces do not count.
+    """Whether `text` is still text without quotes."""
+    # References are concealed while YAML is parsed, so their braces have no meaning.
     bare = _REFERENCE.sub("x", text)
     if not text.isprintable() or (flow and _FLOW.search(bare)):
         return False
@@ -63,50 +63,50 @@ def _is_plain(text: str, *, flow: bool) -> bool:
         return False
 
 
-def flow(value: Json) -> str:
-    """A value on one line, in brackets where it is a collection."""
+def emit_flow(value: Json) -> str:
+    """A value on one line; collections in brackets."""
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{_key(k)}: {flow(v)}' for k, v in value.items())}}}"
+        return f"{{{', '.join(f'{_emit_key(k)}: {emit_flow(v)}' for k, v in value.items())}}}"
     if isinstance(value, list):
-        return f"[{', '.join(map(flow, value))}]"
-    return next(scalar(value, flow=True))
+        return f"[{', '.join(map(emit_flow, value))}]"
+    return next(emit_scalar(value, flow=True))
 
 
-def _key(text: str, *, in_flow: bool = True) -> str:
-    return text if _is_plain(text, flow=in_flow) else quoted(text)
+def _emit_key(text: str, *, in_flow: bool = True) -> str:
+    return text if _is_plain(text, flow=in_flow) else quote(text)
 
 
-def block(value: Json, indent: int, unit: int, dash: int) -> list[str]:
-    """The lines of a collection that is not empty; `unit` and `dash` indent what lies below
-    a key: mappings, and the dashes of lists."""
+def emit_block(value: Json, indent: int, unit: int, dash: int) -> list[str]:
+    """The lines of a non-empty collection; below a key, mappings are indented by `unit` and
+    the dashes of lists by `dash`."""
     lines: list[str] = []
     if isinstance(value, list):
         for item in value:
-            first, *rest = _below(item, indent + 2, unit, dash)
+            first, *rest = _emit_item(item, indent + 2, unit, dash)
             lines += [f"{' ' * indent}- {first.lstrip()}", *rest]
         return lines
     for key, item in value.items():
-        name = f"{' ' * indent}{_key(key, in_flow=False)}:"
+        name = f"{' ' * indent}{_emit_key(key, in_flow=False)}:"
         if item and isinstance(item, dict | list):
             deeper = indent + (unit if isinstance(item, dict) else dash)
-            lines += [name, *block(item, deeper, unit, dash)]
+            lines += [name, *emit_block(item, deeper, unit, dash)]
         else:
-            lines.append(f"{name} {_leaf(item)}")
+            lines.append(f"{name} {_emit_leaf(item)}")
     return lines
 
 
-def _below(item: Json, indent: int, unit: int, dash: int) -> list[str]:
+def _emit_item(item: Json, indent: int, unit: int, dash: int) -> list[str]:
     if item and isinstance(item, dict | list):
-        return block(item, indent, unit, dash)
-    return [_leaf(item)]
+        return emit_block(item, indent, unit, dash)
+    return [_emit_leaf(item)]
 
 
-def _leaf(value: Json) -> str:
-    return flow(value) if isinstance(value, dict | list) else next(scalar(value))
+def _emit_leaf(value: Json) -> str:
+    return emit_flow(value) if isinstance(value, dict | list) else next(emit_scalar(value))
 
 
-def literal(text: str, indent: int) -> str | None:
-    """Several lines after a `|`; None where they cannot stand there as they are."""
+def emit_literal(text: str, indent: int) -> str | None:
+    """A literal block scalar (`|`); None if the text cannot be written as one."""
     lines = text.split("\n")
     if len(lines) < 2 or not all(line.isprintable() for line in lines) or lines[0][:1] in ("", " "):
         return None

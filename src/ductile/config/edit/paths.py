@@ -1,10 +1,10 @@
-"""How people name a place in the configuration.
+"""Paths of settings as operators write them.
 
-plugins.echo.retry.max_attempts    keys, parted by dots
-plugins[my.plugin].enabled         brackets hold a key that has dots of its own
-plugins.echo.schedules[0].every    an item of a list by its number; [+] is one more
-pipelines.nightly.timeout          or by its name, id or path
-plugin:echo.enabled                an entity, by its kind and name
+plugins.echo.retry.max_attempts    keys, separated by dots
+plugins[my.plugin].enabled         a key with dots, in brackets
+plugins.echo.schedules[0].every    an item of a list by its index; [+] is a new item
+pipelines.nightly.timeout          an item of a list by its name, id or path
+plugin:echo.enabled                an entity by its kind and name
 """
 
 from __future__ import annotations
@@ -27,42 +27,42 @@ ENTITIES: Mapping[str, Path] = {
     "peer": ("remote_ingress", "peers"),
 }
 MISSING: Any = object()
-"""What is at a place that nobody wrote."""
+"""The value at a path that does not exist."""
 
 _PART = re.compile(r"\[([^\[\]]+)\]|([^.\[\]]+)")
 _ENTITY = re.compile(rf"({'|'.join(ENTITIES)}):")
-_SYNONYMS: Mapping[str, Path] = {
+_ALIASES: Mapping[str, Path] = {
     "plugins_dir": ("plugin_roots", 0),
     "database": ("state",),
     "log_level": ("service", "log_level"),
 }
 
 
-class Part(NamedTuple):
+class PathPart(NamedTuple):
     text: str
     whole: bool
-    """Whether it stood in brackets, where a dot is a dot."""
+    """Whether it was in brackets, so its dots are part of the key."""
 
 
-def resolve(text: str, document: Json) -> Path:
-    """The path that `text` means in `document`; its end need not exist yet.
+def resolve_path(text: str, document: Json) -> Path:
+    """The path that `text` refers to in `document`; it may be new.
 
-    `UsageError` where it is no path, `NotFound` where a list has no such item.
+    Raises `UsageError` if `text` is not a path, `NotFound` if a list has no such item.
     """
     path: Path = ()
     here: Json = document
-    parts = _parsed(text)
+    parts = _parse(text)
     while parts:
-        parts = _without_synonyms(path, here, parts)
-        key, used = _step(path, here, parts)
+        parts = _resolve_aliases(path, here, parts)
+        key, used = _next_step(path, here, parts)
         path = (*path, key)
-        here = at(document, path)
+        here = get_at(document, path)
         parts = parts[used:]
     return path
 
 
-def at(document: Json, path: Path) -> Json:
-    """What stands at `path`, or `MISSING`."""
+def get_at(document: Json, path: Path) -> Json:
+    """The value at `path`, or `MISSING`."""
     for part in path:
         try:
             document = document[part]
@@ -71,104 +71,106 @@ def at(document: Json, path: Path) -> Json:
     return document
 
 
-def placed(document: Json, path: Path, value: Json) -> Json:
-    """`document` with `value` at `path`; what lies between is made."""
+def set_at(document: Json, path: Path, value: Json) -> Json:
+    """A copy of `document` with `value` at `path`; missing parents are created."""
     if not path:
         return value
     head, rest = path[0], path[1:]
     if isinstance(head, int):
         items = list(document) if isinstance(document, list) else []
         inner = items[head] if head < len(items) else MISSING
-        return [*items[:head], placed(inner, rest, value), *items[head + 1 :]]
+        return [*items[:head], set_at(inner, rest, value), *items[head + 1 :]]
     table = dict(document) if isinstance(document, dict) else {}
-    return {**table, head: placed(table.get(head, MISSING), rest, value)}
+    return {**table, head: set_at(table.get(head, MISSING), rest, value)}
 
 
-def _parsed(text: str) -> list[Part]:
+def _parse(text: str) -> list[PathPart]:
     entity = _ENTITY.match(text)
-    parts = [Part(str(part), True) for part in ENTITIES[entity[1]]] if entity else []
+    parts = [PathPart(str(part), True) for part in ENTITIES[entity[1]]] if entity else []
     position = entity.end() if entity else 0
     while position < len(text):
         match = _PART.match(text, position)
         if match is None:
             raise UsageError(
-                f"{text!r} is no path; it must be like plugins.echo.retry or routes[0]"
+                f"{text!r} is not a valid path; examples: plugins.echo.retry, routes[0]"
             )
-        parts.append(Part(match[1] or match[2], match[1] is not None))
+        parts.append(PathPart(match[1] or match[2], match[1] is not None))
         position = match.end()
         if text[position : position + 1] == "." and position + 1 < len(text):
             position += 1
     if not parts or (entity and entity.end() == len(text)):
-        raise UsageError("an empty path; name a key, such as service.log_level or plugin:echo")
+        raise UsageError("the path is empty; name a key, such as service.log_level or plugin:echo")
     return parts
 
 
-def _without_synonyms(path: Path, here: Json, parts: list[Part]) -> list[Part]:
-    """Both shapes that a file may have lead to the one that the schema knows."""
+def _resolve_aliases(path: Path, here: Json, parts: list[PathPart]) -> list[PathPart]:
+    """`parts` with alternative keys replaced by the ones that the schema knows."""
     first = parts[0].text
     meant: Path | None = None
     if not path:
-        meant = _SYNONYMS.get(first)
+        meant = _ALIASES.get(first)
     elif len(path) == 2 and path[0] == "plugins" and first == "schedule":
         meant = ("schedules", 0)
-        entries = at(here, meant[:1])
+        entries = get_at(here, meant[:1])
         if isinstance(entries, list) and len(entries) > 1:
             listed = ", ".join(f"schedules[{index}]" for index in range(len(entries)))
-            raise UsageError(f"{dotted(path)} has several schedules; choose one: {listed}")
+            raise UsageError(f"{dotted(path)} has several schedules; use one of {listed}")
     elif len(path) == 4 and path[0] == "plugins" and first == "preferred_window":
         meant = ("only_between",)
     elif path == ("webhooks",) and parts[0].whole and first != "endpoints":
-        return [Part("endpoints", True), *parts]
-    return parts if meant is None else [*(Part(str(p), True) for p in meant), *parts[1:]]
+        return [PathPart("endpoints", True), *parts]
+    return parts if meant is None else [*(PathPart(str(p), True) for p in meant), *parts[1:]]
 
 
-def _step(path: Path, here: Json, parts: list[Part]) -> tuple[str | int, int]:
-    """The next key or index, and how many parts it took."""
+def _next_step(path: Path, here: Json, parts: list[PathPart]) -> tuple[str | int, int]:
+    """The next key or index, and the number of parts it consists of."""
     if isinstance(here, dict):
-        joined = next((found for found in _joined(parts) if found[0] in here), None)
+        joined = next((found for found in _join_parts(parts) if found[0] in here), None)
         return joined or (parts[0].text, 1)
     if isinstance(here, list):
-        return _index(path, here, parts)
+        return _find_index(path, here, parts)
     if here is not MISSING and here is not None:
-        raise UsageError(f"{dotted(path)} is a single value; there is nothing below it")
+        raise UsageError(f"{dotted(path)} is a single value and has no keys")
     text = parts[0].text
     if not parts[0].whole or not (text == "+" or text.isdecimal()):
         return text, 1
     if text not in ("0", "+"):
-        raise NotFound(f"{dotted(path)} is empty; its first item is {dotted(path)}[0]")
+        raise NotFound(f"{dotted(path)} is empty; use {dotted(path)}[0] for a first item")
     return 0, 1
 
 
-def _index(path: Path, items: Sequence[Json], parts: list[Part]) -> tuple[int, int]:
+def _find_index(path: Path, items: Sequence[Json], parts: list[PathPart]) -> tuple[int, int]:
     text = parts[0].text
     if text == "+":
         return len(items), 1
     if text.isdecimal():
         if int(text) > len(items):
             count = f"{len(items)} item{'' if len(items) == 1 else 's'}"
-            raise NotFound(f"{dotted(path)} has {count}; the first is {dotted(path)}[0]")
+            raise NotFound(f"{dotted(path)} has {count}; indexes start at 0")
         return int(text), 1
-    for name, used in _joined(parts):
+    for name, used in _join_parts(parts):
         found = [index for index, item in enumerate(items) if name in set(_names(item))]
         if len(found) > 1:
             listed = ", ".join(f"{dotted(path)}[{index}]" for index in found)
-            raise UsageError(f"several items of {dotted(path)} are called {name!r}: {listed}")
+            raise UsageError(
+                f"several items of {dotted(path)} have the name {name!r}; use one of {listed}"
+            )
         if found:
             return found[0], used
     known = [next(_names(item), "") for item in items]
-    hint = did_you_mean(text, known) or f"; there are: {', '.join(known) or 'none'}"
+    hint = did_you_mean(text, known) or f"; known: {', '.join(known) or 'none'}"
     raise NotFound(f"{dotted(path)} has no item {text!r}{hint}")
 
 
-def _joined(parts: list[Part]) -> Iterator[tuple[str, int]]:
-    """What the first parts may spell together, the longest first: names may hold dots."""
+def _join_parts(parts: list[PathPart]) -> Iterator[tuple[str, int]]:
+    """Names that the first parts may form together, longest first; names may have dots."""
     longest = next((n for n, part in enumerate(parts) if part.whole), len(parts)) or 1
     for count in range(longest, 0, -1):
         yield ".".join(part.text for part in parts[:count]), count
 
 
 def _names(item: Json) -> Iterator[str]:
-    """What an item of a list may be called, its usual name first."""
+    """The names by which a list item can be referred to, its usual name first."""
     if not isinstance(item, dict):
         if isinstance(item, str):
             yield item

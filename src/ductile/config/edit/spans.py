@@ -1,4 +1,4 @@
-"""Where each node of a YAML text begins and ends, for whoever changes the text in place."""
+"""The start and end of each node in a YAML text, for edits in place."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import cast
 import yaml
 from yaml._yaml import CParser, Mark
 
-from ductile.config.loader.nodes import Listing, Node, Scalar, Table
+from ductile.config.loader.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 
 @dataclass(slots=True, eq=False)
-class Span:
-    """A node as it is written: `text[start:end]`, trailing comments and blank lines left out."""
+class TextSpan:
+    """A node in the text: `text[start:end]`, without trailing comments and blank lines."""
 
     kind: type[Node]
     start: int
@@ -24,35 +24,35 @@ class Span:
     """Both count from 0."""
     style: str = ""
     flow: bool = False
-    """Whether it is written in brackets."""
-    key: Span | None = None
-    parent: Span | None = None
-    children: list[Span] = field(default_factory=list)
+    """Whether it is a collection in brackets."""
+    key: TextSpan | None = None
+    parent: TextSpan | None = None
+    children: list[TextSpan] = field(default_factory=list)
     """The values of a mapping, each with its `key`, or the items of a list."""
 
     @property
     def within_flow(self) -> bool:
         return self.parent is not None and self.parent.flow
 
-    def walk(self) -> Iterator[Span]:
+    def walk(self) -> Iterator[TextSpan]:
         yield self
         for child in self.children:
             yield from child.walk()
 
-    def find(self, node: Node) -> Span | None:
+    def find(self, node: Node) -> TextSpan | None:
         """The span of a node of the same text."""
-        place = (node.place.line - 1, node.place.column - 1)
+        location = (node.location.line - 1, node.location.column - 1)
         kind = type(node)
         return next(
-            (s for s in self.walk() if s.kind is kind and (s.line, s.column) == place), None
+            (s for s in self.walk() if s.kind is kind and (s.line, s.column) == location), None
         )
 
 
-def spans(text: str) -> Span | None:
-    """The spans of the one document in `text`, which is known to be sound; None if it is empty."""
-    root: Span | None = None
-    open_: list[Span] = []
-    keys: list[Span | None] = []
+def parse_spans(text: str) -> TextSpan | None:
+    """The spans of the document in `text`, which must be valid YAML; None if it is empty."""
+    root: TextSpan | None = None
+    open_: list[TextSpan] = []
+    keys: list[TextSpan | None] = []
     parser = CParser(text)
     while (event := parser.get_event()) is not None:
         if isinstance(event, yaml.CollectionEndEvent):
@@ -67,7 +67,7 @@ def spans(text: str) -> Span | None:
         parent = open_[-1] if open_ else None
         if parent is None:
             root = span
-        elif parent.kind is Table and keys[-1] is None:
+        elif parent.kind is MappingNode and keys[-1] is None:
             keys[-1] = span
             continue
         else:
@@ -80,23 +80,23 @@ def spans(text: str) -> Span | None:
 
 
 def _marks(event: yaml.Event) -> tuple[Mark, Mark]:
-    """libyaml marks every event; only by its type need it not."""
+    """Start and end of an event; libyaml sets both, although their type allows None."""
     return cast(Mark, event.start_mark), cast(Mark, event.end_mark)
 
 
-def _key_end(span: Span) -> int:
+def _key_end(span: TextSpan) -> int:
     return span.key.end if span.key else span.end
 
 
-def _span(text: str, event: yaml.NodeEvent) -> Span:
+def _span(text: str, event: yaml.NodeEvent) -> TextSpan:
     start, end = _marks(event)
-    kind: type[Node] = Scalar
+    kind: type[Node] = ScalarNode
     if isinstance(event, yaml.CollectionStartEvent):
-        kind = Table if isinstance(event, yaml.MappingStartEvent) else Listing
+        kind = MappingNode if isinstance(event, yaml.MappingStartEvent) else SequenceNode
         flow = bool(event.flow_style)
-        return Span(kind, start.index, end.index, start.line, start.column, flow=flow)
+        return TextSpan(kind, start.index, end.index, start.line, start.column, flow=flow)
     style = event.style or "" if isinstance(event, yaml.ScalarEvent) else ""
     last = end.index
     if style in ("|", ">") and "+" not in text[start.index : last].partition("\n")[0]:
         last = start.index + len(text[start.index : last].rstrip())
-    return Span(kind, start.index, last, start.line, start.column, style)
+    return TextSpan(kind, start.index, last, start.line, start.column, style)

@@ -1,1 +1,1 @@
-"""Files to one merged tree: YAML, includes, variables."""
+"""From files to one merged tree: YAML, includes, variables."""

@@ -1,22 +1,22 @@
-"""`.env` files: `NAME=value` lines that stand in where the real environment is silent."""
+"""`.env` files: `NAME=value` lines for variables that the environment does not set."""
 
 from __future__ import annotations
 
 import re
 
-from ductile.config.loader.nodes import Place
+from ductile.config.loader.nodes import Location
 from ductile.errors import Problem
 
 _LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)\Z")
-# The closing quote is the first with nothing but a comment behind it: `"{"a": 1}"` is one value.
+# The closing quote is the first that only a comment follows: `"{"a": 1}"` is one value.
 _QUOTED = re.compile(r"""\s*(?:"(.*?)"|'(.*?)')(?:\s+#.*|\s*)""")
 _COMMENT = re.compile(r"\s#")
 
 
 def parse(text: str, file: str) -> tuple[dict[str, str], list[Problem]]:
-    """The variables of a `.env` file, the first of a name winning, and the lines that are none.
+    """The variables of a `.env` file (the first of a name wins) and the invalid lines.
 
-    A problem never quotes its line: it may hold a secret.
+    A problem never quotes its line, which may contain a secret.
     """
     values: dict[str, str] = {}
     problems = []
@@ -27,17 +27,18 @@ def parse(text: str, file: str) -> tuple[dict[str, str], list[Problem]]:
         match = _LINE.match(line)
         if match is None:
             problems.append(
-                Place(file, number, 1).problem(
-                    "not a line of an .env file", allowed="NAME=value, a # comment or nothing"
+                Location(file, number, 1).problem(
+                    "this is not a valid line of an .env file",
+                    allowed="NAME=value, a # comment or an empty line",
                 )
             )
             continue
         value = _value(match[2])
         if value is None:
             problems.append(
-                Place(file, number, 1).problem(
-                    "a quoted value ends at its closing quote",
-                    allowed="behind it nothing, or a space and a # comment",
+                Location(file, number, 1).problem(
+                    "there is text after the closing quote",
+                    allowed="nothing, or a space and a # comment",
                 )
             )
             continue
@@ -46,7 +47,7 @@ def parse(text: str, file: str) -> tuple[dict[str, str], list[Problem]]:
 
 
 def _value(text: str) -> str | None:
-    """What stands behind the `=`, without quotes and comment; None where a quote is amiss."""
+    """The value after `=`, without quotes and comment; None if its quoting is wrong."""
     if quoted := _QUOTED.fullmatch(text):
         return quoted[1] or quoted[2] or ""
     if text.lstrip().startswith(('"', "'")):

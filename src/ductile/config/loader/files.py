@@ -1,4 +1,4 @@
-"""Reading the files of a configuration: each once, bounded, hashed as it is read."""
+"""Read the files of a configuration: each once, with a size limit, hashed as it is read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from ductile.config.loader.nodes import Place
+from ductile.config.loader.nodes import Location
 from ductile.errors import Problem
 from ductile.record import dataclass
 
@@ -28,56 +28,62 @@ class Source:
 
     def text(self) -> str | Problem:
         """The bytes as UTF-8 without a byte order mark."""
-        if self.data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
-            return Place(str(self.path), 1, 1).problem(
-                "the file begins with a byte order mark", allowed="UTF-8 without one"
-            )
-        try:
-            return self.data.decode()
-        except UnicodeDecodeError as error:
-            before = self.data[: error.start]
-            line = before.count(b"\n") + 1
-            column = len(before[before.rfind(b"\n") + 1 :].decode(errors="replace")) + 1
-            return Place(str(self.path), line, column).problem(
-                "the file is not UTF-8",
-                found=f"byte 0x{self.data[error.start]:02x}",
-                allowed="UTF-8",
-            )
+        return decode(self.data, str(self.path))
+
+
+def decode(data: bytes, file: str) -> str | Problem:
+    """The text of a file, or the place of the first byte that is not UTF-8."""
+    if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
+        return Location(file, 1, 1).problem(
+            "the file starts with a byte order mark; save it without one", allowed="UTF-8"
+        )
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        line = before.count(b"\n") + 1
+        column = len(before[before.rfind(b"\n") + 1 :].decode(errors="replace")) + 1
+        return Location(file, line, column).problem(
+            "the file is not UTF-8 text", found=f"byte 0x{data[error.start]:02x}", allowed="UTF-8"
+        )
 
 
 class Reader:
-    """Reads files below or beside one configuration directory.
+    """Reads the files that a configuration consists of.
 
-    `hashes` names every file that was read; `symlinks` every symlink met on the way from `/`,
-    which is for the caller to allow or refuse. One that leads out of its root is never followed.
-    `drafts` are taken for the content of their files, which must exist all the same.
+    `hashes` has every file that was read; `symlinks` has every symlink on the way from `/`, for
+    the caller to allow or refuse. A symlink that leads out of its root is never followed.
+    `drafts` replace the content of their files, which must exist nevertheless.
     """
 
     def __init__(self, root: Path, drafts: Mapping[Path, bytes] | None = None) -> None:
         self.root = root
         self._drafts = drafts or {}
         self.hashes: dict[Path, str] = {}
-        self.symlinks: dict[Path, Place] = {}
+        self.symlinks: dict[Path, Location] = {}
         self.problems: list[Problem] = []
         self._full = False
 
-    def read(self, path: Path, asked: Place) -> Source | None:
-        """The file at `path`, which `asked` named; None, with a problem, where it cannot be.
+    def read(self, path: Path, asked: Location) -> Source | None:
+        """The file at `path`, which is named at `asked`; None, with a problem, on failure.
 
-        One that no other file names is asked for by itself, and its problem has no place.
+        If no other file names it, `asked` is in the file itself and the problem has no location.
         """
         if len(self.hashes) >= MAX_FILES:
             if not self._full:
                 self._refuse(
-                    path, asked, "the configuration has too many files", f"{MAX_FILES} files"
+                    path,
+                    asked,
+                    "the configuration has too many files",
+                    f"at most {MAX_FILES} files",
                 )
             self._full = True
             return None
-        real = self._follow(path, asked)
+        real = self._resolve(path, asked)
         if real is None:
             return None
         try:
-            data = self._drafts[path] if path in self._drafts else self._bytes(real)
+            data = self._drafts[path] if path in self._drafts else self._read_bytes(real)
         except OSError as error:
             reason = os.strerror(error.errno or errno.EIO)
             self._refuse(path, asked, f"cannot read {path}: {reason}")
@@ -86,15 +92,15 @@ class Reader:
             self._refuse(path, asked, f"{path} is not a regular file", "a regular file")
             return None
         if len(data) > MAX_BYTES:
-            self._refuse(path, asked, f"{path} is too large", f"{MAX_BYTES // 1024**2} MiB")
+            self._refuse(path, asked, f"{path} is too large", f"at most {MAX_BYTES // 1024**2} MiB")
             return None
         digest = blake3(data).hexdigest()
         self.hashes[path] = digest
         return Source(path, data, digest)
 
-    def _bytes(self, real: Path) -> bytes | None:
-        # O_NONBLOCK: opening a FIFO must not wait for a writer that never comes.
-        # O_NOFOLLOW: what was resolved and judged is what is opened.
+    def _read_bytes(self, real: Path) -> bytes | None:
+        # O_NONBLOCK: opening a FIFO must not wait for a writer.
+        # O_NOFOLLOW: the file that is opened is the one that was resolved and checked.
         descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -104,7 +110,7 @@ class Reader:
         finally:
             os.close(descriptor)
 
-    def _follow(self, path: Path, asked: Place) -> Path | None:
+    def _resolve(self, path: Path, asked: Location) -> Path | None:
         root = self.root if path.is_relative_to(self.root) else path.parent
         try:
             for step in (*reversed(path.parents), path):
@@ -112,37 +118,38 @@ class Reader:
                     self.symlinks.setdefault(step, asked)
             real = path.resolve(strict=True)
         except FileNotFoundError:
-            self._refuse(path, asked, f"there is no file {path}")
+            self._refuse(path, asked, f"there is no file {path}; create it, or correct the path")
             return None
         except (OSError, RuntimeError) as error:
-            self._refuse(path, asked, f"cannot follow {path}: {error}")
+            self._refuse(path, asked, f"cannot resolve {path}: {error}")
             return None
         if not real.is_relative_to(root.resolve()):
-            why = f"{path} leads out of {root}, to {real}"
-            self._refuse(path, asked, why, "a target inside it")
+            why = f"{path} is a symlink out of {root}, to {real}"
+            self._refuse(path, asked, why, "a target inside that directory")
             return None
         return real
 
-    def _refuse(self, path: Path, asked: Place, message: str, allowed: str | None = None) -> None:
-        named = asked.file != str(path)
-        say = asked.problem if named else Problem
-        self.problems.append(say(message, allowed=allowed))
+    def _refuse(
+        self, path: Path, asked: Location, message: str, allowed: str | None = None
+    ) -> None:
+        report = asked.problem if asked.file != str(path) else Problem
+        self.problems.append(report(message, allowed=allowed))
 
 
 def absolute(base: Path, path: Path | str) -> Path:
-    """`path` from `base`, without `..`; symlinks are left as they are, to be seen."""
+    """`path` relative to `base`, without `..`; symlinks are kept, so they can be reported."""
     return Path(os.path.normpath(base.absolute() / path))
 
 
 def is_directory(path: Path) -> bool:
-    """Whether it is one, as far as can be seen: where even that is forbidden, it is none."""
+    """Whether it is a directory; false if that cannot be determined."""
     return os.path.isdir(path)  # noqa: PTH112 - the method raises PermissionError
 
 
-def listed(directory: Path, suffix: str) -> list[Path]:
-    """The files of a directory that end so, by name; hidden files are editors' business.
+def list_files(directory: Path, suffix: str) -> list[Path]:
+    """The files of a directory with this suffix, sorted, without hidden ones (of editors).
 
-    Ends soon after the number of files that will be refused anyway.
+    Stops after one more than the maximum number of files, which is refused later.
     """
     names = []
     with os.scandir(directory) as entries:
@@ -155,9 +162,9 @@ def listed(directory: Path, suffix: str) -> list[Path]:
 
 
 def replace(path: Path, data: bytes, *, like: os.stat_result | None = None) -> None:
-    """Put `data` in the place of a file, whole or not at all, durably.
+    """Replace a file by `data` atomically and durably.
 
-    It is readable by its owner alone, or has the mode and owner of `like`.
+    The new file is readable by its owner alone, or has the mode and owner of `like`.
     """
     from tempfile import mkstemp
 

@@ -1,8 +1,8 @@
-"""`${VAR}` and `${VAR:-default}`: hidden while YAML is parsed, expanded when it is trusted.
+"""`${VAR}` and `${VAR:-default}`: hidden while YAML is parsed, expanded after the seal is verified.
 
-Before parsing, each reference gives way to a placeholder of the same number of characters,
-none of which means anything to YAML. So `[${A}]` and `{token: ${T}}` parse, a value can never
-change the structure around it, and every line and column stays true.
+Before parsing, each reference is replaced by a placeholder with the same number of characters,
+none of which is special in YAML. So `[${A}]` and `{token: ${T}}` parse, a value can never
+change the structure around it, and every line and column stays correct.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ductile.config.loader.nodes import Place, Scalar
-from ductile.config.loader.yaml import position
+from ductile.config.loader.nodes import Location, ScalarNode
+from ductile.config.loader.yaml import locate_character
 from ductile.errors import Problem, Severity
 from ductile.record import dataclass
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}\r\n]*))?\}")
 _LOOKALIKE = re.compile(r"\$\{(?!\s)[^}\r\n]*\}")
 
-# Plane 16 is for private use, YAML takes it for plain text, and the shortest reference has the
-# four characters that a mark and three digits of this base need.
+# Plane 16 is for private use and plain text in YAML. The shortest reference has four characters,
+# enough for a mark and three digits of this base.
 _MARK = 0x100000
 _DIGIT = _MARK + 1
 _BASE = 65_000
@@ -30,7 +30,7 @@ _PLACEHOLDER = re.compile(f"{chr(_MARK)}([{chr(_DIGIT)}-{chr(_DIGIT + _BASE - 1)
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """One `${...}` as it was written."""
+    """A `${...}` as it was written."""
 
     source: str
     name: str
@@ -39,7 +39,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """What a scalar became, and the variables that went into it with their values."""
+    """The expanded text of a scalar, and the variables in it with their values."""
 
     text: str
     used: tuple[tuple[str, str], ...] = ()
@@ -53,12 +53,12 @@ class Variables:
         self._references: list[Reference] = []
 
     def conceal(self, text: str, file: str) -> tuple[str, list[Problem]]:
-        """`text` with placeholders for its references: as long, line by line."""
+        """`text` with placeholders for its references; every line keeps its length."""
         problems = []
         if stray := RESERVED.search(text):
-            place = position(text, file, stray.start())
+            location = locate_character(text, file, stray.start())
             problems.append(
-                place.problem("a character of the last private-use plane is reserved here")
+                location.problem("characters from U+100000 on are reserved; remove this one")
             )
             text = RESERVED.sub("x", text)
         return _REFERENCE.sub(self._conceal, text), problems
@@ -79,17 +79,17 @@ class Variables:
         return self._references[number]
 
     def restore(self, text: str) -> str:
-        """`text` as it was written, nothing expanded."""
+        """`text` as it was written, with its references."""
         return _PLACEHOLDER.sub(lambda match: self._reference(match).source, text)
 
     def conceals(self, text: str) -> bool:
-        """Whether `text` holds a reference."""
+        """Whether `text` has a placeholder of a reference."""
         return _PLACEHOLDER.search(text) is not None
 
-    def expand(self, scalar: Scalar, values: Mapping[str, str]) -> Expansion:
-        """The text of `scalar` with its references replaced, once: a value is never expanded.
+    def expand(self, scalar: ScalarNode, values: Mapping[str, str]) -> Expansion:
+        """The text of `scalar` with its references replaced; values are not expanded again.
 
-        A default stands in where the variable is unset or empty, as in the shell.
+        A default is used if the variable is unset or empty, as in the shell.
         """
         if not self.conceals(scalar.text):
             return Expansion(scalar.text)
@@ -100,7 +100,7 @@ class Variables:
             reference = self._reference(match)
             value = values.get(reference.name)
             if reference.default is not None and not value:
-                return _unquoted(reference.default, scalar.style)
+                return _unescape(reference.default, scalar.style)
             if value is None:
                 missing.append(reference.name)
                 return ""
@@ -112,12 +112,12 @@ class Variables:
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """The variables that `text` refers to, each once."""
+    """The names of the variables that `text` refers to, each once."""
     return tuple(dict.fromkeys(match[1] for match in _REFERENCE.finditer(text)))
 
 
-def _unquoted(default: str, style: str) -> str:
-    """A default that stands inside a quoted scalar is written with that quoting."""
+def _unescape(default: str, style: str) -> str:
+    """A default inside a quoted scalar, without the escapes of that quoting."""
     if style == "'":
         return default.replace("''", "'")
     if style == '"':
@@ -125,11 +125,11 @@ def _unquoted(default: str, style: str) -> str:
     return default
 
 
-def lookalike(text: str, place: Place, *, quote: bool) -> Problem | None:
-    """A warning for `${...}` that is no reference and so stays as it stands."""
+def warn_of_lookalike(text: str, location: Location, *, quote: bool) -> Problem | None:
+    """A warning for `${...}` that is not a valid reference and is left unchanged."""
     if match := _LOOKALIKE.search(text):
-        return place.problem(
-            "this looks like a variable but is none, and is left as it stands",
+        return location.problem(
+            "this is not a valid variable reference and is left unchanged",
             found=match[0] if quote else None,
             allowed="${NAME} or ${NAME:-default}",
             severity=Severity.WARNING,

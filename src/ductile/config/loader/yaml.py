@@ -1,7 +1,7 @@
-"""YAML 1.2 text to a tree of nodes, or every problem in it.
+"""Parse YAML 1.2 text into a tree of nodes, or report every problem in it.
 
-The tree is built from libyaml's events, not by its composer, which recurses in C and dies on
-deep nesting. Depth, size and what aliases expand to are bounded while the tree grows.
+The tree is built from libyaml's events and not by its composer, which recurses in C and crashes
+on deep nesting. Depth and size, aliases expanded, are limited while the tree is built.
 """
 
 from __future__ import annotations
@@ -13,13 +13,21 @@ from dataclasses import dataclass, field
 import yaml
 from yaml._yaml import CParser, Mark
 
-from ductile.config.loader.nodes import NULLS, Entry, Listing, Node, Place, Scalar, Table
+from ductile.config.loader.nodes import (
+    NULLS,
+    Location,
+    MappingEntry,
+    MappingNode,
+    Node,
+    ScalarNode,
+    SequenceNode,
+)
 from ductile.errors import Problem
 from ductile.model import Json
 
 MAX_DEPTH = 100
 MAX_NODES = 200_000
-"""Counted after aliases are expanded, so ten lines of aliases cannot become gigabytes."""
+"""Counted with aliases expanded, so ten lines of aliases cannot become gigabytes."""
 
 _CORE = "tag:yaml.org,2002:"
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -31,11 +39,11 @@ _MERGE = "<<"
 
 
 class NotJson(ValueError):
-    """A YAML number that JSON, and so no plugin, can carry."""
+    """A YAML number that JSON cannot represent, so no plugin can receive it."""
 
 
 def resolve(text: str) -> Json:
-    """The value of a plain scalar by the core schema of YAML 1.2: `on`, `yes` and `no` are text.
+    """The value of a plain scalar in the core schema of YAML 1.2: `on`, `yes` and `no` are text.
 
     Raises `NotJson` for infinities, NaN and integers beyond 64 bits.
     """
@@ -51,19 +59,19 @@ def resolve(text: str) -> Json:
             number = int(text, 0) if text[:2] in ("0x", "0o") else int(text)
             if -_LARGEST <= number < 2 * _LARGEST:
                 return number
-        raise NotJson("an integer beyond 64 bits")
+        raise NotJson("is an integer beyond 64 bits")
     if _FLOAT.match(text):
         value = float(text)
         if math.isfinite(value):
             return value
-        raise NotJson("a number too large for a float")
+        raise NotJson("is too large for a floating-point number")
     if _NOT_FINITE.match(text):
-        raise NotJson("not a finite number")
+        raise NotJson("is not a finite number")
     return text
 
 
-def type_of(scalar: Scalar, text: str) -> Json:
-    """The value of `scalar` once its text is `text`; raises `NotJson` or `ValueError`."""
+def type_of(scalar: ScalarNode, text: str) -> Json:
+    """The value of `scalar` if its text is `text`; raises `NotJson` or `ValueError`."""
     if scalar.tag is None:
         return text if scalar.style else resolve(text)
     kind = scalar.tag.removeprefix(_CORE)
@@ -77,14 +85,14 @@ def type_of(scalar: Scalar, text: str) -> Json:
         "float": isinstance(value, int | float) and not isinstance(value, bool),
     }
     if not fits[kind]:
-        raise ValueError(f"not a value of the tag !!{kind}")
+        raise ValueError(f"the value does not match its tag !!{kind}")
     return float(value) if kind == "float" else value
 
 
 def compose(text: str, file: str) -> tuple[Node | None, list[Problem]]:
-    """The one document in `text` (None where it is empty) and what is wrong with it.
+    """The document in `text`, None if it is empty, and the problems in it.
 
-    After a syntax error the tree is None: half a document must not be taken for a whole one.
+    After a syntax error the tree is None, so half a document is never used as a whole one.
     """
     builder = _Builder(file)
     try:
@@ -96,33 +104,37 @@ def compose(text: str, file: str) -> tuple[Node | None, list[Problem]]:
         mark = error.problem_mark or error.context_mark
         reason = ", ".join(part for part in (error.context, error.problem) if part)
         if mark is not None and text.startswith("\t", mark.index):
-            reason = "a tab; indent with spaces"
-        builder.problems.append(_place(file, mark).problem(f"not valid YAML: {reason}"))
+            reason = "found a tab; indent with spaces"
+        builder.problems.append(
+            _location(file, mark).problem(f"the file is not valid YAML: {reason}")
+        )
         return None, builder.problems
     except yaml.reader.ReaderError as error:
         # libyaml counts bytes here, while its marks count characters.
         before = text.encode()[: error.position].decode(errors="ignore")
-        place = position(text, file, len(before))
+        location = locate_character(text, file, len(before))
         builder.problems.append(
-            place.problem("a character that YAML does not allow", found=f"U+{error.character:04X}")
+            location.problem(
+                "YAML does not allow this character; remove it", found=f"U+{error.character:04X}"
+            )
         )
         return None, builder.problems
     return (None if builder.broken else builder.root), builder.problems
 
 
-def position(text: str, file: str, index: int) -> Place:
-    """The place of the character at `index`."""
+def locate_character(text: str, file: str, index: int) -> Location:
+    """The location of the character at `index`."""
     before = text[:index]
-    return Place(file, before.count("\n") + 1, index - before.rfind("\n"))
+    return Location(file, before.count("\n") + 1, index - before.rfind("\n"))
 
 
-def _place(file: str, mark: Mark | yaml.Mark | None) -> Place:
-    return Place(file, mark.line + 1, mark.column + 1) if mark else Place(file, 1, 1)
+def _location(file: str, mark: Mark | yaml.Mark | None) -> Location:
+    return Location(file, mark.line + 1, mark.column + 1) if mark else Location(file, 1, 1)
 
 
 @dataclass(slots=True)
 class _Built:
-    """A finished node with its size and height, aliases expanded."""
+    """A finished node with its size and height, counted with aliases expanded."""
 
     node: Node
     size: int = 1
@@ -130,23 +142,23 @@ class _Built:
 
 
 @dataclass(slots=True)
-class _Frame:
-    """A collection whose end has not been seen."""
+class _OpenCollection:
+    """A mapping or sequence whose end has not been parsed yet."""
 
-    place: Place
+    location: Location
     anchor: str | None
     mapping: bool
-    key: tuple[str | None, Place] | None = None
-    """The key whose value comes next; its text is None for the merge key `<<`."""
+    key: tuple[str | None, Location] | None = None
+    """The key whose value is next; its text is None for the merge key `<<`."""
     items: list[Node] = field(default_factory=list)
-    entries: dict[str, Entry] = field(default_factory=dict)
-    merged: list[Table] = field(default_factory=list)
+    entries: dict[str, MappingEntry] = field(default_factory=dict)
+    merged: list[MappingNode] = field(default_factory=list)
     size: int = 1
     height: int = 0
 
     @property
     def step(self) -> str | int | None:
-        """The key or the index that comes next; None where a key does."""
+        """The key or index of the next value; None if a key is next."""
         if not self.mapping:
             return len(self.items)
         if self.key is None:
@@ -161,63 +173,65 @@ class _Builder:
         self.root: Node | None = None
         self.broken = False
         self.problems: list[Problem] = []
-        self._frames: list[_Frame] = []
+        self._frames: list[_OpenCollection] = []
         self._anchors: dict[str, _Built | None] = {}
         self._documents = 0
         self._total = 0
 
     def take(self, event: yaml.Event) -> bool:
-        """Add one event; False where reading on makes no sense."""
-        place = _place(self.file, event.start_mark)
+        """Add one event; False if parsing must stop."""
+        location = _location(self.file, event.start_mark)
         match event:
             case yaml.ScalarEvent():
-                self._check_tag(event.tag, place, ("str", "int", "float", "bool", "null"))
-                scalar = Scalar(event.value, place, event.style or "", event.tag)
+                self._check_tag(event.tag, location, ("str", "int", "float", "bool", "null"))
+                scalar = ScalarNode(event.value, location, event.style or "", event.tag)
                 return self._add(_Built(scalar), event.anchor)
             case yaml.AliasEvent():
-                return self._alias(event.anchor or "", place)
+                return self._alias(event.anchor or "", location)
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-                return self._open(event, place)
+                return self._open(event, location)
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                 return self._close()
             case yaml.DocumentStartEvent():
                 self._documents += 1
                 if self._documents > 1:
-                    return self._stop(place, "a second YAML document; one file holds one")
+                    return self._stop(
+                        location, "the file has a second YAML document; a file may have only one"
+                    )
             case yaml.StreamEndEvent():
                 return False
         return True
 
-    def _stop(self, place: Place, message: str, allowed: str | None = None) -> bool:
-        self.problems.append(place.problem(message, allowed=allowed))
+    def _stop(self, location: Location, message: str, allowed: str | None = None) -> bool:
+        self.problems.append(location.problem(message, allowed=allowed))
         self.broken = True
         return False
 
-    def _check_tag(self, tag: str | None, place: Place, known: tuple[str, ...]) -> None:
+    def _check_tag(self, tag: str | None, location: Location, known: tuple[str, ...]) -> None:
         if tag is not None and tag != "!" and tag.removeprefix(_CORE) not in known:
             self.problems.append(
-                place.problem(
-                    "an unknown YAML tag",
+                location.problem(
+                    "unknown YAML tag",
                     found=tag.replace(_CORE, "!!"),
                     allowed=" ".join(f"!!{name}" for name in known),
                 )
             )
             self.broken = True
 
-    def _flaw(self, place: Place, message: str, *, found: str, allowed: str) -> None:
-        """A problem of the key that is being read, and of nothing else."""
+    def _report(self, location: Location, message: str, *, found: str, allowed: str) -> None:
+        """Report a problem of the key that is being parsed; the rest of the tree stays usable."""
         steps = (frame.step for frame in self._frames)
         path = tuple(step for step in steps if step is not None)
-        self.problems.append(place.problem(message, path=path, found=found, allowed=allowed))
+        self.problems.append(location.problem(message, path=path, found=found, allowed=allowed))
 
-    def _open(self, event: yaml.CollectionStartEvent, place: Place) -> bool:
+    def _open(self, event: yaml.CollectionStartEvent, location: Location) -> bool:
         mapping = isinstance(event, yaml.MappingStartEvent)
-        self._check_tag(event.tag, place, ("map",) if mapping else ("seq",))
+        self._check_tag(event.tag, location, ("map",) if mapping else ("seq",))
         if len(self._frames) == MAX_DEPTH:
-            return self._stop(place, "nested too deeply", f"{MAX_DEPTH} levels")
+            return self._stop(location, "nested too deeply", f"at most {MAX_DEPTH} levels")
         if event.anchor:
             self._anchors[event.anchor] = None
-        self._frames.append(_Frame(place, event.anchor, mapping))
+        self._frames.append(_OpenCollection(location, event.anchor, mapping))
         return True
 
     def _close(self) -> bool:
@@ -225,34 +239,38 @@ class _Builder:
         node: Node
         if frame.mapping:
             inherited = {k: v for table in reversed(frame.merged) for k, v in table.items.items()}
-            node = Table({**inherited, **frame.entries}, frame.place)
+            node = MappingNode({**inherited, **frame.entries}, frame.location)
         else:
-            node = Listing(tuple(frame.items), frame.place)
+            node = SequenceNode(tuple(frame.items), frame.location)
         return self._add(_Built(node, frame.size, frame.height + 1), frame.anchor)
 
-    def _alias(self, anchor: str, place: Place) -> bool:
+    def _alias(self, anchor: str, location: Location) -> bool:
         if anchor not in self._anchors:
-            return self._stop(place, f"the alias *{anchor} has no anchor before it")
+            return self._stop(location, f"the alias *{anchor} has no anchor &{anchor} before it")
         target = self._anchors[anchor]
         if target is None:
-            return self._stop(place, f"the alias *{anchor} stands inside what it names")
+            return self._stop(location, f"the alias *{anchor} is inside its own anchor")
         if len(self._frames) + target.height > MAX_DEPTH:
-            return self._stop(place, "nested too deeply by aliases", f"{MAX_DEPTH} levels")
+            return self._stop(
+                location, "nested too deeply by aliases", f"at most {MAX_DEPTH} levels"
+            )
         node = target.node
-        if isinstance(node, Scalar) and self._expects_key():
-            node = Scalar(node.text, place, node.style, node.tag)
-        return self._add(_Built(node, target.size, target.height), None, place)
+        if isinstance(node, ScalarNode) and self._expects_key():
+            node = ScalarNode(node.text, location, node.style, node.tag)
+        return self._add(_Built(node, target.size, target.height), None, location)
 
     def _expects_key(self) -> bool:
         return bool(self._frames) and self._frames[-1].mapping and self._frames[-1].key is None
 
-    def _add(self, built: _Built, anchor: str | None, alias: Place | None = None) -> bool:
+    def _add(self, built: _Built, anchor: str | None, alias: Location | None = None) -> bool:
         if anchor:
             self._anchors[anchor] = built
         self._total += built.size if alias else 1
         if self._total > MAX_NODES:
-            place = alias or built.node.place
-            return self._stop(place, "too many values, aliases expanded", f"{MAX_NODES}")
+            location = alias or built.node.location
+            return self._stop(
+                location, "too many values after expanding aliases", f"at most {MAX_NODES}"
+            )
         if not self._frames:
             self.root = built.node
             return True
@@ -267,32 +285,34 @@ class _Builder:
             self._take_value(frame, built.node, alias)
         return True
 
-    def _take_key(self, frame: _Frame, node: Node) -> bool:
-        if not isinstance(node, Scalar):
-            return self._stop(node.place, "a list or mapping cannot be a key")
+    def _take_key(self, frame: _OpenCollection, node: Node) -> bool:
+        if not isinstance(node, ScalarNode):
+            return self._stop(node.location, "a list or mapping cannot be a key; write a plain key")
         if node.text == _MERGE and not node.style:
-            frame.key = (None, node.place)
+            frame.key = (None, node.location)
             return True
-        frame.key = (node.text, node.place)
+        frame.key = (node.text, node.location)
         if first := frame.entries.get(node.text):
-            message = f"the key {node.text!r} is already set in line {first.key.line}"
-            self._flaw(node.place, message, found=f"{node.text!r} again", allowed="each key once")
+            message = f"the key {node.text!r} is already set in line {first.key.line}; remove one"
+            self._report(
+                node.location, message, found=f"{node.text!r} again", allowed="each key once"
+            )
         return True
 
-    def _take_value(self, frame: _Frame, node: Node, alias: Place | None) -> None:
+    def _take_value(self, frame: _OpenCollection, node: Node, alias: Location | None) -> None:
         assert frame.key is not None
-        text, place = frame.key
+        text, location = frame.key
         if text is None:
-            self._merge(frame, node, alias or place)
+            self._merge(frame, node, alias or location)
         else:
-            frame.entries.setdefault(text, Entry(place, node))
+            frame.entries.setdefault(text, MappingEntry(location, node))
         frame.key = None
 
-    def _merge(self, frame: _Frame, node: Node, place: Place) -> None:
-        for source in node.items if isinstance(node, Listing) else (node,):
-            if isinstance(source, Table):
+    def _merge(self, frame: _OpenCollection, node: Node, location: Location) -> None:
+        for source in node.items if isinstance(node, SequenceNode) else (node,):
+            if isinstance(source, MappingNode):
                 frame.merged.append(source)
             else:
-                found = "text" if isinstance(source, Scalar) else "a list of lists"
+                found = "text" if isinstance(source, ScalarNode) else "a list of lists"
                 allowed = "a mapping or a list of them"
-                self._flaw(place, "cannot be merged", found=found, allowed=allowed)
+                self._report(location, "`<<` cannot merge this value", found=found, allowed=allowed)

@@ -1,1 +1,1 @@
-"""The settings of each section, as pydantic models."""
+"""The pydantic model of each section."""

@@ -1,8 +1,8 @@
-"""The types that settings are made of, and the section that holds them.
+"""The types of settings, and `Section`, the base class of all models.
 
-A scalar of a file reaches the schema as `Found`: its text, and the value that YAML gives it.
-The field decides which it wants, so `name: 1.10` stays "1.10" and `max_workers: ${N}` is a
-number. Plain Python values are taken as they are, so tests can build settings by hand.
+A scalar of a file reaches the schema as `RawScalar`: its text, and the value that YAML gives it.
+The field decides which one it uses, so `name: 1.10` stays "1.10" and `max_workers: ${N}` is a
+number. Plain Python values are accepted too, so tests can build settings directly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from ductile.config.loader.files import absolute
-from ductile.config.loader.nodes import Place
+from ductile.config.loader.nodes import Location
 from ductile.config.loader.yaml import NotJson
 from ductile.config.models import units
 from ductile.model import Json
@@ -39,70 +39,70 @@ _AS_WRITTEN = "as_written"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A scalar as a file has it: `value` by YAML's rules, `text` as it stands after expansion."""
+class RawScalar:
+    """A scalar of a file: `text` after expansion, and its `value` by the rules of YAML."""
 
     text: str
     value: Json
-    place: Place
+    location: Location
     secret: bool = False
-    """Never quoted in a problem."""
+    """Never quote it in a problem."""
 
 
 class Section(BaseModel):
-    """A mapping of known keys. A key that is left empty is as good as absent."""
+    """A mapping with known keys. An empty key counts as absent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, populate_by_name=True)
 
     @classmethod
-    def completed(cls, data: dict[str, Any]) -> dict[str, Any]:
-        """`data` with what follows from other keys filled in."""
+    def derive_defaults(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """`data` with the defaults that depend on other keys."""
         return data
 
     @classmethod
-    def complaints(cls, data: dict[str, Any]) -> Iterable[str]:  # noqa: ARG003 - for heirs
-        """What is wrong with the keys of `data`, as given, taken together."""
+    def find_conflicts(cls, data: dict[str, Any]) -> Iterable[str]:  # noqa: ARG003 - subclasses
+        """Messages about keys of `data` that are not valid together."""
         return ()
 
-    def written(self) -> dict[str, Json]:
-        """The section as a file could have it: by its keys, durations and sizes as text."""
+    def to_document(self) -> dict[str, Json]:
+        """The section in the notation of the files: durations and sizes as text."""
         return self.model_dump(mode="json", by_alias=True, context={_AS_WRITTEN: True})
 
     @model_validator(mode="wrap")
     @classmethod
-    def _judge(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Complaints come with the errors of the fields, not instead of them."""
+    def _validate(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Report conflicts together with the errors of the fields, not instead of them."""
         if not isinstance(data, dict):
             return handler(data)
         given = {key: value for key, value in data.items() if value is not None}
-        complaints = [_refusal(message) for message in cls.complaints(given)]
-        data = cls.completed(given)
-        if not complaints:
+        conflicts = [_custom_error(message) for message in cls.find_conflicts(given)]
+        data = cls.derive_defaults(given)
+        if not conflicts:
             return handler(data)
-        errors = [InitErrorDetails(type=error, input=data) for error in complaints]
+        errors = [InitErrorDetails(type=error, input=data) for error in conflicts]
         try:
             handler(data)
         except ValidationError as error:
-            errors += map(_restated, error.errors(include_url=False))
+            errors += map(_to_init_details, error.errors(include_url=False))
         raise ValidationError.from_exception_data(cls.__name__, errors)
 
 
 def refuse(message: str, **details: object) -> NoReturn:
-    """Raise what becomes a Problem; `details` may be `allowed` and `place`."""
-    raise _refusal(message, **details)
+    """Raise an error that becomes a `Problem`; `details` may be `allowed` and `location`."""
+    raise _custom_error(message, **details)
 
 
 def refuse_as(error: ValueError) -> NoReturn:
-    """The same from an error whose message may end with `; allowed: ...`."""
+    """As `refuse`, with the message of an error, which may end with `; allowed: ...`."""
     message, _, allowed = str(error).partition("; allowed: ")
     refuse(message, **({"allowed": allowed} if allowed else {}))
 
 
-def _refusal(message: str, **details: object) -> PydanticCustomError:
+def _custom_error(message: str, **details: object) -> PydanticCustomError:
     return PydanticCustomError("refused", "{message}", {"message": message, **details})
 
 
-def _restated(error: ErrorDetails) -> InitErrorDetails:
+def _to_init_details(error: ErrorDetails) -> InitErrorDetails:
     kind: Any = error["type"]
     context = error.get("ctx", {})
     if kind == "refused":
@@ -110,24 +110,24 @@ def _restated(error: ErrorDetails) -> InitErrorDetails:
     return InitErrorDetails(type=kind, loc=error["loc"], input=error["input"], ctx=context)
 
 
-def plain(value: Any) -> Json:
-    """The values of a document that the schema does not look into."""
-    if isinstance(value, Found):
+def to_plain(value: Any) -> Json:
+    """The plain values of a document that the schema does not look into."""
+    if isinstance(value, RawScalar):
         if isinstance(value.value, NotJson):
-            refuse(f"{value.value}, which JSON cannot carry; quote it", place=value.place)
+            refuse(f"{value.value}, which JSON cannot represent; quote it", location=value.location)
         return value.value
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [to_plain(item) for item in value]
     return value
 
 
 def text_of(value: Any, wanted: str = "text") -> Any:
-    """The text of a scalar; other Python values than collections are left to the field."""
+    """The text of a scalar; plain Python values are returned unchanged."""
     if isinstance(value, dict | list):
         refuse(f"must be {wanted}")
-    return value.text if isinstance(value, Found) else value
+    return value.text if isinstance(value, RawScalar) else value
 
 
 def _text(value: Any) -> Any:
@@ -135,7 +135,7 @@ def _text(value: Any) -> Any:
 
 
 def _typed(value: Any, kind: type, name: str) -> Any:
-    if isinstance(value, Found):
+    if isinstance(value, RawScalar):
         value = value.value
     if type(value) is not kind:
         refuse(f"must be {name}")
@@ -155,7 +155,7 @@ def _seconds(value: Any) -> Any:
     if not isinstance(text, str):
         return text
     try:
-        return 0.0 if text == "0" else units.duration(text)
+        return 0.0 if text == "0" else units.parse_duration(text)
     except ValueError as error:
         refuse(str(error), allowed=units.DURATION)
 
@@ -165,13 +165,13 @@ def _bytes(value: Any) -> Any:
     if not isinstance(text, str):
         return text
     try:
-        return units.size(text)
+        return units.parse_size(text)
     except ValueError as error:
         refuse(str(error), allowed=units.SIZE)
 
 
-def _noted(text: Callable[[Any], str]) -> WrapSerializer:
-    """Shows a number in the notation of the files where that is wanted, else as it is."""
+def _serialize_as(text: Callable[[Any], str]) -> WrapSerializer:
+    """Serializes a number in the notation of the files if `to_document` asks for it."""
 
     def shown(value: Any, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
         wanted = info.context and not isinstance(value, str)
@@ -207,7 +207,7 @@ def _address(value: Any) -> Any:
 def _url_path(value: Any) -> Any:
     text = text_of(value, "the path of a URL")
     if isinstance(text, str) and not re.fullmatch(r"/[^\s?#]*", text):
-        refuse("must be the path of a URL", allowed="/ and what follows, no ? or #")
+        refuse("must be the path of a URL", allowed="a path such as /hook, without ? and #")
     return text
 
 
@@ -227,8 +227,8 @@ Name = Annotated[str, BeforeValidator(_text), Field(min_length=1)]
 Whole = Annotated[int, BeforeValidator(_whole)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Word = BeforeValidator(_text)
-"""Annotates a Literal of words."""
-InDuration = _noted(units.duration_text)
+"""Annotates a `Literal` of words."""
+InDuration = _serialize_as(units.format_duration)
 """Annotates seconds."""
 Seconds = Annotated[
     float,
@@ -241,7 +241,7 @@ Bytes = Annotated[
     int,
     BeforeValidator(_bytes),
     Field(gt=0),
-    _noted(units.size_text),
+    _serialize_as(units.format_size),
     WithJsonSchema({"type": ["string", "integer"], "pattern": units.SIZE_PATTERN}),
 ]
 FilePath = Annotated[Path, BeforeValidator(_path), WithJsonSchema({"type": "string"})]
@@ -250,32 +250,32 @@ Address = Annotated[
 ]
 UrlPath = Annotated[str, BeforeValidator(_url_path)]
 Url = Annotated[str, BeforeValidator(_url)]
-Opaque = Annotated[Any, BeforeValidator(plain)]
-OpaqueTable = Annotated[dict[str, Any], BeforeValidator(plain)]
+Opaque = Annotated[Any, BeforeValidator(to_plain)]
+OpaqueTable = Annotated[dict[str, Any], BeforeValidator(to_plain)]
 Defaulted = BeforeValidator(_empty_is_default)
-"""Annotates the entries of a map whose empty ones take their defaults."""
+"""Annotates mapping entries whose empty values mean their defaults."""
 
 
 def span(default: str | float, description: str) -> Any:
-    """A field of seconds whose default is told as people write it."""
-    text = default if isinstance(default, str) else units.duration_text(default)
+    """A field of seconds; its default is documented in the notation of the files."""
+    text = default if isinstance(default, str) else units.format_duration(default)
     return Field(
-        default=units.duration(text),
+        default=units.parse_duration(text),
         description=description,
         json_schema_extra={"default": text},
     )
 
 
 def volume(default: str, description: str) -> Any:
-    """A field of bytes whose default is told as people write it."""
+    """A field of bytes; its default is documented in the notation of the files."""
     return Field(
-        default=units.size(default),
+        default=units.parse_size(default),
         description=description,
         json_schema_extra={"default": default},
     )
 
 
 def split_address(listen: str) -> tuple[str, int]:
-    """Host and port of an address; no host means all interfaces."""
+    """Host and port of an address; an empty host means all interfaces."""
     host, _, port = listen.rpartition(":")
     return host.strip("[]") or "0.0.0.0", int(port)

@@ -1,4 +1,4 @@
-"""`api`, `webhooks` and `tokens`: who may knock at which door."""
+"""`api`, `webhooks` and `tokens`: the HTTP listeners and their credentials."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -22,7 +22,7 @@ from ductile.config.models.fields import (
 )
 
 HEALTH = "/healthz"
-"""Where each listener answers how the gateway is."""
+"""The path of the health endpoint on every listener."""
 DEFAULT_SIGNATURE_HEADER = "X-Hub-Signature-256"
 
 
@@ -30,34 +30,35 @@ class ApiTokenSettings(Section):
     token: Name = Field(
         description="The bearer token.", examples=["${ADMIN_API_TOKEN}"], repr=False
     )
-    scopes: tuple[Name, ...] = Field(default=(), description="What it may do.", examples=[["*"]])
-    name: Name | None = Field(default=None, description="How logs call it.")
+    scopes: tuple[Name, ...] = Field(
+        default=(), description="Scopes of the token.", examples=[["*"]]
+    )
+    name: Name | None = Field(default=None, description="Name in logs.")
 
 
 class AuthSettings(Section):
-    tokens: tuple[ApiTokenSettings, ...] = Field(
-        default=(), description="Bearer tokens of the API."
-    )
+    tokens: tuple[ApiTokenSettings, ...] = Field(default=(), description="Bearer tokens.")
 
 
 class ApiSettings(Section):
-    enabled: Flag = Field(default=False, description="Whether the API listens on TCP.")
-    listen: Address = Field(default="127.0.0.1:8080", description="Where it listens.")
+    enabled: Flag = Field(default=False, description="Serve the API on a TCP port.")
+    listen: Address = Field(default="127.0.0.1:8080", description="Address of the listener.")
     auth: AuthSettings = Field(
-        default_factory=AuthSettings.model_construct, description="Who may call it."
+        default_factory=AuthSettings.model_construct, description="Authentication."
     )
     max_concurrent_sync: Annotated[Whole, Field(ge=1)] = Field(
-        default=10, description="Callers that may wait for a synchronous pipeline at once."
+        default=10, description="Maximum number of requests that wait for a synchronous pipeline."
     )
-    max_sync_timeout: Span = span("5m", "The longest that any of them waits.")
+    max_sync_timeout: Span = span("5m", "Maximum time that such a request waits.")
     allowed_origins: tuple[Name, ...] = Field(
-        default=(), description="Web origins that browsers may call from."
+        default=(), description="Origins that browsers may send requests from (CORS)."
     )
     allowed_hosts: tuple[Name, ...] = Field(
-        default=(), description="Host names it answers to, besides its own address."
+        default=(), description="Accepted `Host` names, in addition to the listener's address."
     )
     metrics: Annotated[Literal["private", "public"], Word] = Field(
-        default="private", description="Whether /metrics needs the scope system:ro."
+        default="private",
+        description="`private`: /metrics requires the scope system:ro. `public`: no token needed.",
     )
 
     @property
@@ -66,52 +67,57 @@ class ApiSettings(Section):
 
 
 class EndpointSettings(Section):
-    """A door for one sender; `secret` or `secret_ref` is mandatory."""
+    """An endpoint for one sender; `secret` or `secret_ref` is required."""
 
-    path: UrlPath = Field(description="The URL's path.", examples=["/hook/github"])
-    plugin: Name = Field(description="The plugin whose `handle` gets the event.")
+    path: UrlPath = Field(description="Path of the URL.", examples=["/hook/github"])
+    plugin: Name = Field(description="Plugin whose `handle` command receives the event.")
     name: Name | None = Field(
-        default=None, description="The event is `webhook.<name>`; unset, the path's last part."
+        default=None,
+        description="The event type is `webhook.<name>`; default: last part of the path.",
     )
     secret: Name | None = Field(
         default=None,
-        description="The key of the signature.",
+        description="Key of the signature.",
         examples=["${GITHUB_WEBHOOK_SECRET}"],
         repr=False,
     )
-    secret_ref: Name | None = Field(default=None, description="The token entry whose `key` it is.")
+    secret_ref: Name | None = Field(
+        default=None, description="Name of the token whose `key` is the secret."
+    )
     signature_header: Name | None = Field(
         default=None,
-        description=f"Where the signature is; by default the provider's, "
-        f"else {DEFAULT_SIGNATURE_HEADER}.",
+        description="Header with the signature; default: that of the provider, "
+        f"otherwise {DEFAULT_SIGNATURE_HEADER}.",
     )
-    max_body_size: Bytes = volume("1MB", "A larger body is refused.")
+    max_body_size: Bytes = volume("1MB", "Maximum size of a request body.")
     provider: (
         Annotated[Literal["github", "stripe", "slack", "shopify", "standard"], Word] | None
-    ) = Field(default=None, description="Whose conventions of signing hold.")
+    ) = Field(default=None, description="Provider whose signature scheme is used.")
 
     @classmethod
-    def completed(cls, data: dict[str, Any]) -> dict[str, Any]:
+    def derive_defaults(cls, data: dict[str, Any]) -> dict[str, Any]:
         if "provider" in data:
             return data
         return {"signature_header": DEFAULT_SIGNATURE_HEADER, **data}
 
     @classmethod
-    def complaints(cls, data: dict[str, Any]) -> Iterator[str]:
+    def find_conflicts(cls, data: dict[str, Any]) -> Iterator[str]:
         if "secret" not in data and "secret_ref" not in data:
-            yield "needs secret or secret_ref: every webhook is signed"
+            yield "needs secret or secret_ref, because every webhook must be signed"
 
     @property
     def event_name(self) -> str:
-        """What its events are called after `webhook.`."""
+        """The part of its event type after `webhook.`."""
         return self.name or self.path.rstrip("/").rpartition("/")[2] or "root"
 
 
 class WebhooksSettings(Section):
-    listen: Address = Field(default="127.0.0.1:8081", description="Where webhooks arrive.")
-    endpoints: tuple[EndpointSettings, ...] = Field(default=(), description="The doors.")
+    listen: Address = Field(default="127.0.0.1:8081", description="Address of the listener.")
+    endpoints: tuple[EndpointSettings, ...] = Field(
+        default=(), description="Endpoints, one per sender."
+    )
     allowed_hosts: tuple[Name, ...] = Field(
-        default=(), description="Host names it answers to, besides its own address."
+        default=(), description="Accepted `Host` names, in addition to the listener's address."
     )
 
     @property
@@ -120,16 +126,18 @@ class WebhooksSettings(Section):
 
 
 class TokenSettings(Section):
-    """An entry of tokens.yaml: a bearer token, a shared secret, or both."""
+    """An entry of tokens.yaml: a bearer token, a shared secret or both."""
 
-    name: Name = Field(description="The entry's name, for `secret_ref` and logs.")
-    key: Name = Field(description="The secret itself.", examples=["${ADMIN_API_KEY}"], repr=False)
+    name: Name = Field(description="Name of the token, for `secret_ref` and logs.")
+    key: Name = Field(
+        description="Secret value of the token.", examples=["${ADMIN_API_KEY}"], repr=False
+    )
     scopes_file: Name | None = Field(
-        default=None, description="A JSON file of scopes.", examples=["scopes/admin-cli.json"]
+        default=None, description="JSON file with the scopes.", examples=["scopes/admin-cli.json"]
     )
     scopes_hash: Name | None = Field(
-        default=None, description="The BLAKE3 hash of that file.", examples=["blake3:a3f8c2d9..."]
+        default=None, description="BLAKE3 hash of the scopes file.", examples=["blake3:a3f8c2d9..."]
     )
-    scopes: tuple[Name, ...] = Field(default=(), description="Scopes, in place of a file.")
-    created_at: Text | None = Field(default=None, description="For people.")
-    description: Text | None = Field(default=None, description="For people.")
+    scopes: tuple[Name, ...] = Field(default=(), description="Scopes, instead of a scopes file.")
+    created_at: Text | None = Field(default=None, description="Note; not used.")
+    description: Text | None = Field(default=None, description="Note; not used.")

@@ -1,6 +1,6 @@
-"""`pipelines` and `routes`: the shape of what follows from an event.
+"""`pipelines` and `routes`: jobs that an event starts.
 
-Conditions, templates and claims are carried as they stand; the compiler judges them.
+Conditions, templates and baggage are not validated here but by the compiler of pipelines.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,115 +25,123 @@ KINDS = ("uses", "call", "steps", "split", "relay")
 
 
 class RouteSettings(Section):
-    """An event of one plugin becomes a job of another."""
+    """An event of one plugin starts a job of another."""
 
-    from_: Name = Field(alias="from", description="The plugin that emits the event.")
-    event_type: Name = Field(description="The event's type, exactly.")
-    to: Name = Field(description="The plugin that handles it.")
+    from_: Name = Field(alias="from", description="Plugin that emits the event.")
+    event_type: Name = Field(description="Exact type of the event.")
+    to: Name = Field(description="Plugin that handles the event.")
 
 
 class RelaySettings(Section):
-    """What a relay step sends to another gateway."""
+    """The event that a relay step sends to another gateway."""
 
-    to: Name = Field(description="The name of the instance.", examples=["lab"])
-    event: Name = Field(description="The type of the event there.", examples=["backup.ready"])
+    to: Name = Field(description="Name of the instance.", examples=["lab"])
+    event: Name = Field(
+        description="Type of the event on the other gateway.", examples=["backup.ready"]
+    )
     dedupe_key: Text | None = Field(
-        default=None, description="A path or template.", examples=["payload.archive_id"]
+        default=None,
+        description="Path or template of the dedupe key.",
+        examples=["payload.archive_id"],
     )
     with_: OpaqueTable | None = Field(
         default=None,
         alias="with",
-        description="The event's payload; unset, the one that entered the step.",
+        description="Payload of the event; default: the payload of the step.",
     )
-    baggage: OpaqueTable | None = Field(default=None, description="Baggage that travels along.")
+    baggage: OpaqueTable | None = Field(default=None, description="Baggage to send with the event.")
 
 
 class StepSettings(Section):
-    """One step; exactly one of uses, call, steps, split, relay."""
+    """A step; exactly one of `uses`, `call`, `steps`, `split` and `relay` is required."""
 
-    id: Name | None = Field(default=None, description="The step's name; unset, step_N.")
+    id: Name | None = Field(default=None, description="Name of the step; default: step_N.")
     uses: Name | None = Field(
         default=None,
-        description="`plugin` or `plugin.command`; the command is `handle` unless named.",
+        description="Run a plugin: `plugin` (its command `handle`) or `plugin.command`.",
     )
-    call: Name | None = Field(default=None, description="A pipeline whose steps run here.")
-    steps: tuple["StepSettings", ...] | None = Field(default=None, description="A nested sequence.")
+    call: Name | None = Field(default=None, description="Run the steps of another pipeline.")
+    steps: tuple["StepSettings", ...] | None = Field(
+        default=None, description="Run nested steps in sequence."
+    )
     split: tuple["StepSettings", ...] | None = Field(
         default=None,
-        description="Branches side by side; the next step runs once, when all have ended.",
+        description="Run branches in parallel; the next step runs once, after all of them.",
     )
-    relay: RelaySettings | None = Field(default=None, description="Deliver to another gateway.")
+    relay: RelaySettings | None = Field(
+        default=None, description="Send an event to another gateway."
+    )
     if_: Opaque = Field(
         default=None,
         alias="if",
-        description="A condition; where it is false the step is passed over.",
+        description="Condition; if it is false, the step is skipped.",
         examples=[{"path": "payload.status", "op": "eq", "value": "error"}],
     )
     with_: OpaqueTable | None = Field(
         default=None,
         alias="with",
-        description="Payload keys set just before the step runs.",
+        description="Payload keys to set before the step runs.",
         examples=[{"message": "Build: {payload.status}"}],
     )
     baggage: OpaqueTable | None = Field(
         default=None,
-        description="Values that stay with the chain from here on.",
+        description="Values to keep for all later steps.",
         examples=[{"web.url": "payload.url"}],
     )
     on_events: Mapping[str, tuple[Name, ...]] = Field(
         default_factory=dict,
-        description="Event type to the steps, pipelines or plugins that take it instead.",
+        description="Event types, with the steps, pipelines or plugins that handle them instead.",
         examples=[{"validation_failed": ["error-notifier"]}],
     )
     join: Annotated[Literal["always"], Word] | None = Field(
-        default=None, description="On a split: go on even when a branch has failed."
+        default=None, description="On a split: continue even if a branch fails."
     )
 
     @classmethod
-    def complaints(cls, data: dict[str, Any]) -> Iterator[str]:
+    def find_conflicts(cls, data: dict[str, Any]) -> Iterator[str]:
         named = [kind for kind in KINDS if kind in data]
         if len(named) != 1:
-            found = f" ({' and '.join(named)} are set)" if named else ""
+            found = f"; {' and '.join(named)} are set" if named else "; none is set"
             yield f"a step needs exactly one of {', '.join(KINDS)}{found}"
         if "join" in data and "split" not in data:
-            yield "join belongs to a split"
+            yield "join is only valid with split"
         for kind in ("steps", "split"):
             if data.get(kind) in ([], ()):
                 yield f"{kind} must not be empty"
 
 
 class PipelineSettings(Section):
-    """Steps that run when an event arrives; exactly one of on, on-hook."""
+    """Steps that an event starts; exactly one of `on` and `on-hook` is required."""
 
-    name: Name = Field(description="The pipeline's name, unique.")
-    on: Name | None = Field(default=None, description="The event type that starts it, exactly.")
+    name: Name = Field(description="Unique name of the pipeline.")
+    on: Name | None = Field(default=None, description="Exact event type that starts it.")
     on_hook: Annotated[Literal["job.completed", "job.failed", "job.timed_out"], Word] | None = (
-        Field(default=None, alias="on-hook", description="The end of a job that starts it.")
+        Field(default=None, alias="on-hook", description="Lifecycle event of a job that starts it.")
     )
     from_plugin: Name | None = Field(
-        default=None, description="Only events of this plugin start it."
+        default=None, description="Start only for events of this plugin."
     )
     if_: Opaque = Field(
         default=None,
         alias="if",
-        description="A condition; where it is false nothing is dispatched.",
+        description="Condition; if it is false, the pipeline does not start.",
     )
     max_depth: Annotated[Whole, Field(ge=0)] | None = Field(
-        default=None, description="The longest chain; 0 is none, unset it is computed."
+        default=None, description="Maximum number of successive jobs; 0: none; default: computed."
     )
     execution_mode: Annotated[Literal["async", "synchronous"], Word] = Field(
-        default="async", description="Whether an API caller waits for the end."
+        default="async", description="`synchronous`: an API caller waits for the result."
     )
-    timeout: Span = span("30s", "How long a synchronous caller waits.")
+    timeout: Span = span("30s", "Maximum time that a synchronous caller waits.")
     workspace: Flag | None = Field(
         default=None,
-        description="Whether its jobs get a workspace; unset, as service.workspaces says.",
+        description="Give its jobs a workspace; default: `service.workspaces`.",
     )
-    steps: tuple[StepSettings, ...] = Field(description="What runs, in order.")
+    steps: tuple[StepSettings, ...] = Field(description="Steps, in order.")
 
     @classmethod
-    def complaints(cls, data: dict[str, Any]) -> Iterator[str]:
+    def find_conflicts(cls, data: dict[str, Any]) -> Iterator[str]:
         if ("on" in data) + ("on-hook" in data) + ("on_hook" in data) != 1:
-            yield "a pipeline needs exactly one of on, on-hook"
+            yield "a pipeline needs exactly one of on and on-hook"
         if data.get("steps") in ([], ()):
             yield "steps must not be empty"

@@ -1,4 +1,4 @@
-"""`plugins`: how each plugin is configured, scheduled, retried and bounded."""
+"""`plugins`: the settings, schedules, retries and limits of each plugin."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,10 +10,10 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from ductile.config.models import units
 from ductile.config.models.fields import (
     Flag,
-    Found,
     InDuration,
     Name,
     OpaqueTable,
+    RawScalar,
     Seconds,
     Section,
     Span,
@@ -37,10 +37,10 @@ _RFC3339 = re.compile(
     r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})\Z", re.ASCII
 )
 _EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
-"""Between them a moment can be moved by windows, jitter and zones, and is still a date."""
+"""Within this range, windows, jitter and time zones cannot move a time out of range."""
 
 
-def _every(value: Any) -> Any:
+def _parse_interval(value: Any) -> Any:
     text = text_of(value, "an interval")
     if not isinstance(text, str) or text == "monthly":
         return text
@@ -48,15 +48,15 @@ def _every(value: Any) -> Any:
         return _WORDS[text]
     allowed = f"{units.DURATION}, hourly, daily, weekly, monthly"
     try:
-        seconds = units.duration(text)
+        seconds = units.parse_duration(text)
     except ValueError:
         refuse("must be an interval", allowed=allowed)
     if seconds <= 0:
-        refuse("must be longer than nothing", allowed=allowed)
+        refuse("must be longer than 0", allowed=allowed)
     return seconds
 
 
-def _cron(value: Any) -> Any:
+def _parse_cron(value: Any) -> Any:
     text = text_of(value, "a cron expression")
     if not isinstance(text, str):
         return text
@@ -68,8 +68,8 @@ def _cron(value: Any) -> Any:
         refuse_as(error)
 
 
-def _moment(value: Any) -> Any:
-    text = text_of(value, "a moment")
+def _parse_time(value: Any) -> Any:
+    text = text_of(value, "a time")
     if not isinstance(text, str):
         return text
     try:
@@ -77,13 +77,13 @@ def _moment(value: Any) -> Any:
             raise ValueError
         moment = datetime.fromisoformat(text.upper())
     except ValueError:
-        refuse("must be a moment with its offset", allowed="RFC 3339, as in 2026-02-08T10:00:00Z")
+        refuse("must be a time with a UTC offset", allowed="RFC 3339, such as 2026-02-08T10:00:00Z")
     if not _EARLIEST <= moment < _LATEST:
-        refuse("is too far from now", allowed="1970-01-01T00:00:00Z to 9998-12-31T23:59:59Z")
+        refuse("is out of range", allowed="1970-01-01T00:00:00Z to 9998-12-31T23:59:59Z")
     return moment
 
 
-def _zone(value: Any) -> Any:
+def _check_zone(value: Any) -> Any:
     text = text_of(value, "a time zone")
     if isinstance(text, str):
         from zoneinfo import ZoneInfo
@@ -91,11 +91,11 @@ def _zone(value: Any) -> Any:
         try:
             ZoneInfo(text)
         except (ValueError, OSError, KeyError):
-            refuse("is no time zone", allowed="an IANA name, such as Europe/Vienna")
+            refuse("is not a known time zone", allowed="an IANA name, such as Europe/Vienna")
     return text
 
 
-def _weekday(value: Any) -> Any:
+def _parse_weekday(value: Any) -> Any:
     from ductile.core.schedules import window
 
     try:
@@ -104,10 +104,12 @@ def _weekday(value: Any) -> Any:
         refuse_as(error)
 
 
-def _window(value: Any) -> Any:
-    """`HH:MM-HH:MM`, also from the mapping of start and end."""
+def _check_window(value: Any) -> Any:
+    """`HH:MM-HH:MM`, also if given as a mapping of start and end."""
     if isinstance(value, dict):
-        if set(value) != {"start", "end"} or not all(isinstance(v, Found) for v in value.values()):
+        if set(value) != {"start", "end"} or not all(
+            isinstance(v, RawScalar) for v in value.values()
+        ):
             refuse("must have start and end", allowed="{start: HH:MM, end: HH:MM}")
         value = f"{value['start'].text}-{value['end'].text}"
     text = text_of(value, "a window")
@@ -123,10 +125,12 @@ def _window(value: Any) -> Any:
     return text
 
 
-Weekday = Annotated[int, BeforeValidator(_weekday), WithJsonSchema({"type": ["string", "integer"]})]
+Weekday = Annotated[
+    int, BeforeValidator(_parse_weekday), WithJsonSchema({"type": ["string", "integer"]})
+]
 Interval = Annotated[
     float | Literal["monthly"],
-    BeforeValidator(_every),
+    BeforeValidator(_parse_interval),
     InDuration,
     WithJsonSchema(
         {
@@ -140,111 +144,121 @@ Interval = Annotated[
 
 
 class ScheduleSettings(Section):
-    """When a command of a plugin runs by itself; exactly one of every, cron, at, after."""
+    """When a command runs; exactly one of `every`, `cron`, `at` and `after` is required."""
 
-    id: Name = Field(default="default", description="The entry's name, unique in its plugin.")
+    id: Name = Field(default="default", description="Name of the schedule, unique per plugin.")
     every: Interval | None = Field(
         default=None,
-        description="The interval; `monthly` is a calendar month, the rest is elapsed time.",
+        description="Interval in elapsed time; `monthly` is a calendar month.",
         examples=["15m", "daily"],
     )
-    cron: Annotated[str, BeforeValidator(_cron)] | None = Field(
-        default=None, description="Five fields of cron.", examples=["0 6 * * 1-5"]
+    cron: Annotated[str, BeforeValidator(_parse_cron)] | None = Field(
+        default=None, description="Cron expression with five fields.", examples=["0 6 * * 1-5"]
     )
-    at: Annotated[datetime, BeforeValidator(_moment)] | None = Field(
-        default=None, description="Once, at this moment.", examples=["2026-02-08T10:00:00Z"]
+    at: Annotated[datetime, BeforeValidator(_parse_time)] | None = Field(
+        default=None, description="Run once, at this time.", examples=["2026-02-08T10:00:00Z"]
     )
     after: Span | None = Field(
-        default=None, description="Once a start, after this delay.", examples=["30s"]
+        default=None,
+        description="Run once per start of the gateway, after this delay.",
+        examples=["30s"],
     )
-    command: Name = Field(default=POLL, description="The command that runs.")
-    payload: OpaqueTable = Field(default_factory=dict, description="The payload of its jobs.")
-    jitter: Seconds = span("0s", "Spreads runs over this time, half before and half after.")
-    window: Annotated[str, BeforeValidator(_window)] | None = Field(
+    command: Name = Field(default=POLL, description="Command to run.")
+    payload: OpaqueTable = Field(default_factory=dict, description="Payload of its jobs.")
+    jitter: Seconds = span(
+        "0s", "Shift each run randomly within this time, half before and half after."
+    )
+    window: Annotated[str, BeforeValidator(_check_window)] | None = Field(
         default=None,
         alias="only_between",
-        description="Runs only inside this window of the day, which may pass midnight.",
+        description="Run only in this window of the day, which may cross midnight.",
         examples=["08:00-22:00"],
     )
-    timezone: Annotated[str, BeforeValidator(_zone)] | None = Field(
+    timezone: Annotated[str, BeforeValidator(_check_zone)] | None = Field(
         default=None,
-        description="The IANA zone of cron, window and weekdays; unset, the gateway's own.",
+        description="IANA time zone of cron, window and weekdays; default: that of the gateway.",
         examples=["Europe/Vienna"],
     )
     not_on: tuple[Weekday, ...] = Field(
         default=(),
-        description="Weekdays without runs: names, or 0 to 7 where 0 and 7 are Sunday.",
+        description="Weekdays without runs: names, or numbers from 0 to 7 (0 and 7: Sunday).",
         examples=[["saturday", "sunday"]],
     )
-    """As ISO numbers them: Monday is 1, Sunday 7."""
+    """ISO numbers: Monday is 1, Sunday is 7."""
     catch_up: Annotated[Literal["skip", "run_once", "run_all"], Word] = Field(
-        default="skip", description="What becomes of runs that a stopped gateway missed."
+        default="skip", description="What to do about runs missed while the gateway was stopped."
     )
     if_running: Annotated[Literal["skip", "queue", "cancel"], Word] = Field(
-        default="skip", description="What a run does that finds the one before still going."
+        default="skip", description="What to do if the previous run is still active."
     )
 
     @classmethod
-    def complaints(cls, data: dict[str, Any]) -> Iterator[str]:
+    def find_conflicts(cls, data: dict[str, Any]) -> Iterator[str]:
         named = [key for key in ("every", "cron", "at", "after") if key in data]
         if len(named) != 1:
-            found = f" ({' and '.join(named)} are set)" if named else ""
+            found = f"; {' and '.join(named)} are set" if named else "; none is set"
             yield f"needs exactly one of every, cron, at, after{found}"
 
     @model_validator(mode="after")
-    def _leaves_a_day(self) -> Self:
+    def _check_weekdays(self) -> Self:
         if len(set(self.not_on)) == 7:
-            refuse("not_on leaves no day of the week")
+            refuse("not_on excludes every day of the week; leave out at least one")
         return self
 
 
 class RetrySettings(Section):
     max_attempts: Annotated[Whole, Field(ge=1)] = Field(
-        default=DEFAULT_RETRY.max_attempts, description="Attempts in all, the first one counted."
+        default=DEFAULT_RETRY.max_attempts,
+        description="Maximum number of attempts, including the first.",
     )
     backoff_base: Span = span(
-        DEFAULT_RETRY.backoff_base, "The first delay; it doubles with each attempt."
+        DEFAULT_RETRY.backoff_base, "Delay before the first retry; it doubles with each attempt."
     )
 
 
 class BreakerSettings(Section):
     threshold: Annotated[Whole, Field(ge=1)] = Field(
         default=DEFAULT_BREAKER.threshold,
-        description="Failed scheduled jobs in a row that open the breaker.",
+        description="Number of consecutive failures of scheduled jobs that opens the breaker.",
     )
-    reset_after: Span = span(DEFAULT_BREAKER.reset_after, "How long it stays open before a probe.")
+    reset_after: Span = span(
+        DEFAULT_BREAKER.reset_after, "Time that the breaker stays open before a probe."
+    )
 
 
 class PluginSettings(Section):
-    enabled: Flag = Field(default=True, description="Whether the plugin is used at all.")
+    enabled: Flag = Field(default=True, description="Load the plugin.")
     uses: Name | None = Field(
-        default=None, description="Makes this entry an alias: a second instance of that plugin."
+        default=None, description="Plugin that this entry is another instance of."
     )
     config: OpaqueTable = Field(
-        default_factory=dict, description="Handed to the plugin with every request.", repr=False
+        default_factory=dict,
+        description="Settings passed to the plugin with every request.",
+        repr=False,
     )
     schedules: tuple[ScheduleSettings, ...] = Field(
-        default=(), description="When it runs by itself."
+        default=(), description="When its commands run."
     )
     retry: RetrySettings = Field(
-        default_factory=RetrySettings.model_construct, description="What follows a failed attempt."
+        default_factory=RetrySettings.model_construct, description="Retries of failed jobs."
     )
     timeouts: Mapping[str, Span] = Field(
         default_factory=dict,
-        description=f"How long a command may run: by default {_TIMEOUTS}.",
+        description=f"Maximum run time per command; default: {_TIMEOUTS}.",
         examples=[{POLL: "5m"}],
     )
     circuit_breaker: BreakerSettings = Field(
         default_factory=BreakerSettings.model_construct,
-        description="When the scheduler leaves a failing plugin alone.",
+        description="When the scheduler pauses a failing plugin.",
     )
     max_outstanding_polls: Annotated[Whole, Field(ge=1)] = Field(
-        default=1, description="Polls that may be queued or running before the scheduler waits."
+        default=1, description="Maximum number of scheduled jobs that are queued or running."
     )
     parallelism: Annotated[Whole, Field(ge=1)] | None = Field(
         default=None,
-        description="Jobs of this plugin at once, over all nodes; unset, as its manifest says.",
+        description="Maximum number of its jobs that run at once, on all nodes; "
+        "default: as its manifest allows.",
     )
     notify_on_complete: Flag = Field(
-        default=False, description="Whether the end of its root jobs fires `on-hook` pipelines."
+        default=False, description="Start `on-hook` pipelines when its root jobs end."
     )

@@ -1,4 +1,4 @@
-"""`instances` and `remote_ingress`: gateways that send each other events."""
+"""`instances` and `remote_ingress`: relaying events to and from other gateways."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,68 +18,75 @@ from ductile.config.models.fields import (
 )
 
 
-class _Signed(Section):
+class _SignedSection(Section):
     @classmethod
-    def complaints(cls, data: dict[str, Any]) -> Iterator[str]:
+    def find_conflicts(cls, data: dict[str, Any]) -> Iterator[str]:
         if "secret" not in data and "secret_ref" not in data:
-            yield "needs secret_ref or secret: every relay is signed"
+            yield "needs secret_ref or secret, because every relay must be signed"
 
 
-class InstanceSettings(_Signed):
-    """A gateway that events are relayed to."""
+class InstanceSettings(_SignedSection):
+    """A gateway to which events are relayed."""
 
-    name: Name = Field(description="What relay steps call it.", examples=["lab"])
-    enabled: Flag = Field(default=True, description="Whether anything is sent.")
-    base_url: Url = Field(description="Where it is.", examples=["https://lab.example"])
+    name: Name = Field(description="Name for relay steps.", examples=["lab"])
+    enabled: Flag = Field(default=True, description="Send events to it.")
+    base_url: Url = Field(description="URL of the gateway.", examples=["https://lab.example"])
     ingress_path: UrlPath = Field(
-        description="Its path for us.", examples=["/ingest/peer/home-primary"]
+        description="Path of its relay endpoint for this gateway.",
+        examples=["/ingest/peer/home-primary"],
     )
-    secret_ref: Name | None = Field(default=None, description="The token entry whose `key` signs.")
+    secret_ref: Name | None = Field(
+        default=None, description="Name of the token whose `key` signs the events."
+    )
     secret: Name | None = Field(
-        default=None, description="The key itself, in place of `secret_ref`.", repr=False
+        default=None, description="Signing key, instead of `secret_ref`.", repr=False
     )
-    key_id: Name | None = Field(default=None, description="Which key that is, for the receiver.")
-    timeout: Span = span("10s", "How long a send may take.")
+    key_id: Name | None = Field(default=None, description="Key id to send with each event.")
+    timeout: Span = span("10s", "Maximum time of a request.")
     allow: tuple[Name, ...] = Field(
-        default=(), description="Event types that may leave; none named, all."
+        default=(), description="Event types that may be sent; default: all."
     )
 
     @property
     def url(self) -> str:
-        """Where its events are sent to."""
+        """The URL to which its events are sent."""
         return self.base_url.rstrip("/") + self.ingress_path
 
 
 class PeerBaggageSettings(Section):
-    allow: tuple[Name, ...] = Field(default=(), description="Baggage keys that are taken over.")
+    allow: tuple[Name, ...] = Field(default=(), description="Baggage keys that are accepted.")
 
 
-class PeerSettings(_Signed):
-    """A gateway that may send us events."""
+class PeerSettings(_SignedSection):
+    """A gateway that may relay events to this one."""
 
-    name: Name = Field(description="Its name, the last part of the path.")
-    enabled: Flag = Field(default=True, description="Whether anything is accepted.")
+    name: Name = Field(description="Name of the peer, the last part of the path.")
+    enabled: Flag = Field(default=True, description="Accept events from it.")
     secret_ref: Name | None = Field(
-        default=None, description="The token entry whose `key` it signs with."
+        default=None, description="Name of the token whose `key` it signs with."
     )
     secret: Name | None = Field(
-        default=None, description="The key itself, in place of `secret_ref`.", repr=False
+        default=None, description="Signing key, instead of `secret_ref`.", repr=False
     )
-    key_id: Name | None = Field(default=None, description="The key id it must send.")
+    key_id: Name | None = Field(default=None, description="Key id that it must send.")
     accept: tuple[Name, ...] = Field(
-        default=(), description="Event types it may send; none named, all."
+        default=(), description="Event types that it may send; default: all."
     )
     baggage: PeerBaggageSettings = Field(
         default_factory=PeerBaggageSettings.model_construct,
-        description="What of its baggage we keep.",
+        description="Baggage to accept from it.",
     )
 
 
 class RemoteIngressSettings(Section):
     listen_path: UrlPath = Field(
-        default="/ingest/peer", description="Its path on the API listener."
+        default="/ingest/peer", description="Path of the relay endpoint on the API listener."
     )
-    max_body_size: Bytes = volume("1MB", "A larger body is refused.")
-    allowed_clock_skew: Span = span("5m", "How far a peer's clock may be off.")
-    require_key_id: Flag = Field(default=False, description="Refuse peers that name no key.")
-    peers: tuple[PeerSettings, ...] = Field(default=(), description="Who may send.")
+    max_body_size: Bytes = volume("1MB", "Maximum size of a request body.")
+    allowed_clock_skew: Span = span(
+        "5m", "Maximum difference between the clocks of peer and gateway."
+    )
+    require_key_id: Flag = Field(default=False, description="Reject requests without a key id.")
+    peers: tuple[PeerSettings, ...] = Field(
+        default=(), description="Gateways that may relay events to this one."
+    )

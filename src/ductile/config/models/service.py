@@ -1,4 +1,4 @@
-"""`service`, `state` and `gateway`: how one gateway runs and where it keeps what it knows."""
+"""`service`, `state` and `gateway`: the process, its ledger and the agents' endpoints."""
 
 import os
 from collections.abc import Iterator
@@ -27,65 +27,72 @@ DEFAULT_STATE_DIR = "./data"
 POSTGRES = ("postgresql://", "postgres://")
 
 
-def _spare_cores() -> int:
+def _count_default_workers() -> int:
     return max(1, len(os.sched_getaffinity(0)) - 1)
 
 
 class ServiceSettings(Section):
-    name: Name = Field(
-        default="ductile", description="The gateway's name, also towards relay peers."
-    )
-    tick_interval: Span = span("60s", "The longest time between two looks at what is due.")
+    name: Name = Field(default="ductile", description="Name of the gateway, also for relay peers.")
+    tick_interval: Span = span("60s", "Maximum time between two checks for due schedules.")
     log_level: Annotated[Literal["debug", "info", "warn", "error"], Word] = Field(
-        default="info", description="The least severe line that is logged."
+        default="info", description="Lowest level that is logged."
     )
     log_format: Annotated[Literal["json", "text"], Word] = Field(
-        default="json", description="How log lines are written."
+        default="json", description="Format of log lines."
     )
-    dedupe_ttl: Span = span("24h", "How long a succeeded job's dedupe key drops repeats.")
-    job_log_retention: Span = span("30d", "When rows of the job log are pruned.")
-    job_queue_retention: Span = span("30d", "When ended jobs are pruned.")
-    job_transitions_retention: Span = span("30d", "When job transitions are pruned.")
-    job_attempts_retention: Span = span("30d", "Known for compatibility; attempts are log rows.")
-    breaker_transitions_retention: Span = span("90d", "When breaker transitions are pruned.")
+    dedupe_ttl: Span = span(
+        "24h", "Time for which the dedupe key of a succeeded job drops repeats."
+    )
+    job_log_retention: Span = span("30d", "Age at which rows of the job log are deleted.")
+    job_queue_retention: Span = span("30d", "Age at which finished jobs are deleted.")
+    job_transitions_retention: Span = span("30d", "Age at which job transitions are deleted.")
+    job_attempts_retention: Span = span(
+        "30d", "Accepted for compatibility; attempts are part of the job log."
+    )
+    breaker_transitions_retention: Span = span(
+        "90d", "Age at which breaker transitions are deleted."
+    )
     plugin_facts_retention: Span | None = Field(
         default=None,
-        description="When plugin facts are pruned, the newest of a type staying; unset, never.",
+        description="Age at which plugin facts are deleted, except the newest of each type; "
+        "default: never.",
         examples=["365d"],
     )
     max_workers: Annotated[Whole, Field(ge=1)] = Field(
-        default_factory=_spare_cores,
-        description="Jobs that run at once; by default one less than there are cores.",
+        default_factory=_count_default_workers,
+        description="Maximum number of jobs that run at once; default: number of cores minus one.",
         examples=[1, 4],
     )
     strict_mode: Flag = Field(
-        default=False, description="Refuse to start when any file differs from its seal."
+        default=False, description="Refuse to start if any file differs from the seal."
     )
     allow_symlinks: Flag = Field(
         default=False,
-        description="Follow symlinks in config and plugin paths that stay in their root.",
+        description="Follow symlinks in config and plugin paths, unless they leave their root.",
     )
     plugin_env_passthrough: tuple[Name, ...] = Field(
         default=(),
-        description="Environment variables that plugins inherit.",
+        description="Additional environment variables that plugins inherit.",
         examples=[["HTTPS_PROXY"]],
     )
-    shutdown_grace: Seconds = span("10s", "How long running jobs may take to end at a stop.")
+    shutdown_grace: Seconds = span(
+        "10s", "Time that running jobs get to finish when the gateway stops."
+    )
     max_hops: Annotated[Whole, Field(ge=1)] = Field(
-        default=MAX_HOPS, description="The longest chain of jobs that may follow from one another."
+        default=MAX_HOPS, description="Maximum number of successive jobs that one job can lead to."
     )
     workspaces: Flag = Field(
-        default=False, description="Give every pipeline a workspace directory."
+        default=False, description="Give the jobs of every pipeline a workspace directory."
     )
     workspace_clone: Annotated[Literal["copy", "hardlink"], Word] = Field(
         default="copy",
-        description="How a workspace is cloned: a copy (reflinked where the filesystem can), or "
-        "hard links, through which a write in place reaches other branches.",
+        description="How a workspace is cloned: `copy` (by reflinks if the filesystem has them) "
+        "or `hardlink` (writes in place are visible in other branches).",
     )
-    workspace_retention: Span = span("24h", "When workspaces are removed.")
+    workspace_retention: Span = span("24h", "Age at which workspaces are deleted.")
 
 
-def _postgres(value: Any) -> str:
+def _check_postgres_url(value: Any) -> str:
     text = str(text_of(value, "a URL"))
     if not text.startswith(POSTGRES):
         refuse("must be the URL of a PostgreSQL database", allowed="postgresql://...")
@@ -93,24 +100,24 @@ def _postgres(value: Any) -> str:
 
 
 class StateSettings(Section):
-    """Where the ledger is: a SQLite file, or a PostgreSQL database with a local directory."""
+    """The location of the ledger: a SQLite file, or a PostgreSQL database and a directory."""
 
     path: FilePath | None = Field(
-        default=None, description="The SQLite ledger.", examples=[DEFAULT_STATE]
+        default=None, description="SQLite file of the ledger.", examples=[DEFAULT_STATE]
     )
-    url: Annotated[str, BeforeValidator(_postgres)] | None = Field(
+    url: Annotated[str, BeforeValidator(_check_postgres_url)] | None = Field(
         default=None,
-        description="A PostgreSQL ledger, for several nodes.",
+        description="PostgreSQL database of the ledger, which several nodes can share.",
         examples=["postgresql://ductile:${DB_PASSWORD}@db/ductile"],
         repr=False,
     )
     dir: FilePath = Field(
         default=Path(DEFAULT_STATE_DIR),
-        description="With `url`: lock, socket and workspaces live here.",
+        description="With `url`: directory for lock, socket and workspaces.",
     )
 
     @classmethod
-    def completed(cls, data: dict[str, Any]) -> dict[str, Any]:
+    def derive_defaults(cls, data: dict[str, Any]) -> dict[str, Any]:
         if "url" in data:
             return {"dir": DEFAULT_STATE_DIR, **data}
         if "dir" in data and "path" not in data:
@@ -119,14 +126,14 @@ class StateSettings(Section):
         return {**data, "path": path, "dir": str(Path(str(text_of(path, "a path"))).parent)}
 
     @classmethod
-    def complaints(cls, data: dict[str, Any]) -> Iterator[str]:
+    def find_conflicts(cls, data: dict[str, Any]) -> Iterator[str]:
         if "url" in data and "path" in data:
-            yield "path and url exclude each other"
+            yield "path and url cannot both be set; remove one"
         elif "dir" in data and "path" in data:
-            yield "dir goes with url; with path it is the directory of path"
+            yield "dir cannot be set together with path; remove dir"
 
 
-def _network(value: Any) -> str:
+def _parse_network(value: Any) -> str:
     from ipaddress import ip_network
 
     text = str(text_of(value, "a network"))
@@ -136,15 +143,15 @@ def _network(value: Any) -> str:
         refuse(str(error), allowed="a network such as 10.0.0.0/8")
 
 
-Network = Annotated[str, BeforeValidator(_network)]
+Network = Annotated[str, BeforeValidator(_parse_network)]
 
 
 class GatewaySettings(Section):
-    """The agents' side of the API, under /gateway/."""
+    """The endpoints for agents, below /gateway/."""
 
-    open: Flag = Field(default=False, description="Take heartbeats and messages without a token.")
+    open: Flag = Field(default=False, description="Accept heartbeats and messages without a token.")
     allowed_networks: tuple[Network, ...] = Field(
         default=(),
-        description="Networks that deliveries may reach though private, or without TLS.",
+        description="Networks that deliveries may reach although they are private, or without TLS.",
         examples=[["10.0.0.0/8", "127.0.0.1/32"]],
     )

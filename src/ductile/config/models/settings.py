@@ -1,4 +1,4 @@
-"""The whole configuration as one frozen value."""
+"""The whole configuration as one frozen model."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,63 +17,71 @@ from ductile.config.models.service import GatewaySettings, ServiceSettings, Stat
 DEFAULT_PLUGIN_ROOT = "./plugins"
 
 
-def _once(roots: tuple[Path, ...]) -> tuple[Path, ...]:
+def _drop_duplicates(roots: tuple[Path, ...]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(roots))
 
 
-def _bundled(value: Any) -> Any:
-    """`bundled:` as the directory that it means; anything else is left to be a path."""
+def _resolve_bundled(value: Any) -> Any:
+    """The directory of `bundled:`; other values are returned unchanged."""
     if isinstance(value, dict) and list(value) == [bundled.ROOT.rstrip(":")]:
-        # YAML reads it as a key without a value where it is not quoted.
+        # Without quotes, YAML reads it as a key without a value.
         refuse("must be text", allowed=f'a path, or "{bundled.ROOT}" in quotes')
     return bundled.directory() if text_of(value, "a path") == bundled.ROOT else value
 
 
-PluginRoot = Annotated[FilePath, BeforeValidator(_bundled)]
+PluginRoot = Annotated[FilePath, BeforeValidator(_resolve_bundled)]
 
 
 class Settings(Section):
-    """Attributes are named after the keys of the files, both shapes of a thing brought to one.
+    """All settings; attributes have the names of the keys in the files.
 
-    Durations are seconds, sizes bytes, paths absolute. An absent section has its defaults.
+    Durations are in seconds, sizes in bytes, paths absolute. An absent section has its defaults.
     """
 
     service: ServiceSettings = Field(
-        default_factory=ServiceSettings.model_construct, description="How the gateway runs."
+        default_factory=ServiceSettings.model_construct, description="The gateway process."
     )
-    state: StateSettings = Field(description="Where the ledger is.")
-    plugin_roots: Annotated[tuple[PluginRoot, ...], AfterValidator(_once)] = Field(
-        description="Directories of plugins; the first plugin of a name wins. "
-        "`bundled:` are those that come with ductile.",
+    state: StateSettings = Field(description="Location of the ledger.")
+    plugin_roots: Annotated[tuple[PluginRoot, ...], AfterValidator(_drop_duplicates)] = Field(
+        description="Directories of plugins; the first plugin of a name is used. "
+        "`bundled:` is the directory of the plugins that ductile includes.",
         examples=[["./plugins", bundled.ROOT]],
     )
     plugins: Mapping[str, Annotated[PluginSettings, Defaulted]] = Field(
-        default_factory=dict, description="Plugins by name."
+        default_factory=dict, description="Settings of plugins, by name."
     )
-    routes: tuple[RouteSettings, ...] = Field(default=(), description="Events that become jobs.")
-    pipelines: tuple[PipelineSettings, ...] = Field(default=(), description="Chains of jobs.")
+    routes: tuple[RouteSettings, ...] = Field(
+        default=(), description="Events that start a job of a plugin."
+    )
+    pipelines: tuple[PipelineSettings, ...] = Field(
+        default=(), description="Sequences of jobs that an event starts."
+    )
     api: ApiSettings = Field(
         default_factory=ApiSettings.model_construct, description="The HTTP API."
     )
     webhooks: WebhooksSettings = Field(
         default_factory=WebhooksSettings.model_construct, description="Inbound webhooks."
     )
-    tokens: tuple[TokenSettings, ...] = Field(default=(), description="Tokens and shared secrets.")
-    instances: tuple[InstanceSettings, ...] = Field(default=(), description="Gateways we relay to.")
+    tokens: tuple[TokenSettings, ...] = Field(
+        default=(), description="Bearer tokens and shared secrets."
+    )
+    instances: tuple[InstanceSettings, ...] = Field(
+        default=(), description="Gateways to which events are relayed."
+    )
     remote_ingress: RemoteIngressSettings = Field(
         default_factory=RemoteIngressSettings.model_construct,
-        description="Gateways that relay to us.",
+        description="Events relayed from other gateways.",
     )
     gateway: GatewaySettings = Field(
-        default_factory=GatewaySettings.model_construct, description="The agents' endpoints."
+        default_factory=GatewaySettings.model_construct, description="Endpoints for agents."
     )
 
     _config_dir: Path = PrivateAttr(Path())
     _secrets: frozenset[str] = PrivateAttr(frozenset())
 
     @classmethod
-    def completed(cls, data: dict[str, Any]) -> dict[str, Any]:
-        # Written out, so that they are resolved against the configuration's directory too.
+    def derive_defaults(cls, data: dict[str, Any]) -> dict[str, Any]:
+        # As values of a file, so that they are resolved relative to its directory.
         return {"state": {}, "plugin_roots": [DEFAULT_PLUGIN_ROOT], **data}
 
     def model_post_init(self, context: Any) -> None:
@@ -83,27 +91,27 @@ class Settings(Section):
 
     @property
     def config_dir(self) -> Path:
-        """The directory that holds config.yaml."""
+        """The directory of config.yaml."""
         return self._config_dir
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Values that must not leave the process, wherever they stand."""
+        """Values that must not leave the process."""
         return self._secrets
 
     @property
     def state_dir(self) -> Path:
-        """Where lock, socket and workspaces live."""
+        """The directory of lock, socket and workspaces."""
         return self.state.dir
 
     @property
     def webhooks_enabled(self) -> bool:
-        """Whether the webhook listener is wanted: the section is there."""
+        """Whether the section exists, so the webhook listener is started."""
         return "webhooks" in self.model_fields_set
 
     @property
     def all_tokens(self) -> tuple[TokenSettings, ...]:
-        """Everyone who may authenticate: `api.auth.tokens` first, then `tokens`."""
+        """All tokens: first those of `api.auth.tokens`, then those of `tokens`."""
         inline = tuple(
             TokenSettings.model_construct(
                 name=token.name or f"api.auth.tokens[{index}]",

@@ -1,4 +1,4 @@
-"""What each token may do: its scopes from file or list, its key for those who refer to it."""
+"""The scopes of each token, from its scope file or its list."""
 
 from __future__ import annotations
 
@@ -6,51 +6,59 @@ import json
 from collections.abc import Iterable, Mapping
 
 from ductile.config.loader.files import Source
-from ductile.config.loader.locate import Places
+from ductile.config.loader.nodes import Locations
 from ductile.config.models.http import TokenSettings
 from ductile.core.values.scopes import ALIASES, is_scope
 from ductile.errors import Path, Problem, Severity
 
-SCOPES = "*, plugin jobs events system agents or a plugin's name with :ro or :rw"
+SCOPES = "*, or plugin, jobs, events, system, agents or a plugin's name, with :ro or :rw"
 
 
 class Scopes:
-    """Resolves scopes, and gathers what is wrong with them."""
+    """Resolves scopes and collects the problems found."""
 
     def __init__(
         self,
         sources: Mapping[str, Source],
         lost: Mapping[str, Problem],
-        places: Places,
+        locations: Locations,
         *,
         strict: bool,
     ) -> None:
         self.problems: list[Problem] = []
         self._sources = sources
         self._lost = lost
-        self._places = places
+        self._locations = locations
         self._mismatch = Severity.ERROR if strict else Severity.WARNING
 
     def resolve(self, token: TokenSettings, path: Path) -> TokenSettings:
-        """`token` with the scopes it has; a broken `scopes_hash` leaves it with none."""
+        """`token` with its scopes; with none if its `scopes_hash` does not match."""
         scopes: Iterable[object] = token.scopes
         if token.scopes_file is not None:
             if token.scopes:
-                self._refuse((*path, "scopes"), "scopes and scopes_file exclude each other")
+                self._refuse(
+                    (*path, "scopes"), "scopes and scopes_file cannot both be set; remove one"
+                )
             scopes = self._from_file(token, path)
         elif token.scopes_hash is not None:
-            self._refuse((*path, "scopes_hash"), "scopes_hash needs a scopes_file")
-        return token.model_copy(update={"scopes": self.known(scopes, (*path, "scopes"))})
+            self._refuse(
+                (*path, "scopes_hash"),
+                "scopes_hash is set without scopes_file; set both or neither",
+            )
+        return token.model_copy(update={"scopes": self.filter_known(scopes, (*path, "scopes"))})
 
-    def known(self, scopes: Iterable[object], path: Path) -> tuple[str, ...]:
-        """`scopes` by their one name, without those that no route asks for."""
+    def filter_known(self, scopes: Iterable[object], path: Path) -> tuple[str, ...]:
+        """`scopes` with aliases resolved and without invalid ones, which cause a warning."""
         kept = []
         for scope in scopes:
             if isinstance(scope, str) and is_scope(scope):
                 kept.append(ALIASES.get(scope, scope))
             else:
-                self._say(
-                    path, f"{scope!r} is no scope and allows nothing", Severity.WARNING, SCOPES
+                self._report(
+                    path,
+                    f"{scope!r} is not a valid scope and grants nothing",
+                    Severity.WARNING,
+                    SCOPES,
                 )
         return tuple(dict.fromkeys(kept))
 
@@ -60,15 +68,15 @@ class Scopes:
         where = (*path, "scopes_hash" if token.scopes_hash else "scopes_file")
         if source is None:
             severity = self._mismatch if token.scopes_hash else Severity.ERROR
-            message = self._lost[name].message if name in self._lost else f"cannot read {name}"
-            self._say(where, f"{message}; the token has no scopes", severity)
+            message = self._lost[name].message if name in self._lost else f"{name} cannot be read"
+            self._report(where, f"{message}; until then the token has no scopes", severity)
             return ()
         expected = token.scopes_hash or source.digest
         if expected.removeprefix("blake3:").lower() != source.digest:
-            self._say(
+            self._report(
                 where,
-                f"{name} does not match its scopes_hash; the token has no scopes. "
-                f"If the file is as it should be, its hash is blake3:{source.digest}",
+                f"{name} does not match its scopes_hash, so the token has no scopes; "
+                f"if the file is correct, set scopes_hash to blake3:{source.digest}",
                 self._mismatch,
             )
             return ()
@@ -78,20 +86,22 @@ class Scopes:
             document = None
         scopes = document.get("scopes") if isinstance(document, dict) else document
         if not isinstance(scopes, list):
-            self._say(
+            self._report(
                 where,
-                f"{source.path} is no scope file",
+                f"{source.path} is not a valid scope file",
                 Severity.ERROR,
-                '{"scopes": [...]} or a list, as JSON',
+                'JSON: {"scopes": [...]} or a list',
             )
             return ()
         return scopes
 
     def _refuse(self, path: Path, message: str) -> None:
-        self._say(path, message, Severity.ERROR)
+        self._report(path, message, Severity.ERROR)
 
-    def _say(
+    def _report(
         self, path: Path, message: str, severity: Severity, allowed: str | None = None
     ) -> None:
-        place = self._places.locate(path)
-        self.problems.append(place.problem(message, path=path, severity=severity, allowed=allowed))
+        location = self._locations.locate(path)
+        self.problems.append(
+            location.problem(message, path=path, severity=severity, allowed=allowed)
+        )

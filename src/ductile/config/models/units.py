@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them."""
+"""Durations and sizes in the notation of configuration files."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ _LONGEST = 100 * 366 * 86_400.0
 _LARGEST = 2**63
 
 
-def duration(text: str) -> float:
-    """Seconds; raises `ValueError` for anything else, or for more than a hundred years."""
+def parse_duration(text: str) -> float:
+    """The seconds of a duration; raises `ValueError` if it is invalid or over 100 years."""
     text = text.strip()
     if len(text) > 64 or not _WHOLE.match(text):
         raise ValueError("must be a duration")
-    # In milliseconds, so that 1h30m is the same number as 90m.
+    # In milliseconds, so that 1h30m and 90m give equal numbers.
     millis = sum(float(count) * (_UNITS[unit] * 1000) for count, unit in _PART.findall(text))
     seconds = millis / 1000
     if seconds > _LONGEST:
-        raise ValueError("must not be longer than a hundred years")
+        raise ValueError("must not be longer than 100 years")
     return seconds
 
 
-def size(text: str) -> int:
-    """Bytes; a number alone is bytes. Raises `ValueError` for anything else."""
+def parse_size(text: str) -> int:
+    """The bytes of a size; a plain number is bytes. Raises `ValueError` if it is invalid."""
     match = _SIZE.match(text.strip()) if len(text) <= 64 else None
     if match is None:
         raise ValueError("must be a size")
     scale = 1024 ** _POWERS[match[2].upper()]
     count = int(match[1]) * scale if match[1].isdigit() else int(float(match[1]) * scale)
     if count >= _LARGEST:
-        raise ValueError("must be smaller than that")
+        raise ValueError("is too large")
     return count
 
 
-def duration_text(seconds: float) -> str:
-    """Seconds as a configuration would have them: `1h30m`."""
+def format_duration(seconds: float) -> str:
+    """Seconds in the notation of the files: `1h30m`."""
     millis = round(seconds * 1000, 6)
     parts = []
     for unit in ("d", "h", "m", "s"):
@@ -57,8 +57,8 @@ def duration_text(seconds: float) -> str:
     return "".join(parts) or "0s"
 
 
-def size_text(count: int) -> str:
-    """Bytes as a configuration would have them, in the largest unit that they fill: `64KB`."""
+def format_size(count: int) -> str:
+    """Bytes in the notation of the files, in the largest exact unit: `64KB`."""
     for unit in ("T", "G", "M", "K"):
         whole, rest = divmod(count, 1024 ** _POWERS[unit])
         if whole and not rest:

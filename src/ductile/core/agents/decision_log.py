@@ -11,7 +11,7 @@ import orjson
 from ductile.clock import moment_of
 from ductile.core.agents.heartbeat import LONGEST_ID, is_id, is_text
 from ductile.core.jobs.limits import DEEPEST, too_deep
-from ductile.core.values.json_integers import altered_by_reading
+from ductile.core.values.json_integers import has_integer_altered_by_parsing
 from ductile.core.values.json_values import Failure
 from ductile.model import Json
 from ductile.record import dataclass
@@ -100,7 +100,7 @@ def read(document: Json, text: bytes) -> DecisionLog | Failure:
     """
     if too_deep(document, text):
         return Failure(f"a decision log must not be nested more than {DEEPEST} levels deep")
-    if altered_by_reading(text):
+    if has_integer_altered_by_parsing(text):
         return Failure("a decision log must not hold an integer beyond 64 bits; send it as text")
     if not isinstance(document, dict):
         return Failure("a decision log must be an object")
@@ -164,5 +164,5 @@ def _object(value: Json) -> Mapping[str, Json]:
     if not isinstance(held, dict):
         return {}
     # A text is no payload: who schedules it refuses it, where it cannot be kept as it is.
-    kept = not (too_deep(held, raw) or altered_by_reading(raw))
+    kept = not (too_deep(held, raw) or has_integer_altered_by_parsing(raw))
     return held if kept else {**held, "payload": value}

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 import orjson
 
 from ductile.core.jobs.limits import too_deep
-from ductile.core.values.json_integers import altered_by_reading
+from ductile.core.values.json_integers import has_integer_altered_by_parsing
 from ductile.model import Json
 
 FORM = "application/x-www-form-urlencoded"
@@ -38,7 +38,7 @@ def payload_of(body: bytes, content_type: str) -> Json:
 def read_json(body: bytes) -> Json:
     """The value, or the text of one that would not stay what it is; raises where it is no JSON."""
     value: Json = orjson.loads(body)
-    return _text(body) if too_deep(value, body) or altered_by_reading(body) else value
+    return _text(body) if too_deep(value, body) or has_integer_altered_by_parsing(body) else value
 
 
 def _text(body: bytes) -> Json:

@@ -26,7 +26,7 @@ from ductile.core.jobs.limits import DEEPEST, LONGEST_DEDUPE_KEY, LONGEST_NAME, 
 from ductile.core.jobs.plugin_protocol import without_nul
 from ductile.core.pipelines.baggage import MAX_CONTEXT, RESERVED
 from ductile.core.pipelines.step_io import RelayMessage
-from ductile.core.values.json_integers import altered_by_reading
+from ductile.core.values.json_integers import has_integer_altered_by_parsing
 from ductile.core.values.json_values import Failure, size_of
 from ductile.model import Json
 from ductile.record import dataclass
@@ -215,7 +215,7 @@ def _read(body: bytes, peer: Peer, signed: str) -> Relayed | Refusal:
     inner = (event.get("payload"), parts["baggage"])
     if any(too_deep(part, body) for part in inner) or too_deep(given, body, DEEPEST + 2):
         return _malformed(f"its payload or baggage is nested more than {DEEPEST} levels deep")
-    if altered_by_reading(body):
+    if has_integer_altered_by_parsing(body):
         return _malformed("it holds an integer beyond 64 bits; send it as text")
     names = {
         "event.type": event.get("type"),

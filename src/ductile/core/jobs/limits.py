@@ -13,7 +13,7 @@ from itertools import accumulate
 
 import orjson
 
-from ductile.core.values.json_integers import altered_by_reading
+from ductile.core.values.json_integers import has_integer_altered_by_parsing
 from ductile.model import MIB, Json
 
 LONGEST_DEDUPE_KEY = 1024
@@ -83,4 +83,6 @@ def document(text: str | bytes) -> Json:
         value = orjson.loads(raw)
     except ValueError:
         return text
-    return text if too_deep(value, raw, DEEPEST_KEPT) or altered_by_reading(raw) else value
+    return (
+        text if too_deep(value, raw, DEEPEST_KEPT) or has_integer_altered_by_parsing(raw) else value
+    )

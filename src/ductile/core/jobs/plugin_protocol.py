@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import orjson
 
 from ductile.core.jobs.limits import DEEPEST, dedupe_key_flaw, too_deep
-from ductile.core.values.json_integers import beyond_64_bits
+from ductile.core.values.json_integers import has_integer_beyond_64_bits
 from ductile.model import STDOUT_CAP, Json
 from ductile.record import dataclass
 
@@ -231,7 +231,7 @@ def _decode(stdout: bytes, overflowed: bool) -> dict[str, Json] | ProtocolError:
         return ProtocolError(f"stdout holds {_shown(document)}, it must be one JSON object")
     if too_deep(document, stdout):
         return ProtocolError(f"the response is nested more than {DEEPEST} levels deep")
-    if beyond_64_bits(stdout):
+    if has_integer_beyond_64_bits(stdout):
         return ProtocolError("the response holds an integer beyond 64 bits")
     if b"\\u0000" in stdout:
         cleaned: dict[str, Json] = without_nul(document)

@@ -17,9 +17,9 @@ from ductile.core.values.json_values import (
     Failure,
     Ref,
     Scope,
+    are_equal,
     parse_ref,
-    same,
-    shown,
+    shorten,
     size_of,
 )
 from ductile.errors import Path, Problem
@@ -65,7 +65,7 @@ def compile_claims(raw: Json, path: Path) -> Claims | list[Problem]:
     """Compile what stands under `baggage` at `path`, or list all that is wrong with it."""
     if not isinstance(raw, Mapping) or not raw:
         allowed = "dotted.path: payload.x, or from: and namespace:"
-        return [Problem("baggage must be a mapping", path, found=shown(raw), allowed=allowed)]
+        return [Problem("baggage must be a mapping", path, found=shorten(raw), allowed=allowed)]
     problems: list[Problem] = []
     given = {str(key): value for key, value in raw.items() if value is not None}
     objects = []
@@ -187,11 +187,11 @@ def _accrete(
             if isinstance(below, Failure):
                 return below
             grown[key] = below
-        elif not same(grown[key], value):
+        elif not are_equal(grown[key], value):
             path = ".".join((*above, key))
             return Failure(
-                f"baggage {path} is {shown(grown[key])} already and never changes; "
-                f"claimed was {shown(value)}"
+                f"baggage {path} is {shorten(grown[key])} already and never changes; "
+                f"claimed was {shorten(value)}"
             )
     return grown
 
@@ -200,9 +200,9 @@ def _keys(text: Json, path: Path, problems: list[Problem]) -> Keys:
     keys = tuple(text.split(".")) if isinstance(text, str) else ()
     if not keys or not all(map(_NAME.fullmatch, keys)):
         allowed = "names of letters, digits and _, joined by dots"
-        problems.append(Problem("no path for baggage", path, found=shown(text), allowed=allowed))
+        problems.append(Problem("no path for baggage", path, found=shorten(text), allowed=allowed))
     elif keys[0] in RESERVED:
-        problems.append(Problem(f"{keys[0]} is the core's own", path, found=shown(text)))
+        problems.append(Problem(f"{keys[0]} is the core's own", path, found=shorten(text)))
     return keys
 
 
@@ -211,6 +211,6 @@ def _source(
 ) -> Ref:
     ref = parse_ref(text, tuple(roots))
     if isinstance(ref, Failure):
-        problems.append(Problem(ref.reason, path, found=shown(text)))
+        problems.append(Problem(ref.reason, path, found=shorten(text)))
         return Ref("payload", ())
     return ref

@@ -18,7 +18,7 @@ from ductile.core.pipelines.graph import Node, NodeKind
 from ductile.core.pipelines.hooks import HOOKS
 from ductile.core.pipelines.link import Authored, Linked, link
 from ductile.core.pipelines.parse import Known, Step, StepKind, read_steps, walk
-from ductile.core.values.json_values import Failure, Scope, shown
+from ductile.core.values.json_values import Failure, Scope, shorten
 from ductile.core.values.suggest import nearest
 from ductile.errors import Path, Problem, Severity, errors_of
 from ductile.model import Json
@@ -177,7 +177,7 @@ class _Header:
             Problem(
                 message,
                 (*self.at, *key),
-                found=None if found is None else shown(found),
+                found=None if found is None else shorten(found),
                 allowed=", ".join(allowed) or None,
                 nearest=nearest,
             )
@@ -229,7 +229,7 @@ class _Header:
         for step in (step for step in walk(self.authored.steps) if step.named):
             if step.id in seen:
                 message = "a second step with this id in the pipeline"
-                self.problems.append(Problem(message, (*step.at, "id"), found=shown(step.id)))
+                self.problems.append(Problem(message, (*step.at, "id"), found=shorten(step.id)))
             seen.add(step.id)
 
     def compiled(self, linked: Linked, longest: int | None) -> Pipeline:
@@ -255,7 +255,7 @@ def _duplicates(headers: Iterable[_Header]) -> Iterator[Problem]:
     for header in headers:
         if header.name in seen:
             message = "a second pipeline with this name"
-            yield Problem(message, (*header.at, "name"), found=shown(header.name))
+            yield Problem(message, (*header.at, "name"), found=shorten(header.name))
         if header.name:
             seen.add(header.name)
 
@@ -288,7 +288,7 @@ def _references(
     for step in walk(pipeline.steps):
         if step.kind is StepKind.CALL and step.call not in pipelines:
             close = nearest(step.call, pipelines)
-            found = shown(step.call)
+            found = shorten(step.call)
             yield Problem("no such pipeline", (*step.at, "call"), found=found, nearest=close)
         for event, names in step.on_events.items():
             for name in names:
@@ -299,7 +299,7 @@ def _references(
                     yield Problem(
                         "no step of this pipeline, no pipeline and no plugin's command",
                         (*step.at, "on_events", event),
-                        found=shown(name),
+                        found=shorten(name),
                         nearest=nearest(name, {*pipeline.ids, *pipelines, *known.plugins}),
                     )
 

@@ -15,11 +15,11 @@ from ductile.core.values.json_values import (
     Failure,
     Ref,
     Scope,
+    are_equal,
     is_number,
     parse_ref,
-    plain,
-    same,
-    shown,
+    shorten,
+    to_plain,
 )
 from ductile.core.values.regex import Regex, compile_regex
 from ductile.core.values.suggest import nearest
@@ -58,7 +58,7 @@ class Comparison:
         if self.op == "exists":
             return f"{self.ref} exists" if self.value else f"{self.ref} is absent"
         value = self.value.pattern if isinstance(self.value, Regex) else self.value
-        return f"{self.ref} {self.op} {shown(value, 40)}"
+        return f"{self.ref} {self.op} {shorten(value, 40)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +144,9 @@ def _compare(comparison: Comparison, scope: Scope) -> bool | Failure:
     if found is MISSING:
         found = None
     if op in ("eq", "neq"):
-        return same(found, value) is (op == "eq")
+        return are_equal(found, value) is (op == "eq")
     if op == "in":
-        return any(same(found, item) for item in value)
+        return any(are_equal(found, item) for item in value)
     if op in ORDERING:
         return is_number(found) and ORDERING[op](found, value)
     if not isinstance(found, str):
@@ -169,7 +169,7 @@ class _Compiler:
         allowed: str | None = None,
         nearest: str | None = None,
     ) -> None:
-        text = None if found is None else shown(found)
+        text = None if found is None else shorten(found)
         self.problems.append(Problem(message, path, found=text, allowed=allowed, nearest=nearest))
 
     def compile(self, raw: Json, path: Path, depth: int) -> Condition | None:
@@ -222,7 +222,7 @@ class _Compiler:
         return None if isinstance(ref, Failure) else Comparison(ref, op, value)
 
     def value(self, op: str, given: Mapping[str, Json], path: Path) -> Json:
-        value: Json = plain(given.get("value"))
+        value: Json = to_plain(given.get("value"))
         path = (*path, "value")
         if op == "exists":
             if value is not None and not isinstance(value, bool):

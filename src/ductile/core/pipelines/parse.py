@@ -11,7 +11,7 @@ from ductile.core.jobs.commands import HANDLE
 from ductile.core.pipelines.baggage import Claims, compile_claims
 from ductile.core.pipelines.conditions import Condition, compile_condition
 from ductile.core.pipelines.templates import Template, compile_template, misspelt
-from ductile.core.values.json_values import shown
+from ductile.core.values.json_values import shorten
 from ductile.core.values.suggest import nearest
 from ductile.errors import Path, Problem
 from ductile.model import Json
@@ -101,7 +101,7 @@ class _Reader:
         allowed: str | None = None,
         nearest: str | None = None,
     ) -> None:
-        text = None if found is None else shown(found)
+        text = None if found is None else shorten(found)
         self.problems.append(Problem(message, at, found=text, allowed=allowed, nearest=nearest))
 
     def sequence(

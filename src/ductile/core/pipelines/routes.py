@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ductile.core.jobs.commands import HANDLE
-from ductile.core.values.json_values import shown
+from ductile.core.values.json_values import shorten
 from ductile.core.values.suggest import nearest
 from ductile.errors import Path, Problem, Severity, errors_of
 from ductile.model import Json
@@ -60,7 +60,7 @@ def _read(
     problems: list[Problem],
 ) -> Route | None:
     if not isinstance(raw, Mapping):
-        problems.append(Problem("a route must be a mapping", at, found=shown(raw)))
+        problems.append(Problem("a route must be a mapping", at, found=shorten(raw)))
         return None
     texts = {}
     for key in KEYS:
@@ -68,13 +68,13 @@ def _read(
         if isinstance(value, str) and value:
             texts[key] = value
         else:
-            found = None if value is None else shown(value)
+            found = None if value is None else shorten(value)
             problems.append(Problem(f"a route needs `{key}:`", (*at, key), found=found))
     for key in ("from", "to"):
         name = texts.get(key)
         if name is None or name in plugins or (key == "from" and name in sources):
             continue
-        close, found = nearest(name, plugins), shown(name)
+        close, found = nearest(name, plugins), shorten(name)
         problems.append(Problem("an unknown plugin", (*at, key), found=found, nearest=close))
     if len(texts) < len(KEYS):
         return None

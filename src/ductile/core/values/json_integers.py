@@ -1,4 +1,4 @@
-"""Integers in JSON that comes from outside: beyond 64 bits they would become other numbers."""
+"""Find integers beyond 64 bits in JSON text, which parsing would change."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ _DIGIT_RUN = b"0" * 19
 _DIGITS_AS_ZEROS = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x20 for byte in range(256))
 
 
-def beyond_64_bits(text: bytes) -> bool:
-    """Whether the document that `text` begins with holds an integer of more than 64 bits.
+def has_integer_beyond_64_bits(text: bytes) -> bool:
+    """Whether the document at the start of `text` has an integer beyond signed 64 bits.
 
-    It is JSON that orjson has read, and not too deep.
+    `text` must be JSON that orjson accepts, with limited depth.
     """
-    return _maybe(text) and _any(text, _is_beyond_64_bits)
+    return _has_long_digits(text) and _has_integer(text, _is_beyond_64_bits)
 
 
-def altered_by_reading(text: bytes) -> bool:
-    """Whether an integer of the same document would be written again as another number.
+def has_integer_altered_by_parsing(text: bytes) -> bool:
+    """Whether parsing and serializing the document changes an integer.
 
-    64 bits are kept, signed or not. What is larger is read as a float: one that was written from a
-    float, as some programs write all their numbers, is the same again.
+    64 bits are kept, signed or unsigned. A larger integer is parsed as a float, which is harmless
+    if it was written from a float, as some programs write all their numbers.
     """
-    return _maybe(text) and _any(text, _is_altered)
+    return _has_long_digits(text) and _has_integer(text, _is_altered)
 
 
-def _maybe(text: bytes) -> bool:
-    """Whether any run of digits, be it inside a string or a fraction, is too large."""
-    # A substring search settles it for most documents, at an eighth of the regex's cost.
+def _has_long_digits(text: bytes) -> bool:
+    """Whether a run of digits, even in a string or a fraction, is too large."""
+    # For most documents a substring search is sufficient, at an eighth of the cost.
     return _DIGIT_RUN in text.translate(_DIGITS_AS_ZEROS) and any(
         len(run) > 19 or run > _MAX_DIGITS for run in _LONG_DIGITS.findall(text)
     )
 
 
 def _is_beyond_64_bits(digits: str) -> bool:
-    # Beyond 20 characters no integer fits, and `int` itself refuses 4,300.
+    # No integer of more than 20 characters fits, and `int` refuses 4,300 digits.
     return len(digits) > 20 or not MIN_INTEGER <= int(digits) <= MAX_INTEGER
 
 
@@ -52,14 +52,14 @@ def _is_altered(digits: str) -> bool:
     return Decimal(repr(orjson.loads(digits))) != Decimal(digits)
 
 
-def _any(text: bytes, rule: Callable[[str], bool]) -> bool:
-    """orjson reads such integers as floats, so they are looked for by another parser."""
+def _has_integer(text: bytes, rule: Callable[[str], bool]) -> bool:
+    """Whether `rule` is true of an integer; orjson parses long ones as floats, `json` does not."""
     found = False
 
-    def look(digits: str) -> int:
+    def check(digits: str) -> int:
         nonlocal found
         found = found or rule(digits)
         return 0
 
-    json.JSONDecoder(parse_int=look).raw_decode(text.decode().lstrip())
+    json.JSONDecoder(parse_int=check).raw_decode(text.decode().lstrip())
     return found

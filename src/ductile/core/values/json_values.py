@@ -1,7 +1,7 @@
-"""JSON values: reading them by path, comparing them, and the failure that is a value.
+"""JSON values: read by path, compared and formatted; and `Failure`, an expected error as a value.
 
-A value is what `json` or `orjson` makes of a document: None, bool, int, float, str, list,
-dict. What YAML gives is the same, so a number in a config equals that number in a payload.
+A value is None, bool, int, float, str, list or dict, as `json` and `orjson` return them. YAML
+gives the same types, so a number in a configuration equals that number in a payload.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ class _Missing(Enum):
 
 
 MISSING: Final = _Missing.MISSING
-"""What a path yields that leads nowhere. `null` is a value, and is not missing."""
+"""The value at a path that does not exist. `null` is a value and is not missing."""
 Missing = Literal[_Missing.MISSING]
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why something expected could not be done, in words for the job's `last_error`."""
+    """The reason of an expected failure, as text for `last_error` of the job."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the expressions of one step can see, all of it read at one moment."""
+    """The values that the expressions of a step can read: one consistent snapshot."""
 
     payload: Json = field(default_factory=dict)
     context: Json = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A parsed path such as `payload.user.name`; a list is entered by a number (`tags.0`)."""
+    """A parsed path such as `payload.user.name`; a number is a list index (`tags.0`)."""
 
     root: str
     keys: tuple[str, ...]
@@ -68,19 +68,19 @@ class Ref:
 
 
 def parse_ref(text: Json, roots: tuple[str, ...] = ROOTS) -> Ref | Failure:
-    """Read a path, or say what is wrong with it."""
+    """Parse a path, or return why it is invalid."""
     if not isinstance(text, str):
         return Failure("a path must be text, such as payload.name")
     root, *keys = (part.strip() for part in text.split("."))
     if root not in roots:
-        return Failure(f"a path must begin with {_either(roots)}")
+        return Failure(f"a path must start with {_join_words(roots)}")
     if not all(keys):
-        return Failure("a path must have no empty part")
+        return Failure("a path must not have an empty part")
     return Ref(root, tuple(keys))
 
 
-def same(one: Json, other: Json) -> bool:
-    """Equality as JSON means it: 1 is 1.0, but true is not 1 and "1" is not 1."""
+def are_equal(one: Json, other: Json) -> bool:
+    """Whether two values are equal in JSON: 1 equals 1.0, but not true and not "1"."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, int | float):
@@ -89,18 +89,20 @@ def same(one: Json, other: Json) -> bool:
         return (
             isinstance(other, dict)
             and one.keys() == other.keys()
-            and all(same(value, other[key]) for key, value in one.items())
+            and all(are_equal(value, other[key]) for key, value in one.items())
         )
     if isinstance(one, list):
-        return isinstance(other, list) and len(one) == len(other) and all(map(same, one, other))
+        return (
+            isinstance(other, list) and len(one) == len(other) and all(map(are_equal, one, other))
+        )
     return type(one) is type(other) and bool(one == other)
 
 
-def plain(value: Json) -> Json:
-    """A value of the config as JSON would give it, however it was frozen."""
+def to_plain(value: Json) -> Json:
+    """A value of the configuration with mappings as dicts and sequences as lists."""
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: to_plain(item) for key, item in value.items()}
+    return [to_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def is_number(value: Json) -> bool:
@@ -108,12 +110,12 @@ def is_number(value: Json) -> bool:
 
 
 def size_of(value: Json) -> int:
-    """How many bytes the value takes as JSON, as the ledger would store it."""
+    """The size of the value as JSON, in bytes, as the ledger stores it."""
     return len(orjson.dumps(value))
 
 
-def shown(value: Json, limit: int = 60) -> str:
-    """The value as a message shows it: JSON where it can be, and never long."""
+def shorten(value: Json, limit: int = 60) -> str:
+    """The value as JSON for a message, cut to `limit` characters."""
     try:
         text = orjson.dumps(value).decode()
     except orjson.JSONEncodeError:
@@ -121,5 +123,5 @@ def shown(value: Json, limit: int = 60) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
-def _either(words: tuple[str, ...]) -> str:
+def _join_words(words: tuple[str, ...]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

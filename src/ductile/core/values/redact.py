@@ -1,4 +1,4 @@
-"""Keeping secrets out of text that leaves the process."""
+"""Redact secrets in text that leaves the process."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ductile.model import Json
 
 REDACTED = "[REDACTED]"
 SHORTEST_SECRET = 8
-"""Shorter values would black out ordinary words."""
+"""Redacting shorter values would replace ordinary words."""
 
 JSON_INSIDE_JSON = 3
-"""Plugins quote: a log line may hold a document that holds a document."""
+"""Levels of JSON inside JSON strings, as in log lines that quote documents."""
 
 _SECRET_PARTS = frozenset({"secret", "key", "token", "password", "passwd", "credential", "auth"})
 _NOT_SECRET = frozenset({"dedupe_key", "key_id", "secret_ref", "require_key_id"})
@@ -23,7 +23,7 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 
 def names_a_secret(key: str) -> bool:
-    """Whether a scalar under this key is hidden: one of its name's parts says so."""
+    """Whether a scalar with this key is redacted: a word of the key names a secret."""
     if key in _NOT_SECRET:
         return False
     parts = {word.lower().removesuffix("s") for word in _WORDS.findall(key)}
@@ -31,7 +31,7 @@ def names_a_secret(key: str) -> bool:
 
 
 def hide_secret_keys(value: Json) -> Json:
-    """The same document with every scalar below a secret-named key replaced, at any depth."""
+    """The document with every scalar below a key that names a secret replaced, at any depth."""
     return _hide(value, secret=False)
 
 
@@ -47,12 +47,12 @@ def _hide(value: Json, *, secret: bool) -> Json:
 
 
 def _spellings(secret: str) -> set[str]:
-    """How the secret may be written: plain, in a URL, in base64, in JSON, in JSON inside JSON."""
+    """The encodings of a secret: plain, URL, base64, JSON, and JSON inside JSON."""
     raw = secret.encode("utf-8", "surrogatepass")
     found = {secret, quote(raw, safe=""), quote(raw), quote_plus(raw)}
     found |= {_ESCAPED.sub(lambda match: match[0].lower(), text) for text in found}
     found |= _in_base64(raw)
-    # Some writers of JSON escape the slash as well.
+    # Some JSON encoders escape the slash.
     found |= {text.replace("/", "\\/") for text in found}
     for _ in range(JSON_INSIDE_JSON):
         found |= {json.dumps(text)[1:-1] for text in found}
@@ -61,7 +61,7 @@ def _spellings(secret: str) -> set[str]:
 
 
 def _in_base64(raw: bytes) -> set[str]:
-    """What base64 makes of these bytes, whatever stands before and behind them."""
+    """The parts of base64 text that these bytes determine, for any bytes around them."""
     found = set()
     for before in range(3):
         text = base64.b64encode(b"\0" * before + raw).decode()
@@ -73,11 +73,11 @@ def _in_base64(raw: bytes) -> set[str]:
 _ESCAPED = re.compile("%[0-9A-F]{2}")
 _URL_SAFE = str.maketrans("+/", "-_")
 SHORTEST_PART = 4
-"""Of a secret that was cut off; less of it tells nothing."""
+"""Shortest part of a truncated secret that is redacted."""
 
 
 class Redactor:
-    """Replaces the known secret values in text, also as JSON, a URL or base64 write them."""
+    """Replaces secret values in text, also if they are encoded as JSON, URL or base64."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         spellings = {
@@ -87,24 +87,24 @@ class Redactor:
             for spelling in _spellings(secret)
         }
         self._spellings = sorted(spellings, key=lambda text: (-len(text), text))
-        # An alternative of so many words is slow where none of them is there, as is usual.
+        # Usually no secret is there, and an alternation of so many words is slow to exclude.
         self._pattern = re.compile("|".join(map(re.escape, self._spellings)))
 
     @property
     def knows_any(self) -> bool:
-        """Whether there is a secret to look for."""
+        """Whether there is any secret to redact."""
         return bool(self._spellings)
 
     def text(self, text: str) -> str:
-        """`text` without any of the secrets."""
+        """`text` with every secret replaced."""
         if not any(spelling in text for spelling in self._spellings):
             return text
         return self._pattern.sub(REDACTED, text)
 
     def beginning(self, text: str) -> str:
-        """The same of a text whose end was cut off, and with it perhaps the end of a secret."""
+        """As `text`, for a truncated text that may end with part of a secret."""
         shown = self.text(text)
-        # What stands for a character that was cut in two may end a secret's beginning.
+        # A replacement character may follow that part, if a character was cut in two.
         known = shown.removesuffix("\ufffd")
         cut = max((_overlap(known, spelling) for spelling in self._spellings), default=0)
         return known[:-cut] + REDACTED if cut else shown
@@ -113,7 +113,7 @@ class Redactor:
         return None if text is None else self.text(text)
 
     def document(self, value: Json) -> Json:
-        """A JSON document without any of the secrets, keys included."""
+        """A JSON document with every secret replaced, in keys too."""
         if not self._spellings:
             return value
         if isinstance(value, str):
@@ -126,6 +126,6 @@ class Redactor:
 
 
 def _overlap(text: str, secret: str) -> int:
-    """How much of the secret's beginning the text ends with."""
+    """The length of the longest start of the secret that the text ends with."""
     most = min(len(secret) - 1, len(text))
     return next((n for n in range(most, SHORTEST_PART - 1, -1) if text.endswith(secret[:n])), 0)

@@ -1,4 +1,4 @@
-"""What somebody probably meant, who wrote a word that is not known."""
+"""Suggest a known word for an unknown one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The one of `known` that is closest to `word`, whatever the case of either."""
-    # Slow to import, and wanted only where somebody has erred.
+    """The word of `known` that is most similar to `word`, ignoring case; None if none is."""
+    # Slow to import, and only needed for an error message.
     from difflib import get_close_matches
 
     folded = {name.casefold(): name for name in known}
@@ -15,6 +15,6 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` to end a message with, or nothing where nothing is close."""
+    """`; did you mean 'x'?` for the end of a message; empty if no word is similar."""
     close = nearest(word, known)
     return f"; did you mean {close!r}?" if close else ""

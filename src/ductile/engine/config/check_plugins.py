@@ -8,8 +8,8 @@ from ductile.config import Settings
 from ductile.config.models.plugin import PluginSettings
 from ductile.core.jobs.commands import DEFAULT_TIMEOUTS, HANDLE
 from ductile.core.pipelines.compile import Pipeline
-from ductile.core.values.json_values import shown
-from ductile.core.values.scopes import idle
+from ductile.core.values.json_values import shorten
+from ductile.core.values.scopes import find_unused
 from ductile.core.values.suggest import nearest
 from ductile.errors import Path, Problem, Severity
 
@@ -30,7 +30,7 @@ def problems(
         at = ("webhooks", "endpoints", index, "plugin")
         known = plugins.get(endpoint.plugin)
         if known is None:
-            close, found = nearest(endpoint.plugin, plugins), shown(endpoint.plugin)
+            close, found = nearest(endpoint.plugin, plugins), shorten(endpoint.plugin)
             yield Problem("an unknown plugin", at, found=found, nearest=close)
         elif HANDLE not in known:
             yield _no_command(endpoint.plugin, HANDLE, known, "its jobs will fail", at)
@@ -89,7 +89,7 @@ def scopes(settings: Settings, plugins: Set[str]) -> Iterator[Problem]:
     granted = [((*inline, i), token.scopes) for i, token in enumerate(settings.api.auth.tokens)]
     granted += [(("tokens", i), token.scopes) for i, token in enumerate(settings.tokens)]
     for at, given in granted:
-        for message in idle(given, plugins):
+        for message in find_unused(given, plugins):
             yield _warning(message, (*at, "scopes"))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ductile.config import Loaded, Settings
-from ductile.config.redact import hidden
+from ductile.config.redact import redact_problems
 from ductile.core.pipelines.compile import Compiled, compile_pipelines
 from ductile.core.pipelines.router import Router
 from ductile.core.pipelines.router import build as build_router
@@ -52,7 +52,7 @@ def compile_router(loaded: Loaded, registry: Registry) -> tuple[Router, tuple[Pr
     of_plugins = (*named, *disabled, *unheard, *scopes)
     found = [*_problems(pipelines), *_problems(routes), *relays, *of_plugins]
     told = (_hinted(_located(problem, loaded), registry) for problem in found)
-    located = tuple(hidden(told, loaded.secrets))
+    located = tuple(redact_problems(told, loaded.secrets))
     if errors := errors_of(located):
         raise ConfigError(errors)
     assert isinstance(pipelines, Compiled)

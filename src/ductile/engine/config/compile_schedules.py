@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from ductile.config import Loaded, Settings
 from ductile.config.models.plugin import ScheduleSettings
-from ductile.config.models.units import duration_text
+from ductile.config.models.units import format_duration
 from ductile.core.schedules.decide import (
     SHORTEST,
     After,
@@ -81,7 +81,7 @@ def described(schedule: Schedule) -> str:
     """The rule in the words of the configuration."""
     match schedule.rule:
         case Every(seconds):
-            return f"every {duration_text(seconds)}"
+            return f"every {format_duration(seconds)}"
         case Monthly():
             return "monthly"
         case Cron(expr):
@@ -89,4 +89,4 @@ def described(schedule: Schedule) -> str:
         case At(moment):
             return f"at {moment.isoformat()}"
         case After(seconds):
-            return f"after {duration_text(seconds)}"
+            return f"after {format_duration(seconds)}"

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from ductile.config import Loaded, Settings, bundled
 from ductile.config.models.plugin import PluginSettings
-from ductile.config.redact import hidden
+from ductile.config.redact import redact_problems
 from ductile.core.jobs.commands import INIT
 from ductile.core.jobs.judge import Rules
 from ductile.core.jobs.prepare import PluginPlan
@@ -25,7 +25,7 @@ from ductile.errors import Problem, Severity
 from ductile.model import CORE_PREFIX
 from ductile.plugins.environment import local_zone, plugin_environment
 from ductile.plugins.registry import InstanceSpec, Plugin, Registry, discover
-from ductile.plugins.trust import Sealed
+from ductile.plugins.trust import PluginSeals
 from ductile.store.tx_config import TxConfig
 
 CORE_RETRY = RetryPolicy(backoff_base=1.0)
@@ -133,7 +133,7 @@ def build(loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str]) -> Co
         instances,
         allow_symlinks=settings.service.allow_symlinks,
         offers=(bundled.directory(),),
-        sealed=_sealed(loaded),
+        seals=_sealed(loaded),
     )
     router, warnings = compile_router(loaded, registry)
     env = plugin_environment(environ, settings.service.plugin_env_passthrough, boot_marker)
@@ -156,14 +156,14 @@ def build(loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str]) -> Co
     )
 
 
-def _sealed(loaded: Loaded) -> Sealed:
+def _sealed(loaded: Loaded) -> PluginSeals:
     plugins = loaded.seal.plugin_fingerprints if loaded.seal else ()
     prints = {
         str(plugin.get("name")): str(plugin["fingerprint"])
         for plugin in plugins
         if "fingerprint" in plugin
     }
-    return Sealed(prints, strict=loaded.settings.service.strict_mode)
+    return PluginSeals(prints, strict=loaded.settings.service.strict_mode)
 
 
 def _of_plugins(loaded: Loaded, registry: Registry) -> list[Problem]:
@@ -176,7 +176,7 @@ def _of_plugins(loaded: Loaded, registry: Registry) -> list[Problem]:
             message = f"{cap} at once, though the plugin's manifest says concurrency_safe: false"
             place = loaded.locate(path)
             warnings.append(Problem(message, path, *place, severity=Severity.WARNING))
-    return hidden(warnings, loaded.secrets)
+    return redact_problems(warnings, loaded.secrets)
 
 
 def _tx_config(settings: Settings, router: Router) -> TxConfig:

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from ductile.clock import Clock, Entropy
 from ductile.config import Loaded, load
-from ductile.config.redact import fingerprints, hidden, show
+from ductile.config.redact import fingerprint_secrets, redact_problems, redact_settings
 from ductile.engine.config import plugin_init
 from ductile.engine.config.compiled import INIT_PENDING, CompiledConfig, build
 from ductile.engine.config.fingerprint_key import fingerprint_key
@@ -90,7 +90,7 @@ class ConfigManager:
         fresh = load(self._loaded.path, environ=self._environ)
         problems = unreloadable(self._loaded.settings, fresh)
         if problems:
-            raise ConfigError(hidden(problems, fresh.secrets))
+            raise ConfigError(redact_problems(problems, fresh.secrets))
         compiled = self._build(fresh)
         self._adopt(compiled)
         self._loaded = fresh
@@ -125,13 +125,13 @@ class ConfigManager:
 
     def _record(self, compiled: CompiledConfig) -> str:
         now, id = self._clock.now(), self._entropy.uuid()
-        prints = fingerprints(compiled.settings, fingerprint_key(self._state_dir))
+        prints = fingerprint_secrets(compiled.settings, fingerprint_key(self._state_dir))
         return self._ledger.write(
             lambda tx: snapshots.record(
                 tx,
                 id=id,
                 config_hash=compiled.loaded.config_hash,
-                config=show(compiled.settings),
+                config=redact_settings(compiled.settings),
                 fingerprints=prints,
                 now=now,
             )

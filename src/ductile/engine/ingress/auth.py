@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 
 from ductile.clock import Clock, to_text
-from ductile.core.values.scopes import ALL, normalized
+from ductile.core.values.scopes import ALL, normalize
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.record import dataclass
 from ductile.store import tokens
@@ -75,7 +75,7 @@ class Authenticator:
         with self._lock:
             at, now, changes = self._clock.monotonic(), self._clock.now(), self._changes
             self._stored = tuple(
-                _Key(t.hash, Principal(t.id, t.name, normalized(t.scopes)), t.expires_at)
+                _Key(t.hash, Principal(t.id, t.name, normalize(t.scopes)), t.expires_at)
                 for t in self._ledger.read(lambda tx: tokens.good(tx, now))
             )
             # What changed meanwhile may not be in what was read.
@@ -100,7 +100,7 @@ class Authenticator:
         compiled = self._compiled()
         if compiled is not self._of:
             self._configured = tuple(
-                _Key(hash, Principal(hash[:32], token.name, normalized(token.scopes)))
+                _Key(hash, Principal(hash[:32], token.name, normalize(token.scopes)))
                 for token in compiled.settings.all_tokens
                 for hash in (digest(token.key),)
             )

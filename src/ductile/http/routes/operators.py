@@ -11,8 +11,8 @@ from starlette.responses import PlainTextResponse, Response
 
 from ductile.clock import from_text, to_text
 from ductile.config import Settings
-from ductile.config.models.units import duration
-from ductile.config.redact import show
+from ductile.config.models.units import parse_duration
+from ductile.config.redact import redact_settings
 from ductile.core.pipelines.compile import Pipeline
 from ductile.engine.observability.metrics import TYPE
 from ductile.errors import UsageError
@@ -26,7 +26,7 @@ async def config_view(request: Request) -> Response:
     router = compiled.tx_config.router
     return JsonResponse(
         {
-            "config": show(compiled.settings),
+            "config": redact_settings(compiled.settings),
             "config_hash": compiled.loaded.config_hash,
             "snapshot_id": compiled.snapshot_id,
             "compiled_routes": {name: _compiled(p) for name, p in sorted(router.pipelines.items())},
@@ -68,7 +68,7 @@ async def analytics_summary(request: Request) -> Response:
     """`GET /analytics/summary`: attempts that ended within `?window=24h`, by plugin and status."""
     gateway, window = gateway_of(request), request.query_params.get("window", "24h")
     try:
-        since = to_text(gateway.clock.now() - timedelta(seconds=duration(window)))
+        since = to_text(gateway.clock.now() - timedelta(seconds=parse_duration(window)))
     except (ValueError, OverflowError) as error:
         raise UsageError(f"window: {error}") from None
     rows = await reading(gateway, lambda tx: tx.dicts("ends_by_plugin", since=since))

@@ -8,8 +8,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ductile.config.models.units import duration
-from ductile.core.values.scopes import idle, is_scope
+from ductile.config.models.units import parse_duration
+from ductile.core.values.scopes import find_unused, is_scope
 from ductile.engine.ingress.auth import digest, new_token
 from ductile.errors import UsageError
 from ductile.http.middleware.context import app_context_of
@@ -42,7 +42,7 @@ async def create(request: Request) -> Response:
             )
     now, id, token = gateway.clock.now(), gateway.entropy.uuid(), new_token()
     known = {row["name"] for row in status.plugins(gateway.compiled, {})}
-    life, warnings = _life(body), list(idle(scopes, known))
+    life, warnings = _life(body), list(find_unused(scopes, known))
     if flag_of(body, "dry_run"):
         planned = {"dry_run": True, "name": name, "scopes": scopes, "warnings": warnings}
         return JsonResponse(planned)
@@ -95,7 +95,7 @@ def _life(body: dict[str, Any]) -> timedelta | None:
     if text is None:
         return None
     try:
-        seconds = duration(text)
+        seconds = parse_duration(text)
     except (ValueError, OverflowError) as error:
         raise UsageError(f"expires_in: {error}") from None
     if not 0 < seconds <= LONGEST_LIFE:

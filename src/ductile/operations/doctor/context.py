@@ -10,7 +10,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from ductile.config import Loaded, Settings, load, state_of
+from ductile.config import Loaded, Settings, find_state, load
 from ductile.config.models.service import StateSettings
 from ductile.engine.config.compiled import CompiledConfig, build
 from ductile.engine.instance_lock import running_pid
@@ -66,7 +66,7 @@ class DoctorContext:
         """Where the gateway keeps its state; often known of an invalid configuration too."""
         if self.settings is not None:
             return self.settings.state
-        return state_of(self.config, environ=self.environ)
+        return find_state(self.config, environ=self.environ)
 
     @property
     def state_dir(self) -> Path | None:

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from ductile.config import load
-from ductile.config.redact import hidden
+from ductile.config.redact import redact_problems
 from ductile.core.jobs.prepare import Ready
 from ductile.core.pipelines.compile import Pipeline
 from ductile.core.pipelines.graph import Node, NodeKind
@@ -43,7 +43,7 @@ def reload(running: CompiledConfig) -> Document:
     fresh = load(running.loaded.path, environ=os.environ)
     problems = unreloadable(running.settings, fresh)
     if problems:
-        raise ConfigError(hidden(problems, fresh.secrets))
+        raise ConfigError(redact_problems(problems, fresh.secrets))
     built = build(fresh, boot_marker="", environ=os.environ)
     old, new = running.settings, built.settings
     return {

@@ -12,8 +12,7 @@ import orjson
 
 from ductile.clock import Entropy
 from ductile.config import Loaded, Settings
-from ductile.config.loader.locate import Places
-from ductile.config.loader.nodes import Place
+from ductile.config.loader.nodes import Location, Locations
 from ductile.config.models.plugin import PluginSettings
 from ductile.core.jobs.judge import judge
 from ductile.core.jobs.plugin_protocol import ProtocolError, Response, read_response
@@ -48,7 +47,7 @@ def unconfigured(directory: Path, name: str, config: Mapping[str, Json]) -> Load
         {"plugin_roots": [root], "plugins": {name: {"config": dict(config)}}},
         context={"config_dir": root},
     )
-    nowhere = Places({(): Place(str(directory), 1, 1)}, {})
+    nowhere = Locations({(): Location(str(directory), 1, 1)}, {})
     return Loaded(directory, settings, (), {}, frozenset(), None, "", nowhere)
 
 

@@ -1,4 +1,4 @@
-"""Discovery in the words of the tests."""
+"""Shorthand for plugin discovery."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from ductile.plugins.registry import InstanceSpec, Plugin, Registry, discover
 MakePlugin = Callable[..., Path]
 
 
-def found(*roots: Path, allow_symlinks: bool = False, **instances: InstanceSpec) -> Registry:
+def find(*roots: Path, allow_symlinks: bool = False, **instances: InstanceSpec) -> Registry:
     return discover(roots, instances, allow_symlinks=allow_symlinks)
 
 
-def loaded(registry: Registry, name: str = "echo") -> Plugin:
+def get_loaded(registry: Registry, name: str = "echo") -> Plugin:
     assert registry.refused == ()
     return registry.plugins[name]
 
 
-def reason(registry: Registry, name: str = "echo") -> str:
+def get_reason(registry: Registry, name: str = "echo") -> str:
     assert name not in registry.plugins
-    [refusal] = registry.refused
-    assert refusal.name == name
-    return refusal.reason
+    [refused] = registry.refused
+    assert refused.name == name
+    return refused.reason
