@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ductile.core.pipelines.conditions import compile_condition, evaluate
-from ductile.core.values.json_values import Scope
+from ductile.core.values.json_values import StepValues
 from tests.bundled.house import BundledSite, emitted, job_logs
 from tests.bundled.inside import inside
 from tests.waiting import until
@@ -54,7 +54,7 @@ def test_a_condition_means_what_the_gateways_own_means(condition: dict[str, Any]
     switch = inside("switch", "run")
     switch.check(condition, "rule 1", 1)
     scope = {"payload": {"x": x}, "context": {"c": "ab"}}
-    theirs = evaluate(compiled, Scope(scope["payload"], scope["context"]))
+    theirs = evaluate(compiled, StepValues(scope["payload"], scope["context"]))
     assert switch.holds(condition, scope) is theirs
 
 

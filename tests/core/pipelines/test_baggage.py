@@ -18,7 +18,7 @@ from ductile.core.pipelines.baggage import (
     route_depth,
     step_context,
 )
-from ductile.core.values.json_values import MISSING, Failure, Scope, are_equal
+from ductile.core.values.json_values import MISSING, Failure, StepValues, are_equal
 from ductile.errors import Problem
 from tests.core.values.test_json_values import JSON, SCALARS
 
@@ -259,5 +259,5 @@ def test_along_a_chain_each_row_contains_its_parent_and_the_origin_stays(steps):
 
 
 def test_claims_alone_are_a_tree_for_the_wire():
-    tree = claimed(claims({"trace.id": "context.t"}), Scope({}, {"t": 7}))
+    tree = claimed(claims({"trace.id": "context.t"}), StepValues({}, {"t": 7}))
     assert tree == {"trace": {"id": 7}}

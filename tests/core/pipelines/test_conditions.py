@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ductile.core.pipelines.conditions import OPERATORS, compile_condition, evaluate, roots
-from ductile.core.values.json_values import MISSING, Failure, Scope, are_equal, parse_ref
+from ductile.core.values.json_values import MISSING, Failure, StepValues, are_equal, parse_ref
 from ductile.errors import Problem
 from tests.core.values.test_json_values import JSON
 
@@ -15,7 +15,7 @@ AT = ("pipelines", 0, "steps", 1, "if")
 def judge(raw, payload=None, context=None, config=None):
     condition = compile_condition(raw, AT)
     assert not isinstance(condition, list), condition
-    return evaluate(condition, Scope(payload or {}, context or {}, config or {}))
+    return evaluate(condition, StepValues(payload or {}, context or {}, config or {}))
 
 
 def problems(raw) -> list[Problem]:
@@ -239,7 +239,7 @@ def naive(raw, scope) -> bool:
     st.dictionaries(st.sampled_from("c"), st.dictionaries(st.just("d"), VALUES)),
 )
 def test_conditions_agree_with_a_naive_reading(raw, payload, context, config):
-    assert judge(raw, payload, context, config) is naive(raw, Scope(payload, context, config))
+    assert judge(raw, payload, context, config) is naive(raw, StepValues(payload, context, config))
 
 
 @given(JSON)

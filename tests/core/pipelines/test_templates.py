@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ductile.core.pipelines.templates import Literal, compile_template, misspelt, render
-from ductile.core.values.json_values import Failure, Scope
+from ductile.core.values.json_values import Failure, StepValues
 from ductile.errors import Problem, Severity
 from tests.core.values.test_json_values import JSON
 
 AT = ("pipelines", 0, "steps", 0, "with")
 PAYLOAD = {"n": 3, "f": 1.0, "text": "hi", "yes": True, "no": None, "o": {"k": [1, "é"]}}
-SCOPE = Scope(PAYLOAD, {"user": "matt"}, {"url": "http://x"})
+SCOPE = StepValues(PAYLOAD, {"user": "matt"}, {"url": "http://x"})
 
 
 def fill(raw, scope=SCOPE, **options):
@@ -129,19 +129,19 @@ def test_bare_paths_are_references_only_where_asked_for():
 
 
 def test_all_entries_read_the_same_snapshot():
-    scope = Scope({"message": "old", "stdout": "hello"})
+    scope = StepValues({"message": "old", "stdout": "hello"})
     raw = {"message": "{payload.stdout}", "mirror": "{payload.message}"}
     assert fill(raw, scope) == {"message": "hello", "mirror": "old"}
 
 
 @given(JSON)
 def test_a_value_read_by_reference_is_the_value(value):
-    assert fill("{payload.x}", Scope({"x": value})) is value
+    assert fill("{payload.x}", StepValues({"x": value})) is value
 
 
 @given(JSON)
 def test_a_value_inside_text_can_be_read_back(value):
-    text = fill("<{payload.x}>", Scope({"x": value}))
+    text = fill("<{payload.x}>", StepValues({"x": value}))
     inner = text[1:-1]
     assert inner == value if isinstance(value, str) else json.loads(inner) == value
 

@@ -10,7 +10,7 @@ from ductile.core.values.json_values import (
     MISSING,
     Failure,
     Ref,
-    Scope,
+    StepValues,
     are_equal,
     parse_ref,
     shorten,
@@ -40,7 +40,7 @@ JSON = st.recursive(
     ],
 )
 def test_a_path_reads_objects_by_key_and_lists_by_number(path, expected):
-    scope = Scope(
+    scope = StepValues(
         {"a": {"b": [10, {"c": None}]}, "1": "digit"}, {"user": "matt"}, {"url": "http://x"}
     )
     ref = parse_ref(path)
@@ -56,7 +56,7 @@ def test_a_path_reads_objects_by_key_and_lists_by_number(path, expected):
 def test_a_path_that_leads_nowhere_is_missing(path):
     ref = parse_ref(path)
     assert isinstance(ref, Ref)
-    assert ref.read(Scope({"a": {"b": [1, 2]}})) is MISSING
+    assert ref.read(StepValues({"a": {"b": [1, 2]}})) is MISSING
 
 
 @pytest.mark.parametrize("path", ["", "x", "payloads.x", "payload.", "payload..x", ".x", 3, None])

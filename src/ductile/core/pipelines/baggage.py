@@ -16,7 +16,7 @@ from ductile.core.values.json_values import (
     MISSING,
     Failure,
     Ref,
-    Scope,
+    StepValues,
     are_equal,
     parse_ref,
     shorten,
@@ -83,7 +83,7 @@ def compile_claims(raw: Json, path: Path) -> Claims | list[Problem]:
     return problems or Claims(tuple(values), tuple(objects))
 
 
-def claimed(claims: Claims, scope: Scope) -> dict[str, Json] | Failure:
+def claimed(claims: Claims, scope: StepValues) -> dict[str, Json] | Failure:
     """What the claims come to, as one tree, before it meets what is inherited."""
     tree: dict[str, Json] = {}
     for keys, ref in (*claims.values, *claims.objects):
@@ -134,7 +134,7 @@ def step_context(
     """`accumulated_json` of the row of a step that `payload` and `entering` have entered."""
     if claims is None:
         return deeper(entering)
-    added = claimed(claims, Scope(payload=payload, context=dict(entering)))
+    added = claimed(claims, StepValues(payload=payload, context=dict(entering)))
     grown = added if isinstance(added, Failure) else accrete(entering, added)
     return grown if isinstance(grown, Failure) else _within_bounds(deeper(grown))
 

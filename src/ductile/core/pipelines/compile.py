@@ -18,7 +18,7 @@ from ductile.core.pipelines.graph import Node, NodeKind
 from ductile.core.pipelines.hooks import HOOKS
 from ductile.core.pipelines.link import Authored, Linked, link
 from ductile.core.pipelines.parse import Known, Step, StepKind, read_steps, walk
-from ductile.core.values.json_values import Failure, Scope, shorten
+from ductile.core.values.json_values import Failure, StepValues, shorten
 from ductile.core.values.suggest import nearest
 from ductile.errors import Path, Problem, Severity, errors_of
 from ductile.model import Json
@@ -66,7 +66,7 @@ class Pipeline:
         """What its own `if` says to an event; without one it takes every event."""
         if self.condition is None:
             return True
-        return evaluate(self.condition, Scope(payload, dict(context)))
+        return evaluate(self.condition, StepValues(payload, dict(context)))
 
     def first_jobs(self) -> tuple[Node, ...]:
         """The nodes whose jobs start an instance: several where it begins with a split."""

@@ -14,7 +14,7 @@ from ductile.core.values.json_values import (
     MISSING,
     Failure,
     Ref,
-    Scope,
+    StepValues,
     are_equal,
     is_number,
     parse_ref,
@@ -97,7 +97,7 @@ def compile_condition(raw: Json, path: Path) -> Condition | list[Problem]:
     return compiler.problems if condition is None or compiler.problems else condition
 
 
-def evaluate(condition: Condition, scope: Scope) -> bool | Failure:
+def evaluate(condition: Condition, scope: StepValues) -> bool | Failure:
     """Judge a condition from left to right, no further than needed."""
     match condition:
         case Comparison():
@@ -128,7 +128,7 @@ def refs(condition: Condition) -> Iterator[Ref]:
             yield from refs(part)
 
 
-def _first(parts: Iterable[Condition], scope: Scope, *, stop_at: bool) -> bool | Failure:
+def _first(parts: Iterable[Condition], scope: StepValues, *, stop_at: bool) -> bool | Failure:
     for part in parts:
         verdict = evaluate(part, scope)
         if isinstance(verdict, Failure) or verdict is stop_at:
@@ -136,7 +136,7 @@ def _first(parts: Iterable[Condition], scope: Scope, *, stop_at: bool) -> bool |
     return not stop_at
 
 
-def _compare(comparison: Comparison, scope: Scope) -> bool | Failure:
+def _compare(comparison: Comparison, scope: StepValues) -> bool | Failure:
     found: Json = comparison.ref.read(scope)
     op, value = comparison.op, comparison.value
     if op == "exists":

@@ -23,7 +23,7 @@ from ductile.core.pipelines.baggage import claimed, deeper, step_context
 from ductile.core.pipelines.conditions import evaluate
 from ductile.core.pipelines.graph import SWITCH_PLUGIN, Node
 from ductile.core.pipelines.templates import as_text, render
-from ductile.core.values.json_values import Failure, Scope, size_of
+from ductile.core.values.json_values import Failure, StepValues, size_of
 from ductile.model import MIB, STDOUT_CAP, Event, Json
 from ductile.record import dataclass
 
@@ -117,7 +117,7 @@ def prepare_step(
     if node.command == HANDLE:
         payload = add_context(payload, seen)
     if node.with_ is not None:
-        added = render(node.with_, Scope(payload, seen, dict(config)))
+        added = render(node.with_, StepValues(payload, seen, dict(config)))
         if isinstance(added, Failure):
             return Failure(f"with: {added.reason}")
         payload = {**payload, **added} if isinstance(payload, dict) else added
@@ -132,7 +132,7 @@ def judge_switch(
         return Failure(f"step {node.path} has no `if` any more")
     accumulated = deeper(context)
     seen = _request_context(node, accumulated)
-    matched = evaluate(node.condition, Scope(payload, seen, dict(config)))
+    matched = evaluate(node.condition, StepValues(payload, seen, dict(config)))
     if isinstance(matched, Failure):
         return Failure(f"if: {matched.reason}")
     return Switched(matched, accumulated)
@@ -146,7 +146,7 @@ def prepare_relay(
     if relay is None:
         return Failure(f"step {node.path} is no relay any more")
     accumulated = deeper(context)
-    scope = Scope(payload, _request_context(node, accumulated))
+    scope = StepValues(payload, _request_context(node, accumulated))
     sent = payload if relay.with_ is None else render(relay.with_, scope)
     key = dedupe_key if relay.dedupe_key is None else render(relay.dedupe_key, scope)
     baggage = {} if relay.baggage is None else claimed(relay.baggage, scope)

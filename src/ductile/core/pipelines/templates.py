@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from ductile.core.values.json_values import MISSING, ROOTS, Failure, Ref, Scope, parse_ref
+from ductile.core.values.json_values import MISSING, ROOTS, Failure, Ref, StepValues, parse_ref
 from ductile.core.values.suggest import nearest
 from ductile.errors import Path, Problem, Severity
 from ductile.model import Json
@@ -82,7 +82,7 @@ def _just_text(found: str, path: Path, meant: str) -> Problem:
     return Problem(message, path, found=found, nearest=meant, severity=Severity.WARNING)
 
 
-def render(template: Template, scope: Scope) -> Json | Failure:
+def render(template: Template, scope: StepValues) -> Json | Failure:
     """Fill a template in. A path that leads nowhere fails it, naming the path."""
     match template:
         case Literal(value):
@@ -100,7 +100,7 @@ def render(template: Template, scope: Scope) -> Json | Failure:
             return next((v for v in values.values() if isinstance(v, Failure)), values)
 
 
-def _render_text(parts: tuple[str | Ref, ...], scope: Scope) -> str | Failure:
+def _render_text(parts: tuple[str | Ref, ...], scope: StepValues) -> str | Failure:
     texts = []
     for part in parts:
         value = part if isinstance(part, str) else render(part, scope)

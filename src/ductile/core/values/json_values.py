@@ -36,7 +36,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class StepValues:
     """The values that the expressions of a step can read: one consistent snapshot."""
 
     payload: Json = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Ref:
     def __str__(self) -> str:
         return ".".join((self.root, *self.keys))
 
-    def read(self, scope: Scope) -> Json | Missing:
+    def read(self, scope: StepValues) -> Json | Missing:
         value = getattr(scope, self.root)
         for key in self.keys:
             if isinstance(value, dict):
