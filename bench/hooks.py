@@ -13,14 +13,14 @@ from typing import Any
 
 from ductile.config import load
 from ductile.engine.gateway import Gateway
-from ductile.engine.ingress.webhook import Taken
+from ductile.engine.ingress.webhook import AcceptedWebhook
 from ductile.http.routes import webhooks
 from ductile.http.server.run import open_listeners
 from ductile.log import configure
 
 
-async def kept_nowhere(_gateway: Gateway, _work: Any) -> Taken:
-    return Taken("00000000-0000-7000-8000-000000000000")
+async def kept_nowhere(_gateway: Gateway, _work: Any) -> AcceptedWebhook:
+    return AcceptedWebhook("00000000-0000-7000-8000-000000000000")
 
 
 def main(config: str, *how: str) -> None:

@@ -83,15 +83,15 @@ class Client:
                 headers = {k: v for k, v in headers.items() if k.lower() in KEPT_ELSEWHERE}
         raise Failure(f"{target.host} redirects more than {self._max_redirects} times", retry=False)
 
-    def _judged(self, url: str) -> address.Target:
+    def _judged(self, url: str) -> address.ParsedUrl:
         try:
-            return address.parse(url, self._networks)
+            return address.parse_url(url, self._networks)
         except address.Forbidden as error:
             raise Failure(str(error), retry=False) from None
 
     def _hop(
         self,
-        target: address.Target,
+        target: address.ParsedUrl,
         method: str,
         headers: Mapping[str, str],
         body: bytes | None,
@@ -107,15 +107,15 @@ class Client:
             finally:
                 connection.close()
 
-    def _addresses(self, target: address.Target, give_up: float) -> Sequence[str]:
+    def _addresses(self, target: address.ParsedUrl, give_up: float) -> Sequence[str]:
         found = [target.host] if target.literal else _looked_up(target, give_up)
         try:
-            return address.admit(target, found, self._networks, plain=self._plain)
+            return address.check_addresses(target, found, self._networks, plain=self._plain)
         except address.Forbidden as error:
             raise Failure(str(error), retry=False) from None
 
     def _connected(
-        self, target: address.Target, addresses: Sequence[str], give_up: float
+        self, target: address.ParsedUrl, addresses: Sequence[str], give_up: float
     ) -> HTTPConnection:
         import http.client
 
@@ -131,7 +131,7 @@ class Client:
             return connection
         raise Trouble(f"{target.host} cannot be reached: {trouble}", sent=False)
 
-    def _secured(self, plain: socket.socket, target: address.Target) -> ssl.SSLSocket:
+    def _secured(self, plain: socket.socket, target: address.ParsedUrl) -> ssl.SSLSocket:
         import ssl
 
         try:
@@ -190,7 +190,7 @@ def _left(give_up: float, host: str) -> float:
     return left
 
 
-def _looked_up(target: address.Target, give_up: float) -> list[str]:
+def _looked_up(target: address.ParsedUrl, give_up: float) -> list[str]:
     """Every address of the name. In a thread, for no signal interrupts a resolver."""
     import threading
 

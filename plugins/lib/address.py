@@ -1,8 +1,8 @@
-"""May this address be connected to? What decides before anything is sent to a URL of others.
+"""SSRF protection: which URLs and addresses a request may go to.
 
-Only globally routable unicast addresses may be, and what the operator names besides. A host
-is a name or one canonical literal: other spellings of an address are refused, not understood.
-Standard library alone, and nothing of ours: plugins carry copies of this file.
+Allowed are globally routable unicast addresses, and the networks that the operator allows. A host
+is a name or a canonical address literal; every other spelling of an address is refused. This file
+imports only the standard library, because plugins contain a copy of it.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ NOT_PUBLIC_4 = tuple(
     )
 )
 PUBLIC_6 = IPv6Network("2000::/3")
-"""Outside of it: loopback, IPv4 in IPv6, NAT64, discard, unique local, link- and site-local,
-multicast, and what nobody has been given yet."""
+"""Outside of it are loopback, IPv4 in IPv6, NAT64, discard, unique local, link-local, site-local,
+multicast and unassigned addresses."""
 NOT_PUBLIC_6 = tuple(
     map(
         IPv6Network,
@@ -63,7 +63,7 @@ NOT_PUBLIC_6 = tuple(
 LOCAL_NAMES = frozenset(
     {"localhost", "localdomain", "local", "internal", "intranet", "lan", "home"}
 )
-"""Last labels of names that mean this machine or its own network."""
+"""Last labels of names that refer to this machine or its local network."""
 LOCAL_HOSTS = frozenset({"ip6-localhost", "ip6-loopback", "ip6-localnet", "broadcasthost"})
 
 _URL = re.compile(
@@ -78,34 +78,34 @@ Address = IPv4Address | IPv6Address
 
 
 class Forbidden(ValueError):
-    """Nothing may be sent there; the text says why, and nothing of what is there."""
+    """The request is refused; the text gives the reason without revealing the address."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A URL, taken apart in the one way that is allowed."""
+class ParsedUrl:
+    """The parts of an allowed URL."""
 
     secure: bool
     host: str
     """A name in lower case, or an address without brackets."""
     port: int
     path: str
-    """With the query; what stands in the request's first line."""
+    """With the query, as in the request line."""
     literal: bool
-    """Whether the host is an address: nothing has to be looked up."""
+    """Whether the host is an address, so that no DNS lookup is needed."""
 
     @property
     def authority(self) -> str:
-        """As the Host header has it."""
+        """The value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         usual = PORTS["https" if self.secure else "http"]
         return host if self.port == usual else f"{host}:{self.port}"
 
 
-def parse(url: str, networks: Sequence[str] = ()) -> Target:
-    """The target of a URL; `Forbidden` for what is no plain http(s) URL of a host elsewhere.
+def parse_url(url: str, networks: Sequence[str] = ()) -> ParsedUrl:
+    """The parts of a URL; `Forbidden` unless it is a plain http(s) URL of another host.
 
-    Names of this machine or its own network are looked up only where `networks` allows any.
+    Names of this machine or its local network are allowed only if `networks` is not empty.
     """
     found = _URL.fullmatch(url) if len(url) <= LONGEST_URL else None
     if found is None:
@@ -115,11 +115,11 @@ def parse(url: str, networks: Sequence[str] = ()) -> Target:
     number = int(port) if port else PORTS[scheme]
     if not 0 < number < 65536:
         raise Forbidden("the URL's port is out of range")
-    address = _literal(host)
+    address = _parse_literal(host)
     if address is None:
         _check_name(host, local=bool(networks))
     place = path or "/"
-    return Target(
+    return ParsedUrl(
         secure=scheme == "https",
         host=host if address is None else str(address),
         port=number,
@@ -128,54 +128,58 @@ def parse(url: str, networks: Sequence[str] = ()) -> Target:
     )
 
 
-def _literal(host: str) -> Address | None:
-    """The address that the host is; None where it is a name."""
+def _parse_literal(host: str) -> Address | None:
+    """The address if the host is one; None if it is a name."""
     try:
         if host.startswith("["):
             return IPv6Address(host[1:-1])
         last = host.rpartition(".")[2]
         return IPv4Address(host) if _NUMBER.fullmatch(last) or not last else None
     except AddressValueError:
-        raise Forbidden("the URL's host is no canonical address and no name") from None
+        raise Forbidden("the URL's host is not a canonical address or a name") from None
 
 
 def _check_name(host: str, *, local: bool) -> None:
     labels = host.split(".")
     if len(host) > LONGEST_HOST or not all(_LABEL.fullmatch(label) for label in labels):
-        raise Forbidden("the URL's host is no name")
+        raise Forbidden("the URL's host is not a valid name")
     own = labels[-1] in LOCAL_NAMES or labels[-2:] == ["home", "arpa"] or host in LOCAL_HOSTS
     if own and not local:
-        raise Forbidden("the URL's host is a name of this machine or its own network")
+        raise Forbidden("the URL's host is a name of this machine or its local network")
 
 
-def admit(
-    target: Target, addresses: Sequence[str], networks: Sequence[str] = (), *, plain: bool = False
+def check_addresses(
+    target: ParsedUrl,
+    addresses: Sequence[str],
+    networks: Sequence[str] = (),
+    *,
+    plain: bool = False,
 ) -> tuple[str, ...]:
-    """The addresses of the target's host, each of which may be connected to.
+    """The addresses of the target's host, all of which are allowed.
 
-    One that may not be makes all of them `Forbidden`: whoever answers for the name is not to
-    be trusted. Without TLS only what `networks` names may be reached, unless `plain` allows it.
+    One forbidden address makes the whole target `Forbidden`: its name server is not trustworthy.
+    Without TLS only addresses in `networks` are allowed, unless `plain` is set.
     """
     if not addresses:
         raise Forbidden("the URL's host has no address")
     for address in addresses:
-        if not may_connect(address, networks):
+        if not is_allowed(address, networks):
             raise Forbidden(
-                "the URL's host has an address that may not be connected to: "
-                "it is not public, and in no network of allowed_networks"
+                "the URL's host has a forbidden address: "
+                "it is not public, and not in a network of allowed_networks"
             )
-        if not (target.secure or plain or _named(_parsed(address), networks)):
-            raise Forbidden("without TLS (http:) only networks that are named may be reached")
+        if not (target.secure or plain or _is_in(_parse_address(address), networks)):
+            raise Forbidden("without TLS (http:) only addresses in allowed_networks are allowed")
     return tuple(addresses)
 
 
-def may_connect(address: str, networks: Sequence[str] = ()) -> bool:
-    """Whether it is public, or inside one of `networks`."""
-    parsed = _parsed(address)
-    return parsed is not None and (_is_public(parsed) or _named(parsed, networks))
+def is_allowed(address: str, networks: Sequence[str] = ()) -> bool:
+    """Whether the address is public or in one of `networks`."""
+    parsed = _parse_address(address)
+    return parsed is not None and (_is_public(parsed) or _is_in(parsed, networks))
 
 
-def _parsed(address: str) -> Address | None:
+def _parse_address(address: str) -> Address | None:
     try:
         return IPv6Address(address) if ":" in address else IPv4Address(address)
     except AddressValueError:
@@ -190,13 +194,13 @@ def _is_public(address: Address) -> bool:
     return not any(address in network for network in NOT_PUBLIC_6)
 
 
-def _named(address: Address | None, networks: Sequence[str]) -> bool:
-    """A scope would say through which interface: no network has one."""
+def _is_in(address: Address | None, networks: Sequence[str]) -> bool:
+    """An address with a scope (an interface) is in no network."""
     if address is None or getattr(address, "scope_id", None) is not None:
         return False
-    return any(address in _network(text) for text in networks)
+    return any(address in _parse_network(text) for text in networks)
 
 
 @lru_cache(256)
-def _network(text: str) -> IPv4Network | IPv6Network:
+def _parse_network(text: str) -> IPv4Network | IPv6Network:
     return ip_network(text)

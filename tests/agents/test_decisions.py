@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from ductile.agents.decisions import Accepted
+from ductile.agents.decisions import AcceptedLog
 from ductile.agents.heartbeats import HeartbeatManagerUnavailable
 from ductile.clock import to_text
 from ductile.core.agents import decision_log
@@ -22,11 +22,11 @@ from tests.core.agents.test_decision_log import LEAST, LOG
 MESSAGES, VIOLATIONS = "gateway:messages", "gateway:violations"
 
 
-def accept(house: House, document: Any) -> Accepted:
-    log = decision_log.read(document, orjson.dumps(document))
+def accept(house: House, document: Any) -> AcceptedLog:
+    log = decision_log.parse_log(document, orjson.dumps(document))
     assert isinstance(log, DecisionLog), log
-    outcome = house.ledger.write(house.agents.decisions.accepting(log))
-    house.agents.decisions.accepted(outcome)
+    outcome = house.ledger.write(house.agents.decisions.build_acceptance(log))
+    house.agents.decisions.finish_acceptance(outcome)
     return outcome
 
 
@@ -83,7 +83,7 @@ def test_fr_10_7_positive_the_reminder_is_kept_and_the_log_goes_on(house: House)
     assert house.told(MESSAGES) == [("decision_log", document)]
     assert house.woken == 1
     house.clock.advance(60)
-    house.agents.cron.tick(house.clock.now())
+    house.agents.reminders.tick(house.clock.now())
     assert house.told("agent:agent-7:scheduled") == [("reminder", {"task": "check_quota"})]
 
 
@@ -163,7 +163,7 @@ def test_while_the_manager_is_down_nothing_of_a_log_is_kept(house: House) -> Non
 def test_a_violation_is_told_by_its_hash_and_never_by_its_content(house: House) -> None:
     raw = b'{"meta": {"trace_id": "canary-0123456789"}}'
     why = Failure("meta.timestamp is required")
-    house.ledger.write(house.agents.decisions.rejecting(why, raw, "ci"))
+    house.ledger.write(house.agents.decisions.build_rejection(why, raw, "ci"))
     ((type, payload),) = house.told(VIOLATIONS)
     assert type == "schema_violation"
     assert payload == {

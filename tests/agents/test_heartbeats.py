@@ -13,7 +13,7 @@ from ductile.agents.heartbeats import (
     EVICTION_THRESHOLD_SECONDS,
     HeartbeatManager,
     HeartbeatManagerUnavailable,
-    Seen,
+    LastSeen,
     TooManyAgents,
 )
 from ductile.clock import to_text
@@ -42,7 +42,7 @@ def check(house: House) -> float:
 def test_fr_10_1_positive_a_heartbeat_is_an_entry_of_the_state_map(house: House) -> None:
     manager = house.agents.heartbeats
     assert manager.record_heartbeat("agent-42", "cluster-west") == "ok"
-    assert manager.state == {"agent-42": Seen(house.clock.now(), "cluster-west")}
+    assert manager.state == {"agent-42": LastSeen(house.clock.now(), "cluster-west")}
 
 
 def test_fr_10_1_negative_a_manager_that_does_not_run_raises(house: House) -> None:
@@ -64,7 +64,7 @@ def test_fr_10_2_positive_an_agent_silent_for_91_seconds_is_evicted(house: House
     assert house.agents.heartbeats.state == {}
     assert house.agents.capabilities.get_agent("agent-99") is None
     (line,) = log.lines()
-    assert (line["level"], line["message"]) == ("info", "evicted")
+    assert (line["level"], line["message"]) == ("info", "agent evicted")
     assert (line["agent_id"], line["last_seen"]) == ("agent-99", seen)
     assert house.told("gateway:capabilities")[-1] == (
         "agent.removed",
@@ -116,7 +116,7 @@ def test_reading_the_live_map_is_rebuilt_from_received_at(house: House) -> None:
     received = house.clock.now()
     house.clock.advance(40)
     house.start()
-    assert house.agents.heartbeats.state == {"alive": Seen(received, "west")}
+    assert house.agents.heartbeats.state == {"alive": LastSeen(received, "west")}
 
 
 def test_a_time_that_a_script_wrote_and_nobody_can_read_stops_no_start(house: House) -> None:
@@ -168,7 +168,7 @@ def test_an_agent_that_beats_elsewhere_is_not_evicted_here(house: House, log: Lo
     house.clock.advance(60)
     check(house)
     check(other)
-    assert [line["message"] for line in log.lines()] == ["evicted"]
+    assert [line["message"] for line in log.lines()] == ["agent evicted"]
 
 
 def test_an_agent_that_beats_while_the_ledger_takes_nothing_lives(house: House, log: Log) -> None:
@@ -215,7 +215,7 @@ def test_a_ledger_that_fails_evicts_nobody_and_the_next_check_does(
 
 
 def test_there_is_an_end_to_the_living(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeats, "MOST_AGENTS", 2)
+    monkeypatch.setattr(heartbeats, "MAX_AGENTS", 2)
     manager = house.agents.heartbeats
     manager.record_heartbeat("a", "west")
     manager.record_heartbeat("b", "west")

@@ -10,7 +10,7 @@ import pytest
 from ductile.agents.agents import Agents
 from ductile.agents.reminders import POLL_SECONDS
 from ductile.clock import to_text
-from ductile.core.agents.reminder import LONGEST_DELAY_MS, ScheduleError, recurring
+from ductile.core.agents.reminder import LONGEST_DELAY_MS, ScheduleError, build_recurring
 from ductile.core.jobs.limits import document
 from ductile.core.values.redact import Redactor
 from ductile.store import reminders
@@ -23,7 +23,7 @@ PAYLOAD = {"reminder": "check_quota"}
 
 
 def tick(house: House) -> float:
-    return house.agents.cron.tick(house.clock.now())
+    return house.agents.reminders.tick(house.clock.now())
 
 
 def write_row(house: House, schedule: str, next_fire_at: str) -> None:
@@ -35,7 +35,7 @@ def write_row(house: House, schedule: str, next_fire_at: str) -> None:
 
 
 def test_fr_10_5_positive_the_payload_is_broadcast_when_the_time_has_come(house: House) -> None:
-    kept = house.agents.cron.schedule_once("agent-7", 5_000, PAYLOAD)
+    kept = house.agents.reminders.schedule_once("agent-7", 5_000, PAYLOAD)
     assert isinstance(kept, Scheduled)
     house.clock.advance(4.999)
     tick(house)
@@ -60,14 +60,14 @@ def test_a_payload_of_a_script_that_is_no_object_is_told_inside_one(
 
 @pytest.mark.parametrize("delay", [0, -1, -5_000, True, False, LONGEST_DELAY_MS + 1, 10**30])
 def test_fr_10_5_negative_a_delay_that_is_none_is_an_error_value(house: House, delay: int) -> None:
-    answer = house.agents.cron.schedule_once("agent-7", delay, PAYLOAD)
+    answer = house.agents.reminders.schedule_once("agent-7", delay, PAYLOAD)
     assert answer is ScheduleError.INVALID_DELAY
     assert answer == "invalid_delay"
     assert house.reminders() == []
 
 
 def test_fr_10_6_positive_a_one_time_row_lives_until_it_fires(house: House) -> None:
-    house.agents.cron.schedule_once("agent-7", 5_000, PAYLOAD)
+    house.agents.reminders.schedule_once("agent-7", 5_000, PAYLOAD)
     (row,) = house.reminders()
     assert row["is_one_time"] is True
     assert row["next_fire_at"] == to_text(house.clock.now() + timedelta(seconds=5))
@@ -77,7 +77,9 @@ def test_fr_10_6_positive_a_one_time_row_lives_until_it_fires(house: House) -> N
 
 
 def test_fr_10_6_positive_a_recurring_row_moves_and_stays(house: House) -> None:
-    house.agents.cron.schedule(recurring("agent-7", "*/10 * * * *", PAYLOAD, house.clock.now()))
+    house.agents.reminders.schedule(
+        build_recurring("agent-7", "*/10 * * * *", PAYLOAD, house.clock.now())
+    )
     for _ in range(3):
         house.clock.advance(600)
         tick(house)
@@ -88,7 +90,9 @@ def test_fr_10_6_positive_a_recurring_row_moves_and_stays(house: House) -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_recurring_row_outlives_a_clock_that_was_ahead(house: House, restarted: bool) -> None:
-    house.agents.cron.schedule(recurring("agent-7", "*/10 * * * *", PAYLOAD, house.clock.now()))
+    house.agents.reminders.schedule(
+        build_recurring("agent-7", "*/10 * * * *", PAYLOAD, house.clock.now())
+    )
     year = timedelta(days=365)
     house.clock.moment += year
     tick(house)
@@ -103,7 +107,7 @@ def test_a_recurring_row_outlives_a_clock_that_was_ahead(house: House, restarted
 
 
 def test_fr_10_6_negative_a_row_that_a_crash_left_fires_at_the_next_start(house: House) -> None:
-    house.agents.cron.schedule_once("agent-7", 5_000, PAYLOAD)
+    house.agents.reminders.schedule_once("agent-7", 5_000, PAYLOAD)
     house.clock.advance(3600)
     house.start()
     tick(house)
@@ -120,7 +124,7 @@ def test_reading_recurring_rows_are_cron_in_utc_and_fire_once_when_late(house: H
 
 def test_reading_an_invalid_recurring_row_is_logged_and_skipped(house: House, log: Log) -> None:
     write_row(house, "every day", "2026-01-01T00:00:00.000000Z")
-    house.agents.cron.schedule_once("agent-7", 1, PAYLOAD)
+    house.agents.reminders.schedule_once("agent-7", 1, PAYLOAD)
     house.clock.advance(1)
     tick(house)
     assert house.told(TOPIC) == [("reminder", PAYLOAD)]
@@ -141,7 +145,7 @@ def test_it_is_told_of_once_and_again_when_it_is_rewritten(house: House, log: Lo
     assert len(log.lines()) == 1
     execute(house.ledger, "UPDATE cron_jobs SET schedule = '0 0 * * *'")
     tick(house)
-    assert [line["message"] for line in log.lines()] == ["reminded"]
+    assert [line["message"] for line in log.lines()] == ["reminder fired"]
 
 
 def test_a_row_in_another_form_of_time_fires_when_it_is_meant(house: House) -> None:
@@ -163,24 +167,24 @@ def test_a_row_in_another_form_is_straightened_while_it_runs(house: House) -> No
 
 def test_the_loop_sleeps_until_the_next_is_due_and_no_longer_than_a_poll(house: House) -> None:
     assert tick(house) == POLL_SECONDS
-    house.agents.cron.schedule_once("agent-7", 250, PAYLOAD)
+    house.agents.reminders.schedule_once("agent-7", 250, PAYLOAD)
     assert tick(house) == 0.25
-    house.agents.cron.schedule_once("agent-7", 86_400_000, PAYLOAD)
+    house.agents.reminders.schedule_once("agent-7", 86_400_000, PAYLOAD)
     house.clock.advance(0.25)
     assert tick(house) == POLL_SECONDS
 
 
 def test_a_new_one_wakes_the_loop(house: House) -> None:
-    house.agents.cron.schedule_once("agent-7", 250, PAYLOAD)
+    house.agents.reminders.schedule_once("agent-7", 250, PAYLOAD)
     assert house.woken == 1
-    house.agents.cron.schedule_once("agent-7", 0, PAYLOAD)
+    house.agents.reminders.schedule_once("agent-7", 0, PAYLOAD)
     assert house.woken == 1
 
 
 def test_many_that_are_due_fire_in_pages(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reminders, "AT_ONCE", 7)
     for number in range(30):
-        house.agents.cron.schedule_once("agent-7", number + 1, {"number": number})
+        house.agents.reminders.schedule_once("agent-7", number + 1, {"number": number})
     house.clock.advance(1)
     tick(house)
     assert [payload["number"] for _, payload in house.told(TOPIC)] == list(range(30))
@@ -189,14 +193,14 @@ def test_many_that_are_due_fire_in_pages(house: House, monkeypatch: pytest.Monke
 def test_secrets_are_kept_and_not_told(house: House) -> None:
     secret = "correct-horse-battery"
     node = Agents(house.ledger, house.clock, redact=Redactor([secret]).document, wake=lambda: None)
-    node.cron.schedule_once("agent-7", 1, {"key": secret})
+    node.reminders.schedule_once("agent-7", 1, {"key": secret})
     house.clock.advance(1)
     assert house.reminders()[0]["payload"] == {"key": secret}
-    node.cron.tick(house.clock.now())
+    node.reminders.tick(house.clock.now())
     assert house.told(TOPIC) == [("reminder", {"key": "[REDACTED]"})]
 
 
 @pytest.mark.parametrize("payload", [None, [], "x", {"a": "x" * 70_000}])
 def test_a_payload_that_cannot_be_kept(house: House, payload: Any) -> None:
-    answer = house.agents.cron.schedule_once("agent-7", 1, payload)
+    answer = house.agents.reminders.schedule_once("agent-7", 1, payload)
     assert answer is ScheduleError.INVALID_PAYLOAD

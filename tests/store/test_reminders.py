@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ductile.clock import to_text
-from ductile.core.agents.reminder import NewReminder, ScheduleError, once, recurring
+from ductile.core.agents.reminder import NewReminder, ScheduleError, build_once, build_recurring
 from ductile.store import notices, reminders
 from ductile.store.engines.api import BEGINNING, Ledger
 from ductile.store.reminders import Page, Scheduled
@@ -25,10 +25,10 @@ class House:
         self.ledger, self.clock = ledger, clock
 
     def once(self, delay_ms: int = 5000, payload: Any = None, agent: str = "a") -> Scheduled:
-        return self._add(once(agent, delay_ms, payload or {"n": 1}, self.clock.now()))
+        return self._add(build_once(agent, delay_ms, payload or {"n": 1}, self.clock.now()))
 
     def recurring(self, rule: str = "0 * * * *") -> Scheduled:
-        return self._add(recurring("a", rule, {"n": 1}, self.clock.now()))
+        return self._add(build_recurring("a", rule, {"n": 1}, self.clock.now()))
 
     def _add(self, new: NewReminder | ScheduleError) -> Scheduled:
         assert isinstance(new, NewReminder)
@@ -183,7 +183,7 @@ def test_there_is_an_end_to_them(house: House, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(reminders, "MOST", 2)
     house.once()
     house.once()
-    new = once("a", 1, {}, house.clock.now())
+    new = build_once("a", 1, {}, house.clock.now())
     assert isinstance(new, NewReminder)
     assert house.ledger.write(lambda tx: reminders.add(tx, new)) is ScheduleError.TOO_MANY
     assert len(house.rows()) == 2

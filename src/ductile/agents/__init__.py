@@ -1,1 +1,1 @@
-"""Agents: whether they live, what they can do, what they decide, what to remind them of."""
+"""Agents: heartbeats, capabilities, decision logs and reminders."""

@@ -1,20 +1,20 @@
-"""The agents' side of a gateway, in one hand."""
+"""The parts of a gateway that serve agents."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ductile.agents.capabilities import CapabilityMap
-from ductile.agents.decisions import SchemaInterceptor
+from ductile.agents.capabilities import CapabilityRegistry
+from ductile.agents.decisions import DecisionLogIntake
 from ductile.agents.heartbeats import HeartbeatManager
-from ductile.agents.reminders import CronScheduler
+from ductile.agents.reminders import ReminderScheduler
 from ductile.clock import Clock
 from ductile.model import Json
 from ductile.store.engines.api import Ledger
 
 
 class Agents:
-    """Works between `start` and `stop`; reminders can be kept and read at any time."""
+    """Heartbeats work between `start` and `stop`; reminders can be stored and read at any time."""
 
     def __init__(
         self,
@@ -24,8 +24,8 @@ class Agents:
         redact: Callable[[Json], Json],
         wake: Callable[[], None],
     ) -> None:
-        """`redact` takes the secrets out of a document, `wake` has the reminders looked at."""
+        """`redact` removes secrets from a document; `wake` wakes the loop of the reminders."""
         self.heartbeats = HeartbeatManager(ledger, clock)
-        self.capabilities = CapabilityMap(ledger, clock, redact)
-        self.cron = CronScheduler(ledger, clock, redact, wake)
-        self.decisions = SchemaInterceptor(self.heartbeats, self.cron, clock, redact)
+        self.capabilities = CapabilityRegistry(ledger, clock, redact)
+        self.reminders = ReminderScheduler(ledger, clock, redact, wake)
+        self.decisions = DecisionLogIntake(self.heartbeats, self.reminders, clock, redact)

@@ -1,4 +1,4 @@
-"""What each agent can do, as it said itself. The ledger is the map: all nodes see one."""
+"""The capabilities that agents have registered. They are in the ledger, so all nodes share them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ductile.store import agents
 from ductile.store.engines.api import Ledger, Tx
 
 
-class CapabilityMap:
-    """Every change is posted on `gateway:capabilities` in the transaction that makes it."""
+class CapabilityRegistry:
+    """Posts every change on `gateway:capabilities` in the transaction that makes it."""
 
     def __init__(self, ledger: Ledger, clock: Clock, redact: Callable[[Json], Json]) -> None:
         self._ledger, self._clock, self._redact = ledger, clock, redact
 
     def register_agent(self, agent_id: str, capabilities: Mapping[str, Json]) -> bool:
-        """Whether it is news. What an agent can do is a sign that it lives."""
+        """Whether this changes anything. A registration counts as a heartbeat."""
         now = self._clock.now()
 
         def work(tx: Tx) -> bool:
@@ -29,17 +29,17 @@ class CapabilityMap:
         return self._ledger.write(work)
 
     def remove_agent(self, agent_id: str) -> bool:
-        """Whether it was there."""
+        """Whether the agent was registered."""
         now = self._clock.now()
         return self._ledger.write(lambda tx: agents.remove(tx, agent_id, now))
 
     def get_agent(self, agent_id: str) -> dict[str, Any] | None:
-        """Its row with `capabilities`; None where none are known."""
+        """The agent's row with `capabilities`; None if it has none."""
         found = self._ledger.read(lambda tx: agents.find(tx, agent_id))
         return None if found is None or found["capabilities"] is None else found
 
     def list_agents(self) -> list[dict[str, Any]]:
-        """All of them, by id."""
+        """All agents with capabilities, by id."""
         found: list[dict[str, Any]] = []
         while True:
             after = found[-1]["agent_id"] if found else ""

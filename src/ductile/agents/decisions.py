@@ -1,4 +1,4 @@
-"""Decision logs: checked, their reminders kept, published (004, FR-10.7)."""
+"""Decision logs: the transactions that accept a valid log or report an invalid one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from ductile.agents.heartbeats import HeartbeatManager
-from ductile.agents.reminders import CronScheduler
+from ductile.agents.reminders import ReminderScheduler
 from ductile.clock import Clock
 from ductile.core.agents import decision_log, reminder
 from ductile.core.agents.decision_log import DecisionLog
@@ -25,72 +25,73 @@ VIOLATIONS = "gateway:violations"
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
-    """What the commit of a log came to, besides the log."""
+class AcceptedLog:
+    """The result of accepting a log."""
 
     agent_id: str
     reminder: Scheduled | ScheduleError | None
 
 
-class SchemaInterceptor:
-    """Between whoever posts a log and those who follow `gateway:messages`."""
+class DecisionLogIntake:
+    """Accepts the logs that agents post, and publishes them on `gateway:messages`."""
 
     def __init__(
         self,
         heartbeats: HeartbeatManager,
-        cron: CronScheduler,
+        scheduler: ReminderScheduler,
         clock: Clock,
         redact: Callable[[Json], Json],
     ) -> None:
-        self._heartbeats, self._cron, self._clock, self._redact = heartbeats, cron, clock, redact
+        self._heartbeats, self._scheduler = heartbeats, scheduler
+        self._clock, self._redact = clock, redact
         self._log = logger("agents")
 
-    def accepting(self, log: DecisionLog) -> Work[Accepted]:
-        """The transaction that takes a log in; after its commit call `accepted`.
+    def build_acceptance(self, log: DecisionLog) -> Work[AcceptedLog]:
+        """The transaction that accepts a log; call `finish_acceptance` after its commit.
 
-        One commit for all of it: the sign of life, what the agent can do, its reminder, and the
-        log for those who follow. Raises `HeartbeatManagerUnavailable` as a heartbeat does.
+        It records the heartbeat, the capabilities, the reminder and the notice for subscribers.
+        Raises `HeartbeatManagerUnavailable` as a heartbeat does.
         """
         now = self._clock.now()
-        asked = self._asked(log, now)
+        new = self._build_reminder(log, now)
         self._heartbeats.record_heartbeat(log.agent_id, log.cluster_id)
-        document, capable = self._redact(log.document), self._redact(log.capabilities)
+        document, capabilities = self._redact(log.document), self._redact(log.capabilities)
 
-        def work(tx: Tx) -> Accepted:
+        def work(tx: Tx) -> AcceptedLog:
             agents.sign(tx, log.agent_id, log.cluster_id, log.timestamp, now)
-            agents.register(tx, log.agent_id, log.capabilities, capable, now)
-            kept = reminders.add(tx, asked) if isinstance(asked, NewReminder) else asked
+            agents.register(tx, log.agent_id, log.capabilities, capabilities, now)
+            stored = None if new is None else reminders.add(tx, new)
             notices.post(tx, Notice(MESSAGES, "decision_log", document), now)
-            return Accepted(log.agent_id, kept)
+            return AcceptedLog(log.agent_id, stored)
 
         return work
 
-    def accepted(self, outcome: Accepted) -> None:
+    def finish_acceptance(self, outcome: AcceptedLog) -> None:
         if isinstance(outcome.reminder, Scheduled):
-            self._cron.added()
+            self._scheduler.wake()
         elif outcome.reminder is ScheduleError.TOO_MANY:
             self._warn("too many reminders for schedule_reminder", outcome.agent_id)
 
-    def _asked(self, log: DecisionLog, now: datetime) -> NewReminder | None:
-        """The reminder that the log asks for; one that cannot be kept is only warned of."""
-        asked = decision_log.reminder_of(log)
-        if asked is None:
+    def _build_reminder(self, log: DecisionLog, now: datetime) -> NewReminder | None:
+        """The reminder that the log requests; an invalid request is logged and ignored."""
+        request = decision_log.find_reminder_request(log)
+        if request is None:
             return None
-        new = reminder.once(log.agent_id, asked.delay_ms, asked.payload, now)
+        new = reminder.build_once(log.agent_id, request.delay_ms, request.payload, now)
         if isinstance(new, NewReminder):
             return new
         if new is ScheduleError.INVALID_DELAY:
-            what = f"invalid delay_ms for schedule_reminder: {shorten(asked.delay_ms)}"
+            message = f"invalid delay_ms for schedule_reminder: {shorten(request.delay_ms)}"
         else:
-            what = "invalid payload for schedule_reminder"
-        self._warn(what, log.agent_id)
+            message = "invalid payload for schedule_reminder"
+        self._warn(message, log.agent_id)
         return None
 
     def _warn(self, message: str, agent_id: str) -> None:
         self._log.warning(message, agent_id=agent_id)
 
-    def rejecting(self, violation: Failure, raw: bytes, sender: str | None) -> Work[int]:
-        """The transaction that tells of a log that breaks the rules, and nothing of its content."""
+    def build_rejection(self, violation: Failure, raw: bytes, sender: str | None) -> Work[int]:
+        """The transaction that reports an invalid log, without its content."""
         now = self._clock.now()
         payload = {
             "sha256": hashlib.sha256(raw).hexdigest(),

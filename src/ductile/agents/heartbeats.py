@@ -1,4 +1,4 @@
-"""Which agents live: signs of life by the gateway's own clock, and the end of those without."""
+"""Heartbeats: which agents are alive by the gateway's clock, and the eviction of silent ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ductile.store.engines.api import Ledger, Tx
 
 EVICTION_THRESHOLD_SECONDS = 90
 CHECK_INTERVAL_MS = 30_000
-MOST_AGENTS = 100_000
+MAX_AGENTS = 100_000
 
 
 class HeartbeatManagerUnavailable(DuctileError):
@@ -32,71 +32,71 @@ class TooManyAgents(DuctileError):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LastSeen:
     last_seen: datetime
     cluster_id: str
 
 
-def span_at(now: datetime) -> Span:
-    """The time in which a sign of life counts."""
-    reach = timedelta(seconds=EVICTION_THRESHOLD_SECONDS)
-    return Span(to_text(now - reach), to_text(now + reach))
+def build_alive_span(now: datetime) -> Span:
+    """The times of a last heartbeat at which an agent counts as alive."""
+    threshold = timedelta(seconds=EVICTION_THRESHOLD_SECONDS)
+    return Span(to_text(now - threshold), to_text(now + threshold))
 
 
 class HeartbeatManager:
-    """Thread-safe. Up between `start` and `stop`, and down before and after."""
+    """Accepts heartbeats between `start` and `stop`. Thread-safe."""
 
     def __init__(self, ledger: Ledger, clock: Clock) -> None:
         self._ledger, self._clock = ledger, clock
         self._lock = threading.Lock()
-        self._state: dict[str, Seen] = {}
-        self._up = False
+        self._state: dict[str, LastSeen] = {}
+        self._running = False
         self._log = logger("agents")
 
     @property
-    def state(self) -> dict[str, Seen]:
-        """Who lives, by id."""
+    def state(self) -> dict[str, LastSeen]:
+        """The living agents, by id."""
         with self._lock:
             return dict(self._state)
 
     def start(self) -> None:
-        """Take up what the ledger remembers; those that died meanwhile go with the first check."""
+        """Load the living agents from the ledger; the first check evicts the silent ones."""
         now = self._clock.now()
-        known = self._ledger.read(lambda tx: agents.alive(tx, span_at(now), MOST_AGENTS))
+        known = self._ledger.read(lambda tx: agents.alive(tx, build_alive_span(now), MAX_AGENTS))
         seen = {
-            row.agent_id: Seen(at, row.cluster_id)
+            row.agent_id: LastSeen(at, row.cluster_id)
             for row in known
             if (at := moment_of(row.received_at)) is not None
         }
         with self._lock:
             self._state = seen
-            self._up = True
+            self._running = True
 
     def stop(self) -> None:
         with self._lock:
-            self._up = False
+            self._running = False
 
     def record_heartbeat(self, agent_id: str, cluster_id: str | None) -> Literal["ok"]:
-        """It lives; without a cluster, in the one that is known.
+        """Record that the agent is alive; without a cluster id it keeps the known one.
 
-        Raises `HeartbeatManagerUnavailable` while the manager is down.
+        Raises `HeartbeatManagerUnavailable` unless the manager is running.
         """
         now = self._clock.now()
         with self._lock:
-            if not self._up:
+            if not self._running:
                 raise HeartbeatManagerUnavailable("the heartbeat manager is not running")
             known = self._state.get(agent_id)
-            if known is None and len(self._state) >= MOST_AGENTS:
-                raise TooManyAgents(f"more than {MOST_AGENTS} agents at once")
+            if known is None and len(self._state) >= MAX_AGENTS:
+                raise TooManyAgents(f"more than {MAX_AGENTS} agents")
             if cluster_id is None:
                 cluster_id = "" if known is None else known.cluster_id
-            self._state[agent_id] = Seen(now, cluster_id)
+            self._state[agent_id] = LastSeen(now, cluster_id)
         return "ok"
 
     def tick(self, now: datetime) -> float:
-        """Check every agent; the seconds until the next check."""
+        """Evict silent agents; returns the seconds until the next check."""
         self._forget_overdue(now)
-        span = span_at(now)
+        span = build_alive_span(now)
         while True:
             page = self._ledger.read(partial(agents.overdue, span=span))
             if not self._evict(page, now) or len(page) < agents.AT_ONCE:
@@ -108,12 +108,12 @@ class HeartbeatManager:
         overdue = [item for item in known if is_overdue(item[1].last_seen, now, threshold)]
         with self._lock:
             for agent_id, seen in overdue:
-                # It may have beaten while the others were looked at.
+                # A heartbeat may have arrived meanwhile.
                 if self._state.get(agent_id) is seen:
                     del self._state[agent_id]
 
     def _evict(self, page: list[Alive], now: datetime) -> bool:
-        """Those of whom nothing was heard here either; whether there were any."""
+        """Evict the agents of which this node has not heard either; whether there were any."""
         with self._lock:
             silent = [agent for agent in page if agent.agent_id not in self._state]
         if not silent:
@@ -124,7 +124,7 @@ class HeartbeatManager:
 
         for agent in self._ledger.write(work):
             self._log.info(
-                "evicted",
+                "agent evicted",
                 agent_id=agent.agent_id,
                 cluster_id=agent.cluster_id,
                 last_seen=agent.received_at,

@@ -1,4 +1,4 @@
-"""Reminders: taken in durably, fired once, whatever dies meanwhile (004, FR-10.5 and FR-10.6)."""
+"""Reminders: stored durably and fired once, also after a crash."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ductile.store.engines.api import Ledger
 from ductile.store.reminders import Flawed, Scheduled
 
 POLL_SECONDS = 1.0
-"""Within this a row is found that another process has written."""
-STRAIGHTEN_EVERY = timedelta(minutes=1)
+"""A row that another process has written is found within this time."""
+NORMALIZE_EVERY = timedelta(minutes=1)
 
 
-class CronScheduler:
-    """The rows of `cron_jobs` are all that it knows: a restart takes up where it stood."""
+class ReminderScheduler:
+    """Fires the rows of `cron_jobs`. It has no other state, so a restart continues."""
 
     def __init__(
         self,
@@ -31,32 +31,32 @@ class CronScheduler:
         wake: Callable[[], None],
     ) -> None:
         self._ledger, self._clock, self._redact, self._wake = ledger, clock, redact, wake
-        self._straightened: datetime | None = None
-        self._told: dict[int, str] = {}
-        """Rows that cannot be fired, and what was logged of each."""
+        self._normalized_at: datetime | None = None
+        self._logged_flaws: dict[int, str] = {}
+        """The logged reason of each row that cannot fire."""
         self._log = logger("agents")
 
     def schedule_once(
         self, agent_id: str, delay_ms: int, payload: Json
     ) -> Scheduled | ScheduleError:
-        """Remind an agent once, after that many milliseconds."""
-        return self.schedule(core.once(agent_id, delay_ms, payload, self._clock.now()))
+        """Remind an agent once, in `delay_ms` milliseconds."""
+        return self.schedule(core.build_once(agent_id, delay_ms, payload, self._clock.now()))
 
     def schedule(self, new: NewReminder | ScheduleError) -> Scheduled | ScheduleError:
-        """Keep a reminder; it is durable when this returns."""
+        """Store a reminder; it is durable when this returns."""
         if isinstance(new, ScheduleError):
             return new
-        kept = self._ledger.write(lambda tx: reminders.add(tx, new))
-        self.added()
-        return kept
+        stored = self._ledger.write(lambda tx: reminders.add(tx, new))
+        self.wake()
+        return stored
 
-    def added(self) -> None:
-        """A row was committed, by whatever transaction."""
+    def wake(self) -> None:
+        """Check for due reminders soon; to be called after a transaction that adds one."""
         self._wake()
 
     def tick(self, now: datetime) -> float:
-        """Fire what is due; the seconds until this is worth calling again."""
-        self._straighten(now)
+        """Fire the due reminders; returns the seconds until the next call."""
+        self._normalize(now)
         due = self._ledger.read(reminders.first)
         if due is not None and due <= now:
             self._fire(now)
@@ -64,25 +64,25 @@ class CronScheduler:
         wait = POLL_SECONDS if due is None else (due - now).total_seconds()
         return min(max(wait, 0.0), POLL_SECONDS)
 
-    def _straighten(self, now: datetime) -> None:
-        last = self._straightened
-        if last is None or abs(now - last) >= STRAIGHTEN_EVERY:
-            self._straightened = now
+    def _normalize(self, now: datetime) -> None:
+        """Rewrite times that scripts wrote in other formats, and correct those of a wrong clock."""
+        last = self._normalized_at
+        if last is None or abs(now - last) >= NORMALIZE_EVERY:
+            self._normalized_at = now
             if self._ledger.read(reminders.has_odd):
                 self._ledger.write(reminders.straighten)
             if last is None or now < last:
-                self._hasten(now)
+                self._correct_late(now)
 
-    def _hasten(self, now: datetime) -> None:
-        """Where the clock has gone back, or may have before the start, none waits for a time
-        that it had reached."""
+    def _correct_late(self, now: datetime) -> None:
+        """Move recurring reminders to the next time of their schedule if a clock was set back."""
         behind: int | None = 0
         while behind is not None:
-            look = partial(reminders.late_by_rule, now=now, behind=behind)
-            late, behind = self._ledger.read(look)
+            find = partial(reminders.late_by_rule, now=now, behind=behind)
+            late, behind = self._ledger.read(find)
             if late:
                 self._ledger.write(partial(reminders.move, late=late))
-                self._log.info("the clock was ahead: reminders come by their rule", count=len(late))
+                self._log.info("rescheduled reminders: the clock was ahead", count=len(late))
 
     def _fire(self, now: datetime) -> None:
         flawed: list[Flawed] = []
@@ -91,21 +91,21 @@ class CronScheduler:
             fire = partial(reminders.fire_due, now=now, redact=self._redact, behind=behind)
             page = self._ledger.write(fire)
             for id, agent_id in page.fired:
-                self._log.info("reminded", agent_id=agent_id, reminder_id=id)
+                self._log.info("reminder fired", agent_id=agent_id, reminder_id=id)
             flawed += page.flawed
             if page.behind is None:
                 break
             behind = page.behind
-        self._tell(flawed)
+        self._log_flawed(flawed)
 
-    def _tell(self, flawed: list[Flawed]) -> None:
-        """Each once, and again when something else is wrong with it."""
+    def _log_flawed(self, flawed: list[Flawed]) -> None:
+        """Log each row once per reason."""
         for row in flawed:
-            if self._told.get(row.id) != row.reason:
+            if self._logged_flaws.get(row.id) != row.reason:
                 self._log.warning(
-                    "a reminder is skipped",
+                    "reminder skipped",
                     agent_id=row.agent_id,
                     reminder_id=row.id,
                     reason=row.reason,
                 )
-        self._told = {row.id: row.reason for row in flawed}
+        self._logged_flaws = {row.id: row.reason for row in flawed}

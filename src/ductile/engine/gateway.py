@@ -171,7 +171,7 @@ class Gateway(Services):
             "retention": RetentionLoop(self.ledger, lambda: self.compiled).tick,
             "orphans": orphans.tick,
             "heartbeats": self.agents.heartbeats.tick,
-            "reminders": self.agents.cron.tick,
+            "reminders": self.agents.reminders.tick,
             **{name: worker.tick for name, worker in self.outbox_workers.items()},
         }
         if not self.is_only_writer:

@@ -129,7 +129,7 @@ class Services:
 
     def check(self, plugin: str, command: str) -> None:
         """Raise `UsageError` unless a loaded plugin has this command."""
-        enqueue.check(self.compiled, plugin, command)
+        enqueue.check_command(self.compiled, plugin, command)
 
     def enqueue(self, new: NewJob) -> Enqueued:
         """Queue a job durably, or return the job that it duplicates."""
@@ -137,7 +137,9 @@ class Services:
 
     def enqueueing(self, new: NewJob) -> Callable[[Tx], Enqueued]:
         """The transaction of `enqueue`, for callers that submit it without waiting."""
-        return enqueue.enqueueing(self.compiled, new, id=self.entropy.uuid(), now=self.clock.now())
+        return enqueue.build_enqueue(
+            self.compiled, new, id=self.entropy.uuid(), now=self.clock.now()
+        )
 
     def cancel_running(self, job_id: str, why: Cancellation) -> bool:
         """End the process of a job that runs here; False if none does."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from ductile.clock import from_text, moment_of, to_text
 from ductile.core.agents import reminder as core
-from ductile.core.agents.reminder import Due, Later, NewReminder, ScheduleError
+from ductile.core.agents.reminder import FireLater, FireNow, NewReminder, ScheduleError
 from ductile.core.jobs.limits import document, fitting
 from ductile.core.values.json_values import Failure
 from ductile.model import Json, Notice
@@ -79,14 +79,14 @@ def fire_due(
     )
     fired, flawed = [], []
     for row in rows:
-        judged = core.judge(row[3], row[2], is_one_time=bool(row[5]), now=now)
+        judged = core.judge_reminder(row[3], row[2], is_one_time=bool(row[5]), now=now)
         if isinstance(judged, Failure):
             flawed.append(Flawed(row[0], row[1], judged.reason))
-        elif isinstance(judged, Later):
+        elif isinstance(judged, FireLater):
             _move(tx, row, judged.at)
         elif _done(tx, row, judged):
             payload = redact(_told(row[4]))
-            notices.post(tx, Notice(core.topic_of(row[1]), "reminder", payload), now)
+            notices.post(tx, Notice(core.build_topic(row[1]), "reminder", payload), now)
             fired.append((row[0], row[1]))
     last = (rows[-1][3], rows[-1][0]) if len(rows) == AT_ONCE else None
     return Page(tuple(fired), tuple(flawed), last)
@@ -98,7 +98,7 @@ def _told(text: str) -> Json:
     return payload if isinstance(payload, dict) else {"payload": payload}
 
 
-def _done(tx: Tx, row: Row, due: Due) -> bool:
+def _done(tx: Tx, row: Row, due: FireNow) -> bool:
     if due.then is not None:
         return _move(tx, row, due.then)
     return bool(tx.run("delete_fired_reminder", id=row[0], next_fire_at=row[3]))
@@ -149,7 +149,9 @@ def late_by_rule(tx: Tx, now: datetime, behind: int = 0) -> tuple[list[Late], in
     """Some recurring rows that wait for too long, and the id that the next stand behind."""
     rows = tx.all("recurring_reminders", after=behind, now=to_text(now), limit=AT_ONCE)
     found = [
-        Late(id, at, then) for id, rule, at in rows if (then := core.late_by_rule(at, rule, now))
+        Late(id, at, then)
+        for id, rule, at in rows
+        if (then := core.find_earlier_fire(at, rule, now))
     ]
     return found, rows[-1][0] if len(rows) == AT_ONCE else None
 

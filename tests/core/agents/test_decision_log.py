@@ -10,7 +10,12 @@ import orjson
 import pytest
 
 from ductile.core.agents import decision_log
-from ductile.core.agents.decision_log import SECTIONS, DecisionLog, Reminder, reminder_of
+from ductile.core.agents.decision_log import (
+    SECTIONS,
+    DecisionLog,
+    ReminderRequest,
+    find_reminder_request,
+)
 from ductile.core.jobs.limits import DEEPEST
 from ductile.core.values.json_values import Failure
 
@@ -62,7 +67,7 @@ def without(path: str) -> dict[str, Any]:
 
 
 def read(document: Any) -> DecisionLog | Failure:
-    return decision_log.read(document, json.dumps(document).encode())
+    return decision_log.parse_log(document, json.dumps(document).encode())
 
 
 def detail(document: Any) -> str:
@@ -167,7 +172,7 @@ def test_what_nobody_asked_for_is_let_through() -> None:
 )
 def test_an_integer_must_not_become_another_number(number: str, good: bool) -> None:
     text = json.dumps(changed("state_delta.n", "#")).replace('"#"', number).encode()
-    found = decision_log.read(orjson.loads(text), text)
+    found = decision_log.parse_log(orjson.loads(text), text)
     assert isinstance(found, DecisionLog) is good
     assert good or "beyond 64 bits" in getattr(found, "reason", "")
 
@@ -185,30 +190,30 @@ def test_a_refusal_holds_nothing_of_the_document() -> None:
         assert canary not in detail(changed(path, [canary]))
 
 
-def asked(tool_input: Any, tool_call: str = "schedule_reminder") -> Reminder | None:
+def asked(tool_input: Any, tool_call: str = "schedule_reminder") -> ReminderRequest | None:
     log = deepcopy(LOG)
     log["action"] |= {"tool_call": tool_call, "tool_input": tool_input}
     found = read(log)
     assert isinstance(found, DecisionLog)
-    return reminder_of(found)
+    return find_reminder_request(found)
 
 
 def test_tool_input_is_an_object_or_a_text_that_holds_one() -> None:
     wanted = {"delay_ms": 60_000, "payload": {"task": "check_quota"}}
-    expected = Reminder(60_000, {"task": "check_quota"})
+    expected = ReminderRequest(60_000, {"task": "check_quota"})
     assert asked(wanted) == expected
     assert asked(json.dumps(wanted)) == expected
 
 
 @pytest.mark.parametrize("tool_input", [None, [], 5, True, "", "not json", "[]", "5", "null", {}])
 def test_any_other_tool_input_asks_for_no_delay(tool_input: Any) -> None:
-    assert asked(tool_input) == Reminder(None, {})
+    assert asked(tool_input) == ReminderRequest(None, {})
 
 
 @pytest.mark.parametrize("value", ["123456789012345678901234567890", "[" * 1000 + "]" * 1000])
 def test_a_payload_that_would_not_stay_as_it_is_is_none(value: str) -> None:
     text = f'{{"delay_ms": 60000, "payload": {{"a": {value}}}}}'
-    assert asked(text) == Reminder(60_000, text)
+    assert asked(text) == ReminderRequest(60_000, text)
 
 
 def test_another_tool_asks_for_nothing() -> None:

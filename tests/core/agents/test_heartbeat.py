@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from ductile.core.agents.heartbeat import LONGEST_ID, Beat, Refusal, is_overdue, read
+from ductile.core.agents.heartbeat import (
+    LONGEST_ID,
+    Beat,
+    InvalidHeartbeat,
+    is_overdue,
+    parse_heartbeat,
+)
 
 NOW = datetime(2026, 2, 22, 12, 0, tzinfo=UTC)
 NOW_TEXT = "2026-02-22T12:00:00.000000Z"
@@ -15,7 +21,7 @@ GOOD = {"type": "heartbeat", "agent_id": "agent-42", "cluster_id": "west", "time
 
 
 def test_a_whole_one() -> None:
-    assert read(GOOD, NOW) == Beat("agent-42", "west", NOW_TEXT)
+    assert parse_heartbeat(GOOD, NOW) == Beat("agent-42", "west", NOW_TEXT)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +34,7 @@ def test_a_whole_one() -> None:
     ],
 )
 def test_a_timestamp_in_any_form_of_iso_8601(said: str, stored: str) -> None:
-    beat = read({**GOOD, "timestamp": said}, NOW)
+    beat = parse_heartbeat({**GOOD, "timestamp": said}, NOW)
     assert isinstance(beat, Beat)
     assert beat.last_seen_at == stored
 
@@ -38,40 +44,40 @@ def test_a_timestamp_in_any_form_of_iso_8601(said: str, stored: str) -> None:
     ["yesterday", "", None, 1, True, [], {}, "0001-01-01T00:00:00+14:00", "9" * 5000, "2026-13-01"],
 )
 def test_a_timestamp_that_cannot_be_read_is_now(said: Any) -> None:
-    beat = read({**GOOD, "timestamp": said}, NOW)
+    beat = parse_heartbeat({**GOOD, "timestamp": said}, NOW)
     assert isinstance(beat, Beat)
     assert beat.last_seen_at == NOW_TEXT
 
 
 def test_a_timestamp_may_be_absent() -> None:
     without = {key: value for key, value in GOOD.items() if key != "timestamp"}
-    assert read(without, NOW) == Beat("agent-42", "west", NOW_TEXT)
+    assert parse_heartbeat(without, NOW) == Beat("agent-42", "west", NOW_TEXT)
 
 
 @pytest.mark.parametrize("document", [None, [], "heartbeat", 1, {}, {**GOOD, "type": "beat"}])
 def test_what_is_of_another_type(document: Any) -> None:
-    assert read(document, NOW) is Refusal.TYPE
+    assert parse_heartbeat(document, NOW) is InvalidHeartbeat.TYPE
 
 
 def test_the_type_is_looked_at_before_the_ids() -> None:
-    assert read({"type": "status_update", "agent_id": ""}, NOW) is Refusal.TYPE
+    assert parse_heartbeat({"type": "status_update", "agent_id": ""}, NOW) is InvalidHeartbeat.TYPE
 
 
 @pytest.mark.parametrize("field", ["agent_id", "cluster_id"])
 @pytest.mark.parametrize("value", ["", "  ", None, 7, ["a"], {}, True])
 def test_an_id_that_says_nothing_is_missing(field: str, value: Any) -> None:
-    assert read({**GOOD, field: value}, NOW) is Refusal.MISSING
+    assert parse_heartbeat({**GOOD, field: value}, NOW) is InvalidHeartbeat.MISSING
 
 
 @pytest.mark.parametrize("value", ["a\nb", "a\x00", "\x1b[2J", "a\u2028b", "x" * (LONGEST_ID + 1)])
 def test_an_id_that_cannot_name_anything(value: str) -> None:
-    assert read({**GOOD, "agent_id": value}, NOW) is Refusal.AGENT_ID
-    assert read({**GOOD, "cluster_id": value}, NOW) is Refusal.CLUSTER_ID
+    assert parse_heartbeat({**GOOD, "agent_id": value}, NOW) is InvalidHeartbeat.AGENT_ID
+    assert parse_heartbeat({**GOOD, "cluster_id": value}, NOW) is InvalidHeartbeat.CLUSTER_ID
 
 
 @pytest.mark.parametrize("value", ["a:b", "a,b", "team/a", 'a"b', "é😀", "x" * LONGEST_ID])
 def test_any_other_id_is_good(value: str) -> None:
-    assert isinstance(read({**GOOD, "agent_id": value}, NOW), Beat)
+    assert isinstance(parse_heartbeat({**GOOD, "agent_id": value}, NOW), Beat)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from ductile.core.delivery.payload import FORM, field_of, json_text, payload_of, read_json
+from ductile.core.delivery.payload import FORM, find_field, parse_payload, read_json, to_json_text
 from ductile.core.jobs.limits import DEEPEST
 
 LARGE = '{"id": 18446744073709551616}'
@@ -28,19 +28,19 @@ DEEP = "[" * (DEEPEST + 1) + "]" * (DEEPEST + 1)
 )
 def test_json_is_itself_or_its_text(text: str, payload: Any) -> None:
     assert read_json(text.encode()) == payload
-    assert payload_of(text.encode(), "") == payload
+    assert parse_payload(text.encode(), "") == payload
 
 
 def test_what_is_no_json_is_not_read_as_such() -> None:
     with pytest.raises(orjson.JSONDecodeError):
         read_json(b"a=1")
-    assert payload_of(b"a=1", "text/plain") == {"body": "a=1"}
-    assert payload_of(b"a=1", f"{FORM}; charset=utf-8") == {"a": "1"}
+    assert parse_payload(b"a=1", "text/plain") == {"body": "a=1"}
+    assert parse_payload(b"a=1", f"{FORM}; charset=utf-8") == {"a": "1"}
 
 
 @pytest.mark.parametrize("text", [' {"a": 1}\n', LARGE])
 def test_json_is_sent_on_byte_for_byte(text: str) -> None:
-    assert json_text(text.encode(), "") == text
+    assert to_json_text(text.encode(), "") == text
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_json_is_sent_on_byte_for_byte(text: str) -> None:
     ],
 )
 def test_anything_else_is_sent_on_as_its_payload(body: bytes, kind: str, payload: Any) -> None:
-    assert json.loads(json_text(body, kind)) == payload
+    assert json.loads(to_json_text(body, kind)) == payload
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_anything_else_is_sent_on_as_its_payload(body: bytes, kind: str, payload
     ['{"id": "e-1"}', '{"id": "e-1", "n": 18446744073709551616}', '{"body": 5, "id": "e-1"}'],
 )
 def test_a_field_is_found_in_a_text_too(text: str) -> None:
-    assert field_of(read_json(text.encode()), "id") == "e-1"
+    assert find_field(read_json(text.encode()), "id") == "e-1"
 
 
 @pytest.mark.parametrize(
     "payload", [None, [], "id", {"body": 5}, {"body": "no json"}, {"body": "5"}]
 )
 def test_where_there_is_no_field_none_is_found(payload: Any) -> None:
-    assert field_of(payload, "id") is None
+    assert find_field(payload, "id") is None

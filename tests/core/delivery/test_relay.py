@@ -14,18 +14,18 @@ import pytest
 from ductile.core.delivery.relay import (
     RETRY_SECONDS,
     Peer,
-    Refusal,
-    Relayed,
-    Request,
-    Terms,
-    after_send,
-    envelope,
-    is_final,
+    RelayedEvent,
+    RelayRejection,
+    RelayRequest,
+    SignatureRules,
+    build_envelope,
+    compute_signature,
+    is_permanent_rejection,
     is_receipt,
-    named,
-    signature,
-    signed_headers,
-    verify,
+    judge_send,
+    rename_sender,
+    sign_request,
+    verify_request,
 )
 from ductile.core.delivery.retry_policy import DeliveryStatus, DeliveryUpdate
 from ductile.core.jobs.limits import DEEPEST, LONGEST_DEDUPE_KEY, LONGEST_NAME, fits
@@ -36,7 +36,7 @@ from ductile.core.values.json_values import Failure
 NOW = datetime(2026, 5, 3, 12, 0, tzinfo=UTC)
 PATH = "/ingest/peer/home"
 PEER = Peer("home", "a shared secret", "v1", frozenset({"backup.ready"}), frozenset({"trace_id"}))
-TERMS = Terms(timedelta(minutes=5), require_key_id=True)
+RULES = SignatureRules(timedelta(minutes=5), require_key_id=True)
 ENVELOPE: dict[str, Any] = {
     "event": {"type": "backup.ready", "payload": {"n": 1}},
     "origin": {"instance": "home", "plugin": "backup", "job_id": "j", "event_id": "e-1"},
@@ -47,20 +47,20 @@ ENVELOPE: dict[str, Any] = {
 def own_headers(
     us: str, raw: bytes, *, at: datetime = NOW, path: str = PATH
 ) -> dict[str, list[str]]:
-    signed = signed_headers(us, PEER, path, raw, at)
+    signed = sign_request(us, PEER, path, raw, at)
     return {name.lower(): [value] for name, value in signed.items()}
 
 
 def request(
     body: Any = ENVELOPE, *, at: datetime = NOW, path: str = PATH, **changed: Any
-) -> Request:
+) -> RelayRequest:
     """What the peer sends; `changed` headers replace the true ones, None removes one."""
     raw = body if isinstance(body, bytes) else orjson.dumps(body)
     headers = own_headers("home", raw, at=at, path=path)
     for name, value in changed.items():
         header = "x-ductile-" + name.replace("_", "-")
         headers[header] = [] if value is None else value if isinstance(value, list) else [value]
-    return Request(path, headers, raw)
+    return RelayRequest(path, headers, raw)
 
 
 def nested(levels: int) -> Any:
@@ -70,19 +70,21 @@ def nested(levels: int) -> Any:
     return value
 
 
-def judged(given: Request, peer: Peer = PEER, terms: Terms = TERMS) -> Relayed | Refusal:
-    return verify(given, peer, terms, NOW)
+def judged(
+    given: RelayRequest, peer: Peer = PEER, rules: SignatureRules = RULES
+) -> RelayedEvent | RelayRejection:
+    return verify_request(given, peer, rules, NOW)
 
 
-def let_in(given: Request, peer: Peer = PEER) -> Relayed:
+def let_in(given: RelayRequest, peer: Peer = PEER) -> RelayedEvent:
     answer = judged(given, peer)
-    assert isinstance(answer, Relayed), answer
+    assert isinstance(answer, RelayedEvent), answer
     return answer
 
 
-def refused(given: Request, terms: Terms = TERMS) -> Refusal:
-    answer = judged(given, terms=terms)
-    assert isinstance(answer, Refusal)
+def refused(given: RelayRequest, rules: SignatureRules = RULES) -> RelayRejection:
+    answer = judged(given, rules=rules)
+    assert isinstance(answer, RelayRejection)
     return answer
 
 
@@ -107,7 +109,7 @@ def test_a_good_request_is_let_in() -> None:
 def test_the_signature_covers_method_path_timestamp_and_body() -> None:
     signed = b"POST\n/p\n2026-05-03T12:00:00.000000Z\nbody"
     expected = hmac.new(b"k", signed, hashlib.sha256).hexdigest()
-    assert signature("k", "/p", "2026-05-03T12:00:00.000000Z", b"body") == expected
+    assert compute_signature("k", "/p", "2026-05-03T12:00:00.000000Z", b"body") == expected
 
 
 def test_without_a_dedupe_key_the_event_has_one_of_its_own() -> None:
@@ -117,7 +119,9 @@ def test_without_a_dedupe_key_the_event_has_one_of_its_own() -> None:
 def test_the_longest_names_make_a_dedupe_key_that_fits() -> None:
     name = "n" * LONGEST_NAME
     body = orjson.dumps(changed(origin={"instance": name, "event_id": name}))
-    key = let_in(Request(PATH, own_headers(name, body), body), replace(PEER, name=name)).dedupe_key
+    key = let_in(
+        RelayRequest(PATH, own_headers(name, body), body), replace(PEER, name=name)
+    ).dedupe_key
     assert key is not None
     assert fits(key, LONGEST_DEDUPE_KEY)
 
@@ -133,11 +137,11 @@ def test_the_longest_names_make_a_dedupe_key_that_fits() -> None:
 )
 def test_names_and_keys_are_measured_in_bytes(part: str, most: int, sign: str) -> None:
     peer, longest = replace(PEER, accept=frozenset()), sign * (most // len(sign.encode()))
-    assert isinstance(judged(request(changed(**{part: longest})), peer), Relayed)
+    assert isinstance(judged(request(changed(**{part: longest})), peer), RelayedEvent)
     refusal = judged(request(changed(**{part: longest + sign})), peer)
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, RelayRejection)
     path = part.replace("__", ".")
-    assert refusal.told == f"{path} must be a text of at most {most} bytes"
+    assert refusal.message == f"{path} must be a string of at most {most} bytes"
 
 
 def test_the_senders_dedupe_key_stands() -> None:
@@ -164,19 +168,19 @@ def test_a_missing_payload_is_an_empty_one() -> None:
 
 @pytest.mark.parametrize("off", [timedelta(minutes=4, seconds=59), -timedelta(minutes=5)])
 def test_a_clock_may_be_off_a_little(off: timedelta) -> None:
-    assert isinstance(judged(request(at=NOW + off)), Relayed)
+    assert isinstance(judged(request(at=NOW + off)), RelayedEvent)
 
 
 def test_unix_seconds_are_a_timestamp_too() -> None:
     raw = orjson.dumps(ENVELOPE)
     at = str(int(NOW.timestamp()))
-    given = request(raw, timestamp=at, signature=signature(PEER.secret, PATH, at, raw))
-    assert isinstance(judged(given), Relayed)
+    given = request(raw, timestamp=at, signature=compute_signature(PEER.secret, PATH, at, raw))
+    assert isinstance(judged(given), RelayedEvent)
 
 
 def test_bare_hex_is_a_signature_too() -> None:
     good = request().headers["x-ductile-signature"][0].removeprefix("sha256=")
-    assert isinstance(judged(request(signature=good)), Relayed)
+    assert isinstance(judged(request(signature=good)), RelayedEvent)
 
 
 @pytest.mark.parametrize(
@@ -202,21 +206,23 @@ def test_bare_hex_is_a_signature_too() -> None:
         pytest.param(request(changed(origin__instance="lab")), id="another origin"),
     ],
 )
-def test_what_does_not_hold_is_forbidden_and_told_no_more(given: Request) -> None:
+def test_what_does_not_hold_is_forbidden_and_told_no_more(given: RelayRequest) -> None:
     answer = refused(given)
-    assert (answer.status, answer.told) == (403, "forbidden")
+    assert (answer.status, answer.message) == (403, "forbidden")
 
 
 def test_signed_with_another_secret_it_is_forbidden() -> None:
     other = replace(PEER, secret="another secret")
-    assert isinstance(judged(request(), other), Refusal)
+    assert isinstance(judged(request(), other), RelayRejection)
 
 
 def test_a_peer_without_a_key_id_may_be_required_to_have_one() -> None:
     peer = replace(PEER, key_id=None)
     given = request(key_id=None)
-    assert isinstance(verify(given, peer, TERMS, NOW), Refusal)
-    assert isinstance(verify(given, peer, replace(TERMS, require_key_id=False), NOW), Relayed)
+    assert isinstance(verify_request(given, peer, RULES, NOW), RelayRejection)
+    assert isinstance(
+        verify_request(given, peer, replace(RULES, require_key_id=False), NOW), RelayedEvent
+    )
 
 
 def test_a_key_id_that_nobody_asks_for_is_no_reason_to_refuse() -> None:
@@ -225,14 +231,14 @@ def test_a_key_id_that_nobody_asks_for_is_no_reason_to_refuse() -> None:
 
 def test_nanoseconds_are_a_timestamp_too() -> None:
     raw, at = orjson.dumps(ENVELOPE), "2026-05-03T12:00:00.123456789Z"
-    given = request(raw, timestamp=at, signature=signature(PEER.secret, PATH, at, raw))
-    assert isinstance(judged(given), Relayed)
+    given = request(raw, timestamp=at, signature=compute_signature(PEER.secret, PATH, at, raw))
+    assert isinstance(judged(given), RelayedEvent)
 
 
 def test_an_event_type_that_is_not_accepted_is_told_so() -> None:
     answer = refused(request(changed(event__type="report.made")))
     assert answer.status == 422
-    assert "report.made" in answer.told
+    assert "report.made" in answer.message
 
 
 def test_with_no_type_named_every_type_is_accepted() -> None:
@@ -278,7 +284,7 @@ def test_a_signed_body_that_makes_no_sense_is_told_so(body: bytes) -> None:
 def test_what_nests_too_deep_is_refused(parts: dict[str, Any]) -> None:
     refusal = refused(request(changed(**parts)))
     assert refusal.status == 400
-    assert "nested more than 100 levels deep" in refusal.told
+    assert "nested more than 100 levels deep" in refusal.message
 
 
 def test_the_baggage_that_nobody_takes_over_may_be_large() -> None:
@@ -293,7 +299,7 @@ def test_u0000_is_stored_as_ufffd() -> None:
     assert event.baggage == {"trace_id": {"c\ufffd": "d\ufffd"}}
 
 
-def counting(number: bytes) -> Request:
+def counting(number: bytes) -> RelayRequest:
     return request(b'{"event": {"type": "backup.ready", "payload": {"n": ' + number + b"}}}")
 
 
@@ -313,17 +319,17 @@ def test_a_large_integer_is_exact_or_the_float_that_a_gateway_wrote_so(
 def test_an_integer_that_would_become_another_number_is_refused(text: bytes) -> None:
     refusal = refused(counting(text))
     assert refusal.status == 400
-    assert "beyond 64 bits" in refusal.told
+    assert "exceeds 64 bits" in refusal.message
 
 
 def test_what_nests_too_deep_where_nobody_looks_is_refused_too() -> None:
     deep = b"[" * 1000 + b"12345678901234567890" + b"]" * 1000
     refusal = refused(request(b'{"event": {"type": "backup.ready"}, "more": ' + deep + b"}"))
-    assert "nested more than 100 levels deep" in refusal.told
+    assert "nested more than 100 levels deep" in refusal.message
 
 
 def sent(message: RelayMessage) -> str | Failure:
-    return envelope(message, instance="home", plugin=None, job_id="j", event_id="e")
+    return build_envelope(message, instance="home", plugin=None, job_id="j", event_id="e")
 
 
 @pytest.mark.parametrize(
@@ -391,12 +397,12 @@ def test_only_a_gateways_own_words_are_a_receipt(
     ],
 )
 def test_only_a_gateways_own_words_are_final(status: int | None, body: bytes, is_so: bool) -> None:
-    assert is_final(status, body) is is_so
+    assert is_permanent_rejection(status, body) is is_so
 
 
 def test_failed_send_is_retried_by_the_schedule() -> None:
     for before, delay in enumerate(RETRY_SECONDS):
-        update = after_send(before, "no luck", final=False, now=NOW)
+        update = judge_send(before, "no luck", final=False, now=NOW)
         due = NOW + timedelta(seconds=delay)
         assert update == DeliveryUpdate(DeliveryStatus.FAILED, before + 1, due, "no luck")
 
@@ -405,12 +411,12 @@ def test_failed_send_is_retried_by_the_schedule() -> None:
 def test_relay_is_dead_after_the_last_send_or_a_permanent_rejection(
     before: int, final: bool
 ) -> None:
-    update = after_send(before, "no luck", final=final, now=NOW)
+    update = judge_send(before, "no luck", final=final, now=NOW)
     assert update == DeliveryUpdate(DeliveryStatus.DEAD, before + 1, None, "no luck")
 
 
 def test_receipt_after_failed_sends_is_a_delivery() -> None:
-    update = after_send(3, None, final=False, now=NOW)
+    update = judge_send(3, None, final=False, now=NOW)
     assert update == DeliveryUpdate(DeliveryStatus.DELIVERED, 3)
 
 
@@ -418,17 +424,19 @@ def test_the_bytes_are_the_same_as_long_as_the_name_is() -> None:
     message = RelayMessage("lab", "made", {"n": [1.5, 2**64 - 1, "ü"]}, "k", {"t": None}, {})
     body = sent(message)
     assert isinstance(body, str)
-    assert named(body, "home") == body.encode()
+    assert rename_sender(body, "home") == body.encode()
 
 
 def test_a_new_name_goes_into_the_envelope() -> None:
-    body = named('{"event":{},"origin":{"instance":"old","event_id":"e"},"baggage":{}}', "new")
+    body = rename_sender(
+        '{"event":{},"origin":{"instance":"old","event_id":"e"},"baggage":{}}', "new"
+    )
     assert body == b'{"event":{},"origin":{"instance":"new","event_id":"e"},"baggage":{}}'
 
 
 @pytest.mark.parametrize("body", ["", "[]", "{}", '{"origin": []}', "\ud800"])
 def test_what_is_no_envelope_is_not_sent(body: str) -> None:
-    assert named(body, "home") is None
+    assert rename_sender(body, "home") is None
 
 
 def test_a_secret_shows_in_no_text() -> None:

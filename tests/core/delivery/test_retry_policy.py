@@ -21,12 +21,12 @@ from ductile.core.delivery.retry_policy import (
     RETRY_SCHEDULE_SECONDS,
     DeliveryStatus,
     DeliveryUpdate,
+    compute_signature,
     mark_delivered,
     mark_failed,
     mark_rejected,
     mark_unsendable,
-    signature,
-    signed_headers,
+    sign_headers,
 )
 from ductile.core.delivery.signatures import PROVIDERS, verify
 
@@ -79,14 +79,15 @@ def test_legal_state_changes() -> None:
 
 def test_signature_is_hmac_sha256_in_hex() -> None:
     body = b'{"a": 1}'
-    assert signature("secret", body) == hmac.new(b"secret", body, hashlib.sha256).hexdigest()
-    headers = signed_headers("secret", "m", body, NOW)
-    assert headers["X-Observatory-Signature"] == f"sha256={signature('secret', body)}"
+    expected = hmac.new(b"secret", body, hashlib.sha256).hexdigest()
+    assert compute_signature("secret", body) == expected
+    headers = sign_headers("secret", "m", body, NOW)
+    assert headers["X-Observatory-Signature"] == f"sha256={expected}"
 
 
 @given(st.binary(), st.text(min_size=1, alphabet=st.characters(codec="utf-8")))
 def test_signed_headers_verify(body: bytes, secret: str) -> None:
-    headers = {k.lower(): [v] for k, v in signed_headers(secret, "m-1", body, NOW).items()}
+    headers = {k.lower(): [v] for k, v in sign_headers(secret, "m-1", body, NOW).items()}
     assert verify(OBSERVATORY, secret, headers, body, 0.0)
     assert verify(PROVIDERS["standard"], secret, headers, body, NOW.timestamp())
     assert not verify(OBSERVATORY, secret, headers, body + b"x", 0.0)
@@ -105,5 +106,5 @@ def test_signed_headers_verify(body: bytes, secret: str) -> None:
 )
 def test_standardwebhooks_verifies_either_form_of_a_secret(secret: str, key: str | bytes) -> None:
     body = '{"text": "grüße"}'.encode()
-    headers = signed_headers(secret, "msg_1", body, datetime.now(UTC))
+    headers = sign_headers(secret, "msg_1", body, datetime.now(UTC))
     assert Webhook(key).verify(body, headers) == {"text": "grüße"}

@@ -8,7 +8,7 @@ import hmac
 
 import pytest
 
-from ductile.core.delivery.signatures import PLAIN, PROVIDERS, Verified, judge, verify
+from ductile.core.delivery.signatures import PLAIN, PROVIDERS, VerifiedWebhook, judge, verify
 
 NOW = 1_770_000_000
 SECRET = "It's a Secret to Everybody"
@@ -52,7 +52,7 @@ def test_githubs_own_example() -> None:
     """docs.github.com, "Testing the webhook payload validation"."""
     value = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
     headers = {"x-hub-signature-256": [value]}
-    assert verify(PROVIDERS["github"], SECRET, headers, BODY, NOW) == Verified(None, None)
+    assert verify(PROVIDERS["github"], SECRET, headers, BODY, NOW) == VerifiedWebhook(None, None)
     bare = {"x-hub-signature-256": [value.removeprefix("sha256=")]}
     assert verify(PLAIN, SECRET, bare, BODY, NOW) is not None
 
@@ -85,7 +85,7 @@ def test_standard_webhooks_own_example() -> None:
     }
     secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
     found = verify(PROVIDERS["standard"], secret, headers, b'{"test": 2432232314}', 1614265330)
-    assert found == Verified("msg_p5jXN8AQM9LWM0D4loKWxJek", None)
+    assert found == VerifiedWebhook("msg_p5jXN8AQM9LWM0D4loKWxJek", None)
 
 
 @every
@@ -137,10 +137,10 @@ def test_a_timestamp_that_is_no_number_is_refused() -> None:
 def test_an_endpoint_may_name_its_own_header() -> None:
     headers = {"x-signature": [mac(SECRET, BODY).hex()]}
     judged = judge(PLAIN, SECRET, headers, BODY, NOW, header="X-Signature")
-    assert isinstance(judged, Verified)
+    assert isinstance(judged, VerifiedWebhook)
     assert verify(PLAIN, SECRET, headers, BODY, NOW) is None
 
 
 def test_what_the_sender_says_of_its_delivery() -> None:
     secret, headers = signed("github")
-    assert verify(PROVIDERS["github"], secret, headers, BODY, NOW) == Verified("d1", "push")
+    assert verify(PROVIDERS["github"], secret, headers, BODY, NOW) == VerifiedWebhook("d1", "push")

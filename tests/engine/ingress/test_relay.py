@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from ductile.clock import to_text
-from ductile.core.delivery.relay import Peer, Relayed, Request, signed_headers
+from ductile.core.delivery.relay import Peer, RelayedEvent, RelayRequest, sign_request
 from ductile.core.jobs.limits import LONGEST_DEDUPE_KEY, LONGEST_NAME
 from ductile.engine.ingress.relay import RelayIngressRules, ReplayedRelay
 from ductile.engine.observability.retention import RetentionLoop
@@ -37,17 +37,17 @@ def house(request: pytest.FixtureRequest, site: Site) -> Iterator[Running]:
         yield house
 
 
-def verified(house: Running, body: dict[str, Any], late: float = 0.0) -> Relayed:
+def verified(house: Running, body: dict[str, Any], late: float = 0.0) -> RelayedEvent:
     raw, now = orjson.dumps(body), house.gateway.clock.now()
     at = now - timedelta(seconds=late)
-    headers = signed_headers("home", Peer("home", SECRET), PATH, raw, at)
-    request = Request(PATH, {name.lower(): [value] for name, value in headers.items()}, raw)
+    headers = sign_request("home", Peer("home", SECRET), PATH, raw, at)
+    request = RelayRequest(PATH, {name.lower(): [value] for name, value in headers.items()}, raw)
     relayed = RelayIngressRules(house.gateway.compiled).verify(request, now)
-    assert isinstance(relayed, Relayed), relayed
+    assert isinstance(relayed, RelayedEvent), relayed
     return relayed
 
 
-def arrive(house: Running, relayed: Relayed) -> Receipt:
+def arrive(house: Running, relayed: RelayedEvent) -> Receipt:
     gateway = house.gateway
     ingress = RelayIngressRules(gateway.compiled)
     return gateway.ledger.write(ingress.accept(relayed, gateway.clock, gateway.entropy))

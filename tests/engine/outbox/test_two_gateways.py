@@ -124,7 +124,7 @@ def test_event_that_no_receiver_accepts_fails_the_relay_job(stack: ExitStack) ->
     house = open_home(stack, home(1, step=f"dedupe_key: {'k' * 1025}"))
     root = emit(house)
     until(lambda: [j["status"] for j in tree(house, root)] == ["succeeded", "failed"])
-    reason = "relay.dedupe_key must be a text of at most 1024 bytes"
+    reason = "relay.dedupe_key must be a string of at most 1024 bytes"
     assert reason in tree(house, root)[1]["last_error"]
     assert deliveries(house) == []
 

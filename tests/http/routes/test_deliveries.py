@@ -218,7 +218,7 @@ def test_nothing_is_parsed_before_it_is_verified(
     def parses(*_: object) -> str:
         raise AssertionError("it parses")
 
-    monkeypatch.setattr(agent_webhooks, "json_text", parses)
+    monkeypatch.setattr(agent_webhooks, "to_json_text", parses)
     answer = deliver(house, webhook(house), b"{}", **{"X-Observatory-Signature": "sha256=00"})
     assert answer.status == 401
 

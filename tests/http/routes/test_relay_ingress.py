@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ductile.core.delivery.relay import Peer, is_final, signed_headers
+from ductile.core.delivery.relay import Peer, is_permanent_rejection, sign_request
 from ductile.core.jobs.limits import DEEPEST
 from ductile.core.values.redact import Redactor
 from ductile.engine.ingress.rejection_limiter import MAX_PER_MINUTE
@@ -64,7 +64,7 @@ def signed(
     house: House, body: bytes, *, path: str = PATH, peer: str = "home", late: float = 0.0
 ) -> dict[str, str]:
     at = house.gateway.clock.now() - timedelta(seconds=late)
-    return signed_headers(peer, Peer(peer, SECRET, "v1"), path, body, at)
+    return sign_request(peer, Peer(peer, SECRET, "v1"), path, body, at)
 
 
 def send(house: House, body: Any, **more: Any) -> Answer:
@@ -307,7 +307,7 @@ def test_another_event_type_is_named_in_the_refusal(house: House) -> None:
 def test_a_signed_body_that_is_no_envelope_is_a_bad_request(house: House) -> None:
     answer = send(house, b"[1]")
     assert answer.status == 400
-    assert is_final(answer.status, answer.raw)
+    assert is_permanent_rejection(answer.status, answer.raw)
 
 
 def test_only_post_is_taken(house: House) -> None:

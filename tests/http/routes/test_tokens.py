@@ -147,7 +147,7 @@ def test_a_token_that_is_made_while_the_tokens_are_read_is_good_at_once(
     authenticator = next(
         d.app._access._app_context.authenticator for d in house.server.listeners if d.name == "api"
     )
-    authenticator.forget()
+    authenticator.invalidate()
     read, reached, go_on = house.gateway.ledger.read, threading.Event(), threading.Event()
 
     def slow(work: Any) -> Any:

@@ -15,7 +15,7 @@ import pytest
 
 from ductile.clock import to_text
 from ductile.core.delivery import retry_policy as rules
-from ductile.core.delivery.retry_policy import DeliveryStatus, signature
+from ductile.core.delivery.retry_policy import DeliveryStatus, compute_signature
 from ductile.errors import NotFound, Refused
 from ductile.store import retention as prune
 from ductile.store.engines import queries
@@ -161,7 +161,7 @@ def test_fr_10_8_a_new_inbound_delivery_is_pending_and_due_in_thirty_seconds(
     assert (found["status"], found["attempt_count"]) == ("pending", 0)
     assert found["created_at"] == to_text(NOW)
     assert found["next_retry_at"] == to_text(later(30))
-    assert found["signature"] == signature(SECRET, b'{"a":1}')
+    assert found["signature"] == compute_signature(SECRET, b'{"a":1}')
     assert claim(ledger, later(29.9)) == []
     assert [claimed.delivery.id for claimed in claim(ledger, later(30))] == [id]
 

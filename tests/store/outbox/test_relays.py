@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from ductile.clock import to_text
-from ductile.core.delivery.relay import RETRY_SECONDS, after_send
+from ductile.core.delivery.relay import RETRY_SECONDS, judge_send
 from ductile.core.pipelines.intents import SendRelay
 from ductile.errors import NotFound, Refused
 from ductile.store import retention as prune
@@ -53,7 +53,7 @@ def settle(
     owner: str = BOOT,
 ) -> str | None:
     """The status that it has now; None where the claim had ended already."""
-    update = after_send(claimed.attempts, error, final=False, now=now)
+    update = judge_send(claimed.attempts, error, final=False, now=now)
     done = ledger.write(lambda tx: relays.settle(tx, claimed, owner, update, now))
     return update.status.value if done else None
 

@@ -1,4 +1,4 @@
-"""A decision log: what an agent thought and did, checked before anybody hears of it."""
+"""Decision logs of agents: validation, and the reminder that a log may request."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ REMIND = "schedule_reminder"
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """What a field must be, in words for whoever sent something else."""
+class FieldRule:
+    """What the value of a field must be."""
 
     holds: Callable[[Json], bool]
     must_be: str
+    """Completes the error message "<field> must be ..."."""
     required: bool = False
 
 
@@ -34,15 +35,15 @@ def _is_capabilities(value: Json) -> bool:
     return isinstance(value, list) and len(value) <= MOST_CAPABILITIES and all(map(is_id, value))
 
 
-_NAME = Rule(is_id, f"a text of 1 to {LONGEST_ID} printable characters")
-_NEEDED_NAME = Rule(_NAME.holds, _NAME.must_be, required=True)
-_TEXT = Rule(lambda value: isinstance(value, str), "a text")
-_FLAG = Rule(lambda value: isinstance(value, bool), "true or false")
+_NAME = FieldRule(is_id, f"a string of 1 to {LONGEST_ID} printable characters")
+_NEEDED_NAME = FieldRule(_NAME.holds, _NAME.must_be, required=True)
+_TEXT = FieldRule(lambda value: isinstance(value, str), "a string")
+_FLAG = FieldRule(lambda value: isinstance(value, bool), "true or false")
 
-SECTIONS: Mapping[str, Mapping[str, Rule]] = {
+SECTIONS: Mapping[str, Mapping[str, FieldRule]] = {
     "meta": {
         "trace_id": _NEEDED_NAME,
-        "timestamp": Rule(
+        "timestamp": FieldRule(
             lambda value: moment_of(value) is not None, "a time (ISO 8601)", required=True
         ),
         "parent_step_id": _NAME,
@@ -52,11 +53,11 @@ SECTIONS: Mapping[str, Mapping[str, Rule]] = {
         "agent_id": _NEEDED_NAME,
         "agent_type": _NEEDED_NAME,
         "capability_version": _NEEDED_NAME,
-        "capabilities": Rule(_is_capabilities, f"a list of at most {MOST_CAPABILITIES} names"),
+        "capabilities": FieldRule(_is_capabilities, f"a list of at most {MOST_CAPABILITIES} names"),
     },
-    "cognition": {"intent": Rule(is_text, "a text that is not empty", required=True)},
+    "cognition": {"intent": FieldRule(is_text, "a string that is not empty", required=True)},
     "action": {
-        "status": Rule(
+        "status": FieldRule(
             lambda value: value in STATUSES, f"one of {', '.join(STATUSES)}", required=True
         ),
         "tool_call": _TEXT,
@@ -66,64 +67,66 @@ SECTIONS: Mapping[str, Mapping[str, Rule]] = {
     "control": {"hitl_required": _FLAG, "interrupt_signal": _TEXT, "is_terminal": _FLAG},
 }
 REQUIRED = ("meta", "identity", "action")
-"""The others may be absent or null. What no rule speaks of may be anything."""
+"""The other sections may be absent or null. Fields without a rule may be anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionLog:
-    """A log that keeps the rules: what the gateway itself reads of it, and the whole."""
+    """A valid log: the fields that the gateway uses, and the whole document."""
 
     trace_id: str
     timestamp: datetime
     agent_id: str
     cluster_id: str | None
     capabilities: Mapping[str, Json]
-    """What the agent says that it is."""
+    """Type, version and capabilities of the agent."""
     tool_call: str | None
     tool_input: Json
     document: Json
 
 
 @dataclass(frozen=True, slots=True)
-class Reminder:
-    """What `schedule_reminder` asks for."""
+class ReminderRequest:
+    """The input of the tool call `schedule_reminder`."""
 
     delay_ms: Json
-    """As it was given: whoever schedules it judges it."""
+    """Not validated yet."""
     payload: Json
 
 
-def read(document: Json, text: bytes) -> DecisionLog | Failure:
-    """The log, or what is wrong with it: in our own words, never in the document's.
+def parse_log(document: Json, text: bytes) -> DecisionLog | Failure:
+    """The log, or the first problem; the message quotes nothing of the document.
 
-    `text` is what the document was read from.
+    `text` is the JSON text of the document.
     """
     if too_deep(document, text):
         return Failure(f"a decision log must not be nested more than {DEEPEST} levels deep")
     if has_integer_altered_by_parsing(text):
-        return Failure("a decision log must not hold an integer beyond 64 bits; send it as text")
+        return Failure(
+            "a decision log must not contain an integer beyond 64 bits; send it as a string"
+        )
     if not isinstance(document, dict):
         return Failure("a decision log must be an object")
     for name in SECTIONS:
-        wrong = _problem(name, document.get(name))
-        if wrong is not None:
-            return Failure(wrong)
+        problem = _find_problem(name, document.get(name))
+        if problem is not None:
+            return Failure(problem)
     meta, identity, action = (document[name] for name in REQUIRED)
-    said = moment_of(meta["timestamp"])
-    assert said is not None
+    timestamp = moment_of(meta["timestamp"])
+    assert timestamp is not None
     return DecisionLog(
         trace_id=meta["trace_id"],
-        timestamp=said,
+        timestamp=timestamp,
         agent_id=identity["agent_id"],
         cluster_id=meta.get("cluster_id"),
-        capabilities=_capabilities(identity),
+        capabilities=_select_capabilities(identity),
         tool_call=action.get("tool_call"),
         tool_input=action.get("tool_input"),
         document=document,
     )
 
 
-def _problem(name: str, section: Json) -> str | None:
+def _find_problem(name: str, section: Json) -> str | None:
     if section is None:
         return f"{name} is required" if name in REQUIRED else None
     if not isinstance(section, dict):
@@ -138,31 +141,31 @@ def _problem(name: str, section: Json) -> str | None:
     return None
 
 
-def _capabilities(identity: Mapping[str, Any]) -> dict[str, Json]:
+def _select_capabilities(identity: Mapping[str, Any]) -> dict[str, Json]:
     names = ("agent_type", "capability_version", "capabilities")
     return {name: identity[name] for name in names if identity.get(name) is not None}
 
 
-def reminder_of(log: DecisionLog) -> Reminder | None:
-    """What the log asks to be reminded of, if that is what its tool call is."""
+def find_reminder_request(log: DecisionLog) -> ReminderRequest | None:
+    """The reminder that the log requests; None if its tool call is another one."""
     if log.tool_call != REMIND:
         return None
-    asked = _object(log.tool_input)
-    payload = asked.get("payload")
-    return Reminder(asked.get("delay_ms"), {} if payload is None else payload)
+    given = _parse_object(log.tool_input)
+    payload = given.get("payload")
+    return ReminderRequest(given.get("delay_ms"), {} if payload is None else payload)
 
 
-def _object(value: Json) -> Mapping[str, Json]:
-    """An object, or the one that a text holds; else an empty one."""
+def _parse_object(value: Json) -> Mapping[str, Json]:
+    """The object, or the object in a JSON string; else an empty one."""
     if not isinstance(value, str):
         return value if isinstance(value, dict) else {}
     raw = value.encode()
     try:
-        held = orjson.loads(raw)
+        parsed = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return {}
-    if not isinstance(held, dict):
+    if not isinstance(parsed, dict):
         return {}
-    # A text is no payload: who schedules it refuses it, where it cannot be kept as it is.
-    kept = not (too_deep(held, raw) or has_integer_altered_by_parsing(raw))
-    return held if kept else {**held, "payload": value}
+    # A string is not a valid payload, so the scheduler refuses what cannot be stored unchanged.
+    unchanged = not (too_deep(parsed, raw) or has_integer_altered_by_parsing(raw))
+    return parsed if unchanged else {**parsed, "payload": value}

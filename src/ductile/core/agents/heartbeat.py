@@ -1,4 +1,4 @@
-"""What a heartbeat must say (004, FR-10.3), and how long a sign of life counts."""
+"""Heartbeats of agents: what a valid one contains, and when an agent is overdue."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ HEARTBEAT = "heartbeat"
 LONGEST_ID = 200
 
 
-class Refusal(StrEnum):
-    """Why something is no heartbeat; the words are the answer's `reason`."""
+class InvalidHeartbeat(StrEnum):
+    """Why a document is not a valid heartbeat; the value is the `reason` of the response."""
 
     TYPE = "invalid_heartbeat_type"
     MISSING = "missing_required_field"
@@ -24,46 +24,48 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """One sign of life."""
+    """One heartbeat."""
 
     agent_id: str
     cluster_id: str
     last_seen_at: str
-    """When, by the agent's own clock; in the ledger's form."""
+    """By the agent's clock; in the ledger's format."""
 
 
-def read(document: Json, now: datetime) -> Beat | Refusal:
-    """The heartbeat; one whose timestamp cannot be read is of `now`."""
+def parse_heartbeat(document: Json, now: datetime) -> Beat | InvalidHeartbeat:
+    """The heartbeat; an invalid timestamp is replaced by `now`."""
     if not isinstance(document, dict) or document.get("type") != HEARTBEAT:
-        return Refusal.TYPE
+        return InvalidHeartbeat.TYPE
     agent_id: Json = document.get("agent_id")
     cluster_id: Json = document.get("cluster_id")
     if not (is_text(agent_id) and is_text(cluster_id)):
-        return Refusal.MISSING
+        return InvalidHeartbeat.MISSING
     if not is_id(agent_id):
-        return Refusal.AGENT_ID
+        return InvalidHeartbeat.AGENT_ID
     if not is_id(cluster_id):
-        return Refusal.CLUSTER_ID
-    said = moment_of(document.get("timestamp"))
-    return Beat(agent_id, cluster_id, to_text(now if said is None else said))
+        return InvalidHeartbeat.CLUSTER_ID
+    sent_at = moment_of(document.get("timestamp"))
+    return Beat(agent_id, cluster_id, to_text(now if sent_at is None else sent_at))
 
 
-def missing(document: Json) -> str | None:
-    """The first field that `Refusal.MISSING` is about."""
-    named = document if isinstance(document, dict) else {}
-    return next((name for name in ("agent_id", "cluster_id") if not is_text(named.get(name))), None)
+def find_missing_field(document: Json) -> str | None:
+    """The first field to which `InvalidHeartbeat.MISSING` refers."""
+    fields = document if isinstance(document, dict) else {}
+    return next(
+        (name for name in ("agent_id", "cluster_id") if not is_text(fields.get(name))), None
+    )
 
 
 def is_text(value: Json) -> bool:
-    """Whether there is anything to read."""
+    """Whether the value is a string with more than white space."""
     return isinstance(value, str) and bool(value.strip())
 
 
 def is_id(value: Json) -> bool:
-    """Whether it can name an agent or a cluster: in a topic, in a log, in a table."""
+    """Whether the value is usable as the id of an agent or a cluster."""
     return is_text(value) and len(value) <= LONGEST_ID and value.isprintable()
 
 
 def is_overdue(last_seen: datetime, now: datetime, threshold: float) -> bool:
-    """Whether the last sign is too old; or too young, from before our clock was set back."""
+    """Whether the last heartbeat is too old, or too far ahead because the clock was set back."""
     return abs((now - last_seen).total_seconds()) > threshold

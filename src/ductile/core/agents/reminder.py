@@ -1,4 +1,4 @@
-"""Reminders: when one is due, and when a recurring one comes next (004, FR-10.5 and FR-10.6)."""
+"""Reminders of agents: validation, and when one fires."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UTC = ZoneInfo("UTC")
 
 
 class ScheduleError(StrEnum):
-    """Why a reminder was not taken in. A value: agents err, and nothing breaks."""
+    """Why a reminder was not stored; a value, not an exception, because agents make mistakes."""
 
     INVALID_AGENT = "invalid_agent_id"
     INVALID_DELAY = "invalid_delay"
@@ -40,103 +40,106 @@ class NewReminder:
     payload: str
     """JSON text."""
     schedule: str | None
-    """A cron rule in UTC; None fires once."""
+    """A cron expression in UTC; None if it fires once."""
 
 
-def once(
+def build_once(
     agent_id: Json, delay_ms: Json, payload: Json, now: datetime
 ) -> NewReminder | ScheduleError:
-    """One that fires `delay_ms` milliseconds from now."""
+    """A reminder that fires once, in `delay_ms` milliseconds."""
     if not is_id(agent_id):
         return ScheduleError.INVALID_AGENT
     if type(delay_ms) is not int or not 0 < delay_ms <= LONGEST_DELAY_MS:
         return ScheduleError.INVALID_DELAY
-    text = _payload_text(payload)
+    text = _encode_payload(payload)
     if text is None:
         return ScheduleError.INVALID_PAYLOAD
     return NewReminder(agent_id, now + timedelta(milliseconds=delay_ms), text, None)
 
 
-def recurring(
+def build_recurring(
     agent_id: Json, schedule: Json, payload: Json, now: datetime
 ) -> NewReminder | ScheduleError:
-    """One that fires by a cron rule in UTC."""
+    """A reminder that fires by a cron expression in UTC."""
     if not is_id(agent_id):
         return ScheduleError.INVALID_AGENT
-    first = next_fire(schedule, now)
+    first = find_next_fire(schedule, now)
     if isinstance(first, Failure):
         return ScheduleError.INVALID_SCHEDULE
-    text = _payload_text(payload)
+    text = _encode_payload(payload)
     if text is None:
         return ScheduleError.INVALID_PAYLOAD
     return NewReminder(agent_id, first, text, " ".join(schedule.split()))
 
 
-def next_fire(schedule: Json, after: datetime) -> datetime | Failure:
-    """The rule's first time after that, or what is wrong with the rule."""
+def find_next_fire(schedule: Json, after: datetime) -> datetime | Failure:
+    """The first time of the cron expression after `after`, or what is wrong with it."""
     if not isinstance(schedule, str) or len(schedule) > LONGEST_SCHEDULE:
-        return Failure(f"a schedule must be a cron rule of at most {LONGEST_SCHEDULE} characters")
+        return Failure(
+            f"a schedule must be a cron expression of at most {LONGEST_SCHEDULE} characters"
+        )
     try:
-        fire = _time_after(schedule, after)
+        fire = _find_time_after(schedule, after)
     except ValueError as error:
         return Failure(str(error))
-    return Failure(f"cron {schedule!r} never comes") if fire is None else fire
+    return Failure(f"cron expression {schedule!r} never matches") if fire is None else fire
 
 
 @lru_cache(maxsize=256)
-def _time_after(schedule: str, after: datetime) -> datetime | None:
-    """Kept for a while: many rows have the same rule, and are looked at together."""
+def _find_time_after(schedule: str, after: datetime) -> datetime | None:
+    """Cached, because many rows have the same expression and are examined together."""
     return cron.next_after(cron.parse(schedule), after, _UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
-    """It fires now; `then` is its next time, None where it fires once."""
+class FireNow:
+    """It fires now."""
 
     then: datetime | None
+    """Its next time; None if it fires once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
-    """It fires at that time."""
+class FireLater:
+    """It fires at this time."""
 
     at: datetime
 
 
-def judge(
+def judge_reminder(
     next_fire_at: str, schedule: str | None, *, is_one_time: bool, now: datetime
-) -> Due | Later | Failure:
-    """What is to be done with a row, whoever wrote it; one that is late fires once."""
+) -> FireNow | FireLater | Failure:
+    """What to do with a row, which may be written by a script; a late one fires once."""
     at = moment_of(next_fire_at)
     if at is None:
-        return Failure("next_fire_at is no time (ISO 8601)")
+        return Failure("next_fire_at is not a time (ISO 8601)")
     if at > now:
-        return Later(at)
+        return FireLater(at)
     if is_one_time:
-        return Due(None)
-    then = next_fire(schedule, now)
-    return then if isinstance(then, Failure) else Due(then)
+        return FireNow(None)
+    then = find_next_fire(schedule, now)
+    return then if isinstance(then, Failure) else FireNow(then)
 
 
-def late_by_rule(next_fire_at: str, schedule: str | None, now: datetime) -> datetime | None:
-    """When a recurring one comes by its rule, where it waits for longer than that.
+def find_earlier_fire(next_fire_at: str, schedule: str | None, now: datetime) -> datetime | None:
+    """The next time by the cron expression, if `next_fire_at` is later than that.
 
-    So it does once a clock that was ahead is right again. One that leaves out a single time has
-    fired it by a clock that is a little ahead of this one, and does not fire it again.
+    This happens when a clock that was ahead is corrected. A row that skips a single time has fired
+    it by a clock slightly ahead of this one, and must not fire it again.
     """
-    at, then = moment_of(next_fire_at), next_fire(schedule, now)
+    at, then = moment_of(next_fire_at), find_next_fire(schedule, now)
     if at is None or isinstance(then, Failure) or at <= then:
         return None
-    second = next_fire(schedule, then)
+    second = find_next_fire(schedule, then)
     return then if isinstance(second, Failure) or at > second else None
 
 
-def topic_of(agent_id: str) -> str:
+def build_topic(agent_id: str) -> str:
     return f"agent:{agent_id}:scheduled"
 
 
-def _payload_text(payload: Json) -> str | None:
-    """An object, as it is stored; None where it is none, or too large or deep."""
+def _encode_payload(payload: Json) -> str | None:
+    """The text to store; None if the payload is not an object, too large or too deep."""
     if not isinstance(payload, dict) or too_deep(payload):
         return None
     try:

@@ -1,1 +1,1 @@
-"""WebhookOutbox: retries, signatures, payloads, allowed addresses, relay."""
+"""Deliveries: retries, signatures, payloads, allowed addresses, relay."""

@@ -13,14 +13,14 @@ from ductile.core.delivery.signatures import PLAIN, PROVIDERS, Scheme
 from ductile.record import dataclass
 
 RETRY_SCHEDULE_SECONDS = (30, 120, 600, 3600, 21600)
-"""Until the next send, by the number of failed ones before the one that failed just now."""
+"""Delay before the next send, by the number of failed sends before the last one."""
 INBOUND_DELAY = timedelta(seconds=RETRY_SCHEDULE_SECONDS[0])
-"""From the arrival of a webhook to its first try; what is sent by us is tried at once."""
+"""Delay before the first send of an inbound webhook; an outbound one is sent at once."""
 SIGNATURE_HEADER = "X-Observatory-Signature"
 OBSERVATORY = Scheme(SIGNATURE_HEADER.lower(), PLAIN.read)
-"""How webhooks for agents are signed: `sha256=` and hex, over the body alone."""
+"""How webhooks for agents are signed: `sha256=` and hex, over the body."""
 INTERNAL = "internal://session/"
-"""The target of a webhook without a URL: a session of this gateway's."""
+"""The target of a webhook without a URL: a session of this gateway."""
 
 
 class DeliveryStatus(StrEnum):
@@ -38,21 +38,21 @@ _P, _OK, _F, _D = (
 )
 
 EDGES: Mapping[tuple[DeliveryStatus, DeliveryStatus], str] = {
-    (_P, _OK): "the receiver took it",
+    (_P, _OK): "the receiver accepted it",
     (_P, _F): "the first send failed",
     (_P, _D): "its webhook was removed",
-    (_F, _OK): "the receiver took it",
+    (_F, _OK): "the receiver accepted it",
     (_F, _F): "another send failed",
     (_F, _D): "the last send failed, or its webhook was removed",
-    (_P, _P): "an operator does not want to wait",
-    (_F, _P): "an operator tries again",
-    (_D, _P): "an operator tries again",
+    (_P, _P): "an operator retries it now",
+    (_F, _P): "an operator retries it",
+    (_D, _P): "an operator retries it",
 }
 
 OUTSTANDING = frozenset({_P, _F})
-"""Those that are sent when their time comes; a dead one waits for an operator."""
+"""Sent when they are due; a dead delivery waits for an operator."""
 RETRIABLE = frozenset(before for before, after in EDGES if after is _P)
-"""By an operator."""
+"""Statuses from which an operator can retry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +97,16 @@ def mark_unsendable(attempt_count: int, error: str) -> DeliveryUpdate:
     return DeliveryUpdate(_D, attempt_count, error=error)
 
 
-def signature(secret: str, body: bytes) -> str:
-    """HMAC-SHA256 of these bytes, in hex; the key is the secret's text as it stands."""
+def compute_signature(secret: str, body: bytes) -> str:
+    """HMAC-SHA256 of these bytes in hex; the key is the text of the secret."""
     return hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
 
 
-def signed_headers(secret: str, message_id: str, body: bytes, now: datetime) -> dict[str, str]:
-    """004's signature, and those of Standard Webhooks, over exactly these bytes.
+def sign_headers(secret: str, message_id: str, body: bytes, now: datetime) -> dict[str, str]:
+    """The gateway's own signature and the one of Standard Webhooks, over exactly these bytes.
 
-    The key of the latter is what the secret decodes to where it is base64, behind `whsec_` or
-    bare, else its text.
+    The key of the latter is the decoded secret if that is base64, with or without `whsec_`, else
+    its text.
     """
     standard = PROVIDERS["standard"]
     at = str(int(now.timestamp()))
@@ -114,7 +114,7 @@ def signed_headers(secret: str, message_id: str, body: bytes, now: datetime) -> 
         standard.key(secret), standard.signed(message_id, at, body), hashlib.sha256
     ).digest()
     return {
-        SIGNATURE_HEADER: f"sha256={signature(secret, body)}",
+        SIGNATURE_HEADER: f"sha256={compute_signature(secret, body)}",
         "webhook-id": message_id,
         "webhook-timestamp": at,
         "webhook-signature": f"v1,{base64.b64encode(signed).decode()}",

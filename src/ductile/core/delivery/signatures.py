@@ -1,6 +1,6 @@
-"""Signatures of webhooks: providers as data, and one function that judges.
+"""Webhook signatures: the providers as data, and one function that verifies.
 
-Nothing here parses a body: what is signed are the bytes that were received.
+Nothing here parses a body: the signature covers the received bytes.
 """
 
 from __future__ import annotations
@@ -15,72 +15,74 @@ from ductile.core.values.json_values import Failure
 from ductile.record import dataclass
 
 Headers = Mapping[str, list[str]]
-"""Lower-case names to all their values."""
+"""From lower-case names to all their values."""
 TOLERANCE = 300.0
-"""Seconds that a signed timestamp may be off, either way."""
+"""Seconds by which a signed timestamp may differ from the clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """How a sender signs."""
+    """How a provider signs."""
 
     header: str
-    """Where the signature stands."""
+    """The header that holds the signature."""
     read: Callable[[str], tuple[str | None, list[bytes]]]
-    """From the header: its own timestamp if it has one, and the signatures in it."""
+    """From the header's value to the timestamp in it, if any, and its signatures."""
     signed: Callable[[str, str, bytes], bytes] = lambda _id, _at, body: body
-    """From delivery id, timestamp and body: what the signature covers."""
+    """From delivery id, timestamp and body to the bytes that the signature covers."""
     key: Callable[[str], bytes] = str.encode
     timestamp_header: str | None = None
     timed: bool = False
-    """Whether a timestamp is signed, and must be near."""
+    """Whether a timestamp is signed, and must be within `TOLERANCE`."""
     id_header: str | None = None
     id_signed: bool = False
     id_field: str | None = None
-    """Where the body, once it is verified, says which delivery it is."""
+    """The field of the verified body that holds the delivery id."""
     event_header: str | None = None
-    """Where the sender names the event."""
+    """The header that holds the event type."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedWebhook:
+    """What the headers of a verified request say."""
+
     delivery_id: str | None
     event: str | None
 
 
-def _hex(text: str) -> tuple[str | None, list[bytes]]:
+def _read_hex(text: str) -> tuple[str | None, list[bytes]]:
     """Bare hex, or `sha256=` hex."""
-    return None, _decoded([text.strip().removeprefix("sha256=")], bytes.fromhex)
+    return None, _decode_all([text.strip().removeprefix("sha256=")], bytes.fromhex)
 
 
-def _base64(text: str) -> tuple[str | None, list[bytes]]:
-    return None, _decoded([text.strip()], _unbase64)
+def _read_base64(text: str) -> tuple[str | None, list[bytes]]:
+    return None, _decode_all([text.strip()], _decode_base64)
 
 
-def _stripe(text: str) -> tuple[str | None, list[bytes]]:
-    """`t=1492774577,v1=5257a8...,v0=6ffbb5...`: other versions do not count."""
+def _read_stripe(text: str) -> tuple[str | None, list[bytes]]:
+    """`t=1492774577,v1=5257a8...,v0=6ffbb5...`; versions other than v1 are ignored."""
     pairs = [part.strip().partition("=") for part in text.split(",")]
     times = [value for name, _, value in pairs if name == "t"]
     signatures = [value for name, _, value in pairs if name == "v1"]
-    return times[0] if len(times) == 1 else None, _decoded(signatures, bytes.fromhex)
+    return times[0] if len(times) == 1 else None, _decode_all(signatures, bytes.fromhex)
 
 
-def _slack(text: str) -> tuple[str | None, list[bytes]]:
+def _read_slack(text: str) -> tuple[str | None, list[bytes]]:
     version, _, signature = text.strip().partition("=")
-    return None, _decoded([signature] if version == "v0" else [], bytes.fromhex)
+    return None, _decode_all([signature] if version == "v0" else [], bytes.fromhex)
 
 
-def _standard(text: str) -> tuple[str | None, list[bytes]]:
-    """`v1,<base64>` as often as there are keys, divided by spaces."""
+def _read_standard(text: str) -> tuple[str | None, list[bytes]]:
+    """`v1,<base64>` once per key, separated by spaces."""
     pairs = [part.partition(",") for part in text.split()]
-    return None, _decoded([value for name, _, value in pairs if name == "v1"], _unbase64)
+    return None, _decode_all([value for name, _, value in pairs if name == "v1"], _decode_base64)
 
 
-def _unbase64(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
-def _decoded(texts: Iterable[str], decode: Callable[[str], bytes]) -> list[bytes]:
+def _decode_all(texts: Iterable[str], decode: Callable[[str], bytes]) -> list[bytes]:
     found = []
     for text in texts:
         try:
@@ -90,8 +92,8 @@ def _decoded(texts: Iterable[str], decode: Callable[[str], bytes]) -> list[bytes
     return found
 
 
-def _standard_key(secret: str) -> bytes:
-    """`whsec_` and base64, its padding or not; a secret that is no base64 is taken as it is."""
+def _decode_standard_key(secret: str) -> bytes:
+    """`whsec_` and base64 with or without padding; a secret that is not base64 is used as it is."""
     text = secret.removeprefix("whsec_")
     padding = "" if text == secret else "=" * (-len(text) % 4)
     try:
@@ -100,21 +102,21 @@ def _standard_key(secret: str) -> bytes:
         return secret.encode()
 
 
-def _dotted(_id: str, at: str, body: bytes) -> bytes:
+def _join_with_dot(_id: str, at: str, body: bytes) -> bytes:
     return at.encode() + b"." + body
 
 
 PROVIDERS: Mapping[str, Scheme] = {
     "github": Scheme(
         "x-hub-signature-256",
-        _hex,
+        _read_hex,
         id_header="x-github-delivery",
         event_header="x-github-event",
     ),
-    "stripe": Scheme("stripe-signature", _stripe, _dotted, timed=True, id_field="id"),
+    "stripe": Scheme("stripe-signature", _read_stripe, _join_with_dot, timed=True, id_field="id"),
     "slack": Scheme(
         "x-slack-signature",
-        _slack,
+        _read_slack,
         lambda _id, at, body: b"v0:" + at.encode() + b":" + body,
         timestamp_header="x-slack-request-timestamp",
         timed=True,
@@ -122,31 +124,31 @@ PROVIDERS: Mapping[str, Scheme] = {
     ),
     "shopify": Scheme(
         "x-shopify-hmac-sha256",
-        _base64,
+        _read_base64,
         id_header="x-shopify-webhook-id",
         event_header="x-shopify-topic",
     ),
     "standard": Scheme(
         "webhook-signature",
-        _standard,
-        lambda id, at, body: id.encode() + b"." + _dotted(id, at, body),
-        key=_standard_key,
+        _read_standard,
+        lambda id, at, body: id.encode() + b"." + _join_with_dot(id, at, body),
+        key=_decode_standard_key,
         timestamp_header="webhook-timestamp",
         timed=True,
         id_header="webhook-id",
         id_signed=True,
     ),
 }
-PLAIN = Scheme("x-hub-signature-256", _hex)
-"""An endpoint that names no provider (002 §10.2)."""
+PLAIN = Scheme("x-hub-signature-256", _read_hex)
+"""For an endpoint without a `provider`."""
 
 
 def verify(
     scheme: Scheme, secret: str, headers: Headers, body: bytes, now: float
-) -> Verified | None:
-    """Who sent these bytes knows `secret`, and sent them just now; None is no. See `judge`."""
+) -> VerifiedWebhook | None:
+    """As `judge`, but None instead of the reason."""
     judged = judge(scheme, secret, headers, body, now)
-    return judged if isinstance(judged, Verified) else None
+    return judged if isinstance(judged, VerifiedWebhook) else None
 
 
 def judge(
@@ -157,43 +159,44 @@ def judge(
     now: float,
     *,
     header: str | None = None,
-) -> Verified | Failure:
-    """The same, with the reason of a no: for our log alone, and without what was sent.
+) -> VerifiedWebhook | Failure:
+    """Verify that the sender knows `secret` and signed these bytes recently.
 
-    A header that decides and comes twice decides nothing. `header` stands in the place of
-    the scheme's own.
+    A request that repeats a signature, timestamp, id or event header is rejected. `header` replaces
+    the scheme's signature header. The reason of a failure is for the log, not for the sender; it
+    contains nothing of the request.
     """
     names = (scheme.timestamp_header, scheme.id_header, scheme.event_header)
     for name in names:
         if name and len(headers.get(name, ())) > 1:
-            return Failure(f"more than one header {name}")
+            return Failure(f"repeated header {name}")
     own = (header or scheme.header).lower()
     given = headers.get(own, [])
     if len(given) != 1:
-        return Failure(f"more than one header {own}" if given else f"no header {own}")
+        return Failure(f"repeated header {own}" if given else f"missing header {own}")
     at, signatures = scheme.read(given[0])
-    at = at or _one(headers, scheme.timestamp_header)
-    id = _one(headers, scheme.id_header)
+    at = at or _find_single(headers, scheme.timestamp_header)
+    id = _find_single(headers, scheme.id_header)
     if scheme.timed and not at:
-        return Failure("no timestamp")
-    if scheme.timed and not _near(at, now):
-        return Failure("its timestamp is too far from our clock")
+        return Failure("missing timestamp")
+    if scheme.timed and not _is_recent(at, now):
+        return Failure("the timestamp is too far from this gateway's clock")
     if scheme.id_signed and not id:
-        return Failure(f"no header {scheme.id_header}")
+        return Failure(f"missing header {scheme.id_header}")
     expected = hmac.new(
         scheme.key(secret), scheme.signed(id or "", at or "", body), hashlib.sha256
     ).digest()
-    # Every one is compared, so that time tells nothing.
+    # All are compared, so that the duration reveals nothing.
     matches = [hmac.compare_digest(expected, signature) for signature in signatures]
     if not any(matches):
         return Failure("the signature does not match")
-    return Verified(id, _one(headers, scheme.event_header))
+    return VerifiedWebhook(id, _find_single(headers, scheme.event_header))
 
 
-def _one(headers: Headers, name: str | None) -> str | None:
+def _find_single(headers: Headers, name: str | None) -> str | None:
     values = headers.get(name, []) if name else []
     return values[0] if values and values[0] else None
 
 
-def _near(at: str | None, now: float) -> bool:
+def _is_recent(at: str | None, now: float) -> bool:
     return at is not None and at.isdecimal() and len(at) < 16 and abs(int(at) - now) <= TOLERANCE

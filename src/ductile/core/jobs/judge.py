@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from ductile.clock import Ids
-from ductile.core.delivery.relay import envelope
+from ductile.core.delivery.relay import build_envelope
 from ductile.core.jobs.plugin_protocol import NO_RESULT, ProtocolError, Response, read_response
 from ductile.core.jobs.prepare import Entered
 from ductile.core.jobs.retry import EX_CONFIG, RetryPolicy, next_retry_at, uncounted
@@ -142,7 +142,7 @@ def relay(
     ids = Ids(base_id)
     event_id = ids.next()
     origin = control(entered.inherited or {}).get("origin") or {}
-    body = envelope(
+    body = build_envelope(
         message, instance=us, plugin=origin.get("plugin"), job_id=job.id, event_id=event_id
     )
     if isinstance(body, Failure):

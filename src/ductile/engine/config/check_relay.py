@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from ductile.config import Settings
 from ductile.config.models.relay import InstanceSettings
 from ductile.core.delivery.relay import ANYWHERE
-from ductile.core.delivery.ssrf import Forbidden, parse
+from ductile.core.delivery.ssrf import Forbidden, parse_url
 from ductile.core.jobs.limits import LONGEST_NAME
 from ductile.core.pipelines.compile import Pipeline
 from ductile.core.pipelines.graph import Node
@@ -49,7 +49,7 @@ def _step(node: Node, instances: Mapping[str, InstanceSettings]) -> Iterator[Pro
 
 def _instance(instance: InstanceSettings, us: str, at: Path) -> Iterator[Problem]:
     try:
-        parse(instance.url, ANYWHERE)
+        parse_url(instance.url, ANYWHERE)
     except Forbidden as refusal:
         yield Problem(f"nothing can be sent there: {refusal}", (*at, "base_url"))
     if instance.key_id is not None:

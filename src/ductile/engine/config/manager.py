@@ -215,5 +215,5 @@ class ConfigManager:
         new = plugin_init.wanted_init(self._ledger, plugin)
         if new is not None:
             id, now = self._entropy.uuid(), self._clock.now()
-            self._ledger.write(enqueue.enqueueing(self.now.compiled, new, id=id, now=now))
+            self._ledger.write(enqueue.build_enqueue(self.now.compiled, new, id=id, now=now))
             self._queued.add(plugin)

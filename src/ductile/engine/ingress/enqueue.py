@@ -1,4 +1,4 @@
-"""Taking a job in: what no plugin can do is refused, the rest is one transaction."""
+"""Enqueue a job: check that a plugin can run it, and build the transaction."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from ductile.store.engines.api import Tx
 from ductile.store.jobs import enqueue
 
 
-def check(compiled: CompiledConfig, plugin: str, command: str) -> None:
-    """Refuse what no loaded plugin can do."""
+def check_command(compiled: CompiledConfig, plugin: str, command: str) -> None:
+    """Raise `UsageError` unless a loaded plugin has this command."""
     plan = compiled.plans.get(plugin)
     if plan is None:
-        raise UsageError(_why_not(compiled, plugin), plugin=plugin)
+        raise UsageError(_describe_missing(compiled, plugin), plugin=plugin)
     if command not in plan.commands:
         known = ", ".join(sorted(plan.commands))
         raise UsageError(f"plugin {plugin} has no command {command!r}; it has: {known}")
 
 
-def _why_not(compiled: CompiledConfig, plugin: str) -> str:
+def _describe_missing(compiled: CompiledConfig, plugin: str) -> str:
     if plugin in compiled.registry.disabled:
         return f"plugin {plugin!r} is disabled (enabled: false)"
     refusal = compiled.registry.refusal(plugin)
     return f"unknown plugin {plugin!r}" + (f" (refused: {refusal.reason})" if refusal else "")
 
 
-def enqueueing(
+def build_enqueue(
     compiled: CompiledConfig, new: NewJob, *, id: str, now: datetime
 ) -> Callable[[Tx], enqueue.Enqueued]:
-    """The transaction that queues a job, or answers with the one that makes it needless."""
+    """The transaction that queues a job, or returns the job that it duplicates."""
     if flaw := dedupe_key_flaw(new.dedupe_key):
         raise UsageError(f"dedupe_key {flaw}")
     if new.command == HANDLE:

@@ -7,7 +7,14 @@ from typing import Any
 
 from ductile.clock import Clock, Entropy, Ids, to_text
 from ductile.config.models.relay import PeerSettings
-from ductile.core.delivery.relay import Peer, Refusal, Relayed, Request, Terms, verify
+from ductile.core.delivery.relay import (
+    Peer,
+    RelayedEvent,
+    RelayRejection,
+    RelayRequest,
+    SignatureRules,
+    verify_request,
+)
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.errors import DuctileError
 from ductile.model import Event, Notice, SubmittedBy
@@ -31,7 +38,9 @@ class RelayIngressRules:
         self.prefix = settings.listen_path.rstrip("/") + "/"
         self.largest_body = settings.max_body_size
         self._compiled = compiled
-        self._terms = Terms(timedelta(seconds=settings.allowed_clock_skew), settings.require_key_id)
+        self._rules = SignatureRules(
+            timedelta(seconds=settings.allowed_clock_skew), settings.require_key_id
+        )
         self._peers = {
             peer.name: _build_peer(peer, peer.secret)
             for peer in settings.peers
@@ -45,14 +54,14 @@ class RelayIngressRules:
         """The peer that may send to this path."""
         return self._peers.get(path.removeprefix(self.prefix))
 
-    def verify(self, request: Request, now: datetime) -> Relayed | Refusal:
+    def verify(self, request: RelayRequest, now: datetime) -> RelayedEvent | RelayRejection:
         """An unknown peer gets the same response as a wrong signature."""
         peer = self.find_peer(request.path)
         if peer is None:
-            return Refusal(403, "forbidden", "unknown peer")
-        return verify(request, peer, self._terms, now)
+            return RelayRejection(403, "forbidden", "unknown peer")
+        return verify_request(request, peer, self._rules, now)
 
-    def accept(self, relayed: Relayed, clock: Clock, entropy: Entropy) -> AcceptRelay:
+    def accept(self, relayed: RelayedEvent, clock: Clock, entropy: Entropy) -> AcceptRelay:
         return AcceptRelay(self._compiled, relayed, clock, entropy)
 
 
@@ -70,7 +79,7 @@ class AcceptRelay:
     """The transaction that stores a peer's event and routes it as the root of a new job tree."""
 
     def __init__(
-        self, compiled: CompiledConfig, relayed: Relayed, clock: Clock, entropy: Entropy
+        self, compiled: CompiledConfig, relayed: RelayedEvent, clock: Clock, entropy: Entropy
     ) -> None:
         self._relayed, self._tx_config = relayed, compiled.tx_config
         self._now, self._base_id, self._event_id = clock.now(), entropy.uuid(), entropy.uuid()

@@ -1,4 +1,4 @@
-"""A webhook's delivery, from verified bytes to its jobs: one transaction (002 §10)."""
+"""Webhook endpoints: how a request is verified, and the transaction that turns it into jobs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ from typing import Any
 
 from ductile.clock import Ids, to_text
 from ductile.config.models.http import EndpointSettings
-from ductile.core.delivery.payload import field_of
-from ductile.core.delivery.signatures import PLAIN, PROVIDERS, Headers, Scheme, Verified, judge
+from ductile.core.delivery.payload import find_field
+from ductile.core.delivery.signatures import (
+    PLAIN,
+    PROVIDERS,
+    Headers,
+    Scheme,
+    VerifiedWebhook,
+    judge,
+)
 from ductile.core.values.json_values import Failure
 from ductile.engine.services import Services
 from ductile.model import Event, Json, Notice, SubmittedBy
@@ -20,47 +27,51 @@ LONGEST_ID = 255
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A delivery that is durably in."""
+class AcceptedWebhook:
+    """A webhook request that is stored durably."""
 
     job_id: str | None
     """The job of the endpoint's plugin."""
     duplicate: bool = False
-    """Whether this delivery was taken in before; nothing was made this time."""
+    """Whether this delivery was accepted before; then nothing is created."""
 
 
-def scheme_of(endpoint: EndpointSettings) -> Scheme:
+def find_scheme(endpoint: EndpointSettings) -> Scheme:
     return PROVIDERS[endpoint.provider] if endpoint.provider else PLAIN
 
 
-def verified(
+def verify_webhook(
     endpoint: EndpointSettings, headers: Headers, body: bytes, now: float
-) -> Verified | Failure:
-    """What the signature says, or why it does not hold; that is for our log alone."""
+) -> VerifiedWebhook | Failure:
+    """Verify the signature. The reason of a failure is for the log, not for the sender."""
     if not endpoint.secret:
         return Failure("the endpoint has no secret")
-    own = endpoint.signature_header
-    return judge(scheme_of(endpoint), endpoint.secret, headers, body, now, header=own)
+    header = endpoint.signature_header
+    return judge(find_scheme(endpoint), endpoint.secret, headers, body, now, header=header)
 
 
-class WebhookIntake:
-    """The transaction that takes a delivery in: its plugin, routes and pipelines."""
+class AcceptWebhook:
+    """The transaction that stores a verified request and creates the jobs that it triggers."""
 
     def __init__(
-        self, gateway: Services, endpoint: EndpointSettings, said: Verified, payload: Json
+        self,
+        services: Services,
+        endpoint: EndpointSettings,
+        verified: VerifiedWebhook,
+        payload: Json,
     ) -> None:
-        self._tx_config, self._path = gateway.compiled.tx_config, endpoint.path
-        self._now, self._base_id = gateway.clock.now(), gateway.entropy.uuid()
-        self._delivery_id = _delivery_id(endpoint, said, payload)
+        self._tx_config, self._path = services.compiled.tx_config, endpoint.path
+        self._now, self._base_id = services.clock.now(), services.entropy.uuid()
+        self._delivery_id = _find_delivery_id(endpoint, verified, payload)
         name = endpoint.event_name
-        event_id = gateway.entropy.uuid()
+        event_id = services.entropy.uuid()
         event = Event(f"webhook.{name}", payload, None, name, self._now, event_id)
-        told: dict[str, Any] = {"name": name}
-        if said.event:
-            told["event"] = said.event
+        details: dict[str, Any] = {"name": name}
+        if verified.event:
+            details["event"] = verified.event
         if self._delivery_id:
-            told["delivery_id"] = self._delivery_id
-        self._baggage = {"webhook": told}
+            details["delivery_id"] = self._delivery_id
+        self._baggage = {"webhook": details}
         self._routing = self._tx_config.router.arrive(
             event,
             plugin=endpoint.plugin,
@@ -68,13 +79,13 @@ class WebhookIntake:
             baggage=self._baggage,
         )
 
-    def __call__(self, tx: Tx) -> Taken:
-        own = {"endpoint": self._path, "delivery_id": self._delivery_id}
+    def __call__(self, tx: Tx) -> AcceptedWebhook:
+        key = {"endpoint": self._path, "delivery_id": self._delivery_id}
         if self._delivery_id is not None and not tx.run(
-            "insert_receipt", now=to_text(self._now), **own
+            "insert_receipt", now=to_text(self._now), **key
         ):
-            row = tx.one("receipt", **own)
-            return Taken(row[0] if row else None, duplicate=True)
+            row = tx.one("receipt", **key)
+            return AcceptedWebhook(row[0] if row else None, duplicate=True)
         ids = Ids(self._base_id)
         place = spawn.outside(tx, self._routing.intents, self._baggage, ids, self._now)
         spawned = close.write_intents(
@@ -85,13 +96,15 @@ class WebhookIntake:
             notices.post(tx, Notice("events", "event.unrouted", notice), self._now)
         job_id = spawned.job_ids[0] if spawned.job_ids else None
         if self._delivery_id is not None:
-            tx.run("fill_receipt", job_id=job_id, **own)
-        return Taken(job_id)
+            tx.run("fill_receipt", job_id=job_id, **key)
+        return AcceptedWebhook(job_id)
 
 
-def _delivery_id(endpoint: EndpointSettings, said: Verified, payload: Json) -> str | None:
-    found: object = said.delivery_id
-    field = scheme_of(endpoint).id_field
+def _find_delivery_id(
+    endpoint: EndpointSettings, verified: VerifiedWebhook, payload: Json
+) -> str | None:
+    found: object = verified.delivery_id
+    field = find_scheme(endpoint).id_field
     if found is None and field:
-        found = field_of(payload, field)
+        found = find_field(payload, field)
     return found[:LONGEST_ID].replace("\0", "") if isinstance(found, str) and found else None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import ductile
 from ductile.clock import Clock
-from ductile.core.delivery.ssrf import Forbidden, Target, admit, parse
+from ductile.core.delivery.ssrf import Forbidden, ParsedUrl, check_addresses, parse_url
 from ductile.engine.outbox.policy import OutboundRequest, SendResult
 
 if TYPE_CHECKING:
@@ -130,12 +130,12 @@ class Sender:
             return SendResult(None, reason(error, parcel.timeout))
 
     def _send(self, parcel: OutboundRequest, deadline: float) -> SendResult:
-        target = parse(parcel.url, parcel.networks)
+        target = parse_url(parcel.url, parcel.networks)
         request = _request(target, parcel)
         addresses = [target.host]
         if not target.literal:
             addresses = self._look_up(target.host, target.port, lambda: self._left(deadline))
-        allowed = admit(target, addresses, parcel.networks, plain=parcel.plain_http)
+        allowed = check_addresses(target, addresses, parcel.networks, plain=parcel.plain_http)
         connection = self._reach(allowed, target.port, deadline)
         try:
             if target.secure:
@@ -164,7 +164,7 @@ class Sender:
         return left
 
 
-def _request(target: Target, parcel: OutboundRequest) -> bytes:
+def _request(target: ParsedUrl, parcel: OutboundRequest) -> bytes:
     lines = [
         f"POST {target.path} HTTP/1.1",
         f"Host: {target.authority}",

@@ -10,11 +10,11 @@ from ductile.core.delivery.relay import (
     ANYWHERE,
     RETRY_SECONDS,
     Peer,
-    after_send,
-    is_final,
+    is_permanent_rejection,
     is_receipt,
-    named,
-    signed_headers,
+    judge_send,
+    rename_sender,
+    sign_request,
 )
 from ductile.core.delivery.retry_policy import DeliveryUpdate
 from ductile.engine.config.compiled import CompiledConfig
@@ -50,7 +50,7 @@ class RelayPolicy(OutboxPolicy[Claimed]):
         self, row: Claimed, config: CompiledConfig, now: datetime
     ) -> OutboundRequest | SendResult:
         sender, instance = config.settings.service.name, _enabled(config)[row.instance]
-        body = named(row.body, sender)
+        body = rename_sender(row.body, sender)
         if body is None:
             return SendResult(None, UNREADABLE)
         if instance.allow and row.event_type not in instance.allow:
@@ -60,15 +60,15 @@ class RelayPolicy(OutboxPolicy[Claimed]):
         return OutboundRequest(
             instance.url,
             body,
-            signed_headers(sender, peer, unquote(f"/{path}"), body, now),
+            sign_request(sender, peer, unquote(f"/{path}"), body, now),
             instance.timeout,
             networks=ANYWHERE,
             plain_http=instance.url.startswith("http://"),
         )
 
     def judge(self, row: Claimed, result: SendResult, now: datetime) -> DeliveryUpdate:
-        final = is_final(result.status, result.body)
-        return after_send(row.attempts, _describe_error(result, final), final=final, now=now)
+        final = is_permanent_rejection(result.status, result.body)
+        return judge_send(row.attempts, _describe_error(result, final), final=final, now=now)
 
     def log_fields(self, row: Claimed) -> dict[str, int | str]:
         return {**super().log_fields(row), "instance": row.instance}

@@ -52,7 +52,7 @@ class WebhookPolicy(OutboxPolicy[Claimed]):
         if delivery.target_url.startswith(INTERNAL):
             return self._deliver_here(row, webhook, row.payload, config, now)
         body = row.payload.encode()
-        signed = retry_policy.signed_headers(webhook.secret, delivery.message_id, body, now)
+        signed = retry_policy.sign_headers(webhook.secret, delivery.message_id, body, now)
         return OutboundRequest(
             delivery.target_url,
             body,

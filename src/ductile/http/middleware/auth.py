@@ -165,7 +165,7 @@ class AccessControl:
             authenticator, token = self._app_context.authenticator, identity.token
             if token is not None and authenticator.is_stale(token):
                 raise NeedsMiddleware("the ledger's tokens have to be read")
-            scope[PRINCIPAL] = None if token is None else authenticator.who(token)
+            scope[PRINCIPAL] = None if token is None else authenticator.identify(token)
         self.authorize(scope, endpoint, path_params)
 
     def _is_public(self, endpoint: Endpoint) -> bool:

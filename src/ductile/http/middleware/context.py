@@ -62,11 +62,11 @@ class AppContext:
                     await self._tokens()
             except TimeoutError:
                 raise LedgerError("the ledger does not answer") from None
-        return self.authenticator.who(token)
+        return self.authenticator.identify(token)
 
     def tokens_changed(self) -> None:
         """Whoever comes from now on is judged by the ledger's tokens as they are now."""
-        self.authenticator.forget()
+        self.authenticator.invalidate()
         self._tokens.renew()
 
     async def _read_tokens(self) -> None:

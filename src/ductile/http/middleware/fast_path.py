@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from ductile.core.agents import heartbeat
-from ductile.core.agents.heartbeat import Refusal
+from ductile.core.agents.heartbeat import InvalidHeartbeat
 from ductile.errors import DuctileError
 from ductile.http.endpoint import Endpoint
 from ductile.http.middleware.auth import AccessControl
@@ -93,8 +93,8 @@ class HeartbeatRoute(FastRoute):
         services = self._services
         started = services.clock.monotonic()
         try:
-            beat = heartbeat.read(orjson.loads(body), services.clock.now())
-            if isinstance(beat, Refusal):
+            beat = heartbeat.parse_heartbeat(orjson.loads(body), services.clock.now())
+            if isinstance(beat, InvalidHeartbeat):
                 return False
             services.agents.heartbeats.record_heartbeat(beat.agent_id, beat.cluster_id)
         except (DuctileError, orjson.JSONDecodeError):

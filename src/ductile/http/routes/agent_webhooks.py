@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from ductile.clock import to_text
 from ductile.core.delivery import ssrf
-from ductile.core.delivery.payload import json_text
+from ductile.core.delivery.payload import to_json_text
 from ductile.core.delivery.retry_policy import INBOUND_DELAY, OBSERVATORY
 from ductile.core.delivery.signatures import verify
 from ductile.core.jobs.commands import HANDLE
@@ -52,7 +52,7 @@ async def receive(request: Request) -> Response:
         if verify(OBSERVATORY, webhook.secret, headers, body, now.timestamp()) is None:
             metrics.delivered(DOOR, "signature_mismatch")
             return await _mismatched(request, webhook)
-        text = json_text(body, headers.get("content-type", [""])[0])
+        text = to_json_text(body, headers.get("content-type", [""])[0])
         sending = EnqueueDelivery(id, text, gateway.entropy.uuid(), now, delay=INBOUND_DELAY)
         sent = await writing(gateway, sending)
     except WebhookNotFound as error:
@@ -140,9 +140,9 @@ def _text(body: dict[str, Any], key: str, default: str | None = None) -> str:
 def _check_url(url: str, networks: tuple[str, ...]) -> None:
     """What can be said before anything is looked up; a send checks it all again."""
     try:
-        target = ssrf.parse(url, networks)
+        target = ssrf.parse_url(url, networks)
         if target.literal:
-            ssrf.admit(target, [target.host], networks)
+            ssrf.check_addresses(target, [target.host], networks)
         if not (target.secure or networks):
             raise ssrf.Forbidden("it must be https: gateway.allowed_networks names nothing")
     except ssrf.Forbidden as refusal:

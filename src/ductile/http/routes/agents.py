@@ -8,10 +8,10 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ductile.agents.heartbeats import HeartbeatManagerUnavailable, span_at
+from ductile.agents.heartbeats import HeartbeatManagerUnavailable, build_alive_span
 from ductile.config import Settings
 from ductile.core.agents import decision_log, heartbeat
-from ductile.core.agents.heartbeat import Refusal
+from ductile.core.agents.heartbeat import InvalidHeartbeat
 from ductile.core.values.json_values import Failure
 from ductile.http.middleware.auth import principal_of
 from ductile.http.middleware.context import app_context_of
@@ -37,9 +37,11 @@ async def beat(request: Request) -> Response:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return refuse_agent(400, "invalid_json")
-    read = heartbeat.read(document, gateway.clock.now())
-    if isinstance(read, Refusal):
-        field = heartbeat.missing(document) if read is Refusal.MISSING else None
+    read = heartbeat.parse_heartbeat(document, gateway.clock.now())
+    if isinstance(read, InvalidHeartbeat):
+        field = None
+        if read is InvalidHeartbeat.MISSING:
+            field = heartbeat.find_missing_field(document)
         return refuse_agent(422, read, **({"field": field} if field else {}))
     try:
         gateway.agents.heartbeats.record_heartbeat(read.agent_id, read.cluster_id)
@@ -57,26 +59,26 @@ async def message(request: Request) -> Response:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return refuse_agent(400, "invalid_json")
-    log = decision_log.read(document, raw)
+    log = decision_log.parse_log(document, raw)
     decisions = gateway.agents.decisions
     if isinstance(log, Failure):
         principal = principal_of(request)
         sender = None if principal is None else principal.name
-        await writing(gateway, decisions.rejecting(log, raw, sender))
+        await writing(gateway, decisions.build_rejection(log, raw, sender))
         told = {"status": "rejected", "reason": "schema_violation", "detail": log.reason}
         return JsonResponse({**told, "trace_id": None}, 422)
     try:
-        work = decisions.accepting(log)
+        work = decisions.build_acceptance(log)
     except HeartbeatManagerUnavailable as error:
         return refuse_agent(error.http_status, error.code)
-    decisions.accepted(await writing(gateway, work))
+    decisions.finish_acceptance(await writing(gateway, work))
     return JsonResponse({"status": "accepted", "trace_id": log.trace_id}, 202)
 
 
 async def listing(request: Request) -> Response:
     """`GET /gateway/heartbeats`: every agent, by id; `?live=true` those that live, `?agent_id=`."""
     gateway, query = gateway_of(request), request.query_params
-    span, limit = span_at(gateway.clock.now()), limit_of(query, LARGEST_PAGE)
+    span, limit = build_alive_span(gateway.clock.now()), limit_of(query, LARGEST_PAGE)
     agent_id, after = query.get("agent_id"), query.get("after", "")
     within = span if flag(query, "live") else None
     rows = await reading(

@@ -11,8 +11,15 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ductile.core.delivery.relay import MALFORMED, MALFORMED_CODE, METHOD, Peer, Refusal, Relayed
-from ductile.core.delivery.relay import Request as Relay
+from ductile.core.delivery.relay import (
+    MALFORMED,
+    MALFORMED_CODE,
+    METHOD,
+    Peer,
+    RelayedEvent,
+    RelayRejection,
+    RelayRequest,
+)
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.ingress.relay import RelayIngressRules, ReplayedRelay
 from ductile.http.middleware.context import AppContext
@@ -62,15 +69,17 @@ class RelayIngress:
             return refuse(405, "method not allowed", "method_not_allowed", headers=allow)
         path, body = request.scope["path"], await body_of(request, ingress.largest_body)
         now = self._app_context.gateway.clock.now()
-        judged = ingress.verify(Relay(path, headers_of(request), body), now)
-        if not isinstance(judged, Refusal):
+        judged = ingress.verify(RelayRequest(path, headers_of(request), body), now)
+        if not isinstance(judged, RelayRejection):
             try:
                 return await self._accepted(judged, ingress)
             except ReplayedRelay as error:
-                judged = Refusal(403, error.message, "these very bytes were let in before")
+                judged = RelayRejection(
+                    403, error.message, "a request with this signature was accepted before"
+                )
         return self._refused(judged, ingress.find_peer(path))
 
-    def _refused(self, refusal: Refusal, peer: Peer | None) -> Response:
+    def _refused(self, refusal: RelayRejection, peer: Peer | None) -> Response:
         """What a stranger is refused for is told to the log a few times a minute."""
         forbidden, now = refusal.status == 403, self._app_context.gateway.clock.now()
         unsaid = self._app_context.rejections.admit(refusal.reason, now) if forbidden else 0
@@ -78,9 +87,9 @@ class RelayIngress:
             name = None if peer is None else peer.name
             why = {"peer": name, "reason": refusal.reason, "unsaid": unsaid or None}
             logger("relay").warning("a relay is refused", **why)
-        return refuse(refusal.status, refusal.told, CODES[refusal.status])
+        return refuse(refusal.status, refusal.message, CODES[refusal.status])
 
-    async def _accepted(self, relayed: Relayed, ingress: RelayIngressRules) -> Response:
+    async def _accepted(self, relayed: RelayedEvent, ingress: RelayIngressRules) -> Response:
         gateway = self._app_context.gateway
         accept = ingress.accept(relayed, gateway.clock, gateway.entropy)
         receipt = await writing(gateway, accept)

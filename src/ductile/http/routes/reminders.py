@@ -18,7 +18,7 @@ from ductile.core.agents.reminder import (
     LONGEST_DELAY_MS,
     NewReminder,
     ScheduleError,
-    next_fire,
+    find_next_fire,
 )
 from ductile.core.jobs.limits import PAGE_BYTES
 from ductile.core.values.json_values import Failure
@@ -95,7 +95,7 @@ async def remind(request: Request) -> Response:
     }
     if flag_of(body, "dry_run"):
         return JsonResponse({**_shown(gateway, answer), "dry_run": True})
-    kept = await asyncio.to_thread(gateway.agents.cron.schedule, new)
+    kept = await asyncio.to_thread(gateway.agents.reminders.schedule, new)
     if isinstance(kept, ScheduleError):
         raise ReminderRefused(kept, WHY[kept])
     return JsonResponse({"id": kept.id, **_shown(gateway, answer)}, 201)
@@ -129,12 +129,12 @@ def _asked(body: dict[str, Any], now: datetime) -> NewReminder:
     if (schedule is None) is (delay is None):
         raise UsageError("give either delay_ms or schedule")
     if schedule is None:
-        new = reminder.once(agent_id, delay, payload, now)
+        new = reminder.build_once(agent_id, delay, payload, now)
     else:
-        first = next_fire(schedule, now)
+        first = find_next_fire(schedule, now)
         if isinstance(first, Failure):
             raise ReminderRefused(ScheduleError.INVALID_SCHEDULE, first.reason)
-        new = reminder.recurring(agent_id, schedule, payload, now)
+        new = reminder.build_recurring(agent_id, schedule, payload, now)
     if isinstance(new, ScheduleError):
         raise ReminderRefused(new, WHY[new])
     return new

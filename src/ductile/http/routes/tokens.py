@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ductile.config.models.units import parse_duration
 from ductile.core.values.scopes import find_unused, is_scope
-from ductile.engine.ingress.auth import digest, new_token
+from ductile.engine.ingress.auth import hash_token, make_token
 from ductile.errors import UsageError
 from ductile.http.middleware.context import app_context_of
 from ductile.http.requests import flag_of, is_dry, object_of, text_of
@@ -40,7 +40,7 @@ async def create(request: Request) -> Response:
             raise UsageError(
                 f"{scope!r} is no scope; allowed: *, or a noun or plugin with :ro, :rw"
             )
-    now, id, token = gateway.clock.now(), gateway.entropy.uuid(), new_token()
+    now, id, token = gateway.clock.now(), gateway.entropy.uuid(), make_token()
     known = {row["name"] for row in status.plugins(gateway.compiled, {})}
     life, warnings = _life(body), list(find_unused(scopes, known))
     if flag_of(body, "dry_run"):
@@ -52,7 +52,7 @@ async def create(request: Request) -> Response:
             tx,
             id=id,
             name=name,
-            hash=digest(token),
+            hash=hash_token(token),
             scopes=scopes,
             expires_at=None if life is None else now + life,
             now=now,
@@ -77,14 +77,15 @@ async def revoke(request: Request) -> Response:
 async def rotate(request: Request) -> Response:
     """`POST /token/{id or name}/rotate` `{expires_in?}`: another secret, the old one is void."""
     gateway, which = gateway_of(request), request.path_params["which"]
-    body, now, token = await object_of(request), gateway.clock.now(), new_token()
+    body, now, token = await object_of(request), gateway.clock.now(), make_token()
     life = _life(body)
     end = None if life is None else now + life
     if flag_of(body, "dry_run"):
         found = await reading(gateway, lambda tx: tokens.rotatable(tx, which, end, now))
         return JsonResponse({**found, "dry_run": True})
     done = await writing(
-        gateway, lambda tx: tokens.rotate(tx, which, hash=digest(token), expires_at=end, now=now)
+        gateway,
+        lambda tx: tokens.rotate(tx, which, hash=hash_token(token), expires_at=end, now=now),
     )
     app_context_of(request).tokens_changed()
     return JsonResponse({**done, "token": token})

@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ductile.config.models.http import HEALTH, EndpointSettings
-from ductile.core.delivery.payload import payload_of
+from ductile.core.delivery.payload import parse_payload
 from ductile.core.values.json_values import Failure
 from ductile.engine.config.compiled import CompiledConfig
-from ductile.engine.ingress.webhook import WebhookIntake, verified
+from ductile.engine.ingress.webhook import AcceptWebhook, verify_webhook
 from ductile.http.middleware.auth import (
     check_host,
     check_origin,
@@ -88,11 +88,11 @@ class Webhooks:
         except TooLarge:
             return self._refused(endpoint, "too large", 413, "too large", "too_large")
         headers = headers_of(request)
-        said = verified(endpoint, headers, body, gateway.clock.now().timestamp())
+        said = verify_webhook(endpoint, headers, body, gateway.clock.now().timestamp())
         if isinstance(said, Failure):
             return self._refused(endpoint, said.reason, 403, "forbidden", "forbidden")
-        payload = payload_of(body, headers.get("content-type", [""])[0])
-        taken = await writing(gateway, WebhookIntake(gateway, endpoint, said, payload))
+        payload = parse_payload(body, headers.get("content-type", [""])[0])
+        taken = await writing(gateway, AcceptWebhook(gateway, endpoint, said, payload))
         outcome = "duplicate" if taken.duplicate else "accepted"
         self._app_context.metrics.delivered(endpoint.event_name, outcome)
         answer = {"job_id": taken.job_id, "status": "accepted"}

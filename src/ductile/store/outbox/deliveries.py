@@ -19,7 +19,7 @@ from ductile.core.delivery.retry_policy import (
     RETRIABLE,
     DeliveryStatus,
     DeliveryUpdate,
-    signature,
+    compute_signature,
 )
 from ductile.errors import NotFound, Refused
 from ductile.model import Notice
@@ -184,7 +184,7 @@ def enqueue(
         session_id=webhook.target_session,
         payload=payload,
         target_url=webhook.target,
-        signature=signature(webhook.secret, payload.encode()),
+        signature=compute_signature(webhook.secret, payload.encode()),
         next_retry_at=to_text(due),
         now=to_text(now),
         message_id=message_id,
