@@ -172,7 +172,7 @@ def test_a_name_is_judged_by_all_its_addresses(site: BundledSite, web: Pages) ->
     )
     site.use("fetch", {"url": web.at("/a", "localhost"), **LOOPBACK})
     done = site.direct("fetch", "poll")
-    assert "may not be connected to" in done.answer["error"]
+    assert "forbidden address" in done.answer["error"]
     assert web.asked == []
 
 
@@ -220,7 +220,7 @@ def test_a_redirect_is_judged_anew_and_takes_no_credentials_along(
         assert TOKEN not in json.dumps(dict(other.asked[0].headers))
     web.next("/r", Told(b"", 302, {"Location": "http://169.254.169.254/"}))
     done = site.direct("fetch", "poll")
-    assert "may not be connected to" in done.answer["error"]
+    assert "forbidden address" in done.answer["error"]
     web.next("/r", *[Told(b"", 302, {"Location": "/r"})] * 9)
     assert "redirects more than 3 times" in site.direct("fetch", "poll").answer["error"]
 

@@ -187,7 +187,7 @@ def test_one_private_address_among_public_ones_is_enough_to_refuse() -> None:
         SystemClock(), look_up=lambda *_: ["93.184.215.14", "10.0.0.1"], connect=connect
     )
     answer = sender(request("https://example.com/", networks=()))
-    assert "may not be connected to" in str(answer.error)
+    assert "forbidden address" in str(answer.error)
     assert "10.0.0.1" not in str(answer.error)
 
 
