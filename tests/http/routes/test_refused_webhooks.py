@@ -38,9 +38,9 @@ def refusals(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
             "/hook/stripe",
             b"{}",
             {"Stripe_Signature": OLD},
-            "its timestamp is too far from our clock",
+            "the timestamp is too far from this gateway's clock",
         ),
-        ("/hook/stripe", b"{}", {"Stripe_Signature": f"v1={FORGED}"}, "no timestamp"),
+        ("/hook/stripe", b"{}", {"Stripe_Signature": f"v1={FORGED}"}, "missing timestamp"),
         ("/hook/plain", b"x" * 1001, {}, "too large"),
     ],
 )
