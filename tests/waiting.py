@@ -14,8 +14,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-WAIT_LIMIT = 60.0
-"""Seconds until a wait is given up, in every test."""
+WAIT_LIMIT = 45.0
+"""Seconds until a wait is given up, in every test. Less than the longest `wait` over HTTP: what
+answers only at its end is late."""
 _PAUSE = 0.002
 
 

@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import signal
-import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -245,8 +244,8 @@ def test_interrupting_the_wait_leaves_the_job_to_the_gateway(slow: House) -> Non
     with slow.gateway():
         process = slow.start("plugin", "run", "slow")
         is_up(slow)
-        # The job may run before the answer that names it has been read.
-        time.sleep(0.5)
+        # The job may run before the answer that names it has been read; what follows asks for it.
+        until(lambda: 'route="/job/{job_id}"' in slow("api", "/metrics").out)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=WAIT_LIMIT)
         assert process.returncode == 130
