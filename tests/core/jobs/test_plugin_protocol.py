@@ -429,7 +429,7 @@ def test_no_bytes_make_the_reader_raise(stdout: bytes) -> None:
     assert isinstance(read_response(stdout, overflowed=False), Response | ProtocolError)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.dictionaries(TEXT, JSON), st.binary(max_size=3), st.integers(0, 200))
 def test_a_damaged_response_is_read_as_json_reads_it_or_refused(
     extra: dict[str, Any], damage: bytes, place: int
@@ -441,7 +441,7 @@ def test_a_damaged_response_is_read_as_json_reads_it_or_refused(
         assert response.raw == without_nul(json.loads(stdout))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(st.dictionaries(TEXT, JSON), JSON, st.booleans(), st.sampled_from([None, 1]))
 def test_a_valid_document_is_read_as_json_reads_it(
     extra: dict[str, Any], result: Any, ascii_only: bool, indent: int | None

@@ -99,64 +99,69 @@ def test_the_shifts_are_all_there() -> None:
     assert counts["Africa/Casablanca"] >= 34
 
 
-@pytest.mark.parametrize(("zone", "shift"), EVERY_SHIFT, ids=str)
-def test_a_fixed_time_is_neither_lost_nor_doubled(zone: str, shift: datetime) -> None:
+def test_a_fixed_time_is_neither_lost_nor_doubled() -> None:
     """The hours around the shift, by quarters: those in a gap, repeated ones, and neighbours."""
-    around = shown(shift, ZoneInfo(zone))
-    for quarter in range(-6, 7):
-        wall = around + timedelta(minutes=15 * quarter)
-        hour, minute = wall.hour, wall.minute
+    for zone, shift in EVERY_SHIFT:
+        around = shown(shift, ZoneInfo(zone))
+        for quarter in range(-6, 7):
+            wall = around + timedelta(minutes=15 * quarter)
+            hour, minute = wall.hour, wall.minute
+            oracle = fires_by_wall_clock(
+                zone, shift, lambda w, h=hour, m=minute: (w.hour, w.minute) == (h, m)
+            )
+            assert list(fires_of(f"{minute} {hour} * * *", zone, shift)) == list(oracle), (
+                zone,
+                shift,
+            )
+
+
+def test_a_fixed_time_inside_a_gap_fires_once_at_its_end() -> None:
+    for zone, shift in EVERY_GAP:
+        before, after = shown(shift - MINUTE, ZoneInfo(zone)), shown(shift, ZoneInfo(zone))
+        wall = before + MINUTE
+        while wall < after:
+            expr = f"{wall.minute} {wall.hour} {wall.day} {wall.month} *"
+            assert list(fires_of(expr, zone, shift)) == [shift], (zone, shift)
+            wall += timedelta(minutes=7)
+
+
+def test_a_fixed_time_that_was_repeated_comes_the_next_day() -> None:
+    for zone, shift in EVERY_FOLD:
+        again = shown(shift + 5 * MINUTE, ZoneInfo(zone))
+        found = cron.next_after(f"{again.minute} {again.hour} * * *", shift, ZoneInfo(zone))
+        assert found is not None, (zone, shift)
+        assert shown(found, ZoneInfo(zone)) == again + timedelta(days=1), (zone, shift)
+
+
+def test_several_times_inside_one_gap_fire_together() -> None:
+    for zone, shift in EVERY_SHIFT:
+        expr = "5,20,40 0-12 * * *"
         oracle = fires_by_wall_clock(
-            zone, shift, lambda w, h=hour, m=minute: (w.hour, w.minute) == (h, m)
+            zone, shift, lambda wall: wall.minute in (5, 20, 40) and wall.hour <= 12
         )
-        assert list(fires_of(f"{minute} {hour} * * *", zone, shift)) == list(oracle)
+        assert list(fires_of(expr, zone, shift)) == list(oracle), (zone, shift)
 
 
-@pytest.mark.parametrize(("zone", "shift"), EVERY_GAP, ids=str)
-def test_a_fixed_time_inside_a_gap_fires_once_at_its_end(zone: str, shift: datetime) -> None:
-    before, after = shown(shift - MINUTE, ZoneInfo(zone)), shown(shift, ZoneInfo(zone))
-    wall = before + MINUTE
-    while wall < after:
-        expr = f"{wall.minute} {wall.hour} {wall.day} {wall.month} *"
-        assert list(fires_of(expr, zone, shift)) == [shift]
-        wall += timedelta(minutes=7)
-
-
-@pytest.mark.parametrize(("zone", "shift"), EVERY_FOLD, ids=str)
-def test_a_fixed_time_that_was_repeated_comes_the_next_day(zone: str, shift: datetime) -> None:
-    again = shown(shift + 5 * MINUTE, ZoneInfo(zone))
-    found = cron.next_after(f"{again.minute} {again.hour} * * *", shift, ZoneInfo(zone))
-    assert found is not None
-    assert shown(found, ZoneInfo(zone)) == again + timedelta(days=1)
-
-
-@pytest.mark.parametrize(("zone", "shift"), EVERY_SHIFT, ids=str)
-def test_several_times_inside_one_gap_fire_together(zone: str, shift: datetime) -> None:
-    expr = "5,20,40 0-12 * * *"
-    oracle = fires_by_wall_clock(
-        zone, shift, lambda wall: wall.minute in (5, 20, 40) and wall.hour <= 12
-    )
-    assert list(fires_of(expr, zone, shift)) == list(oracle)
-
-
-@pytest.mark.parametrize(("zone", "shift"), EVERY_SHIFT, ids=str)
-def test_a_wildcard_follows_elapsed_time(zone: str, shift: datetime) -> None:
-    after = shown(shift, ZoneInfo(zone))
-    hour, date = after.hour, after.date()
-    rules: dict[str, Match] = {
-        "*/30 * * * *": lambda wall: wall.minute % 30 == 0,
-        "15 * * * *": lambda wall: wall.minute == 15,
-        "45 */2 * * *": lambda wall: wall.minute == 45 and wall.hour % 2 == 0,
-    }
-    for near in (hour - 1, hour, hour + 1):
-        rules[f"*/10 {near % 24} * * *"] = lambda wall, h=near % 24: (
-            wall.hour == h and wall.minute % 10 == 0
+def test_a_wildcard_follows_elapsed_time() -> None:
+    for zone, shift in EVERY_SHIFT:
+        after = shown(shift, ZoneInfo(zone))
+        hour, date = after.hour, after.date()
+        rules: dict[str, Match] = {
+            "*/30 * * * *": lambda wall: wall.minute % 30 == 0,
+            "15 * * * *": lambda wall: wall.minute == 15,
+            "45 */2 * * *": lambda wall: wall.minute == 45 and wall.hour % 2 == 0,
+        }
+        for near in (hour - 1, hour, hour + 1):
+            rules[f"*/10 {near % 24} * * *"] = lambda wall, h=near % 24: (
+                wall.hour == h and wall.minute % 10 == 0
+            )
+        rules[f"*/10 {hour} {date.day} {date.month} *"] = lambda wall, h=hour, d=date: (
+            wall.date() == d and wall.hour == h and wall.minute % 10 == 0
         )
-    rules[f"*/10 {hour} {date.day} {date.month} *"] = lambda wall: (
-        wall.date() == date and wall.hour == hour and wall.minute % 10 == 0
-    )
-    for expr, match in rules.items():
-        assert list(fires_of(expr, zone, shift)) == list(fires_by_elapsed_time(zone, shift, match))
+        for expr, match in rules.items():
+            assert list(fires_of(expr, zone, shift)) == list(
+                fires_by_elapsed_time(zone, shift, match)
+            )
 
 
 @pytest.mark.parametrize("zone", ZONES)

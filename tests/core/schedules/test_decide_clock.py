@@ -99,7 +99,7 @@ def test_whatever_the_clock_does_every_neither_storms_nor_sleeps(
 
 
 @given(crons, jitters, st.lists(jumps, max_size=8))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_whatever_the_clock_does_cron_neither_storms_nor_sleeps(
     expr: str, jitter: float, leaps: list[timedelta]
 ) -> None:
@@ -225,7 +225,7 @@ def test_every_fires_inside_its_window_and_waits_only_for_it(
     st.one_of(st.none(), windows),
     st.data(),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_preview_is_what_a_punctual_gateway_does(
     rule: Every | Cron | Monthly, jitter: float, window: Window | None, data: st.DataObject
 ) -> None:
