@@ -22,6 +22,7 @@ from ductile.engine.outbox.policy import OutboundRequest, SendResult
 
 if TYPE_CHECKING:
     import ssl
+    from http.client import HTTPResponse
 
 LARGEST_ANSWER = 64 * 1024
 LARGEST_HEAD = 64 * 1024
@@ -185,7 +186,7 @@ class _Wire:
     def __init__(self, connection: socket.socket, left: Left) -> None:
         self._connection, self._left = connection, left
         self._allowed = LARGEST_HEAD + LARGEST_ANSWER
-        self._file = io.BufferedReader(_Reader(self.receive))
+        self._file = _SharedFile(_Reader(self.receive))
 
     def send(self, request: bytes) -> OSError | None:
         """The error where the other side would not have all of it; it may have answered."""
@@ -229,33 +230,40 @@ class _Reader(io.RawIOBase):
         return self._receive(memoryview(buffer))
 
 
-def _answer(wire: _Wire, unsent: OSError | None) -> SendResult:
-    from http.client import HTTPException, HTTPResponse, IncompleteRead
+class _SharedFile(io.BufferedReader):
+    """Is read by one response after the other: a response that is dropped does not close it."""
 
-    # Each is kept, for one that is dropped closes what the next is read from.
-    responses = []
+    def close(self) -> None:
+        """The connection is closed where it was opened."""
+
+
+def _answer(wire: _Wire, unsent: OSError | None) -> SendResult:
+    from http.client import HTTPException, HTTPResponse
+
     for _ in range(MOST_INTERIM):
-        response = HTTPResponse(wire, method="POST")  # type: ignore[arg-type]
-        responses.append(response)
-        try:
-            response.begin()
-        except (HTTPException, OSError, ValueError) as error:
-            cause = unsent or error
-            if wire.used_up or not isinstance(cause, OSError):
-                raise _Unreadable from error
-            raise cause from None
-        if response.status >= 200:
-            break
-    else:
-        raise _Unreadable
-    body = b""
+        with HTTPResponse(wire, method="POST") as response:  # type: ignore[arg-type]
+            try:
+                response.begin()
+            except (HTTPException, OSError, ValueError) as error:
+                cause = unsent or error
+                if wire.used_up or not isinstance(cause, OSError):
+                    raise _Unreadable from error
+                raise cause from None
+            if response.status >= 200:
+                return SendResult(response.status, told(response.status), _body(response))
+    raise _Unreadable
+
+
+def _body(response: HTTPResponse) -> bytes:
+    """As much as is kept of it, and as much as came."""
+    from http.client import HTTPException, IncompleteRead
+
     try:
-        body = response.read(LARGEST_ANSWER)
+        return response.read(LARGEST_ANSWER)
     except IncompleteRead as cut:
-        body = cut.partial
+        return cut.partial[:LARGEST_ANSWER]
     except (HTTPException, OSError, ValueError):
-        pass
-    return SendResult(response.status, told(response.status), body[:LARGEST_ANSWER])
+        return b""
 
 
 def told(status: int) -> str | None:
