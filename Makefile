@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Most tests wait for a process, a clock or a disk: two of them keep one core busy.
@@ -10,7 +10,10 @@ WORKERS ?= $(shell echo $$((2 * $$(nproc))))
 # The suite starts hundreds of processes; each would compile the package anew.
 COMPILED := env -u PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test lint types format check bench docs torture lock clean
+# Without processes and servers: what a change of a rule needs after each save.
+UNIT := tests/core tests/config tests/plugins tests/test_architecture.py tests/test_clock.py tests/test_files.py
+
+.PHONY: help run unit test lint types format check bench docs torture lock clean
 
 help: ## say what the targets do
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,14 +27,21 @@ $(READY): pyproject.toml requirements/dev.txt
 run: $(READY) ## start a gateway on the demo config and watch it work (Ctrl-C ends it)
 	@$(BIN)/ductile system demo
 
-test: $(READY) ## run the whole test suite
+unit: $(READY) ## run the tests that start no process, in half a minute
+	@$(COMPILED) $(BIN)/python -m pytest -n $$(nproc) --ignore tests/config/test_cold_start.py $(UNIT)
+
+test: $(READY) ## run the whole test suite but the torture tests
 	@$(COMPILED) $(BIN)/python -m pytest -n $(WORKERS) -m 'not torture'
 
 lint: $(READY) ## check style
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
+# Every plugin is a program of its own, with a module `run`.
 types: $(READY) ## check types
 	@$(BIN)/mypy
+	@for plugin in plugins/*/; do \
+		MYPYPATH=plugins/lib:$$plugin $(BIN)/mypy --explicit-package-bases $$plugin*.py || exit 1; \
+	done
 
 format: $(READY) ## mend style
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
@@ -53,4 +63,4 @@ lock: $(READY) ## pin the dependencies anew
 	@$(BIN)/pip-compile --quiet --allow-unsafe --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header -o requirements/dev.txt requirements/dev.in
 
 clean: ## remove what make made
-	@rm -rf $(VENV) .mypy_cache .ruff_cache build dist demo
+	@rm -rf .venv* .mypy_cache .ruff_cache build dist demo
