@@ -149,11 +149,3 @@ WHERE id = :id AND status = :was AND owner IS NULL;
 
 -- name: count_deliveries
 SELECT status, count(*) FROM webhook_deliveries GROUP BY status ORDER BY status;
-
--- name: prune_deliveries
--- Delivered ones alone, among the oldest of them. A dead one stays until an operator sees it.
-DELETE FROM webhook_deliveries WHERE id IN (
-  SELECT id FROM (SELECT id, last_attempted_at, created_at FROM webhook_deliveries
-                  WHERE status = 'delivered' AND next_retry_at IS NULL
-                  ORDER BY id LIMIT :window) AS oldest
-  WHERE coalesce(last_attempted_at, created_at) < :before LIMIT :limit);

@@ -2,6 +2,9 @@
 INSERT INTO notices (topic, type, job_id, plugin, payload, created_at)
 VALUES (:topic, :type, :job_id, :plugin, :payload, :now) @returning_id@;
 
+-- name: notice
+SELECT 1 FROM notices WHERE id = :id;
+
 -- name: notices_after
 SELECT id, topic, type, job_id, payload, created_at, xact FROM notices
 WHERE id > :after ORDER BY id LIMIT :limit;

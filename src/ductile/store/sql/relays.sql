@@ -101,12 +101,6 @@ WHERE id = :id AND status IN ('failed', 'dead') AND owner IS NULL;
 SELECT instance, status, count(*) AS relays, min(created_at) AS since FROM relay_deliveries
 WHERE status IN ('pending', 'failed', 'dead') GROUP BY instance, status;
 
--- name: prune_relays
--- Delivered ones alone, the oldest of them. A dead one stays until an operator sees it.
-DELETE FROM relay_deliveries WHERE id IN (
-  SELECT id FROM relay_deliveries WHERE status = 'delivered' AND last_attempted_at < :before
-  ORDER BY last_attempted_at LIMIT :limit);
-
 -- name: insert_relay_signature
 -- No row means that these very bytes were let in before.
 INSERT INTO relay_signatures (peer, signature, created_at) VALUES (:peer, :signature, :now)
@@ -123,13 +117,3 @@ SELECT receiver_event_id, job_id FROM relay_receipts WHERE peer = :peer AND even
 
 -- name: fill_relay_receipt
 UPDATE relay_receipts SET job_id = :job_id WHERE peer = :peer AND event_id = :event_id;
-
--- name: prune_relay_receipts
-DELETE FROM relay_receipts WHERE (peer, event_id) IN (
-  SELECT peer, event_id FROM relay_receipts WHERE created_at < :before
-  ORDER BY created_at LIMIT :limit);
-
--- name: prune_relay_signatures
-DELETE FROM relay_signatures WHERE (peer, signature) IN (
-  SELECT peer, signature FROM relay_signatures WHERE created_at < :before
-  ORDER BY created_at LIMIT :limit);

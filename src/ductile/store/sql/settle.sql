@@ -20,61 +20,16 @@ VALUES (:id, :job_id, :plugin, :command, :status, :result, :attempt, :submitted_
         :created_at, :started_at, :now, :duration_ms, :error, :stdout, :stderr, :logs,
         :parent_job_id, :source_event_id);
 
--- name: state_of
-SELECT state FROM plugin_state WHERE plugin_name = :plugin;
-
--- name: state_for_update
-SELECT state FROM plugin_state WHERE plugin_name = :plugin @for_update@;
-
--- name: ensure_state
-INSERT INTO plugin_state (plugin_name, state, updated_at) VALUES (:plugin, '{}', :now)
-ON CONFLICT (plugin_name) DO NOTHING;
-
--- name: set_state
-UPDATE plugin_state SET state = :state, updated_at = :now WHERE plugin_name = :plugin;
-
--- name: insert_fact
-INSERT INTO plugin_facts (seq, plugin_name, fact_type, job_id, command, fact_json, created_at)
-SELECT coalesce(max(seq), 0) + 1, :plugin, :fact_type, :job_id, :command, :fact, :now
-FROM plugin_facts WHERE plugin_name = :plugin;
-
--- name: facts_of
--- The newest first, of those before the cursor `before`.
-SELECT id, seq, plugin_name, fact_type, job_id, command, fact_json, created_at
-FROM plugin_facts WHERE plugin_name = :plugin AND seq < :before ORDER BY seq DESC LIMIT :limit;
-
--- name: facts_of_type
-SELECT id, seq, plugin_name, fact_type, job_id, command, fact_json, created_at
-FROM plugin_facts WHERE plugin_name = :plugin AND fact_type = :fact_type AND seq < :before
-ORDER BY seq DESC LIMIT :limit;
-
--- name: fact_sizes_of
--- Of those that `facts_of` finds.
-SELECT octet_length(fact_json) FROM plugin_facts
-WHERE plugin_name = :plugin AND seq < :before ORDER BY seq DESC LIMIT :limit;
-
--- name: fact_sizes_of_type
--- Of those that `facts_of_type` finds.
-SELECT octet_length(fact_json) FROM plugin_facts
-WHERE plugin_name = :plugin AND fact_type = :fact_type AND seq < :before
-ORDER BY seq DESC LIMIT :limit;
-
--- name: record_init
-INSERT INTO plugin_inits (plugin, init_key, job_id, created_at)
-VALUES (:plugin, :init_key, :job_id, :now)
-ON CONFLICT (plugin, init_key) DO NOTHING;
-
--- name: init_done
-SELECT 1 FROM plugin_inits WHERE plugin = :plugin AND init_key = :init_key;
-
--- name: init_outstanding
-SELECT id FROM job_queue
-WHERE plugin = :plugin AND command = 'init' AND status IN ('queued', 'running') LIMIT 1;
-
--- name: attempt_timed_out
-SELECT 1 FROM job_transitions
-WHERE job_id = :id AND attempt = :attempt AND to_status = 'timed_out' LIMIT 1;
+-- name: end_queued_job
+-- A job that ends without having run.
+UPDATE job_queue SET status = :status, completed_at = :now, next_retry_at = NULL,
+                     last_error = :error
+WHERE id = :id AND status = 'queued' AND attempt = :attempt;
 
 -- name: end_last_attempt
 -- A job that ends while it waits for a retry: its last attempt's row carries the final state.
 UPDATE job_log SET status = :status, last_error = :error WHERE id = :id;
+
+-- name: attempt_timed_out
+SELECT 1 FROM job_transitions
+WHERE job_id = :id AND attempt = :attempt AND to_status = 'timed_out' LIMIT 1;

@@ -92,3 +92,62 @@ DELETE FROM config_snapshots WHERE id IN (
     AND NOT EXISTS (SELECT 1 FROM job_queue j WHERE j.enqueued_snapshot_id = s.id)
     AND NOT EXISTS (SELECT 1 FROM job_queue j WHERE j.started_snapshot_id = s.id)
   LIMIT :limit);
+
+-- name: prune_scopes
+DELETE FROM scopes WHERE id IN (
+  SELECT s.id FROM scopes s
+  WHERE s.ended_at IS NOT NULL AND s.ended_at < :before
+    AND NOT EXISTS (SELECT 1 FROM job_queue j WHERE j.scope_id = s.id)
+    AND NOT EXISTS (SELECT 1 FROM scopes child WHERE child.parent_id = s.id)
+  ORDER BY s.ended_at LIMIT :limit);
+
+-- name: prune_contexts
+-- Those that no job and no scope names any more.
+DELETE FROM event_context WHERE id IN (
+  SELECT c.id FROM event_context c
+  WHERE c.created_at < :before
+    AND NOT EXISTS (SELECT 1 FROM job_queue j WHERE j.id = c.id)
+    AND NOT EXISTS (SELECT 1 FROM job_queue j WHERE j.entered_context_id = c.id)
+    AND NOT EXISTS (SELECT 1 FROM scopes s WHERE s.context_id = c.id)
+    AND NOT EXISTS (SELECT 1 FROM event_context child WHERE child.parent_id = c.id)
+  ORDER BY c.created_at LIMIT :limit);
+
+-- name: prune_receipts
+DELETE FROM webhook_receipts WHERE (endpoint, delivery_id) IN (
+  SELECT endpoint, delivery_id FROM webhook_receipts
+  WHERE created_at < :before ORDER BY created_at LIMIT :limit);
+
+-- name: prune_deliveries
+-- Delivered ones alone, among the oldest of them. A dead one stays until an operator sees it.
+DELETE FROM webhook_deliveries WHERE id IN (
+  SELECT id FROM (SELECT id, last_attempted_at, created_at FROM webhook_deliveries
+                  WHERE status = 'delivered' AND next_retry_at IS NULL
+                  ORDER BY id LIMIT :window) AS oldest
+  WHERE coalesce(last_attempted_at, created_at) < :before LIMIT :limit);
+
+-- name: prune_relays
+-- Delivered ones alone, the oldest of them. A dead one stays until an operator sees it.
+DELETE FROM relay_deliveries WHERE id IN (
+  SELECT id FROM relay_deliveries WHERE status = 'delivered' AND last_attempted_at < :before
+  ORDER BY last_attempted_at LIMIT :limit);
+
+-- name: prune_relay_receipts
+DELETE FROM relay_receipts WHERE (peer, event_id) IN (
+  SELECT peer, event_id FROM relay_receipts WHERE created_at < :before
+  ORDER BY created_at LIMIT :limit);
+
+-- name: prune_relay_signatures
+DELETE FROM relay_signatures WHERE (peer, signature) IN (
+  SELECT peer, signature FROM relay_signatures WHERE created_at < :before
+  ORDER BY created_at LIMIT :limit);
+
+-- name: prune_tokens
+-- Revoked or expired, and past the time that an operator may want to see them.
+DELETE FROM api_tokens WHERE id IN (
+  SELECT id FROM api_tokens WHERE revoked_at < :before OR expires_at < :before
+  ORDER BY id LIMIT :limit);
+
+-- name: prune_idempotency_keys
+DELETE FROM idempotency_keys WHERE (principal, method, path, idem_key) IN (
+  SELECT principal, method, path, idem_key FROM idempotency_keys
+  WHERE created_at < :before ORDER BY created_at LIMIT :limit);

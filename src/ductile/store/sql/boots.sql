@@ -1,0 +1,26 @@
+-- name: insert_boot
+INSERT INTO boots (id, pid, version, started_at) VALUES (:id, :pid, :version, :now);
+
+-- name: resume_boot
+UPDATE boots SET ended_at = NULL WHERE id = :id;
+
+-- name: end_boot
+UPDATE boots SET ended_at = :now WHERE id = :id AND ended_at IS NULL;
+
+-- name: boot_under_way
+SELECT 1 FROM boots WHERE id = :id AND ended_at IS NULL;
+
+-- name: other_boots
+-- Those whose end nobody has recorded.
+SELECT id FROM boots WHERE ended_at IS NULL AND id <> :id;
+
+-- name: running_owners
+SELECT DISTINCT owner FROM job_queue WHERE status = 'running';
+
+-- name: adopt_snapshot
+-- A configuration that ran before is adopted again under its old id.
+INSERT INTO config_snapshots (id, config_hash, config, secret_fingerprints, created_at,
+                              adopted_at)
+VALUES (:id, :config_hash, :config, :secret_fingerprints, :now, :now)
+ON CONFLICT (config_hash) DO UPDATE SET adopted_at = excluded.adopted_at
+RETURNING id;

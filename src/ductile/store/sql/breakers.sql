@@ -1,0 +1,30 @@
+-- name: breaker
+SELECT state, failure_count, opened_at, last_failure_at, last_job_id, probe_job_id
+FROM circuit_breakers WHERE plugin = :plugin AND command = :command;
+
+-- name: breakers
+SELECT * FROM circuit_breakers
+WHERE (CAST(:plugin AS TEXT) IS NULL OR plugin = :plugin) ORDER BY plugin, command;
+
+-- name: put_breaker
+INSERT INTO circuit_breakers (plugin, command, state, failure_count, opened_at,
+                              last_failure_at, last_job_id, probe_job_id, updated_at)
+VALUES (:plugin, :command, :state, :failure_count, :opened_at, :last_failure_at,
+        :last_job_id, :probe_job_id, :now)
+ON CONFLICT (plugin, command) DO UPDATE
+SET state = excluded.state, failure_count = excluded.failure_count,
+    opened_at = excluded.opened_at, last_failure_at = excluded.last_failure_at,
+    last_job_id = excluded.last_job_id, probe_job_id = excluded.probe_job_id,
+    updated_at = excluded.updated_at;
+
+-- name: insert_breaker_transition
+INSERT INTO circuit_breaker_transitions (id, plugin, command, from_state, to_state,
+                                         failure_count, reason, job_id, created_at)
+VALUES (:id, :plugin, :command, :from_state, :to_state, :failure_count, :reason, :job_id, :now);
+
+-- name: breaker_transitions
+SELECT * FROM circuit_breaker_transitions WHERE plugin = :plugin
+ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: open_breakers
+SELECT DISTINCT plugin FROM circuit_breakers WHERE state <> 'closed';

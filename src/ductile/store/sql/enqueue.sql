@@ -1,0 +1,39 @@
+-- name: insert_job
+-- A fresh job, ready at once.
+INSERT INTO job_queue (id, plugin, command, payload, status, attempt, max_attempts,
+                       submitted_by, dedupe_key, dedupe_ttl, created_at, enqueued_snapshot_id)
+VALUES (:id, :plugin, :command, :payload, 'queued', 1, :max_attempts, :submitted_by,
+        :dedupe_key, :dedupe_ttl, :now, :snapshot_id);
+
+-- name: insert_routed_job
+-- A job that an event makes. No row means that this event has made it already.
+INSERT INTO job_queue (id, plugin, command, payload, status, attempt, max_attempts,
+                       submitted_by, dedupe_key, dedupe_ttl, created_at, parent_job_id,
+                       source_event_id, enqueued_snapshot_id, event_context_id,
+                       entered_context_id, hops, pipeline, step_path, branch, scope_id, join_of,
+                       replay_of)
+VALUES (:id, :plugin, :command, :payload, 'queued', 1, :max_attempts, :submitted_by,
+        :dedupe_key, :dedupe_ttl, :now, :parent_job_id, :source_event_id, :snapshot_id,
+        :context_id, :context_id, :hops, :pipeline, :step_path, :branch, :scope_id, :join_of,
+        :replay_of)
+ON CONFLICT DO NOTHING;
+
+-- name: outstanding_duplicate
+-- A queued or running job with the same key and target: where a step is given, of that.
+SELECT id, status FROM job_queue
+WHERE dedupe_key = :dedupe_key AND plugin = :plugin AND command = :command
+  AND (CAST(:step_path AS TEXT) IS NULL OR (pipeline = :pipeline AND step_path = :step_path))
+  AND status IN ('queued', 'running')
+ORDER BY seq LIMIT 1;
+
+-- name: succeeded_duplicates
+-- Successes with the same key and target inside the window; and those that a script has
+-- written, whose times text order does not tell.
+SELECT id, status, completed_at FROM job_queue
+WHERE dedupe_key = :dedupe_key AND plugin = :plugin AND command = :command
+  AND (CAST(:step_path AS TEXT) IS NULL OR (pipeline = :pipeline AND step_path = :step_path))
+  AND status = 'succeeded' AND (completed_at >= :since OR completed_at @not_our_time@);
+
+-- name: insert_dedupe_drop
+INSERT INTO dedupe_drops (dedupe_key, plugin, command, submitted_by, existing_job_id, created_at)
+VALUES (:dedupe_key, :plugin, :command, :submitted_by, :existing_job_id, :now);

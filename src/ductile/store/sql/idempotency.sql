@@ -1,0 +1,25 @@
+-- name: idempotent_answer
+SELECT body_hash, answer FROM idempotency_keys
+WHERE principal = :principal AND method = :method AND path = :path AND idem_key = :idem_key
+  AND created_at > :since;
+
+-- name: keep_idempotent_answer
+-- A key whose day is over may be used again, whether or not it was pruned.
+INSERT INTO idempotency_keys (principal, method, path, idem_key, body_hash, answer, created_at)
+VALUES (:principal, :method, :path, :idem_key, :body_hash, :answer, :now)
+ON CONFLICT (principal, method, path, idem_key)
+DO UPDATE SET body_hash = excluded.body_hash, answer = excluded.answer,
+              created_at = excluded.created_at;
+
+-- name: insert_receipt
+-- No row means that this delivery was taken in before.
+INSERT INTO webhook_receipts (endpoint, delivery_id, job_id, created_at)
+VALUES (:endpoint, :delivery_id, NULL, :now)
+ON CONFLICT DO NOTHING;
+
+-- name: receipt
+SELECT job_id FROM webhook_receipts WHERE endpoint = :endpoint AND delivery_id = :delivery_id;
+
+-- name: fill_receipt
+UPDATE webhook_receipts SET job_id = :job_id
+WHERE endpoint = :endpoint AND delivery_id = :delivery_id;

@@ -1,0 +1,73 @@
+-- name: children
+SELECT id, plugin, pipeline, step_path, status FROM job_queue WHERE parent_job_id = :id
+ORDER BY seq LIMIT :limit;
+
+-- name: lineage
+-- The graph that a job belongs to: all that came of its root and of the jobs that began an
+-- instance with that. Where it is too large, first of all the job's ancestors, then what came
+-- of the job. Loops end by hops.
+WITH RECURSIVE up(id, parent, scope, depth) AS (
+  SELECT id, parent_job_id, scope_id, 0 FROM job_queue WHERE id = :id
+  UNION ALL
+  SELECT j.id, j.parent_job_id, j.scope_id, up.depth + 1
+  FROM job_queue j JOIN up ON j.id = up.parent WHERE up.depth < 1000
+), root(id, scope) AS (
+  SELECT id, scope FROM up ORDER BY depth DESC LIMIT 1
+), around(id, parent) AS (
+  SELECT s.id, s.parent_id FROM scopes s JOIN root ON s.id = root.scope
+  UNION ALL
+  SELECT s.id, s.parent_id FROM scopes s JOIN around ON s.id = around.parent
+), inside(id) AS (
+  SELECT id FROM around WHERE parent IS NULL
+  UNION ALL
+  SELECT s.id FROM scopes s JOIN inside ON s.parent_id = inside.id
+), begun(id) AS (
+  SELECT id FROM root
+  UNION
+  SELECT j.id FROM job_queue j JOIN inside ON j.scope_id = inside.id
+), below(id) AS (
+  SELECT id FROM job_queue WHERE id = :id
+  UNION
+  SELECT j.id FROM job_queue j JOIN below ON j.parent_job_id = below.id
+), down(id) AS (
+  SELECT id FROM begun
+  UNION
+  SELECT j.id FROM job_queue j JOIN down ON j.parent_job_id = down.id
+), ranked(id, rank) AS (
+  SELECT id, 0 FROM up
+  UNION ALL
+  SELECT id, 1 FROM (SELECT id FROM below LIMIT :limit) AS nearest
+  UNION ALL
+  SELECT id, 2 FROM (SELECT id FROM down LIMIT :limit) AS others
+), picked(id) AS (
+  SELECT id FROM ranked GROUP BY id ORDER BY min(rank) LIMIT :limit
+)
+SELECT j.seq, j.id, j.plugin, j.command, j.status, j.pipeline, j.step_path, j.branch, j.join_of,
+       j.replay_of, j.parent_job_id, j.source_event_id, j.submitted_by, j.hops, j.attempt,
+       j.created_at, j.started_at, j.completed_at, j.last_error, j.entered_context_id,
+       j.event_context_id
+FROM picked JOIN job_queue j ON j.id = picked.id ORDER BY j.seq;
+
+-- name: logs_of_jobs
+-- Each job's attempts, found as `job_attempts` finds them, with the size of the response; the
+-- response itself of the last alone, and where that is small.
+SELECT given.id AS job_id, l.id, l.attempt, l.status, l.started_at, l.completed_at, l.duration_ms,
+       l.last_error, coalesce(octet_length(l.result), 0) AS result_size,
+       CASE WHEN octet_length(l.result) <= 16384
+             AND NOT EXISTS (SELECT 1 FROM job_log later
+                             WHERE later.id = given.id || '-' || (l.attempt + 1))
+            THEN l.result END AS result
+FROM @given@ JOIN job_log l ON l.id > given.id || '-' AND l.id < given.id || '.'
+                           AND l.id = given.id || '-' || l.attempt
+ORDER BY given.id, l.attempt;
+
+-- name: results_of_attempts
+SELECT l.id, l.result FROM @given@ JOIN job_log l ON l.id = given.id;
+
+-- name: notices_of_job
+SELECT id, topic, type, payload, created_at FROM notices
+WHERE job_id = :id AND topic = 'events' ORDER BY id LIMIT 200;
+
+-- name: drops_onto
+SELECT dedupe_key, submitted_by, created_at FROM dedupe_drops
+WHERE existing_job_id = :id ORDER BY id DESC LIMIT 20;

@@ -1,0 +1,98 @@
+-- name: insert_scope
+INSERT INTO scopes (id, parent_id, pipeline, split, branch, parent_job_id, hops, join_always,
+                    join_step, join_plugin, join_command, context_id, join_of, created_at)
+VALUES (:id, :parent_id, :pipeline, :split, :branch, :parent_job_id, :hops, :join_always,
+        :join_step, :join_plugin, :join_command, :context_id, :join_of, :now);
+
+-- name: scope_locked
+SELECT id, parent_id, pipeline, split, branch, parent_job_id, hops, join_always, context_id,
+       status, join_step, join_plugin, join_command
+FROM scopes WHERE id = :id @lock_scope@;
+
+-- name: scope
+SELECT * FROM scopes WHERE id = :id;
+
+-- name: scope_is_busy
+-- A statement of its own, after the lock, so that it sees what the last holder committed.
+SELECT 1 WHERE EXISTS (SELECT 1 FROM job_queue WHERE scope_id = :id
+                       AND status IN ('queued', 'running'))
+            OR EXISTS (SELECT 1 FROM scopes WHERE parent_id = :id AND status = 'open');
+
+-- name: scope_went_badly
+-- In `timed_out` no job of ours rests; one that a script has left there did not end well. What
+-- a scope inside says of its end is told.
+SELECT (SELECT min(reason) FROM scopes WHERE parent_id = :id AND status = 'failed')
+WHERE EXISTS (SELECT 1 FROM job_queue WHERE scope_id = :id
+              AND status IN ('failed', 'dead', 'timed_out'))
+   OR EXISTS (SELECT 1 FROM scopes WHERE parent_id = :id AND status = 'failed');
+
+-- name: end_scope
+UPDATE scopes SET status = :status, ended_at = :now, reason = :reason
+WHERE id = :id AND status = 'open';
+
+-- name: reopen_scope
+UPDATE scopes SET status = 'open', ended_at = NULL, reason = NULL
+WHERE id = :id AND status IN ('failed', 'skipped');
+
+-- name: ended_jobs_of_scope
+-- The jobs of a scope and of the scopes inside it, each with its last attempt's response.
+WITH RECURSIVE inside(id, joined) AS (
+  SELECT CAST(:id AS TEXT) @collate@, 0
+  UNION ALL
+  SELECT s.id, CASE WHEN inside.joined = 1 THEN 1
+                    WHEN EXISTS (SELECT 1 FROM job_queue k WHERE k.join_of = s.id) THEN 1
+                    WHEN EXISTS (SELECT 1 FROM scopes k WHERE k.join_of = s.id) THEN 1
+                    ELSE 0 END
+  FROM scopes s JOIN inside ON s.parent_id = inside.id
+)
+SELECT j.id, j.parent_job_id, j.branch, j.step_path, j.status, l.result, inside.joined,
+       j.last_error
+FROM inside JOIN job_queue j ON j.scope_id = inside.id
+LEFT JOIN job_log l ON l.id = j.id || '-' || j.attempt
+ORDER BY j.seq;
+
+-- name: jobs_of_instance
+-- The first of the jobs of a scope and of the scopes inside it.
+WITH RECURSIVE inside(id) AS (
+  SELECT id FROM scopes WHERE id = :id
+  UNION ALL
+  SELECT s.id FROM scopes s JOIN inside ON s.parent_id = inside.id
+)
+SELECT j.id AS job_id, j.step_path AS step, j.plugin, j.command, j.status, j.branch, j.attempt,
+       j.max_attempts, j.created_at, j.started_at, j.completed_at, j.next_retry_at, j.last_error
+FROM inside JOIN job_queue j ON j.scope_id = inside.id ORDER BY j.seq LIMIT :limit;
+
+-- name: result_of_instance
+-- The response of its newest job, of one of `:switch` only where there is no other.
+WITH RECURSIVE inside(id) AS (
+  SELECT id FROM scopes WHERE id = :id
+  UNION ALL
+  SELECT s.id FROM scopes s JOIN inside ON s.parent_id = inside.id
+)
+SELECT result FROM job_log WHERE id = (
+  SELECT j.id || '-' || j.attempt FROM inside JOIN job_queue j ON j.scope_id = inside.id
+  ORDER BY j.plugin = :switch, j.seq DESC LIMIT 1);
+
+-- name: insert_context
+INSERT INTO event_context (id, parent_id, pipeline_name, step_id, accumulated_json, created_at)
+VALUES (:id, :parent_id, :pipeline, :step_id, :accumulated, :now)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: context
+SELECT accumulated_json FROM event_context WHERE id = :id;
+
+-- name: contexts_by_id
+SELECT c.id, c.accumulated_json FROM @given@ JOIN event_context c ON c.id = given.id;
+
+-- name: context_sizes
+-- Each with its text, where that is small.
+SELECT c.id, octet_length(c.accumulated_json),
+       CASE WHEN octet_length(c.accumulated_json) <= 16384 THEN c.accumulated_json END
+FROM @given@ JOIN event_context c ON c.id = given.id;
+
+-- name: contexts
+SELECT id, parent_id, pipeline_name, step_id, accumulated_json, created_at
+FROM event_context WHERE id IN (SELECT event_context_id FROM job_queue WHERE id = :job_id);
+
+-- name: set_context
+UPDATE job_queue SET event_context_id = :context_id WHERE id = :id;

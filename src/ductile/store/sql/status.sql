@@ -1,0 +1,59 @@
+-- name: running_jobs
+-- What runs, the longest first.
+SELECT id AS job_id, plugin, command, attempt, started_at, pipeline, step_path AS step
+FROM job_queue WHERE status = 'running' ORDER BY started_at, seq LIMIT :limit;
+
+-- name: running_now
+SELECT plugin, command, dedupe_key, id FROM job_queue
+WHERE status = 'running' ORDER BY plugin LIMIT :limit;
+
+-- name: waiting_by_plugin
+-- Ready jobs, by the index of the claim alone.
+SELECT plugin, count(*) AS jobs FROM job_queue
+WHERE status = 'queued' AND next_retry_at IS NULL GROUP BY plugin ORDER BY count(*) DESC, plugin;
+
+-- name: waiting_for_a_retry
+SELECT count(*) FROM job_queue WHERE status = 'queued' AND next_retry_at IS NOT NULL;
+
+-- name: recent_failures
+-- Among the newest attempts: in a ledger without failures nobody looks further for one.
+SELECT job_id, plugin, command, status, attempt, completed_at, last_error AS error
+FROM (SELECT seq, job_id, plugin, command, status, attempt, completed_at, last_error
+      FROM job_log ORDER BY seq DESC LIMIT :among) AS newest
+WHERE status IN ('failed', 'timed_out', 'dead') ORDER BY seq DESC LIMIT :limit;
+
+-- name: tripped_breakers
+SELECT plugin, command, state, failure_count, opened_at FROM circuit_breakers
+WHERE state <> 'closed' ORDER BY opened_at, plugin, command LIMIT :limit;
+
+-- name: queue_by_plugin
+-- What waits and runs, and since when the first of it waits.
+SELECT plugin, status, count(*) AS jobs, min(created_at) AS oldest FROM job_queue
+WHERE status IN ('queued', 'running') GROUP BY plugin, status ORDER BY plugin, status;
+
+-- name: ends_by_plugin
+-- Attempts that ended since, with their run times.
+SELECT plugin, status, count(*) AS attempts, avg(duration_ms) AS mean_ms, max(duration_ms) AS max_ms
+FROM job_log WHERE completed_at >= :since GROUP BY plugin, status ORDER BY plugin, status;
+
+-- name: all_breakers
+SELECT plugin, command, state FROM circuit_breakers ORDER BY plugin, command LIMIT :limit;
+
+-- name: last_runs
+-- Each plugin's latest attempt, by its own index.
+WITH RECURSIVE known(plugin) AS (
+  SELECT (SELECT min(plugin) FROM job_log)
+  UNION ALL
+  SELECT (SELECT min(plugin) FROM job_log WHERE plugin > known.plugin)
+  FROM known WHERE known.plugin IS NOT NULL
+)
+SELECT l.plugin, l.command, l.status, l.completed_at, l.last_error
+FROM known JOIN job_log l
+  ON l.seq = (SELECT max(seq) FROM job_log WHERE plugin = known.plugin)
+ORDER BY l.plugin;
+
+-- name: queue_depth
+SELECT count(*) FROM job_queue WHERE status = 'queued';
+
+-- name: running_count
+SELECT count(*) FROM job_queue WHERE status = 'running';
