@@ -14,7 +14,7 @@ from ductile.clock import SystemClock, SystemEntropy
 from ductile.model import NewJob, SubmittedBy
 from ductile.store.engines.api import Tx
 from ductile.store.engines.open import open_ledger
-from ductile.store.jobs.enqueue import enqueue
+from ductile.store.jobs.enqueue import enqueue_job
 from ductile.store.tx_config import TxConfig
 
 LOOK_EVERY = 0.005
@@ -69,7 +69,7 @@ def fill(place: Place, plugin: str, jobs: int) -> None:
 
     def work(tx: Tx) -> None:
         for _ in range(jobs):
-            enqueue(tx, new, tx_config, id=entropy.uuid(), now=clock.now())
+            enqueue_job(tx, new, tx_config, id=entropy.uuid(), now=clock.now())
 
     try:
         ledger.write(work)

@@ -74,7 +74,7 @@ def _work(now: datetime) -> Callable[[Tx], None]:
     def work(tx: Tx) -> None:
         for id, base_id in ids:
             new = NewJob("echo", "poll", SubmittedBy.API)
-            enqueue.enqueue(tx, new, CHART, id=id, now=now)
+            enqueue.enqueue_job(tx, new, CHART, id=id, now=now)
             (claimed,) = claim(tx, ClaimPolicy(owner="bench"), now)
             settle(tx, judge(claimed.job, OUTCOME, RULES, now, 0.5), CHART, base_id)
 
@@ -87,7 +87,7 @@ def _prune(ledger: SqliteLedger, now: datetime, held: list[float]) -> None:
         fullest = 0
         for batch in retention.batches(RETENTION, now):
             fullest = max(fullest, ledger.write(_timed(batch, held)))
-        freed = ledger.tidy()
+        freed = ledger.vacuum()
         if fullest < retention.BATCH and not freed:
             return
 

@@ -21,7 +21,7 @@ DAYS = [(TODAY - timedelta(days=ago)).isoformat() for ago in (3, 2, 1, 0)]
 
 
 def state_of(house: Running, plugin: str) -> dict[str, Any]:
-    return house.gateway.ledger.read(lambda tx: plugin_state.of(tx, plugin))
+    return house.gateway.ledger.read(lambda tx: plugin_state.load_state(tx, plugin))
 
 
 def connect_withings(

@@ -132,7 +132,7 @@ def hurry(house: Running) -> None:
     """Make what waits due now."""
 
     def change(tx: Any) -> None:
-        state = plugin_state.of(tx, "notify")
+        state = plugin_state.load_state(tx, "notify")
         for one in state["waiting"]:
             one["next_at"] = 0
         tx.run("set_state", plugin="notify", state=json.dumps(state), now="2026-01-01")

@@ -130,7 +130,7 @@ def mailing(server: MailServer, authority: Authority, **more: Any) -> dict[str, 
 
 
 def state_of(house: Running, plugin: str = "notify") -> dict[str, Any]:
-    return house.gateway.ledger.read(lambda tx: plugin_state.of(tx, plugin))
+    return house.gateway.ledger.read(lambda tx: plugin_state.load_state(tx, plugin))
 
 
 def tell(house: Running, payload: dict[str, Any]) -> dict[str, Any]:

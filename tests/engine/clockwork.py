@@ -11,7 +11,7 @@ from ductile.engine.scheduling.scheduler import Scheduler
 from ductile.model import Ending, Outcome
 from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.jobs import claim as claims
-from ductile.store.jobs.claim import Claimed, ClaimPolicy
+from ductile.store.jobs.claim import ClaimedJob, ClaimPolicy
 from ductile.store.jobs.settle import settle
 from tests.conftest import CountingEntropy, FakeClock
 from tests.engine.site import Site
@@ -80,7 +80,7 @@ class Clockwork:
             self._settle(claimed[0], outcome)
             count += 1
 
-    def _settle(self, claimed: Claimed, outcome: Outcome) -> None:
+    def _settle(self, claimed: ClaimedJob, outcome: Outcome) -> None:
         compiled, base_id = self.adopted, self.entropy.uuid()
         rules = compiled.rules(claimed.job.plugin, claimed.job.command)
         verdict = judge(claimed.job, outcome, rules, self.clock.now(), 0.5)

@@ -18,7 +18,7 @@ from ductile.engine.instance_lock import state_dir_id
 from ductile.model import NewJob, SubmittedBy
 from ductile.runner.process_scan import carries
 from ductile.store.engines.api import Effects, StoredNotice
-from ductile.store.jobs import enqueue
+from ductile.store.jobs import read
 from tests.waiting import WAIT_LIMIT
 
 PYTHON = f"#!{sys.executable} -IS\nimport json, os, signal, sys, time\n"
@@ -199,7 +199,7 @@ class Running:
         return self.gateway.enqueue(new).job_id
 
     def job(self, job_id: str) -> dict[str, Any]:
-        found = self.gateway.ledger.read(lambda tx: enqueue.get(tx, job_id))
+        found = self.gateway.ledger.read(lambda tx: read.describe_job(tx, job_id))
         assert found is not None
         return found
 

@@ -165,7 +165,7 @@ def queued(ledger: SqliteLedger, clock: FakeClock, id: str, due: float | None = 
 
     def work(tx: Any) -> None:
         new = NewJob("echo", "poll", SubmittedBy.CLI)
-        enqueue.enqueue(tx, new, TxConfig(0.0), id=id, now=now)
+        enqueue.enqueue_job(tx, new, TxConfig(0.0), id=id, now=now)
 
     ledger.write(work)
     if due is not None:

@@ -21,7 +21,7 @@ from ductile.operations.verify import verify_ledger
 from ductile.store import notices
 from ductile.store.engines import migrate
 from ductile.store.engines.api import BEGINNING
-from ductile.store.engines.migrate import migrations
+from ductile.store.engines.migrate import load_migrations
 from ductile.store.engines.sqlite import SqliteLedger
 from tests.engine.copies import (
     CLOCK,
@@ -227,12 +227,12 @@ def test_a_copy_of_an_older_version_is_brought_forward(
 ) -> None:
     source = folder / "old.db"
     with monkeypatch.context() as older:
-        older.setattr(migrate, "migrations", lambda engine: migrations(engine)[:1])
+        older.setattr(migrate, "migrations", lambda engine: load_migrations(engine)[:1])
         old = SqliteLedger(source)
         old.start()
         old.close()
     done = put_back(site, source)
-    assert done.migrated == [m.number for m in migrations("sqlite")][1:]
+    assert done.migrated == [m.number for m in load_migrations("sqlite")][1:]
     ledger = looked_at(site)
     report = verify_ledger(ledger, site.state)
     ledger.close()

@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from ductile.errors import LedgerBusy, LedgerError
 from ductile.store import boots
 from ductile.store.engines.api import Ledger
-from ductile.store.engines.pg_boot_lock import attentive
+from ductile.store.engines.pg_connection import with_keepalives
 from ductile.store.engines.postgres import PostgresLedger
 from tests.conftest import FakeClock
 from tests.postgres import Server
@@ -215,7 +215,7 @@ def test_the_server_learns_soon_that_a_client_has_lost_its_power(node: Node) -> 
 
 
 def test_what_an_address_says_of_keepalives_stands() -> None:
-    given = conninfo_to_dict(attentive("postgresql://db.example/d?keepalives_idle=60"))
+    given = conninfo_to_dict(with_keepalives("postgresql://db.example/d?keepalives_idle=60"))
     assert (given["keepalives_idle"], given["host"]) == ("60", "db.example")
     assert given["tcp_user_timeout"] == "9000"
 

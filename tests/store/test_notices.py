@@ -143,7 +143,7 @@ def never_polling(monkeypatch: pytest.MonkeyPatch) -> None:
 class Ear:
     def __init__(self, ledger: Ledger) -> None:
         self._heard = threading.Event()
-        assert ledger.follow(self._hear)
+        assert ledger.watch_notices(self._hear)
         self.heard()
 
     def _hear(self) -> bool:
@@ -183,4 +183,4 @@ def test_a_node_that_lost_its_connections_hears_again(postgres_ledger: PostgresL
 def test_nobody_else_writes_to_a_file(ledger: Ledger) -> None:
     if isinstance(ledger, PostgresLedger):
         pytest.skip("nodes share a database")
-    assert not ledger.follow(lambda: False)
+    assert not ledger.watch_notices(lambda: False)

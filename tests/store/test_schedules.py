@@ -32,7 +32,7 @@ from ductile.model import Cancellation, Outcome
 from ductile.store import notices, schedules
 from ductile.store.engines.api import Ledger
 from ductile.store.jobs import cancel_requests
-from ductile.store.jobs.claim import Claimed
+from ductile.store.jobs.claim import ClaimedJob
 from ductile.store.jobs.settle import settle
 from ductile.store.schedules import Fired, FirePolicy
 from ductile.store.tx_config import TxConfig
@@ -92,7 +92,7 @@ class Timer(Queue):
         assert fired is not None
         return fired
 
-    def end(self, claimed: Claimed, outcome: Outcome = OK, rules: Rules = RULES) -> bool:
+    def end(self, claimed: ClaimedJob, outcome: Outcome = OK, rules: Rules = RULES) -> bool:
         verdict = judge(claimed.job, outcome, rules, self.clock.now(), 0.5)
         base_id, tx_config = self.entropy.uuid(), self.tx_config
         return self.ledger.write(lambda tx: settle(tx, verdict, tx_config, base_id)) is not None
@@ -344,9 +344,13 @@ def test_with_cancel_who_runs_a_job_is_asked_to_end_it(t: Timer) -> None:
     assert len(t.after(60, schedule).job_ids) == 1
     told = t.ledger.read(lambda tx: notices.after(tx, before))
     requests = [
-        cancel_requests.requested(one) for one in told if one.type == cancel_requests.REQUESTED
+        cancel_requests.parse_cancel_request(one)
+        for one in told
+        if one.type == cancel_requests.REQUESTED
     ]
-    assert requests == [cancel_requests.Request(old, t.job(old)["owner"], Cancellation.SUPERSEDED)]
+    assert requests == [
+        cancel_requests.CancelRequest(old, t.job(old)["owner"], Cancellation.SUPERSEDED)
+    ]
     assert t.job(old)["status"] == "running"
 
 

@@ -15,10 +15,11 @@ from ductile.model import Ending, JobStatus, Outcome
 from ductile.store import boots, retention, verify
 from ductile.store.engines import migrate
 from ductile.store.engines.api import Ledger
-from ductile.store.engines.migrate import migrations
+from ductile.store.engines.migrate import load_migrations
 from ductile.store.engines.sqlite import SqliteLedger
-from ductile.store.jobs import close, enqueue, requeue
-from ductile.store.jobs.claim import ClaimPolicy, promote_due
+from ductile.store.jobs import close, read, requeue
+from ductile.store.jobs.claim import ClaimPolicy
+from ductile.store.jobs.retries import promote_due
 from ductile.store.verify import Breach, Report
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
@@ -39,7 +40,7 @@ class Place(Queue):
 
     def cancel(self, job_id: str) -> None:
         now, ids = self.clock.now(), Ids(self.entropy.uuid())
-        job = self.ledger.read(lambda tx: enqueue.load(tx, job_id))
+        job = self.ledger.read(lambda tx: read.load_job(tx, job_id))
         assert job is not None
         self.ledger.write(
             lambda tx: close.end_queued(tx, job, JobStatus.DEAD, "no", now, CHART, ids)
@@ -47,9 +48,9 @@ class Place(Queue):
 
     def retry(self, job_id: str) -> None:
         now = self.clock.now()
-        job = self.ledger.read(lambda tx: enqueue.load(tx, job_id))
+        job = self.ledger.read(lambda tx: read.load_job(tx, job_id))
         assert job is not None
-        self.ledger.write(lambda tx: requeue.retry(tx, job, 2, now))
+        self.ledger.write(lambda tx: requeue.retry_job(tx, job, 2, now))
 
     def done(self) -> str:
         """A job that has succeeded."""
@@ -121,7 +122,7 @@ def _something(place: Place, chance: random.Random, known: list[str]) -> None:
             place.end(claimed, chance.choice((OK, BAD, LOST)))
     elif known and what in ("cancel", "retry"):
         job_id = chance.choice(known)
-        found = place.ledger.read(lambda tx: enqueue.load(tx, job_id))
+        found = place.ledger.read(lambda tx: read.load_job(tx, job_id))
         if found is None:
             known.remove(job_id)
         elif what == "cancel" and found.status is JobStatus.QUEUED:
@@ -422,7 +423,7 @@ def test_a_schema_that_is_behind_is_a_note_and_its_rows_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as older:
-        older.setattr(migrate, "migrations", lambda engine: migrations(engine)[:1])
+        older.setattr(migrate, "load_migrations", lambda engine: load_migrations(engine)[:1])
         old = SqliteLedger(tmp_path / "state.db")
         old.start()
     report = verify.verify(old)
@@ -481,7 +482,7 @@ def test_a_quick_check_of_pages_ends_when_its_time_is_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verify, "QUICK_SECONDS", -1.0)
-    monkeypatch.setattr("ductile.store.backup.copy.LOOK_EVERY", 1)
+    monkeypatch.setattr("ductile.store.backup.copy.INSTRUCTIONS_PER_BEAT", 1)
     ledger = SqliteLedger(tmp_path / "state.db")
     ledger.start()
     report = verify.verify(ledger, quick=True)

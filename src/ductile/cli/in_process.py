@@ -172,7 +172,7 @@ class InProcessGateway(InProcessClient):
     def _attempt(self, job_id: str) -> None:
         gateway = self._gateway
         policy, now = gateway.claim_policy(), gateway.clock.now()
-        claimed = gateway.ledger.write(lambda tx: claim.start(tx, policy, job_id, now))
+        claimed = gateway.ledger.write(lambda tx: claim.start_job(tx, policy, job_id, now))
         if claimed is None:
             return
         self._dispatcher.perform(claimed)

@@ -107,7 +107,7 @@ class Gateway(Services):
         self.notice_bus.start(position)
         self.notice_bus.heed(REQUESTED, self._cancel_requests.heed)
         tailer = NoticeTailer(self.ledger, self.notice_bus, position)
-        self.is_only_writer = not self.ledger.follow(tailer.look)
+        self.is_only_writer = not self.ledger.watch_notices(tailer.look)
         self.ledger.listen(EffectHandler(self))
         self.ledger.claim_boot(self.boot)
         begin_boot(self.ledger, self.boot, self.clock.now())
@@ -259,7 +259,7 @@ class Gateway(Services):
         if any(thread.is_alive() for thread in threads):
             # Most likely they wait for the ledger. Recovery handles what it has not received.
             self._log.error("the ledger does not answer; closing its connections")
-            self.ledger.hang_up()
+            self.ledger.abort_connections()
             for thread in threads:
                 thread.join()
 

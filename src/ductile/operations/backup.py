@@ -25,7 +25,7 @@ from ductile.config.loader.files import replace as replace_file
 from ductile.errors import DuctileError, Refused
 from ductile.log import logger
 from ductile.record import dataclass
-from ductile.store.backup.copy import Watch
+from ductile.store.backup.copy import Progress
 from ductile.store.engines.api import Ledger
 from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.verify import Report, Tell, verify
@@ -105,7 +105,7 @@ def back_up(
     state_dir: Path,
     clock: Clock,
     replace: bool = False,
-    watch: Watch = lambda _done, _total: None,
+    watch: Progress = lambda _done, _total: None,
     tell: Tell = lambda _table, _rows: None,
 ) -> CompletedBackup:
     """Copy, verify, sync, and only then give the copy its name.

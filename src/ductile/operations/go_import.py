@@ -95,5 +95,5 @@ def _in_place(settings: Settings, memory: Memory, now: datetime) -> tuple[Taken,
             taken = ledger.write(partial(go_ledger.take_over, memory=memory, now=now))
         finally:
             ledger.close()
-        copy.single_file(path)
+        copy.fold_wal(path)
         return taken, restore(settings, path, now=now).kept

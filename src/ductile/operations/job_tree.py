@@ -12,7 +12,7 @@ from ductile.core.pipelines.graph import SWITCH_PLUGIN
 from ductile.core.values.redact import Redactor
 from ductile.errors import NotFound
 from ductile.store.engines.api import Ledger, Tx
-from ductile.store.jobs import enqueue
+from ductile.store.jobs import read
 
 LARGEST_GRAPH = 2000
 DEEPEST_NEST = 60
@@ -95,7 +95,7 @@ def instance(tx: Tx, instance_id: str) -> dict[str, Any]:
 def _read_nodes(tx: Tx, job_id: str, redactor: Redactor) -> list[Node]:
     rows = family(tx, job_id)
     if not rows:
-        pruned = enqueue.get(tx, job_id)
+        pruned = read.describe_job(tx, job_id)
         return [] if pruned is None else [_pruned(pruned)]
     logs: dict[str, list[dict[str, Any]]] = {}
     for entry in tx.dicts("logs_of_jobs", ids=_array(row["id"] for row in rows)):

@@ -22,7 +22,7 @@ from ductile.operations import job_tree
 from ductile.record import dataclass
 from ductile.store import notices
 from ductile.store.engines.api import Tx
-from ductile.store.jobs import cancel_requests, close, enqueue, requeue
+from ductile.store.jobs import cancel_requests, close, read, requeue
 
 START_TIMEOUT = 5.0
 """Seconds that a claimed job may take to start its process, which can then be killed."""
@@ -56,7 +56,7 @@ class JobCancellation:
         """Request the end of those jobs that other nodes run."""
         if self._dry or self._only not in (None, JobStatus.RUNNING):
             return
-        found = self._gateway.ledger.read(lambda tx: [enqueue.load(tx, id) for id in job_ids])
+        found = self._gateway.ledger.read(lambda tx: [read.load_job(tx, id) for id in job_ids])
         for job in found:
             if job is not None and job.status is JobStatus.RUNNING:
                 self._request(job)
@@ -102,7 +102,7 @@ class JobCancellation:
             return
         now = gateway.clock.now()
         gateway.ledger.write(
-            lambda tx: cancel_requests.request(tx, job, Cancellation.OPERATOR, now)
+            lambda tx: cancel_requests.request_cancel(tx, job, Cancellation.OPERATOR, now)
         )
         self._requested[job.id] = (owner, job.attempt, gateway.clock.monotonic())
 
@@ -131,7 +131,7 @@ def end_queued(gateway: Services, job_ids: Sequence[str]) -> frozenset[str]:
 
     def work(tx: Tx) -> frozenset[str]:
         ids = Ids(base_id)
-        found = (job for job in map(partial(enqueue.load, tx), job_ids) if job is not None)
+        found = (job for job in map(partial(read.load_job, tx), job_ids) if job is not None)
         return frozenset(
             job.id
             for job in found
@@ -165,7 +165,7 @@ class JobRetry:
         _check_runnable(self._compiled, job)
         if not self._dry:
             attempts = self._compiled.tx_config.max_attempts(job.plugin, job.command)
-            if not requeue.retry(tx, job, attempts, self._now):
+            if not requeue.retry_job(tx, job, attempts, self._now):
                 raise Refused(f"job {job.id} changed meanwhile; look at it and try again")
             job = load_job(tx, job.id)
         return RetriedJob(job.id, job.status, job.attempt, job.max_attempts)
@@ -270,7 +270,7 @@ def find_step_job(tx: Tx, job_id: str, step: str) -> str:
 
 def load_job(tx: Tx, job_id: str) -> Job:
     """The job; `NotFound` also if it was pruned and only its log remains."""
-    job = enqueue.load(tx, job_id)
+    job = read.load_job(tx, job_id)
     if job is None:
         logged = tx.all("job_attempts", id=job_id)
         pruned = (

@@ -14,7 +14,7 @@ from ductile.model import Event, Json, SubmittedBy
 from ductile.record import dataclass
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import close, spawn
-from ductile.store.jobs.spawn import Place
+from ductile.store.jobs.spawn import SpawnPoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,9 @@ class PipelineStart:
 
     def __call__(self, tx: Tx) -> StartedPipeline:
         ids = Ids(self._base_id)
-        spawned = close.write_intents(tx, (self._intent,), Place(), self._tx_config, ids, self._now)
+        spawned = close.write_intents(
+            tx, (self._intent,), SpawnPoint(), self._tx_config, ids, self._now
+        )
         existing = spawned.skipped[0][1] if spawned.skipped else None
         return StartedPipeline(spawned.scope_ids[0], tuple(spawned.job_ids), existing)
 
@@ -68,7 +70,7 @@ class PipelineStart:
         """The job of which a first job would be a duplicate; nothing is written."""
         for child in self._intent.children:
             if isinstance(child, SpawnJob):
-                found = spawn.existing(tx, child, self._tx_config, self._now)
+                found = spawn.find_existing(tx, child, self._tx_config, self._now)
                 if found is not None:
                     return found.job_id
         return None

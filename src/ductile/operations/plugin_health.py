@@ -63,7 +63,7 @@ def check_plugins(
 
 
 def _states(tx: Tx, plans: list[PluginPlan]) -> dict[str, str]:
-    return {plan.name: plugin_state.text(tx, plan.name) for plan in plans}
+    return {plan.name: plugin_state.load_state_text(tx, plan.name) for plan in plans}
 
 
 def _job(plan: PluginPlan, clock: Clock, entropy: Entropy) -> Job:

@@ -32,7 +32,7 @@ from ductile.operations.backup import (
 from ductile.operations.verify import living_boots
 from ductile.record import dataclass
 from ductile.store.backup import copy as backup
-from ductile.store.backup.copy import Watch
+from ductile.store.backup.copy import Progress
 from ductile.store.engines.api import Tx
 from ductile.store.engines.migrate import HISTORY, Migration, migrate
 from ductile.store.engines.open import open_ledger
@@ -64,7 +64,7 @@ def restore(
     now: datetime,
     allow_violations: bool = False,
     dry: bool = False,
-    watch: Watch = lambda _done, _total: None,
+    watch: Progress = lambda _done, _total: None,
 ) -> Restored:
     """Raises `Locked` while a gateway runs, `Refused` if the copy has violations or another
     process has the ledger open.
@@ -96,7 +96,7 @@ def restore(
 
 
 @contextmanager
-def _draft(settings: Settings, source: Path, watch: Watch) -> Iterator[Path]:
+def _draft(settings: Settings, source: Path, watch: Progress) -> Iterator[Path]:
     """A copy of the source in the state directory: the verified file is the one restored."""
     ledger = settings.state.path
     if not source.is_file():
@@ -114,7 +114,7 @@ def _draft(settings: Settings, source: Path, watch: Watch) -> Iterator[Path]:
         with _reading(source):
             origin = connect(source, read_only=True)
             try:
-                backup.copy(origin, draft, watch)
+                backup.copy_ledger(origin, draft, watch)
             finally:
                 origin.close()
             copy = SqliteLedger(draft, read_only=True)
@@ -149,11 +149,11 @@ def _migrate_draft(draft: Path) -> list[int]:
         applied = migrate(_DraftSchema(connection, draft))
     finally:
         connection.close()
-    backup.single_file(draft)
+    backup.fold_wal(draft)
     return [migration.number for migration in applied]
 
 
-def _into_file(settings: Settings, draft: Path, when: str, _watch: Watch) -> str | None:
+def _into_file(settings: Settings, draft: Path, when: str, _watch: Progress) -> str | None:
     ledger = settings.state.path
     assert ledger is not None
     sync(draft)
@@ -185,7 +185,7 @@ def _link_old(ledger: Path, when: str) -> Path:
 def _checkpoint(ledger: Path) -> None:
     """Also detects another process that has the ledger open and would keep using the old file."""
     try:
-        backup.single_file(ledger)
+        backup.fold_wal(ledger)
     except (apsw.CorruptError, apsw.NotADBError):
         # Too damaged for a checkpoint: its WAL is kept with it.
         pass
@@ -232,7 +232,7 @@ def is_ledger(tx: Tx) -> bool:
     return any(row[:2] == ("table", HISTORY) for row in tx.all("schema_objects"))
 
 
-def _into_database(settings: Settings, draft: Path, when: str, watch: Watch) -> str | None:
+def _into_database(settings: Settings, draft: Path, when: str, watch: Progress) -> str | None:
     import psycopg
 
     from ductile.store.backup import pg_transfer
@@ -240,6 +240,6 @@ def _into_database(settings: Settings, draft: Path, when: str, watch: Watch) -> 
     assert settings.state.url is not None
     aside = f"ductile_replaced_{when.lower().replace('.', '_')}"
     with psycopg.connect(settings.state.url) as connection:
-        was = pg_transfer.replace(connection, draft, aside, watch)
+        was = pg_transfer.replace_ledger(connection, draft, aside, watch)
         failpoint("restore.loaded")
     return f"schema {aside}" if was else None

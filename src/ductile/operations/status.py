@@ -11,7 +11,7 @@ from ductile.engine.config.compiled import CompiledConfig
 from ductile.operations.plugin_health import HealthCheck
 from ductile.record import dataclass
 from ductile.store.engines.api import Ledger, Tx
-from ductile.store.jobs.enqueue import queue_counts
+from ductile.store.jobs.read import count_jobs
 
 OFFERED = "available"
 MOST_BREAKERS = 1000
@@ -82,7 +82,7 @@ def status(
     last = {}
     waiting = running = 0
     if ledger is not None:
-        waiting, running = queue_counts(ledger)
+        waiting, running = count_jobs(ledger)
         last = {row["plugin"]: row for row in ledger.read(lambda tx: tx.dicts("last_runs"))}
     rows = [row for row in plugins(compiled, unready) if row["state"] != OFFERED]
     for row in rows:

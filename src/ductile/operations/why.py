@@ -11,7 +11,7 @@ from ductile.engine.config.compiled import CompiledConfig
 from ductile.errors import NotFound
 from ductile.operations import status
 from ductile.store.engines.api import Ledger, Tx
-from ductile.store.jobs import enqueue
+from ductile.store.jobs import read
 
 MOST_CHILDREN = 200
 SHOWN_CHANGES = 10
@@ -38,7 +38,7 @@ def explain_job(
 def _why(
     tx: Tx, job_id: str, compiled: CompiledConfig, unready: Mapping[str, str], *, served: bool
 ) -> dict[str, Any] | None:
-    job = enqueue.get(tx, job_id)
+    job = read.describe_job(tx, job_id)
     if job is None:
         scopes = tx.dicts("scope", id=job_id)
         return _why_instance(scopes[0]) if scopes else None

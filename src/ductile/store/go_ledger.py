@@ -17,7 +17,7 @@ from ductile.errors import LedgerError, NotFound, Refused
 from ductile.record import dataclass
 from ductile.store.engines.api import Tx
 from ductile.store.engines.migrate import HISTORY
-from ductile.store.jobs.plugin_state import LARGEST_STATE
+from ductile.store.jobs.plugin_state import MAX_STATE
 
 THEIRS = "job_queue"
 MOST_FACTS = 1_000_000
@@ -101,7 +101,7 @@ def _was_migrated(connection: apsw.Connection) -> bool:
     return bool(rows)
 
 
-def refuse_foreign(path: Path) -> None:
+def refuse_go_ledger(path: Path) -> None:
     if is_foreign(path):
         raise LedgerError(
             f"{path} is the ledger of another program; take over what its plugins remember, "
@@ -202,7 +202,7 @@ def _opened(path: Path) -> apsw.Connection:
 def _states(connection: apsw.Connection, notes: list[str]) -> Iterator[tuple[str, str]]:
     for plugin, text in connection.execute("SELECT plugin_name, state FROM plugin_state"):
         found = _object(text)
-        if found is None or len(found) > LARGEST_STATE:
+        if found is None or len(found) > MAX_STATE:
             notes.append(f"the state of {plugin} is no JSON object of at most 1 MiB, and is left")
         elif not fits(str(plugin), LONGEST_NAME):
             notes.append(f"the name of a plugin has {size(str(plugin))} bytes; its state is left")
@@ -222,7 +222,7 @@ def _facts(connection: apsw.Connection, notes: list[str]) -> Iterator[Fact]:
     left = 0
     for plugin, kind, job_id, command, text, created_at in rows:
         found = _object(text)
-        if found is None or len(found) > LARGEST_STATE or not fits(str(plugin), LONGEST_NAME):
+        if found is None or len(found) > MAX_STATE or not fits(str(plugin), LONGEST_NAME):
             left += 1
             continue
         yield Fact(

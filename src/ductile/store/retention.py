@@ -74,7 +74,7 @@ def batches(retention: Retention, now: datetime) -> list[Callable[[Tx], int]]:
         prune("prune_relay_receipts", max(retention.jobs, WEEK)),
         prune("prune_relay_signatures", retention.replays),
         prune("prune_tokens", retention.jobs),
-        prune("prune_idempotency_keys", idempotency.KEPT.total_seconds()),
+        prune("prune_idempotency_keys", idempotency.RETENTION.total_seconds()),
     ]
     if retention.facts is not None:
         work.append(prune("prune_facts", retention.facts))

@@ -18,7 +18,7 @@ from ductile.model import Cancellation, Job, JobStatus, NewJob, SubmittedBy
 from ductile.record import dataclass
 from ductile.store import breakers
 from ductile.store.engines.api import Row, Tx
-from ductile.store.jobs import cancel_requests, close, enqueue
+from ductile.store.jobs import cancel_requests, close, enqueue, read
 from ductile.store.tx_config import TxConfig
 
 
@@ -209,7 +209,7 @@ def _enqueue(
     tx: Tx, schedule: Schedule, run: Run, tx_config: TxConfig, job_id: str, now: datetime
 ) -> None:
     new = NewJob(schedule.plugin, schedule.command, SubmittedBy.SCHEDULER, schedule.payload)
-    enqueue.enqueue(tx, new, tx_config, id=job_id, now=now)
+    enqueue.enqueue_job(tx, new, tx_config, id=job_id, now=now)
     tx.run("schedule_job", id=job_id, schedule_id=schedule.id, slot=to_text(run.slot))
 
 
@@ -218,9 +218,9 @@ def _cancel_outstanding(
 ) -> None:
     """End the entry's queued jobs here; its running ones have to be killed by who runs them."""
     for row in tx.all("entry_jobs", plugin=schedule.plugin, schedule_id=schedule.id):
-        job: Job = enqueue.from_row(row)
+        job: Job = read.parse_job(row)
         if job.status is JobStatus.RUNNING:
-            cancel_requests.request(tx, job, Cancellation.SUPERSEDED, now)
+            cancel_requests.request_cancel(tx, job, Cancellation.SUPERSEDED, now)
         else:
             reason = Cancellation.SUPERSEDED.value
             close.end_queued(tx, job, JobStatus.DEAD, reason, now, tx_config, ids)

@@ -1,4 +1,4 @@
-"""What transactions need to know of the configuration: routes, attempts, hooks."""
+"""The part of the configuration that transactions need: routes, attempts, breakers, hooks."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def _no_routes() -> Router:
 
 @dataclass(frozen=True, slots=True)
 class TxConfig:
-    """One configuration, as the ledger's transactions see it."""
+    """One configuration, for the ledger's transactions."""
 
     dedupe_ttl: float
     router: Router = field(default_factory=_no_routes)
     attempts: Mapping[str, int] = field(default_factory=dict)
-    """Attempts of each plugin's jobs; absent is the default."""
+    """Maximum number of attempts per plugin; absent means the default."""
     breakers: Mapping[str, BreakerPolicy] = field(default_factory=dict)
     notify: frozenset[str] = frozenset()
     """Plugins whose root jobs fire hooks."""
     snapshot_id: str | None = None
 
     def max_attempts(self, plugin: str, command: str) -> int:
-        """A failed `init` is not retried, but run again at the next start or reload."""
+        """One for `init`: it is not retried, but runs again at the next start or reload."""
         return 1 if command == INIT else self.attempts.get(plugin, DEFAULT_RETRY.max_attempts)
 
     def breaker(self, plugin: str) -> BreakerPolicy:

@@ -19,8 +19,8 @@ from ductile.errors import LedgerError
 from ductile.record import dataclass
 from ductile.store import invariants
 from ductile.store.engines.api import Ledger, Row, Tx
-from ductile.store.engines.migrate import History, judged, migrations
-from ductile.store.engines.queries import load
+from ductile.store.engines.migrate import History, compare_history, load_migrations
+from ductile.store.engines.queries import load_queries
 
 WINDOW = 500
 LARGE_ROWS = 25
@@ -93,14 +93,16 @@ def verify(
     recovered, and is noted.
     """
     report = Report(ledger.engine, quick)
-    damage, whole = ledger.examine(QUICK_SECONDS if quick else None, lambda: tell("pages", 0))
+    damage, whole = ledger.check_integrity(
+        QUICK_SECONDS if quick else None, lambda: tell("pages", 0)
+    )
     for promise, subject, detail in damage:
         report.add(promise, iter([(subject, detail)]))
     if not whole:
         report.notes.append("not all pages were checked: that takes longer than a quick check may")
     if report.breaks("pages"):
         return report
-    history = judged(ledger.read(applied_migrations), ledger.engine)
+    history = compare_history(ledger.read(applied_migrations), ledger.engine)
     _verify_schema(ledger, report, history)
     if not report.breaks("schema") and not _is_behind(report, history):
         _verify_owners(ledger, report, alive)
@@ -136,11 +138,11 @@ def _verify_schema(ledger: Ledger, report: Report, history: History) -> None:
 def _expected(applied: frozenset[int]) -> frozenset[Row]:
     """Tables with their columns, indexes and triggers, as these migrations make them."""
     connection = apsw.Connection(":memory:")
-    for migration in migrations("sqlite"):
+    for migration in load_migrations("sqlite"):
         if migration.number in applied:
             for statement in migration.statements:
                 connection.execute(statement)
-    rows = connection.execute(load("sqlite")["schema_objects"]).fetchall()
+    rows = connection.execute(load_queries("sqlite")["schema_objects"]).fetchall()
     connection.close()
     return frozenset(tuple(row) for row in rows)
 

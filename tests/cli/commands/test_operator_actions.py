@@ -211,8 +211,8 @@ def test_cancel_waits_for_the_process_of_a_job_that_was_just_claimed(
     ledger.start()
     now = SystemClock().now()
     new = NewJob("x", "poll", SubmittedBy.CLI)
-    ledger.write(lambda tx: enqueue.enqueue(tx, new, TxConfig(0.0), id="j", now=now))
-    ledger.write(lambda tx: claim.start(tx, claim.ClaimPolicy("me"), "j", now))
+    ledger.write(lambda tx: enqueue.enqueue_job(tx, new, TxConfig(0.0), id="j", now=now))
+    ledger.write(lambda tx: claim.start_job(tx, claim.ClaimPolicy("me"), "j", now))
     patient: Any = Claimed(ledger, 3)
     assert operate.cancel(patient, "j") is JobStatus.RUNNING
     assert patient.looks < 0

@@ -9,14 +9,14 @@ import pytest
 from ductile.engine.dispatch.attempt import CANCELLABLE, TRANSITIONS, Attempt, AttemptState
 from ductile.model import Cancellation, JobStatus, Launch
 from ductile.runner.started_flags import NOWHERE
-from ductile.store.jobs.claim import Claimed, claim
+from ductile.store.jobs.claim import ClaimedJob, claim
 from tests.engine.site import OK, Site
 
 State = AttemptState
 
 
 @pytest.fixture
-def claimed(site: Site) -> Iterator[tuple[object, Claimed]]:
+def claimed(site: Site) -> Iterator[tuple[object, ClaimedJob]]:
     """A gateway that is not started, and a job that it has claimed."""
     site.plugin("echo", OK)
     with site.opened() as running:
@@ -28,7 +28,7 @@ def claimed(site: Site) -> Iterator[tuple[object, Claimed]]:
 
 
 @pytest.fixture
-def attempt(claimed: tuple[object, Claimed]) -> Attempt:
+def attempt(claimed: tuple[object, ClaimedJob]) -> Attempt:
     gateway, one = claimed
     return Attempt(gateway, one, NOWHERE)  # type: ignore[arg-type]
 

@@ -14,7 +14,7 @@ from ductile.core.delivery.relay import Peer, RelayedEvent, RelayRequest, sign_r
 from ductile.core.jobs.limits import LONGEST_DEDUPE_KEY, LONGEST_NAME
 from ductile.engine.ingress.relay import RelayIngressRules, ReplayedRelay
 from ductile.engine.observability.retention import RetentionLoop
-from ductile.store.jobs import enqueue
+from ductile.store.jobs import read
 from ductile.store.outbox.relays import Receipt
 from tests.engine.site import OK, Running, Site
 
@@ -70,7 +70,7 @@ def test_u0000_is_stored_as_ufffd(house: Running) -> None:
     assert receipt.job_id is not None
     assert house.job(receipt.job_id)["payload"]["payload"] == {"a\ufffd": "b\ufffd"}
     ledger = house.gateway.ledger
-    row = ledger.read(lambda tx: enqueue.load(tx, str(receipt.job_id)))
+    row = ledger.read(lambda tx: read.load_job(tx, str(receipt.job_id)))
     assert row is not None
     context = ledger.read(lambda tx: tx.one("context", id=row.entered_context_id))
     assert context is not None

@@ -11,7 +11,7 @@ import pytest
 from ductile.engine.outbox import internal_delivery
 from ductile.store import notices
 from ductile.store.engines.api import BEGINNING, Ledger
-from ductile.store.jobs import enqueue
+from ductile.store.jobs import read
 from tests.conftest import FakeClock
 from tests.engine.outbox.harness import WebhookHarness
 from tests.engine.site import OK, Site
@@ -34,7 +34,7 @@ def add_internal(outbox: WebhookHarness, **more: Any) -> int:
 
 
 def read_job(outbox: WebhookHarness, id: str) -> dict[str, Any]:
-    job: dict[str, Any] = outbox.ledger.read(lambda tx: enqueue.get(tx, id))
+    job: dict[str, Any] = outbox.ledger.read(lambda tx: read.describe_job(tx, id))
     return job
 
 

@@ -12,7 +12,7 @@ from ductile.engine.recovery import orphans as module
 from ductile.engine.recovery.orphans import LOOKS, OrphanSweeper
 from ductile.model import NewJob, SubmittedBy
 from ductile.store.engines.sqlite import SqliteLedger
-from ductile.store.jobs import enqueue
+from ductile.store.jobs import enqueue, read
 from ductile.store.jobs.claim import ClaimPolicy, claim
 from tests.conftest import CountingEntropy, FakeClock
 from tests.engine.site import OK, Site
@@ -39,7 +39,7 @@ class Desk:
         new = NewJob("echo", "poll", SubmittedBy.CLI)
         id, now = self.entropy.uuid(), self.clock.now()
         tx_config = self.compiled.tx_config
-        self.ledger.write(lambda tx: enqueue.enqueue(tx, new, tx_config, id=id, now=now))
+        self.ledger.write(lambda tx: enqueue.enqueue_job(tx, new, tx_config, id=id, now=now))
         assert self.ledger.write(lambda tx: claim(tx, ClaimPolicy(owner), now))
         return id
 
@@ -48,7 +48,7 @@ class Desk:
             self.clock.advance(self.orphans.tick(self.clock.now()))
 
     def state(self, id: str) -> tuple[object, object, object]:
-        job = self.ledger.read(lambda tx: enqueue.get(tx, id))
+        job = self.ledger.read(lambda tx: read.describe_job(tx, id))
         assert job is not None
         return job["status"], job["attempt"], job["last_error"]
 

@@ -12,8 +12,7 @@ from ductile.engine.config.compiled import INIT_PENDING
 from ductile.errors import LedgerBusy
 from ductile.store import notices, schedules
 from ductile.store.engines.api import BEGINNING, Ledger
-from ductile.store.jobs import claim as claims
-from ductile.store.jobs import enqueue
+from ductile.store.jobs import read, retries
 from ductile.store.jobs.cancel_requests import REQUESTED
 from tests.engine.clockwork import BAD, DAY, HOUR, YEAR, Clockwork
 from tests.engine.site import OK, Site
@@ -81,7 +80,7 @@ def test_a_schedules_payload_and_command_reach_its_job(make) -> None:
     work = make({"every": "1m", "command": "sync", "payload": {"n": 1}})
     work.tick()
     [slot] = work.slots()
-    job = work.ledger.read(lambda tx: enqueue.load(tx, slot["job_id"]))
+    job = work.ledger.read(lambda tx: read.load_job(tx, slot["job_id"]))
     assert (job.command, job.payload, job.submitted_by) == ("sync", {"n": 1}, "scheduler")
 
 
@@ -335,7 +334,7 @@ def test_a_job_that_waits_for_its_retry_does_not_hold_its_schedule_for_ten_years
     for _ in range(40):
         work.run(DAY, outcome=None)
         now = work.clock.now()
-        work.ledger.write(lambda tx, now=now: claims.promote_due(tx, now))
+        work.ledger.write(lambda tx, now=now: retries.promote_due(tx, now))
         work.finish()
     assert len(work.fires()) > 5
 

@@ -13,7 +13,7 @@ import pytest
 
 from ductile.errors import LedgerFull
 from ductile.http.middleware.fast_path import FastPath, TriggerRoute
-from ductile.store.jobs import enqueue
+from ductile.store.jobs import enqueue, read
 from tests.http.client import Client
 from tests.http.doors import (
     ADMIN,
@@ -52,7 +52,7 @@ def comparable(answer: Answer) -> tuple[int, Mapping[str, str], Any]:
 
 
 def row(house: House, job_id: str) -> dict[str, Any]:
-    found = house.gateway.ledger.read(lambda tx: enqueue.get(tx, job_id))
+    found = house.gateway.ledger.read(lambda tx: read.describe_job(tx, job_id))
     assert found is not None
     return found
 
@@ -167,7 +167,7 @@ def test_a_ledger_that_takes_nothing_is_told_and_asked_once(
         asked.append(1)
         raise LedgerFull("no space")
 
-    monkeypatch.setattr(enqueue, "enqueue", full)
+    monkeypatch.setattr(enqueue, "enqueue_job", full)
     answer = house.ask("POST", "/plugin/echo/poll", "{}")
     assert (answer.status, answer.slug) == (507, "ledger_full")
     assert (taken, asked) == ([True], [1])
@@ -179,7 +179,7 @@ def test_a_bug_is_no_secret_to_us_and_one_to_the_caller(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("inside")
 
-    monkeypatch.setattr(enqueue, "enqueue", broken)
+    monkeypatch.setattr(enqueue, "enqueue_job", broken)
     answer = house.ask("POST", "/plugin/echo/poll", "{}")
     assert (answer.status, answer.json["code"]) == (500, "internal")
     assert b"inside" not in answer.raw

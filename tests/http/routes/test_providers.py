@@ -14,7 +14,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from ductile.core.delivery.signatures import PROVIDERS, verify
-from ductile.store.jobs import enqueue
+from ductile.store.jobs import read
 from tests.http.doors import CONFIG, Answer, House, opened
 
 SECRET = "a-provider-secret-0123456789"
@@ -104,7 +104,7 @@ def test_a_delivery_is_taken_in_once(house: House, provider: str) -> None:
     again = post(house, provider, BODY, headers)
     assert (again.status, again.json["duplicate"]) == (202, True)
     assert again.json["job_id"] == first.json["job_id"]
-    job: Any = house.gateway.ledger.read(lambda tx: enqueue.get(tx, first.json["job_id"]))
+    job: Any = house.gateway.ledger.read(lambda tx: read.describe_job(tx, first.json["job_id"]))
     assert job["payload"]["type"] == f"webhook.{provider}"
     assert job["payload"]["payload"]["type"] == "thing.happened"
 

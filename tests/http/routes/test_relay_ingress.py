@@ -17,7 +17,7 @@ from ductile.engine.ingress.rejection_limiter import MAX_PER_MINUTE
 from ductile.errors import LedgerBusy
 from ductile.http.routes.relay_ingress import ROUTE
 from ductile.log import configure
-from ductile.store.jobs import enqueue
+from ductile.store.jobs import read
 from tests.http import doors
 from tests.http.doors import Answer, House
 from tests.waiting import WAIT_LIMIT, until
@@ -158,7 +158,7 @@ def test_a_routed_job_enters_with_the_baggage_too(house: House) -> None:
     told = send(house, envelope("e-routed")).json
     [job] = [job for job in jobs_of(house, told) if not job["pipeline"]]
     ledger = house.gateway.ledger
-    row = ledger.read(lambda tx: enqueue.load(tx, job["job_id"]))
+    row = ledger.read(lambda tx: read.load_job(tx, job["job_id"]))
     assert row is not None
     context = ledger.read(lambda tx: tx.one("context", id=row.entered_context_id))
     assert context is not None

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ductile.core.jobs.limits import DEEPEST
-from ductile.store.jobs import enqueue
+from ductile.store.jobs import read
 from tests.http.doors import CONFIG, ECHO, Answer, House, opened, read_all
 from tests.waiting import WAIT_LIMIT, until
 
@@ -56,7 +56,7 @@ def post(house: House, path: str, body: bytes, **headers: str) -> Answer:
 
 
 def job(house: House, job_id: str) -> dict[str, object]:
-    found = house.gateway.ledger.read(lambda tx: enqueue.get(tx, job_id))
+    found = house.gateway.ledger.read(lambda tx: read.describe_job(tx, job_id))
     assert found is not None
     return found
 

@@ -414,8 +414,10 @@ def test_a_job_of_a_plugin_that_is_gone_has_the_time_of_its_command(
     began = datetime.now(UTC)
     with place.opened() as house:
         policy, tx_config = ClaimPolicy(house.gateway.boot), house.gateway.compiled.tx_config
-        house.gateway.ledger.write(lambda tx: store.enqueue(tx, new, tx_config, id="j", now=began))
-        house.gateway.ledger.write(lambda tx: claim.start(tx, policy, "j", began))
+        house.gateway.ledger.write(
+            lambda tx: store.enqueue_job(tx, new, tx_config, id="j", now=began)
+        )
+        house.gateway.ledger.write(lambda tx: claim.start_job(tx, policy, "j", began))
 
         def late(after: float) -> list[Finding]:
             now = began + timedelta(seconds=after)

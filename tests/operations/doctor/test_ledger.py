@@ -19,7 +19,7 @@ from ductile.engine.workspaces import Workspaces
 from ductile.operations.doctor import ledger
 from ductile.operations.why import explain_job
 from ductile.store.engines import migrate
-from ductile.store.engines.migrate import migrations
+from ductile.store.engines.migrate import load_migrations
 from ductile.store.engines.sqlite import SqliteLedger
 from tests.engine.site import OK, Site
 from tests.engine.ward import ERROR, WARNING, attended, context, examined, one
@@ -335,7 +335,7 @@ def test_a_ledger_of_an_older_version_is_no_error(
 ) -> None:
     place.state.mkdir(mode=0o700)
     with monkeypatch.context() as older:
-        older.setattr(migrate, "migrations", lambda engine: migrations(engine)[:1])
+        older.setattr(migrate, "migrations", lambda engine: load_migrations(engine)[:1])
         old = SqliteLedger(place.state / "state.db")
         old.start()
         old.close()

@@ -117,7 +117,7 @@ def test_the_longest_dedupe_key_is_taken(ledger: Ledger, clock: FakeClock) -> No
 
     def put(id: str) -> enqueue.Enqueued:
         return ledger.write(
-            lambda tx: enqueue.enqueue(tx, new, TxConfig(60.0), id=id, now=clock.now())
+            lambda tx: enqueue.enqueue_job(tx, new, TxConfig(60.0), id=id, now=clock.now())
         )
 
     assert not put("a").deduplicated

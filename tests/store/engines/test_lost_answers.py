@@ -205,7 +205,7 @@ def test_what_leaves_no_notice_is_an_error_without_asking(
 def test_a_server_that_stays_away_is_not_asked_for_ever(
     ledger: PostgresLedger, wire: Wire, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "ANSWER_WITHIN", 0.3)
+    monkeypatch.setattr(postgres, "COMMIT_CHECK_TIMEOUT", 0.3)
     monkeypatch.setattr(ledger._pool, "timeout", 0.1)
     work = Write(ledger, clock)
     wire.breaks, wire.refusing = "after", True

@@ -15,15 +15,16 @@ import pytest
 
 from ductile.errors import LedgerError
 from ductile.store.engines.api import Ledger
-from ductile.store.engines.migrate import Migration, migrate, migrations
-from ductile.store.engines.postgres import PostgresLedger, PostgresSchema
-from ductile.store.engines.queries import load
+from ductile.store.engines.migrate import Migration, load_migrations, migrate
+from ductile.store.engines.pg_schema import PostgresSchema
+from ductile.store.engines.postgres import PostgresLedger
+from ductile.store.engines.queries import load_queries
 from ductile.store.engines.sqlite import SqliteLedger, connect
 from ductile.store.engines.sqlite_schema import SqliteSchema
 from tests.store.conftest import execute
 from tests.waiting import WAIT_LIMIT
 
-KNOWN = [migration.number for migration in migrations("sqlite")]
+KNOWN = [migration.number for migration in load_migrations("sqlite")]
 Open = Callable[[], Ledger]
 
 
@@ -44,15 +45,15 @@ def at(path: Path, sql: str) -> list[tuple[object, ...]]:
 
 def test_numbers_follow_one_another_and_the_engines_share_them() -> None:
     assert list(range(1, len(KNOWN) + 1)) == KNOWN
-    assert [m.number for m in migrations("postgres")] == KNOWN
-    assert [m.checksum for m in migrations("postgres")] == [
-        m.checksum for m in migrations("sqlite")
+    assert [m.number for m in load_migrations("postgres")] == KNOWN
+    assert [m.checksum for m in load_migrations("postgres")] == [
+        m.checksum for m in load_migrations("sqlite")
     ]
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 def test_no_word_of_the_other_engine_is_left_in_a_statement(engine: str) -> None:
-    for migration in migrations(engine):
+    for migration in load_migrations(engine):
         assert migration.statements
         for statement in migration.statements:
             assert not re.search(r"@\w+@", statement)
@@ -61,7 +62,7 @@ def test_no_word_of_the_other_engine_is_left_in_a_statement(engine: str) -> None
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 def test_every_query_is_in_the_words_of_its_engine(engine: str) -> None:
-    for name, sql in load(engine).items():
+    for name, sql in load_queries(engine).items():
         assert sql, name
         assert not re.search(r"@\w+@", sql), name
 
@@ -71,7 +72,7 @@ CATALOGUE = {"broken_indexes", "old_transactions"}
 
 
 def test_every_named_query_exists_on_both_engines() -> None:
-    assert load("sqlite").keys() == load("postgres").keys() - CATALOGUE
+    assert load_queries("sqlite").keys() == load_queries("postgres").keys() - CATALOGUE
 
 
 def test_a_fresh_ledger_has_every_migration(ledger: Ledger) -> None:
@@ -92,7 +93,7 @@ def numbered(sql: str) -> str:
 def test_every_query_names_columns_that_there_are(ledger: Ledger) -> None:
     """Each statement is planned against the schema, with nothing bound."""
     wrong = []
-    for name, sql in load(ledger.engine).items():
+    for name, sql in load_queries(ledger.engine).items():
         if isinstance(ledger, SqliteLedger):
             connection = apsw.Connection(str(ledger.path))
             names = set(re.findall(r"(?<!:):([a-z_]+)", sql))
@@ -194,7 +195,7 @@ def old(tmp_path: Path) -> Path:
     connection = connect(path)
     schema = SqliteSchema(connection, path)
     assert schema.applied() == {}
-    schema.apply(migrations("sqlite")[:1])
+    schema.apply(load_migrations("sqlite")[:1])
     connection.execute(
         "INSERT INTO job_queue (id, plugin, command, payload, status, submitted_by, created_at)"
         " VALUES ('old-1', 'echo', 'poll', '{}', 'queued', 'cli', '2026-01-01T00:00:00.000000Z')"

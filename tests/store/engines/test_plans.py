@@ -36,7 +36,7 @@ def test_sqlite_plans_no_query_again_for_other_values(tmp_path: Path) -> None:
     planned: list[object] = []
     connection.authorizer = lambda *about: planned.append(about) or apsw.SQLITE_OK
     again = []
-    for name, sql in queries.load("sqlite").items():
+    for name, sql in queries.load_queries("sqlite").items():
         parameters = re.findall(r"(?<!:):([a-z_]+)", sql)
         for value in ("1", "2", "3"):
             connection.execute("BEGIN")
@@ -81,7 +81,7 @@ def test_postgres_reads_no_whole_table_for_a_job_even_before_it_has_statistics(
     new, id, now = NewJob("echo", "poll", SubmittedBy.CLI), entropy.uuid(), clock.now()
 
     def work(tx: PostgresTx) -> dict[str, int]:
-        enqueue.enqueue(tx, new, CHART, id=id, now=now)
+        enqueue.enqueue_job(tx, new, CHART, id=id, now=now)
         (claimed,) = claim(tx, POLICY, now)
         assert settle(tx, judge(claimed.job, OK, RULES, now, 0.5), CHART, BASE) is not None
         assert len(notices.after(tx, BEGINNING, 10)) == 10
@@ -103,7 +103,7 @@ def test_whoever_finds_a_plugins_jobs_taken_by_another_node_goes_on_to_the_next_
     for plugin in ("first", "second"):
         new, id = NewJob(plugin, "poll", SubmittedBy.CLI), entropy.uuid()
         on_postgres.write(
-            lambda tx, new=new, id=id: enqueue.enqueue(  # type: ignore[misc]
+            lambda tx, new=new, id=id: enqueue.enqueue_job(  # type: ignore[misc]
                 tx, new, CHART, id=id, now=now
             )
         )

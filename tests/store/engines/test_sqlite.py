@@ -16,8 +16,8 @@ from ductile.errors import LedgerBroken, LedgerBusy, LedgerError, LedgerFull
 from ductile.store.engines import write_queue
 from ductile.store.engines.api import Effects
 from ductile.store.engines.open import open_ledger
-from ductile.store.engines.pending import Pending
 from ductile.store.engines.sqlite import WAL_BYTES_KEPT, SqliteLedger
+from ductile.store.engines.write_queue import PendingWrite
 from tests.waiting import WAIT_LIMIT
 
 
@@ -217,7 +217,7 @@ def test_what_is_carried_is_committed_together_and_by_the_one_who_carries(
         told.append((threading.get_ident(), error))
 
     before = int(str(ledger.health()["commits"]))
-    ledger.carry([(put("a"), done), (put("b"), done)])
+    ledger.write_batch([(put("a"), done), (put("b"), done)])
     assert told == [(threading.get_ident(), None)] * 2
     assert int(str(ledger.health()["commits"])) - before == 1
     assert (there(ledger, "a"), there(ledger, "b")) == (True, True)
@@ -227,7 +227,7 @@ def test_what_is_carried_takes_along_what_waits(ledger: SqliteLedger) -> None:
     gate, answers = Gate(ledger), Answers(ledger)
     answers.submit("waits", put("waits"))
     carrier = threading.Thread(
-        target=ledger.carry, args=([(put("carried"), lambda _result, _error: None)],)
+        target=ledger.write_batch, args=([(put("carried"), lambda _result, _error: None)],)
     )
     carrier.start()
     gate.open()
@@ -428,11 +428,11 @@ def test_nothing_is_carried_once_it_is_broken(path: Path, disk: Disk) -> None:
     ledger.start()
     told: list[BaseException | None] = []
     disk.failing = "sync"
-    ledger.carry([(put("who knows"), lambda _result, error: told.append(error))])
+    ledger.write_batch([(put("who knows"), lambda _result, error: told.append(error))])
     disk.failing = ""
     assert [type(error) for error in told] == [LedgerBroken]
     with pytest.raises(LedgerBroken):
-        ledger.carry([(put("never"), lambda _result, _error: None)])
+        ledger.write_batch([(put("never"), lambda _result, _error: None)])
     ledger.close()
 
 
@@ -667,7 +667,7 @@ def test_freed_space_is_given_back(ledger: SqliteLedger, path: Path) -> None:
     while ledger.write(lambda tx: tx.run("prune_snapshots", before="2021", limit=1000)):
         pass
     rounds = 0
-    while ledger.tidy():
+    while ledger.vacuum():
         rounds += 1
         assert rounds < 1000
     ledger.close()
@@ -730,12 +730,12 @@ class TestCompany:
     @pytest.fixture
     def accompanied(self, ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch) -> SqliteLedger:
         """Somebody has just taken two along."""
-        monkeypatch.setattr(write_queue, "CARRIER_GONE", 60.0)
-        monkeypatch.setattr(write_queue, "PATROL", 30.0)
+        monkeypatch.setattr(write_queue, "COMMITS_STOPPED", 60.0)
+        monkeypatch.setattr(write_queue, "CHECK_INTERVAL", 30.0)
         for _ in range(2):
-            ledger._inbox._waiting.append(Pending(put("before"), lambda *_: None))
-        ledger.carry([])
-        assert ledger._inbox._is_taken_along()
+            ledger._queue._waiting.append(PendingWrite(put("before"), lambda *_: None))
+        ledger.write_batch([])
+        assert ledger._queue._is_emptied_by_others()
         return ledger
 
     def test_who_carries_takes_it_along(self, accompanied: SqliteLedger) -> None:
@@ -747,7 +747,7 @@ class TestCompany:
 
         accompanied.submit(put("first"), told)
         accompanied.submit(put("second"), told)
-        accompanied.carry([(put("carried"), told)])
+        accompanied.write_batch([(put("carried"), told)])
         assert all(done.acquire(timeout=WAIT_LIMIT) for _ in range(3))
         assert int(str(accompanied.health()["commits"])) - before == 1
 

@@ -21,7 +21,7 @@ START = """
 import sys
 from ductile.cli import main
 from ductile.store.engines import postgres
-postgres.OPEN_WITHIN = 1.0
+postgres.OPEN_TIMEOUT = 1.0
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -39,7 +39,7 @@ def nowhere() -> Iterator[str]:
 def test_the_error_names_the_address_and_the_cause_on_one_line(
     nowhere: str, monkeypatch: pytest.MonkeyPatch, read_only: bool
 ) -> None:
-    monkeypatch.setattr(postgres, "OPEN_WITHIN", 0.1)
+    monkeypatch.setattr(postgres, "OPEN_TIMEOUT", 0.1)
     with pytest.raises(LedgerError) as refused:
         open_ledger(path=None, url=nowhere, read_only=read_only)
     told = refused.value.message

@@ -10,31 +10,30 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from ductile.store.engines import write_queue
-from ductile.store.engines.pending import Pending
-from ductile.store.engines.write_queue import Inbox
+from ductile.store.engines.write_queue import PendingWrite, WriteQueue
 from tests.waiting import WAIT_LIMIT
 
 LONG = 30.0
 
 
-def pending() -> Pending:
-    return Pending(lambda _: None, lambda *_: None)
+def pending() -> PendingWrite:
+    return PendingWrite(lambda _: None, lambda *_: None)
 
 
-def accompanied() -> Inbox:
+def accompanied() -> WriteQueue:
     """That of a carrier who has just taken two along."""
-    box = Inbox()
+    box = WriteQueue()
     for _ in range(2):
         box.put(pending())
-    assert len(box.take(10, by_carrier=True)) == 2
+    assert len(box.take(10, by_writer=False)) == 2
     return box
 
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Nobody who should not wait would come back within a test."""
-    monkeypatch.setattr(write_queue, "PATROL", LONG)
-    monkeypatch.setattr(write_queue, "CARRIER_GONE", LONG)
+    monkeypatch.setattr(write_queue, "CHECK_INTERVAL", LONG)
+    monkeypatch.setattr(write_queue, "COMMITS_STOPPED", LONG)
     return monkeypatch
 
 
@@ -44,7 +43,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def woken(box: Inbox, threads: ThreadPoolExecutor) -> Future[bool]:
+def woken(box: WriteQueue, threads: ThreadPoolExecutor) -> Future[bool]:
     """The writer, who waits."""
     writer = threads.submit(box.wait)
     with pytest.raises(TimeoutError):
@@ -53,7 +52,7 @@ def woken(box: Inbox, threads: ThreadPoolExecutor) -> Future[bool]:
 
 
 def test_it_is_taken_in_order_and_no_more_than_wanted() -> None:
-    box, all = Inbox(), [pending() for _ in range(5)]
+    box, all = WriteQueue(), [pending() for _ in range(5)]
     for one in all:
         box.put(one)
     assert box.take(3) == all[:3]
@@ -63,7 +62,7 @@ def test_it_is_taken_in_order_and_no_more_than_wanted() -> None:
 
 @pytest.mark.usefixtures("patience")
 def test_the_writer_is_called_at_once(threads: ThreadPoolExecutor) -> None:
-    box = Inbox()
+    box = WriteQueue()
     writer = woken(box, threads)
     box.put(pending())
     assert writer.result(WAIT_LIMIT)
@@ -71,27 +70,29 @@ def test_the_writer_is_called_at_once(threads: ThreadPoolExecutor) -> None:
 
 @pytest.mark.usefixtures("patience")
 def test_what_came_before_the_writer_did_is_seen() -> None:
-    box = Inbox()
+    box = WriteQueue()
     box.put(pending())
     assert box.wait()
     assert box.wait()
 
 
 @pytest.mark.usefixtures("patience")
-def test_where_it_is_taken_along_the_writer_is_not_called(threads: ThreadPoolExecutor) -> None:
+def test_a_queue_that_others_empty_does_not_wake_the_writer(
+    threads: ThreadPoolExecutor,
+) -> None:
     box = accompanied()
     writer = woken(box, threads)
     box.put(pending())
-    assert box._calls.empty()
+    assert box._wakeups.empty()
     with pytest.raises(TimeoutError):
         writer.result(0.05)
-    assert len(box.take(10, by_carrier=True)) == 1
+    assert len(box.take(10, by_writer=False)) == 1
     box.close()
     assert not writer.result(WAIT_LIMIT)
 
 
 def test_what_nobody_takes_along_is_for_the_writer(patience: pytest.MonkeyPatch) -> None:
-    patience.setattr(write_queue, "PATROL", 0.02)
+    patience.setattr(write_queue, "CHECK_INTERVAL", 0.02)
     box = accompanied()
     box.put(pending())
     assert box.wait()
@@ -100,7 +101,7 @@ def test_what_nobody_takes_along_is_for_the_writer(patience: pytest.MonkeyPatch)
 def test_what_came_while_the_writer_patrolled_is_found(
     patience: pytest.MonkeyPatch, threads: ThreadPoolExecutor
 ) -> None:
-    patience.setattr(write_queue, "PATROL", 0.02)
+    patience.setattr(write_queue, "CHECK_INTERVAL", 0.02)
     box = accompanied()
     writer = woken(box, threads)
     box.put(pending())
@@ -111,7 +112,7 @@ def test_what_came_while_the_writer_patrolled_is_found(
 def test_where_they_come_one_by_one_none_waits(threads: ThreadPoolExecutor) -> None:
     box = accompanied()
     box.put(pending())
-    assert len(box.take(10, by_carrier=True)) == 1
+    assert len(box.take(10, by_writer=False)) == 1
     box.put(pending())
     assert threads.submit(box.wait).result(WAIT_LIMIT)
 
@@ -119,7 +120,7 @@ def test_where_they_come_one_by_one_none_waits(threads: ThreadPoolExecutor) -> N
 def test_nor_where_nobody_carries_any_more(
     patience: pytest.MonkeyPatch, threads: ThreadPoolExecutor
 ) -> None:
-    patience.setattr(write_queue, "CARRIER_GONE", 0.0)
+    patience.setattr(write_queue, "COMMITS_STOPPED", 0.0)
     box = accompanied()
     box.put(pending())
     assert threads.submit(box.wait).result(WAIT_LIMIT)
@@ -139,22 +140,22 @@ def test_closed_it_lets_the_writer_have_the_rest(threads: ThreadPoolExecutor) ->
 def test_none_is_lost_or_taken_twice(threads: ThreadPoolExecutor) -> None:
     """Four submit, one writes, and one carries now and then: the patrol begins and ends, and the
     last are for the writer alone."""
-    box, taken, each = Inbox(), [], 2000
+    box, taken, each = WriteQueue(), [], 2000
     made = [[pending() for _ in range(each)] for _ in range(4)]
     left = threading.Semaphore(0)
 
-    def submit(mine: list[Pending]) -> None:
+    def submit(mine: list[PendingWrite]) -> None:
         for one in mine:
             box.put(one)
 
-    def collect(found: list[Pending]) -> None:
+    def collect(found: list[PendingWrite]) -> None:
         taken.extend(found)
         for _ in found:
             left.release()
 
     def carry() -> None:
         while len(taken) < 3 * each:
-            collect(box.take(7, by_carrier=True))
+            collect(box.take(7, by_writer=False))
             time.sleep(0)
 
     def write() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from ductile.core.jobs.limits import PAGE_BYTES
 from ductile.store.engines.api import Ledger
-from ductile.store.jobs import attempts, enqueue
-from ductile.store.jobs.attempts import Page, Wanted
+from ductile.store.jobs import attempts, read
+from ductile.store.jobs.attempts import AttemptFilter, AttemptPage
 from tests.store.conftest import execute
 
 NOON = "2026-02-08T12:00:00.000000Z"
@@ -47,34 +47,36 @@ def _literal(value: object) -> str:
 
 def page(
     ledger: Ledger,
-    wanted: Wanted,
+    wanted: AttemptFilter,
     *,
     before: int | None = None,
     limit: int = 50,
-    enough: Callable[[], bool] = lambda: False,
-) -> Page:
-    return attempts.page(ledger, wanted, before=before, limit=limit, enough=enough)
+    is_out_of_time: Callable[[], bool] = lambda: False,
+) -> AttemptPage:
+    return attempts.list_attempts(
+        ledger, wanted, before=before, limit=limit, is_out_of_time=is_out_of_time
+    )
 
 
-def ids(ledger: Ledger, wanted: Wanted) -> list[str]:
+def ids(ledger: Ledger, wanted: AttemptFilter) -> list[str]:
     found = page(ledger, wanted)
-    assert found.behind is None
+    assert found.next_before is None
     return [row["id"] for row in found.rows]
 
 
 @pytest.mark.parametrize(
     "wanted",
     [
-        Wanted(plugin="other"),
-        Wanted(command="sync"),
-        Wanted(status="failed"),
-        Wanted(submitted_by="api"),
-        Wanted(since=at(13)),
-        Wanted(text="broken"),
-        Wanted(plugin="other", command="sync", status="failed", since=at(13), until=at(13)),
+        AttemptFilter(plugin="other"),
+        AttemptFilter(command="sync"),
+        AttemptFilter(status="failed"),
+        AttemptFilter(submitted_by="api"),
+        AttemptFilter(since=at(13)),
+        AttemptFilter(text="broken"),
+        AttemptFilter(plugin="other", command="sync", status="failed", since=at(13), until=at(13)),
     ],
 )
-def test_each_filter_finds_what_it_names(ledger: Ledger, wanted: Wanted) -> None:
+def test_each_filter_finds_what_it_names(ledger: Ledger, wanted: AttemptFilter) -> None:
     odd = {
         "plugin": "other",
         "command": "sync",
@@ -103,25 +105,25 @@ def test_times_are_compared_whatever_form_a_row_has_them_in(
     forms = ("2026-02-08 11:00:00", "2026-02-08T23:00:00+11:00", "20260208T130000Z")
     rows = zip("abc", forms, strict=True)
     logged(ledger, *({"id": id, "completed_at": form} for id, form in rows))
-    assert ids(ledger, Wanted(since=since, until=until)) == found
+    assert ids(ledger, AttemptFilter(since=since, until=until)) == found
 
 
 @pytest.mark.parametrize("column", ["last_error", "stderr", "result"])
 def test_a_text_is_searched_in_any_case(ledger: Ledger, column: str) -> None:
     logged(ledger, {"id": "a"}, {"id": "b", column: json.dumps("No Route To HOST")})
-    assert ids(ledger, Wanted(text="no ROUTE to")) == ["b"]
+    assert ids(ledger, AttemptFilter(text="no ROUTE to")) == ["b"]
 
 
 def test_a_text_is_no_pattern(ledger: Ledger) -> None:
     logged(ledger, {"id": "a", "stderr": "100 %"}, {"id": "b", "stderr": "100 files"})
-    assert ids(ledger, Wanted(text="0 %")) == ["a"]
-    assert ids(ledger, Wanted(text="1%s")) == ids(ledger, Wanted(text="1_0")) == []
+    assert ids(ledger, AttemptFilter(text="0 %")) == ["a"]
+    assert ids(ledger, AttemptFilter(text="1%s")) == ids(ledger, AttemptFilter(text="1_0")) == []
 
 
 def test_responses_are_given_where_they_are_asked_for(ledger: Ledger) -> None:
     logged(ledger, {"id": "a", "result": '{"status": "ok"}'})
-    assert page(ledger, Wanted()).rows[0]["result"] is None
-    assert page(ledger, Wanted(results=True)).rows[0]["result"] == {"status": "ok"}
+    assert page(ledger, AttemptFilter()).rows[0]["result"] is None
+    assert page(ledger, AttemptFilter(results=True)).rows[0]["result"] == {"status": "ok"}
 
 
 def test_a_page_ends_at_a_bound_in_bytes_and_the_next_goes_on(ledger: Ledger) -> None:
@@ -131,36 +133,38 @@ def test_a_page_ends_at_a_bound_in_bytes_and_the_next_goes_on(ledger: Ledger) ->
     logged(ledger, *({"id": id, "result": size} for id, size in sizes.items()))
     pages, behind = [], None
     for _ in range(10):
-        found = page(ledger, Wanted(results=True), before=behind)
+        found = page(ledger, AttemptFilter(results=True), before=behind)
         pages.append("".join(row["id"] for row in found.rows))
-        behind = found.behind
+        behind = found.next_before
         if behind is None:
             break
     assert pages == ["ed", "c", "b", "a"]
-    assert ids(ledger, Wanted()) == list("edcba")
+    assert ids(ledger, AttemptFilter()) == list("edcba")
 
 
 def test_what_few_of_many_match_is_found_by_bounded_looks(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempts, "LOOKED_AT", 10)
+    monkeypatch.setattr(attempts, "SCAN_ROWS", 10)
     rows = [{"id": f"n{n:02}", "stderr": "needle" if n in (3, 33) else None} for n in range(40)]
     logged(ledger, *rows)
-    assert ids(ledger, Wanted(text="needle")) == ["n33", "n03"]
-    first = page(ledger, Wanted(text="needle"), enough=lambda: True)
+    assert ids(ledger, AttemptFilter(text="needle")) == ["n33", "n03"]
+    first = page(ledger, AttemptFilter(text="needle"), is_out_of_time=lambda: True)
     assert [row["id"] for row in first.rows] == ["n33"]
-    second = page(ledger, Wanted(text="needle"), before=first.behind, enough=lambda: True)
-    assert (second.rows, second.behind is None) == ([], False)
+    second = page(
+        ledger, AttemptFilter(text="needle"), before=first.next_before, is_out_of_time=lambda: True
+    )
+    assert (second.rows, second.next_before is None) == ([], False)
 
 
 def test_a_look_is_bounded_by_what_the_rows_hold_too(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempts, "LOOKED_AT_BYTES", 1000)
+    monkeypatch.setattr(attempts, "SCAN_BYTES", 1000)
     logged(ledger, *({"id": f"n{n}", "result": json.dumps("x" * 600)} for n in range(5)))
-    first = page(ledger, Wanted(text="nothing"), enough=lambda: True)
-    assert (first.rows, first.behind is None) == ([], False)
-    assert ids(ledger, Wanted(text="xxx")) == [f"n{n}" for n in range(5)][::-1]
+    first = page(ledger, AttemptFilter(text="nothing"), is_out_of_time=lambda: True)
+    assert (first.rows, first.next_before is None) == ([], False)
+    assert ids(ledger, AttemptFilter(text="xxx")) == [f"n{n}" for n in range(5)][::-1]
 
 
 def test_pages_of_a_plugin_cover_its_attempts_once(ledger: Ledger) -> None:
@@ -169,9 +173,11 @@ def test_pages_of_a_plugin_cover_its_attempts_once(ledger: Ledger) -> None:
     seen: list[str] = []
     behind = None
     for _ in range(10):
-        found = page(ledger, Wanted(plugin="other", status="succeeded"), before=behind, limit=3)
+        found = page(
+            ledger, AttemptFilter(plugin="other", status="succeeded"), before=behind, limit=3
+        )
         seen += [row["id"] for row in found.rows]
-        behind = found.behind
+        behind = found.next_before
         if behind is None:
             break
     assert seen == [row["id"] for row in rows if row["plugin"] == "other"][::-1]
@@ -179,7 +185,7 @@ def test_pages_of_a_plugin_cover_its_attempts_once(ledger: Ledger) -> None:
 
 def attempts_of(ledger: Ledger, id: str) -> list[tuple[int, int]]:
     """The numbers of those that a job is shown with, each with how many came before it."""
-    job = ledger.read(lambda tx: enqueue.get(tx, id))
+    job = ledger.read(lambda tx: read.describe_job(tx, id))
     assert job is not None
     return [(attempt["attempt"], attempt["older"]) for attempt in job["attempts"]]
 

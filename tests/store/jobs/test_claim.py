@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from ductile.store.engines.api import Ledger
-from ductile.store.jobs import claim as claims
-from ductile.store.jobs import requeue
+from ductile.store.jobs import requeue, retries
 from ductile.store.jobs.claim import ClaimPolicy
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
@@ -127,7 +126,7 @@ def test_a_retry_that_is_due_takes_its_old_place(q: Queue) -> None:
     first, second = q.put().job_id, q.put().job_id
     q.end(q.must_take(), BAD)
     q.clock.advance(3600)
-    q.ledger.write(lambda tx: claims.promote_due(tx, q.clock.now()))
+    q.ledger.write(lambda tx: retries.promote_due(tx, q.clock.now()))
     assert [q.must_take().job.id for _ in range(2)] == [first, second]
 
 
@@ -135,15 +134,15 @@ def test_due_retries_are_made_ready_in_small_batches(q: Queue) -> None:
     rows = ",".join(
         f"('j{n}', 'echo', 'poll', '{{}}', 'queued', 2, 4, 'cli', '2026-02-08T10:00:00.000000Z',"
         " '2026-02-08T10:00:00.000000Z')"
-        for n in range(claims.RETRIES_AT_ONCE + 20)
+        for n in range(retries.BATCH + 20)
     )
     execute(
         q.ledger,
         "INSERT INTO job_queue (id, plugin, command, payload, status, attempt, max_attempts,"
         f" submitted_by, created_at, next_retry_at) VALUES {rows}",
     )
-    promoted = [q.ledger.write(lambda tx: claims.promote_due(tx, q.clock.now())) for _ in range(3)]
-    assert promoted == [claims.RETRIES_AT_ONCE, 20, 0]
+    promoted = [q.ledger.write(lambda tx: retries.promote_due(tx, q.clock.now())) for _ in range(3)]
+    assert promoted == [retries.BATCH, 20, 0]
 
 
 def test_a_retry_does_not_wait_for_a_clock_that_was_set_back_ten_years(q: Queue) -> None:
@@ -152,7 +151,7 @@ def test_a_retry_does_not_wait_for_a_clock_that_was_set_back_ten_years(q: Queue)
     q.end(q.must_take(), BAD)
     q.clock.moment -= timedelta(days=3650)
     q.clock.advance(31 * 86_400)
-    q.ledger.write(lambda tx: claims.promote_due(tx, q.clock.now()))
+    q.ledger.write(lambda tx: retries.promote_due(tx, q.clock.now()))
     assert q.take() is not None
 
 
@@ -168,7 +167,7 @@ def waits(q: Queue, id: str, until: str) -> str:
 
 
 def mended(q: Queue) -> dict[str, str | None]:
-    return q.ledger.write(claims.mend_retries)
+    return q.ledger.write(retries.normalize_times)
 
 
 @pytest.mark.parametrize(
@@ -185,14 +184,14 @@ def mended(q: Queue) -> dict[str, str | None]:
 )
 def test_a_time_in_another_form_is_waited_for_as_in_ours(q: Queue, written: str) -> None:
     waits(q, "script", written)
-    assert q.ledger.read(claims.has_foreign_retry)
+    assert q.ledger.read(retries.has_foreign_time)
     assert mended(q) == {"script": "2026-02-08T10:00:30.000000Z"}
-    assert not q.ledger.read(claims.has_foreign_retry)
-    due = q.ledger.read(lambda tx: claims.next_retry(tx, q.clock.now()))
+    assert not q.ledger.read(retries.has_foreign_time)
+    due = q.ledger.read(lambda tx: retries.next_retry_at(tx, q.clock.now()))
     assert due == q.clock.now() + timedelta(seconds=30)
     assert q.take() is None
     q.clock.advance(30)
-    assert q.ledger.write(lambda tx: claims.promote_due(tx, q.clock.now())) == 1
+    assert q.ledger.write(lambda tx: retries.promote_due(tx, q.clock.now())) == 1
     assert q.must_take().job.id == "script"
 
 
@@ -208,13 +207,13 @@ def test_a_time_that_cannot_be_read_keeps_its_job_waiting_no_longer(q: Queue, wr
 
 def test_a_time_in_another_form_is_not_due_by_its_text(q: Queue) -> None:
     waits(q, "script", "2026-02-08T03:00:00-08:00")
-    assert q.ledger.write(lambda tx: claims.promote_due(tx, q.clock.now())) == 0
+    assert q.ledger.write(lambda tx: retries.promote_due(tx, q.clock.now())) == 0
 
 
 def test_a_time_in_our_form_stays_as_it_is(q: Queue) -> None:
     q.put()
     q.end(q.must_take(), BAD)
-    assert not q.ledger.read(claims.has_foreign_retry)
+    assert not q.ledger.read(retries.has_foreign_time)
     assert mended(q) == {}
 
 
@@ -223,23 +222,26 @@ def test_a_day_that_no_month_has_stops_no_other_retry(q: Queue, day: str) -> Non
     """It is in our form, and in its place by text order; only when that is cannot be said."""
     waits(q, "script", f"{day}T10:00:00.000000Z")
     mended(q)
-    assert q.ledger.read(lambda tx: claims.next_retry(tx, q.clock.now())) in (None, q.clock.now())
+    assert q.ledger.read(lambda tx: retries.next_retry_at(tx, q.clock.now())) in (
+        None,
+        q.clock.now(),
+    )
     q.clock.moment = datetime(2026, 3, 1, tzinfo=UTC)
-    assert q.ledger.read(lambda tx: claims.next_retry(tx, q.clock.now())) == q.clock.now()
-    assert q.ledger.write(lambda tx: claims.promote_due(tx, q.clock.now())) == 1
+    assert q.ledger.read(lambda tx: retries.next_retry_at(tx, q.clock.now())) == q.clock.now()
+    assert q.ledger.write(lambda tx: retries.promote_due(tx, q.clock.now())) == 1
 
 
 def test_times_in_other_forms_are_mended_in_small_batches(q: Queue) -> None:
     rows = ",".join(
         f"('j{n}', 'echo', 'poll', 'queued', 'cli', '2026-02-08 10:00:00', '2026-02-08 10:00:00')"
-        for n in range(claims.RETRIES_AT_ONCE + 20)
+        for n in range(retries.BATCH + 20)
     )
     execute(
         q.ledger,
         "INSERT INTO job_queue (id, plugin, command, status, submitted_by, created_at,"
         f" next_retry_at) VALUES {rows}",
     )
-    assert [len(mended(q)) for _ in range(3)] == [claims.RETRIES_AT_ONCE, 20, 0]
+    assert [len(mended(q)) for _ in range(3)] == [retries.BATCH, 20, 0]
 
 
 def test_a_claim_stamps_its_owner_and_its_start(q: Queue) -> None:
@@ -264,7 +266,7 @@ def test_orphans_are_those_of_the_boot_that_is_asked_for(q: Queue) -> None:
     for owner in ("dead", "alive"):
         q.put()
         q.must_take(ClaimPolicy(owner=owner))
-    found = q.ledger.read(lambda tx: requeue.orphans(tx, "dead", 10))
+    found = q.ledger.read(lambda tx: requeue.list_orphans(tx, "dead", 10))
     assert [job.owner for job in found] == ["dead"]
 
 
@@ -272,7 +274,7 @@ def test_a_running_row_without_an_owner_is_an_orphan_of_nobody(q: Queue) -> None
     q.put()
     q.must_take()
     execute(q.ledger, "UPDATE job_queue SET owner = NULL")
-    assert len(q.ledger.read(lambda tx: requeue.orphans(tx, None, 10))) == 1
+    assert len(q.ledger.read(lambda tx: requeue.list_orphans(tx, None, 10))) == 1
 
 
 def test_a_dead_boots_claim_can_be_told_from_a_living_ones(

@@ -26,8 +26,8 @@ def observed(ledger: Ledger, *sizes: int, fact_type: str = "weight") -> None:
 
 
 def page(ledger: Ledger, **more: Any) -> tuple[list[int], int | None]:
-    asked = {"fact_type": None, "before": None, "limit": 50, "room": PAGE_BYTES, **more}
-    rows, behind = ledger.read(lambda tx: facts.page(tx, "scale", **asked))
+    asked = {"fact_type": None, "before": None, "limit": 50, "max_bytes": PAGE_BYTES, **more}
+    rows, behind = ledger.read(lambda tx: facts.list_facts(tx, "scale", **asked))
     return [row["seq"] for row in rows], behind
 
 
@@ -50,7 +50,7 @@ def test_those_of_one_type(ledger: Ledger) -> None:
 @pytest.mark.parametrize("fact_type", [None, "weight"])
 def test_a_page_of_large_ones_ends_early_and_goes_on(ledger: Ledger, fact_type: str | None) -> None:
     observed(ledger, 100, 200, 900, 100)
-    asked = {"fact_type": fact_type, "room": 500}
+    asked = {"fact_type": fact_type, "max_bytes": 500}
     assert page(ledger, **asked) == ([4], 4)
     assert page(ledger, **asked, before=4) == ([3], 3)
     assert page(ledger, **asked, before=3) == ([2, 1], None)

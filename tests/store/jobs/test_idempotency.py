@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ductile.store.engines.api import Ledger, Tx
-from ductile.store.jobs.idempotency import Key, KeyReused, once
+from ductile.store.jobs.idempotency import IdempotencyKey, KeyReused, run_once
 from tests.conftest import FakeClock
 
-KEY = Key("me", "POST", "/x", "k", "hash")
+KEY = IdempotencyKey("me", "POST", "/x", "k", "hash")
 
 
 def test_the_work_is_done_once(ledger: Ledger, clock: FakeClock) -> None:
@@ -18,21 +18,21 @@ def test_the_work_is_done_once(ledger: Ledger, clock: FakeClock) -> None:
         done.append(1)
         return f"answer {len(done)}"
 
-    def ask(key: Key = KEY) -> str:
-        return ledger.write(once(key, work, clock.now(), encode=str, decode=str))
+    def ask(key: IdempotencyKey = KEY) -> str:
+        return ledger.write(run_once(key, work, clock.now(), encode=str, decode=str))
 
     assert [ask(), ask()] == ["answer 1", "answer 1"]
     for other in (
-        Key("you", "POST", "/x", "k", "hash"),
-        Key("me", "PUT", "/x", "k", "hash"),
-        Key("me", "POST", "/y", "k", "hash"),
-        Key("me", "POST", "/x", "l", "hash"),
+        IdempotencyKey("you", "POST", "/x", "k", "hash"),
+        IdempotencyKey("me", "PUT", "/x", "k", "hash"),
+        IdempotencyKey("me", "POST", "/y", "k", "hash"),
+        IdempotencyKey("me", "POST", "/x", "l", "hash"),
     ):
         assert ask(other) == f"answer {len(done)}"
     with pytest.raises(KeyReused):
-        ask(Key("me", "POST", "/x", "k", "other"))
+        ask(IdempotencyKey("me", "POST", "/x", "k", "other"))
     clock.advance(24 * 3600 + 1)
-    assert ask(Key("me", "POST", "/x", "k", "other")) == f"answer {len(done)}"
+    assert ask(IdempotencyKey("me", "POST", "/x", "k", "other")) == f"answer {len(done)}"
 
 
 @pytest.mark.parametrize(("hours", "holds"), [(24 - 1e-6, True), (24 + 1e-6, False)])
@@ -40,7 +40,7 @@ def test_a_key_holds_for_a_day(ledger: Ledger, clock: FakeClock, hours: float, h
     answers = iter(("first", "second"))
 
     def ask() -> str:
-        work = once(KEY, lambda tx: next(answers), clock.now(), encode=str, decode=str)
+        work = run_once(KEY, lambda tx: next(answers), clock.now(), encode=str, decode=str)
         return ledger.write(work)
 
     assert ask() == "first"
@@ -53,13 +53,13 @@ def test_work_that_fails_leaves_no_key(ledger: Ledger, clock: FakeClock) -> None
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        ledger.write(once(KEY, fails, clock.now(), encode=str, decode=str))
-    found = ledger.write(once(KEY, lambda tx: "yes", clock.now(), encode=str, decode=str))
+        ledger.write(run_once(KEY, fails, clock.now(), encode=str, decode=str))
+    found = ledger.write(run_once(KEY, lambda tx: "yes", clock.now(), encode=str, decode=str))
     assert found == "yes"
 
 
 def test_it_is_pruned_after_its_day(ledger: Ledger, clock: FakeClock) -> None:
-    ledger.write(once(KEY, lambda tx: "yes", clock.now(), encode=str, decode=str))
+    ledger.write(run_once(KEY, lambda tx: "yes", clock.now(), encode=str, decode=str))
     run = {"before": "2026-02-08T10:00:00.000000Z", "limit": 10}
     assert ledger.write(lambda tx: tx.run("prune_idempotency_keys", **run)) == 0
     run["before"] = "2026-02-09T10:00:00.000001Z"

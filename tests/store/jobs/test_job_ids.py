@@ -9,8 +9,8 @@ import pytest
 
 from ductile.store.engines.api import Ledger
 from ductile.store.engines.sqlite import SqliteLedger
-from ductile.store.jobs import attempts, enqueue
-from ductile.store.jobs.attempts import Wanted
+from ductile.store.jobs import attempts, read
+from ductile.store.jobs.attempts import AttemptFilter
 from tests.store.conftest import execute
 
 WHEN = "2026-02-08T10:00:00.000000Z"
@@ -57,7 +57,7 @@ def test_the_attempts_of_a_job_are_its_own(filled: Ledger, query: str) -> None:
 
 @pytest.mark.parametrize("cut", ["01a1e070", "01a1e070-fb47", ONE[:-1], f"{ONE}-1", ""])
 def test_a_part_of_an_id_is_no_job(filled: Ledger, cut: str) -> None:
-    assert filled.read(lambda tx: enqueue.get(tx, cut)) is None
+    assert filled.read(lambda tx: read.describe_job(tx, cut)) is None
     assert filled.read(lambda tx: tx.all("logs_of_jobs", ids=f'["{cut}"]')) == []
     assert _logs(filled, cut) == []
 
@@ -67,9 +67,11 @@ def test_the_log_filtered_by_a_job_has_its_attempts_alone(filled: Ledger) -> Non
 
 
 def _logs(ledger: Ledger, job_id: str) -> list[str]:
-    wanted = Wanted(job_id=job_id)
-    page = attempts.page(ledger, wanted, before=None, limit=50, enough=lambda: False)
-    assert page.behind is None
+    wanted = AttemptFilter(job_id=job_id)
+    page = attempts.list_attempts(
+        ledger, wanted, before=None, limit=50, is_out_of_time=lambda: False
+    )
+    assert page.next_before is None
     return [row["id"] for row in page.rows]
 
 
@@ -80,7 +82,7 @@ def test_the_attempts_of_a_job_are_found_by_the_index(query: str, filled: Ledger
     from ductile.store.engines import queries
 
     connection = apsw.Connection(str(filled.path))
-    sql = f"EXPLAIN QUERY PLAN {queries.load('sqlite')[query]}"
+    sql = f"EXPLAIN QUERY PLAN {queries.load_queries('sqlite')[query]}"
     plan = [row[3] for row in connection.execute(sql, QUERIES[query])]
     connection.close()
     assert any(re.match(r"SEARCH (job_log|l) USING INDEX .*id>\? AND id<\?", step) for step in plan)
@@ -103,4 +105,4 @@ def test_the_attempts_of_a_job_are_found_by_the_index(query: str, filled: Ledger
 def test_the_ids_that_begin_so_are_found_in_the_queue_and_in_the_log(
     filled: Ledger, typed: str, limit: int, found: list[str]
 ) -> None:
-    assert filled.read(lambda tx: enqueue.beginning(tx, typed, limit)) == found
+    assert filled.read(lambda tx: read.find_job_ids(tx, typed, limit)) == found

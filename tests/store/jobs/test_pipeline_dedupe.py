@@ -51,7 +51,7 @@ def test_an_instance_all_of_whose_first_jobs_are_needless_is_skipped_and_has_no_
     [scope] = house.rows("scope", id=again)
     [first] = house.rows("jobs", **_filters(plugin="a"))
     assert scope["status"] == "skipped"
-    assert scope["reason"] == f"deduplicated: job {first['id']} makes it needless"
+    assert scope["reason"] == f"deduplicated: job {first['id']} replaces it"
     assert house.announced(again) == ["pipeline.skipped"]
     assert drops(house) == [("a", "k"), ("b", "k")]
 

@@ -10,8 +10,8 @@ import pytest
 from ductile.model import JobStatus
 from ductile.store import notices
 from ductile.store.engines.api import BEGINNING, Ledger
-from ductile.store.jobs import enqueue, requeue
-from ductile.store.jobs.claim import Claimed
+from ductile.store.jobs import read, requeue
+from ductile.store.jobs.claim import ClaimedJob
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
 from tests.store.jobs.test_pipelines import FINAL, House, _filters
@@ -37,7 +37,7 @@ def make(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> Make:
     return build_house
 
 
-def taken(house: House, count: int) -> list[Claimed]:
+def taken(house: House, count: int) -> list[ClaimedJob]:
     claims = [house.take() for _ in range(count)]
     return [claimed for claimed in claims if claimed is not None]
 
@@ -54,9 +54,9 @@ def reason_of(house: House, instance: str) -> object:
 
 def retry(house: House, status: JobStatus) -> None:
     [row] = house.rows("jobs", **_filters(status=status))
-    job = house.ledger.read(lambda tx: enqueue.load(tx, str(row["id"])))
+    job = house.ledger.read(lambda tx: read.load_job(tx, str(row["id"])))
     assert job is not None
-    assert house.ledger.write(lambda tx: requeue.retry(tx, job, 4, house.clock.now()))
+    assert house.ledger.write(lambda tx: requeue.retry_job(tx, job, 4, house.clock.now()))
 
 
 @pytest.mark.parametrize(

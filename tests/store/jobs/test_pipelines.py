@@ -24,10 +24,10 @@ from ductile.core.values.redact import Redactor
 from ductile.model import Ending, Event, JobStatus, NewJob, Outcome, Settlement, SubmittedBy
 from ductile.store import notices
 from ductile.store.engines.api import BEGINNING, Ledger
-from ductile.store.jobs import close, enqueue, requeue
-from ductile.store.jobs.claim import Claimed, ClaimPolicy, claim
+from ductile.store.jobs import close, enqueue, read, requeue
+from ductile.store.jobs.claim import ClaimedJob, ClaimPolicy, claim
 from ductile.store.jobs.settle import settle
-from ductile.store.jobs.spawn import Place
+from ductile.store.jobs.spawn import SpawnPoint
 from ductile.store.tx_config import TxConfig
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
@@ -82,11 +82,13 @@ class House:
         assert intent is not None
         base = self.entropy.uuid()
         spawned = self.ledger.write(
-            lambda tx: close.write_intents(tx, (intent,), Place(), self.tx_config, Ids(base), now)
+            lambda tx: close.write_intents(
+                tx, (intent,), SpawnPoint(), self.tx_config, Ids(base), now
+            )
         )
         return spawned.scope_ids[0]
 
-    def take(self) -> Claimed | None:
+    def take(self) -> ClaimedJob | None:
         now = self.clock.now()
         claimed = self.ledger.write(lambda tx: claim(tx, ClaimPolicy(owner="boot"), now))
         if not claimed:
@@ -94,7 +96,7 @@ class House:
         self.began[claimed[0].job.id] = self.rules
         return claimed[0]
 
-    def end(self, claimed: Claimed, body: Mapping[str, object] | None = None) -> None:
+    def end(self, claimed: ClaimedJob, body: Mapping[str, object] | None = None) -> None:
         job, now = claimed.job, self.clock.now()
         rules = self.began.pop(job.id)
         router = rules.router
@@ -246,8 +248,8 @@ def test_retrying_the_failed_branch_completes_the_split_and_joins_once(make) -> 
     instance = house.start("p", {})
     house.run(c=FINAL)
     [failed] = house.rows("jobs", **_filters(status="failed"))
-    job = house.ledger.read(lambda tx: enqueue.load(tx, failed["id"]))
-    assert house.ledger.write(lambda tx: requeue.retry(tx, job, 4, house.clock.now()))
+    job = house.ledger.read(lambda tx: read.load_job(tx, failed["id"]))
+    assert house.ledger.write(lambda tx: requeue.retry_job(tx, job, 4, house.clock.now()))
     assert house.scope(instance) == "open"
     assert house.run() == ["fan.1.step_1", "after"]
     assert house.scope(instance) == "ended"
@@ -290,7 +292,7 @@ def test_two_branches_that_end_at_once_make_one_join(make) -> None:
     claims = [house.take() for _ in range(3)]
     gate = threading.Barrier(3)
 
-    def end(claimed: Claimed) -> None:
+    def end(claimed: ClaimedJob) -> None:
         gate.wait()
         house.end(claimed)
 
@@ -393,8 +395,8 @@ def test_an_instance_that_a_retry_opens_again_is_announced_at_each_of_its_ends(m
     house.run(c=FINAL)
     for bodies in ({"c": FINAL}, {}):
         [failed] = house.rows("jobs", **_filters(status="failed"))
-        job = house.ledger.read(lambda tx, id=failed["id"]: enqueue.load(tx, id))
-        house.ledger.write(lambda tx, job=job: requeue.retry(tx, job, 4, house.clock.now()))
+        job = house.ledger.read(lambda tx, id=failed["id"]: read.load_job(tx, id))
+        house.ledger.write(lambda tx, job=job: requeue.retry_job(tx, job, 4, house.clock.now()))
         house.run(**bodies)
     assert house.announced(instance) == ["pipeline.failed", "pipeline.failed", "pipeline.ended"]
 
@@ -408,7 +410,7 @@ def test_the_same_event_delivered_again_makes_no_second_job(make) -> None:
     for base in (house.entropy.uuid(), house.entropy.uuid()):
         house.ledger.write(
             lambda tx, base=base: close.write_intents(
-                tx, routed, Place(), house.tx_config, Ids(base), now
+                tx, routed, SpawnPoint(), house.tx_config, Ids(base), now
             )
         )
     assert len(house.rows("jobs", **_filters(plugin="b"))) == 1
@@ -468,15 +470,15 @@ def test_a_job_that_is_cancelled_before_its_next_attempt_tells_whether_the_last_
     house = House(ledger, clock, entropy, pipelines, notify=frozenset("a"))
     new = NewJob("a", "poll", SubmittedBy.API)
     id, now = entropy.uuid(), clock.now()
-    ledger.write(lambda tx: enqueue.enqueue(tx, new, house.tx_config, id=id, now=now))
+    ledger.write(lambda tx: enqueue.enqueue_job(tx, new, house.tx_config, id=id, now=now))
     claimed = house.take()
     last = replace(claimed.job, max_attempts=1) if again else claimed.job
     house.settle(judge(last, outcome, house.rules, now, 0.5))
-    job = ledger.read(lambda tx: enqueue.load(tx, id))
+    job = ledger.read(lambda tx: read.load_job(tx, id))
     if again:
         execute(ledger, "DELETE FROM job_queue WHERE plugin = 'e'")
-        assert ledger.write(lambda tx: requeue.retry(tx, job, 4, now))
-        job = ledger.read(lambda tx: enqueue.load(tx, id))
+        assert ledger.write(lambda tx: requeue.retry_job(tx, job, 4, now))
+        job = ledger.read(lambda tx: read.load_job(tx, id))
     base, why = Ids(entropy.uuid()), "cancelled"
     assert ledger.write(
         lambda tx: close.end_queued(tx, job, JobStatus.DEAD, why, now, house.tx_config, base)
@@ -490,7 +492,7 @@ def test_ending_a_queued_branch_closes_its_scopes_too(make) -> None:
     house = make(*SPLIT)
     instance = house.start("p", {})
     house.end(house.take())
-    [waiting] = house.ledger.read(lambda tx: requeue.queued_of(tx, "d", house.clock.now(), 10))
+    [waiting] = house.ledger.read(lambda tx: requeue.list_queued(tx, "d", house.clock.now(), 10))
     base = house.entropy.uuid()
     house.ledger.write(
         lambda tx: close.end_queued(
@@ -514,7 +516,7 @@ def test_a_retry_after_the_join_has_run_does_not_open_the_instance_again(make) -
     house.run(c=FINAL, j=FINAL)
     assert house.scope(instance) == "failed"
     [branch] = house.rows("jobs", **_filters(status="failed", plugin="c"))
-    job = house.ledger.read(lambda tx: enqueue.load(tx, branch["id"]))
-    house.ledger.write(lambda tx: requeue.retry(tx, job, 4, house.clock.now()))
+    job = house.ledger.read(lambda tx: read.load_job(tx, branch["id"]))
+    house.ledger.write(lambda tx: requeue.retry_job(tx, job, 4, house.clock.now()))
     house.run()
     assert house.scope(instance) == "failed"

@@ -19,8 +19,8 @@ from ductile.errors import LedgerError
 from ductile.model import Cancellation, Ending, JobStatus, NewJob, Outcome, SubmittedBy
 from ductile.store.engines.api import Effects, Ledger, Tx
 from ductile.store.jobs import claim as claims
-from ductile.store.jobs import close, enqueue, plugin_state, requeue
-from ductile.store.jobs.claim import Claimed, ClaimPolicy
+from ductile.store.jobs import close, enqueue, plugin_state, read, requeue, retries
+from ductile.store.jobs.claim import ClaimedJob, ClaimPolicy
 from ductile.store.jobs.settle import settle
 from ductile.store.tx_config import TxConfig
 from tests.conftest import CountingEntropy, FakeClock
@@ -53,9 +53,9 @@ class Queue:
         id = self.entropy.uuid()
         now = self.clock.now()
         tx_config = replace(CHART, attempts={plugin: attempts})
-        return self.ledger.write(lambda tx: enqueue.enqueue(tx, new, tx_config, id=id, now=now))
+        return self.ledger.write(lambda tx: enqueue.enqueue_job(tx, new, tx_config, id=id, now=now))
 
-    def take(self, policy: ClaimPolicy = POLICY) -> Claimed | None:
+    def take(self, policy: ClaimPolicy = POLICY) -> ClaimedJob | None:
         now = self.clock.now()
         claimed = self.ledger.write(lambda tx: claims.claim(tx, policy, now))
         return claimed[0] if claimed else None
@@ -65,22 +65,22 @@ class Queue:
         claimed = self.ledger.write(lambda tx: claims.claim(tx, policy, now, seats, ahead))
         return [one.job.id for one in claimed]
 
-    def must_take(self, policy: ClaimPolicy = POLICY) -> Claimed:
+    def must_take(self, policy: ClaimPolicy = POLICY) -> ClaimedJob:
         claimed = self.take(policy)
         assert claimed is not None
         return claimed
 
-    def end(self, claimed: Claimed, outcome: Outcome = OK, rules: Rules = RULES) -> bool:
+    def end(self, claimed: ClaimedJob, outcome: Outcome = OK, rules: Rules = RULES) -> bool:
         verdict = judge(claimed.job, outcome, rules, self.clock.now(), 0.5)
         return self.ledger.write(lambda tx: settle(tx, verdict, CHART, BASE)) is not None
 
     def job(self, job_id: str) -> dict[str, object]:
-        found = self.ledger.read(lambda tx: enqueue.get(tx, job_id))
+        found = self.ledger.read(lambda tx: read.describe_job(tx, job_id))
         assert found is not None
         return found
 
     def state(self, plugin: str) -> object:
-        return self.ledger.read(lambda tx: plugin_state.of(tx, plugin))
+        return self.ledger.read(lambda tx: plugin_state.load_state(tx, plugin))
 
 
 @pytest.fixture
@@ -130,12 +130,12 @@ def test_a_failed_attempt_goes_back_to_the_queue_and_waits_its_backoff(q: Queue)
 def test_a_waiting_job_is_ready_once_it_is_due(q: Queue) -> None:
     q.put()
     q.end(q.must_take(), BAD)
-    due = q.ledger.read(lambda tx: claims.next_retry(tx, q.clock.now()))
+    due = q.ledger.read(lambda tx: retries.next_retry_at(tx, q.clock.now()))
     assert due == q.clock.now() + timedelta(seconds=45)
     q.clock.advance(44)
-    assert q.ledger.write(lambda tx: claims.promote_due(tx, q.clock.now())) == 0
+    assert q.ledger.write(lambda tx: retries.promote_due(tx, q.clock.now())) == 0
     q.clock.advance(1)
-    assert q.ledger.write(lambda tx: claims.promote_due(tx, q.clock.now())) == 1
+    assert q.ledger.write(lambda tx: retries.promote_due(tx, q.clock.now())) == 1
     assert q.must_take().job.attempt == 2
 
 
@@ -144,7 +144,7 @@ def test_a_job_whose_attempts_are_used_up_is_dead(q: Queue) -> None:
     for _ in range(2):
         q.end(q.must_take(), BAD)
         q.clock.advance(3600)
-        q.ledger.write(lambda tx: claims.promote_due(tx, q.clock.now()))
+        q.ledger.write(lambda tx: retries.promote_due(tx, q.clock.now()))
     job = q.job(id)
     assert job["status"] == "dead"
     assert [a["status"] for a in job["attempts"]] == ["failed", "dead"]  # type: ignore[attr-defined]
@@ -309,7 +309,7 @@ def test_facts_are_appended_with_a_rising_seq_and_mirrored_into_the_state(q: Que
 
 def test_a_cancelled_waiting_job_is_dead_with_a_log_row_of_attempt_0(q: Queue) -> None:
     id = q.put().job_id
-    [job] = q.ledger.read(lambda tx: requeue.queued_of(tx, "echo", q.clock.now(), 10))
+    [job] = q.ledger.read(lambda tx: requeue.list_queued(tx, "echo", q.clock.now(), 10))
     q.ledger.write(
         lambda tx: close.end_queued(
             tx, job, JobStatus.DEAD, "cancelled", q.clock.now(), CHART, Ids(BASE)
@@ -323,7 +323,7 @@ def test_a_cancelled_waiting_job_is_dead_with_a_log_row_of_attempt_0(q: Queue) -
 def test_a_job_cancelled_between_attempts_ends_its_last_attempts_row(q: Queue) -> None:
     id = q.put().job_id
     q.end(q.must_take(), BAD)
-    [job] = q.ledger.read(lambda tx: requeue.queued_of(tx, "echo", q.clock.now(), 10))
+    [job] = q.ledger.read(lambda tx: requeue.list_queued(tx, "echo", q.clock.now(), 10))
     q.ledger.write(
         lambda tx: close.end_queued(
             tx, job, JobStatus.DEAD, "cancelled", q.clock.now(), CHART, Ids(BASE)
@@ -338,7 +338,7 @@ def test_an_operators_retry_keeps_the_id_and_gives_the_attempts_again(q: Queue) 
     claimed = q.must_take()
     q.end(claimed, BAD)
     dead = replace(claimed.job, status=JobStatus.DEAD)
-    assert q.ledger.write(lambda tx: requeue.retry(tx, dead, 4, q.clock.now()))
+    assert q.ledger.write(lambda tx: requeue.retry_job(tx, dead, 4, q.clock.now()))
     job = q.job(id)
     assert (job["status"], job["attempt"], job["max_attempts"]) == ("queued", 2, 5)
 
@@ -347,8 +347,8 @@ def test_a_claim_that_was_never_started_goes_back_uncounted(q: Queue) -> None:
     id = q.put().job_id
     q.must_take()
     execute(q.ledger, "UPDATE job_queue SET started_at = NULL")
-    [orphan] = q.ledger.read(lambda tx: requeue.orphans(tx, "boot-1", 10))
-    assert q.ledger.write(lambda tx: requeue.unstart(tx, orphan, q.clock.now()))
+    [orphan] = q.ledger.read(lambda tx: requeue.list_orphans(tx, "boot-1", 10))
+    assert q.ledger.write(lambda tx: requeue.undo_claim(tx, orphan, q.clock.now()))
     job = q.job(id)
     assert (job["status"], job["attempt"], job["max_attempts"]) == ("queued", 1, 4)
 
@@ -423,13 +423,13 @@ def test_a_transaction_that_fails_changes_nothing_and_tells_nobody(q: Queue) -> 
 
     def work(tx: object) -> None:
         new = NewJob("echo", "poll", SubmittedBy.CLI)
-        enqueue.enqueue(tx, new, CHART, id="x", now=q.clock.now())  # type: ignore[arg-type]
+        enqueue.enqueue_job(tx, new, CHART, id="x", now=q.clock.now())  # type: ignore[arg-type]
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError, match="no"):
         q.ledger.write(work)
     assert heard == []
-    assert q.ledger.read(lambda tx: enqueue.get(tx, "x")) is None
+    assert q.ledger.read(lambda tx: read.describe_job(tx, "x")) is None
 
 
 def test_of_what_is_carried_each_is_a_transaction_of_its_own(q: Queue) -> None:
@@ -439,7 +439,7 @@ def test_of_what_is_carried_each_is_a_transaction_of_its_own(q: Queue) -> None:
         new = NewJob("echo", "poll", SubmittedBy.CLI)
 
         def work(tx: Tx) -> None:
-            enqueue.enqueue(tx, new, CHART, id=id, now=q.clock.now())
+            enqueue.enqueue_job(tx, new, CHART, id=id, now=q.clock.now())
             if fails:
                 raise RuntimeError("no")
 
@@ -449,10 +449,10 @@ def test_of_what_is_carried_each_is_a_transaction_of_its_own(q: Queue) -> None:
         return lambda _result, error: told.put((id, error))
 
     ids = {"a": False, "bad": True, "c": False}
-    q.ledger.carry([(adding(id, fails), answer(id)) for id, fails in ids.items()])
+    q.ledger.write_batch([(adding(id, fails), answer(id)) for id, fails in ids.items()])
     errors = dict(told.get(timeout=WAIT_LIMIT) for _ in ids)
     assert {id: error is not None for id, error in errors.items()} == ids
-    found = {id: q.ledger.read(lambda tx, id=id: enqueue.get(tx, id)) is None for id in ids}
+    found = {id: q.ledger.read(lambda tx, id=id: read.describe_job(tx, id)) is None for id in ids}
     assert found == ids
 
 

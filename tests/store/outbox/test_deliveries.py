@@ -194,7 +194,7 @@ SELECT 1, 's', '{}', 'https://example.com/', '',
 
 
 def plan(ledger: Ledger, query: str, **values: object) -> str:
-    sql = queries.load(ledger.engine)[query]
+    sql = queries.load_queries(ledger.engine)[query]
     if isinstance(ledger, SqliteLedger):
         connection = apsw.Connection(str(ledger.path), flags=apsw.SQLITE_OPEN_READONLY)
         rows = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()

@@ -603,7 +603,7 @@ SELECT 'r' || CAST(i AS TEXT), CASE i % 3 WHEN 0 THEN 'lab' ELSE 'attic' END, 'e
 
 
 def plan(ledger: Ledger, query: str, **values: object) -> str:
-    sql = queries.load(ledger.engine)[query]
+    sql = queries.load_queries(ledger.engine)[query]
     if isinstance(ledger, SqliteLedger):
         connection = apsw.Connection(str(ledger.path), flags=apsw.SQLITE_OPEN_READONLY)
         rows = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()

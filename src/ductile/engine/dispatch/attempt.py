@@ -38,7 +38,7 @@ from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.recovery.startup import LEFT_TO_OTHERS
 from ductile.log import logger
 from ductile.model import Cancellation, Ending, Json, Launch, Outcome, Settlement
-from ductile.store.jobs.claim import Claimed, ClaimPolicy
+from ductile.store.jobs.claim import ClaimedJob, ClaimPolicy
 
 RETRIES_WHILE_STOPPING = 2
 """How often the commit of a settlement is retried once the gateway stops."""
@@ -130,7 +130,7 @@ class Attempt:
         "waits_for_ledger",
     )
 
-    def __init__(self, context: AttemptContext, claimed: Claimed, log_entry: int) -> None:
+    def __init__(self, context: AttemptContext, claimed: ClaimedJob, log_entry: int) -> None:
         """`log_entry` is the attempt's entry in the started log."""
         self._context, self._claimed = context, claimed
         self._compiled = context.compiled

@@ -25,7 +25,7 @@ from ductile.runner.client import Slot
 from ductile.runner.event_loop import EventLoop
 from ductile.runner.started_flags import NOWHERE
 from ductile.store.engines.api import Ledger, Tx
-from ductile.store.jobs.claim import Claimed, ClaimPolicy, claim
+from ductile.store.jobs.claim import ClaimedJob, ClaimPolicy, claim
 from ductile.store.jobs.settle import settle
 from ductile.store.tx_config import TxConfig
 
@@ -35,7 +35,7 @@ NAP = 0.002
 """Seconds between two rounds while every slot has a buffered job: handling many ended jobs together
 costs little more than handling one."""
 
-CommitResult = tuple[list[Settlement | None], list[Claimed]]
+CommitResult = tuple[list[Settlement | None], list[ClaimedJob]]
 """What became of each settlement (None: the attempt had ended already), and the claimed jobs."""
 
 
@@ -187,7 +187,7 @@ class Dispatcher:
         except LedgerBroken as error:
             self._host.broken(error)
 
-    def perform(self, claimed: Claimed) -> None:
+    def perform(self, claimed: ClaimedJob) -> None:
         """Run one claimed job to its settlement, in this thread."""
         self._workers.admit(claimed, NOWHERE)
         self._workers.assign()
@@ -271,7 +271,7 @@ class Dispatcher:
                 claims, prefetch = self._demand()
         if not settling and not claims:
             return
-        batches = list(split_batches(settling, claims, prefetch, host.ledger.at_once))
+        batches = list(split_batches(settling, claims, prefetch, host.ledger.batch_size))
         self._claiming += claims
         parameters = host.compiled.tx_config, host.claim_policy(), host.clock.now()
         works = [
@@ -279,7 +279,7 @@ class Dispatcher:
             for batch in batches
         ]
         try:
-            host.ledger.carry(works)
+            host.ledger.write_batch(works)
         except Exception as error:  # noqa: BLE001 - then no batch was answered
             for batch in batches:
                 self._answered(batch, None, error)
@@ -290,7 +290,7 @@ class Dispatcher:
         freed, prefetch = self._workers.take_round()
         claims = min(idle, freed)
         claims += self._host.work_signal.take(idle - claims)
-        limit = self._host.ledger.at_once
+        limit = self._host.ledger.batch_size
         # Where nodes share the ledger, another may have an idle worker: nothing is prefetched.
         shares_ledger = limit == 1
         if shares_ledger or claims < idle:

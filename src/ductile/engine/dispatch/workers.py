@@ -29,7 +29,7 @@ from ductile.log import logger
 from ductile.model import Cancellation, Launch, Outcome, Settlement
 from ductile.runner.client import LINE, Broken, Slot
 from ductile.runner.event_loop import EventLoop
-from ductile.store.jobs.claim import Claimed
+from ductile.store.jobs.claim import ClaimedJob
 
 CANCEL_GRACE = 5.0
 TICK = 1.0
@@ -151,7 +151,7 @@ class Workers:
 
     # PREFETCHED
 
-    def admit(self, claimed: Claimed, log_entry: int) -> bool:
+    def admit(self, claimed: ClaimedJob, log_entry: int) -> bool:
         """Add the attempt of a claimed job; `assign` gives it a worker. False after a bug."""
         try:
             attempt = Attempt(self._context, claimed, log_entry)

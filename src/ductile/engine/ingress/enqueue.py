@@ -43,4 +43,4 @@ def build_enqueue(
         source = new.submitted_by.value
         event = Event(f"{source}.trigger", new.payload, new.dedupe_key, source, now, id)
         new = replace(new, payload=payload_column(HANDLE, event))
-    return lambda tx: enqueue.enqueue(tx, new, compiled.tx_config, id=id, now=now)
+    return lambda tx: enqueue.enqueue_job(tx, new, compiled.tx_config, id=id, now=now)

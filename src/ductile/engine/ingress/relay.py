@@ -112,7 +112,7 @@ class AcceptRelay:
         if known is not None:
             return known
         ids, intents = Ids(self._base_id), self._routing.intents
-        place = spawn.outside(tx, intents, self._relayed.baggage, ids, now)
+        place = spawn.insert_entry_context(tx, intents, self._relayed.baggage, ids, now)
         spawned = close.write_intents(tx, intents, place, self._tx_config, ids, now)
         job_id = next(iter((*spawned.job_ids, *spawned.existing)), None)
         if event_id is not None:

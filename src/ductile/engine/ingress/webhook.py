@@ -87,7 +87,7 @@ class AcceptWebhook:
             row = tx.one("receipt", **key)
             return AcceptedWebhook(row[0] if row else None, duplicate=True)
         ids = Ids(self._base_id)
-        place = spawn.outside(tx, self._routing.intents, self._baggage, ids, self._now)
+        place = spawn.insert_entry_context(tx, self._routing.intents, self._baggage, ids, self._now)
         spawned = close.write_intents(
             tx, self._routing.intents, place, self._tx_config, ids, self._now
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ductile.log import Logger
 from ductile.model import JobStatus, Settlement
-from ductile.store.engines.api import Drop
+from ductile.store.engines.api import DedupeDrop
 
 STDERR_LOGGED = 4096
 """The whole of it stands in `job_log`."""
@@ -29,7 +29,7 @@ def tell(log: Logger, settlement: Settlement) -> None:
         log.debug("nothing takes this event", **about, event_type=type)
 
 
-def tell_drop(log: Logger, drop: Drop) -> None:
+def tell_drop(log: Logger, drop: DedupeDrop) -> None:
     log.info(
         "deduplicated",
         plugin=drop.plugin,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ductile.engine.gateway import Gateway
 from ductile.errors import LedgerError
-from ductile.store.jobs.enqueue import queue_counts
+from ductile.store.jobs.read import count_jobs
 
 LOOK_EVERY = 0.2
 LONGEST_TICK = 60.0
@@ -70,7 +70,7 @@ class Liveness:
         gateway = self._gateway
         plugins = len(gateway.compiled.plans)
         try:
-            waiting, running = queue_counts(gateway.ledger)
+            waiting, running = count_jobs(gateway.ledger)
         except LedgerError as error:
             return f"The ledger does not answer: {error.message}"
         return f"{running} running, {waiting} waiting, {plugins} plugins"

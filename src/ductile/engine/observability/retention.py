@@ -32,7 +32,7 @@ class RetentionLoop:
             replays=max(prune.DAY, 2 * skew),
         )
         fullest = max(self._ledger.write(batch) for batch in prune.batches(retention, now))
-        freed = self._ledger.tidy()
+        freed = self._ledger.vacuum()
         self._compiled().workspaces.sweep(now, service.workspace_retention, self._in_use)
         return PAUSE if fullest == prune.BATCH or freed else service.tick_interval
 

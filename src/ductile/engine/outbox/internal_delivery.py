@@ -18,7 +18,7 @@ from ductile.model import Event, Notice, SubmittedBy
 from ductile.store import notices
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import close
-from ductile.store.jobs.spawn import Place
+from ductile.store.jobs.spawn import SpawnPoint
 from ductile.store.outbox.deliveries import Delivery, Webhook
 
 LARGEST_PUBLISHED = 64 * 1024
@@ -68,7 +68,7 @@ class InternalDelivery:
 
     def __call__(self, tx: Tx) -> None:
         spawned = close.write_intents(
-            tx, self._intents, Place(), self._tx_config, Ids(self._base_id), self._now
+            tx, self._intents, SpawnPoint(), self._tx_config, Ids(self._base_id), self._now
         )
         told = {**self._told, "job_ids": spawned.job_ids}
         notices.post(tx, Notice(self._topic, "WebhookEvent", told), self._now)

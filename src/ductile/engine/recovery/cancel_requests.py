@@ -36,7 +36,7 @@ class CancelRequests:
 
     def heed(self, notice: StoredNotice) -> None:
         """Take a request for one of our jobs."""
-        request = cancel_requests.requested(notice)
+        request = cancel_requests.parse_cancel_request(notice)
         if request is None or request.owner != self._boot:
             return
         with self._guard:

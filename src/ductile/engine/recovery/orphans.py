@@ -16,7 +16,7 @@ from ductile.errors import LedgerError
 from ductile.log import logger
 from ductile.model import Ending, Job, Outcome
 from ductile.store.engines.api import Ledger, Tx
-from ductile.store.jobs import enqueue, requeue
+from ductile.store.jobs import read, requeue
 from ductile.store.jobs.settle import settle
 
 LOOK = 30.0
@@ -45,7 +45,7 @@ class OrphanSweeper:
 
     def tick(self, now: datetime) -> float:
         """End what was a stray at the last looks, too; seconds to the next."""
-        running = self._ledger.read(lambda tx: requeue.running(tx, self._boot))
+        running = self._ledger.read(lambda tx: requeue.list_running(tx, self._boot))
         # After the ledger: what has been settled meanwhile is no stray at the next look.
         held, seen = self._in_hand(), self._seen
         self._seen = {one: seen.get(one, 0) + 1 for one in running if one[0] not in held}
@@ -59,7 +59,7 @@ class OrphanSweeper:
         chance, base_id = self._entropy.uniform(), self._entropy.uuid()
 
         def work(tx: Tx) -> Job | None:
-            job = enqueue.load(tx, attempt[0])
+            job = read.load_job(tx, attempt[0])
             if job is None or (job.owner, job.attempt) != (self._boot, attempt[1]):
                 return None
             rules = compiled.rules(job.plugin, job.command)

@@ -90,12 +90,12 @@ def _recover_batch(
                 # It lives after all, or another node sees to it.
                 return 0, []
             boots.end(tx, owner, now)
-        orphans = requeue.orphans(tx, owner, BATCH)
+        orphans = requeue.list_orphans(tx, owner, BATCH)
         recovered = []
         for job, (chance, base_id) in zip(orphans, luck, strict=False):
             began = job.started_at is not None and (owner, job.id, job.attempt) not in unbegun
-            if not began and not requeue.was_unstarted(tx, job):
-                ended = requeue.unstart(tx, job, now)
+            if not began and not requeue.was_claim_undone(tx, job):
+                ended = requeue.undo_claim(tx, job, now)
             else:
                 rules = compiled.rules(job.plugin, job.command)
                 settlement = judge(job, lost, rules, now, chance)
@@ -137,7 +137,7 @@ def _end_batch(
 ) -> Callable[[Tx], int]:
     def work(tx: Tx) -> int:
         ids = Ids(base_id)
-        waiting = requeue.queued_of(tx, plugin, until, BATCH)
+        waiting = requeue.list_queued(tx, plugin, until, BATCH)
         for job in waiting:
             close.end_queued(tx, job, JobStatus.DEAD, reason, now, tx_config, ids)
         return len(waiting)

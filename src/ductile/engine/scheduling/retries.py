@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from ductile.engine.dispatch.dispatcher import WorkSignal
 from ductile.log import logger
 from ductile.store.engines.api import Ledger
-from ductile.store.jobs import claim
+from ductile.store.jobs import claim, retries
 
 POLL_SECONDS = 1.0
 
@@ -22,11 +22,11 @@ class Retries:
     def tick(self, now: datetime) -> float:
         """Promote what is due; the seconds until this is worth calling again."""
         self._mend(now)
-        due = self._ledger.read(lambda tx: claim.next_retry(tx, now))
+        due = self._ledger.read(lambda tx: retries.next_retry_at(tx, now))
         while due is not None and due <= now:
-            promoted = self._ledger.write(lambda tx: claim.promote_due(tx, now))
-            if promoted < claim.RETRIES_AT_ONCE:
-                due = self._ledger.read(lambda tx: claim.next_retry(tx, now))
+            promoted = self._ledger.write(lambda tx: retries.promote_due(tx, now))
+            if promoted < retries.BATCH:
+                due = self._ledger.read(lambda tx: retries.next_retry_at(tx, now))
                 break
         if due is not None and due <= now:
             # What is due and was left is not in our form: a script has just written it.
@@ -44,13 +44,13 @@ class Retries:
         if self._looked is not None and abs(now - self._looked) < timedelta(seconds=POLL_SECONDS):
             return
         self._looked = now
-        if not self._ledger.read(claim.has_foreign_retry):
+        if not self._ledger.read(retries.has_foreign_time):
             return
         while True:
-            mended = self._ledger.write(claim.mend_retries)
+            mended = self._ledger.write(retries.normalize_times)
             for job_id, due in mended.items():
                 if due is None:
                     why = "its next_retry_at cannot be read"
                     self._log.warning("a job no longer waits", job_id=job_id, reason=why)
-            if len(mended) < claim.RETRIES_AT_ONCE:
+            if len(mended) < retries.BATCH:
                 return

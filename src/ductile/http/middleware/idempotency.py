@@ -38,7 +38,7 @@ def once(request: Request, work: Work[T], answer: type[T], *, dry: bool = False)
         return work
     principal = principal_of(request)
     assert principal is not None
-    claim = idempotency.Key(
+    claim = idempotency.IdempotencyKey(
         principal.id,
         request.method,
         # No text of PostgreSQL's holds a NUL; nothing is found under such a path anyway.
@@ -47,7 +47,7 @@ def once(request: Request, work: Work[T], answer: type[T], *, dry: bool = False)
         hashlib.sha256(request.scope.get(BODY, b"")).hexdigest(),
     )
     reader: TypeAdapter[T] = TypeAdapter(answer)
-    return idempotency.once(
+    return idempotency.run_once(
         claim, work, gateway_of(request).clock.now(), encode=_encoded, decode=reader.validate_json
     )
 

@@ -26,8 +26,10 @@ async def listing(request: Request) -> Response:
     limit, wanted, start = limit_of(query), query.get("fact_type"), before(query)
 
     def work(tx: Tx) -> tuple[dict[str, Any], list[dict[str, Any]], int | None]:
-        page = facts.page(tx, plugin, fact_type=wanted, before=start, limit=limit, room=PAGE_BYTES)
-        return plugin_state.of(tx, plugin), *page
+        page = facts.list_facts(
+            tx, plugin, fact_type=wanted, before=start, limit=limit, max_bytes=PAGE_BYTES
+        )
+        return plugin_state.load_state(tx, plugin), *page
 
     known, rows, behind = await reading(gateway, work)
     # What a plugin that is gone has observed stays to be seen.

@@ -40,9 +40,10 @@ from ductile.operations import jobs as operate
 from ductile.operations.jobs import JobReplay, JobRetry, ReplayedJob, RetriedJob
 from ductile.operations.why import explain_job
 from ductile.store.engines.api import Tx
-from ductile.store.jobs import attempts, enqueue
-from ductile.store.jobs.attempts import Wanted
-from ductile.store.jobs.enqueue import Enqueued, queue_counts
+from ductile.store.jobs import attempts, enqueue, read
+from ductile.store.jobs.attempts import AttemptFilter
+from ductile.store.jobs.enqueue import Enqueued
+from ductile.store.jobs.read import count_jobs
 
 LONGEST_WAIT = 60.0
 LONGEST_LOOK = 1.0
@@ -60,7 +61,7 @@ async def trigger(request: Request) -> Response:
     if dry:
         tx_config, now = gateway.compiled.tx_config, gateway.clock.now()
         found = await reading(
-            gateway, lambda tx: enqueue.existing(tx, new, now, tx_config.dedupe_ttl)
+            gateway, lambda tx: enqueue.find_duplicate(tx, new, now, tx_config.dedupe_ttl)
         )
         told = {"deduplicated": found is not None, "job_id": found.job_id if found else None}
         return acted({"plugin": plugin, "command": command, **told}, dry=True)
@@ -124,7 +125,7 @@ def _without(row: dict[str, Any], *names: str) -> dict[str, Any]:
 
 async def _get(gateway: Services, job_id: str) -> dict[str, Any]:
     def work(tx: Tx) -> list[dict[str, Any]]:
-        job = enqueue.get(tx, job_id)
+        job = read.describe_job(tx, job_id)
         return _explained(gateway, tx, [] if job is None else [job])
 
     found = await reading(gateway, work)
@@ -216,7 +217,7 @@ async def ids(request: Request) -> Response:
     limit, begins = limit_of(query), query.get("begins")
     if not begins:
         raise UsageError("begins must be the beginning of an id")
-    found = await reading(gateway, lambda tx: enqueue.beginning(tx, begins, limit))
+    found = await reading(gateway, lambda tx: read.find_job_ids(tx, begins, limit))
     return JsonResponse({"job_ids": found})
 
 
@@ -226,7 +227,7 @@ async def queue(request: Request) -> Response:
     rows = await reading(
         gateway, lambda tx: _explained(gateway, tx, tx.dicts("pending_jobs", limit=limit))
     )
-    waiting, running = await asyncio.to_thread(queue_counts, gateway.ledger)
+    waiting, running = await asyncio.to_thread(count_jobs, gateway.ledger)
     shown = [_summary(row) for row in rows]
     return JsonResponse({"queue_depth": waiting, "running": running, "jobs": shown})
 
@@ -238,7 +239,7 @@ async def logs(request: Request) -> Response:
     where few of many attempts match: as long as there is a `cursor`, there may be more.
     """
     gateway, query = gateway_of(request), request.query_params
-    wanted = Wanted(
+    wanted = AttemptFilter(
         plugin=query.get("plugin"),
         job_id=query.get("job_id"),
         command=query.get("command"),
@@ -254,13 +255,13 @@ async def logs(request: Request) -> Response:
     ends = monotonic() + LONGEST_LOOK
 
     def found() -> dict[str, Any]:
-        page = attempts.page(
+        page = attempts.list_attempts(
             gateway.ledger,
             wanted,
             before=start,
             limit=limit,
-            enough=lambda: monotonic() >= ends,
+            is_out_of_time=lambda: monotonic() >= ends,
         )
-        return {"logs": page.rows, "cursor": page.behind}
+        return {"logs": page.rows, "cursor": page.next_before}
 
     return await made(gateway, found)

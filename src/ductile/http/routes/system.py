@@ -17,7 +17,7 @@ from ductile.http.responses import JsonResponse, gateway_of
 from ductile.operations import status as report
 from ductile.operations.dry_run import pipeline
 from ductile.store import breakers
-from ductile.store.jobs.enqueue import queue_counts
+from ductile.store.jobs.read import count_jobs
 
 LEDGER_PATIENCE = 2.0
 LINKS = {
@@ -72,7 +72,7 @@ async def _counted(gateway: Services) -> dict[str, object]:
     """What the ledger says, or an `error` where it says nothing or cannot be trusted."""
 
     def count() -> dict[str, object]:
-        waiting, _ = queue_counts(gateway.ledger)
+        waiting, _ = count_jobs(gateway.ledger)
         broken = gateway.ledger.read(breakers.plugins_not_closed)
         here = [plugin for plugin in broken if gateway.compiled.gone(plugin) is None]
         return {"queue_depth": waiting, "plugins_circuit_open": len(here)}

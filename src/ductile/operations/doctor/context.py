@@ -17,7 +17,7 @@ from ductile.engine.instance_lock import running_pid
 from ductile.errors import ConfigError, DuctileError, NotFound, Problem
 from ductile.operations.restore import is_ledger
 from ductile.store.engines.api import Ledger
-from ductile.store.engines.migrate import judged
+from ductile.store.engines.migrate import compare_history
 from ductile.store.engines.open import open_ledger
 from ductile.store.verify import applied_migrations
 
@@ -151,7 +151,7 @@ class DoctorContext:
         """The number of missing migrations; below 0 if the ledger is of a newer version."""
         if self.ledger is None:
             return 0
-        history = judged(self.ledger.read(applied_migrations), self.ledger.engine)
+        history = compare_history(self.ledger.read(applied_migrations), self.ledger.engine)
         return -1 if history.foreign else len(history.pending)
 
     @property

@@ -86,7 +86,7 @@ def run(compiled: CompiledConfig, test: PluginTest, now: datetime, entropy: Entr
     rules = compiled.rules(test.plugin, test.command)
     chance, base_id = entropy.uniform(), entropy.uuid()
     settlement = judge(job, outcome, rules, now, chance, None, ready.entered, base_id)
-    after = states.merged(test.state, settlement) if settlement.state_updates else known
+    after = states.merge_state(test.state, settlement) if settlement.state_updates else known
     advice = [*_advice(compiled, test, plan.timeout(test.command), outcome)]
     if after is None:
         assert settlement.otherwise is not None
@@ -196,5 +196,5 @@ def _state(shown: Any, test: PluginTest, settlement: Settlement, after: str) -> 
         "updates": shown(hide_secret_keys(dict(settlement.state_updates or {}))),
         "after": shown(hide_secret_keys(orjson.loads(after))),
         "bytes": len(after.encode()),
-        "largest": states.LARGEST_STATE,
+        "largest": states.MAX_STATE,
     }

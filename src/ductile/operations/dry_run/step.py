@@ -105,7 +105,7 @@ def _run(gateway: Services, job: Job, node: Node) -> Document:
     if plan is None:
         raise Refused(f"plugin {job.plugin} is not loaded")
     context = _context(gateway, job)
-    known = gateway.ledger.read(lambda tx: plugin_state.text(tx, job.plugin))
+    known = gateway.ledger.read(lambda tx: plugin_state.load_state_text(tx, job.plugin))
     attempt = replace(job, id=gateway.entropy.uuid(), attempt=1)
     with sandbox(gateway, job) as (box, source):
         before = files_below(box)

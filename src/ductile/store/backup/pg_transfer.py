@@ -1,4 +1,4 @@
-"""Rows between a PostgreSQL ledger and a copy of it, which is a SQLite ledger in one file."""
+"""Transfer of rows between a PostgreSQL ledger and its copy, a SQLite ledger in one file."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from psycopg import sql
 
 from ductile.core.jobs.plugin_protocol import without_nul
 from ductile.errors import LedgerError
-from ductile.store.backup.copy import Watch
+from ductile.store.backup.copy import Progress
 from ductile.store.engines.api import Row
-from ductile.store.engines.migrate import HISTORY, judged
-from ductile.store.engines.postgres import PostgresSchema
+from ductile.store.engines.migrate import HISTORY, compare_history
+from ductile.store.engines.pg_schema import PostgresSchema
 from ductile.store.engines.sqlite_schema import SqliteSchema
 
-ROWS_AT_ONCE = 1000
+BATCH = 1000
 FUNCTIONS = ("event_context_is_final",)
-"""What the migrations make besides tables and what belongs to them."""
+"""The functions that the migrations create."""
 
-OF_ONE_DATABASE = frozenset({("notices", "xact")})
-"""Ids of a server's own transactions: elsewhere a column's default is right."""
+SERVER_COLUMNS = frozenset({("notices", "xact")})
+"""Transaction ids of one server: elsewhere the column keeps its default."""
 
 Postgres = psycopg.Connection[Row]
 Columns = Mapping[str, Mapping[str, str]]
 """Table to column to type."""
 
 
-def export(connection: Postgres, target: Path, watch: Watch) -> None:
+def export_ledger(connection: Postgres, target: Path, progress: Progress) -> None:
     """Copy one snapshot of the database into the empty file `target`."""
     connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
     there = _columns(connection)
     if HISTORY not in there:
-        raise LedgerError("this is no ledger of ductile: no migration was ever applied")
+        raise LedgerError("not a ductile ledger: no migration was applied to it")
     applied = connection.execute(f"SELECT number, checksum FROM {HISTORY}").fetchall()
-    history = judged(dict(applied), "sqlite")
+    history = compare_history(dict(applied), "sqlite")
     history.check()
     total = _estimate(connection)
     copy = apsw.Connection(str(target))
@@ -49,50 +49,51 @@ def export(connection: Postgres, target: Path, watch: Watch) -> None:
         with copy:
             SqliteSchema(copy, target).apply(history.applied)
             done = 0
-            for table, names in tables(copy):
-                # What a migration begins with is among the rows to come.
+            for table, names in _tables(copy):
+                # The rows that a migration inserts are among those that follow.
                 copy.execute(f"DELETE FROM {table}")
                 columns = _shared(there, table, names)
                 for rows in _batches(_read(connection, table, columns)):
                     _insert(copy, table, tuple(columns), rows)
                     done += len(rows)
-                    watch(done, max(done, total))
-                _keep_counting(connection, copy, table, columns)
+                    progress(done, max(done, total))
+                _copy_counters(connection, copy, table, columns)
     finally:
         copy.close()
 
 
-def replace(connection: Postgres, source: Path, aside: str, watch: Watch) -> bool:
-    """Put a copy into the place of the ledger there is, which goes to a schema named `aside`.
+def replace_ledger(connection: Postgres, source: Path, old_schema: str, progress: Progress) -> bool:
+    """Replace the ledger by the copy in `source`, and move the old one to schema `old_schema`.
 
-    All in the transaction at hand. Says whether there was a ledger.
+    Runs in the caller's transaction. Returns whether there was a ledger.
     """
     connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('ductile', 0))")
     copy = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READONLY)
     try:
-        history = judged(SqliteSchema(copy, source).applied(), "postgres")
+        history = compare_history(SqliteSchema(copy, source).applied(), "postgres")
         history.check()
-        layout = [*tables(copy)]
-        was = _put_aside(connection, [HISTORY, *(table for table, _ in layout)], aside)
+        layout = [*_tables(copy)]
+        names = [HISTORY, *(table for table, _ in layout)]
+        replaced = _move_tables(connection, names, old_schema)
         PostgresSchema(connection).apply(history.applied)
         there, total, done = _columns(connection), _count(copy, layout), 0
-        # By name, which is before whoever refers to it.
-        for table, names in layout:
-            # What a migration begins with is among the rows to come.
+        # In the order of their names, a table precedes those that refer to it.
+        for table, known in layout:
+            # The rows that a migration inserts are among those that follow.
             connection.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(table)))
-            columns = _shared(there, table, names)
+            columns = _shared(there, table, known)
             for rows in _batches(_stored(copy, table, columns)):
                 _write(connection, table, columns, rows)
                 done += len(rows)
-                watch(done, total)
-            _go_on_counting(connection, copy, table, columns)
+                progress(done, total)
+            _restore_counters(connection, copy, table, columns)
     finally:
         copy.close()
-    return was
+    return replaced
 
 
-def tables(copy: apsw.Connection) -> Iterator[tuple[str, frozenset[str]]]:
-    """The tables of a copy with their columns, by name; not its history of migrations."""
+def _tables(copy: apsw.Connection) -> Iterator[tuple[str, frozenset[str]]]:
+    """The tables of a copy and their columns, by name, without the migration history."""
     found = copy.execute(
         "SELECT m.name, group_concat(c.name, ',') FROM sqlite_master m, pragma_table_info(m.name) c"
         " WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite%' AND m.name <> ?"
@@ -115,18 +116,18 @@ def _columns(connection: Postgres) -> dict[str, dict[str, str]]:
 
 
 def _shared(there: Columns, table: str, names: frozenset[str]) -> dict[str, str]:
-    """The columns of a table that mean the same on both sides, with their types."""
+    """The columns of a table that both sides have, with their types."""
     if table not in there:
         raise LedgerError(f"the table {table} is missing")
     return {
         name: kind
         for name, kind in there[table].items()
-        if name in names and (table, name) not in OF_ONE_DATABASE
+        if name in names and (table, name) not in SERVER_COLUMNS
     }
 
 
 def _estimate(connection: Postgres) -> int:
-    """How many rows there are, as far as the server knows without counting."""
+    """The number of rows, as the server estimates it without counting."""
     row = connection.execute(
         "SELECT coalesce(sum(greatest(c.reltuples, 0)), 0) FROM pg_class c"
         " JOIN pg_namespace n ON n.oid = c.relnamespace"
@@ -140,42 +141,43 @@ def _count(copy: apsw.Connection, layout: list[tuple[str, frozenset[str]]]) -> i
     return sum(int(str(count)) for count in counts)
 
 
-def _put_aside(connection: Postgres, names: list[str], aside: str) -> bool:
+def _move_tables(connection: Postgres, names: list[str], schema: str) -> bool:
+    """Move these tables and our functions to a new schema; whether there were any."""
     there = _columns(connection)
     old = [name for name in names if name in there]
     if not old:
         return False
     try:
         with connection.transaction():
-            connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(aside)))
+            connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
     except psycopg.errors.InsufficientPrivilege as error:
         raise LedgerError(
-            "the ledger that is replaced is kept in a schema of its own, which this user may not "
-            "create: GRANT CREATE ON DATABASE ... TO ..."
+            "the replaced ledger is kept in a schema of its own, which this user may not create; "
+            "grant it: GRANT CREATE ON DATABASE ... TO ..."
         ) from error
     for name in old:
         connection.execute(
             sql.SQL("ALTER TABLE {} SET SCHEMA {}").format(
-                sql.Identifier(name), sql.Identifier(aside)
+                sql.Identifier(name), sql.Identifier(schema)
             )
         )
     for name in FUNCTIONS:
         if connection.execute("SELECT to_regproc(%s)", (name,)).fetchone() != (None,):
             connection.execute(
                 sql.SQL("ALTER FUNCTION {}() SET SCHEMA {}").format(
-                    sql.Identifier(name), sql.Identifier(aside)
+                    sql.Identifier(name), sql.Identifier(schema)
                 )
             )
     return True
 
 
-def _named(columns: Mapping[str, str]) -> sql.Composed:
+def _column_list(columns: Mapping[str, str]) -> sql.Composed:
     return sql.SQL(", ").join(map(sql.Identifier, columns))
 
 
 def _read(connection: Postgres, table: str, columns: Mapping[str, str]) -> Iterator[Row]:
     query = sql.SQL("COPY (SELECT {} FROM {} ORDER BY 1) TO STDOUT").format(
-        _named(columns), sql.Identifier(table)
+        _column_list(columns), sql.Identifier(table)
     )
     with connection.cursor() as cursor, cursor.copy(query) as copy:
         copy.set_types(list(columns.values()))
@@ -192,16 +194,16 @@ def _stored(copy: apsw.Connection, table: str, columns: Mapping[str, str]) -> It
 
 
 def _write(connection: Postgres, table: str, columns: Mapping[str, str], rows: list[Row]) -> None:
-    query = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(table), _named(columns))
+    query = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(table), _column_list(columns))
     kinds = list(columns.values())
     with connection.cursor() as cursor, cursor.copy(query) as copy:
         copy.set_types(kinds)
         for row in rows:
-            copy.write_row([_as(kind, value) for kind, value in zip(kinds, row, strict=True)])
+            copy.write_row([_convert(kind, value) for kind, value in zip(kinds, row, strict=True)])
 
 
-def _as(kind: str, value: Any) -> Any:
-    """What SQLite stores, as PostgreSQL takes it."""
+def _convert(kind: str, value: Any) -> Any:
+    """A stored value of SQLite, as PostgreSQL accepts it."""
     if value is None:
         return None
     if kind == "bool":
@@ -210,7 +212,7 @@ def _as(kind: str, value: Any) -> Any:
 
 
 def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    while batch := list(islice(rows, ROWS_AT_ONCE)):
+    while batch := list(islice(rows, BATCH)):
         yield batch
 
 
@@ -219,20 +221,20 @@ def _sequence(connection: Postgres, table: str, column: str) -> str | None:
     return row[0] if row else None
 
 
-def _keep_counting(
+def _copy_counters(
     connection: Postgres, copy: apsw.Connection, table: str, columns: Mapping[str, str]
 ) -> None:
-    """An id that was given out is never given out again, also where its row is gone."""
+    """Keep the id counters, so that the id of a deleted row is not reused."""
     for column in columns:
         sequence = _sequence(connection, table, column)
-        if sequence is not None and _never_reuses(copy, table):
+        if sequence is not None and _has_counter(copy, table):
             row = connection.execute(f"SELECT last_value, is_called FROM {sequence}").fetchone()
             if row and row[1]:
                 copy.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
                 copy.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (table, row[0]))
 
 
-def _go_on_counting(
+def _restore_counters(
     connection: Postgres, copy: apsw.Connection, table: str, columns: Mapping[str, str]
 ) -> None:
     for column in columns:
@@ -240,13 +242,13 @@ def _go_on_counting(
         if sequence is None:
             continue
         last = int(str(copy.execute(f"SELECT coalesce(max({column}), 0) FROM {table}").get))
-        if _never_reuses(copy, table):
+        if _has_counter(copy, table):
             given = copy.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).get
             last = max(last, int(str(given or 0)))
         if last:
             connection.execute("SELECT setval(%s, %s)", (sequence, last))
 
 
-def _never_reuses(copy: apsw.Connection, table: str) -> bool:
+def _has_counter(copy: apsw.Connection, table: str) -> bool:
     made = copy.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,)).get
     return "AUTOINCREMENT" in str(made)

@@ -1,9 +1,9 @@
-"""The contract that both engines keep, and what travels out of a transaction.
+"""The contract of both engines, and what a transaction reports after its commit.
 
-A transaction is a function of a `Tx`. It must be re-runnable: ids, times and chance come in
-as arguments, and it touches nothing but its `Tx`, because an engine may have to run it again
-(a batch that was lost to a full disk, a deadlock). What must happen after the commit is
-recorded in `tx.effects` and handed to the listeners once, after the commit is durable.
+A transaction is a function of a `Tx`. An engine may have to run it again (after a deadlock, or a
+batch that failed on a full disk), so it must be re-runnable: ids, times and random values are
+arguments, and it changes nothing but its `Tx`. What must happen after the commit is recorded in
+`tx.effects` and passed to the listeners once, when the commit is durable.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Row = tuple[Any, ...]
 
 
 class Position(NamedTuple):
-    """Where a notice stands in the stream: whatever commits later stands behind it."""
+    """The position of a notice in the stream: notices that commit later have a greater one."""
 
     xact: int
-    """The transaction that wrote it, where several write at once and ids alone tell no order."""
+    """The transaction that wrote it, on an engine where ids are not in the order of commits."""
     id: int
 
     def __str__(self) -> str:
@@ -46,8 +46,8 @@ class StoredNotice(NamedTuple):
         return Position(self.xact, self.id)
 
 
-class Drop(NamedTuple):
-    """A job that was not made, for another of its dedupe key makes it needless."""
+class DedupeDrop(NamedTuple):
+    """A job that was not enqueued, because another one has its dedupe key."""
 
     plugin: str
     command: str
@@ -58,63 +58,62 @@ class Drop(NamedTuple):
 
 @dataclass(slots=True)
 class Effects:
-    """What committed transactions ask of the loops around the ledger."""
+    """What the committed transactions mean for the loops around the ledger."""
 
     ready: int = 0
-    """How many jobs became ready: as many workers are worth waking."""
+    """Jobs that became ready, which is how many workers are worth waking."""
     retry_at: datetime | None = None
     """The earliest retry that was scheduled."""
     relays: int = 0
-    """How many messages for other gateways have come, or come free."""
+    """Relayed events that were enqueued or released."""
     deliveries: int = 0
-    """How many deliveries of webhooks wait for another time than before."""
-    drops: list[Drop] = field(default_factory=list)
+    """Webhook deliveries whose due time changed."""
+    drops: list[DedupeDrop] = field(default_factory=list)
     notices: list[StoredNotice] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        """Whether there is anything to tell."""
-        told = self.ready or self.relays or self.deliveries or self.drops or self.notices
-        return bool(told) or self.retry_at is not None
+        """Whether there is anything to report."""
+        counts = self.ready or self.relays or self.deliveries
+        return bool(counts or self.drops or self.notices) or self.retry_at is not None
 
     def merge(self, other: Effects) -> None:
         self.ready += other.ready
         self.relays += other.relays
         self.deliveries += other.deliveries
         if other.retry_at is not None:
-            self.retry_later(other.retry_at)
+            self.add_retry(other.retry_at)
         self.drops += other.drops
         self.notices += other.notices
 
-    def retry_later(self, moment: datetime) -> None:
+    def add_retry(self, moment: datetime) -> None:
         if self.retry_at is None or moment < self.retry_at:
             self.retry_at = moment
 
 
 class Tx(Protocol):
-    """One transaction. Queries are named; see `sql/`."""
+    """One transaction. It runs queries by name; they are in `store/sql/`."""
 
     effects: Effects
 
     def all(self, query: str, /, **values: object) -> list[Row]:
-        """Every row."""
+        """Return every row."""
 
     def one(self, query: str, /, **values: object) -> Row | None:
-        """The first row."""
+        """Return the first row."""
 
     def run(self, query: str, /, **values: object) -> int:
-        """How many rows were changed."""
+        """Return the number of changed rows."""
 
     def insert(self, query: str, /, **values: object) -> int:
-        """The `id` of the new row, of a query that ends in `@returning_id@`."""
+        """Return the `id` of the new row; the query ends in `@returning_id@`."""
 
     def dicts(self, query: str, /, **values: object) -> list[dict[str, Any]]:
-        """Every row, by column name."""
+        """Return every row, by column name."""
 
     def hold(self, kind: str, name: str, *, wait: bool) -> bool:
-        """Serialise transactions that hold the same (kind, name), until this one ends.
+        """Hold the lock (kind, name) until the transaction ends; with `wait`, wait for it.
 
-        Says whether it is held; with `wait` it always is. An engine with one writer holds
-        everything already.
+        Returns whether it is held. An engine with a single writer needs no such locks.
         """
 
 
@@ -125,22 +124,22 @@ Listener = Callable[[Effects], None]
 
 class Ledger(Protocol):
     engine: str
-    at_once: int
-    """How many settlements are better made in one transaction than side by side."""
+    batch_size: int
+    """How many settlements are faster in one transaction than in parallel ones."""
 
     def start(self) -> None:
-        """Bring the schema forward, then take transactions."""
+        """Migrate the schema, then accept transactions."""
 
     def write(self, work: Work[T]) -> T:
         """Run `work` in a transaction and return once it is durable."""
 
     def submit(self, work: Work[T], done: Done[T]) -> None:
-        """As `write`, without waiting: `done` is called once it is durable, by any thread."""
+        """As `write`, without waiting: any thread calls `done` once it is durable."""
 
-    def carry(self, works: Sequence[tuple[Work[T], Done[T]]]) -> None:
-        """Submit several, each a transaction of its own, by a thread that may be kept busy.
+    def write_batch(self, works: Sequence[tuple[Work[T], Done[T]]]) -> None:
+        """Submit several transactions; the calling thread may be used to commit them.
 
-        `done` is called by this thread, before this returns, or by another at any time.
+        `done` is called by this thread before this returns, or by another thread at any time.
         """
 
     def read(self, work: Work[T]) -> T:
@@ -149,14 +148,15 @@ class Ledger(Protocol):
     def listen(self, listener: Listener) -> None:
         """Call `listener` after each commit that had effects.
 
-        In the order of the commits where nobody but this process writes; see `follow`.
+        The calls are in the order of the commits if only this process writes; see
+        `watch_notices`.
         """
 
-    def follow(self, ear: Callable[[], bool]) -> bool:
-        """Have `ear` called, in a thread of the ledger's, when anybody may have posted notices.
+    def watch_notices(self, look: Callable[[], bool]) -> bool:
+        """Call `look`, in a thread of the ledger, when another process may have posted notices.
 
-        It answers whether it wants to be called again soon. False is returned where nobody but
-        this process writes: `listen` tells it all then, in order.
+        `look` returns whether it wants to be called again soon. Returns False if only this
+        process writes: then `listen` reports every notice in order.
         """
 
     def claim_boot(self, boot: str) -> None:
@@ -165,31 +165,32 @@ class Ledger(Protocol):
     def boot_is_dead(self, boot: str) -> bool:
         """Whether no living gateway holds this boot id."""
 
-    def tidy(self) -> bool:
-        """Give a little freed space back; whether there is more of it."""
+    def vacuum(self) -> bool:
+        """Return a little free space to the file system; whether there is more."""
 
-    def examine(
+    def check_integrity(
         self, seconds: float | None, beat: Callable[[], None]
     ) -> tuple[list[tuple[str, str, str]], bool]:
-        """What is wrong below the rows, and whether all was looked at in this time.
+        """Check what is below the rows; also returns whether everything was checked in time.
 
-        Each: the broken promise (`pages`, `references`), what breaks it, and how. `beat` is
-        called now and then; it ends the examination by raising.
+        Each finding has the violated invariant (`pages`, `references`), its subject and a
+        description. `beat` is called regularly, and ends the check by raising.
         """
 
-    def backup(self, target: Path, watch: Callable[[int, int], None]) -> None:
-        """Copy the ledger as it is now into the empty file `target`: a SQLite ledger.
+    def backup(self, target: Path, progress: Callable[[int, int], None]) -> None:
+        """Copy the current ledger into the empty file `target`, as a SQLite ledger.
 
-        `watch` is told what is done and what there is to do; it ends the copy by raising.
+        `progress` receives the amount that is done and the total; it ends the copy by raising.
         """
 
     def health(self) -> Mapping[str, object]:
-        """Facts for `status` and metrics."""
+        """Figures for `status` and metrics."""
 
-    def hang_up(self) -> None:
-        """Wait no longer for a server that does not answer: whoever does gets a `LedgerError`.
+    def abort_connections(self) -> None:
+        """Stop waiting for a server that does not answer: waiting calls raise `LedgerError`.
 
-        From any thread. What it was told last may be committed or not; nothing more is.
+        May be called from any thread. The transactions that were under way may be committed or
+        not; no further ones will be.
         """
 
     def close(self) -> None: ...

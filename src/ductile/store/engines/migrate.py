@@ -1,4 +1,4 @@
-"""Numbered migrations, checksummed, in one transaction; SQLite backs itself up first."""
+"""Numbered, checksummed migrations in one transaction; SQLite makes a backup first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ductile.errors import LedgerError
 from ductile.record import dataclass
-from ductile.store.engines.queries import in_dialect
+from ductile.store.engines.queries import translate_dialect
 
 HISTORY = "schema_migrations"
 HISTORY_DDL = (
@@ -29,61 +29,62 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The migrations of a ledger, held against those that this program ships."""
+    """The migrations of a ledger, compared with those that this version ships."""
 
     applied: list[Migration]
     pending: list[Migration]
     foreign: list[tuple[int, str]]
-    """What a newer or another program has applied, and how each is not ours."""
+    """Migrations of a newer version or another program: the number, and how it differs."""
 
     def check(self) -> None:
-        """`LedgerError` where a newer or another program has written the ledger."""
+        """Raise `LedgerError` if a newer version or another program has written the ledger."""
         if self.foreign:
             number, how = self.foreign[-1]
             raise LedgerError(f"migration {number:04} of the ledger {how}")
 
 
 class Schema(Protocol):
-    """What an engine offers to the migrations."""
+    """What the migrations need from an engine."""
 
     engine: str
 
     def applied(self) -> dict[int, str]:
-        """Number to checksum; nothing where the ledger is new."""
+        """Number to checksum; empty for a new ledger."""
 
     def before(self, migration: Migration) -> None:
         """Called before the first migration of a ledger that has data."""
 
     def apply(self, pending: Sequence[Migration]) -> None:
-        """Run and record them, all in one transaction."""
+        """Run and record them in one transaction."""
 
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 _ENGINE = re.compile(r"^-- engine: (\w+)\n(.*?)^-- engine: all\n", re.MULTILINE | re.DOTALL)
 
 
-def migrations(engine: str) -> list[Migration]:
+def load_migrations(engine: str) -> list[Migration]:
+    """The migrations that this version ships, by number."""
     found = []
     for source in files("ductile.store").joinpath("migrations").iterdir():
         match = _FILE.fullmatch(source.name)
         if match:
             text = source.read_text(encoding="utf-8")
             checksum = hashlib.sha256(text.encode()).hexdigest()
-            statements = _statements(text, engine)
+            statements = _split_statements(text, engine)
             found.append(Migration(int(match[1]), match[2], checksum, statements))
     return sorted(found, key=lambda migration: migration.number)
 
 
-def _statements(text: str, engine: str) -> tuple[str, ...]:
+def _split_statements(text: str, engine: str) -> tuple[str, ...]:
     text = _ENGINE.sub(lambda match: match[2] if match[1] == engine else "", text)
-    text = re.sub(r"^\s*--.*\n", "", in_dialect(text, engine), flags=re.MULTILINE)
-    # A trigger's or function's body stands on one line: only a `;` at a line's end divides.
+    text = re.sub(r"^\s*--.*\n", "", translate_dialect(text, engine), flags=re.MULTILINE)
+    # The body of a trigger or function is on one line: only a `;` at the end of a line separates.
     return tuple(part.strip().rstrip(";") for part in text.split(";\n") if part.strip())
 
 
-def judged(applied: Mapping[int, str], engine: str) -> History:
-    """What a ledger's history, number to checksum, is to this program."""
-    known = {migration.number: migration for migration in migrations(engine)}
+def compare_history(applied: Mapping[int, str], engine: str) -> History:
+    """Compare a ledger's migrations, number to checksum, with those of this version."""
+    known = {migration.number: migration for migration in load_migrations(engine)}
     history = History([], [m for number, m in known.items() if number not in applied], [])
     for number, checksum in sorted(applied.items()):
         if number not in known:
@@ -96,8 +97,8 @@ def judged(applied: Mapping[int, str], engine: str) -> History:
 
 
 def migrate(schema: Schema) -> list[Migration]:
-    """Bring the ledger forward; refuse one that a newer or another program has written."""
-    history = judged(schema.applied(), schema.engine)
+    """Apply the pending migrations; refuse a ledger that a newer version has written."""
+    history = compare_history(schema.applied(), schema.engine)
     history.check()
     if history.pending:
         if history.applied:

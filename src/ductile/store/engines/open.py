@@ -1,4 +1,4 @@
-"""The ledger that a configuration names."""
+"""Opening the ledger that a configuration names."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ductile.store.engines.sqlite import SqliteLedger
 def open_ledger(
     *, path: Path | None, url: str | None, read_only: bool = False, connections: int = 8
 ) -> Ledger:
-    """Started and migrated; `read_only` neither creates nor migrates."""
+    """Start and migrate the ledger; with `read_only` it is neither created nor migrated."""
     if url is not None:
-        ledger: Ledger = _postgres(url, read_only=read_only, connections=connections)
+        ledger: Ledger = _postgres_ledger(url, read_only=read_only, connections=connections)
     elif path is None:
-        raise LedgerError("the configuration names no ledger")
+        raise LedgerError("the configuration names no ledger; set state.path or state.url")
     elif read_only and not path.exists():
         raise NotFound(f"there is no ledger at {path} yet; start the gateway once")
     else:
@@ -29,7 +29,7 @@ def open_ledger(
     return ledger
 
 
-def _postgres(url: str, *, read_only: bool, connections: int) -> Ledger:
+def _postgres_ledger(url: str, *, read_only: bool, connections: int) -> Ledger:
     try:
         from ductile.store.engines.postgres import PostgresLedger
     except ImportError as error:

@@ -1,8 +1,8 @@
-"""Wake-ups between the nodes of one PostgreSQL database: NOTIFY, carrying no data.
+"""Wake-ups between the nodes of one PostgreSQL database: NOTIFY without data.
 
-They are sent after the commit that they tell of, on a connection of their own, and seldom, so
-that no transaction waits for the server's one queue of notifications. Whoever hears one looks
-into the tables; polling makes good those that were lost.
+A wake-up is sent after its commit, on a separate connection and at a limited rate, so that no
+transaction waits for the server's single notification queue. A node that receives one reads the
+tables; polling makes up for lost wake-ups.
 """
 
 from __future__ import annotations
@@ -12,26 +12,29 @@ from collections.abc import Callable
 
 import psycopg
 
-from ductile.store.engines.pg_boot_lock import hang_up
+from ductile.store.engines.pg_connection import abort_connection
 
 _NOTIFY, _LISTEN = "NOTIFY ductile_notices", "LISTEN ductile_notices"
-APART = 0.01
+SEND_INTERVAL = 0.01
 """Seconds between two wake-ups of one node."""
-SOON = 0.05
+SHORT_POLL = 0.05
 POLL = 1.0
 RECONNECT = 1.0
 
 
-class News:
-    """Tells the other nodes, and hears from them; `ear` says whether it wants to look soon."""
+class PgNotifier:
+    """Wakes the other nodes, and calls `look` when they wake this one.
 
-    def __init__(self, url: str, ear: Callable[[], bool]) -> None:
-        self._url, self._ear = url, ear
+    `look` returns whether it wants to be called again soon.
+    """
+
+    def __init__(self, url: str, look: Callable[[], bool]) -> None:
+        self._url, self._look = url, look
         self._posted, self._ended = threading.Event(), threading.Event()
-        self._lines: list[psycopg.Connection] = []
+        self._connections: list[psycopg.Connection] = []
         self._threads = [
-            threading.Thread(target=self._keep, args=(loop,), name=name, daemon=True)
-            for name, loop in (("news-out", self._tell), ("news-in", self._hear))
+            threading.Thread(target=self._run, args=(loop,), name=name, daemon=True)
+            for name, loop in (("pg-notify", self._send), ("pg-listen", self._receive))
         ]
 
     def start(self) -> None:
@@ -39,14 +42,15 @@ class News:
             thread.start()
 
     def post(self) -> None:
-        """After a commit: somebody may want to look."""
+        """Wake the other nodes: a commit has written notices."""
         self._posted.set()
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
+        """End without waiting for a server that does not answer."""
         self._ended.set()
         self._posted.set()
-        for line in list(self._lines):
-            hang_up(line)
+        for connection in list(self._connections):
+            abort_connection(connection)
 
     def stop(self) -> None:
         self._ended.set()
@@ -54,32 +58,32 @@ class News:
         for thread in self._threads:
             thread.join()
 
-    def _keep(self, loop: Callable[[psycopg.Connection], None]) -> None:
-        """Run `loop` on a connection, and on another when the server drops it."""
+    def _run(self, loop: Callable[[psycopg.Connection], None]) -> None:
+        """Run `loop` on a connection, and on a new one whenever the server drops it."""
         while not self._ended.is_set():
             try:
                 with psycopg.connect(self._url, autocommit=True, connect_timeout=10) as connection:
-                    self._lines.append(connection)
+                    self._connections.append(connection)
                     try:
                         loop(connection)
                     finally:
-                        self._lines.remove(connection)
+                        self._connections.remove(connection)
             except psycopg.Error:
-                # Followers are late for as long as it lasts; whoever writes has said why.
+                # Notices are late until it is back; the failed writes have reported the reason.
                 self._ended.wait(RECONNECT)
 
-    def _tell(self, connection: psycopg.Connection) -> None:
+    def _send(self, connection: psycopg.Connection) -> None:
         while not self._ended.is_set():
             self._posted.wait()
             self._posted.clear()
             connection.execute(_NOTIFY)
-            self._ended.wait(APART)
-        # Wakes our own other half.
+            self._ended.wait(SEND_INTERVAL)
+        # Wakes this node's own receiving thread, so that it ends.
         connection.execute(_NOTIFY)
 
-    def _hear(self, connection: psycopg.Connection) -> None:
+    def _receive(self, connection: psycopg.Connection) -> None:
         connection.execute(_LISTEN)
         while not self._ended.is_set():
-            wait = SOON if self._ear() else POLL
+            wait = SHORT_POLL if self._look() else POLL
             for _ in connection.notifies(timeout=wait, stop_after=1):
                 pass

@@ -1,7 +1,7 @@
-"""The ledger on PostgreSQL: the same queries, READ COMMITTED, a connection a transaction.
+"""The ledger on PostgreSQL: the same queries, READ COMMITTED, one connection per transaction.
 
-Where one writer holds everything on SQLite, advisory locks hold a plugin or a dedupe key
-here. A boot id is held by a lock of a session of its own.
+SQLite's single writer serializes everything; here advisory locks serialize what concerns one
+plugin or one dedupe key. A boot id is held by the lock of a separate session.
 """
 
 from __future__ import annotations
@@ -23,30 +23,31 @@ from ductile.errors import LedgerBusy, LedgerError, LedgerFull
 from ductile.failpoint import failpoint
 from ductile.store.engines import queries
 from ductile.store.engines.api import Done, Effects, Listener, Row, StoredNotice, Work
-from ductile.store.engines.migrate import HISTORY, HISTORY_DDL, Migration, migrate
-from ductile.store.engines.pending import announce
-from ductile.store.engines.pg_boot_lock import (
-    CONNECT_WITHIN,
-    BootSession,
-    attentive,
-    hang_up,
-    watch_client,
+from ductile.store.engines.migrate import migrate
+from ductile.store.engines.pg_boot_lock import BootLock
+from ductile.store.engines.pg_connection import (
+    CONNECT_TIMEOUT,
+    abort_connection,
+    set_server_keepalives,
+    with_keepalives,
 )
-from ductile.store.engines.pg_notify import News
+from ductile.store.engines.pg_notify import PgNotifier
+from ductile.store.engines.pg_schema import PostgresSchema
+from ductile.store.engines.write_queue import notify_listeners
 
 T = TypeVar("T")
 TRIES = 20
-"""A deadlock or a lost race is tried again so often before the caller hears of it."""
-OPEN_WITHIN = 10.0
-"""Seconds in which a server that starts at the same time may come up."""
-ANSWER_WITHIN, ASK_AGAIN = 20.0, 0.1
-"""Seconds for which a server that was lost at a commit is asked what became of it."""
-AGE_NOTICES = """
+"""Attempts at a transaction that ends in a deadlock or a lost race, before the caller gets it."""
+OPEN_TIMEOUT = 10.0
+"""Seconds that a server which starts at the same time has to come up."""
+COMMIT_CHECK_TIMEOUT, COMMIT_CHECK_INTERVAL = 20.0, 0.1
+"""Seconds for which a lost commit is looked up, and between two look-ups."""
+RESET_RESTORED_NOTICES = """
 UPDATE notices SET xact = 0
 WHERE xact >= CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint)
 """
-"""A database that was restored elsewhere names transactions that its server has yet to count to;
-no row that can be seen is of such a one, so that these come first."""
+"""A database that was restored on another server names transactions which that server has not
+reached yet. No visible row can belong to one of them, so these notices are sorted first."""
 
 
 class PostgresTx:
@@ -54,7 +55,7 @@ class PostgresTx:
 
     def __init__(self, connection: psycopg.Connection[Row]) -> None:
         self._connection = connection
-        self._queries = queries.load("postgres")
+        self._queries = queries.load_queries("postgres")
         self.effects = Effects()
 
     def all(self, query: str, /, **values: Any) -> list[Row]:
@@ -94,49 +95,49 @@ class PostgresTx:
 
 class PostgresLedger:
     engine = "postgres"
-    at_once = 1
-    """Each statement is a journey: several transactions travel at the same time."""
+    batch_size = 1
+    """Each statement is a round trip: several transactions run at the same time instead."""
 
     def __init__(self, url: str, *, connections: int = 8, read_only: bool = False) -> None:
         self.url = url
         self._read_only = read_only
-        self._address = attentive(url)
+        self._address = with_keepalives(url)
         self._pool: ConnectionPool[psycopg.Connection[Row]] = ConnectionPool(
             self._address,
             min_size=1,
             max_size=connections,
             open=False,
             timeout=10.0,
-            configure=watch_client,
+            configure=set_server_keepalives,
         )
         self._submitters = concurrent.futures.ThreadPoolExecutor(
             connections, thread_name_prefix="ledger"
         )
         self._listeners: list[Listener] = []
         self._announcing = threading.Lock()
-        self._boots = BootSession(self._address, self._pool, _boot_key)
+        self._boots = BootLock(self._address, self._pool, _boot_key)
         self._commits = 0
         self._closed = False
         self._lent: set[psycopg.Connection[Row]] = set()
-        self._has_hung_up = False
-        self._news: News | None = None
+        self._is_aborted = False
+        self._notifier: PgNotifier | None = None
 
     def start(self) -> None:
-        """Connect and bring the schema forward, then take transactions."""
+        """Connect, migrate the schema, and accept transactions."""
         try:
-            self._pool.open(wait=True, timeout=OPEN_WITHIN)
+            self._pool.open(wait=True, timeout=OPEN_TIMEOUT)
         except psycopg.Error as error:
-            why = self._why_unreachable() or str(error)
+            why = self._describe_refusal() or str(error)
             raise LedgerError(f"the database cannot be reached: {why}") from error
         if not self._read_only:
             with self._pool.connection() as connection:
                 migrate(PostgresSchema(connection))
-                connection.execute(AGE_NOTICES)
+                connection.execute(RESET_RESTORED_NOTICES)
 
-    def _why_unreachable(self) -> str | None:
-        """The server's or the system's own word, on one line: the pool tells of its patience."""
+    def _describe_refusal(self) -> str | None:
+        """The server's or the system's own message on one line; the pool only reports a timeout."""
         try:
-            psycopg.connect(self._address, connect_timeout=CONNECT_WITHIN).close()
+            psycopg.connect(self._address, connect_timeout=CONNECT_TIMEOUT).close()
         except psycopg.Error as error:
             return " ".join(str(error).split())
         return None
@@ -153,17 +154,17 @@ class PostgresLedger:
         raise AssertionError("unreachable")
 
     def _commit(self, work: Work[T]) -> T:
-        asked = 0
+        committing_pid = 0
         try:
             with self._connection() as connection:
                 tx = PostgresTx(connection)
                 with connection.transaction():
                     result = work(tx)
                     failpoint("commit.before")
-                    asked = connection.info.backend_pid
+                    committing_pid = connection.info.backend_pid
                 failpoint("commit.after")
         except LedgerBusy:
-            if not (asked and self._is_committed(asked, tx.effects.notices)):
+            if not committing_pid or not self._is_committed(committing_pid, tx.effects.notices):
                 raise
         self._commits += 1
         self._announce(tx.effects)
@@ -171,34 +172,34 @@ class PostgresLedger:
 
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[Row]]:
-        self._check_line()
-        with _answering(), self._pool.connection() as connection:
+        self._check_aborted()
+        with _translating_errors(), self._pool.connection() as connection:
             self._lent.add(connection)
             try:
-                self._check_line()
+                self._check_aborted()
                 yield connection
             finally:
                 self._lent.discard(connection)
 
-    def _check_line(self) -> None:
-        if self._has_hung_up:
+    def _check_aborted(self) -> None:
+        if self._is_aborted:
             raise LedgerBusy("the database did not answer in time")
 
     def _is_committed(self, pid: int, notices: Sequence[StoredNotice]) -> bool:
-        """Whether what the server process `pid` was to commit when it was lost is committed.
+        """Whether the transaction of server process `pid` was committed when its answer was lost.
 
-        A job that was claimed so would be nobody's: its owner lives, and does not know of it.
-        Where the server stays away too long it is taken for undone; if it was not, its job is
-        found as a stray (`engine/recovery/orphans.py`).
+        Otherwise a job that it claimed would have a living owner that does not know of it. If the
+        server stays away too long, the transaction counts as rolled back; if it was committed
+        after all, its job is found as an orphan (`engine/recovery/orphans.py`).
         """
-        give_up = time.monotonic() + ANSWER_WITHIN
-        while notices and not self._has_hung_up and time.monotonic() < give_up:
+        deadline = time.monotonic() + COMMIT_CHECK_TIMEOUT
+        while notices and not self._is_aborted and time.monotonic() < deadline:
             try:
                 if not self._is_in_transaction(pid):
                     return self.read(lambda tx: tx.one("notice", id=notices[0].id)) is not None
             except LedgerBusy:
                 pass
-            time.sleep(ASK_AGAIN)
+            time.sleep(COMMIT_CHECK_INTERVAL)
         return False
 
     def _is_in_transaction(self, pid: int) -> bool:
@@ -210,12 +211,12 @@ class PostgresLedger:
 
     def _announce(self, effects: Effects) -> None:
         with self._announcing:
-            announce(effects, self._listeners)
-        if effects.notices and self._news is not None:
-            self._news.post()
+            notify_listeners(effects, self._listeners)
+        if effects.notices and self._notifier is not None:
+            self._notifier.post()
 
-    def carry(self, works: Sequence[tuple[Work[T], Done[T]]]) -> None:
-        """Side by side: each waits for the network, and none for another."""
+    def write_batch(self, works: Sequence[tuple[Work[T], Done[T]]]) -> None:
+        """Run them in parallel, because each of them waits for the network."""
         for work, done in works:
             self.submit(work, done)
 
@@ -240,9 +241,9 @@ class PostgresLedger:
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
-    def follow(self, ear: Callable[[], bool]) -> bool:
-        self._news = News(self._address, ear)
-        self._news.start()
+    def watch_notices(self, look: Callable[[], bool]) -> bool:
+        self._notifier = PgNotifier(self._address, look)
+        self._notifier.start()
         return True
 
     def claim_boot(self, boot: str) -> None:
@@ -250,7 +251,7 @@ class PostgresLedger:
 
     def boot_is_dead(self, boot: str) -> bool:
         with self._connection() as connection:
-            # Shared: whoever else looks at the same moment must not pass for its holder.
+            # Shared, so that two nodes that check at once do not take each other for the holder.
             row = connection.execute(
                 "SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(key)s, 0))",
                 {"key": _boot_key(boot)},
@@ -258,25 +259,25 @@ class PostgresLedger:
             connection.rollback()
             return bool(row and row[0])
 
-    def tidy(self) -> bool:
-        """The server vacuums by itself."""
+    def vacuum(self) -> bool:
+        """Does nothing: the server vacuums by itself."""
         return False
 
-    def examine(
+    def check_integrity(
         self,
         seconds: float | None,  # noqa: ARG002
         beat: Callable[[], None],  # noqa: ARG002
     ) -> tuple[list[tuple[str, str, str]], bool]:
-        """Pages are the server's business; an index that it could not finish is ours."""
+        """The server checks its own pages; reports indexes that it could not complete."""
         broken = self.read(lambda tx: tx.all("broken_indexes"))
         return [("pages", f"index {name}", "is not valid") for (name,) in broken], True
 
-    def backup(self, target: Path, watch: Callable[[int, int], None]) -> None:
-        from ductile.store.backup.pg_transfer import export
+    def backup(self, target: Path, progress: Callable[[int, int], None]) -> None:
+        from ductile.store.backup.pg_transfer import export_ledger
 
         try:
             with psycopg.connect(self.url) as connection:
-                export(connection, target, watch)
+                export_ledger(connection, target, progress)
         except psycopg.Error as error:
             raise LedgerError(f"the database cannot be copied: {error}") from error
 
@@ -284,29 +285,29 @@ class PostgresLedger:
         commits = {"commits": self._commits, "transactions": self._commits}
         return {"engine": self.engine, **commits, **self._pool.get_stats()}
 
-    def hang_up(self) -> None:
-        self._has_hung_up = True
+    def abort_connections(self) -> None:
+        self._is_aborted = True
         for connection in list(self._lent):
-            hang_up(connection)
-        self._boots.hang_up()
-        if self._news is not None:
-            self._news.hang_up()
+            abort_connection(connection)
+        self._boots.abort()
+        if self._notifier is not None:
+            self._notifier.abort()
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         self._submitters.shutdown(wait=True)
-        if self._news is not None:
-            self._news.stop()
+        if self._notifier is not None:
+            self._notifier.stop()
         self._boots.close()
-        # Who connects to a server that does not answer is not waited for.
-        self._pool.close(timeout=0.0 if self._has_hung_up else 5.0)
+        # After an abort, threads that still try to connect are not waited for.
+        self._pool.close(timeout=0.0 if self._is_aborted else 5.0)
 
 
 @contextmanager
-def _answering() -> Iterator[None]:
-    """What the server may do better another time is an error of the ledger's; a bug is not."""
+def _translating_errors() -> Iterator[None]:
+    """Turn failures of the server into errors of the ledger; bugs and lost races pass through."""
     try:
         yield
     except (errors.DeadlockDetected, errors.SerializationFailure, errors.ProgramLimitExceeded):
@@ -322,46 +323,5 @@ def _key(kind: str, name: str) -> str:
 
 
 def _boot_key(boot: str) -> str:
-    """Also what `Tx.hold` takes: who sees to what a boot has left holds it meanwhile."""
+    """The key of `Tx.hold("boot", ...)` too: the node that recovers a boot's jobs holds it."""
     return _key("boot", boot)
-
-
-class PostgresSchema:
-    """The migrations' view of a PostgreSQL database."""
-
-    engine = "postgres"
-
-    def __init__(self, connection: psycopg.Connection[Row]) -> None:
-        self._connection = connection
-
-    def applied(self) -> dict[int, str]:
-        with self._connection.transaction():
-            self._begin()
-        rows = self._connection.execute(f"SELECT number, checksum FROM {HISTORY}")
-        found: dict[int, str] = dict(rows.fetchall())
-        self._connection.rollback()
-        return found
-
-    def before(self, migration: Migration) -> None:
-        """A database server has backups of its own; and a migration that fails changes nothing."""
-
-    def apply(self, pending: Sequence[Migration]) -> None:
-        with self._connection.transaction():
-            self._begin()
-            for migration in pending:
-                row = self._connection.execute(
-                    f"SELECT 1 FROM {HISTORY} WHERE number = %s", (migration.number,)
-                ).fetchone()
-                if row is not None:
-                    continue
-                for statement in migration.statements:
-                    self._connection.execute(statement)
-                self._connection.execute(
-                    f"INSERT INTO {HISTORY} VALUES (%s, %s, %s)",
-                    (migration.number, migration.name, migration.checksum),
-                )
-
-    def _begin(self) -> None:
-        """Two nodes may start at once, and CREATE IF NOT EXISTS alone can still collide."""
-        self._connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('ductile', 0))")
-        self._connection.execute(HISTORY_DDL)

@@ -1,7 +1,7 @@
-"""The ledger on SQLite: one connection writes, what has gathered is committed together.
+"""The ledger on SQLite: one connection writes, and queued transactions are committed together.
 
-WAL with synchronous=FULL: an acknowledgement follows the fsync. One transaction of a batch
-that fails takes nobody with it: the batch is undone and run again, with a savepoint each.
+WAL with synchronous=FULL: an acknowledgement follows the fsync. A transaction that fails does not
+affect the others of its batch: the batch is rolled back and run again with a savepoint for each.
 """
 
 from __future__ import annotations
@@ -22,21 +22,27 @@ from ductile.store.backup import copy
 from ductile.store.engines import queries
 from ductile.store.engines.api import Done, Effects, Listener, Row, Tx, Work
 from ductile.store.engines.migrate import migrate
-from ductile.store.engines.pending import Latch, Pending, announce, without_fail
-from ductile.store.engines.sqlite_errors import known_trouble, translated
+from ductile.store.engines.sqlite_errors import translate_error, translating_errors
 from ductile.store.engines.sqlite_schema import SqliteSchema
-from ductile.store.engines.write_queue import Inbox
-from ductile.store.go_ledger import refuse_foreign
+from ductile.store.engines.write_queue import (
+    CommitLatch,
+    PendingWrite,
+    WriteQueue,
+    call_safely,
+    notify_listeners,
+)
+from ductile.store.go_ledger import refuse_go_ledger
 
 T = TypeVar("T")
 BUSY_TIMEOUT_MS = 5_000
 LARGEST_BATCH = 256
 WAL_BYTES_KEPT = 16 * 1024 * 1024
 CHECKPOINT_PAGES = 4000
-"""Pages that are written again and again cost the database file one write a checkpoint."""
-PAGES_AT_ONCE = 200
-PAGES_KEPT = 1000
-"""Free pages that new rows will soon want again."""
+"""WAL pages between checkpoints: a page that changes often is written to the file once per
+checkpoint."""
+VACUUM_PAGES = 200
+FREE_PAGES_KEPT = 1000
+"""Free pages that are left in the file for new rows."""
 
 
 class SqliteTx:
@@ -45,7 +51,7 @@ class SqliteTx:
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
         self._execute = connection.execute
-        self._queries = queries.load("sqlite")
+        self._queries = queries.load_queries("sqlite")
         self.effects = Effects()
 
     def all(self, query: str, /, **values: Any) -> list[Row]:
@@ -75,37 +81,37 @@ class SqliteTx:
     def hold(self, kind: str, name: str, *, wait: bool) -> bool:  # noqa: ARG002
         return True
 
-    def give_back(self, pages: int) -> bool:
-        """Return up to `pages` free pages to the file system; whether more are free."""
+    def vacuum(self, pages: int) -> bool:
+        """Return up to `pages` free pages to the file system; whether more can be returned."""
         free = int(self._connection.pragma("freelist_count"))
-        if free > PAGES_KEPT:
+        if free > FREE_PAGES_KEPT:
             for _ in self._connection.execute(f"PRAGMA incremental_vacuum({pages})"):
                 pass
-        return free - pages > PAGES_KEPT
+        return free - pages > FREE_PAGES_KEPT
 
 
 def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:
-    """A connection with the pragmas that every user of the ledger needs; or `LedgerError`."""
+    """Open a connection with the pragmas that every user of the ledger needs, or `LedgerError`."""
     flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE
     if not read_only:
         flags |= apsw.SQLITE_OPEN_CREATE
-    with known_trouble():
+    with translating_errors():
         connection = apsw.Connection(str(path), flags=flags)
         try:
-            _set_up(connection, read_only=read_only)
+            _configure(connection, read_only=read_only)
         except BaseException:
             connection.close()
             raise
     return connection
 
 
-def _set_up(connection: apsw.Connection, *, read_only: bool) -> None:
+def _configure(connection: apsw.Connection, *, read_only: bool) -> None:
     connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-    # A plan for all values: else every new value of some parameters has the query planned again.
+    # One plan for all values. Otherwise new values of some parameters cause a new plan each time.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     connection.pragma("foreign_keys", True)
     if not read_only:
-        # Counts only before the first table is made.
+        # Has an effect only before the first table is created.
         connection.pragma("auto_vacuum", 2)
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "full")
@@ -117,14 +123,14 @@ class SqliteLedger:
     """Owns the file: the caller holds the instance lock, or opens it `read_only`."""
 
     engine = "sqlite"
-    at_once = 64
+    batch_size = 64
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        refuse_foreign(path)
+        refuse_go_ledger(path)
         self.path = path
         self._read_only = read_only
         self._readers = threading.local()
-        # A reader is its thread's: it is closed when the thread ends, or by `close`.
+        # Each thread has its own reader, which is closed when the thread ends, or by `close`.
         self._open_readers: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
         self._listeners: list[Listener] = []
         self._broken: LedgerBroken | None = None
@@ -134,41 +140,41 @@ class SqliteLedger:
         if not read_only:
             self._create()
             self._connection = connect(path)
-            self._inbox = Inbox()
-            self._turn = threading.Lock()
+            self._queue = WriteQueue()
+            self._commit_lock = threading.Lock()
 
     def _create(self) -> None:
         files.create(self.path.parent)
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
     def start(self) -> None:
-        """Bring the schema forward, then take transactions; read-only, there is nothing to do."""
+        """Migrate the schema and accept transactions; does nothing for a read-only ledger."""
         if self._read_only:
             return
-        with known_trouble():
+        with translating_errors():
             migrate(SqliteSchema(self._connection, self.path))
         self._writer = threading.Thread(target=self._write_loop, name="ledger", daemon=True)
         self._writer.start()
 
     def write(self, work: Work[T]) -> T:
-        latch = Latch()
+        latch = CommitLatch()
         self.submit(work, latch.release)
         result: T = latch.wait()
         return result
 
     def submit(self, work: Work[T], done: Done[T]) -> None:
         self._check()
-        self._inbox.put(Pending(work, done))
+        self._queue.put(PendingWrite(work, done))
         if self._closed:
-            # Closed since it was checked: nobody else may look there again.
-            self._refuse_the_rest()
+            # It was closed after the check, and the writer may have ended.
+            self._reject_queued()
 
-    def carry(self, works: Sequence[tuple[Work[T], Done[T]]]) -> None:
-        """Committed here and now, with what else has gathered: no thread has to be woken."""
-        batch = [Pending(work, done) for work, done in works]
-        with self._turn:
+    def write_batch(self, works: Sequence[tuple[Work[T], Done[T]]]) -> None:
+        """Commit them in this thread, together with queued ones, so that no thread is woken."""
+        batch = [PendingWrite(work, done) for work, done in works]
+        with self._commit_lock:
             self._check()
-            batch += self._inbox.take(LARGEST_BATCH - len(batch), by_carrier=True)
+            batch += self._queue.take(LARGEST_BATCH - len(batch), by_writer=False)
             self._commit_batch(batch)
 
     def _check(self) -> None:
@@ -184,7 +190,7 @@ class SqliteLedger:
             self._readers.connection = connection
             self._open_readers.add(connection)
         try:
-            with known_trouble():
+            with translating_errors():
                 connection.execute("BEGIN")
                 return work(SqliteTx(connection))
         finally:
@@ -194,34 +200,34 @@ class SqliteLedger:
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
-    def follow(self, ear: Callable[[], bool]) -> bool:  # noqa: ARG002
-        """Whoever has the file has the instance lock: nobody else writes."""
+    def watch_notices(self, look: Callable[[], bool]) -> bool:  # noqa: ARG002
+        """The owner of the file holds the instance lock: no other process writes."""
         return False
 
     def claim_boot(self, boot: str) -> None:
-        """Nothing to do: whoever has the file has the instance lock."""
+        """Does nothing: the owner of the file holds the instance lock."""
 
     def boot_is_dead(self, boot: str) -> bool:  # noqa: ARG002
         return True
 
-    def tidy(self) -> bool:
-        return self.write(_give_back)
+    def vacuum(self) -> bool:
+        return self.write(_vacuum)
 
-    def examine(
+    def check_integrity(
         self, seconds: float | None, beat: Callable[[], None]
     ) -> tuple[list[tuple[str, str, str]], bool]:
         connection = connect(self.path, read_only=True)
         try:
-            return copy.integrity(connection, seconds, beat)
+            return copy.check_integrity(connection, seconds, beat)
         finally:
             connection.close()
 
-    def backup(self, target: Path, watch: Callable[[int, int], None]) -> None:
+    def backup(self, target: Path, progress: Callable[[int, int], None]) -> None:
         source = connect(self.path, read_only=True)
         try:
-            copy.copy(source, target, watch)
+            copy.copy_ledger(source, target, progress)
         except apsw.Error as error:
-            known = translated(error)
+            known = translate_error(error)
             if isinstance(known, LedgerFull | LedgerBusy):
                 raise known from error
             raise LedgerError(f"the ledger cannot be copied: {error}") from error
@@ -238,44 +244,44 @@ class SqliteLedger:
             "broken": self._broken is not None,
         }
 
-    def hang_up(self) -> None:
-        """Nothing to do: nobody waits for a file for long."""
+    def abort_connections(self) -> None:
+        """Does nothing: no call waits long for a file."""
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         if self._writer is not None:
-            self._inbox.close()
+            self._queue.close()
             self._writer.join()
-            self._refuse_the_rest()
+            self._reject_queued()
         for connection in list(self._open_readers):
             connection.close()
         if not self._read_only:
-            with self._turn:
+            with self._commit_lock:
                 self._connection.close()
 
-    def _refuse_the_rest(self) -> None:
-        """Answer what came too late for the writer."""
-        while late := self._inbox.take(LARGEST_BATCH):
+    def _reject_queued(self) -> None:
+        """Report an error to the callers of transactions that the writer will not see."""
+        while late := self._queue.take(LARGEST_BATCH):
             for pending in late:
                 pending.error = LedgerError("the ledger is closed")
-                without_fail(pending.settle)
+                call_safely(pending.report)
 
     def _write_loop(self) -> None:
-        while self._inbox.wait():
-            with self._turn:
-                batch = self._inbox.take(LARGEST_BATCH)
+        while self._queue.wait():
+            with self._commit_lock:
+                batch = self._queue.take(LARGEST_BATCH)
                 if batch:
                     self._commit_batch(batch)
 
-    def _commit_batch(self, batch: list[Pending]) -> None:
-        """Commit what can be committed of it, and answer everybody, whatever happens."""
+    def _commit_batch(self, batch: list[PendingWrite]) -> None:
+        """Commit as much of it as possible, and report to every caller, whatever happens."""
         try:
             if self._broken is not None:
                 raise self._broken
             self._commit_all(batch)
-        except Exception as error:  # noqa: BLE001 - everybody gets it who has no answer yet
+        except Exception as error:  # noqa: BLE001 - reported to every caller below
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             for pending in batch:
@@ -283,7 +289,7 @@ class SqliteLedger:
                     pending.error = pending.error or error
         self._announce(batch)
 
-    def _commit_all(self, batch: list[Pending]) -> None:
+    def _commit_all(self, batch: list[PendingWrite]) -> None:
         if self._commit_together(batch):
             return
         if all(pending.error is None for pending in batch) and self._commit_together(
@@ -294,22 +300,22 @@ class SqliteLedger:
             if pending.error is None:
                 self._commit_together([pending])
 
-    def _announce(self, batch: list[Pending]) -> None:
-        """Tell the listeners, then the callers."""
+    def _announce(self, batch: list[PendingWrite]) -> None:
+        """Report to the listeners first, then to the callers."""
         effects = Effects()
         for pending in batch:
             if pending.effects is not None and pending.error is None:
                 effects.merge(pending.effects)
-        announce(effects, self._listeners)
+        notify_listeners(effects, self._listeners)
         for pending in batch:
-            without_fail(pending.settle)
+            call_safely(pending.report)
 
-    def _commit_together(self, batch: list[Pending], *, guarded: bool = False) -> bool:
-        """Run and commit; False where all of it was undone and has to be run again.
+    def _commit_together(self, batch: list[PendingWrite], *, guarded: bool = False) -> bool:
+        """Run and commit; False if all of it was rolled back and has to run again.
 
-        Unguarded, anybody's error undoes it: a savepoint a transaction costs a third of the
-        transaction itself. Guarded, an error undoes its own transaction alone, unless SQLite
-        has given up the whole; then the offender has its error, and the others have none.
+        Unguarded, any error rolls back the batch: a savepoint per transaction costs a third of
+        the transaction itself. Guarded, an error rolls back its own transaction only, unless
+        SQLite has abandoned the whole batch; then only the failed transaction has an error.
         """
         connection = self._connection
         if not self._begin(batch):
@@ -321,8 +327,8 @@ class SqliteLedger:
                 tx = SqliteTx(connection)
                 pending.result = pending.work(tx)
                 pending.effects = tx.effects
-            except Exception as error:  # noqa: BLE001 - it is the caller's, who gets it
-                pending.error = translated(error)
+            except Exception as error:  # noqa: BLE001 - reported to its caller
+                pending.error = translate_error(error)
                 if not connection.in_transaction:
                     return False
                 if not guarded:
@@ -336,7 +342,7 @@ class SqliteLedger:
         self._commit(batch)
         return True
 
-    def _commit(self, batch: list[Pending]) -> None:
+    def _commit(self, batch: list[PendingWrite]) -> None:
         failpoint("commit.before")
         try:
             self._connection.execute("COMMIT")
@@ -350,20 +356,22 @@ class SqliteLedger:
         self._transactions += len(batch)
         self._largest = max(self._largest, len(batch))
 
-    def _begin(self, batch: list[Pending]) -> bool:
+    def _begin(self, batch: list[PendingWrite]) -> bool:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except apsw.Error as error:
             self._busy += isinstance(error, apsw.BusyError)
             for pending in batch:
-                pending.error = translated(error)
+                pending.error = translate_error(error)
             return False
         return True
 
-    def _commit_failed(self, batch: list[Pending], error: apsw.Error) -> None:
-        failure = translated(error)
+    def _commit_failed(self, batch: list[PendingWrite], error: apsw.Error) -> None:
+        failure = translate_error(error)
         if not isinstance(failure, LedgerFull | LedgerBusy):
-            failure = self._broken = LedgerBroken(f"a commit's fate is unknown: {error}")
+            failure = self._broken = LedgerBroken(
+                f"it is unknown whether a commit succeeded: {error}"
+            )
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
         for pending in batch:
@@ -371,6 +379,6 @@ class SqliteLedger:
                 pending.error = failure
 
 
-def _give_back(tx: Tx) -> bool:
+def _vacuum(tx: Tx) -> bool:
     assert isinstance(tx, SqliteTx)
-    return tx.give_back(PAGES_AT_ONCE)
+    return tx.vacuum(VACUUM_PAGES)

@@ -1,4 +1,4 @@
-"""What a SQLite file or its disk refuses, as errors of the ledger's."""
+"""Failures of a SQLite file or its disk, as errors of the ledger."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import apsw
 from ductile.errors import LedgerBusy, LedgerError, LedgerFull
 
 _DAMAGE = (apsw.CorruptError, apsw.NotADBError)
-_FILE_TROUBLE = (*_DAMAGE, apsw.IOError, apsw.CantOpenError, apsw.NoMemError)
-_MEND = "; put a backup in its place (ductile system restore), or move it away"
+_FILE_ERRORS = (*_DAMAGE, apsw.IOError, apsw.CantOpenError, apsw.NoMemError)
+_ADVICE = "; replace it by a backup (ductile system restore), or move it away"
 
 
 @contextmanager
-def known_trouble() -> Iterator[None]:
-    """Raises what `translated` says."""
+def translating_errors() -> Iterator[None]:
+    """Raise the `translate_error` of any error inside."""
     try:
         yield
     except apsw.Error as error:
-        known = translated(error)
+        known = translate_error(error)
         if known is error:
             raise
         raise known from error
 
 
-def translated(error: BaseException) -> BaseException:
-    """What the file or the disk refuses is an error of the ledger's; a bug is not."""
+def translate_error(error: BaseException) -> BaseException:
+    """The ledger's error for a failure of the file or the disk; a bug stays as it is."""
     if isinstance(error, apsw.FullError):
         return LedgerFull("the disk is full; nothing was written")
     if isinstance(error, apsw.BusyError):
         return LedgerBusy("another process holds the ledger's write lock")
-    if isinstance(error, _FILE_TROUBLE):
-        mend = _MEND if isinstance(error, _DAMAGE) else ""
-        return LedgerError(f"the ledger's file cannot be used: {error}{mend}")
+    if isinstance(error, _FILE_ERRORS):
+        advice = _ADVICE if isinstance(error, _DAMAGE) else ""
+        return LedgerError(f"the ledger's file cannot be used: {error}{advice}")
     return error

@@ -1,84 +1,146 @@
-"""Transactions that were submitted, until somebody commits them.
+"""Submitted transactions on their way to a commit: the queue, and what their callers wait on.
 
-Whoever commits on his own account takes along what waits. While that goes on all the time, the
-writer is not called for each one: it only looks, now and then, whether something was left lying.
+A thread that commits transactions of its own takes the queued ones along. While such commits
+follow each other closely, the writer thread is not woken for every transaction: it only checks at
+short intervals whether one was left in the queue.
 """
 
 from __future__ import annotations
 
 import queue
+import sys
+import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from ductile.store.engines.pending import Pending
+from ductile.store.engines.api import Done, Effects, Listener, Work
 
-PATROL = 0.005
-"""Seconds between two looks, and after which nobody is waited for."""
-CARRIER_GONE = 0.01
-"""Seconds after which nobody is expected to come by."""
+CHECK_INTERVAL = 0.005
+"""Seconds between two checks; also how long a transaction waits to be taken along."""
+COMMITS_STOPPED = 0.01
+"""Seconds without a commit by another thread after which the writer stops relying on them."""
 
 
-class Inbox:
-    """Filled by any thread, and emptied by whoever commits."""
+def notify_listeners(effects: Effects, listeners: Iterable[Listener]) -> None:
+    """Report what a commit has changed. The commit is durable, whatever a listener raises."""
+    if effects:
+        for listener in listeners:
+            call_safely(listener, effects)
+
+
+def call_safely(call: Callable[..., None], *arguments: object) -> None:
+    """Report an exception through `sys.excepthook`, because it must not end the writer."""
+    try:
+        call(*arguments)
+    except Exception as error:  # noqa: BLE001
+        sys.excepthook(type(error), error, error.__traceback__)
+
+
+class PendingWrite:
+    """A submitted transaction, its result, and the callback that receives it."""
+
+    __slots__ = ("committed", "done", "effects", "error", "result", "work")
+
+    def __init__(self, work: Work[Any], done: Done[Any]) -> None:
+        self.work = work
+        self.done = done
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.effects: Effects | None = None
+        self.committed = False
+
+    def report(self) -> None:
+        """Pass the result or the error to the caller."""
+        self.done(self.result, self.error)
+
+
+class CommitLatch:
+    """Blocks a caller until its transaction is durable."""
+
+    __slots__ = ("_lock", "error", "result")
 
     def __init__(self) -> None:
-        self._waiting: deque[Pending] = deque()
-        self._since = 0.0
-        """When the oldest of them came."""
-        self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._called = self._patrolling = self._closed = False
-        self._carried_at, self._company = 0.0, 0
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self.result: Any = None
+        self.error: BaseException | None = None
 
-    def put(self, pending: Pending) -> None:
+    def release(self, result: Any, error: BaseException | None) -> None:
+        self.result, self.error = result, error
+        self._lock.release()
+
+    def wait(self) -> Any:
+        self._lock.acquire()
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+class WriteQueue:
+    """Filled by any thread, emptied by the thread that commits."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[PendingWrite] = deque()
+        self._oldest_at = 0.0
+        """When the oldest entry was added."""
+        self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._wakeup_sent = self._checking = self._closed = False
+        self._other_commit_at, self._last_taken = 0.0, 0
+
+    def put(self, pending: PendingWrite) -> None:
         if not self._waiting:
-            self._since = time.monotonic()
+            self._oldest_at = time.monotonic()
         self._waiting.append(pending)
-        # After it was put there: who stops patrolling, or takes a call, looks there afterwards.
-        if not self._patrolling:
-            self._call()
+        # After the append: a writer that stops checking, or is woken, looks at the queue again.
+        if not self._checking:
+            self._wake_writer()
 
-    def take(self, most: int, *, by_carrier: bool = False) -> list[Pending]:
-        """What waits, in order."""
-        found: list[Pending] = []
+    def take(self, limit: int, *, by_writer: bool = True) -> list[PendingWrite]:
+        """Remove and return up to `limit` entries, oldest first."""
+        found: list[PendingWrite] = []
         try:
-            while len(found) < most:
+            while len(found) < limit:
                 found.append(self._waiting.popleft())
         except IndexError:
             pass
-        self._company = len(found)
-        if by_carrier:
-            self._carried_at = time.monotonic()
+        self._last_taken = len(found)
+        if not by_writer:
+            self._other_commit_at = time.monotonic()
         return found
 
     def wait(self) -> bool:
-        """Block the writer until there is something to commit; False when there never will be."""
+        """Block the writer until there is something to commit; False once the queue is closed."""
         while not self._closed:
-            self._patrolling = self._is_taken_along()
+            self._checking = self._is_emptied_by_others()
             if not self._waiting:
-                self._listen(PATROL if self._patrolling else None)
-            elif self._patrolling and (left := self._since + PATROL - time.monotonic()) > 0:
-                self._listen(left)
-            else:
+                self._sleep(CHECK_INTERVAL if self._checking else None)
+                continue
+            left = self._oldest_at + CHECK_INTERVAL - time.monotonic()
+            if not self._checking or left <= 0:
                 return True
+            self._sleep(left)
         return bool(self._waiting)
 
     def close(self) -> None:
-        """What waits is left to the writer, who comes to an end."""
+        """Wake the writer, which commits what is queued and then ends."""
         self._closed = True
-        self._call()
+        self._wake_writer()
 
-    def _is_taken_along(self) -> bool:
-        """Where requests come one by one, each is a commit of its own, at once."""
-        return self._company > 1 and time.monotonic() - self._carried_at < CARRIER_GONE
+    def _is_emptied_by_others(self) -> bool:
+        """A single queued transaction is not delayed: it is committed at once, on its own."""
+        recent = time.monotonic() - self._other_commit_at < COMMITS_STOPPED
+        return self._last_taken > 1 and recent
 
-    def _call(self) -> None:
-        if not self._called:
-            self._called = True
-            self._calls.put(None)
+    def _wake_writer(self) -> None:
+        if not self._wakeup_sent:
+            self._wakeup_sent = True
+            self._wakeups.put(None)
 
-    def _listen(self, seconds: float | None) -> None:
+    def _sleep(self, seconds: float | None) -> None:
         try:
-            self._calls.get(timeout=seconds)
+            self._wakeups.get(timeout=seconds)
         except queue.Empty:
             return
-        self._called = False
+        self._wakeup_sent = False

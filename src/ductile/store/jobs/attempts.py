@@ -1,7 +1,7 @@
-"""Attempts as operators look through them: filtered, page by page.
+"""Attempts in the job log, filtered, page by page.
 
-However many rows there are, however large and however few of them match: a transaction looks at
-a bounded number, and whoever wants more goes on where it ended.
+A transaction looks at a limited number of rows and bytes, however large the log is and however
+few rows match; the next transaction continues where it ended.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ductile.model import MIB
 from ductile.record import dataclass
 from ductile.store.engines.api import Ledger, Tx
 
-LOOKED_AT = 1000
-LOOKED_AT_BYTES = 64 * MIB
-"""Of one transaction: rows, and what they hold."""
-BEYOND_ALL = 2**62
-_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+SCAN_ROWS = 1000
+SCAN_BYTES = 64 * MIB
+"""Maximum number of rows, and of their bytes, that one transaction looks at."""
+MAX_SEQ = 2**62
+_ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which attempts; each filter counts only where it is given."""
+class AttemptFilter:
+    """Which attempts to list; a filter that is None matches everything."""
 
     plugin: str | None = None
     job_id: str | None = None
@@ -36,16 +36,17 @@ class Wanted:
     status: str | None = None
     submitted_by: str | None = None
     since: datetime | None = None
-    """Ended then or later; `until`, then or before."""
+    """Ended at this time or later."""
     until: datetime | None = None
+    """Ended at this time or earlier."""
     text: str | None = None
-    """Stands in the error, in stderr or in the response, in whatever case (of A to Z)."""
+    """Occurs in the error, in stderr or in the response; A to Z match in either case."""
     results: bool = False
-    """With their responses."""
+    """Include the responses."""
 
     @property
     def filters(self) -> dict[str, str | None]:
-        """Those that a row is looked at for."""
+        """The filters that are applied to each row."""
         return {
             "job_id": self.job_id,
             "command": self.command,
@@ -53,62 +54,71 @@ class Wanted:
             "submitted_by": self.submitted_by,
             "since": None if self.since is None else to_text(self.since),
             "until": None if self.until is None else to_text(self.until),
-            "text": None if self.text is None else self.text.translate(_LOWER),
+            "text": None if self.text is None else self.text.translate(_ASCII_LOWER),
         }
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class AttemptPage:
     rows: list[dict[str, Any]]
-    behind: int | None
-    """Where the next one goes on; None after the last."""
+    next_before: int | None
+    """Where the next page continues; None after the last page."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """What one transaction came to: rows that match, by `seq`, with their sizes."""
+class _Scan:
+    """The result of one transaction: the `seq` and size of each match, and where it ended."""
 
     found: list[tuple[int, int]]
-    behind: int | None
+    next_before: int | None
 
 
-def page(
-    ledger: Ledger, wanted: Wanted, *, before: int | None, limit: int, enough: Callable[[], bool]
-) -> Page:
-    """The newest first, of those before `before`.
+def list_attempts(
+    ledger: Ledger,
+    wanted: AttemptFilter,
+    *,
+    before: int | None,
+    limit: int,
+    is_out_of_time: Callable[[], bool],
+) -> AttemptPage:
+    """A page of the newest attempts before `before`.
 
-    It has fewer than `limit` rows at the end, where they are large, and where `enough` said
-    that they have been looked for long enough.
+    It has fewer than `limit` rows at the end of the log, if the rows are large, and if
+    `is_out_of_time` ended the search.
     """
     found: list[tuple[int, int]] = []
-    behind, full = before or BEYOND_ALL, False
+    next_before, full = before or MAX_SEQ, False
     while not full:
-        looked = ledger.read(partial(_look, wanted=wanted, before=behind, limit=limit - len(found)))
-        found += looked.found
+        room = limit - len(found)
+        scan = ledger.read(partial(_scan_rows, wanted=wanted, before=next_before, limit=room))
+        found += scan.found
         count = fitting([size for _, size in found], PAGE_BYTES)
         full = count == limit or count < len(found)
-        if looked.behind is None or enough():
+        if scan.next_before is None or is_out_of_time():
             break
-        behind = looked.behind
+        next_before = scan.next_before
     seqs = [seq for seq, _ in found[:count]]
-    rows = ledger.read(partial(_rows, seqs=seqs, results=wanted.results))
-    return Page(rows, seqs[-1] if full else looked.behind)
+    rows = ledger.read(partial(_load_rows, seqs=seqs, results=wanted.results))
+    return AttemptPage(rows, seqs[-1] if full else scan.next_before)
 
 
-def _look(tx: Tx, wanted: Wanted, before: int, limit: int) -> _Look:
-    filters = wanted.filters
-    filtered = any(value is not None for value in filters.values())
-    most = LOOKED_AT if filtered else limit
-    ahead = _ahead(tx, wanted, before, most)
-    near = ahead[: fitting([result + rest for _, result, rest in ahead], LOOKED_AT_BYTES)]
-    sizes = {seq: rest + (result if wanted.results else 0) for seq, result, rest in near}
-    seqs = _matching(tx, wanted, list(sizes)) if filtered else list(sizes)
-    ended = len(near) == len(ahead) < most
-    return _Look([(seq, sizes[seq]) for seq in seqs[:limit]], None if ended else near[-1][0])
+def _scan_rows(tx: Tx, wanted: AttemptFilter, before: int, limit: int) -> _Scan:
+    is_filtered = any(value is not None for value in wanted.filters.values())
+    max_rows = SCAN_ROWS if is_filtered else limit
+    candidates = _list_candidates(tx, wanted, before, max_rows)
+    count = fitting([result + rest for _, result, rest in candidates], SCAN_BYTES)
+    scanned = candidates[:count]
+    sizes = {seq: rest + (result if wanted.results else 0) for seq, result, rest in scanned}
+    seqs = _match_rows(tx, wanted, list(sizes)) if is_filtered else list(sizes)
+    is_last = len(scanned) == len(candidates) < max_rows
+    found = [(seq, sizes[seq]) for seq in seqs[:limit]]
+    return _Scan(found, None if is_last else scanned[-1][0])
 
 
-def _ahead(tx: Tx, wanted: Wanted, before: int, limit: int) -> list[tuple[int, int, int]]:
-    """The next rows, as an index finds them: each with the size of its response and the rest."""
+def _list_candidates(
+    tx: Tx, wanted: AttemptFilter, before: int, limit: int
+) -> list[tuple[int, int, int]]:
+    """The next rows by index: `seq`, size of the response, size of the rest."""
     if wanted.job_id is not None:
         rows = tx.all("attempts_of_job", job_id=wanted.job_id, before=before, limit=limit)
     elif wanted.plugin is not None:
@@ -118,13 +128,14 @@ def _ahead(tx: Tx, wanted: Wanted, before: int, limit: int) -> list[tuple[int, i
     return [(seq, result, rest) for seq, result, rest in rows]
 
 
-def _matching(tx: Tx, wanted: Wanted, seqs: Sequence[int]) -> list[int]:
-    rows = tx.all("matching_attempts", ids=_array(seqs), plugin=wanted.plugin, **wanted.filters)
-    return [seq for seq, ended in rows if _within(wanted, ended)]
+def _match_rows(tx: Tx, wanted: AttemptFilter, seqs: Sequence[int]) -> list[int]:
+    ids = _encode_seqs(seqs)
+    rows = tx.all("matching_attempts", ids=ids, plugin=wanted.plugin, **wanted.filters)
+    return [seq for seq, ended in rows if _is_in_period(wanted, ended)]
 
 
-def _within(wanted: Wanted, ended: str) -> bool:
-    """Whether it ended between the two, however the row writes it."""
+def _is_in_period(wanted: AttemptFilter, ended: str) -> bool:
+    """Whether it ended between `since` and `until`, in whatever format the row has its time."""
     if wanted.since is None and wanted.until is None:
         return True
     moment = moment_of(ended)
@@ -133,14 +144,14 @@ def _within(wanted: Wanted, ended: str) -> bool:
     return (wanted.since or moment) <= moment <= (wanted.until or moment)
 
 
-def _rows(tx: Tx, seqs: Sequence[int], *, results: bool) -> list[dict[str, Any]]:
-    rows = tx.dicts("attempts_by_seq", ids=_array(seqs), results=results)
+def _load_rows(tx: Tx, seqs: Sequence[int], *, results: bool) -> list[dict[str, Any]]:
+    rows = tx.dicts("attempts_by_seq", ids=_encode_seqs(seqs), results=results)
     for row in rows:
         for name in ("result", "logs"):
             row[name] = None if row[name] is None else document(row[name])
     return rows
 
 
-def _array(seqs: Sequence[int]) -> str:
-    # As texts: those are what both engines make a table of.
+def _encode_seqs(seqs: Sequence[int]) -> str:
+    # As texts, because both engines turn an array of texts into a table.
     return orjson.dumps([str(seq) for seq in seqs]).decode()

@@ -1,4 +1,4 @@
-"""Asking for the end of a job that another node runs: a notice, which every node comes across."""
+"""Requests to cancel a job of another node: notices, which every node reads."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _REASONS = {why.value: why for why in (Cancellation.OPERATOR, Cancellation.SUPER
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CancelRequest:
     job_id: str
     owner: str
-    """The boot that ran it when it was asked."""
+    """The boot that ran the job when the request was made."""
     why: Cancellation
 
 
-def request(tx: Tx, job: Job, why: Cancellation, now: datetime) -> None:
-    """Ask the node that runs `job` to end it; the stream brings it there."""
-    told = {
+def request_cancel(tx: Tx, job: Job, why: Cancellation, now: datetime) -> None:
+    """Ask the node that runs `job` to end it."""
+    fields = {
         "job_id": job.id,
         "plugin": job.plugin,
         "command": job.command,
@@ -33,13 +33,13 @@ def request(tx: Tx, job: Job, why: Cancellation, now: datetime) -> None:
         "owner": job.owner,
         "reason": why.value,
     }
-    notices.post(tx, Notice("jobs", REQUESTED, told), now, job_id=job.id, plugin=job.plugin)
+    notices.post(tx, Notice("jobs", REQUESTED, fields), now, job_id=job.id, plugin=job.plugin)
 
 
-def requested(notice: StoredNotice) -> Request | None:
-    """What such a notice asks for; None where it says nothing that can be done."""
-    told = orjson.loads(notice.payload)
-    why, owner = _REASONS.get(told.get("reason")), told.get("owner")
+def parse_cancel_request(notice: StoredNotice) -> CancelRequest | None:
+    """The request in a notice; None if the notice names no job, owner or known reason."""
+    fields = orjson.loads(notice.payload)
+    why, owner = _REASONS.get(fields.get("reason")), fields.get("owner")
     if why is None or notice.job_id is None or not isinstance(owner, str):
         return None
-    return Request(notice.job_id, owner, why)
+    return CancelRequest(notice.job_id, owner, why)

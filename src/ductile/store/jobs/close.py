@@ -34,9 +34,9 @@ from ductile.model import Job, JobStatus, Notice, SubmittedBy
 from ductile.record import dataclass
 from ductile.store import breakers, notices
 from ductile.store.engines.api import Tx
-from ductile.store.jobs import enqueue, scopes, spawn
-from ductile.store.jobs.scopes import Scope
-from ductile.store.jobs.spawn import Place, Spawned
+from ductile.store.jobs import read, scopes, spawn
+from ductile.store.jobs.scopes import ScopeRow
+from ductile.store.jobs.spawn import Spawned, SpawnPoint
 from ductile.store.tx_config import TxConfig
 
 
@@ -80,7 +80,7 @@ class _Spawn:
     """Intents to write."""
 
     intents: Sequence[Intent]
-    place: Place
+    point: SpawnPoint
 
 
 _Work = JobEnd | _OverLimit | _SkippedInstance | _ScopeCheck | _Spawn
@@ -103,10 +103,15 @@ def end_queued(
 
 
 def write_intents(
-    tx: Tx, intents: Sequence[Intent], place: Place, tx_config: TxConfig, ids: Ids, now: datetime
+    tx: Tx,
+    intents: Sequence[Intent],
+    point: SpawnPoint,
+    tx_config: TxConfig,
+    ids: Ids,
+    now: datetime,
 ) -> Spawned:
     """Write what routing decided, and end what ends at once; returns what the intents became."""
-    spawned = spawn.write(tx, intents, place, tx_config, ids, now)
+    spawned = spawn.insert_intents(tx, intents, point, tx_config, ids, now)
     _Closing(tx, tx_config, ids, now).run(_work_after(spawned))
     return spawned
 
@@ -133,9 +138,11 @@ class _Closing:
                 return self._skip_instance(scope_id, existing_job_id)
             case _ScopeCheck(scope_id):
                 return self._check_scope(scope_id)
-            case _Spawn(intents, place):
+            case _Spawn(intents, point):
                 return _work_after(
-                    spawn.write(self._tx, intents, place, self._tx_config, self._ids, self._now)
+                    spawn.insert_intents(
+                        self._tx, intents, point, self._tx_config, self._ids, self._now
+                    )
                 )
 
     def _follow_job_end(self, end: JobEnd) -> list[_Work]:
@@ -144,7 +151,7 @@ class _Closing:
         if job.schedule_id is not None:
             self._update_schedule(end, job.schedule_id)
         if job.plugin in self._tx_config.notify and _is_root(job):
-            work.append(_Spawn(self._route_hooks(end), Place()))
+            work.append(_Spawn(self._route_hooks(end), SpawnPoint()))
         if job.scope_id is not None:
             work.append(_ScopeCheck(job.scope_id))
         return work
@@ -184,7 +191,7 @@ class _Closing:
         return self._tx_config.router.hooks(root, now=self._now, event_ids=event_ids).intents
 
     def _end_over_limit(self, job_id: str, reason: str) -> list[_Work]:
-        job = enqueue.load(self._tx, job_id)
+        job = read.load_job(self._tx, job_id)
         assert job is not None, "this transaction has just written it"
         end = _end_queued_row(self._tx, job, JobStatus.DEAD, reason, self._now)
         return [] if end is None else [end]
@@ -192,7 +199,7 @@ class _Closing:
     def _skip_instance(self, scope_id: str, existing_job_id: str) -> list[_Work]:
         scope = scopes.lock_scope(self._tx, scope_id)
         assert scope is not None, "this transaction has just written it"
-        reason = f"deduplicated: job {existing_job_id} makes it needless"
+        reason = f"deduplicated: job {existing_job_id} replaces it"
         scopes.end_scope(self._tx, scope, "skipped", self._now, reason=reason)
         return []
 
@@ -213,7 +220,7 @@ class _Closing:
             work.append(_ScopeCheck(scope.parent_id))
         return work
 
-    def _join(self, scope: Scope) -> list[_Work]:
+    def _join(self, scope: ScopeRow) -> list[_Work]:
         """End the split and continue in the scope around it, by an event with this scope's id."""
         rows = self._tx.all("ended_jobs_of_scope", id=scope.id)
         ends = [
@@ -227,8 +234,8 @@ class _Closing:
             scopes.end_scope(self._tx, scope, "failed", self._now, reason=reason)
             return []
         scopes.end_scope(self._tx, scope, "ended", self._now)
-        place = Place(scope.parent_id, scope.context_id, join_of=scope.id)
-        return [_Spawn(routing.intents, place)]
+        point = SpawnPoint(scope.parent_id, scope.context_id, join_of=scope.id)
+        return [_Spawn(routing.intents, point)]
 
 
 def _work_after(spawned: Spawned) -> list[_Work]:
@@ -246,7 +253,7 @@ def _is_root(job: Job) -> bool:
     return job.parent_job_id is None and not is_join
 
 
-def _split_scope(tx: Tx, scope: Scope) -> SplitScope:
+def _split_scope(tx: Tx, scope: ScopeRow) -> SplitScope:
     context = tx.one("context", id=scope.context_id)
     join = None
     if scope.join_step is not None:

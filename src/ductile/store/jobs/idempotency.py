@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: the same request again gets the same answer, for a day."""
+"""`Idempotency-Key`: a repeated request gets the first response again, for a day."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ductile.record import dataclass
 from ductile.store.engines.api import Tx, Work
 
 T = TypeVar("T")
-KEPT = timedelta(hours=24)
+RETENTION = timedelta(hours=24)
 
 
 class KeyReused(DuctileError):
-    """The key came with another body before."""
+    """The key was sent before with another body."""
 
     code = "idempotency_key_reused"
     http_status = 422
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """A caller's key, as far as it counts: for this caller, method and path."""
+class IdempotencyKey:
+    """A caller's key; it applies to this caller, method and path only."""
 
     principal: str
     method: str
@@ -33,15 +33,15 @@ class Key:
     body_hash: str
 
 
-def once(
-    key: Key,
+def run_once(
+    key: IdempotencyKey,
     work: Work[T],
     now: datetime,
     *,
     encode: Callable[[T], str],
     decode: Callable[[str], T],
 ) -> Work[T]:
-    """`work` where the key is new, else what it answered then; both in one transaction."""
+    """A transaction that runs `work` if the key is new, and else returns the stored answer."""
     own = {
         "principal": key.principal,
         "method": key.method,
@@ -51,7 +51,7 @@ def once(
 
     def transaction(tx: Tx) -> T:
         tx.hold("idempotency", "\x1f".join(own.values()), wait=True)
-        found = tx.one("idempotent_answer", since=to_text(now - KEPT), **own)
+        found = tx.one("idempotent_answer", since=to_text(now - RETENTION), **own)
         if found is None:
             result = work(tx)
             tx.run(
@@ -63,7 +63,7 @@ def once(
             )
             return result
         if found[0] != key.body_hash:
-            raise KeyReused("this Idempotency-Key was sent with another body before")
+            raise KeyReused("this Idempotency-Key was already used with another request body")
         return decode(found[1])
 
     return transaction

@@ -11,7 +11,7 @@ from ductile.store import notices
 from ductile.store.engines.api import Tx
 
 
-class Scope(NamedTuple):
+class ScopeRow(NamedTuple):
     """The columns of the query `scope_locked`."""
 
     id: str
@@ -31,14 +31,14 @@ class Scope(NamedTuple):
     join_command: str | None
 
 
-def lock_scope(tx: Tx, scope_id: str) -> Scope | None:
+def lock_scope(tx: Tx, scope_id: str) -> ScopeRow | None:
     """Lock the row until the transaction ends, so that two jobs cannot close it at once.
 
     What the scope contains has to be read in a later statement: only then does PostgreSQL's
     snapshot include what the previous holder of the lock committed.
     """
     row = tx.one("scope_locked", id=scope_id)
-    return None if row is None else Scope(*row)
+    return None if row is None else ScopeRow(*row)
 
 
 def is_busy(tx: Tx, scope_id: str) -> bool:
@@ -47,7 +47,7 @@ def is_busy(tx: Tx, scope_id: str) -> bool:
 
 
 def end_scope(
-    tx: Tx, scope: Scope, status: str, now: datetime, *, reason: str | None = None
+    tx: Tx, scope: ScopeRow, status: str, now: datetime, *, reason: str | None = None
 ) -> None:
     """Set the final status; the end of an instance is also announced."""
     tx.run("end_scope", id=scope.id, status=status, reason=reason, now=to_text(now))

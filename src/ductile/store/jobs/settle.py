@@ -1,4 +1,4 @@
-"""One settlement, one transaction: all that an attempt's end changes, or nothing."""
+"""Settling an attempt: everything that its end changes, in one transaction."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from ductile.store import notices
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import close, plugin_state, spawn
 from ductile.store.jobs.close import JobEnd
-from ductile.store.jobs.spawn import Place
+from ductile.store.jobs.spawn import SpawnPoint
 from ductile.store.tx_config import TxConfig
 
 
 def settle(tx: Tx, settlement: Settlement, tx_config: TxConfig, base_id: str) -> Settlement | None:
-    """Commit the settlement, or the one it names for a refused state update.
+    """Write the settlement, or its `otherwise` if the plugin's new state is too large.
 
-    Ids of what it makes follow from `base_id`. Answers with what was settled; None where
-    somebody else has ended the attempt.
+    The ids of new rows are derived from `base_id`. Returns what was settled; None if another
+    process has already ended the attempt.
     """
     ids = Ids(base_id)
     new_state = None
     if settlement.state_updates is not None and settlement.otherwise is not None:
-        new_state = plugin_state.updated(tx, settlement)
+        new_state = plugin_state.update_state(tx, settlement)
         if new_state is None:
             settlement = settlement.otherwise
     job, now = settlement.job, to_text(settlement.at)
-    if not _move(tx, settlement, now):
+    if not _update_job(tx, settlement, now):
         return None
     for start, end in edges(JobStatus.RUNNING, settlement.path):
         tx.run(
@@ -38,10 +38,10 @@ def settle(tx: Tx, settlement: Settlement, tx_config: TxConfig, base_id: str) ->
             reason=settlement.error,
             now=now,
         )
-    _tell(tx, settlement)
-    _log(tx, settlement, now)
+    _post_notice(tx, settlement)
+    _log_attempt(tx, settlement, now)
     if new_state is not None:
-        plugin_state.write(tx, settlement, new_state)
+        plugin_state.write_state(tx, settlement, new_state)
     if settlement.init_key is not None and settlement.status is JobStatus.SUCCEEDED:
         tx.run(
             "record_init",
@@ -50,16 +50,16 @@ def settle(tx: Tx, settlement: Settlement, tx_config: TxConfig, base_id: str) ->
             job_id=job.id,
             now=now,
         )
-    _go_on(tx, settlement, tx_config, ids)
+    _write_consequences(tx, settlement, tx_config, ids)
     return settlement
 
 
-def _go_on(tx: Tx, settlement: Settlement, tx_config: TxConfig, ids: Ids) -> None:
-    """The step's own context, what its events set going, and its end."""
+def _write_consequences(tx: Tx, settlement: Settlement, tx_config: TxConfig, ids: Ids) -> None:
+    """Write the step's own context, the jobs that its events start, and what its end causes."""
     job, status = settlement.job, settlement.status
     context_id = job.entered_context_id
     if settlement.context is not None:
-        spawn.context(
+        spawn.insert_context(
             tx,
             id=job.id,
             parent_id=context_id,
@@ -71,11 +71,11 @@ def _go_on(tx: Tx, settlement: Settlement, tx_config: TxConfig, ids: Ids) -> Non
         context_id = job.id
         tx.run("set_context", id=job.id, context_id=context_id)
     if settlement.intents:
-        place = Place(job.scope_id, context_id)
-        close.write_intents(tx, settlement.intents, place, tx_config, ids, settlement.at)
+        point = SpawnPoint(job.scope_id, context_id)
+        close.write_intents(tx, settlement.intents, point, tx_config, ids, settlement.at)
     for item in settlement.unrouted:
-        told = {"event_id": item.event_id, "pipeline": item.pipeline, "reason": item.reason}
-        notice = Notice("events", "event.unrouted", told)
+        fields = {"event_id": item.event_id, "pipeline": item.pipeline, "reason": item.reason}
+        notice = Notice("events", "event.unrouted", fields)
         notices.post(tx, notice, settlement.at, job_id=job.id)
     if status in ENDED:
         end = JobEnd(
@@ -89,14 +89,15 @@ def _go_on(tx: Tx, settlement: Settlement, tx_config: TxConfig, ids: Ids) -> Non
         close.close_job(tx, end, tx_config, ids, settlement.at)
 
 
-def logged_status(settlement: Settlement) -> JobStatus:
-    """An attempt's own state; the last attempt's is the job's."""
+def _attempt_status(settlement: Settlement) -> JobStatus:
+    """The attempt's own status; for the last attempt it is the job's."""
     path = settlement.path
-    again = path[-1] is JobStatus.QUEUED and len(path) > 1
-    return path[0] if again else path[-1]
+    is_retried = path[-1] is JobStatus.QUEUED and len(path) > 1
+    return path[0] if is_retried else path[-1]
 
 
-def _move(tx: Tx, settlement: Settlement, now: str) -> bool:
+def _update_job(tx: Tx, settlement: Settlement, now: str) -> bool:
+    """Move the job to its new status; False if the attempt is not ours any more."""
     job, status = settlement.job, settlement.status
     queued = status is JobStatus.QUEUED
     changed = tx.run(
@@ -115,11 +116,11 @@ def _move(tx: Tx, settlement: Settlement, now: str) -> bool:
         if settlement.retry_at is None:
             tx.effects.ready += 1
         else:
-            tx.effects.retry_later(settlement.retry_at)
+            tx.effects.add_retry(settlement.retry_at)
     return changed == 1
 
 
-def _log(tx: Tx, settlement: Settlement, now: str) -> None:
+def _log_attempt(tx: Tx, settlement: Settlement, now: str) -> None:
     job = settlement.job
     tx.run(
         "insert_log",
@@ -127,7 +128,7 @@ def _log(tx: Tx, settlement: Settlement, now: str) -> None:
         job_id=job.id,
         plugin=job.plugin,
         command=job.command,
-        status=logged_status(settlement).value,
+        status=_attempt_status(settlement).value,
         result=settlement.result,
         attempt=job.attempt,
         submitted_by=job.submitted_by,
@@ -144,9 +145,9 @@ def _log(tx: Tx, settlement: Settlement, now: str) -> None:
     )
 
 
-def _tell(tx: Tx, settlement: Settlement) -> None:
+def _post_notice(tx: Tx, settlement: Settlement) -> None:
     job, status = settlement.job, settlement.status
-    told = {
+    fields = {
         "job_id": job.id,
         "plugin": job.plugin,
         "command": job.command,
@@ -157,4 +158,4 @@ def _tell(tx: Tx, settlement: Settlement) -> None:
         "next_retry_at": None if settlement.retry_at is None else to_text(settlement.retry_at),
     }
     kind = "job.retrying" if status is JobStatus.QUEUED else f"job.{status}"
-    notices.post(tx, Notice("jobs", kind, told), settlement.at, job_id=job.id, plugin=job.plugin)
+    notices.post(tx, Notice("jobs", kind, fields), settlement.at, job_id=job.id, plugin=job.plugin)

@@ -1,4 +1,4 @@
-"""Writing what routing decided: jobs, scopes and contexts, in the transaction at hand."""
+"""Writing the intents of routing: jobs, scopes and contexts, in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from ductile.store.tx_config import TxConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a chain goes on: its scope, and the context that its jobs enter with."""
+class SpawnPoint:
+    """Where a chain of jobs continues: its scope, and the context that its jobs enter with."""
 
     scope_id: str | None = None
     context_id: str | None = None
@@ -32,47 +32,53 @@ class Place:
 
 @dataclass(slots=True)
 class Spawned:
-    """What was written, and what the caller has to see to: ends, and scopes to look at."""
+    """What was written, and which of it the caller has to end or to check."""
 
     job_ids: list[str] = field(default_factory=list)
     scope_ids: list[str] = field(default_factory=list)
     over_limit: list[tuple[str, str]] = field(default_factory=list)
+    """Jobs that must end at once: (job, reason)."""
     skipped: list[tuple[str, str]] = field(default_factory=list)
-    """Instances all of whose first steps were deduplicated: (scope, an existing job)."""
+    """Instances all of whose first jobs were deduplicated: (scope, an existing job)."""
     existing: list[str] = field(default_factory=list)
-    """Jobs that made others needless by their dedupe key."""
+    """Jobs that replace others by their dedupe key."""
 
 
-def write(
-    tx: Tx, intents: Sequence[Intent], place: Place, tx_config: TxConfig, ids: Ids, now: datetime
+def insert_intents(
+    tx: Tx,
+    intents: Sequence[Intent],
+    point: SpawnPoint,
+    tx_config: TxConfig,
+    ids: Ids,
+    now: datetime,
 ) -> Spawned:
-    """All of it; an event that has made a job already makes it no second time."""
-    writer = _Writer(tx, tx_config, ids, now)
+    """Write all intents; a job that an event has already created is not created again."""
+    writer = _IntentWriter(tx, tx_config, ids, now)
     for intent in intents:
-        writer.write(intent, place)
+        writer.write(intent, point)
     return writer.spawned
 
 
-class _Writer:
-    """Writes one thing after another; `spawned` says what it came to."""
+class _IntentWriter:
+    """Writes one intent after the other, and collects the results in `spawned`."""
 
     def __init__(self, tx: Tx, tx_config: TxConfig, ids: Ids, now: datetime) -> None:
         self._tx, self._tx_config, self._ids, self._now = tx, tx_config, ids, now
         self.spawned = Spawned()
 
-    def write(self, intent: Intent, place: Place) -> None:
+    def write(self, intent: Intent, point: SpawnPoint) -> None:
         if isinstance(intent, StartPipeline):
-            self._start(intent)
+            self._start_pipeline(intent)
         elif isinstance(intent, OpenScope):
-            self._open(intent, place)
+            self._open_scope(intent, point)
         elif isinstance(intent, SendRelay):
             relays.enqueue(self._tx, intent, id=self._ids.next(), now=self._now)
-        elif not self._is_needless(intent):
-            self._job(intent, place)
+        elif not self._has_duplicate(intent):
+            self._insert_job(intent, point)
 
-    def _start(self, intent: StartPipeline) -> None:
+    def _start_pipeline(self, intent: StartPipeline) -> None:
         scope_id, spawned = self._ids.next(), self.spawned
-        context(
+        insert_context(
             self._tx,
             id=scope_id,
             parent_id=None,
@@ -81,48 +87,53 @@ class _Writer:
             accumulated=orjson.dumps(intent.context(scope_id)).decode(),
             now=self._now,
         )
-        self._scope(scope_id, Place(None, scope_id), intent.pipeline)
+        self._insert_scope(scope_id, SpawnPoint(None, scope_id), intent.pipeline)
         known = len(spawned.existing)
-        # Before any of them is written: none of its own jobs makes another needless.
-        children = self._needed(intent.children)
+        # Before any of them is written, so that an instance's own jobs do not replace each other.
+        children = self._without_duplicates(intent.children)
         if intent.children and not children:
             spawned.skipped.append((scope_id, spawned.existing[known]))
-        self._children(children, Place(scope_id, scope_id))
+        self._write_children(children, SpawnPoint(scope_id, scope_id))
 
-    def _needed(self, children: Sequence[SpawnJob | OpenScope]) -> tuple[SpawnJob | OpenScope, ...]:
-        """The children without the jobs that are needless, and without splits of such alone."""
-        needed: list[SpawnJob | OpenScope] = []
+    def _without_duplicates(
+        self, children: Sequence[SpawnJob | OpenScope]
+    ) -> tuple[SpawnJob | OpenScope, ...]:
+        """The children without duplicate jobs, and without splits that consist of such only."""
+        kept: list[SpawnJob | OpenScope] = []
         for child in children:
             if isinstance(child, SpawnJob):
-                if not self._is_needless(child):
-                    needed.append(child)
+                if not self._has_duplicate(child):
+                    kept.append(child)
                 continue
-            inner = self._needed(child.children)
+            inner = self._without_duplicates(child.children)
             if inner or not child.children:
-                needed.append(replace(child, children=inner))
-        return tuple(needed)
+                kept.append(replace(child, children=inner))
+        return tuple(kept)
 
-    def _is_needless(self, intent: SpawnJob) -> bool:
-        """Whether its dedupe key says that there is a job in its place."""
-        new, step = _dedupable(intent)
-        existing = enqueue.duplicate(self._tx, new, self._now, self._tx_config.dedupe_ttl, step)
+    def _has_duplicate(self, intent: SpawnJob) -> bool:
+        """Whether an existing job replaces this one by its dedupe key; recorded if so."""
+        new, step = _dedupe_target(intent)
+        ttl = self._tx_config.dedupe_ttl
+        existing = enqueue.drop_duplicate(self._tx, new, self._now, ttl, step)
         if existing is not None:
             self.spawned.existing.append(existing.job_id)
         return existing is not None
 
-    def _open(self, intent: OpenScope, place: Place) -> None:
+    def _open_scope(self, intent: OpenScope, point: SpawnPoint) -> None:
         scope_id = self._ids.next()
-        self._scope(scope_id, place, intent.pipeline, intent)
-        self._children(intent.children, Place(scope_id, place.context_id))
+        self._insert_scope(scope_id, point, intent.pipeline, intent)
+        self._write_children(intent.children, SpawnPoint(scope_id, point.context_id))
 
-    def _children(self, children: Sequence[SpawnJob | OpenScope], place: Place) -> None:
+    def _write_children(self, children: Sequence[SpawnJob | OpenScope], point: SpawnPoint) -> None:
         for child in children:
             if isinstance(child, OpenScope):
-                self._open(child, place)
+                self._open_scope(child, point)
             else:
-                self._job(child, place)
+                self._insert_job(child, point)
 
-    def _scope(self, id: str, around: Place, pipeline: str, split: OpenScope | None = None) -> None:
+    def _insert_scope(
+        self, id: str, around: SpawnPoint, pipeline: str, split: OpenScope | None = None
+    ) -> None:
         self._tx.run(
             "insert_scope",
             id=id,
@@ -142,7 +153,7 @@ class _Writer:
         )
         self.spawned.scope_ids.append(id)
 
-    def _job(self, intent: SpawnJob, place: Place) -> None:
+    def _insert_job(self, intent: SpawnJob, point: SpawnPoint) -> None:
         job_id = self._ids.next()
         column = without_nul(payload_column(intent.command, intent.event))
         added = self._tx.run(
@@ -159,13 +170,13 @@ class _Writer:
             parent_job_id=intent.parent_job_id,
             source_event_id=intent.event.event_id,
             snapshot_id=self._tx_config.snapshot_id,
-            context_id=place.context_id,
+            context_id=point.context_id,
             hops=intent.hops,
             pipeline=intent.pipeline,
             step_path=intent.step_path,
             branch=intent.branch,
-            scope_id=place.scope_id if intent.pipeline else None,
-            join_of=place.join_of,
+            scope_id=point.scope_id if intent.pipeline else None,
+            join_of=point.join_of,
             replay_of=None,
         )
         if not added:
@@ -175,10 +186,10 @@ class _Writer:
             self.spawned.over_limit.append((job_id, intent.dead))
         else:
             self._tx.effects.ready += 1
-        self._tell(job_id, intent)
+        self._post_notice(job_id, intent)
 
-    def _tell(self, job_id: str, intent: SpawnJob) -> None:
-        told = {
+    def _post_notice(self, job_id: str, intent: SpawnJob) -> None:
+        fields = {
             "job_id": job_id,
             "plugin": intent.plugin,
             "command": intent.command,
@@ -187,20 +198,20 @@ class _Writer:
             "step": intent.step_path or None,
             "parent_job_id": intent.parent_job_id,
         }
-        notice = Notice("jobs", "job.queued", told)
+        notice = Notice("jobs", "job.queued", fields)
         notices.post(self._tx, notice, self._now, job_id=job_id, plugin=intent.plugin)
 
 
-def existing(
+def find_existing(
     tx: Tx, intent: SpawnJob, tx_config: TxConfig, now: datetime
 ) -> enqueue.Enqueued | None:
-    """The job that stands in its place already, by its dedupe key; nothing is written."""
-    new, step = _dedupable(intent)
-    return enqueue.existing(tx, new, now, tx_config.dedupe_ttl, step)
+    """The existing job that would replace this one by its dedupe key; nothing is written."""
+    new, step = _dedupe_target(intent)
+    return enqueue.find_duplicate(tx, new, now, tx_config.dedupe_ttl, step)
 
 
-def _dedupable(intent: SpawnJob) -> tuple[NewJob, tuple[str, str] | None]:
-    """What a job of its key is compared by, and the step that it must be of."""
+def _dedupe_target(intent: SpawnJob) -> tuple[NewJob, tuple[str, str] | None]:
+    """What its duplicates are compared by, and the step that they must belong to."""
     new = NewJob(
         intent.plugin,
         intent.command,
@@ -208,19 +219,19 @@ def _dedupable(intent: SpawnJob) -> tuple[NewJob, tuple[str, str] | None]:
         dedupe_key=intent.dedupe_key,
         dedupe_ttl=intent.dedupe_ttl,
     )
-    # What a step of the core's own does is told by its place alone.
+    # All switches share one plugin name; only their step tells them apart.
     own = intent.plugin.startswith(CORE_PREFIX)
     return new, (intent.pipeline, intent.step_path) if own else None
 
 
-def outside(
+def insert_entry_context(
     tx: Tx, intents: Sequence[Intent], baggage: Mapping[str, Json], ids: Ids, now: datetime
-) -> Place:
-    """Where an event from outside enters jobs that stand in no pipeline: with its baggage."""
+) -> SpawnPoint:
+    """Write an external event's baggage for its jobs outside of pipelines, if there are any."""
     if not baggage or not any(isinstance(intent, SpawnJob) for intent in intents):
-        return Place()
+        return SpawnPoint()
     context_id = ids.next()
-    context(
+    insert_context(
         tx,
         id=context_id,
         parent_id=None,
@@ -229,10 +240,10 @@ def outside(
         accumulated=orjson.dumps(baggage).decode(),
         now=now,
     )
-    return Place(context_id=context_id)
+    return SpawnPoint(context_id=context_id)
 
 
-def context(
+def insert_context(
     tx: Tx,
     *,
     id: str,

@@ -86,25 +86,25 @@ def _first_runs(gateway: Gateway) -> dict[str, str]:
     """What each plugin says at once, before its schedule is due."""
     from ductile.core.jobs.commands import POLL
     from ductile.model import NewJob, SubmittedBy
-    from ductile.store.jobs import enqueue
+    from ductile.store.jobs import read
 
     results = {}
     for name in SHOWN:
         job_id = gateway.enqueue(NewJob(name, POLL, SubmittedBy.CLI)).job_id
         _wait(gateway, job_id)
-        job = gateway.ledger.read(partial(enqueue.get, job_id=job_id))
+        job = gateway.ledger.read(partial(read.describe_job, job_id=job_id))
         response: Any = job and job["result"]
         results[name] = str(response.get("result")) if isinstance(response, dict) else "no response"
     return results
 
 
 def _wait(gateway: Gateway, job_id: str) -> None:
-    from ductile.store.jobs import enqueue
+    from ductile.store.jobs import read
 
     ended = threading.Event()
     gateway.notice_bus.when_ended(job_id, ended.set)
     # It may have ended before anybody listened.
-    job = gateway.ledger.read(partial(enqueue.get, job_id=job_id))
+    job = gateway.ledger.read(partial(read.describe_job, job_id=job_id))
     if job and job["completed_at"] is None:
         ended.wait(FIRST_RUN_WITHIN)
     gateway.notice_bus.forget(job_id, ended.set)

@@ -1,0 +1,49 @@
+"""The migrations' view of a PostgreSQL database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import psycopg
+
+from ductile.store.engines.api import Row
+from ductile.store.engines.migrate import HISTORY, HISTORY_DDL, Migration
+
+
+class PostgresSchema:
+    engine = "postgres"
+
+    def __init__(self, connection: psycopg.Connection[Row]) -> None:
+        self._connection = connection
+
+    def applied(self) -> dict[int, str]:
+        with self._connection.transaction():
+            self._begin()
+        rows = self._connection.execute(f"SELECT number, checksum FROM {HISTORY}")
+        found: dict[int, str] = dict(rows.fetchall())
+        self._connection.rollback()
+        return found
+
+    def before(self, migration: Migration) -> None:
+        """Does nothing: the server has backups of its own, and a failed migration rolls back."""
+
+    def apply(self, pending: Sequence[Migration]) -> None:
+        with self._connection.transaction():
+            self._begin()
+            for migration in pending:
+                row = self._connection.execute(
+                    f"SELECT 1 FROM {HISTORY} WHERE number = %s", (migration.number,)
+                ).fetchone()
+                if row is not None:
+                    continue
+                for statement in migration.statements:
+                    self._connection.execute(statement)
+                self._connection.execute(
+                    f"INSERT INTO {HISTORY} VALUES (%s, %s, %s)",
+                    (migration.number, migration.name, migration.checksum),
+                )
+
+    def _begin(self) -> None:
+        """Take a lock: two nodes may start at once, and CREATE IF NOT EXISTS can still collide."""
+        self._connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('ductile', 0))")
+        self._connection.execute(HISTORY_DDL)

@@ -1,0 +1,102 @@
+"""Reading jobs: one job as a value, one with its whole history, ids, and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from ductile.clock import from_text, to_text
+from ductile.core.jobs.limits import document
+from ductile.model import Job, JobStatus
+from ductile.store.engines.api import Ledger, Tx
+from ductile.store.engines.queries import JOB
+
+_PAYLOAD, _STATUS, _CREATED_AT = map(JOB.index, ("payload", "status", "created_at"))
+_MOMENTS = tuple(map(JOB.index, ("started_at", "completed_at", "next_retry_at")))
+
+
+def load_job(tx: Tx, job_id: str) -> Job | None:
+    row = tx.one("load_job", id=job_id)
+    return None if row is None else parse_job(row)
+
+
+def parse_job(row: Sequence[Any]) -> Job:
+    """A `Job` from the columns `@job@` of a query.
+
+    Scripts write rows too: a row that cannot be read is a job with a flaw, not an error.
+    """
+    try:
+        return _build_job(row, orjson.loads(row[_PAYLOAD]) if row[_PAYLOAD] else {})
+    except ValueError as error:
+        readable = list(row)
+        for place in (_CREATED_AT, *_MOMENTS):
+            readable[place] = _readable_time(row[place])
+        flaw = f"its row in job_queue is malformed: {error}"
+        return replace(_build_job(readable, {}), flaw=flaw)
+
+
+def _readable_time(text: str | None) -> str | None:
+    try:
+        return text and to_text(from_text(text))
+    except ValueError:
+        return "1970-01-01T00:00:00Z"
+
+
+def _build_job(row: Sequence[Any], payload: Any) -> Job:
+    """By position, not by name, because every claim builds one."""
+    columns = list(row)
+    columns[_PAYLOAD], columns[_STATUS] = payload, JobStatus(row[_STATUS])
+    columns[_CREATED_AT] = from_text(row[_CREATED_AT])
+    for place in _MOMENTS:
+        columns[place] = _parse_time(row[place])
+    return Job(*columns)
+
+
+def _parse_time(text: str | None) -> datetime | None:
+    return None if text is None else from_text(text)
+
+
+def describe_job(tx: Tx, job_id: str) -> dict[str, Any] | None:
+    """A job with its attempts and transitions; from the log if its row in the queue is pruned."""
+    attempts = tx.dicts("job_attempts", id=job_id)
+    rows = tx.dicts("job", id=job_id)
+    if not rows and not attempts:
+        return None
+    job = rows[0] if rows else _job_of_log(job_id, attempts[-1])
+    job["payload"] = _parse_document(job.get("payload"))
+    job["result"] = _parse_document(attempts[-1]["result"]) if attempts else None
+    for attempt in attempts:
+        attempt["result"] = _parse_document(attempt["result"])
+        attempt["logs"] = _parse_document(attempt["logs"])
+    job["attempts"] = attempts
+    job["transitions"] = tx.dicts("job_transitions", id=job_id)
+    return job
+
+
+def _job_of_log(job_id: str, attempt: dict[str, Any]) -> dict[str, Any]:
+    left_out = ("job_id", "result", "logs", "stdout")
+    job = {key: value for key, value in attempt.items() if key not in left_out}
+    return {**job, "id": job_id, "pruned": True}
+
+
+def find_job_ids(tx: Tx, prefix: str, limit: int) -> list[str]:
+    """The first job ids with this prefix, including those that only the log has."""
+    rows = tx.all("ids_beginning", prefix=prefix, beyond=f"{prefix}\U0010ffff", limit=limit)
+    return [row[0] for row in rows]
+
+
+def _parse_document(text: str | None) -> Any:
+    return None if text is None else document(text)
+
+
+def count_jobs(ledger: Ledger) -> tuple[int, int]:
+    """The number of queued and of running jobs."""
+
+    def work(tx: Any) -> tuple[int, int]:
+        return tx.one("queue_depth")[0], tx.one("running_count")[0]
+
+    return ledger.read(work)
