@@ -33,7 +33,7 @@ PLACES = (
     ("claim", "store/jobs/claim.py", ""),
     ("settle", "store/jobs/settle.py", ""),
     ("settle", "store/jobs/close.py", ""),
-    ("enqueue", "store/jobs/enqueue.py", "enqueue"),
+    ("enqueue", "store/jobs/enqueue.py", "enqueue_job"),
     ("after the commit", "engine/dispatch/dispatcher.py", "notify"),
     ("after the commit", "engine/notices/bus.py", ""),
     ("after the commit", "engine/gateway.py", "_committed"),

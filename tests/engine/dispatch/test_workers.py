@@ -143,7 +143,7 @@ def pair(site: Site) -> Iterator[Pair]:
 def test_more_seats_than_a_transaction_takes_are_all_filled(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SqliteLedger, "at_once", 2)
+    monkeypatch.setattr(SqliteLedger, "batch_size", 2)
     # Nothing is found by looking again.
     monkeypatch.setattr(dispatcher, "TICK", 36_000.0)
     site.settings["service"]["max_workers"] = 6
