@@ -227,7 +227,7 @@ def test_a_copy_of_an_older_version_is_brought_forward(
 ) -> None:
     source = folder / "old.db"
     with monkeypatch.context() as older:
-        older.setattr(migrate, "migrations", lambda engine: load_migrations(engine)[:1])
+        older.setattr(migrate, "load_migrations", lambda engine: load_migrations(engine)[:1])
         old = SqliteLedger(source)
         old.start()
         old.close()

@@ -335,7 +335,7 @@ def test_a_ledger_of_an_older_version_is_no_error(
 ) -> None:
     place.state.mkdir(mode=0o700)
     with monkeypatch.context() as older:
-        older.setattr(migrate, "migrations", lambda engine: load_migrations(engine)[:1])
+        older.setattr(migrate, "load_migrations", lambda engine: load_migrations(engine)[:1])
         old = SqliteLedger(place.state / "state.db")
         old.start()
         old.close()
