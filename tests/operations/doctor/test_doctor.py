@@ -222,7 +222,7 @@ def test_state_of_another_user(place: Site, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_state_directory_too_long_for_a_socket_in_it(
     place: Site, key: str, more: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ductile.store.engines.postgres.OPEN_WITHIN", 0.05)
+    monkeypatch.setattr("ductile.store.engines.postgres.OPEN_TIMEOUT", 0.05)
     where = f"/tmp/{'long/' * 20}d"
     place.settings["state"] = {**more, "dir": where} if more else {"path": f"{where}/state.db"}
     finding = one(examined(place), f"longer than 107 bytes: {where}/ductile.sock")
