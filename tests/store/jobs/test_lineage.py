@@ -163,7 +163,7 @@ def test_an_instance_is_told_in_as_many_questions_however_many_jobs_it_has(
 def told(ledger: Ledger, id: str) -> tuple[list[dict[str, Any]], int]:
     def work(tx: Tx) -> tuple[list[dict[str, Any]], int]:
         counting = Counting(tx)
-        return job_tree._told(cast(Tx, counting), id, Redactor()), counting.asked
+        return job_tree._read_nodes(cast(Tx, counting), id, Redactor()), counting.asked
 
     return ledger.read(work)
 
