@@ -16,7 +16,7 @@ from ductile.config import Loaded, load
 from ductile.engine.gateway import Gateway
 from ductile.engine.instance_lock import state_dir_id
 from ductile.model import NewJob, SubmittedBy
-from ductile.runner.process_scan import carries
+from ductile.runner.process_scan import has_variable
 from ductile.store.engines.api import Effects, StoredNotice
 from ductile.store.jobs import read
 from tests.waiting import WAIT_LIMIT
@@ -153,7 +153,7 @@ class Site:
         """Every process that carries the mark of this state directory."""
         entry = f"DUCTILE_BOOT={state_dir_id(self.state)}:".encode()
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        return [pid for pid in pids if carries(pid, entry)]
+        return [pid for pid in pids if has_variable(pid, entry)]
 
     def close(self) -> None:
         for gate in self._gates:

@@ -8,7 +8,7 @@ import pytest
 
 from ductile.clock import from_text
 from ductile.model import Cancellation
-from ductile.runner.client import Slot
+from ductile.runner.client import SlotClient
 from tests.engine.site import OK, Running, Site
 from tests.waiting import WAIT_LIMIT
 
@@ -41,13 +41,13 @@ def test_a_job_that_ends_within_the_grace_is_finished(site: Site) -> None:
 def graces(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds that slots are told to leave between SIGTERM and SIGKILL. They leave none."""
     told: list[float] = []
-    cancel = Slot.cancel
+    cancel = SlotClient.cancel
 
-    def hasty(slot: Slot, grace: float) -> None:
+    def hasty(slot: SlotClient, grace: float) -> None:
         told.append(grace)
         cancel(slot, min(grace, 0.1))
 
-    monkeypatch.setattr(Slot, "cancel", hasty)
+    monkeypatch.setattr(SlotClient, "cancel", hasty)
     return told
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ductile.model import Launch, Outcome
-from ductile.runner.pool import RunnerPool, Slot
+from ductile.runner.client import SlotClient
+from ductile.runner.pool import RunnerPool
 from tests.runner.processes import Fifo, Plugins
 
 
@@ -39,7 +40,7 @@ def run(pool: RunnerPool, plugins: Plugins) -> Callable[..., Outcome]:
     return run
 
 
-Begin = Callable[[Slot, Launch], Future[Outcome]]
+Begin = Callable[[SlotClient, Launch], Future[Outcome]]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ductile.model import Launch
-from ductile.runner.process_scan import carries
+from ductile.runner.process_scan import has_variable
 from tests.waiting import WAIT_LIMIT
 
 PYTHON = f"#!{sys.executable} -IS\nimport os, signal, sys, time\n"
@@ -83,4 +83,4 @@ class Plugins:
     def alive(self) -> list[int]:
         entry = f"DUCTILE_BOOT={self.marker}:".encode()
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        return [pid for pid in pids if carries(pid, entry)]
+        return [pid for pid in pids if has_variable(pid, entry)]

@@ -60,11 +60,11 @@ def test_cancel_without_grace_kills_at_once_and_sends_no_sigterm(pool, plugins, 
 def test_a_cancel_that_comes_together_with_the_launch_is_heeded(pool, plugins):
     slot = pool.slot(0)
     stop_process(slot.pid)
-    assert slot.begin(plugins.launch("/bin/sleep", "3600")) is None
+    assert slot.start(plugins.launch("/bin/sleep", "3600")) is None
     slot.cancel(0.0)
     os.kill(slot.pid, signal.SIGCONT)
-    while (outcome := slot.look()) is None:
-        assert select.select([slot.link.sock], [], [], WAIT_LIMIT)[0]
+    while (outcome := slot.read_outcome()) is None:
+        assert select.select([slot.connection.sock], [], [], WAIT_LIMIT)[0]
     assert outcome.ending is Ending.CANCELLED
 
 

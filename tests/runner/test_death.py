@@ -14,7 +14,7 @@ import pytest
 from ductile.model import Ending
 from ductile.runner import pool as runner_pool
 from ductile.runner import reaper
-from ductile.runner.client import Slot
+from ductile.runner.client import SlotClient
 from ductile.runner.pool import RunnerPool
 from tests.runner.processes import descriptors
 from tests.waiting import WAIT_LIMIT, process_state, stop_process, until
@@ -276,7 +276,7 @@ def test_runner_and_slots_killed_together_leave_nothing_behind(pool, plugins, be
 
 
 def test_a_stopped_runner_is_replaced_when_a_slot_must_be(plugins, monkeypatch):
-    monkeypatch.setattr(runner_pool, "_REPLY_PATIENCE", 1)
+    monkeypatch.setattr(runner_pool, "_REPLY_SECONDS", 1)
     pool = RunnerPool(2)
     pool.start()
     runner, slots = pool.pid, [pool.slot(0).pid, pool.slot(1).pid]
@@ -334,7 +334,7 @@ def test_a_runner_of_another_version_is_refused_and_says_so(
     until(lambda: all(process_state(pid) in ("", "Z") for pid in pids))
     outcome = pool.slot(0).run(plugins.launch(plugins.shell(OK)))
     assert (outcome.ending, outcome.errno) == (Ending.NOT_SPAWNED, errno.EAGAIN)
-    assert "cannot be started again: the new one died as well" in outcome.reason
+    assert "cannot be started again: the new one died, too" in outcome.reason
     assert "ductile 0.0.0 was replaced" in capfd.readouterr().err
     monkeypatch.undo()
     assert works(pool, plugins)
@@ -345,7 +345,7 @@ def test_a_cancel_while_nothing_can_be_started_is_heeded(plugins):
         slot.cancel(5)
         return why
 
-    outcome = Slot(0, renew).run(plugins.launch(plugins.shell(OK)))
+    outcome = SlotClient(0, renew).run(plugins.launch(plugins.shell(OK)))
     assert outcome.ending is Ending.CANCELLED
 
 

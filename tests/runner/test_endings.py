@@ -5,8 +5,8 @@ import os
 import pytest
 
 from ductile.model import Ending
-from ductile.runner import protocol, slot
-from ductile.runner.started_flags import NOWHERE
+from ductile.runner import plugin_process, protocol
+from ductile.runner.started_flags import NO_ENTRY
 from tests.runner.processes import BY_THEN
 
 IGNORES_SIGTERM = """
@@ -140,18 +140,18 @@ def test_a_leader_that_was_stopped_and_went_on_has_not_ended(run, plugins):
 
 def test_a_signal_that_was_left_of_another_process_is_no_end(monkeypatch):
     """Of one that had the same number before: it would be killed for having ended."""
-    order = protocol.Order(
-        protocol.Launchable(
-            ("/bin/sleep", "3600"), b"", b"", (60.0, 5.0, 1024, 1024, 1024, NOWHERE)
+    request = protocol.RunRequest(
+        protocol.EncodedLaunch(
+            ("/bin/sleep", "3600"), b"", b"", (60.0, 5.0, 1024, 1024, 1024, NO_ENTRY)
         ).frame(1)
     )
-    child = slot.Child(order, {}, None)
-    heard = iter([object(), None])
-    monkeypatch.setattr(slot.signal, "sigtimedwait", lambda *_: next(heard))
+    process = plugin_process.PluginProcess(request, {}, None)
+    signals = iter([object(), None])
+    monkeypatch.setattr(plugin_process.signal, "sigtimedwait", lambda *_: next(signals))
     try:
-        assert not child.ends_within(10.0)
+        assert not process.ends_within(10.0)
     finally:
-        child.kill()
-        # Not `bury`: it would clear away all that is below us, a database of other tests with it.
-        os.waitpid(child.pid, 0)
-        child.close()
+        process.kill()
+        # Not `reap`: it would kill every child of ours, a database of other tests among them.
+        os.waitpid(process.pid, 0)
+        process.close()

@@ -9,13 +9,13 @@ from concurrent.futures import Future
 
 import pytest
 
-from ductile.runner.client import Link, Slot
+from ductile.runner.client import SlotClient
+from ductile.runner.connection import SlotConnection
 from ductile.runner.event_loop import EventLoop
+from tests.waiting import WAIT_LIMIT
 
-WAIT = 30.0
 
-
-class SocketSlot(Slot):
+class SocketSlot(SlotClient):
     """A slot whose far end the test holds."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class SocketSlot(Slot):
     def connect(self) -> None:
         """As after a replacement of its process."""
         near, far = socket.socketpair()
-        self.retire(Link(0, near.detach()))
+        self.set_connection(SlotConnection(0, near.detach()))
         self.close_far()
         self.far = far
 
@@ -51,7 +51,7 @@ def loop() -> Iterator[EventLoop]:
 def slot() -> Iterator[SocketSlot]:
     slot = SocketSlot()
     yield slot
-    slot.retire(None)
+    slot.set_connection(None)
     slot.close_far()
 
 
@@ -71,7 +71,7 @@ def test_a_slot_that_answers_is_returned(loop: EventLoop, slot: SocketSlot) -> N
     loop.watch(slot)
     assert loop.wait(0) == []
     slot.answer()
-    assert loop.wait(WAIT) == [slot]
+    assert loop.wait(WAIT_LIMIT) == [slot]
 
 
 def test_a_slot_that_is_unwatched_is_not_returned(loop: EventLoop, slot: SocketSlot) -> None:
@@ -87,26 +87,26 @@ def test_the_connection_of_a_replaced_slot_is_watched(loop: EventLoop, slot: Soc
     slot.connect()
     loop.watch(slot)
     slot.answer()
-    assert loop.wait(WAIT) == [slot]
+    assert loop.wait(WAIT_LIMIT) == [slot]
 
 
 def test_a_descriptor_that_is_used_again_belongs_to_the_new_slot(
     loop: EventLoop, slot: SocketSlot
 ) -> None:
     loop.watch(slot)
-    slot.retire(None)
+    slot.set_connection(None)
     other = SocketSlot()
     loop.watch(other)
     loop.unwatch(slot)
     other.answer()
-    assert loop.wait(WAIT) == [other]
-    other.retire(None)
+    assert loop.wait(WAIT_LIMIT) == [other]
+    other.set_connection(None)
     other.close_far()
 
 
 def test_a_slot_without_a_process_is_not_watched(loop: EventLoop, slot: SocketSlot) -> None:
     loop.watch(slot)
-    slot.retire(None)
+    slot.set_connection(None)
     loop.watch(slot)
     assert loop.wait(0) == []
 
@@ -160,7 +160,7 @@ def test_a_task_passes_its_result_to_the_waiting_thread(
 
     loop.run_in_thread(lambda: 7, then)
     while not found:
-        loop.wait(WAIT if has_threads else 0)
+        loop.wait(WAIT_LIMIT if has_threads else 0)
         loop.run_calls()
     assert found == [(7, threading.get_ident())]
 
@@ -173,6 +173,6 @@ def test_the_error_of_a_task_is_raised_where_its_result_is_asked_for(loop: Event
 
     loop.run_in_thread(fail, lambda done: errors.append(done.exception()))
     while not errors:
-        loop.wait(WAIT)
+        loop.wait(WAIT_LIMIT)
         loop.run_calls()
     assert isinstance(errors[0], ValueError)

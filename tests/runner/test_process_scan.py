@@ -9,7 +9,7 @@ import uuid
 import pytest
 
 from ductile.runner.pool import RunnerPool
-from ductile.runner.process_scan import sweep
+from ductile.runner.process_scan import kill_marked_processes
 from tests.waiting import WAIT_LIMIT
 
 
@@ -31,7 +31,7 @@ def test_sweep_kills_what_carries_the_mark_and_nothing_else(marker):
         started(None, "sh", "-c", "sleep 3600; true", f"DUCTILE_BOOT={marker}:1"),
     ]
     try:
-        assert sweep(marker) == 3
+        assert kill_marked_processes(marker) == 3
         assert [process.wait(WAIT_LIMIT) for process in marked] == [-9, -9, -9]
         assert [process.poll() for process in others] == [None] * 3
     finally:
@@ -50,7 +50,7 @@ def test_sweep_finds_what_has_left_every_group_and_ignores_signals(marker):
     )
     with process:
         process.stdout.readline()
-        assert sweep(marker) >= 1
+        assert kill_marked_processes(marker) >= 1
         # Nobody holds the pipe any more.
         assert process.stdout.read() == b""
 
@@ -67,7 +67,7 @@ def test_sweep_outlasts_what_keeps_forking(marker):
     try:
         with process:
             process.stdout.readline()
-            assert sweep(marker) >= 1
+            assert kill_marked_processes(marker) >= 1
             assert process.stdout.read() == b""
     finally:
         try:
@@ -92,27 +92,27 @@ def test_sweep_finds_a_process_whose_first_thread_has_ended(marker):
     )
     with process:
         process.stdout.readline()
-        assert sweep(marker) == 1
+        assert kill_marked_processes(marker) == 1
         assert process.wait(WAIT_LIMIT) == -signal.SIGKILL
 
 
 def test_sweep_spares_ourselves(marker):
     code = (
-        "import os, sys; from ductile.runner.process_scan import sweep;"
-        "print(sweep(os.environ['DUCTILE_BOOT'].partition(':')[0]))"
+        "import os, sys; from ductile.runner.process_scan import kill_marked_processes;"
+        "print(kill_marked_processes(os.environ['DUCTILE_BOOT'].partition(':')[0]))"
     )
     process = started(f"{marker}:1", sys.executable, "-c", code, stdout=subprocess.PIPE)
     assert process.communicate(timeout=WAIT_LIMIT)[0] == b"0\n"
 
 
 def test_a_sweep_that_finds_nothing_says_so(marker):
-    assert sweep(marker) == 0
+    assert kill_marked_processes(marker) == 0
 
 
 def test_a_runner_is_spared_though_we_were_started_with_the_mark(marker, monkeypatch):
     monkeypatch.setenv("DUCTILE_BOOT", f"{marker}:1")
     pool = RunnerPool(1)
     pool.launch()
-    assert sweep(marker) == 0
+    assert kill_marked_processes(marker) == 0
     pool.start()
     pool.stop()

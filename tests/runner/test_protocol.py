@@ -18,36 +18,37 @@ def pair():
 
 
 def frames(sock):
-    inbox = protocol.Inbox(sock)
+    reader = protocol.FrameReader(sock)
     while True:
-        while (frame := inbox.take()) is not None:
+        while (frame := reader.take()) is not None:
             yield frame
-        if not inbox.fill():
+        if not reader.receive():
             return
 
 
-def test_an_order_comes_out_as_it_went_in():
+def test_a_launch_comes_out_as_it_went_in():
     env = {"A": "", "B": "=x", "Ü": "\udc80"}
-    frame = protocol.Launchable(
-        ("/bin/x", "", "ü"), protocol.variables(env), b"request", NUMBERS
+    frame = protocol.EncodedLaunch(
+        ("/bin/x", "", "ü"), protocol.encode_environment(env), b"request", NUMBERS
     ).frame(7)
-    order = protocol.Order(frame)
-    assert protocol.kind(frame) == protocol.RUN
-    assert (order.seq, order.timeout, order.grace) == (7, 1.5, 0.25)
-    assert (order.stdout_cap, order.stdout_prefix, order.stderr_cap) == (10, 7, 5)
-    assert order.place == 192
-    assert order.argv == [b"/bin/x", b"", "ü".encode()]
-    assert protocol.environment(order.env) == {b"A": b"", b"B": b"=x", "Ü".encode(): b"\x80"}
-    assert bytes(order.request) == b"request"
+    request = protocol.RunRequest(frame)
+    assert protocol.frame_kind(frame) == protocol.RUN
+    assert (request.seq, request.timeout, request.grace) == (7, 1.5, 0.25)
+    assert (request.stdout_cap, request.stdout_prefix, request.stderr_cap) == (10, 7, 5)
+    assert request.log_entry == 192
+    assert request.argv == [b"/bin/x", b"", "ü".encode()]
+    assert protocol.decode_environment(request.env) == {
+        b"A": b"",
+        b"B": b"=x",
+        "Ü".encode(): b"\x80",
+    }
+    assert bytes(request.request) == b"request"
 
 
 def test_a_cancel_comes_out_as_it_went_in():
     frame = protocol.cancel_frame(9, 2.5)
-    assert (protocol.kind(frame), protocol.seq(frame), protocol.grace(frame)) == (
-        protocol.CANCEL,
-        9,
-        2.5,
-    )
+    assert protocol.frame_kind(frame) == protocol.CANCEL
+    assert (protocol.frame_seq(frame), protocol.cancel_grace(frame)) == (9, 2.5)
 
 
 @pytest.mark.parametrize("size", [0, 1000, 70_000, 3_000_000])
@@ -59,7 +60,7 @@ def test_an_answer_comes_out_as_it_went_in(pair, size):
         args=(theirs, 3, protocol.EXITED, -9, 0, flags, 0.5, bytearray(size), b"err"),
     )
     sender.start()
-    answer = protocol.answer(next(frames(ours)))
+    answer = protocol.decode_answer(next(frames(ours)))
     sender.join()
     flags |= protocol.HAS_EXIT_CODE
     assert answer == (3, protocol.EXITED, flags, -9, 0, 0.5, bytes(size), b"err")
@@ -69,25 +70,25 @@ def test_frames_are_found_however_the_stream_is_cut(pair):
     ours, theirs = pair
     sent = [protocol.cancel_frame(n, 0.5) for n in range(20)]
     stream = b"".join(sent)
-    inbox = protocol.Inbox(ours)
+    reader = protocol.FrameReader(ours)
     got = []
     for at in range(0, len(stream), 13):
         theirs.sendall(stream[at : at + 13])
-        assert inbox.fill()
-        while (frame := inbox.take()) is not None:
+        assert reader.receive()
+        while (frame := reader.take()) is not None:
             got.append(bytes(frame))
     assert got == sent
     theirs.close()
-    assert not inbox.fill()
+    assert not reader.receive()
 
 
 def test_a_large_frame_with_others_behind_it_is_taken_apart(pair):
     ours, theirs = pair
-    large = protocol.Launchable(("x",), b"", bytes(5_000_000), NUMBERS).frame(1)
+    large = protocol.EncodedLaunch(("x",), b"", bytes(5_000_000), NUMBERS).frame(1)
     stream = large + protocol.cancel_frame(1, 0.0)
     sender = threading.Thread(target=theirs.sendall, args=(stream,))
     sender.start()
     received = frames(ours)
-    assert len(protocol.Order(next(received)).request) == 5_000_000
-    assert protocol.kind(next(received)) == protocol.CANCEL
+    assert len(protocol.RunRequest(next(received)).request) == 5_000_000
+    assert protocol.frame_kind(next(received)) == protocol.CANCEL
     sender.join()

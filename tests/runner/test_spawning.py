@@ -179,7 +179,7 @@ def test_an_entrypoint_that_came_back_was_not_there_when_it_was_started(tmp_path
     program.write_bytes(Path(sys.executable).read_bytes() if content is None else content)
     program.chmod(0o755)
     told = exec_errors.spawn_failure(str(program), errno.ENOENT)
-    assert told == f"entrypoint {str(program)!r} was not there when it was started"
+    assert told == f"entrypoint {str(program)!r} did not exist when it was started"
 
 
 def test_a_missing_shebang_line_is_named(run, plugins):
@@ -194,7 +194,7 @@ def test_a_byte_order_mark_before_the_shebang_line_is_named(run, plugins):
 
 def test_a_shebang_line_without_interpreter_is_named(run, plugins):
     plugin = plugins.script("#! \necho\n")
-    not_spawned(run(plugin), errno.ENOEXEC, plugin, "names no interpreter")
+    not_spawned(run(plugin), errno.ENOEXEC, plugin, "without an interpreter")
 
 
 def test_an_entrypoint_that_is_not_executable_is_named(run, plugins):

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from ductile.model import Ending
-from ductile.runner.client import Broken, Slot
+from ductile.runner.client import SlotClient
+from ductile.runner.connection import SlotLost
 from ductile.runner.pool import RunnerPool
-from ductile.runner.started_flags import BEGUN
+from ductile.runner.started_flags import STARTED
 from tests.runner.processes import Fifo, Plugins
 from tests.runner.test_channel import outcome_of
 
@@ -27,7 +28,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def slot(file: Path) -> Iterator[Slot]:
+def slot(file: Path) -> Iterator[SlotClient]:
     with file.open("r+b") as opened:
         pool = RunnerPool(1, started_log_fd=opened.fileno())
         pool.start()
@@ -36,56 +37,58 @@ def slot(file: Path) -> Iterator[Slot]:
 
 
 def noted(file: Path) -> list[int]:
-    return [place for place, byte in enumerate(file.read_bytes()) if byte == BEGUN]
+    return [place for place, byte in enumerate(file.read_bytes()) if byte == STARTED]
 
 
-def lost(slot: Slot) -> bool:
+def lost(slot: SlotClient) -> bool:
     """Whether it dies of its launch."""
-    with pytest.raises(Broken) as broken:
+    with pytest.raises(SlotLost) as broken:
         outcome_of(slot)
-    outcome = slot.mend(broken.value)
+    outcome = slot.replace(broken.value)
     return outcome is not None and outcome.ending is Ending.LOST
 
 
 def test_a_slot_notes_what_it_begins_and_not_what_waits(
-    slot: Slot, file: Path, plugins: Plugins, fifo: Fifo
+    slot: SlotClient, file: Path, plugins: Plugins, fifo: Fifo
 ) -> None:
     script = plugins.shell(f"echo began > {fifo.path}; sleep 0.1")
-    assert slot.begin(plugins.launch(script), FIRST) is None
-    assert slot.line_up(plugins.launch(script), SECOND)
+    assert slot.start(plugins.launch(script), FIRST) is None
+    assert slot.buffer(plugins.launch(script), SECOND)
     assert fifo.line() == "began"
     assert noted(file) == [FIRST]
     assert outcome_of(slot).exit_code == 0
-    slot.go_on()
+    slot.advance()
     assert fifo.line() == "began"
     assert noted(file) == [FIRST, SECOND]
     assert outcome_of(slot).exit_code == 0
 
 
-def test_what_cannot_be_spawned_is_noted_too(slot: Slot, file: Path, plugins: Plugins) -> None:
+def test_what_cannot_be_spawned_is_noted_too(
+    slot: SlotClient, file: Path, plugins: Plugins
+) -> None:
     """It is noted before: afterwards it would be too late."""
-    assert slot.begin(plugins.launch("/no/such/program"), FIRST) is None
+    assert slot.start(plugins.launch("/no/such/program"), FIRST) is None
     assert outcome_of(slot).errno is not None
     assert noted(file) == [FIRST]
 
 
-def test_what_has_no_place_is_not_noted(slot: Slot, file: Path, plugins: Plugins) -> None:
-    assert slot.begin(plugins.launch("/bin/true")) is None
+def test_what_has_no_place_is_not_noted(slot: SlotClient, file: Path, plugins: Plugins) -> None:
+    assert slot.start(plugins.launch("/bin/true")) is None
     assert outcome_of(slot).exit_code == 0
     assert noted(file) == []
 
 
-def test_a_plugin_does_not_get_the_file(slot: Slot, file: Path, plugins: Plugins) -> None:
-    assert slot.begin(plugins.launch(plugins.shell("ls -l /proc/self/fd")), FIRST) is None
+def test_a_plugin_does_not_get_the_file(slot: SlotClient, file: Path, plugins: Plugins) -> None:
+    assert slot.start(plugins.launch(plugins.shell("ls -l /proc/self/fd")), FIRST) is None
     assert file.name.encode() not in outcome_of(slot).stdout
 
 
 def test_what_cannot_be_noted_is_not_begun(
-    slot: Slot, file: Path, plugins: Plugins, fifo: Fifo
+    slot: SlotClient, file: Path, plugins: Plugins, fifo: Fifo
 ) -> None:
     """After a crash it would be taken for what has not run."""
     os.truncate(file, 0)
-    assert slot.begin(plugins.launch(plugins.shell(f"echo no > {fifo.path}")), FIRST) is None
+    assert slot.start(plugins.launch(plugins.shell(f"echo no > {fifo.path}")), FIRST) is None
     assert lost(slot)
     assert not select.select([fifo._fd], [], [], 0)[0]
 
@@ -94,6 +97,6 @@ def test_nor_is_what_has_a_place_where_there_is_no_file(
     pool: RunnerPool, plugins: Plugins, fifo: Fifo
 ) -> None:
     slot = pool.slot(0)
-    assert slot.begin(plugins.launch(plugins.shell(f"echo no > {fifo.path}")), FIRST) is None
+    assert slot.start(plugins.launch(plugins.shell(f"echo no > {fifo.path}")), FIRST) is None
     assert lost(slot)
     assert not select.select([fifo._fd], [], [], 0)[0]

@@ -12,7 +12,7 @@ from ductile.config import Loaded
 from ductile.core.jobs.commands import INIT
 from ductile.engine.control import Request
 from ductile.engine.dispatch.dispatcher import Dispatcher
-from ductile.engine.dispatch.started_log import StartedLog, unbegun
+from ductile.engine.dispatch.started_log import StartedLog, read_unstarted
 from ductile.engine.effects import EffectHandler
 from ductile.engine.instance_lock import InstanceLock
 from ductile.engine.loop import Loop, Tick
@@ -35,9 +35,9 @@ from ductile.engine.services import Services
 from ductile.errors import ConfigError, DuctileError, LedgerBroken
 from ductile.failpoint import failpoint
 from ductile.model import Cancellation, Settlement
-from ductile.runner.client import LINE
+from ductile.runner.client import BUFFER_LIMIT
 from ductile.runner.pool import RunnerPool
-from ductile.runner.process_scan import sweep
+from ductile.runner.process_scan import kill_marked_processes
 from ductile.store import notices
 from ductile.store.engines.open import open_ledger
 from ductile.store.jobs.cancel_requests import REQUESTED
@@ -82,8 +82,8 @@ class Gateway(Services):
         self._launch_runner(slots or self.workers)
         # The orphaned processes of a dead gateway are ended while the ledger opens; nothing is
         # recovered before both are done.
-        with ThreadPoolExecutor(1, "sweep") as executor:
-            swept = executor.submit(sweep, self.state_dir_id)
+        with ThreadPoolExecutor(1, "kill-marked") as executor:
+            swept = executor.submit(kill_marked_processes, self.state_dir_id)
             self._open_ledger()
         if count := swept.result():
             self._log.warning("ended orphaned processes of the last gateway", count=count)
@@ -91,7 +91,8 @@ class Gateway(Services):
         self._recover()
 
     def _launch_runner(self, slots: int) -> None:
-        self.started_log = StartedLog(self.state_dir, self.boot, cells=2 * slots * (LINE + 1))
+        entries = 2 * slots * (BUFFER_LIMIT + 1)
+        self.started_log = StartedLog(self.state_dir, self.boot, entries)
         self.pool = RunnerPool(
             slots,
             lock_fd=self._lock.fd,
@@ -134,10 +135,10 @@ class Gateway(Services):
 
     def _recover(self) -> None:
         last = None if self.is_only_writer else last_boot.last(self.state_dir)
-        evidence = unbegun(self.state_dir)
-        startup.at_start(self.ledger, self.compiled, self.clock, self.entropy, last, evidence)
+        unstarted = read_unstarted(self.state_dir)
+        startup.at_start(self.ledger, self.compiled, self.clock, self.entropy, last, unstarted)
         failpoint("recovered")
-        self.started_log.stand()
+        self.started_log.activate()
         if not self.is_only_writer:
             last_boot.remember(self.state_dir, self.boot)
         for worker in self.outbox_workers.values():

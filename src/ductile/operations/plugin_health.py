@@ -14,7 +14,7 @@ from ductile.core.jobs.prepare import PluginPlan, Unrunnable, prepare
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.model import MIB, Ending, Job, JobStatus, Outcome, Settlement
 from ductile.record import dataclass
-from ductile.runner.client import Slot
+from ductile.runner.client import SlotClient
 from ductile.runner.pool import RunnerPool
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs import plugin_state
@@ -89,7 +89,7 @@ def _job(plan: PluginPlan, clock: Clock, entropy: Entropy) -> Job:
     )
 
 
-def _run(job: Job, plan: PluginPlan, state_text: str, slot: Slot, clock: Clock) -> Outcome:
+def _run(job: Job, plan: PluginPlan, state_text: str, slot: SlotClient, clock: Clock) -> Outcome:
     ready = prepare(job, state_text, {}, plan, None, clock.now())
     if isinstance(ready, Unrunnable):
         return Outcome(Ending.LOST, reason=ready.reason)

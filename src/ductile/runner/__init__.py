@@ -1,5 +1,6 @@
-"""The only place that spawns: a small process of its own, and the gateway's way to it.
+"""The only place that spawns processes: a small process of its own, and the gateway's client to it.
 
-`pool` and `sweep` are the gateway's side. `runner`, `slot`, `reaper` and `wire` are what
-the runner process loads; they import the standard library alone, and little of that.
+`pool`, `client`, `event_loop`, `exec_errors` and `process_scan` are the gateway's side.
+`supervisor`, `slot`, `plugin_process`, `channel`, `started_flags`, `reaper` and `protocol` are what
+the runner process loads: they import little, and only from the standard library.
 """

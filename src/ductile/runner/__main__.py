@@ -1,8 +1,9 @@
-"""Executed by path, in an isolated interpreter: `__main__.py VERSION CONTROL STARTED_LOG LOCK`.
+"""The runner's program: `__main__.py VERSION CONTROL STARTED_LOG LOCK`.
 
-The arguments after the gateway's version are inherited descriptors, or -1 for none: the control
-socket, the file of the started log, and the instance lock, which is held until the end. Kept short
-because a script is compiled at every start.
+Executed by path, in an isolated interpreter. The arguments after the gateway's version are
+inherited descriptors, or -1 for none: the control socket, the file of the started log, and the
+instance lock, which stays open to the end. Kept short, because Python compiles a script at every
+start.
 """
 
 import os
@@ -14,9 +15,12 @@ def main() -> None:
     sys.path.insert(0, os.path.dirname(os.path.dirname(here)))
     import ductile
 
-    wanted, *descriptors = sys.argv[1:]
-    if wanted != (found := ductile.__version__):
-        sys.exit(f"ductile {wanted} was replaced by {found} under a gateway: restart it")
+    expected, *descriptors = sys.argv[1:]
+    if expected != (found := ductile.__version__):
+        sys.exit(
+            f"ductile {expected} was replaced by {found} while its gateway runs: "
+            "restart the gateway"
+        )
     from ductile.runner.supervisor import main as serve
 
     serve(*map(int, descriptors))

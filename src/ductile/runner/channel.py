@@ -1,4 +1,4 @@
-"""A slot's line to the gateway: what to run, what to run next, what to cancel or give back."""
+"""A slot's channel to the gateway: launches, and requests to cancel or to give back."""
 
 from __future__ import annotations
 
@@ -9,70 +9,69 @@ from collections import deque
 from ductile.runner import protocol
 
 
-class Gone(Exception):
-    """The gateway or the runner is no more."""
+class GatewayGone(Exception):
+    """The gateway or the runner has ended: the slot ends, too."""
 
 
-class Line:
-    """What a slot listens to besides its job: the gateway's socket, and a pipe that hangs
-    up when the runner dies."""
+class SlotChannel:
+    """The gateway's socket, and a pipe that hangs up when the runner dies."""
 
-    __slots__ = ("inbox", "lifeline", "next", "poller", "sock")
+    __slots__ = ("_buffered", "_poller", "_reader", "lifeline", "sock")
 
     def __init__(self, sock: socket.socket, lifeline: int) -> None:
         self.sock = sock
-        self.next: deque[protocol.Buffer] = deque()
-        """Launches that wait for the one that runs."""
         self.lifeline = lifeline
-        self.inbox = protocol.Inbox(sock)
-        self.poller = select.poll()
-        self.attach(self.poller)
+        self._buffered: deque[protocol.Buffer] = deque()
+        """RUN frames that wait until the present run has ended."""
+        self._reader = protocol.FrameReader(sock)
+        self._poller = select.poll()
+        self.register(self._poller)
 
-    def attach(self, poller: select.poll) -> None:
+    def register(self, poller: select.poll) -> None:
         poller.register(self.sock, select.POLLIN)
         poller.register(self.lifeline, select.POLLIN)
 
-    def next_word(self) -> None:
-        """Until something arrives; as a rule it has, for what comes next is told meanwhile."""
+    def receive_next(self) -> None:
+        """Wait for data. As a rule it is there: the gateway sends the next launch ahead."""
         try:
-            self.listen(socket.MSG_DONTWAIT)
+            self.receive(socket.MSG_DONTWAIT)
         except BlockingIOError:
             self.wait()
 
     def wait(self, seconds: float | None = None) -> None:
-        """Until something arrives, or the time is up."""
-        events = dict(self.poller.poll(None if seconds is None else seconds * 1000))
+        """Wait for data, at most for the given time."""
+        events = dict(self._poller.poll(None if seconds is None else seconds * 1000))
         if self.lifeline in events:
-            raise Gone
+            raise GatewayGone
         if events:
-            self.listen()
+            self.receive()
 
-    def listen(self, flags: int = 0) -> None:
+    def receive(self, flags: int = 0) -> None:
         try:
-            open_still = self.inbox.fill(flags)
+            is_open = self._reader.receive(flags)
         except ConnectionError:
-            open_still = False
-        if not open_still:
-            raise Gone
+            is_open = False
+        if not is_open:
+            raise GatewayGone
 
-    def told(self, seq: int) -> float | None:
-        """Take what has come in the midst of a run; the grace, where that run is cancelled."""
+    def handle_frames(self, seq: int) -> float | None:
+        """Handle what was received during run `seq`, and return the grace if it is cancelled."""
         grace = None
-        while (frame := self.inbox.take()) is not None:
-            if protocol.kind(frame) == protocol.RUN:
-                self.next.append(frame)
-            elif protocol.kind(frame) == protocol.RECALL:
-                self._give_back(protocol.seq(frame))
-            elif protocol.seq(frame) == seq:
-                grace = protocol.grace(frame)
+        while (frame := self._reader.take()) is not None:
+            if protocol.frame_kind(frame) == protocol.RUN:
+                self._buffered.append(frame)
+            elif protocol.frame_kind(frame) == protocol.RECALL:
+                self._give_back(protocol.frame_seq(frame))
+            elif protocol.frame_seq(frame) == seq:
+                grace = protocol.cancel_grace(frame)
         return grace
 
     def _give_back(self, seq: int) -> None:
-        frame = next((one for one in self.next if protocol.seq(one) == seq), None)
+        frame = next((one for one in self._buffered if protocol.frame_seq(one) == seq), None)
         if frame is not None:
-            self.next.remove(frame)
+            self._buffered.remove(frame)
             protocol.send_answer(self.sock, seq, protocol.RECALLED, None, 0, 0, 0.0, b"", b"")
 
     def take(self) -> protocol.Buffer | None:
         """The next frame, if there is one."""
-        return self.next.popleft() if self.next else self.inbox.take()
+        return self._buffered.popleft() if self._buffered else self._reader.take()

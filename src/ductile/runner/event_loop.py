@@ -12,7 +12,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
-from ductile.runner.client import Link, Slot
+from ductile.runner.client import SlotClient
+from ductile.runner.connection import SlotConnection
 
 T = TypeVar("T")
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
@@ -21,11 +22,11 @@ _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 class _Watched:
     """The connection of a slot that is watched, at this descriptor, for these events."""
 
-    __slots__ = ("events", "fd", "link", "slot")
+    __slots__ = ("connection", "events", "fd", "slot")
 
-    def __init__(self, slot: Slot, link: Link, events: int) -> None:
-        self.slot, self.link, self.events = slot, link, events
-        self.fd = link.sock.fileno()
+    def __init__(self, slot: SlotClient, connection: SlotConnection, events: int) -> None:
+        self.slot, self.connection, self.events = slot, connection, events
+        self.fd = connection.sock.fileno()
 
 
 class EventLoop:
@@ -36,7 +37,7 @@ class EventLoop:
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake_fd, _IN)
         self._by_fd: dict[int, _Watched] = {}
-        self._by_slot: dict[Slot, _Watched] = {}
+        self._by_slot: dict[SlotClient, _Watched] = {}
         self._calls: deque[Callable[[], None]] = deque()
         self._thread = 0
 
@@ -84,7 +85,7 @@ class EventLoop:
         while self._calls:
             self._calls.popleft()()
 
-    def wait(self, seconds: float) -> list[Slot]:
+    def wait(self, seconds: float) -> list[SlotClient]:
         """Wait for an answer or a wake-up, and return the slots that can be read or written.
 
         -1 waits without a limit.
@@ -97,21 +98,21 @@ class EventLoop:
                 ready.append(self._by_fd[fd].slot)
         return ready
 
-    def watch(self, slot: Slot) -> None:
+    def watch(self, slot: SlotClient) -> None:
         """Watch the slot's present connection, until `unwatch`."""
-        link, events = slot.link, _IN | _OUT if slot.sending else _IN
+        connection, events = slot.connection, _IN | _OUT if slot.is_sending else _IN
         watched = self._by_slot.get(slot)
-        if watched is None or watched.link is not link:
+        if watched is None or watched.connection is not connection:
             self.unwatch(slot)
-            if link is not None:
-                watched = _Watched(slot, link, events)
+            if connection is not None:
+                watched = _Watched(slot, connection, events)
                 self._by_fd[watched.fd] = self._by_slot[slot] = watched
                 self._epoll.register(watched.fd, events)
         elif events != watched.events:
             watched.events = events
             self._epoll.modify(watched.fd, events)
 
-    def unwatch(self, slot: Slot) -> None:
+    def unwatch(self, slot: SlotClient) -> None:
         watched = self._by_slot.pop(slot, None)
         # A closed descriptor has left the set by itself, and its number may be in use again.
         if watched is not None and self._by_fd.get(watched.fd) is watched:

@@ -1,4 +1,4 @@
-"""Why a plugin could not be executed, in words for whoever has to mend it."""
+"""Why a plugin could not be executed, in words for the operator who has to fix it."""
 
 from __future__ import annotations
 
@@ -8,51 +8,51 @@ import stat
 import struct
 from typing import BinaryIO
 
-_LINE = 256
-_DEEPEST = 5
-_INTERPRETER = 3
+_LINE_BYTES = 256
+_MAX_INTERPRETERS = 5
+_PT_INTERP = 3
 """The type of the ELF segment that names the dynamic loader."""
-_MOST_SEGMENTS = 256
-_PATH = 4096
+_MAX_SEGMENTS = 256
+_PATH_BYTES = 4096
 
 
 def spawn_failure(entrypoint: str, code: int) -> str:
-    """A sentence that names the entrypoint and, where it is to blame, its interpreter."""
+    """A sentence that names the entrypoint or, where that is the cause, its interpreter."""
     if code not in (errno.ENOENT, errno.EACCES, errno.ENOEXEC):
         return f"{entrypoint}: {os.strerror(code)}"
     blamed = entrypoint
     what = "entrypoint"
-    for _ in range(_DEEPEST):
-        trouble = _trouble(blamed)
-        if trouble is not None:
-            return f"{what} {blamed!r} {trouble}" + _because(entrypoint, blamed)
+    for _ in range(_MAX_INTERPRETERS):
+        problem = _problem(blamed)
+        if problem is not None:
+            return f"{what} {blamed!r} {problem}" + _needed_by(entrypoint, blamed)
         line = first_line(blamed)
         if line is None or not line.startswith(b"#!"):
             if code == errno.ENOENT and line is not None and _missing_loader(blamed) is None:
-                # All that it takes is there by now: somebody was replacing it.
-                return f"entrypoint {entrypoint!r} was not there when it was started"
-            foreign = _foreign(blamed, line, code)
-            return f"{what} {blamed!r} {foreign}" + _because(entrypoint, blamed)
+                # All that it needs exists now: it was being replaced.
+                return f"entrypoint {entrypoint!r} did not exist when it was started"
+            problem = _format_problem(blamed, line, code)
+            return f"{what} {blamed!r} {problem}" + _needed_by(entrypoint, blamed)
         interpreter = line[2:].lstrip(b" \t").replace(b"\t", b" ").partition(b" ")[0]
         if not interpreter:
-            return f"{what} {blamed!r} has a shebang line that names no interpreter"
+            return f"{what} {blamed!r} has a shebang line without an interpreter"
         if interpreter.endswith(b"\r"):
             return (
-                f"{what} {blamed!r} has CRLF line ends: its shebang line asks for the "
-                f"interpreter {os.fsdecode(interpreter)!r}; save it with LF line ends"
+                f"{what} {blamed!r} has CRLF line endings: its shebang line names the "
+                f"interpreter {os.fsdecode(interpreter)!r}; save it with LF line endings"
             )
         blamed, what = os.fsdecode(interpreter), "interpreter"
     return f"{entrypoint}: {os.strerror(code)}"
 
 
-def carries_crlf(entrypoint: str) -> bool:
+def has_crlf_shebang(entrypoint: str) -> bool:
     """Whether the first line is a shebang line that ends in CRLF."""
     line = first_line(entrypoint)
     return line is not None and line.startswith(b"#!") and line.endswith(b"\r")
 
 
 def first_line(path: str) -> bytes | None:
-    """As much of it as the kernel looks at, without its newline; none if unreadable."""
+    """The part of it that the kernel reads, without the newline; None if unreadable."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -60,17 +60,17 @@ def first_line(path: str) -> bytes | None:
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return None
-        return os.read(fd, _LINE).partition(b"\n")[0]
+        return os.read(fd, _LINE_BYTES).partition(b"\n")[0]
     finally:
         os.close(fd)
 
 
-def _trouble(path: str) -> str | None:
+def _problem(path: str) -> str | None:
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
         dangling = os.path.islink(path)
-        return "is a symbolic link to nothing" if dangling else "does not exist"
+        return "is a symbolic link to a file that does not exist" if dangling else "does not exist"
     except OSError as error:
         return f"cannot be reached: {os.strerror(error.errno or 0)}"
     if stat.S_ISDIR(mode):
@@ -83,7 +83,7 @@ def _trouble(path: str) -> str | None:
 
 
 def _missing_loader(path: str) -> str | None:
-    """The dynamic loader that an ELF program asks for, where it is not there."""
+    """The dynamic loader that an ELF program needs, where that does not exist."""
     try:
         with open(path, "rb") as file:
             loader = _loader(file)
@@ -100,32 +100,32 @@ def _loader(file: BinaryIO) -> str | None:
     (start,) = struct.unpack_from(order + ("Q" if wide else "I"), head, 32 if wide else 28)
     size, count = struct.unpack_from(order + "HH", head, 54 if wide else 42)
     file.seek(start)
-    table = file.read(size * min(count, _MOST_SEGMENTS))
+    table = file.read(size * min(count, _MAX_SEGMENTS))
     for at in range(0, len(table), max(size, 1)):
         kind, *where = struct.unpack_from(order + ("I4xQ16xQ" if wide else "II8xI"), table, at)
-        if kind == _INTERPRETER:
+        if kind == _PT_INTERP:
             offset, length = where
             file.seek(offset)
-            return os.fsdecode(file.read(min(length, _PATH)).partition(b"\0")[0])
+            return os.fsdecode(file.read(min(length, _PATH_BYTES)).partition(b"\0")[0])
     return None
 
 
-def _foreign(path: str, line: bytes | None, code: int) -> str:
-    """Of a file that is there, may be executed, and has no shebang line."""
+def _format_problem(path: str, line: bytes | None, code: int) -> str:
+    """What is wrong with an executable file that has no shebang line."""
     if line is None:
         return "cannot be executed: " + os.strerror(code)
     if line.startswith(b"\x7fELF"):
         if code == errno.ENOENT:
             return f"is a program whose dynamic loader {_missing_loader(path)!r} does not exist"
         if code == errno.ENOEXEC:
-            return "is a program for another kind of machine"
+            return "is a program for another processor architecture"
         return "cannot be executed: " + os.strerror(code)
     if code == errno.EACCES:
         return "cannot be executed: its file system may be mounted noexec"
     if line.startswith(b"\xef\xbb\xbf#!"):
-        return "has no shebang line: a byte order mark stands before it"
-    return "has no shebang line, and is no program"
+        return "has no shebang line: it begins with a byte order mark"
+    return "has no shebang line and is not a program"
 
 
-def _because(entrypoint: str, blamed: str) -> str:
-    return "" if blamed == entrypoint else f", which {entrypoint!r} asks for in its shebang line"
+def _needed_by(entrypoint: str, blamed: str) -> str:
+    return "" if blamed == entrypoint else f", which {entrypoint!r} names in its shebang line"

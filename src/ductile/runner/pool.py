@@ -1,4 +1,4 @@
-"""The gateway's side of the runner: starts it, deals out its slots, replaces the dead."""
+"""The pool of slots in the gateway: starts the runner, and replaces dead slots and runners."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from struct import Struct
 
 import ductile
 from ductile.runner import process_scan, reaper, supervisor
-from ductile.runner.client import Link, Slot
+from ductile.runner.client import SlotClient
+from ductile.runner.connection import SlotConnection
 
-__all__ = ["RunnerPool", "Slot"]
-
-_REPLY_PATIENCE = 10
+_REPLY_SECONDS = 10
 _END_PATIENCE = 5.0
 _SLOT_PATIENCE = 1.0
-_CLEAR_PATIENCE = 5.0
+_KILL_PATIENCE = 5.0
 _PAUSE = 0.001
 _PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
 
@@ -32,11 +31,11 @@ _PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py
 class RunnerPool:
     """One runner and its slots.
 
-    `lock_fd` is held by the runner and the slots until the last of them has ended; no
-    plugin gets it, nor `started_log_fd`, where slots note what they begin. `on_event` hears of
-    `runner.started`, `runner.lost`, `slot.lost` and `slot.replaced`, on the thread that found
-    out. Plugins may hold as many descriptors as this process may when the pool is made, whatever
-    it allows itself later.
+    The runner and the slots keep `lock_fd` open until the last of them has ended; plugins do not
+    inherit it, nor `started_log_fd`, in which slots note what they start. `on_event` is called for
+    `runner.started`, `runner.lost`, `slot.lost` and `slot.replaced`, in the thread that noticed it.
+    Plugins may open as many descriptors as this process may when the pool is created, whatever
+    limit it sets for itself later.
     """
 
     def __init__(
@@ -47,59 +46,61 @@ class RunnerPool:
         started_log_fd: int | None = None,
         on_event: Callable[[str, dict[str, object]], None] | None = None,
     ) -> None:
-        self._slots = [Slot(index, self._renew) for index in range(slots)]
+        self._slots = [SlotClient(index, self._renew) for index in range(slots)]
         self._lock_fd, self._started_log_fd = lock_fd, started_log_fd
         self._on_event = on_event
         self._lock = threading.Lock()
         self._runner: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._stopped = True
-        self._mourned = ""
-        self._descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._news: list[tuple[str, dict[str, object]]] = []
+        self._last_loss = ""
+        """How the last runner was lost."""
+        self._descriptor_limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._events: list[tuple[str, dict[str, object]]] = []
+        """Not reported yet."""
 
     @property
     def pid(self) -> int:
-        """The runner's; 0 while there is none."""
+        """The pid of the runner; 0 while there is none."""
         process = self._runner
         return process.pid if process else 0
 
-    def slot(self, index: int) -> Slot:
+    def slot(self, index: int) -> SlotClient:
         return self._slots[index]
 
     def launch(self) -> None:
-        """Execute the runner ahead of `start`, which then finds it under way.
+        """Execute the runner before `start` needs it, so that it starts alongside other work.
 
-        OSError where that cannot be done. Makes this process a subreaper, so that what a
-        killed runner leaves comes here.
+        OSError where that is not possible. Makes this process a subreaper, so that it adopts what a
+        killed runner leaves behind.
         """
         with self._lock:
             if self._stopped and self._runner is None:
                 reaper.become_subreaper()
-                self._execute()
+                self._execute_runner()
 
     def start(self) -> None:
-        """Take over the slots of the runner. OSError where that cannot be done."""
+        """Connect to the slots of the runner. OSError where that is not possible."""
         self.launch()
         with self._lock:
             if not self._stopped:
                 return
-            self._take_slots()
+            self._connect_slots()
             self._stopped = False
-        self._publish()
+        self._report_events()
 
     def stop(self) -> None:
-        """End slots and runner with all that they run, and wait until they are gone."""
+        """End slots and runner with all that they run, and wait for their end."""
         with self._lock:
             if self._stopped and self._runner is None:
                 return
             self._stopped = True
-            self._bury(_END_PATIENCE)
+            self._end_runner(_END_PATIENCE)
 
-    def _execute(self) -> None:
+    def _execute_runner(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setsockopt(
-            socket.SOL_SOCKET, socket.SO_RCVTIMEO, Struct("@ll").pack(_REPLY_PATIENCE, 0)
+            socket.SOL_SOCKET, socket.SO_RCVTIMEO, Struct("@ll").pack(_REPLY_SECONDS, 0)
         )
         with theirs:
             wanted = theirs.fileno(), self._started_log_fd, self._lock_fd
@@ -111,123 +112,128 @@ class RunnerPool:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     pass_fds=inherited,
-                    # It is no process of a dead gateway, even where we were one.
+                    # It must not be killed as a process of a dead gateway, where we are a plugin.
                     env={
-                        name: os.environ[name] for name in os.environ if name != process_scan.MARK
+                        name: os.environ[name]
+                        for name in os.environ
+                        if name != process_scan.BOOT_VARIABLE
                     },
                     start_new_session=True,
                 )
             except OSError:
                 ours.close()
                 raise
-        # Before it forks: it does when it is asked to. Where it is gone, it will be missed soon.
+        # Before it forks, which it does on request. Where it has died, the first request shows it.
         with suppress(OSError):
-            resource.prlimit(self._runner.pid, resource.RLIMIT_NOFILE, self._descriptors)
+            resource.prlimit(self._runner.pid, resource.RLIMIT_NOFILE, self._descriptor_limits)
         self._control = ours
 
-    def _take_slots(self) -> None:
+    def _connect_slots(self) -> None:
         assert self._runner is not None
         try:
             for slot in self._slots:
-                slot.retire(self._ask(slot.index))
+                slot.set_connection(self._request_process(slot.index))
         except OSError:
-            self._bury(0.0)
+            self._end_runner(0.0)
             raise
-        self._news.append(("runner.started", {"pid": self._runner.pid, "slots": len(self._slots)}))
+        self._events.append(
+            ("runner.started", {"pid": self._runner.pid, "slots": len(self._slots)})
+        )
 
-    def _ask(self, index: int) -> Link:
-        """A fresh process for a slot, what was left of the old one being cleared away.
+    def _request_process(self, index: int) -> SlotConnection:
+        """A new process for a slot, after all that was left of the old one is killed.
 
-        ConnectionError or TimeoutError where the runner is at fault, else OSError.
+        ConnectionError or TimeoutError where the runner is lost, else OSError.
         """
         if self._control is None:
             raise ConnectionError("there is no runner")
         try:
-            self._control.send(supervisor.ASK.pack(index))
+            self._control.send(supervisor.SLOT_REQUEST.pack(index))
             message, fds, _, _ = socket.recv_fds(
-                self._control, supervisor.REPLY.size, 1, socket.MSG_CMSG_CLOEXEC
+                self._control, supervisor.SLOT_REPLY.size, 1, socket.MSG_CMSG_CLOEXEC
             )
         except BlockingIOError:
             raise TimeoutError("does not answer") from None
         if not message:
             raise ConnectionError("died")
-        _, pid, code = supervisor.REPLY.unpack(message)
+        _, pid, code = supervisor.SLOT_REPLY.unpack(message)
         if not (fds or code):
             code = errno.EMFILE
         if code:
             raise OSError(code, os.strerror(code))
-        return Link(pid, fds[0])
+        return SlotConnection(pid, fds[0])
 
-    def _renew(self, slot: Slot, broken: Link | None, why: str) -> str:
+    def _renew(self, slot: SlotClient, broken: SlotConnection | None, why: str) -> str:
         with self._lock:
             reason = self._replace(slot, broken, why)
-        self._publish()
+        self._report_events()
         return reason
 
-    def _replace(self, slot: Slot, broken: Link | None, why: str) -> str:
+    def _replace(self, slot: SlotClient, broken: SlotConnection | None, why: str) -> str:
+        """Replace a slot's broken connection, and return the reason for the loss."""
         if self._stopped:
             return "the runner was stopped"
-        if slot.link is not broken:
-            return self._mourned or why
-        self._news.append(("slot.lost", {"slot": slot.index, "reason": why}))
+        if slot.connection is not broken:
+            return self._last_loss or why
+        self._events.append(("slot.lost", {"slot": slot.index, "reason": why}))
         try:
-            link = self._ask(slot.index)
+            connection = self._request_process(slot.index)
         except (ConnectionError, TimeoutError) as error:
-            return self._restart(error)
+            return self._restart_runner(error)
         except OSError as error:
-            slot.retire(None)
+            slot.set_connection(None)
             return f"{why}, and cannot be replaced: {error.strerror}"
-        slot.retire(link)
-        self._news.append(("slot.replaced", {"slot": slot.index, "pid": link.pid}))
+        slot.set_connection(connection)
+        self._events.append(("slot.replaced", {"slot": slot.index, "pid": connection.pid}))
         return why
 
-    def _restart(self, error: OSError) -> str:
-        """A runner that is dead or as good as dead takes its slots with it."""
+    def _restart_runner(self, error: OSError) -> str:
+        """Replace a runner that died or does not answer, with all its slots."""
         how = "does not answer" if isinstance(error, TimeoutError) else "died"
         if self._runner is not None:
-            self._mourned = f"the runner (pid {self._runner.pid}) {how}"
-            self._news.append(("runner.lost", {"pid": self._runner.pid, "reason": how}))
-        self._bury(0.0)
+            self._last_loss = f"the runner (pid {self._runner.pid}) {how}"
+            self._events.append(("runner.lost", {"pid": self._runner.pid, "reason": how}))
+        self._end_runner(0.0)
         try:
-            self._execute()
-            self._take_slots()
+            self._execute_runner()
+            self._connect_slots()
         except ConnectionError:
-            again = "the new one died as well, and has said why on stderr"
+            again = "the new one died, too; its reason is on stderr"
         except OSError as failure:
             again = str(failure)
         else:
-            return self._mourned
-        return f"{self._mourned}, and cannot be started again: {again}"
+            return self._last_loss
+        return f"{self._last_loss}, and cannot be started again: {again}"
 
-    def _publish(self) -> None:
-        """Outside the lock: a listener may call us."""
+    def _report_events(self) -> None:
+        """Report events outside the lock: `on_event` may call us."""
         with self._lock:
-            news, self._news = self._news, []
+            events, self._events = self._events, []
         if self._on_event is not None:
-            for name, details in news:
+            for name, details in events:
                 self._on_event(name, details)
 
-    def _bury(self, patience: float) -> None:
-        """Let go of the runner and its slots, and see all that was below them to its end."""
+    def _end_runner(self, patience: float) -> None:
+        """Disconnect from the runner and its slots, and wait until all below them is gone."""
         slots = [slot.pid for slot in self._slots if slot.pid]
         for slot in self._slots:
-            slot.retire(None)
+            slot.set_connection(None)
         if self._control is not None:
             self._control.close()
             self._control = None
         process, self._runner = self._runner, None
         if process is None:
             return
-        if not _ended(process.pid, patience):
+        if not _ends_within(process.pid, patience):
             process.kill()
         process.wait()
-        # They came to us when the runner died, and are about to clear away their jobs.
-        _await_children(slots, _SLOT_PATIENCE)
-        self._clear(process.pid)
+        # They became our children when the runner died, and are killing their jobs.
+        _wait_for_children(slots, _SLOT_PATIENCE)
+        self._kill_orphans(process.pid)
 
-    def _clear(self, session: int) -> None:
-        """Kill what a dead runner left to us, and nothing that others here have started."""
-        reaper.clear(lambda pid: not self._is_orphan(pid, session), _CLEAR_PATIENCE)
+    def _kill_orphans(self, session: int) -> None:
+        """Kill what a dead runner left to us, and no other child of this process."""
+        reaper.kill_children(lambda pid: not self._is_orphan(pid, session), _KILL_PATIENCE)
 
     def _is_orphan(self, pid: int, session: int) -> bool:
         try:
@@ -235,14 +241,14 @@ class RunnerPool:
                 return True
         except ProcessLookupError:
             return False
-        boots = {slot.boot for slot in self._slots if slot.boot}
+        marks = {slot.boot_mark for slot in self._slots if slot.boot_mark}
         return any(
-            process_scan.carries(pid, os.fsencode(f"{process_scan.MARK}={boot}\0"))
-            for boot in boots
+            process_scan.has_variable(pid, os.fsencode(f"{process_scan.BOOT_VARIABLE}={mark}\0"))
+            for mark in marks
         )
 
 
-def _ended(pid: int, seconds: float) -> bool:
+def _ends_within(pid: int, seconds: float) -> bool:
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -255,8 +261,8 @@ def _ended(pid: int, seconds: float) -> bool:
         os.close(handle)
 
 
-def _await_children(pids: list[int], seconds: float) -> None:
-    """Until those of these that are our children are gone, or the time is up."""
+def _wait_for_children(pids: list[int], seconds: float) -> None:
+    """Wait until those of them that are our children are gone, or the time is up."""
     give_up = time.monotonic() + seconds
     while pids := [pid for pid in pids if not reaper.reap(pid)]:
         if time.monotonic() > give_up:

@@ -1,4 +1,4 @@
-"""Finding processes by the mark that every plugin carries in its environment."""
+"""Finding plugin processes by the variable that each has in its environment."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import time
 
 from ductile.runner import reaper
 
-MARK = "DUCTILE_BOOT"
+BOOT_VARIABLE = "DUCTILE_BOOT"
 PATIENCE = 10.0
 _PAUSE = 0.01
 _QUIET_ROUNDS = 2
 _LOOKS = 25
-# Counted from the field that follows the command.
-_ENV_END = 48
+_ENV_END_FIELD = 48
+"""The index of `env_end` in /proc/PID/stat, counted from the field after the command."""
 
 
-def sweep(marker: str) -> int:
-    """Kill every process but ourselves that carries `DUCTILE_BOOT=<marker>:...`.
+def kill_marked_processes(marker: str) -> int:
+    """Kill every process but this one whose environment has `DUCTILE_BOOT=<marker>:...`.
 
-    Returns how many were found, once none is left; those that fell with a group that was
-    killed are not all counted. TimeoutError where one cannot be killed.
+    Returns how many were found, once none is left; not all processes of a killed group are counted.
+    TimeoutError where one cannot be killed.
     """
-    entry = os.fsencode(f"{MARK}={marker}:")
+    entry = os.fsencode(f"{BOOT_VARIABLE}={marker}:")
     killed: set[int] = set()
     give_up = time.monotonic() + PATIENCE
     quiet = 0
     while True:
-        marked, unclear = _round(entry)
+        marked, unclear = _kill_round(entry)
         killed |= marked
         quiet = 0 if marked or unclear else quiet + 1
         if quiet == _QUIET_ROUNDS:
@@ -36,15 +36,15 @@ def sweep(marker: str) -> int:
         if time.monotonic() > give_up:
             if not marked:
                 return len(killed)
-            raise TimeoutError(f"processes that cannot be killed: {sorted(marked)}")
+            raise TimeoutError(f"processes cannot be killed: {sorted(marked)}")
         time.sleep(_PAUSE)
 
 
-def _round(entry: bytes) -> tuple[set[int], bool]:
-    """Which were marked, and whether one could not be told yet.
+def _kill_round(entry: bytes) -> tuple[set[int], bool]:
+    """The processes that were marked, and whether one could not be classified yet.
 
-    One look at all, then at the newcomers: what forks and ends, over and over, is never
-    met on the way through a long list, but it is always among the newest.
+    All processes are looked at once, then only new ones: a process that forks and ends again and
+    again is never met on the way through a long list, but is always among the newest.
     """
     known = {os.getpid()}
     marked: set[int] = set()
@@ -56,20 +56,20 @@ def _round(entry: bytes) -> tuple[set[int], bool]:
         for pid in sorted(fresh, reverse=True):
             if _kill_if_marked(pid, entry):
                 marked.add(pid)
-            elif _executing(pid):
+            elif _is_in_exec(pid):
                 unclear = True
         known |= fresh
     return marked, unclear
 
 
-def carries(pid: int, entry: bytes) -> bool:
-    """Whether the environment that a process was started with has a variable that begins so.
+def has_variable(pid: int, entry: bytes) -> bool:
+    """Whether a process was started with an environment variable that begins with `entry`.
 
-    False of a zombie, of one that is gone, and of another user's.
+    False for a zombie, for a process that is gone, and for one of another user.
     """
     environ = _read(f"/proc/{pid}/environ")
     if not environ:
-        # A process whose first thread has ended shows its environment in the others only.
+        # A process whose first thread has ended shows its environment only in the other threads.
         environ = b"\0".join(_read(f"/proc/{pid}/task/{task}/environ") for task in _tasks(pid))
     return b"\0" + entry in b"\0" + environ
 
@@ -89,10 +89,10 @@ def _tasks(pid: int) -> list[str]:
         return []
 
 
-def _executing(pid: int) -> bool:
+def _is_in_exec(pid: int) -> bool:
     """Whether it is between two programs: it has the new one, but no environment yet."""
     stat = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-    return len(stat) > _ENV_END and stat[_ENV_END] == b"0" and _has_program(pid)
+    return len(stat) > _ENV_END_FIELD and stat[_ENV_END_FIELD] == b"0" and _has_program(pid)
 
 
 def _has_program(pid: int) -> bool:
@@ -103,18 +103,18 @@ def _has_program(pid: int) -> bool:
 
 
 def _kill_if_marked(pid: int, entry: bytes) -> bool:
-    """Through a handle that is taken before the question is put: a number passes to others."""
+    """Uses a handle that is opened before the check: the kernel reuses process numbers."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:
         return False
     try:
         group = os.getpgid(pid) if os.getsid(pid) != os.getsid(0) else None
-        if not carries(pid, entry):
+        if not has_variable(pid, entry):
             return False
-        # All of the group at once: one by one, a process that forks and ends outruns us.
+        # The whole group at once: one by one, a process that forks and ends would escape.
         if group is not None:
-            reaper.send_group(group, signal.SIGKILL)
+            reaper.signal_group(group, signal.SIGKILL)
             return True
         signal.pidfd_send_signal(handle, signal.SIGKILL)
     except ProcessLookupError:

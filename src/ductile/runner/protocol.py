@@ -1,5 +1,8 @@
-"""Frames between the gateway and a slot: a fixed head that begins with the frame's length,
-then raw bytes. Text travels as the bytes that the system calls take."""
+"""The frames between the gateway and a slot.
+
+A frame is a fixed head, which begins with the frame's length, and raw bytes. Text is sent as the
+bytes that system calls take.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,15 @@ from collections.abc import Mapping, Sequence
 from struct import Struct
 
 RUN, CANCEL, RECALL = 1, 2, 3
+"""What a frame to a slot asks for."""
 
 EXITED, LINGERED, TIMED_OUT, CANCELLED, NOT_SPAWNED, RECALLED = range(6)
 ENDINGS = ("exited", "lingered", "timed_out", "cancelled", "not_spawned")
-"""`model.Ending` by the numbers above; the runner process does not load the model. What is recalled
-has not even begun."""
+"""`model.Ending` by the numbers above; the runner process does not import the model. A RECALLED
+launch did not start and has no ending."""
 
 HAS_EXIT_CODE, OVERFLOWED, TRUNCATED = 1, 2, 4
+"""The flags of an answer."""
 
 _LENGTH = Struct("<Q")
 _HEAD = Struct("<QBQ")
@@ -28,34 +33,11 @@ _RECEIVE_LARGE = 1024 * 1024
 Buffer = bytes | bytearray | memoryview
 
 
-class Order:
-    """A run, as a slot takes it off the wire."""
-
-    __slots__ = (
-        "argv",
-        "env",
-        "grace",
-        "place",
-        "request",
-        "seq",
-        "stderr_cap",
-        "stdout_cap",
-        "stdout_prefix",
-        "timeout",
-    )
-
-    def __init__(self, frame: Buffer) -> None:
-        _, _, self.seq, self.timeout, self.grace, *rest, argv, env = _RUN.unpack_from(frame)
-        self.stdout_cap, self.stdout_prefix, self.stderr_cap, self.place = rest
-        body = memoryview(frame)
-        start = _RUN.size
-        self.argv: list[bytes] = bytes(body[start : start + argv]).split(b"\0")
-        self.env: bytes = bytes(body[start + argv : start + argv + env])
-        self.request: memoryview = body[start + argv + env :]
+# To a slot
 
 
-class Launchable:
-    """The part of a run that does not depend on the slot's sequence number."""
+class EncodedLaunch:
+    """The part of a RUN frame that does not depend on the sequence number."""
 
     __slots__ = ("_body", "_lengths", "_numbers")
 
@@ -66,12 +48,13 @@ class Launchable:
         request: bytes,
         numbers: tuple[float, float, int, int, int, int],
     ) -> None:
-        """`env` is what `variables` made of it; `numbers`: timeout, grace, stdout's cap, what
-        stays of it on overflow, stderr's cap, and its place among the `cells`.
+        """`env` comes from `encode_environment`. `numbers` are the timeout, the grace, the limit of
+        stdout, what is kept of it on overflow, the limit of stderr, and the entry in the started
+        log.
 
-        ValueError where argv cannot be handed to a system call.
+        ValueError where argv cannot be passed to a system call.
         """
-        arguments = _joined(argv)
+        arguments = _join_with_nul(argv)
         if not argv[0]:
             raise ValueError("the command line is empty")
         self._lengths = len(arguments), len(env)
@@ -85,26 +68,18 @@ class Launchable:
         return b"".join((head, argv, env, request))
 
 
-def _joined(texts: Sequence[str]) -> bytes:
+def encode_environment(env: Mapping[str, str]) -> bytes:
+    """ValueError where a variable cannot be passed to a system call."""
+    return _join_with_nul([text for pair in env.items() for text in pair]) if env else b""
+
+
+def _join_with_nul(texts: Sequence[str]) -> bytes:
     if not texts:
         raise ValueError("the command line is empty")
     joined = "\0".join(texts)
     if joined.count("\0") != len(texts) - 1:
         raise ValueError("a NUL character in the command line or the environment")
     return os.fsencode(joined)
-
-
-def variables(env: Mapping[str, str]) -> bytes:
-    """ValueError where one cannot be handed to a system call."""
-    return _joined([text for pair in env.items() for text in pair]) if env else b""
-
-
-def environment(blob: bytes) -> dict[bytes, bytes]:
-    """What `Order.env` says."""
-    if not blob:
-        return {}
-    texts = iter(blob.split(b"\0"))
-    return dict(zip(texts, texts, strict=True))
 
 
 def cancel_frame(seq: int, grace: float) -> bytes:
@@ -115,17 +90,55 @@ def recall_frame(seq: int) -> bytes:
     return _CANCEL.pack(_CANCEL.size, RECALL, seq, 0.0)
 
 
-def kind(frame: Buffer) -> int:
+# In a slot
+
+
+class RunRequest:
+    """A RUN frame, decoded."""
+
+    __slots__ = (
+        "argv",
+        "env",
+        "grace",
+        "log_entry",
+        "request",
+        "seq",
+        "stderr_cap",
+        "stdout_cap",
+        "stdout_prefix",
+        "timeout",
+    )
+
+    def __init__(self, frame: Buffer) -> None:
+        _, _, self.seq, self.timeout, self.grace, *rest, argv, env = _RUN.unpack_from(frame)
+        self.stdout_cap, self.stdout_prefix, self.stderr_cap, self.log_entry = rest
+        body = memoryview(frame)
+        start = _RUN.size
+        self.argv: list[bytes] = bytes(body[start : start + argv]).split(b"\0")
+        self.env: bytes = bytes(body[start + argv : start + argv + env])
+        self.request: memoryview = body[start + argv + env :]
+
+
+def decode_environment(encoded: bytes) -> dict[bytes, bytes]:
+    """The variables in `RunRequest.env`."""
+    if not encoded:
+        return {}
+    texts = iter(encoded.split(b"\0"))
+    return dict(zip(texts, texts, strict=True))
+
+
+def frame_kind(frame: Buffer) -> int:
+    """RUN, CANCEL or RECALL."""
     return frame[_LENGTH.size]
 
 
-def seq(frame: Buffer) -> int:
-    """Of the launch that it is, or is about."""
+def frame_seq(frame: Buffer) -> int:
+    """The sequence number of the launch that a frame contains or is about."""
     return int(_HEAD.unpack_from(frame)[2])
 
 
-def grace(frame: Buffer) -> float:
-    """Of a cancel."""
+def cancel_grace(frame: Buffer) -> float:
+    """The grace of a CANCEL frame, in seconds."""
     return float(_CANCEL.unpack_from(frame)[3])
 
 
@@ -153,11 +166,13 @@ def send_answer(
             sock.sendall(part)
 
 
+# From a slot
+
 Answer = tuple[int, int, int, int, int, float, bytes, bytes]
+"""Sequence number, ending, flags, exit code, errno, duration, stdout, stderr."""
 
 
-def answer(frame: Buffer) -> Answer:
-    """Sequence number, ending, flags, exit code, errno, duration, stdout, stderr."""
+def decode_answer(frame: Buffer) -> Answer:
     _, seq, ending, flags, exit_code, errno, duration, out, _ = _ANSWER.unpack_from(frame)
     body = memoryview(frame)
     start = _ANSWER.size
@@ -165,8 +180,11 @@ def answer(frame: Buffer) -> Answer:
     return seq, ending, flags, exit_code, errno, duration, stdout, stderr
 
 
-class Inbox:
-    """Whole frames out of a stream socket."""
+# Both ways
+
+
+class FrameReader:
+    """Reads whole frames from a stream socket."""
 
     __slots__ = ("_data", "_sock", "_wanted")
 
@@ -176,13 +194,13 @@ class Inbox:
         self._wanted = _LENGTH.size
 
     @property
-    def ready(self) -> bool:
-        """Whether `take` has a frame to give."""
+    def has_frame(self) -> bool:
+        """Whether `take` returns a frame."""
         data = self._data
         return len(data) >= _LENGTH.size and len(data) >= _LENGTH.unpack_from(data)[0]
 
-    def fill(self, flags: int = 0) -> bool:
-        """One `recv`; false at the end of the stream. Raises what the socket raises."""
+    def receive(self, flags: int = 0) -> bool:
+        """Make one `recv` call; false at the end of the stream. Raises what the socket raises."""
         missing = self._wanted - len(self._data)
         chunk = self._sock.recv(_RECEIVE if missing <= _RECEIVE else _RECEIVE_LARGE, flags)
         if not chunk:
@@ -196,7 +214,7 @@ class Inbox:
         return True
 
     def take(self) -> bytes | bytearray | None:
-        """The next frame, if all of it is here."""
+        """The next frame, if all of it was received."""
         data = self._data
         if len(data) < _LENGTH.size:
             self._wanted = _LENGTH.size

@@ -1,4 +1,4 @@
-"""Subreapers: adopting the orphans below a process, and clearing them away."""
+"""Subreapers: adopting the orphans below a process, and killing them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import time
 from collections.abc import Callable
 
 _PR_SET_CHILD_SUBREAPER = 36
-_QUICK_ROUNDS = 2
-_FREEZE_ROUNDS = 50
+_ROUNDS_WITHOUT_STOPPING = 2
+_STOP_ROUNDS = 50
 _SHORTEST_PAUSE = 0.0002
 _LONGEST_PAUSE = 0.01
-# Absent from kernels built without CONFIG_PROC_CHILDREN.
+# Kernels built without CONFIG_PROC_CHILDREN do not have this file.
 _LISTS_CHILDREN = os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
 
 
 def become_subreaper() -> None:
-    """Orphans below this process become its children. Not inherited by a fork."""
+    """Have orphans below this process become its children. A fork does not inherit this."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         code = ctypes.get_errno()
@@ -26,9 +26,9 @@ def become_subreaper() -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process, zombies too; none if it is gone."""
+    """The children of a process, with zombies; none if it is gone."""
     if not _LISTS_CHILDREN:
-        return _children_by_scan(pid)
+        return _scan_for_children(pid)
     while True:
         try:
             tasks = os.listdir(f"/proc/{pid}/task")
@@ -40,19 +40,19 @@ def children(pid: int) -> list[int]:
                 with open(f"/proc/{pid}/task/{task}/children", "rb", buffering=0) as file:
                     found += map(int, file.read().split())
         except (FileNotFoundError, ProcessLookupError):
-            # A thread that ends leaves its children to another, which may have been asked before.
+            # A thread that ends leaves its children to another, which may have been read before.
             continue
         return found
 
 
-def _children_by_scan(parent: int) -> list[int]:
+def _scan_for_children(parent: int) -> list[int]:
     found = []
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
         try:
             with open(f"/proc/{name}/stat", "rb") as file:
-                # The command's name may hold spaces and parentheses of its own.
+                # The command's name may contain spaces and parentheses.
                 fields = file.read().rpartition(b")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
@@ -61,15 +61,15 @@ def _children_by_scan(parent: int) -> list[int]:
     return found
 
 
-def send(pid: int, number: int) -> None:
-    """Signal a process that may be gone, or that may have taken another user's rights."""
+def send_signal(pid: int, number: int) -> None:
+    """Signal a process that may be gone, or that may have another user's rights."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
         pass
 
 
-def send_group(pgid: int, number: int) -> None:
+def signal_group(pgid: int, number: int) -> None:
     try:
         os.killpg(pgid, number)
     except (ProcessLookupError, PermissionError):
@@ -85,12 +85,12 @@ def reap(pid: int) -> bool:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether this child has ended, which is yet to be reaped."""
+    """Whether this child, which is not reaped yet, has ended."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def reap_orphans(leader: int) -> None:
-    """Reap what has ended below a job, short of its leader: its end is the job's."""
+    """Reap what has ended below a job, except its leader, whose end is the end of the job."""
     try:
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
             if ended.si_pid == leader:
@@ -100,77 +100,78 @@ def reap_orphans(leader: int) -> None:
         pass
 
 
-def childless() -> bool:
+def has_children() -> bool:
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
-        return True
-    return False
+        return False
+    return True
 
 
-def clear(spare: Callable[[int], bool] | None = None, patience: float = float("inf")) -> bool:
-    """Kill and reap every child but those to `spare`, and what comes up from below them.
+def kill_children(
+    spare: Callable[[int], bool] | None = None, patience: float = float("inf")
+) -> bool:
+    """Kill and reap every child but those to `spare`, and the orphans that come up from below them.
 
     True when none is left; false when `patience` seconds were not enough.
     """
-    if spare is None and childless():
+    if spare is None and not has_children():
         return True
     give_up = time.monotonic() + patience
     pause = _SHORTEST_PAUSE
     rounds = 0
-    while doomed := _doomed(spare):
+    while targets := _children_to_kill(spare):
         rounds += 1
-        if rounds > _QUICK_ROUNDS:
-            for pid in _freeze(spare):
-                slay(pid)
-        for pid in doomed:
-            slay(pid)
-        reaped = sum([reap(pid) for pid in doomed])
+        if rounds > _ROUNDS_WITHOUT_STOPPING:
+            for pid in _stop_descendants(spare):
+                kill_with_group(pid)
+        for pid in targets:
+            kill_with_group(pid)
+        reaped = sum([reap(pid) for pid in targets])
         if time.monotonic() > give_up:
             break
         if not reaped:
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
-    return not doomed
+    return not targets
 
 
-def _doomed(spare: Callable[[int], bool] | None) -> list[int]:
+def _children_to_kill(spare: Callable[[int], bool] | None) -> list[int]:
     while True:
         found = children(os.getpid())
         if spare is not None:
             return [pid for pid in found if not spare(pid)]
-        if found or childless():
+        if found or not has_children():
             return found
         time.sleep(_SHORTEST_PAUSE)
 
 
-def slay(pid: int) -> None:
-    """Kill a process, and its whole group where the group cannot be anybody else's.
+def kill_with_group(pid: int) -> None:
+    """Kill a process, and its whole group where the group can only be its own.
 
-    A group is killed in one stroke that no fork outruns. Sessions are only ever inherited,
-    so one that is not ours was opened by what we are clearing away.
+    A group is killed in one step that no fork escapes. Sessions are only inherited, so a session
+    that is not ours was opened by the processes that are to be killed.
     """
     try:
         if os.getsid(pid) != os.getsid(0):
-            send_group(os.getpgid(pid), signal.SIGKILL)
+            signal_group(os.getpgid(pid), signal.SIGKILL)
     except ProcessLookupError:
         pass
-    send(pid, signal.SIGKILL)
+    send_signal(pid, signal.SIGKILL)
 
 
-def _freeze(spare: Callable[[int], bool] | None) -> set[int]:
-    """Stop all that is below us but what to `spare`, and say what that was.
+def _stop_descendants(spare: Callable[[int], bool] | None) -> set[int]:
+    """Stop all processes below us but those to `spare`, and return them.
 
-    Processes that fork as fast as they are killed are held still by it: what is stopped
-    forks no more, and gives no other the room to.
+    Some processes fork as fast as they are killed. A stopped process does not fork.
     """
     stopped: set[int] = set()
-    for _ in range(_FREEZE_ROUNDS):
-        found = _descendants([pid for pid in _doomed(spare) if not reap(pid)]) - stopped
+    for _ in range(_STOP_ROUNDS):
+        found = _descendants([pid for pid in _children_to_kill(spare) if not reap(pid)]) - stopped
         if not found:
             break
         for pid in found:
-            send(pid, signal.SIGSTOP)
+            send_signal(pid, signal.SIGSTOP)
         stopped |= found
     return stopped
 

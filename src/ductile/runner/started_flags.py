@@ -1,20 +1,21 @@
-"""Where a slot notes what it begins: one byte of a file, read by `engine.dispatch.started_log`.
+"""The flags by which a slot notes which launches it starts.
 
-To set it takes no system call, and no lock that other slots wait for. Where the file cannot take
-it, the slot dies of that, before it spawns.
+A flag is one byte of the started log (`engine/dispatch/started_log.py`), in memory that is shared
+with the file: to set it takes no system call, and no lock that other slots wait for. Where the file
+system has no room for the byte, the slot dies before it spawns.
 """
 
 from __future__ import annotations
 
 import mmap
 
-NOWHERE = -1
-"""The place of a launch that has no cell."""
-BEGUN = 1
+NO_ENTRY = -1
+"""In place of an entry: the launch has none in the started log."""
+STARTED = 1
 
-Cells = mmap.mmap
+StartedFlags = mmap.mmap
 
 
-def mapped(fd: int) -> Cells:
-    """All of a file."""
+def map_flags(fd: int) -> StartedFlags:
+    """Map a whole file."""
     return mmap.mmap(fd, 0)

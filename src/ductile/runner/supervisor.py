@@ -1,8 +1,8 @@
-"""The runner: forks slots, clears up after dead ones, and ends after all of them.
+"""The runner process: forks slots, cleans up after dead ones, and ends after all of them.
 
-It speaks with the gateway over one socket that keeps messages apart: the number of a slot
-comes in, its pid and socket go back. A slot that is asked for anew is killed first. When
-the gateway is gone the slots have a second to end by themselves.
+It has one socket to the gateway that keeps messages apart: the number of a slot comes in, its pid
+and socket go back. A slot that is requested again is killed first. When the gateway has ended, the
+slots have a second to end by themselves.
 """
 
 from __future__ import annotations
@@ -18,77 +18,79 @@ import time
 from struct import Struct
 
 from ductile.runner import reaper, slot
-from ductile.runner.started_flags import Cells, mapped
+from ductile.runner.started_flags import StartedFlags, map_flags
 
-ASK = Struct("<I")
+SLOT_REQUEST = Struct("<I")
 """A slot's number."""
-REPLY = Struct("<IiI")
-"""The number, the pid of its new process, and 0 or why there is none, as an errno."""
+SLOT_REPLY = Struct("<IiI")
+"""The number, the pid of its new process, and 0 or the errno that says why there is none."""
 
-_ENDING_PATIENCE = 1.0
-_CLEARING_PATIENCE = 1.0
+_END_PATIENCE = 1.0
+_KILL_PATIENCE = 1.0
 
 
-class Runner:
-    def __init__(self, control: socket.socket, cells: Cells | None) -> None:
-        self._control, self._cells = control, cells
+class Supervisor:
+    def __init__(self, control: socket.socket, started_flags: StartedFlags | None) -> None:
+        self._control, self._started_flags = control, started_flags
         self._slots: dict[int, tuple[int, int]] = {}
-        self._lifeline, self._held = os.pipe2(os.O_CLOEXEC)
+        """The pid and the pidfd of each slot's process, by the slot's number."""
+        self._lifeline, self._lifeline_end = os.pipe2(os.O_CLOEXEC)
         self._poller = select.poll()
         self._poller.register(control, select.POLLIN)
-        self._clean = True
+        self._is_clean = True
+        """Whether every process below us is a slot or belongs to one."""
 
     def serve(self) -> None:
         try:
-            self._attend()
+            self._serve_gateway()
         except ConnectionError:
             pass
-        self._await([pidfd for _, pidfd in self._slots.values()], _ENDING_PATIENCE)
-        reaper.clear()
+        self._wait_for([pidfd for _, pidfd in self._slots.values()], _END_PATIENCE)
+        reaper.kill_children()
 
-    def _attend(self) -> None:
-        """Until the gateway is gone."""
+    def _serve_gateway(self) -> None:
+        """Return when the gateway has ended."""
         while True:
-            ready = dict(self._poller.poll(None if self._clean else 1000))
+            ready = dict(self._poller.poll(None if self._is_clean else 1000))
             for number, (_, pidfd) in list(self._slots.items()):
                 if pidfd in ready:
-                    self._bury(number)
-            self._clear()
+                    self._forget(number)
+            self._kill_orphans()
             if self._control.fileno() in ready:
-                message = self._control.recv(ASK.size)
+                message = self._control.recv(SLOT_REQUEST.size)
                 if not message:
                     return
-                self._fork(*ASK.unpack(message))
+                self._replace(*SLOT_REQUEST.unpack(message))
 
-    def _clear(self) -> None:
-        """What is below us and no slot was left behind by a dead one."""
+    def _kill_orphans(self) -> None:
+        """Kill what dead slots have left behind: our children that are not slots."""
         keep = {pid for pid, _ in self._slots.values()}
-        self._clean = reaper.clear(keep.__contains__, _CLEARING_PATIENCE)
+        self._is_clean = reaper.kill_children(keep.__contains__, _KILL_PATIENCE)
 
-    def _bury(self, number: int) -> None:
-        """Strike a dead slot off. One that will not die is left for `_clear` to try again."""
+    def _forget(self, number: int) -> None:
+        """Remove a dead slot. One that does not die is left for `_kill_orphans` to try again."""
         pid, pidfd = self._slots.pop(number)
         self._poller.unregister(pidfd)
         os.close(pidfd)
         reaper.reap(pid)
 
-    def _fork(self, number: int) -> None:
+    def _replace(self, number: int) -> None:
         if number in self._slots:
-            reaper.send(self._slots[number][0], signal.SIGKILL)
-            self._await([self._slots[number][1]], _CLEARING_PATIENCE)
-            self._bury(number)
-            self._clear()
+            reaper.send_signal(self._slots[number][0], signal.SIGKILL)
+            self._wait_for([self._slots[number][1]], _KILL_PATIENCE)
+            self._forget(number)
+            self._kill_orphans()
         try:
-            pid, sock = self._spawn(number)
+            pid, sock = self._fork_slot(number)
         except OSError as error:
-            # A slot without a handle is no slot: it is cleared away like anything else.
-            self._clean = False
-            self._control.send(REPLY.pack(number, 0, error.errno or errno.EAGAIN))
+            # A slot whose pidfd could not be opened is killed like an orphan.
+            self._is_clean = False
+            self._control.send(SLOT_REPLY.pack(number, 0, error.errno or errno.EAGAIN))
             return
         with sock:
-            socket.send_fds(self._control, [REPLY.pack(number, pid, 0)], [sock.fileno()])
+            socket.send_fds(self._control, [SLOT_REPLY.pack(number, pid, 0)], [sock.fileno()])
 
-    def _spawn(self, number: int) -> tuple[int, socket.socket]:
+    def _fork_slot(self, number: int) -> tuple[int, socket.socket]:
         """The pid of a new slot, and the gateway's end of its socket."""
         runner = os.getpid()
         ours, theirs = socket.socketpair()
@@ -110,21 +112,21 @@ class Runner:
         status = 1
         try:
             self._control.close()
-            os.close(self._held)
+            os.close(self._lifeline_end)
             for _, pidfd in self._slots.values():
                 os.close(pidfd)
-            slot.serve(sock, self._lifeline, self._cells)
+            slot.serve(sock, self._lifeline, self._started_flags)
             if os.getppid() == runner:
-                # A runner that somebody stopped would outlive its gateway, and hold the lock.
-                reaper.send(runner, signal.SIGCONT)
+                # A stopped runner would outlive its gateway, and keep the instance lock.
+                reaper.send_signal(runner, signal.SIGCONT)
             status = 0
         finally:
             if status:
                 sys.excepthook(*sys.exc_info())
             os._exit(status)
 
-    def _await(self, pidfds: list[int], seconds: float) -> None:
-        """Until all of these have ended, or the time is up."""
+    def _wait_for(self, pidfds: list[int], seconds: float) -> None:
+        """Wait until all of these processes have ended, or the time is up."""
         give_up = time.monotonic() + seconds
         poller = select.poll()
         for pidfd in pidfds:
@@ -136,9 +138,11 @@ class Runner:
                 left -= 1
 
 
-def _settle_signals() -> None:
-    """Deaf to what a terminal or a service manager sends to all, by handlers that do
-    nothing: what is ignored outright would be ignored in plugins too."""
+def _set_signal_handlers() -> None:
+    """Do nothing on the signals that a terminal or a service manager sends to all processes.
+
+    By handlers: signals that are ignored would be ignored in plugins, too.
+    """
     for number in signal.valid_signals():
         kept = number in (signal.SIGPIPE, signal.SIGXFSZ)
         if signal.getsignal(number) == signal.SIG_IGN and not kept:
@@ -149,24 +153,24 @@ def _settle_signals() -> None:
 
 
 def _do_nothing(*_: object) -> None:
-    """Also keeps a signal from interrupting a call: Python goes on with it."""
+    """A system call that a signal interrupts is continued by Python."""
 
 
 def main(control: int, started_log: int, lock: int) -> None:
-    """Serve the gateway at the first of these descriptors, have slots write to the second, and hold
-    the third to the end."""
-    _settle_signals()
+    """Serve the gateway at the descriptor `control`, with flags in the file `started_log`, and keep
+    the descriptor `lock` open to the end."""
+    _set_signal_handlers()
     for fd in (control, started_log, lock):
         if fd >= 0:
             os.set_inheritable(fd, False)
-    # A pipe that got the number of a standard stream could not be handed to a plugin.
+    # A pipe with the number of a standard stream could not be passed to a plugin.
     while (fd := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
         pass
     os.close(fd)
     reaper.become_subreaper()
-    runner = Runner(
-        socket.socket(fileno=control), mapped(started_log) if started_log >= 0 else None
+    supervisor = Supervisor(
+        socket.socket(fileno=control), map_flags(started_log) if started_log >= 0 else None
     )
-    # What the collector does not walk over stays shared with the slots.
+    # Memory that the collector does not walk over stays shared with the slots.
     gc.freeze()
-    runner.serve()
+    supervisor.serve()

@@ -8,7 +8,7 @@ import pytest
 
 from ductile.engine.dispatch.attempt import CANCELLABLE, TRANSITIONS, Attempt, AttemptState
 from ductile.model import Cancellation, JobStatus, Launch
-from ductile.runner.started_flags import NOWHERE
+from ductile.runner.started_flags import NO_ENTRY
 from ductile.store.jobs.claim import ClaimedJob, claim
 from tests.engine.site import OK, Site
 
@@ -30,7 +30,7 @@ def claimed(site: Site) -> Iterator[tuple[object, ClaimedJob]]:
 @pytest.fixture
 def attempt(claimed: tuple[object, ClaimedJob]) -> Attempt:
     gateway, one = claimed
-    return Attempt(gateway, one, NOWHERE)  # type: ignore[arg-type]
+    return Attempt(gateway, one, NO_ENTRY)  # type: ignore[arg-type]
 
 
 def reachable(state: State) -> set[State]:

@@ -1,354 +1,266 @@
-"""The dispatcher at its edges, with a slot that the test holds."""
+"""Claims, runs and settlements of a dispatcher, and what goes wrong with them."""
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 import orjson
 import pytest
 
-from ductile.clock import SystemClock
 from ductile.engine.dispatch import dispatcher
-from ductile.engine.dispatch.dispatcher import Dispatcher
 from ductile.engine.dispatch.workers import LARGE_ANSWER
-from ductile.model import Cancellation, Ending, Launch, Outcome, Settlement
-from ductile.runner.client import Broken, Link
+from ductile.model import Cancellation, Ending, Outcome, Settlement
+from ductile.runner.connection import SlotLost
 from ductile.store.engines.api import Tx
+from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.jobs.settle import settle
 from ductile.store.tx_config import TxConfig
-from tests.engine.site import OK, Running, Site
+from tests.engine.dispatch.fakes import DispatcherUnderTest, FakeSlot, dispatching
+from tests.engine.site import OK, Site
 from tests.waiting import WAIT_LIMIT, until
 
-DONE = Outcome(Ending.EXITED, exit_code=0, stdout=b'{"status": "ok", "result": 1}')
 
-
-class Slot:
-    """Runs nothing; each run ends when the test says so."""
-
-    def __init__(self) -> None:
-        ours, self._theirs = socket.socketpair()
-        self.link = Link(0, ours.detach())
-        self.due = float("inf")
-        self.sending = self.heard = False
-        self.started = threading.Semaphore(0)
-        self.on_cancel: Callable[[], None] = lambda: None
-        self.error: Exception | None = None
-        self.outcome = DONE
-        self.broken: Broken | None = None
-        self.mended = threading.Event()
-
-    @property
-    def lined_up(self) -> int:
-        return 0
-
-    @property
-    def has_room(self) -> bool:
-        return True
-
-    def begin(self, launch: Launch, place: int) -> None:
-        self.started.release()
-        if self.broken is not None:
-            raise self.broken
-
-    def line_up(self, launch: Launch, place: int) -> bool:
-        return False
-
-    def recall(self) -> None:
-        pytest.fail("nothing is lined up")
-
-    def go_on(self) -> None:
-        pytest.fail("nothing is lined up")
-
-    def finish(self, count: int = 1) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            self._theirs.send(b"." * count)
-
-    def look(self) -> Outcome | None:
-        try:
-            self.link.sock.recv(1)
-        except BlockingIOError:
-            return None
-        if self.error is not None:
-            raise self.error
-        return self.outcome
-
-    def mend(self, broken: Broken) -> Outcome | None:
-        assert self.mended.wait(WAIT_LIMIT)
-        return Outcome(Ending.LOST, reason=str(broken)) if broken.taken else None
-
-    def cancel(self, grace: float) -> None:
-        self.on_cancel()
-
-    def abandon(self) -> None:
-        pass
-
-    def close(self) -> None:
-        self.link.close()
-        self._theirs.close()
-
-
-class Bench:
-    """A dispatcher with its slots, on a gateway that has not been started."""
-
-    def __init__(self, house: Running, slots: Sequence[Slot]) -> None:
-        self.house, self.slots = house, slots
-        self.slot = slots[0]
-        self.dispatcher = Dispatcher(house.gateway, self.slots)
-        self.thread = threading.Thread(target=self.dispatcher.loop)
-        self.thread.start()
-
-    def running(self) -> None:
-        assert self.slot.started.acquire(timeout=WAIT_LIMIT), "the dispatcher is dead"
-
-    def end(self) -> None:
-        self.house.gateway.stopping.set()
-        for slot in self.slots:
-            slot.mended.set()
-            slot.finish(100)
-        self.house.gateway.work_signal.wake()
-        self.thread.join(WAIT_LIMIT)
-        assert not self.thread.is_alive()
-        self.dispatcher.close()
-        for slot in self.slots:
-            slot.close()
+@pytest.fixture
+def single(site: Site) -> Iterator[DispatcherUnderTest]:
+    """One slot."""
+    with dispatching(site, FakeSlot()) as under_test:
+        yield under_test
 
 
 @pytest.fixture
-def bench(site: Site) -> Iterator[Bench]:
+def pair(site: Site) -> Iterator[DispatcherUnderTest]:
+    """Two slots."""
+    with dispatching(site, FakeSlot(), FakeSlot()) as under_test:
+        yield under_test
+
+
+def run_another(single: DispatcherUnderTest) -> None:
+    """The dispatcher still works."""
+    id = single.running.put("echo")
+    single.wait_for_start()
+    single.slot.finish()
+    assert single.running.ended(id)["status"] == "succeeded"
+
+
+# Claims
+
+
+def test_more_idle_workers_than_one_transaction_claims_for_are_all_used(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SqliteLedger, "batch_size", 2)
+    site.settings["service"]["max_workers"] = 6
     site.plugin("echo", OK)
-    with site.opened() as house:
-        bench = Bench(house, [Slot()])
-        yield bench
-        bench.end()
+    with site.opened() as running:
+        for _ in range(6):
+            running.put("echo")
+        under_test = DispatcherUnderTest(running, [FakeSlot() for _ in range(6)])
+        assert all(slot.started.acquire(timeout=WAIT_LIMIT) for slot in under_test.slots)
+        under_test.stop()
 
 
-@pytest.fixture
-def pair(site: Site) -> Iterator[Bench]:
-    site.plugin("echo", OK, manifest="concurrency_safe: true\n")
-    with site.opened() as house:
-        bench = Bench(house, [Slot(), Slot()])
-        yield bench
-        bench.end()
+# Cancellation
 
 
-def test_a_cancel_never_hits_the_job_that_follows(bench: Bench) -> None:
-    """The first ends by itself just as it is cancelled, and the next begins in its slot."""
-    first, second = bench.house.put("echo"), bench.house.put("echo")
-    bench.running()
+def test_a_cancellation_never_hits_the_following_job(single: DispatcherUnderTest) -> None:
+    """The first job ends by itself just as it is cancelled, and the next could start."""
+    first, second = single.running.put("echo"), single.running.put("echo")
+    single.wait_for_start()
     overtaken: list[bool] = []
 
     def on_cancel() -> None:
-        bench.slot.finish()
-        overtaken.append(bench.slot.started.acquire(timeout=0.5))
+        single.slot.finish()
+        overtaken.append(single.slot.started.acquire(timeout=0.5))
 
-    bench.slot.on_cancel = on_cancel
-    bench.dispatcher.cancel(Cancellation.OPERATOR, job_id=first)
+    single.slot.on_cancel = on_cancel
+    single.dispatcher.cancel(Cancellation.OPERATOR, job_id=first)
     assert overtaken == [False]
-    bench.running()
-    bench.slot.finish()
-    assert bench.house.ended(second)["status"] == "succeeded"
+    single.wait_for_start()
+    single.slot.finish()
+    assert single.running.ended(second)["status"] == "succeeded"
 
 
-def test_a_cancel_of_a_job_that_runs_elsewhere_does_nothing(bench: Bench) -> None:
-    bench.slot.on_cancel = lambda: pytest.fail("it was cancelled")
-    bench.house.put("echo")
-    bench.running()
-    assert bench.dispatcher.cancel(Cancellation.OPERATOR, job_id="another") is False
-    bench.slot.finish()
+def test_a_cancellation_of_an_unknown_job_does_nothing(single: DispatcherUnderTest) -> None:
+    single.slot.on_cancel = lambda: pytest.fail("it was cancelled")
+    single.running.put("echo")
+    single.wait_for_start()
+    assert single.dispatcher.cancel(Cancellation.OPERATOR, job_id="another") is False
+    single.slot.finish()
 
 
-def test_a_bug_in_a_slot_costs_an_attempt_and_not_the_dispatcher(bench: Bench) -> None:
-    bench.slot.error = RuntimeError("a bug")
-    id = bench.house.put("echo")
-    bench.running()
-    bench.slot.finish()
-    assert "a bug" in bench.house.tried(id)["last_error"]
-    bench.slot.error = None
-    again = bench.house.put("echo")
-    bench.running()
-    bench.slot.finish()
-    assert bench.house.ended(again)["status"] == "succeeded"
+# Bugs
+
+
+def test_a_bug_in_a_slot_client_fails_the_attempt_only(single: DispatcherUnderTest) -> None:
+    single.slot.error = RuntimeError("a bug")
+    id = single.running.put("echo")
+    single.wait_for_start()
+    single.slot.finish()
+    assert "a bug" in single.running.tried(id)["last_error"]
+    single.slot.error = None
+    run_another(single)
 
 
 def test_a_bug_after_a_settlement_does_not_end_the_dispatcher(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    single: DispatcherUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is done once an attempt's end is durable is no reason to stop working."""
-
-    def broken(settlement: object) -> None:
+    def fail(settlement: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(bench.house.gateway, "settled", broken)
-    ids = [bench.house.put("echo") for _ in range(3)]
-    for id in ids:
-        bench.running()
-        bench.slot.finish()
-        assert bench.house.ended(id)["status"] == "succeeded"
+    monkeypatch.setattr(single.running.gateway, "settled", fail)
+    for _ in range(3):
+        run_another(single)
 
 
-def test_an_attempt_whose_preparation_fails_unexpectedly_is_failed(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+def test_a_bug_in_the_preparation_fails_the_attempt(
+    single: DispatcherUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever goes wrong in there is the attempt's failure."""
-    workspaces = type(bench.house.gateway.compiled.workspaces)
-
-    def broken(self: object, job: object) -> None:
+    def fail(self: object, job: object) -> None:
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(workspaces, "provide", broken)
-        id = bench.house.put("echo")
-        until_not_running(bench, id)
-    again = bench.house.put("echo")
-    bench.running()
-    bench.slot.finish()
-    assert bench.house.ended(again)["status"] == "succeeded"
+        patch.setattr(type(single.running.gateway.compiled.workspaces), "provide", fail)
+        id = single.running.put("echo")
+        assert "a bug" in single.running.tried(id)["last_error"]
+    run_another(single)
 
 
-def test_an_attempt_that_cannot_even_be_failed_leaves_its_slot_free(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+def test_an_attempt_that_cannot_be_settled_leaves_its_worker_idle(
+    single: DispatcherUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its row stays `running`, in nobody's hand: for the loop that looks for orphans."""
+    """Its job stays `running` and is owned by no dispatcher: the orphan sweep ends it."""
 
-    def broken(self: object, plugin: str, command: str) -> None:
+    def fail(self: object, plugin: str, command: str) -> None:
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(bench.house.gateway.compiled), "rules", broken)
-        id = bench.house.put("echo")
-        bench.house.notice("job.started", id)
-        until(lambda: bench.dispatcher._workers.idle)
-    again = bench.house.put("echo")
-    bench.running()
-    assert bench.dispatcher.in_hand() == {again}
-    bench.slot.finish()
-    assert bench.house.ended(again)["status"] == "succeeded"
-    assert bench.house.job(id)["status"] == "running"
+        patch.setattr(type(single.running.gateway.compiled), "rules", fail)
+        id = single.running.put("echo")
+        single.running.notice("job.started", id)
+        until(lambda: single.dispatcher._workers.idle)
+    again = single.running.put("echo")
+    single.wait_for_start()
+    assert single.dispatcher.in_hand() == {again}
+    single.slot.finish()
+    assert single.running.ended(again)["status"] == "succeeded"
+    assert single.running.job(id)["status"] == "running"
 
 
-def until_not_running(bench: Bench, id: str) -> None:
-    def told() -> bool:
-        kinds = {kind for kind, job in bench.house.told() if job == id}
-        return bool(kinds & {"job.failed", "job.retrying", "job.dead"})
-
-    until(told)
-
-
-# Slots that break
-
-
-def broken_first(pair: Bench, *, taken: bool) -> tuple[Slot, Slot, str]:
-    """The slot that broke under the first job, the other, and that job."""
+def test_a_bug_in_one_settlement_does_not_fail_those_of_its_transaction(
+    pair: DispatcherUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing, sound = pair.running.put("echo"), pair.running.put("echo")
     for slot in pair.slots:
-        slot.broken = Broken("it died", taken=taken)
-    id = pair.house.put("echo")
-    found: list[Slot] = []
+        assert slot.started.acquire(timeout=WAIT_LIMIT)
+    busy: list[int] = []
 
-    def began() -> bool:
+    def settle_one(
+        tx: Tx, settlement: Settlement, tx_config: TxConfig, base_id: str
+    ) -> Settlement | None:
+        busy.append(pair.dispatcher.busy)
+        if settlement.job_id == failing:
+            raise RuntimeError("a bug")
+        return settle(tx, settlement, tx_config, base_id)
+
+    monkeypatch.setattr(dispatcher, "settle", settle_one)
+    pair.finish(*pair.slots)
+    assert pair.running.ended(sound)["status"] == "succeeded"
+    assert busy[0] == 0, "they did not end together"
+    assert pair.running.job(failing)["status"] == "running"
+    until(lambda: not pair.dispatcher.in_hand())
+
+
+# Lost slots
+
+
+def lose_first_slot(
+    pair: DispatcherUnderTest, *, launch_taken: bool
+) -> tuple[FakeSlot, FakeSlot, str]:
+    """The slot that was lost with the first job, the other slot, and that job."""
+    for slot in pair.slots:
+        slot.lost = SlotLost("it died", launch_taken=launch_taken)
+    id = pair.running.put("echo")
+    found: list[FakeSlot] = []
+
+    def has_started() -> bool:
         found.extend(slot for slot in pair.slots if slot.started.acquire(blocking=False))
         return bool(found)
 
-    until(began)
+    until(has_started)
     for slot in pair.slots:
-        slot.broken = None
+        slot.lost = None
     [sound] = [slot for slot in pair.slots if slot is not found[0]]
     return found[0], sound, id
 
 
-def test_a_slot_that_is_being_replaced_holds_nobody_up(pair: Bench) -> None:
-    broken, sound, first = broken_first(pair, taken=True)
-    second = pair.house.put("echo")
+def test_other_jobs_run_while_a_slot_is_replaced(pair: DispatcherUnderTest) -> None:
+    lost, sound, first = lose_first_slot(pair, launch_taken=True)
+    second = pair.running.put("echo")
     assert sound.started.acquire(timeout=WAIT_LIMIT)
     sound.finish()
-    assert pair.house.ended(second)["status"] == "succeeded"
-    assert pair.house.job(first)["status"] == "running"
-    broken.mended.set()
-    assert pair.house.tried(first)["last_error"] == "it died"
+    assert pair.running.ended(second)["status"] == "succeeded"
+    assert pair.running.job(first)["status"] == "running"
+    lost.may_be_replaced.set()
+    assert pair.running.tried(first)["last_error"] == "it died"
 
 
-def test_a_launch_that_a_new_slot_has_taken_goes_on_there(pair: Bench) -> None:
-    broken, _, id = broken_first(pair, taken=False)
-    broken.mended.set()
-    broken.finish()
-    job = pair.house.ended(id)
+def test_a_job_that_is_cancelled_while_its_slot_is_replaced_is_cancelled(
+    pair: DispatcherUnderTest,
+) -> None:
+    lost, _, id = lose_first_slot(pair, launch_taken=False)
+    cancelled = threading.Event()
+    lost.on_cancel = cancelled.set
+    assert pair.dispatcher.cancel(Cancellation.OPERATOR, job_id=id)
+    assert cancelled.is_set()
+    lost.outcome = Outcome(Ending.CANCELLED)
+    lost.may_be_replaced.set()
+    lost.finish()
+    assert pair.running.ended(id)["last_error"] == "cancelled"
+
+
+def test_a_launch_that_a_new_slot_took_continues_there(pair: DispatcherUnderTest) -> None:
+    lost, _, id = lose_first_slot(pair, launch_taken=False)
+    lost.may_be_replaced.set()
+    lost.finish()
+    job = pair.running.ended(id)
     assert (job["status"], job["attempt"]) == ("succeeded", 1)
 
 
-def test_of_two_that_end_together_a_bug_in_the_settling_of_one_spares_the_other(
-    pair: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cursed, sound = pair.house.put("echo"), pair.house.put("echo")
-    for slot in pair.slots:
-        assert slot.started.acquire(timeout=WAIT_LIMIT)
-    together: list[int] = []
-
-    def settled(
-        tx: Tx, settlement: Settlement, tx_config: TxConfig, base_id: str
-    ) -> Settlement | None:
-        together.append(pair.dispatcher.busy)
-        if settlement.job_id == cursed:
-            raise RuntimeError("a bug")
-        return settle(tx, settlement, tx_config, base_id)
-
-    monkeypatch.setattr(dispatcher, "settle", settled)
-    # In the dispatcher's own thread: it finds both ended when it looks next.
-    pair.dispatcher.ask(lambda: [slot.finish() for slot in pair.slots] and None)
-    assert pair.house.ended(sound)["status"] == "succeeded"
-    assert together[0] == 0, "they did not end together"
-    assert pair.house.job(cursed)["status"] == "running"
-    until(lambda: not pair.dispatcher.in_hand())
+def test_a_slot_that_dies_while_idle_is_watched_no_more(single: DispatcherUnderTest) -> None:
+    """Its closed socket would wake the dispatcher without end."""
+    run_another(single)
+    until(lambda: not single.dispatcher.in_hand())
+    assert single.dispatcher._events._by_slot
+    single.slot.die()
+    until(lambda: not single.dispatcher._events._by_slot)
 
 
-def test_an_answer_that_takes_long_to_judge_is_settled_like_any_other(bench: Bench) -> None:
+# Large answers
+
+
+def test_a_large_answer_is_settled_like_any_other(single: DispatcherUnderTest) -> None:
     result = "x" * 2 * LARGE_ANSWER
     stdout = orjson.dumps({"status": "ok", "result": result})
-    bench.slot.outcome = Outcome(Ending.EXITED, exit_code=0, stdout=stdout)
-    id = bench.house.put("echo")
-    bench.running()
-    bench.slot.finish()
-    job = bench.house.ended(id)
+    single.slot.outcome = Outcome(Ending.EXITED, exit_code=0, stdout=stdout)
+    id = single.running.put("echo")
+    single.wait_for_start()
+    single.slot.finish()
+    job = single.running.ended(id)
     assert (job["status"], job["result"]["result"]) == ("succeeded", result)
 
 
-def test_without_a_thread_to_be_had_the_dispatcher_does_it_itself(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+def test_a_large_answer_is_settled_where_no_thread_can_be_started(
+    single: DispatcherUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_thread(_self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     stdout = orjson.dumps({"status": "ok", "result": "x" * 2 * LARGE_ANSWER})
-    bench.slot.outcome = Outcome(Ending.EXITED, exit_code=0, stdout=stdout)
-    id = bench.house.put("echo")
-    bench.running()
+    single.slot.outcome = Outcome(Ending.EXITED, exit_code=0, stdout=stdout)
+    id = single.running.put("echo")
+    single.wait_for_start()
     monkeypatch.setattr(threading.Thread, "start", no_thread)
-    bench.slot.finish()
-    assert bench.house.ended(id)["status"] == "succeeded"
+    single.slot.finish()
+    assert single.running.ended(id)["status"] == "succeeded"
     monkeypatch.undo()
-
-
-class CountedClock(SystemClock):
-    """Every turn of the dispatcher asks it for the time."""
-
-    turns = 0
-
-    def monotonic(self) -> float:
-        self.turns += 1
-        return super().monotonic()
-
-
-def test_a_slot_that_dies_while_idle_does_not_keep_the_dispatcher_busy(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench.house.put("echo")
-    bench.running()
-    bench.slot.finish()
-    until(lambda: bench.dispatcher.busy == 0)
-    bench.slot._theirs.shutdown(socket.SHUT_WR)
-    clock = CountedClock()
-    monkeypatch.setattr(bench.house.gateway, "clock", clock)
-    assert not bench.house.gateway.stopping.wait(0.3)
-    # Without end, thousands.
-    assert clock.turns < 20

@@ -21,9 +21,9 @@ from ductile.errors import LedgerBroken, LedgerError
 from ductile.failpoint import failpoint
 from ductile.log import logger, together
 from ductile.model import Cancellation, Settlement
-from ductile.runner.client import Slot
+from ductile.runner.client import SlotClient
 from ductile.runner.event_loop import EventLoop
-from ductile.runner.started_flags import NOWHERE
+from ductile.runner.started_flags import NO_ENTRY
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs.claim import ClaimedJob, ClaimPolicy, claim
 from ductile.store.jobs.settle import settle
@@ -133,7 +133,7 @@ class CommitBatch:
         claimed = claim(tx, policy, now, self.claims, self.prefetch)
         # Before the commit: after a crash in between, the jobs would count as started.
         started_log.revoke(*self.entries)
-        self.entries = [started_log.enter(one.job.id, one.job.attempt) for one in claimed]
+        self.entries = [started_log.add(one.job.id, one.job.attempt) for one in claimed]
         return settled, claimed
 
 
@@ -159,7 +159,9 @@ def split_batches(
 class Dispatcher:
     """Claims jobs, has `Workers` run them, and commits their settlements."""
 
-    def __init__(self, host: DispatcherHost, slots: Sequence[Slot], *, claims: bool = True) -> None:
+    def __init__(
+        self, host: DispatcherHost, slots: Sequence[SlotClient], *, claims: bool = True
+    ) -> None:
         """Without `claims` it runs only the jobs that `perform` is given."""
         self._host = host
         self._claims = claims
@@ -189,7 +191,7 @@ class Dispatcher:
 
     def perform(self, claimed: ClaimedJob) -> None:
         """Run one claimed job to its settlement, in this thread."""
-        self._workers.admit(claimed, NOWHERE)
+        self._workers.admit(claimed, NO_ENTRY)
         self._workers.assign()
         self._work()
 

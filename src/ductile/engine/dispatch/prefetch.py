@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections import deque
 
 from ductile.engine.dispatch.attempt import Attempt
-from ductile.runner.client import LINE
+from ductile.runner.client import BUFFER_LIMIT
 
 ROUNDS_AHEAD = 4
 """As many jobs are prefetched as end in this number of rounds like the last."""
@@ -28,7 +28,7 @@ class PrefetchQueue:
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
-        self._limit = LINE * workers
+        self._limit = BUFFER_LIMIT * workers
         self._waiting: deque[Attempt] = deque()
 
     def __len__(self) -> int:

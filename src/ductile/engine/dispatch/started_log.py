@@ -1,9 +1,10 @@
-"""Which of the jobs in hand have begun, for whoever comes after a crash.
+"""The started log: which claimed attempts had certainly not started when the gateway died.
 
-Each attempt that the gateway has in hand has a cell of a file: who it is, written before a slot
-hears of it, and a byte that the slot sets before it spawns. What stands there without that byte has
-not begun; of what does not stand there nothing is known. What is written outlives every process,
-but, since nobody waits for the disk, no machine: after a boot of the kernel it says nothing.
+Each attempt that the gateway owns has an entry in a file: its job and number, written before a slot
+gets the launch, and a flag that the slot sets before it spawns. An attempt whose entry has no flag
+has not started. Nothing is known about an attempt without an entry. The file outlives every process
+but, since no write waits for the disk, not a crash of the machine: after a boot of the kernel it is
+not used. `docs/adr/0015-a-witness-of-what-has-begun.md` has the reasons.
 """
 
 from __future__ import annotations
@@ -14,68 +15,70 @@ import stat
 from pathlib import Path
 
 from ductile.log import logger
-from ductile.runner.started_flags import BEGUN, NOWHERE
+from ductile.runner.started_flags import NO_ENTRY, STARTED
 
-CELL = 64
-HEAD = 128
+ENTRY_BYTES = 64
+HEAD_BYTES = 128
 
-_LARGEST = 16 * 1024 * 1024
+_LARGEST_FILE = 16 * 1024 * 1024
 _KERNEL_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class StartedLog:
-    """The cells of one boot of the gateway; for any thread."""
+    """The entries of one boot of the gateway. For any thread."""
 
-    def __init__(self, state_dir: Path, boot: str, cells: int) -> None:
-        """Beside the file of the boot before, until `stand` takes its place."""
+    def __init__(self, state_dir: Path, boot: str, entries: int) -> None:
+        """Creates a file next to that of the last boot, which `activate` replaces."""
         self._path = state_dir / "started_log"
-        self._fresh = state_dir / "started_log.new"
-        self._fresh.unlink(missing_ok=True)
-        self.fd = os.open(self._fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        head = f"{boot} {_kernel_boot()}".encode().ljust(HEAD, b"\0")
-        # All of it now, so that there is room on the disk when it is needed.
-        text = head + bytes(CELL * cells)
+        self._new_path = state_dir / "started_log.new"
+        self._new_path.unlink(missing_ok=True)
+        self.fd = os.open(self._new_path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        head = f"{boot} {_kernel_boot()}".encode().ljust(HEAD_BYTES, b"\0")
+        # The whole file now, so that the disk has room for every entry.
+        text = head + bytes(ENTRY_BYTES * entries)
         if os.pwrite(self.fd, text, 0) < len(text):
             self.close()
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._fresh))
-        self._free = [HEAD + CELL * cell for cell in range(cells)]
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._new_path))
+        self._free = [HEAD_BYTES + ENTRY_BYTES * entry for entry in range(entries)]
         self._trusted = True
 
-    def stand(self) -> None:
-        """To be called once what the last boot left is seen to, and before anything is claimed."""
+    def activate(self) -> None:
+        """Replace the last boot's file: after its jobs are recovered, before the first claim."""
         if self._trusted:
-            self._fresh.rename(self._path)
+            self._new_path.rename(self._path)
 
-    def enter(self, job_id: str, attempt: int) -> int:
-        """The place of this attempt, which has not begun."""
+    def add(self, job_id: str, attempt: int) -> int:
+        """Write an entry for an attempt that has not started; `NO_ENTRY` if that fails."""
         label = f"{job_id} {attempt}".encode(errors="replace")
-        if len(label) >= CELL or not self._trusted:
-            return NOWHERE
+        if len(label) >= ENTRY_BYTES or not self._trusted:
+            return NO_ENTRY
         try:
-            place = self._free.pop()
+            entry = self._free.pop()
         except IndexError:
-            return NOWHERE
-        if self._write(b"\0" + label.ljust(CELL - 1, b"\0"), place):
-            return place
-        self.leave(place)
-        return NOWHERE
+            return NO_ENTRY
+        if self._write(b"\0" + label.ljust(ENTRY_BYTES - 1, b"\0"), entry):
+            return entry
+        self.release(entry)
+        return NO_ENTRY
 
-    def leave(self, place: int) -> None:
-        """The end of this attempt is for the ledger to tell."""
-        if place != NOWHERE:
-            self._free.append(place)
+    def release(self, entry: int) -> None:
+        """Reuse the entry: the ledger has the end of this attempt."""
+        if entry != NO_ENTRY:
+            self._free.append(entry)
 
-    def revoke(self, *places: int) -> None:
-        """Their claims did not come to be. The same attempts may begin from another place."""
-        for place in places:
-            if place != NOWHERE:
-                self._write(bytes([BEGUN]), place)
-                self.leave(place)
+    def revoke(self, *entries: int) -> None:
+        """Make entries say nothing: their claims were rolled back, and the same attempts may start
+        with other entries."""
+        for entry in entries:
+            if entry != NO_ENTRY:
+                self._write(bytes([STARTED]), entry)
+                self.release(entry)
 
-    def _write(self, text: bytes, place: int) -> bool:
-        """Where that fails, as a rule for a full disk, the file is no evidence any more."""
+    def _write(self, text: bytes, entry: int) -> bool:
+        """Where a write fails, most likely for a full disk, remove the file: it cannot be kept
+        true any more."""
         try:
-            if os.pwrite(self.fd, text, place) == len(text):
+            if os.pwrite(self.fd, text, entry) == len(text):
                 return True
         except OSError as error:
             why = error.strerror
@@ -83,45 +86,47 @@ class StartedLog:
             why = os.strerror(errno.ENOSPC)
         if self._trusted:
             self._trusted = False
-            for path in (self._path, self._fresh):
+            for path in (self._path, self._new_path):
                 path.unlink(missing_ok=True)
-            logger("started_log").warning("a crash would count what has not begun", error=why)
+            logger("started_log").warning(
+                "started log disabled: a crash counts unstarted attempts, too", error=why
+            )
         return False
 
     def close(self) -> None:
         os.close(self.fd)
 
 
-Attempt = tuple[str | None, str, int]
-"""The boot that claimed it, the job's id, and which attempt of it."""
-Unbegun = frozenset[Attempt]
+AttemptKey = tuple[str | None, str, int]
+"""The boot that claimed it, the id of the job, and the number of the attempt."""
+UnstartedAttempts = frozenset[AttemptKey]
 
 
-def unbegun(state_dir: Path) -> Unbegun:
-    """What the last boot of this state directory had in hand, and had certainly not begun."""
+def read_unstarted(state_dir: Path) -> UnstartedAttempts:
+    """The attempts of this state directory's last boot that had certainly not started."""
     text = _read(state_dir / "started_log")
-    boot, _, kernel = text[:HEAD].rstrip(b"\0").decode(errors="replace").partition(" ")
-    if not kernel or kernel != _kernel_boot() or len(text) > _LARGEST:
+    boot, _, kernel = text[:HEAD_BYTES].rstrip(b"\0").decode(errors="replace").partition(" ")
+    if not kernel or kernel != _kernel_boot() or len(text) > _LARGEST_FILE:
         return frozenset()
-    begun: set[Attempt] = set()
-    waiting: set[Attempt] = set()
-    for at in range(HEAD, len(text) - CELL + 1, CELL):
-        label = text[at + 1 : at + CELL].rstrip(b"\0").decode(errors="replace")
+    started: set[AttemptKey] = set()
+    unstarted: set[AttemptKey] = set()
+    for entry in range(HEAD_BYTES, len(text) - ENTRY_BYTES + 1, ENTRY_BYTES):
+        label = text[entry + 1 : entry + ENTRY_BYTES].rstrip(b"\0").decode(errors="replace")
         job_id, _, attempt = label.rpartition(" ")
         if attempt.isdecimal():
-            found = begun if text[at] == BEGUN else waiting
+            found = started if text[entry] == STARTED else unstarted
             found.add((boot, job_id, int(attempt)))
-    # A cell that was left keeps its label; the same attempt may have another by now.
-    return frozenset(waiting - begun)
+    # A released entry keeps its text, and the same attempt may have another entry by now.
+    return frozenset(unstarted - started)
 
 
 def _read(path: Path) -> bytes:
-    """What is in a file; nothing where it is none."""
+    """The content of a file; empty where it is missing or not a regular file."""
     try:
-        # Not to wait for a writer where it is a pipe.
+        # O_NONBLOCK: opening a pipe must not wait for a writer.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
-            return file.read(_LARGEST + 1) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+            return file.read(_LARGEST_FILE + 1) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
     except OSError:
         return b""
 

@@ -27,7 +27,8 @@ from ductile.engine.dispatch.started_log import StartedLog
 from ductile.failpoint import failpoint
 from ductile.log import logger
 from ductile.model import Cancellation, Launch, Outcome, Settlement
-from ductile.runner.client import LINE, Broken, Slot
+from ductile.runner.client import BUFFER_LIMIT, SlotClient
+from ductile.runner.connection import SlotLost
 from ductile.runner.event_loop import EventLoop
 from ductile.store.jobs.claim import ClaimedJob
 
@@ -50,7 +51,7 @@ class Worker:
 
     __slots__ = ("attempt", "buffered", "slot")
 
-    def __init__(self, slot: Slot) -> None:
+    def __init__(self, slot: SlotClient) -> None:
         self.slot = slot
         self.attempt: Attempt | None = None
         self.buffered: deque[Attempt] = deque()
@@ -66,7 +67,9 @@ class Workers:
     For the dispatcher's thread, except `cancel`, `job_ids` and `busy`.
     """
 
-    def __init__(self, context: WorkerContext, slots: Sequence[Slot], events: EventLoop) -> None:
+    def __init__(
+        self, context: WorkerContext, slots: Sequence[SlotClient], events: EventLoop
+    ) -> None:
         self._context, self._events = context, events
         self._log = logger("worker")
         self._workers = [Worker(slot) for slot in slots]
@@ -117,7 +120,7 @@ class Workers:
         """Whether every worker is busy and has a buffered attempt, where its slot can buffer."""
         if self._idle or not any(worker.buffered for worker in self._workers):
             return False
-        return all(worker.buffered or not worker.slot.has_room for worker in self._workers)
+        return all(worker.buffered or not worker.slot.can_buffer for worker in self._workers)
 
     @property
     def _has_many_large_answers(self) -> bool:
@@ -157,7 +160,7 @@ class Workers:
             attempt = Attempt(self._context, claimed, log_entry)
         except Exception as error:  # noqa: BLE001 - the orphan sweep ends the job
             self._log.crash("claimed job cannot be started", error, job_id=claimed.job.id)
-            self._context.started_log.leave(log_entry)
+            self._context.started_log.release(log_entry)
             return False
         self._attempts.add(attempt)
         self._prefetched.add(attempt)
@@ -169,8 +172,8 @@ class Workers:
             worker, attempt = self._idle.pop(), self._prefetched.take()
             worker.attempt = attempt
             attempt.move_to(AttemptState.STARTING)
-            self._careful(worker, partial(self._start, worker, attempt))
-        for depth in range(LINE):
+            self._guard(worker, partial(self._start, worker, attempt))
+        for depth in range(BUFFER_LIMIT):
             for worker in self._workers:
                 if not self._prefetched:
                     return
@@ -202,7 +205,7 @@ class Workers:
 
     def _buffer(self, worker: Worker) -> None:
         """Send the first prefetched attempt to a busy slot, to start after those before it."""
-        if not worker.is_running or not worker.slot.has_room or self._has_many_large_answers:
+        if not worker.is_running or not worker.slot.can_buffer or self._has_many_large_answers:
             return
         context, attempt = self._context, self._prefetched.first
         over = context.stopping.is_set() or is_over(attempt, context.clock.monotonic())
@@ -222,7 +225,7 @@ class Workers:
         self._settle(attempt, decide)
 
     def _send_ahead(self, worker: Worker, attempt: Attempt, launch: Launch) -> None:
-        if worker.slot.line_up(launch, attempt.log_entry):
+        if worker.slot.buffer(launch, attempt.log_entry):
             worker.buffered.append(self._prefetched.take())
             attempt.move_to(AttemptState.BUFFERED)
         else:
@@ -243,7 +246,7 @@ class Workers:
             return
 
         def launch(prepared: Future[Launch | Settlement]) -> None:
-            self._careful(worker, lambda: self._launch(worker, attempt, prepared.result()))
+            self._guard(worker, lambda: self._launch(worker, attempt, prepared.result()))
 
         self._events.run_in_thread(attempt.prepare, launch)
 
@@ -258,12 +261,12 @@ class Workers:
             withdrawn = self._context.stopping.is_set() or attempt.cancelled is not None
             if not withdrawn:
                 attempt.move_to(AttemptState.RUNNING)
-                outcome = worker.slot.begin(prepared, attempt.log_entry)
+                outcome = worker.slot.start(prepared, attempt.log_entry)
         if withdrawn:
             self._release(worker)
             self._settle(attempt, partial(attempt.judge_unstarted, Cancellation.STOP))
         else:
-            self._go_on(worker, outcome)
+            self._continue(worker, outcome)
 
     # RUNNING
 
@@ -272,26 +275,26 @@ class Workers:
         for slot in self._events.wait(seconds):
             worker = self._by_slot[slot]
             if worker.is_running:
-                self._careful(worker, partial(self._read, worker))
+                self._guard(worker, partial(self._read, worker))
             else:
                 # An idle slot has died: the next launch finds that out.
                 self._events.unwatch(slot)
         if now >= self._check_overdue_at:
             self._check_overdue_at = now + TICK
             for worker in self._workers:
-                if worker.is_running and worker.slot.due < now:
-                    self._careful(worker, partial(self._read, worker))
+                if worker.is_running and worker.slot.deadline < now:
+                    self._guard(worker, partial(self._read, worker))
 
     def _read(self, worker: Worker) -> None:
         """Handle all that the slot has sent: outcomes, and buffered attempts that it gives back."""
         while True:
-            outcome = worker.slot.look()
-            self._unbuffer(worker, still=worker.slot.lined_up)
-            self._go_on(worker, outcome)
-            if not worker.is_running or not worker.slot.heard:
+            outcome = worker.slot.read_outcome()
+            self._unbuffer(worker, still=worker.slot.buffered)
+            self._continue(worker, outcome)
+            if not worker.is_running or not worker.slot.has_answer:
                 return
 
-    def _go_on(self, worker: Worker, outcome: Outcome | None) -> None:
+    def _continue(self, worker: Worker, outcome: Outcome | None) -> None:
         if outcome is None:
             self._events.watch(worker.slot)
             return
@@ -307,7 +310,7 @@ class Workers:
             assert attempt is not None
             attempt.move_to(AttemptState.JUDGING)
             if worker.buffered:
-                worker.slot.go_on()
+                worker.slot.advance()
                 following = worker.buffered.popleft()
                 following.move_to(AttemptState.RUNNING)
                 if following.cancelled is not None:
@@ -320,36 +323,36 @@ class Workers:
 
     # SLOT_LOST, and bugs
 
-    def _careful(self, worker: Worker, step: Callable[[], None]) -> None:
+    def _guard(self, worker: Worker, step: Callable[[], None]) -> None:
         """Run a step of the worker's attempt. A lost slot is replaced; a bug fails the attempt."""
         try:
             step()
-        except Broken as broken:
-            self._replace_slot(worker, broken)
+        except SlotLost as lost:
+            self._replace_slot(worker, lost)
         except Exception as error:  # noqa: BLE001 - the attempt's failure
             self._fail(worker, error)
 
-    def _replace_slot(self, worker: Worker, broken: Broken) -> None:
+    def _replace_slot(self, worker: Worker, lost: SlotLost) -> None:
         attempt = worker.attempt
         assert attempt is not None
         attempt.move_to(AttemptState.SLOT_LOST)
         self._events.unwatch(worker.slot)
         self._unbuffer(worker)
 
-        def go_on(replaced: Future[Outcome | None]) -> None:
+        def continue_with(replaced: Future[Outcome | None]) -> None:
             outcome = replaced.result()
             if outcome is None:
                 attempt.move_to(AttemptState.RUNNING)
-            self._go_on(worker, outcome)
+            self._continue(worker, outcome)
 
         self._events.run_in_thread(
-            partial(worker.slot.mend, broken),
-            lambda replaced: self._careful(worker, partial(go_on, replaced)),
+            partial(worker.slot.replace, lost),
+            lambda replaced: self._guard(worker, partial(continue_with, replaced)),
         )
 
     def _fail(self, worker: Worker, error: Exception) -> None:
         """Fail the worker's attempt, and those in its slot's buffer: they may have started."""
-        worker.slot.abandon()
+        worker.slot.disconnect()
         buffered = list(worker.buffered)
         worker.buffered.clear()
         with self._cancel_lock:
@@ -402,7 +405,7 @@ class Workers:
         """The attempt is DONE: the ledger has its settlement, or will never have it."""
         attempt.move_to(AttemptState.DONE)
         self._attempts.discard(attempt)
-        self._context.started_log.leave(attempt.log_entry)
+        self._context.started_log.release(attempt.log_entry)
 
 
 def _same(settlement: Settlement) -> Settlement:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from ductile.clock import Clock, Entropy, Ids
 from ductile.core.jobs.judge import judge
 from ductile.engine.config.compiled import CompiledConfig
-from ductile.engine.dispatch.started_log import Unbegun
+from ductile.engine.dispatch.started_log import UnstartedAttempts
 from ductile.log import logger
 from ductile.model import Ending, Job, JobStatus, Outcome
 from ductile.store import boots
@@ -29,7 +29,7 @@ def at_start(
     clock: Clock,
     entropy: Entropy,
     last: str | None,
-    unbegun: Unbegun,
+    unstarted: UnstartedAttempts,
 ) -> None:
     """Recover the jobs of the boots that have certainly ended.
 
@@ -40,7 +40,7 @@ def at_start(
     owners = ledger.read(boots.owners)
     if ledger.engine != "sqlite":
         owners = [owner for owner in owners if owner is None or owner == last]
-    recover(ledger, compiled, clock, entropy, owners, unbegun)
+    recover(ledger, compiled, clock, entropy, owners, unstarted)
 
 
 def recover(
@@ -49,7 +49,7 @@ def recover(
     clock: Clock,
     entropy: Entropy,
     owners: Iterable[str | None],
-    unbegun: Unbegun = frozenset(),
+    unstarted: UnstartedAttempts = frozenset(),
 ) -> None:
     """Settle the running jobs of these boots as lost attempts; those that had not begun go back as
     they were. None of a boot that is held."""
@@ -57,7 +57,7 @@ def recover(
     for owner in owners:
         while True:
             luck = [(entropy.uniform(), entropy.uuid()) for _ in range(BATCH)]
-            work = _recover_batch(owner, compiled, clock.now(), luck, unbegun)
+            work = _recover_batch(owner, compiled, clock.now(), luck, unstarted)
             found, batch = ledger.write(work)
             recovered += batch
             if found < BATCH:
@@ -79,7 +79,7 @@ def _recover_batch(
     compiled: CompiledConfig,
     now: datetime,
     luck: list[tuple[float, str]],
-    unbegun: Unbegun,
+    unstarted: UnstartedAttempts,
 ) -> Callable[[Tx], tuple[int, list[tuple[Job, bool]]]]:
     """How many there were, and those of them that nobody else has ended: whether each had begun."""
     lost = Outcome(Ending.LOST, reason="the gateway died while this job ran")
@@ -93,7 +93,7 @@ def _recover_batch(
         orphans = requeue.list_orphans(tx, owner, BATCH)
         recovered = []
         for job, (chance, base_id) in zip(orphans, luck, strict=False):
-            began = job.started_at is not None and (owner, job.id, job.attempt) not in unbegun
+            began = job.started_at is not None and (owner, job.id, job.attempt) not in unstarted
             if not began and not requeue.was_claim_undone(tx, job):
                 ended = requeue.undo_claim(tx, job, now)
             else:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error
-from ductile.runner.exec_errors import carries_crlf, first_line
+from ductile.runner.exec_errors import first_line, has_crlf_shebang
 
 
 def refused(context: DoctorContext) -> Iterator[Finding]:
@@ -37,7 +37,7 @@ def interpreters(context: DoctorContext) -> Iterator[Finding]:
         return
     for name, plan in sorted(context.compiled.plans.items()):
         entrypoint = plan.argv[0]
-        if carries_crlf(entrypoint):
+        if has_crlf_shebang(entrypoint):
             yield error(
                 "plugins",
                 f"plugin {name} cannot run: {entrypoint} has CRLF line endings",

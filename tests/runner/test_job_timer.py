@@ -12,7 +12,7 @@ from ductile.runner import protocol, slot
 TIMEOUT, GRACE = 60.0, 5.0
 
 
-class Child:
+class FakeProcess:
     """Records the signals that it is sent, and when."""
 
     def __init__(self, clock):
@@ -30,31 +30,31 @@ class Child:
 
 
 class Job:
-    """A watch whose time passes in the test."""
+    """A timer whose time passes in the test."""
 
     def __init__(self):
         self.now = 1000.0
-        self.child = Child(self)
-        self.watch = None
+        self.process = FakeProcess(self)
+        self.timer = None
 
     def monotonic(self):
         return self.now
 
     def pass_time(self, seconds):
-        """As a slot does: wait as long as the watch says, tick, and wait again."""
+        """As a slot does: wait as long as the timer says, tick, and wait again."""
         end = self.now + seconds
-        while (turn := self.watch.wait()) <= end - self.now:
+        while (turn := self.timer.seconds_to_wait()) <= end - self.now:
             self.now += turn
-            self.watch.tick()
+            self.timer.tick()
         self.now = end
 
     def close_stdout(self):
-        self.child.stdout.closed = True
-        self.watch.output_complete()
+        self.process.stdout.closed = True
+        self.timer.output_complete()
 
     @property
     def sent(self):
-        return [(number, at - 1000.0) for number, at in self.child.sent]
+        return [(number, at - 1000.0) for number, at in self.process.sent]
 
 
 @pytest.fixture
@@ -62,13 +62,13 @@ def job(monkeypatch):
     job = Job()
     monkeypatch.setattr(slot, "time", job)
     monkeypatch.setattr(slot.reaper, "reap_orphans", lambda _leader: None)
-    job.watch = slot.Watch(job.child, SimpleNamespace(timeout=TIMEOUT, grace=GRACE))
+    job.timer = slot.JobTimer(job.process, SimpleNamespace(timeout=TIMEOUT, grace=GRACE))
     return job
 
 
 def test_deadline_sends_sigterm_and_kills_after_the_grace(job):
     job.pass_time(600)
-    assert job.watch.ending == protocol.TIMED_OUT
+    assert job.timer.ending == protocol.TIMED_OUT
     assert job.sent == [(signal.SIGTERM, TIMEOUT), (signal.SIGKILL, TIMEOUT + GRACE)]
 
 
@@ -76,7 +76,7 @@ def test_lingering_process_is_killed_without_grace(job):
     job.pass_time(10)
     job.close_stdout()
     job.pass_time(600)
-    assert job.watch.ending == protocol.LINGERED
+    assert job.timer.ending == protocol.LINGERED
     assert job.sent == [(signal.SIGKILL, 10 + slot.LINGER)]
 
 
@@ -84,7 +84,7 @@ def test_deadline_while_lingering_leaves_only_the_rest_of_the_linger(job):
     job.pass_time(TIMEOUT - 1)
     job.close_stdout()
     job.pass_time(600)
-    assert job.watch.ending == protocol.LINGERED
+    assert job.timer.ending == protocol.LINGERED
     assert job.sent == [
         (signal.SIGTERM, TIMEOUT),
         (signal.SIGKILL, TIMEOUT - 1 + slot.LINGER),
@@ -93,28 +93,28 @@ def test_deadline_while_lingering_leaves_only_the_rest_of_the_linger(job):
 
 def test_cancel_sends_sigterm_and_kills_after_its_own_grace(job):
     job.pass_time(1)
-    job.watch.cancel(3.0)
+    job.timer.cancel(3.0)
     job.pass_time(600)
-    assert job.watch.ending == protocol.CANCELLED
+    assert job.timer.ending == protocol.CANCELLED
     assert job.sent == [(signal.SIGTERM, 1), (signal.SIGKILL, 4)]
 
 
 def test_cancel_without_grace_only_kills(job):
-    job.watch.cancel(0.0)
+    job.timer.cancel(0.0)
     assert job.sent == [(signal.SIGKILL, 0)]
 
 
 def test_second_cancel_can_only_shorten_the_grace(job):
-    job.watch.cancel(30.0)
-    job.watch.cancel(50.0)
+    job.timer.cancel(30.0)
+    job.timer.cancel(50.0)
     job.pass_time(1)
-    job.watch.cancel(2.0)
+    job.timer.cancel(2.0)
     job.pass_time(600)
     assert job.sent == [(signal.SIGTERM, 0), (signal.SIGKILL, 3)]
 
 
 def test_grace_of_a_cancel_ends_with_that_of_the_deadline(job):
     job.pass_time(TIMEOUT - 1)
-    job.watch.cancel(3600.0)
+    job.timer.cancel(3600.0)
     job.pass_time(600)
     assert job.sent == [(signal.SIGTERM, TIMEOUT - 1), (signal.SIGKILL, TIMEOUT + GRACE)]
