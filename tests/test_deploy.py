@@ -12,7 +12,7 @@ import pytest
 
 from ductile.cli.main import root
 from ductile.config.models.service import ServiceSettings
-from ductile.engine.observability.systemd import MORE_THAN_THE_GRACE
+from ductile.engine.observability.systemd import STOP_MARGIN
 from ductile.errors import ConfigError
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
@@ -51,7 +51,7 @@ def test_the_unit_listens_to_what_the_gateway_says() -> None:
 def test_a_stop_is_the_gateways_own_and_has_the_time_it_needs() -> None:
     assert setting("KillMode") == "mixed"
     grace = ServiceSettings().shutdown_grace
-    assert int(setting("TimeoutStopSec")) >= grace + MORE_THAN_THE_GRACE
+    assert int(setting("TimeoutStopSec")) >= grace + STOP_MARGIN
 
 
 def test_a_configuration_that_cannot_run_is_not_tried_again() -> None:

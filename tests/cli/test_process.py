@@ -109,7 +109,7 @@ def test_one_gateway_a_state_directory(house: House) -> None:
     with house.gateway() as gateway:
         second = house.process("system", "start")
         assert second.code == 1
-        assert f"another gateway (pid {gateway.pid}) owns" in second.err
+        assert f"another gateway (pid {gateway.pid}) uses" in second.err
         assert end(gateway, signal.SIGINT) == 0
     assert not (house.state / "ductile.sock").exists()
 

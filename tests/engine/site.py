@@ -14,7 +14,7 @@ from typing import Any
 
 from ductile.config import Loaded, load
 from ductile.engine.gateway import Gateway
-from ductile.engine.instance_lock import state_dir_id
+from ductile.engine.instance_lock import compute_state_dir_id
 from ductile.model import NewJob, SubmittedBy
 from ductile.runner.process_scan import has_variable
 from ductile.store.engines.api import Effects, StoredNotice
@@ -151,7 +151,7 @@ class Site:
 
     def alive(self) -> list[int]:
         """Every process that carries the mark of this state directory."""
-        entry = f"DUCTILE_BOOT={state_dir_id(self.state)}:".encode()
+        entry = f"DUCTILE_BOOT={compute_state_dir_id(self.state)}:".encode()
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
         return [pid for pid in pids if has_variable(pid, entry)]
 
@@ -206,13 +206,13 @@ class Running:
     def ended(self, job_id: str) -> dict[str, Any]:
         """The job, once it has ended."""
         told = threading.Event()
-        self.gateway.notice_bus.when_ended(job_id, told.set)
+        self.gateway.notice_bus.add_on_end(job_id, told.set)
         try:
             job = self.job(job_id)
             if job["status"] in ("queued", "running"):
                 assert told.wait(WAIT_LIMIT), f"it has not ended: {job}"
         finally:
-            self.gateway.notice_bus.forget(job_id, told.set)
+            self.gateway.notice_bus.remove_on_end(job_id, told.set)
         return self.job(job_id)
 
     def run(self, plugin: str, command: str = "poll", payload: Any = None) -> dict[str, Any]:

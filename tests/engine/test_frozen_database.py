@@ -25,7 +25,7 @@ def test_a_stop_waits_for_no_answer_that_does_not_come(
 ) -> None:
     site.settings["state"] = {"url": postgres.database(), "dir": str(site.state)}
     site.settings["service"]["shutdown_grace"] = "100ms"
-    monkeypatch.setattr(gateway, "LEDGER_PATIENCE", 0.3)
+    monkeypatch.setattr(gateway, "LEDGER_TIMEOUT", 0.3)
     gate = site.gate()
     site.plugin("echo", gate.script() + OK)
     with site.running() as house:

@@ -12,10 +12,9 @@ import pytest
 
 from ductile.engine.instance_lock import (
     InstanceLock,
-    command_runs,
-    holder,
-    running_pid,
-    state_dir_id,
+    compute_state_dir_id,
+    find_running_pid,
+    is_held_by_command,
 )
 from ductile.errors import Locked, Refused
 from tests.engine.site import OK, Site
@@ -26,7 +25,7 @@ import os, signal, sys, time
 from pathlib import Path
 from ductile.engine.instance_lock import InstanceLock
 lock = InstanceLock(Path(sys.argv[1]))
-lock.acquire(to_stay="gateway" in sys.argv)
+lock.acquire(for_gateway="gateway" in sys.argv)
 # As a slot does, somebody outlives us for a moment with the lock's descriptor.
 if os.fork() == 0:
     signal.alarm(20)
@@ -62,7 +61,7 @@ def state_of(pid: int) -> str:
 def test_the_lock_names_its_holder_and_is_its_owners_alone(tmp_path: Path) -> None:
     lock = InstanceLock(tmp_path / "state")
     lock.acquire()
-    assert holder(lock.path) == os.getpid()
+    assert lock.path.read_text().split()[0] == str(os.getpid())
     assert lock.path.name == "ductile.lock"
     assert stat.S_IMODE(lock.path.stat().st_mode) == 0o600
     assert stat.S_IMODE(lock.path.parent.stat().st_mode) == 0o700
@@ -90,26 +89,26 @@ def test_a_refused_start_changes_nothing_of_the_one_that_runs(site: Site) -> Non
         for _ in range(3):
             with pytest.raises(Locked), site.opened():
                 pass
-        assert running_pid(site.state) == os.getpid()
+        assert find_running_pid(site.state) == os.getpid()
         assert house.run("echo")["status"] == "succeeded"
 
 
 def test_a_living_holder_is_refused_at_once(tmp_path: Path, holding) -> None:
-    with pytest.raises(Locked, match=rf"another gateway \(pid {holding.pid}\) owns"):
+    with pytest.raises(Locked, match=rf"another gateway \(pid {holding.pid}\) uses"):
         InstanceLock(tmp_path).acquire(wait=3600)
 
 
 @pytest.mark.parametrize("holding", ["command"], indirect=True)
 def test_a_command_that_works_is_waited_for_and_then_named(tmp_path: Path, holding) -> None:
     lock = InstanceLock(tmp_path)
-    assert command_runs(tmp_path)
-    assert running_pid(tmp_path) == holding.pid
-    with pytest.raises(Locked, match=rf"a command \(pid {holding.pid}\) still works in"):
+    assert is_held_by_command(tmp_path)
+    assert find_running_pid(tmp_path) == holding.pid
+    with pytest.raises(Locked, match=rf"a command \(pid {holding.pid}\) uses"):
         lock.acquire(wait=0.05)
     holding.stdin.close()
     holding.kill()
-    lock.acquire(wait=WAIT_LIMIT, to_stay=True)
-    assert not command_runs(tmp_path)
+    lock.acquire(wait=WAIT_LIMIT, for_gateway=True)
+    assert not is_held_by_command(tmp_path)
     lock.release()
 
 
@@ -142,7 +141,7 @@ def test_a_lock_that_is_free_again_can_be_taken(tmp_path: Path) -> None:
         lock.acquire()
         lock.release()
         lock.release()
-    assert running_pid(tmp_path) is None
+    assert find_running_pid(tmp_path) is None
 
 
 def test_a_symlink_for_a_lock_is_not_followed(tmp_path: Path) -> None:
@@ -161,21 +160,21 @@ def test_junk_in_the_lock_file_does_not_keep_a_gateway_from_starting(
     (tmp_path / "ductile.lock").write_text(text)
     lock = InstanceLock(tmp_path)
     lock.acquire()
-    assert holder(lock.path) == os.getpid()
+    assert lock.path.read_text().split()[0] == str(os.getpid())
     lock.release()
 
 
 def test_nobody_runs_where_there_is_no_lock(tmp_path: Path) -> None:
-    assert running_pid(tmp_path) is None
-    assert running_pid(tmp_path / "nosuch") is None
+    assert find_running_pid(tmp_path) is None
+    assert find_running_pid(tmp_path / "nosuch") is None
 
 
 def test_a_directory_has_one_name_however_it_is_reached(tmp_path: Path) -> None:
     link = tmp_path / "link"
     (tmp_path / "real").mkdir()
     link.symlink_to(tmp_path / "real")
-    assert state_dir_id(link) == state_dir_id(tmp_path / "real")
-    assert state_dir_id(tmp_path) != state_dir_id(tmp_path / "real")
+    assert compute_state_dir_id(link) == compute_state_dir_id(tmp_path / "real")
+    assert compute_state_dir_id(tmp_path) != compute_state_dir_id(tmp_path / "real")
 
 
 def test_the_files_of_a_gateway_are_its_owners_alone(site: Site) -> None:

@@ -15,8 +15,8 @@ from ductile.clock import SystemClock, to_text
 from ductile.engine.config.compiled import CompiledConfig, build
 from ductile.engine.dispatch.dispatcher import WorkSignal
 from ductile.engine.loop import Loop
-from ductile.engine.observability.retention import PAUSE, RetentionLoop
-from ductile.engine.scheduling.retries import POLL_SECONDS, Retries
+from ductile.engine.observability.retention import PAUSE, RetentionCleaner
+from ductile.engine.scheduling.retries import POLL_SECONDS, RetryPromoter
 from ductile.errors import LedgerBroken, LedgerBusy
 from ductile.log import configure
 from ductile.model import NewJob, SubmittedBy
@@ -100,7 +100,7 @@ def test_a_ledger_that_stays_away_is_told_once_and_so_is_its_return(
         loop.wake()
     ticks.wait()
     told = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
-    away, back = "the ledger is not available", "the ledger is available again"
+    away, back = "ledger unavailable", "ledger available again"
     assert [(line["message"], line.get("error")) for line in told] == [
         (away, "busy"),
         (away, "no space"),
@@ -149,7 +149,7 @@ def test_a_wake_during_a_tick_is_not_lost(looping) -> None:
     assert count.acquire(timeout=WAIT_LIMIT)
 
 
-# Retries and the janitor, tick by tick
+# RetryPromoter and the cleaner, tick by tick
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def queued(ledger: SqliteLedger, clock: FakeClock, id: str, due: float | None = 
 
 def test_what_is_due_becomes_ready_and_rings(ledger: SqliteLedger, clock: FakeClock) -> None:
     work_signal = WorkSignal(4)
-    retries = Retries(ledger, work_signal)
+    retries = RetryPromoter(ledger, work_signal)
     queued(ledger, clock, "a", due=30)
     assert retries.tick(clock.now()) == POLL_SECONDS
     assert work_signal.take(1) == 0
@@ -192,7 +192,7 @@ def test_a_retry_that_is_due_soon_is_waited_for_exactly(
     ledger: SqliteLedger, clock: FakeClock
 ) -> None:
     queued(ledger, clock, "a", due=0.25)
-    assert Retries(ledger, WorkSignal(1)).tick(clock.now()) == pytest.approx(0.25)
+    assert RetryPromoter(ledger, WorkSignal(1)).tick(clock.now()) == pytest.approx(0.25)
 
 
 def script_waits(ledger: SqliteLedger, id: str, until: str) -> None:
@@ -217,17 +217,17 @@ def test_a_row_in_another_form_of_time_holds_up_no_other(
     script_waits(ledger, "later", "2026-02-08T03:00:00-08:00")
     script_waits(ledger, "due", "2026-02-08T18:00:00+08:00")
     queued(ledger, clock, "ours", due=0)
-    assert Retries(ledger, WorkSignal(4)).tick(clock.now()) == POLL_SECONDS
+    assert RetryPromoter(ledger, WorkSignal(4)).tick(clock.now()) == POLL_SECONDS
     assert waiting(ledger) == {"later"}
     clock.advance(3600)
-    Retries(ledger, WorkSignal(4)).tick(clock.now())
+    RetryPromoter(ledger, WorkSignal(4)).tick(clock.now())
     assert waiting(ledger) == set()
 
 
 def test_a_row_that_a_script_writes_between_two_looks_is_not_run_before_its_time(
     ledger: SqliteLedger, clock: FakeClock
 ) -> None:
-    retries = Retries(ledger, WorkSignal(4))
+    retries = RetryPromoter(ledger, WorkSignal(4))
     retries.tick(clock.now())
     script_waits(ledger, "later", "2026-02-08T03:00:00-08:00")
     waits = [retries.tick(clock.now()) for _ in range(2)]
@@ -241,7 +241,7 @@ def test_a_time_that_cannot_be_read_is_warned_about_once_and_holds_up_nothing(
     configure("warn", "json")
     script_waits(ledger, "odd", "0garbage")
     queued(ledger, clock, "ours", due=0)
-    retries = Retries(ledger, WorkSignal(4))
+    retries = RetryPromoter(ledger, WorkSignal(4))
     for _ in range(2):
         retries.tick(clock.now())
     assert waiting(ledger) == set()
@@ -253,7 +253,7 @@ def test_a_time_that_cannot_be_read_is_warned_about_once_and_holds_up_nothing(
 def test_without_anything_due_it_looks_once_a_second(
     ledger: SqliteLedger, clock: FakeClock
 ) -> None:
-    assert Retries(ledger, WorkSignal(1)).tick(clock.now()) == 1.0
+    assert RetryPromoter(ledger, WorkSignal(1)).tick(clock.now()) == 1.0
 
 
 def compiled(site: Site) -> Callable[[], CompiledConfig]:
@@ -279,8 +279,8 @@ def test_the_janitor_comes_back_soon_while_there_is_more(
             )
 
     ledger.write(fill)
-    janitor = RetentionLoop(ledger, compiled(site))
-    waits = [janitor.tick(clock.now()) for _ in range(3)]
+    cleaner = RetentionCleaner(ledger, compiled(site))
+    waits = [cleaner.tick(clock.now()) for _ in range(3)]
     assert waits == [PAUSE, PAUSE, 60.0]
 
 
@@ -291,4 +291,4 @@ def test_the_janitor_bears_any_retention(
     for name in ("job_queue", "job_log", "job_transitions", "breaker_transitions", "plugin_facts"):
         site.settings["service"][f"{name}_retention"] = kept
     site.settings["service"] |= {"dedupe_ttl": kept, "workspace_retention": kept}
-    assert RetentionLoop(ledger, compiled(site)).tick(clock.now()) == 60.0
+    assert RetentionCleaner(ledger, compiled(site)).tick(clock.now()) == 60.0

@@ -123,7 +123,7 @@ def test_orphans_of_a_dead_boot_are_recovered(
     site: Site, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dead_nodes, "LOST_AFTER", timedelta(seconds=0.5))
-    monkeypatch.setattr(cluster, "LOOK", 0.05)
+    monkeypatch.setattr(cluster, "CHECK_SECONDS", 0.05)
     site.plugin("echo", OK, retry={"backoff_base": "10ms"})
     with site.opened():
         pass

@@ -93,7 +93,7 @@ def test_a_copy_that_would_fill_the_disk_is_not_begun(
     if workspaces._hardlink:
         assert workspaces.provide(CHILD) is not None
         return
-    with pytest.raises(OSError, match="take 3 MiB, and 2 MiB are free on the disk") as raised:
+    with pytest.raises(OSError, match="need 3 MiB, but 2 MiB are free on the disk") as raised:
         workspaces.provide(CHILD)
     assert (raised.value.errno, copied) == (errno.ENOSPC, [])
     assert os.listdir(parent.parent) == ["parent"]
@@ -194,14 +194,16 @@ class TestFilesThatAreGone:
     )
     def test_who_was_to_have_none_lacks_none(self, tmp_path: Path, job: Any, wanted: bool) -> None:
         workspaces = Workspaces(tmp_path, lambda _: wanted, first={("p", "one")})
-        assert workspaces.gone(job) is None
+        assert workspaces.describe_missing_files(job) is None
 
     def test_those_that_are_there_are_not_gone(self, tmp_path: Path) -> None:
         workspaces = Workspaces(tmp_path, lambda _: True, first={("p", "one")})
-        assert "the files of job parent" in str(workspaces.gone(self.STEP))
+        assert "the files of the previous job parent are gone" in str(
+            workspaces.describe_missing_files(self.STEP)
+        )
         furnished(workspaces)
-        assert workspaces.gone(self.STEP) is None
-        assert workspaces.source(self.STEP) == workspaces.path("parent")
+        assert workspaces.describe_missing_files(self.STEP) is None
+        assert workspaces.find_source(self.STEP) == workspaces.path("parent")
 
     def test_a_late_retry_is_told_of_it(self, site: Site, out: Written) -> None:
         site.plugin("echo", OK)
@@ -222,9 +224,9 @@ class TestFilesThatAreGone:
             gateway.ledger.write(JobRetry(gateway, second))
             gateway.work_signal.notify_all()
             running.notice("job.succeeded", second)
-        [line] = [json.loads(line) for line in out.lines() if "files of job" in line]
+        [line] = [json.loads(line) for line in out.lines() if "files of the previous job" in line]
         assert (line["level"], line["plugin"], line["job_id"]) == ("warn", "once", second)
-        assert line["message"].startswith(f"the files of job {first}, which it was to begin with")
+        assert line["message"].startswith(f"the files of the previous job {first} are gone")
 
 
 def graph(running: Running, job_id: str) -> list[dict[str, Any]]:

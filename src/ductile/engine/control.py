@@ -1,4 +1,4 @@
-"""What is asked of the main thread, by other threads and by signals."""
+"""Requests to the main thread from other threads and from signals: stop, reload."""
 
 from __future__ import annotations
 
@@ -12,46 +12,48 @@ from functools import partial
 from types import FrameType
 
 
-class Request(Enum):
-    """What a signal or an operator may ask of a running gateway."""
+class ControlRequest(Enum):
+    """What a signal or an operator can request of a running gateway."""
 
     STOP = auto()
     RELOAD = auto()
 
 
-class Requests:
-    """A queue for one reader, whom a signal wakes as well, whichever thread the system chose.
+class ControlQueue:
+    """A queue with one reader, which also wakes for signals on any thread.
 
-    Who waits for a lock hears of a signal only if it comes during the wait, and to that thread. A
-    byte in a pipe stays there until it is read.
+    A thread that waits for a lock notices a signal only if it arrives during the wait and on that
+    thread. A byte in a pipe stays there until it is read.
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[Request] = deque()
+        self._queued: deque[ControlRequest] = deque()
         self._read, self._write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._write, False)
         for end in (self._read, self._write):
             weakref.finalize(self, os.close, end)
 
-    def put(self, request: Request) -> None:
-        """From any thread, or from a signal handler."""
-        self._waiting.append(request)
+    def put(self, request: ControlRequest) -> None:
+        """May be called from any thread and from a signal handler."""
+        self._queued.append(request)
         try:
             os.write(self._write, b"\0")
         except BlockingIOError:
-            pass  # Who has that much to read is awake.
+            pass  # The pipe is full, so the reader is awake.
 
-    def get(self) -> Request:
-        """The next one, once there is one."""
-        while not self._waiting:
+    def get(self) -> ControlRequest:
+        """Wait for the next request."""
+        while not self._queued:
             os.read(self._read, 4096)
-        return self._waiting.popleft()
+        return self._queued.popleft()
 
-    def take_signals(self, meanings: Mapping[signal.Signals, Request]) -> None:
-        """Have these signals put what they mean; for the main thread, which is then the reader."""
+    def handle_signals(self, meanings: Mapping[signal.Signals, ControlRequest]) -> None:
+        """Turn these signals into requests; called on the main thread, which is the reader."""
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number, request in meanings.items():
-            signal.signal(number, partial(self._signalled, request))
+            signal.signal(number, partial(self._handle_signal, request))
 
-    def _signalled(self, request: Request, _number: int, _frame: FrameType | None) -> None:
+    def _handle_signal(
+        self, request: ControlRequest, _number: int, _frame: FrameType | None
+    ) -> None:
         self.put(request)

@@ -28,8 +28,8 @@ class EffectHandler:
         if effects.deliveries:
             services.loops.wake(WebhookPolicy.name)
         for drop in effects.drops:
-            job_logging.tell_drop(self._log, drop)
+            job_logging.log_deduplicated(self._log, drop)
         if effects.notices:
-            services.notice_bus.committed(effects.notices)
+            services.notice_bus.publish_commit(effects.notices)
             if services.is_only_writer:
                 services.notice_bus.append(effects.notices)

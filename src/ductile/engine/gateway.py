@@ -10,7 +10,7 @@ from typing import Any
 from ductile.clock import Clock, Entropy
 from ductile.config import Loaded
 from ductile.core.jobs.commands import INIT
-from ductile.engine.control import Request
+from ductile.engine.control import ControlRequest
 from ductile.engine.dispatch.dispatcher import Dispatcher
 from ductile.engine.dispatch.started_log import StartedLog, read_unstarted
 from ductile.engine.effects import EffectHandler
@@ -18,18 +18,18 @@ from ductile.engine.instance_lock import InstanceLock
 from ductile.engine.loop import Loop, Tick
 from ductile.engine.notices.tailer import NoticeTailer
 from ductile.engine.observability import job_logging
-from ductile.engine.observability.retention import RetentionLoop
-from ductile.engine.outbox.http_client import Sender
+from ductile.engine.observability.retention import RetentionCleaner
+from ductile.engine.outbox.http_client import HttpClient
 from ductile.engine.outbox.policy import OutboxPolicy
 from ductile.engine.outbox.relay import RelayPolicy
 from ductile.engine.outbox.webhooks import WebhookPolicy
 from ductile.engine.outbox.worker import OutboxWorker
 from ductile.engine.recovery import last_boot, startup
 from ductile.engine.recovery.boot_record import begin_boot, end_boot
-from ductile.engine.recovery.cancel_requests import CancelRequests
-from ductile.engine.recovery.cluster import Nodes
+from ductile.engine.recovery.cancel_requests import CancelRequestHandler
+from ductile.engine.recovery.cluster import ClusterMonitor
 from ductile.engine.recovery.orphans import OrphanSweeper
-from ductile.engine.scheduling.retries import Retries
+from ductile.engine.scheduling.retries import RetryPromoter
 from ductile.engine.scheduling.scheduler import Scheduler
 from ductile.engine.services import Services
 from ductile.errors import ConfigError, DuctileError, LedgerBroken
@@ -65,7 +65,7 @@ class Gateway(Services):
         super().__init__(loaded, environ=environ, clock=clock, entropy=entropy)
         self._lock = InstanceLock(self.state_dir)
         self._dispatching: threading.Thread | None = None
-        self._cancel_requests = CancelRequests(
+        self._cancel_requests = CancelRequestHandler(
             self.boot,
             self.clock,
             self.owned_jobs,
@@ -77,7 +77,7 @@ class Gateway(Services):
 
     def open(self, *, slots: int | None = None) -> None:
         """Take the state directory, open its ledger, and recover what the last boot left."""
-        self._lock.acquire(to_stay=slots is None)
+        self._lock.acquire(for_gateway=slots is None)
         failpoint("locked")
         self._launch_runner(slots or self.workers)
         # The orphaned processes of a dead gateway are ended while the ledger opens; nothing is
@@ -106,9 +106,9 @@ class Gateway(Services):
         self.ledger = open_ledger(path=state.path, url=state.url, connections=self.workers + 4)
         position = self.ledger.read(notices.last)
         self.notice_bus.start(position)
-        self.notice_bus.heed(REQUESTED, self._cancel_requests.heed)
+        self.notice_bus.subscribe(REQUESTED, self._cancel_requests.receive)
         tailer = NoticeTailer(self.ledger, self.notice_bus, position)
-        self.is_only_writer = not self.ledger.watch_notices(tailer.look)
+        self.is_only_writer = not self.ledger.watch_notices(tailer.read_new)
         self.ledger.listen(EffectHandler(self))
         self.ledger.claim_boot(self.boot)
         begin_boot(self.ledger, self.boot, self.clock.now())
@@ -120,7 +120,7 @@ class Gateway(Services):
         self.config.start()
 
     def _build_outbox_workers(self) -> None:
-        send = Sender(self.clock)
+        send = HttpClient(self.clock)
         policies: tuple[OutboxPolicy[Any], ...] = (RelayPolicy(), WebhookPolicy(self.entropy))
         for policy in policies:
             self.outbox_workers[policy.name] = OutboxWorker(
@@ -134,13 +134,15 @@ class Gateway(Services):
             )
 
     def _recover(self) -> None:
-        last = None if self.is_only_writer else last_boot.last(self.state_dir)
+        last = None if self.is_only_writer else last_boot.read_last_boot(self.state_dir)
         unstarted = read_unstarted(self.state_dir)
-        startup.at_start(self.ledger, self.compiled, self.clock, self.entropy, last, unstarted)
+        startup.recover_at_start(
+            self.ledger, self.compiled, self.clock, self.entropy, last, unstarted
+        )
         failpoint("recovered")
         self.started_log.activate()
         if not self.is_only_writer:
-            last_boot.remember(self.state_dir, self.boot)
+            last_boot.write_last_boot(self.state_dir, self.boot)
         for worker in self.outbox_workers.values():
             worker.recover()
         if gone := self.config.settle():
@@ -165,18 +167,18 @@ class Gateway(Services):
             self.ledger, self.boot, self.owned_jobs, lambda: self.compiled, self.entropy
         )
         ticks: dict[str, Tick] = {
-            "retries": Retries(self.ledger, self.work_signal).tick,
+            "retries": RetryPromoter(self.ledger, self.work_signal).tick,
             "config": self.config.tick,
             "cancels": self._cancel_requests.tick,
             "scheduler": self.scheduler.tick,
-            "retention": RetentionLoop(self.ledger, lambda: self.compiled).tick,
+            "retention": RetentionCleaner(self.ledger, lambda: self.compiled).tick,
             "orphans": orphans.tick,
             "heartbeats": self.agents.heartbeats.tick,
             "reminders": self.agents.reminders.tick,
             **{name: worker.tick for name, worker in self.outbox_workers.items()},
         }
         if not self.is_only_writer:
-            ticks["nodes"] = Nodes(
+            ticks["nodes"] = ClusterMonitor(
                 self.ledger,
                 self.boot,
                 lambda: self.compiled,
@@ -196,7 +198,7 @@ class Gateway(Services):
 
     def run(self) -> None:
         """Serve reload requests until a stop is requested."""
-        while self.requests.get() is not Request.STOP:
+        while self.requests.get() is not ControlRequest.STOP:
             try:
                 self.reload()
             except ConfigError as error:
@@ -207,8 +209,8 @@ class Gateway(Services):
 
     def settled(self, settlement: Settlement) -> None:
         """Called after an attempt's settlement is durable."""
-        self.counters.settled(settlement, self.compiled)
-        job_logging.tell(self._log, settlement)
+        self.counters.count_settlement(settlement, self.compiled)
+        job_logging.log_settlement(self._log, settlement)
         if settlement.command == INIT:
             self.config.init_ended(settlement)
             self.loops.wake("scheduler")
@@ -219,10 +221,10 @@ class Gateway(Services):
         self._log.error("the ledger is broken; stopping", error=error.message)
         self.stopping.set()
         self.work_signal.wake()
-        self.requests.put(Request.STOP)
+        self.requests.put(ControlRequest.STOP)
 
     def _log_runner_event(self, name: str, details: Mapping[str, object]) -> None:
-        self.counters.runner_event(name)
+        self.counters.count_runner_event(name)
         lost = name.endswith(".lost")
         self._log.log("warn" if lost else "debug", name.replace(".", " "), **details)
 

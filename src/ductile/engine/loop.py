@@ -1,4 +1,4 @@
-"""A loop is a `tick(now)` that says how long it may sleep; this is the thread around it."""
+"""The thread that calls `tick(now)` again and again, as late as each tick allows."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 from datetime import datetime
 
 from ductile.clock import Clock
-from ductile.engine.observability.db_outage import Outage
+from ductile.engine.observability.db_outage import OutageLog
 from ductile.errors import LedgerBroken, LedgerError
 from ductile.log import logger
 
 Tick = Callable[[datetime], float]
-"""Does what is due, and returns the seconds until the next tick."""
-AFTER_AN_ERROR = 1.0
+"""Does the due work, and returns the seconds until the next tick."""
+ERROR_RETRY_SECONDS = 1.0
 
 
 class Loop:
@@ -22,12 +22,12 @@ class Loop:
         name: str,
         tick: Tick,
         clock: Clock,
-        broken: Callable[[LedgerBroken], None],
+        on_broken: Callable[[LedgerBroken], None],
     ) -> None:
-        self._name, self._tick, self._clock, self._broken = name, tick, clock, broken
+        self._name, self._tick, self._clock, self._on_broken = name, tick, clock, on_broken
         self._wake = threading.Event()
         self._stopping = False
-        self._ticking_since: float | None = None
+        self._tick_started: float | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -36,9 +36,9 @@ class Loop:
     def is_alive(self) -> bool:
         return self._thread.is_alive()
 
-    def ticking_for(self) -> float:
-        """How long the tick that has not come back yet has taken; 0 between two."""
-        since = self._ticking_since
+    def current_tick_seconds(self) -> float:
+        """How long the current tick has been running; 0 between ticks."""
+        since = self._tick_started
         return 0.0 if since is None else self._clock.monotonic() - since
 
     def wake(self) -> None:
@@ -46,7 +46,7 @@ class Loop:
         self._wake.set()
 
     def stop(self) -> None:
-        """Tick no more; the tick that runs now goes on until `join` has seen its end."""
+        """Start no further tick; `join` waits for the current one."""
         self._stopping = True
         self._wake.set()
 
@@ -56,35 +56,35 @@ class Loop:
 
     def _run(self) -> None:
         log = logger(self._name)
-        outage = Outage(log)
+        outage = OutageLog(log)
         while not self._stopping:
             self._wake.clear()
-            self._ticking_since = self._clock.monotonic()
+            self._tick_started = self._clock.monotonic()
             try:
                 wait = self._tick(self._clock.now())
-                outage.over()
+                outage.report_end()
             except LedgerBroken as error:
-                self._broken(error)
+                self._on_broken(error)
                 return
             except LedgerError as error:
-                outage.met(error)
-                wait = AFTER_AN_ERROR
+                outage.report(error)
+                wait = ERROR_RETRY_SECONDS
             except Exception as error:  # noqa: BLE001 - one bad tick must not end the loop
-                log.crash("a tick failed", error)
-                wait = AFTER_AN_ERROR
-            self._ticking_since = None
+                log.crash("tick raised an error", error)
+                wait = ERROR_RETRY_SECONDS
+            self._tick_started = None
             self._clock.wait(self._wake, wait)
 
 
 class Loops(dict[str, Loop]):
-    """The loops of a gateway by name; a name that is not running is ignored by `wake`."""
+    """The loops of a gateway by name; `wake` ignores a name that is not running."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self._clock = clock
 
-    def start(self, name: str, tick: Tick, broken: Callable[[LedgerBroken], None]) -> None:
-        self[name] = Loop(name, tick, self._clock, broken)
+    def start(self, name: str, tick: Tick, on_broken: Callable[[LedgerBroken], None]) -> None:
+        self[name] = Loop(name, tick, self._clock, on_broken)
         self[name].start()
 
     def wake(self, name: str) -> None:

@@ -15,10 +15,10 @@ from ductile.config import Loaded
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.config.manager import ConfigManager
 from ductile.engine.config.plugin_init import Unready
-from ductile.engine.control import Requests
+from ductile.engine.control import ControlQueue
 from ductile.engine.dispatch.dispatcher import Dispatcher, WorkSignal
 from ductile.engine.ingress import enqueue
-from ductile.engine.instance_lock import state_dir_id
+from ductile.engine.instance_lock import compute_state_dir_id
 from ductile.engine.loop import Loops
 from ductile.engine.notices.bus import NoticeBus
 from ductile.engine.observability.counters import Counters
@@ -60,13 +60,13 @@ class Services:
         self.boot = self.entropy.uuid()
         self.started_at = self.clock.now()
         self.state_dir = settings.state_dir
-        self.state_dir_id = state_dir_id(self.state_dir)
+        self.state_dir_id = compute_state_dir_id(self.state_dir)
         self.workers = settings.service.max_workers
         self.is_only_writer = True
         """Whether no other node writes to the ledger, so that every commit is seen here."""
         self.stopping = threading.Event()
         self.failure: LedgerBroken | None = None
-        self.requests = Requests()
+        self.requests = ControlQueue()
         self.notice_bus = NoticeBus()
         self.counters = Counters()
         self.work_signal = WorkSignal(self.workers)

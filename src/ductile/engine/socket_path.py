@@ -1,4 +1,4 @@
-"""The socket on which a gateway answers its own machine: its name, and how long a path it has."""
+"""The unix socket of a gateway: its file name, and the limit on the length of its path."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 SOCKET = "ductile.sock"
 LONGEST_PATH = 107
-"""Bytes that the kernel takes, with a zero behind them."""
+"""Bytes that the kernel allows, without the final zero."""
 
 
-def too_long(path: Path) -> str | None:
-    """Why no gateway can listen on a socket of this path, and the way out."""
+def find_path_problem(path: Path) -> str | None:
+    """Why a gateway cannot listen on this path, and what to do; None if it can."""
     if len(os.fsencode(path)) <= LONGEST_PATH:
         return None
     what = f"the socket's path is longer than {LONGEST_PATH} bytes: {path}"

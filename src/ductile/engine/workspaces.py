@@ -1,4 +1,4 @@
-"""One directory a job, cloned on every hop, so that no branch can change another's files."""
+"""One directory per job, cloned on every hop, so that branches cannot change each other's files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from ductile.log import logger
 from ductile.model import Job
 
 FICLONE = 0x40049409
-"""The ioctl by which a file system shares a file's blocks until one side is written."""
+"""The ioctl that shares the blocks of a file until one copy is written (reflink)."""
 
 
 class Workspaces:
-    """`wanted` says whether the jobs of a pipeline have one; '' is a job outside pipelines.
+    """The job directories below `root`.
 
-    `first` are the pipelines' steps whose parent, if any, is a job of something else.
+    `wanted` decides whether the jobs of a pipeline have one; '' is a job outside of pipelines.
+    `first` are the steps whose parent job, if any, belongs to another pipeline.
     """
 
     def __init__(
@@ -37,60 +38,59 @@ class Workspaces:
         self._root, self._wanted, self._first, self._hardlink = root, wanted, first, hardlink
 
     def wants(self, job: Job) -> bool:
-        """Whether the job has a directory at all."""
+        """Whether the job has a directory."""
         return self._wanted(job.pipeline)
 
     def provide(self, job: Job) -> str | None:
-        """The job's directory, fresh for this attempt: a clone of its parent's, or empty."""
+        """Create the job's directory for this attempt: a clone of its parent's, or empty."""
         if not self.wants(job):
             return None
         own = self.path(job.id)
-        making = own.with_name(f".{own.name}")
+        partial = own.with_name(f".{own.name}")
         files.create(self._root)
-        for leftover in (making, own):
+        for leftover in (partial, own):
             shutil.rmtree(leftover, ignore_errors=True)
-        if (gone := self.gone(job)) is not None:
-            logger("worker").warning(gone, plugin=job.plugin, job_id=job.id)
-        source = self.source(job)
+        if (warning := self.describe_missing_files(job)) is not None:
+            logger("worker").warning(warning, plugin=job.plugin, job_id=job.id)
+        source = self.find_source(job)
         try:
             if source is not None:
-                _copy_tree(source, making, _link if self._hardlink else _Cloning(source))
+                _copy_tree(source, partial, _link_file if self._hardlink else _FileCloner(source))
             else:
-                making.mkdir(mode=0o700)
-            making.chmod(0o700)
+                partial.mkdir(mode=0o700)
+            partial.chmod(0o700)
         except OSError:
-            # Half a copy is of no use to anybody, and may be what fills the disk.
-            shutil.rmtree(making, ignore_errors=True)
+            # An incomplete copy is useless, and may be what fills the disk.
+            shutil.rmtree(partial, ignore_errors=True)
             raise
-        # Complete or absent: a crash half-way leaves a name that nobody looks for.
-        making.rename(own)
+        # Complete or absent: a crash leaves only the name of the partial copy.
+        partial.rename(own)
         return str(own)
 
-    def source(self, job: Job) -> Path | None:
-        """Where the files are that the job begins with; None where it begins with none."""
+    def find_source(self, job: Job) -> Path | None:
+        """The directory that the job's files are copied from; None if it starts empty."""
         parent = self.path(job.parent_job_id) if job.parent_job_id else None
         return parent if parent is not None and parent.is_dir() else None
 
-    def gone(self, job: Job) -> str | None:
-        """What became of the files of the step before it, where they are not there any more.
+    def describe_missing_files(self, job: Job) -> str | None:
+        """A warning if the files of the previous step are gone; None otherwise.
 
-        No reason to refuse it: it may have no use for them, as where every pipeline has
-        workspaces.
+        The job runs all the same: it may not need them, as when every pipeline has workspaces.
         """
         follows = job.parent_job_id and (job.pipeline, job.step_path) not in self._first
-        if not follows or not self.wants(job) or self.source(job) is not None:
+        if not follows or not self.wants(job) or self.find_source(job) is not None:
             return None
-        parent = f"the files of job {job.parent_job_id}, which it was to begin with"
-        return f"{parent}, are gone (service.workspace_retention): its directory is empty"
+        parent = f"the files of the previous job {job.parent_job_id} are gone"
+        return f"{parent} (service.workspace_retention); the workspace starts empty"
 
     def path(self, job_id: str) -> Path:
-        """Where a job's files are. An id that would leave the directory has no such place."""
+        """The directory of a job. Raises `ValueError` for an id that leads out of the root."""
         if job_id in ("", ".", "..") or "/" in job_id or "\0" in job_id:
-            raise ValueError(f"{job_id!r} is no job id")
+            raise ValueError(f"{job_id!r} is not a valid job id")
         return self._root / job_id
 
     def sweep(self, now: datetime, retention: float, in_use: Callable[[str], bool]) -> int:
-        """Remove directories whose job nobody needs and that are past retention."""
+        """Remove directories that are not in use and past retention; returns how many."""
         if not self._root.is_dir():
             return 0
         removed = 0
@@ -108,34 +108,36 @@ class Workspaces:
 
 
 def _copy_tree(source: Path, target: Path, copy: Callable[[str, str], object]) -> None:
-    """All that is below; stops at the first error, and raises that one, unlike `copytree`."""
+    """Copy recursively. Unlike `copytree` it stops at the first error and raises it."""
     copied = []
-    waiting = [(str(source), str(target))]
-    while waiting:
-        here, there = waiting.pop()
+    pending = [(str(source), str(target))]
+    while pending:
+        here, there = pending.pop()
         os.mkdir(there, 0o700)  # noqa: PTH102 - a scandir entry is a path
         copied.append((here, there))
         with os.scandir(here) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    waiting.append((entry.path, f"{there}/{entry.name}"))
+                    pending.append((entry.path, f"{there}/{entry.name}"))
                 else:
                     copy(entry.path, f"{there}/{entry.name}")
-    # Last, for a directory that nobody may write to is filled as well.
+    # Last, because a read-only directory has to be filled first.
     for here, there in reversed(copied):
         shutil.copystat(here, there)
 
 
-def _link(source: str, target: str) -> None:
+def _link_file(source: str, target: str) -> None:
     if stat.S_ISLNK(os.lstat(source).st_mode):
         shutil.copy2(source, target, follow_symlinks=False)
     else:
         os.link(source, target)
 
 
-class _Cloning:
-    """Shares the blocks of a tree's files where the file system can; else copies them, unless all
-    of them together would fill the disk, on which the ledger may be."""
+class _FileCloner:
+    """Clones the files of a tree by sharing their blocks, or copies them.
+
+    Nothing is copied if the whole tree would fill the disk, on which the ledger may be.
+    """
 
     def __init__(self, tree: Path) -> None:
         self._tree, self._may_copy = tree, False
@@ -144,29 +146,29 @@ class _Cloning:
         mode = os.lstat(source).st_mode
         if stat.S_ISLNK(mode):
             shutil.copy2(source, target, follow_symlinks=False)
-        # A socket or FIFO means nothing in another job's directory.
+        # A socket or FIFO is useless in another job's directory.
         if not stat.S_ISREG(mode):
             return
         with open(source, "rb") as reader, open(target, "wb") as writer:  # noqa: PTH123
             try:
                 fcntl.ioctl(writer.fileno(), FICLONE, reader.fileno())
             except OSError:
-                self._check_room(target)
+                self._check_free_space(target)
                 shutil.copyfileobj(reader, writer)
         shutil.copystat(source, target)
 
-    def _check_room(self, target: str) -> None:
+    def _check_free_space(self, target: str) -> None:
         if self._may_copy:
             return
-        size, free = _size(self._tree), shutil.disk_usage(target).free
+        size, free = _measure(self._tree), shutil.disk_usage(target).free
         if size > free:
-            told = f"the files to copy take {size >> 20} MiB, and {free >> 20} MiB are free on the "
-            raise OSError(errno.ENOSPC, f"{told}disk of {self._tree.parent}")
+            text = f"the files to copy need {size >> 20} MiB, but {free >> 20} MiB are free on the "
+            raise OSError(errno.ENOSPC, f"{text}disk of {self._tree.parent}")
         self._may_copy = True
 
 
-def _size(tree: Path) -> int:
-    """The bytes of its regular files."""
+def _measure(tree: Path) -> int:
+    """The total size of the regular files in bytes."""
     found = 0
     for here, _, names in os.walk(tree):
         for name in names:

@@ -201,6 +201,6 @@ def _bound(endpoint: Endpoint) -> Handler:
             raise
         finally:
             took = gateway.clock.monotonic() - before
-            metrics.answered(endpoint.method, endpoint.path, status, took)
+            metrics.count_request(endpoint.method, endpoint.path, status, took)
 
     return handler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ductile.engine.instance_lock import running_pid
+from ductile.engine.instance_lock import find_running_pid
 from ductile.store.engines.api import Ledger
 from ductile.store.verify import Alive, Report, Tell, applied_migrations, verify
 
@@ -27,7 +27,7 @@ def living_boots(ledger: Ledger, state_dir: Path) -> Alive | None:
     if ledger.engine == "sqlite":
         # One gateway per file, whose process holds the lock. In a container its pid may equal that
         # of earlier ones, so the newest boot counts.
-        pid = running_pid(state_dir)
+        pid = find_running_pid(state_dir)
         newest = next((id for id, owner in boots if owner == pid), None)
         return None if newest is None else lambda boot: boot == newest
     held = {id for id, _ in boots if not ledger.boot_is_dead(id)}

@@ -14,9 +14,9 @@ from ductile import log
 from ductile.config import load
 from ductile.engine.config import plugin_init
 from ductile.engine.config.compiled import CompiledConfig
-from ductile.engine.control import Request
+from ductile.engine.control import ControlRequest
 from ductile.engine.gateway import Gateway
-from ductile.engine.instance_lock import running_pid
+from ductile.engine.instance_lock import find_running_pid
 from ductile.engine.recovery import startup
 from ductile.errors import ConfigError, LedgerFull
 from ductile.model import JobStatus, Settlement
@@ -416,8 +416,8 @@ def test_a_reload_that_the_ledger_refuses_changes_nothing_and_ends_nothing(site:
         site.settings["plugins"]["echo"]["config"] = {"v": 2}
         site.write()
         with refusing.full():
-            gateway.requests.put(Request.RELOAD)
-            gateway.requests.put(Request.STOP)
+            gateway.requests.put(ControlRequest.RELOAD)
+            gateway.requests.put(ControlRequest.STOP)
             gateway.run()
         assert gateway.compiled is before
         assert log._sink.redactor is before.redactor
@@ -439,7 +439,7 @@ def test_what_the_ledger_refuses_after_an_adoption_is_done_when_it_takes_it(
             raise LedgerFull("the disk is full; nothing was written")
 
         patch = pytest.MonkeyPatch()
-        patch.setattr(startup, "end_jobs_of_gone_plugins", refused)
+        patch.setattr(startup, "end_jobs_of_removed_plugins", refused)
         house.gateway.reload()
         until(lambda: "job.succeeded" in {kind for kind, _ in house.told()})
         assert house.run("fresh")["status"] == "succeeded"
@@ -510,7 +510,7 @@ def test_a_close_that_cannot_write_still_gives_the_directory_back(site: Site) ->
         refusing = Refusing(house.gateway.ledger)
         with refusing.full(), contextlib.suppress(LedgerFull):
             house.end()
-        given_back = running_pid(site.state) is None
+        given_back = find_running_pid(site.state) is None
         house.abandon()
         assert given_back
     with site.running() as house:

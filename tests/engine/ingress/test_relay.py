@@ -13,7 +13,7 @@ from ductile.clock import to_text
 from ductile.core.delivery.relay import Peer, RelayedEvent, RelayRequest, sign_request
 from ductile.core.jobs.limits import LONGEST_DEDUPE_KEY, LONGEST_NAME
 from ductile.engine.ingress.relay import RelayIngressRules, ReplayedRelay
-from ductile.engine.observability.retention import RetentionLoop
+from ductile.engine.observability.retention import RetentionCleaner
 from ductile.store.jobs import read
 from ductile.store.outbox.relays import Receipt
 from tests.engine.site import OK, Running, Site
@@ -101,9 +101,9 @@ def test_a_signature_is_known_until_its_time_is_over(house: Running) -> None:
     ledger, now = house.gateway.ledger, house.gateway.clock.now()
     relayed = verified(house, event(None), late=-2 * 86400 + 60)
     arrive(house, relayed)
-    janitor = RetentionLoop(ledger, lambda: house.gateway.compiled)
+    cleaner = RetentionCleaner(ledger, lambda: house.gateway.compiled)
     own = {"peer": "home", "signature": relayed.signature, "now": to_text(now)}
-    janitor.tick(now + timedelta(days=4))
+    cleaner.tick(now + timedelta(days=4))
     assert ledger.write(lambda tx: tx.run("insert_relay_signature", **own)) == 0
-    janitor.tick(now + timedelta(days=4, minutes=1))
+    cleaner.tick(now + timedelta(days=4, minutes=1))
     assert ledger.write(lambda tx: tx.run("insert_relay_signature", **own)) == 1

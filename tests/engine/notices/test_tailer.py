@@ -51,8 +51,8 @@ def test_large_notices_are_read_a_few_at_a_time_and_all_of_them(
         post(ledger, name, 3 * MIB // 2)
     post(ledger, "f", 2 * PAGE_BYTES)
     post(ledger, "g")
-    look = NoticeTailer(ledger, pages, BEGINNING).look
-    assert look() is False
+    read_new = NoticeTailer(ledger, pages, BEGINNING).read_new
+    assert read_new() is False
     assert told(pages) == list("abcdefg")
     sizes = [sum(len(notice.payload) for notice in page) for page in pages.pages]
     assert all(
@@ -65,13 +65,13 @@ def test_many_are_read_a_page_after_another(
     pages: Pages,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tailer, "AT_ONCE", 2)
+    monkeypatch.setattr(tailer, "BATCH", 2)
     for name in "abcd":
         post(ledger, name)
-    look = NoticeTailer(ledger, pages, BEGINNING).look
-    look()
+    read_new = NoticeTailer(ledger, pages, BEGINNING).read_new
+    read_new()
     assert told(pages) == list("abcd")
     post(ledger, "e")
-    look()
-    look()
+    read_new()
+    read_new()
     assert told(pages) == list("abcde")

@@ -282,7 +282,7 @@ def test_a_job_that_there_is_no_room_for_is_a_warning(
         id = house.put("echo")
         house.notice("job.retrying", id)
     # Whoever stops has told all that was settled.
-    [line] = said(out, "the job cannot run here now, and waits")
+    [line] = said(out, "job cannot run here now; requeued")
     assert (line["level"], line["job_id"]) == ("warn", id)
     assert line["error"] == "no workspace: it is full"
 
@@ -354,7 +354,7 @@ def test_an_event_that_nothing_takes_is_logged_at_debug(site: Site, out: Written
     site.plugin("sink", OK)
     with site.running() as house:
         id = house.run("source")["id"]
-    lines = said(out, "nothing takes this event")
+    lines = said(out, "event has no consumer")
     assert [line["event_type"] for line in lines] == ["lost", "refused"]
     assert {(line["level"], line["plugin"], line["job_id"]) for line in lines} == {
         ("debug", "source", id)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from ductile.engine.observability import liveness as pulses
+from ductile.engine.observability import liveness as module
 from ductile.engine.observability.liveness import Liveness
-from ductile.engine.observability.systemd import Notifier, Watchdog, watched
+from ductile.engine.observability.systemd import Notifier, Watchdog, report_ready
 from ductile.plugins.environment import plugin_environment
 from tests.engine.site import OK, Site, environment_of
 from tests.http.client import Client
@@ -100,7 +100,7 @@ def test_a_life_is_told_from_ready_to_stopping(site: Site, manager: Manager) -> 
     site.plugin("echo", OK)
     with started(site, manager) as process:
         ready = manager.until("READY")
-        assert ready == {"READY": "1", "STATUS": "0 running, 0 waiting, 1 plugins"}
+        assert ready == {"READY": "1", "STATUS": "0 running, 0 queued, 1 plugins"}
         assert Client(site.state / "ductile.sock").get("/healthz").status == 200
         before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         process.send_signal(signal.SIGHUP)
@@ -184,34 +184,34 @@ def test_the_allowlist_never_lets_the_managers_variables_through() -> None:
 def test_whether_signs_of_life_are_waited_for(
     environ: dict[str, str], seconds: float | None
 ) -> None:
-    assert Notifier.of({"NOTIFY_SOCKET": "/x", **environ}, 7).watchdog == seconds
-    assert Notifier.of(environ, 7).watchdog is None
+    assert Notifier.from_environment({"NOTIFY_SOCKET": "/x", **environ}, 7).watchdog == seconds
+    assert Notifier.from_environment(environ, 7).watchdog is None
 
 
 def test_without_a_manager_there_is_silence(tmp_path: Path) -> None:
-    Notifier.of({}, 1).ready("x")
-    Notifier(str(tmp_path / "nobody")).ready("x")
-    Notifier("").ready("x")
+    Notifier.from_environment({}, 1).send_ready("x")
+    Notifier(str(tmp_path / "nobody")).send_ready("x")
+    Notifier("").send_ready("x")
     with Notifier(None).reloading():
         pass
 
 
 def test_a_status_is_one_line(site: Site) -> None:
     manager = Manager(str(site.folder / "notify"))
-    Notifier(manager.address).ready("a\nSTOPPING=1\n b")
+    Notifier(manager.address).send_ready("a\nSTOPPING=1\n b")
     assert manager.next() == {"READY": "1", "STATUS": "a STOPPING=1 b"}
     manager.close()
 
 
-# Whether there is a pulse
+# Whether there is a liveness
 
 
 def test_a_writer_that_hangs_gives_no_sign_of_life_until_it_goes_on(
     site: Site, ear: Manager
 ) -> None:
     with site.running() as house:
-        notifier, pulse = Notifier(ear.address, watchdog=0.2), Liveness(house.gateway)
-        with watched(notifier, pulse):
+        notifier, liveness = Notifier(ear.address, watchdog=0.2), Liveness(house.gateway)
+        with report_ready(notifier, liveness):
             ear.until("READY")
             assert ear.next()["WATCHDOG"] == "1"
             hangs, goes_on = threading.Event(), threading.Event()
@@ -222,7 +222,7 @@ def test_a_writer_that_hangs_gives_no_sign_of_life_until_it_goes_on(
 
             house.gateway.ledger.submit(hang, lambda _result, _error: None)
             assert hangs.wait(WAIT_LIMIT)
-            until(lambda: pulse._waiting)
+            until(lambda: liveness._waiting)
             ear.forget()
             assert ear.silent(0.8)
             goes_on.set()
@@ -235,28 +235,28 @@ def test_a_refusal_of_the_ledger_is_a_sign_of_life(site: Site, ear: Manager) -> 
         house.gateway.stop()
         ledger.close()
         assert (
-            Liveness(house.gateway).take(threading.Event(), 1.0)
-            != "the ledger's writer does not answer"
+            Liveness(house.gateway).check(threading.Event(), 1.0)
+            != "the ledger's writer does not respond"
         )
 
 
 def test_whoever_owes_an_answer_is_not_asked_again(site: Site) -> None:
     asked: list[object] = []
     with site.running() as house:
-        pulse = Liveness(house.gateway, [("a friend", asked.append)])
+        liveness = Liveness(house.gateway, [("a friend", asked.append)])
         for _ in range(3):
-            assert pulse.take(threading.Event(), 0.0) == "a friend does not answer"
+            assert liveness.check(threading.Event(), 0.0) == "a friend does not respond"
         assert len(asked) == 1
         asked[0]()  # type: ignore[operator]
-        assert pulse.take(threading.Event(), 0.0) is None
+        assert liveness.check(threading.Event(), 0.0) is None
         assert len(asked) == 1
 
 
 def test_a_loop_that_hangs_is_found(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulses, "LONGEST_TICK", 0.05)
+    monkeypatch.setattr(module, "LONGEST_TICK", 0.05)
     with site.running() as house:
-        pulse = Liveness(house.gateway)
-        assert pulse.take(threading.Event(), WAIT_LIMIT) is None
+        liveness = Liveness(house.gateway)
+        assert liveness.check(threading.Event(), WAIT_LIMIT) is None
         hangs, goes_on = threading.Event(), threading.Event()
 
         def tick(_now: object) -> float:
@@ -271,8 +271,8 @@ def test_a_loop_that_hangs_is_found(site: Site, monkeypatch: pytest.MonkeyPatch)
             monkeypatch.setattr(loop, "_tick", tick)
             loop.wake()
             assert hangs.wait(WAIT_LIMIT)
-            until(lambda loop=loop: loop.ticking_for() > 0.05)  # type: ignore[misc]
-            assert pulse.take(threading.Event(), WAIT_LIMIT) == trouble
+            until(lambda loop=loop: loop.current_tick_seconds() > 0.05)  # type: ignore[misc]
+            assert liveness.check(threading.Event(), WAIT_LIMIT) == trouble
             goes_on.set()
 
 
@@ -280,10 +280,10 @@ def test_a_dispatcher_that_hangs_is_found(site: Site) -> None:
     goes_on = threading.Event()
     with site.running() as house:
         house.gateway.ask_dispatcher(lambda: goes_on.wait(WAIT_LIMIT) and None)
-        pulse = Liveness(house.gateway)
-        assert pulse.take(threading.Event(), 0.1) == "the dispatcher does not answer"
+        liveness = Liveness(house.gateway)
+        assert liveness.check(threading.Event(), 0.1) == "the dispatcher does not respond"
         goes_on.set()
-        assert pulse.take(threading.Event(), WAIT_LIMIT) is None
+        assert liveness.check(threading.Event(), WAIT_LIMIT) is None
 
 
 def test_a_dispatcher_that_has_ended_is_found(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,15 +293,15 @@ def test_a_dispatcher_that_has_ended_is_found(site: Site, monkeypatch: pytest.Mo
         gone.join()
         with monkeypatch.context() as patch:
             patch.setattr(house.gateway, "_dispatching", gone)
-            pulse = Liveness(house.gateway)
-            assert pulse.take(threading.Event(), WAIT_LIMIT) == "the dispatcher has ended"
+            liveness = Liveness(house.gateway)
+            assert liveness.check(threading.Event(), WAIT_LIMIT) == "the dispatcher has ended"
 
 
 def test_a_watchdog_ends_at_once_though_somebody_does_not_answer(site: Site, ear: Manager) -> None:
     with site.running() as house:
-        pulse = Liveness(house.gateway, [("a friend", lambda _answered: None)])
+        liveness = Liveness(house.gateway, [("a friend", lambda _answered: None)])
         # Longer than this test may take: a stop that waited for an answer would fail it.
-        watchdog = Watchdog(Notifier(ear.address, watchdog=36_000.0), pulse)
+        watchdog = Watchdog(Notifier(ear.address, watchdog=36_000.0), liveness)
         watchdog.start()
         watchdog.stop()
     assert ear.silent(0.01)

@@ -15,7 +15,7 @@ import pytest
 
 from ductile.clock import SystemClock
 from ductile.engine.outbox import http_client
-from ductile.engine.outbox.http_client import LARGEST_ANSWER, Sender
+from ductile.engine.outbox.http_client import MAX_BODY, HttpClient
 from ductile.engine.outbox.policy import OutboundRequest, SendResult
 from tests.conftest import FakeClock
 from tests.engine.receiver import Authority, gone, heard, receiving, speaking
@@ -42,7 +42,7 @@ def send(url: str, *, trust: Any = None, names: dict[str, list[str]] | None = No
         options["trust"] = lambda: trust
     if names is not None:
         options["look_up"] = lambda host, _port, _seconds: names[host]
-    return Sender(SystemClock(), **options)(request(url, **more))
+    return HttpClient(SystemClock(), **options)(request(url, **more))
 
 
 def answered_by(talk: Callable[[socket.socket], None], **more: Any) -> SendResult:
@@ -93,7 +93,7 @@ def test_a_name_is_looked_up_once_and_stands_in_the_host_header() -> None:
 
     with receiving() as receiver:
         url = f"http://receiver.example:{receiver.port}/"
-        assert Sender(SystemClock(), look_up=look_up)(request(url)).is_success
+        assert HttpClient(SystemClock(), look_up=look_up)(request(url)).is_success
     assert asked == [("receiver.example", receiver.port)]
     assert receiver.received[0].headers["Host"] == f"receiver.example:{receiver.port}"
 
@@ -133,7 +133,7 @@ def test_a_header_that_would_say_more_than_itself_is_not_sent(headers: dict[str,
     with receiving() as receiver:
         answer = send(receiver.url, headers=headers)
     assert answer.status is None
-    assert "cannot be sent" in str(answer.error)
+    assert "is not allowed" in str(answer.error)
     assert receiver.received == []
 
 
@@ -155,7 +155,7 @@ def test_no_spelling_of_an_address_that_is_not_public_is_connected_to() -> None:
             looked_up.append(host)
             return [hidden]
 
-        sender = Sender(SystemClock(), look_up=look_up, connect=connect)
+        sender = HttpClient(SystemClock(), look_up=look_up, connect=connect)
         answer = sender(request(url, networks=(), plain_http=True))
         assert connected == [], url
         assert answer.status is None, url
@@ -174,7 +174,7 @@ def test_a_public_address_is_connected_to_as_it_was_checked() -> None:
         connected.append((address, port))
         raise ConnectionRefusedError
 
-    sender = Sender(SystemClock(), look_up=lambda *_: ["93.184.215.14"], connect=connect)
+    sender = HttpClient(SystemClock(), look_up=lambda *_: ["93.184.215.14"], connect=connect)
     answer = sender(request("https://example.com/", networks=()))
     assert connected == [("93.184.215.14", 443)]
     assert answer == SendResult(None, "the connection was refused")
@@ -184,7 +184,7 @@ def test_one_private_address_among_public_ones_is_enough_to_refuse() -> None:
     def connect(*_: object) -> socket.socket:
         raise AssertionError("it connects")
 
-    sender = Sender(
+    sender = HttpClient(
         SystemClock(), look_up=lambda *_: ["93.184.215.14", "10.0.0.1"], connect=connect
     )
     answer = sender(request("https://example.com/", networks=()))
@@ -247,16 +247,16 @@ def test_a_certificate_of_another_host_is_refused(authority: Authority) -> None:
 def test_a_receiver_without_tls_gets_nothing_over_https() -> None:
     with receiving() as receiver:
         answer = send(receiver.url.replace("http:", "https:"))
-    assert answer == SendResult(None, "there is no TLS, or none that is secure")
+    assert answer == SendResult(None, "the TLS handshake failed")
     assert receiver.received == []
 
 
 def test_the_systems_trust_is_what_counts_by_default() -> None:
-    context = http_client._trust()
+    context = http_client._load_trust()
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
     assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
-    assert http_client._trust() is context
+    assert http_client._load_trust() is context
 
 
 # What receivers do
@@ -292,7 +292,7 @@ def test_interim_answers_are_passed_over() -> None:
 
 def test_interim_answers_without_end_are_no_answer() -> None:
     answer = answered_by(saying(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 100))
-    assert answer.error == "the answer is not HTTP, or too large"
+    assert answer.error == "the response is not HTTP or too large"
 
 
 def test_an_answer_in_chunks() -> None:
@@ -330,7 +330,7 @@ def test_a_receiver_that_drips_headers_cannot_stretch_the_deadline() -> None:
         drip(connection, b"x")
 
     answer = answered_by(talk, timeout=SHORT)
-    assert answer == SendResult(None, "no answer within 0.4 s")
+    assert answer == SendResult(None, "no response within 0.4 s")
 
 
 def test_a_receiver_that_drips_a_body_cannot_stretch_the_deadline() -> None:
@@ -344,7 +344,7 @@ def test_a_receiver_that_drips_a_body_cannot_stretch_the_deadline() -> None:
 
 def test_a_receiver_that_says_nothing() -> None:
     answer = answered_by(gone, timeout=SHORT)
-    assert answer == SendResult(None, "no answer within 0.4 s")
+    assert answer == SendResult(None, "no response within 0.4 s")
 
 
 def test_a_receiver_that_reads_nothing() -> None:
@@ -357,13 +357,13 @@ def test_a_receiver_that_reads_nothing() -> None:
         url = f"http://127.0.0.1:{port}/"
         answer = send(url, body=b"x" * 50_000_000, timeout=SHORT)
         over.set()
-    assert answer == SendResult(None, "no answer within 0.4 s")
+    assert answer == SendResult(None, "no response within 0.4 s")
 
 
 def test_a_receiver_that_hangs_in_the_handshake() -> None:
     with speaking(gone) as port:
         answer = send(f"https://127.0.0.1:{port}/", timeout=SHORT)
-    assert answer == SendResult(None, "no answer within 0.4 s")
+    assert answer == SendResult(None, "no response within 0.4 s")
 
 
 def flood(head: bytes, part: bytes) -> Callable[[socket.socket], None]:
@@ -379,7 +379,7 @@ def flood(head: bytes, part: bytes) -> Callable[[socket.socket], None]:
 def test_an_endless_body_is_read_to_a_bound() -> None:
     answer = answered_by(flood(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 1000))
     assert answer.is_success
-    assert len(answer.body) == LARGEST_ANSWER
+    assert len(answer.body) == MAX_BODY
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,7 @@ def test_an_endless_body_is_read_to_a_bound() -> None:
 )
 def test_an_endless_head_is_no_answer(head: bytes, part: bytes) -> None:
     answer = answered_by(flood(head, part))
-    assert answer == SendResult(None, "the answer is not HTTP, or too large")
+    assert answer == SendResult(None, "the response is not HTTP or too large")
 
 
 @pytest.mark.parametrize(
@@ -401,17 +401,17 @@ def test_an_endless_head_is_no_answer(head: bytes, part: bytes) -> None:
     [b"SSH-2.0-OpenSSH_9.2\r\n", b"220 mail.example ESMTP\r\n", b"\0\1\2", b"HTTP/1.1 abc\r\n"],
 )
 def test_what_does_not_speak_http(text: bytes) -> None:
-    assert answered_by(saying(text)) == SendResult(None, "the answer is not HTTP, or too large")
+    assert answered_by(saying(text)) == SendResult(None, "the response is not HTTP or too large")
 
 
 def test_a_receiver_that_closes_at_once() -> None:
     answer = answered_by(lambda connection: None)
-    assert answer == SendResult(None, "the connection was closed before an answer came")
+    assert answer == SendResult(None, "the connection was closed before a response")
 
 
 def test_a_receiver_that_closes_after_the_request() -> None:
     answer = answered_by(saying(b""))
-    assert answer == SendResult(None, "the connection was closed before an answer came")
+    assert answer == SendResult(None, "the connection was closed before a response")
 
 
 def test_a_receiver_that_answers_before_it_has_read_all() -> None:
@@ -445,7 +445,7 @@ def test_an_unknown_name(resolver: Callable[[Any], None]) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     resolver(unknown)
-    assert send("https://nowhere.example/") == SendResult(None, "the URL's host is not known")
+    assert send("https://nowhere.example/") == SendResult(None, "the URL's host is unknown")
 
 
 def test_a_resolver_that_hangs_does_not_stretch_the_deadline(
@@ -460,7 +460,7 @@ def test_a_resolver_that_hangs_does_not_stretch_the_deadline(
     resolver(hangs)
     answer = send("https://slow.example/", timeout=SHORT)
     over.set()
-    assert answer == SendResult(None, "no answer within 0.4 s")
+    assert answer == SendResult(None, "no response within 0.4 s")
 
 
 def test_resolvers_that_hang_are_bounded_in_number(
@@ -474,7 +474,7 @@ def test_resolvers_that_hang_are_bounded_in_number(
         raise socket.gaierror
 
     resolver(hangs)
-    monkeypatch.setattr(http_client, "_look_ups", threading.BoundedSemaphore(2))
+    monkeypatch.setattr(http_client, "_lookups", threading.BoundedSemaphore(2))
     for index in range(4):
         assert send(f"https://slow{index}.example/", timeout=SHORT).status is None
     over.set()
@@ -488,12 +488,12 @@ def test_a_look_up_for_which_no_thread_can_be_started_loses_no_place(
         raise RuntimeError("can't start new thread")
 
     resolver(lambda *_, **__: [LOCAL])
-    monkeypatch.setattr(http_client, "_look_ups", threading.BoundedSemaphore(1))
+    monkeypatch.setattr(http_client, "_lookups", threading.BoundedSemaphore(1))
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", no_thread)
         for _ in range(2):
             answer = send("https://a.example/", timeout=SHORT)
-            assert answer == SendResult(None, "no answer within 0.4 s")
+            assert answer == SendResult(None, "no response within 0.4 s")
     assert http_client.look_up("a.example", 1, lambda: SHORT) == ["127.0.0.1"]
 
 
@@ -518,11 +518,11 @@ def test_the_wait_for_a_place_is_part_of_the_time_for_a_look_up(
         raise socket.gaierror
 
     resolver(hangs)
-    monkeypatch.setattr(http_client, "_look_ups", Slow(1))
+    monkeypatch.setattr(http_client, "_lookups", Slow(1))
     monkeypatch.setattr(http_client.queue, "SimpleQueue", Patience)
-    answer = Sender(clock)(request("https://slow.example/", timeout=5.0))
+    answer = HttpClient(clock)(request("https://slow.example/", timeout=5.0))
     over.set()
-    assert answer == SendResult(None, "no answer within 5 s")
+    assert answer == SendResult(None, "no response within 5 s")
     assert asked == [1.0]
 
 

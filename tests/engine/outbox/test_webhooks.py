@@ -17,7 +17,7 @@ from standardwebhooks.webhooks import Webhook as StandardWebhook
 from ductile.clock import SystemClock
 from ductile.core.delivery.retry_policy import RETRY_SCHEDULE_SECONDS
 from ductile.engine.outbox import webhooks as module
-from ductile.engine.outbox.http_client import Sender
+from ductile.engine.outbox.http_client import HttpClient
 from ductile.engine.outbox.policy import UNREADABLE, SendResult
 from ductile.engine.outbox.webhooks import POLL_INTERVAL_MS, EnqueueDelivery
 from ductile.store.engines.api import Ledger
@@ -52,7 +52,7 @@ class TestRequest:
     def test_signature_covers_the_bytes_that_are_sent(self, make: Make, clock: FakeClock) -> None:
         clock.moment = SystemClock().now()
         with receiving(204) as receiver:
-            outbox = make(Sender(SystemClock()))
+            outbox = make(HttpClient(SystemClock()))
             text = '{"text": "grüße",  "n": [1, 2.50]}'
             id = outbox.put(outbox.add_webhook(target_url=receiver.url), text)
             outbox.tick()
@@ -81,7 +81,7 @@ class TestRequest:
         self, site: Site, make: Make
     ) -> None:
         with receiving() as receiver:
-            outbox = make(Sender(SystemClock()))
+            outbox = make(HttpClient(SystemClock()))
             webhook = outbox.add_webhook(target_url=receiver.url)
             allowed = outbox.put(webhook)
             outbox.tick()
@@ -100,10 +100,10 @@ class TestRequest:
     ) -> None:
         monkeypatch.setattr(module, "SEND_TIMEOUT", 0.3)
         with speaking(gone) as port:
-            outbox = make(Sender(SystemClock()))
+            outbox = make(HttpClient(SystemClock()))
             id = outbox.put(outbox.add_webhook(target_url=f"http://127.0.0.1:{port}/"))
             outbox.tick()
-        assert outbox.row(id)["error_detail"] == "no answer within 0.3 s"
+        assert outbox.row(id)["error_detail"] == "no response within 0.3 s"
 
 
 class TestRetries:
@@ -129,7 +129,7 @@ class TestRetries:
         assert len(outbox.notices("WebhookDLQEvent")) == 2
 
     def test_success_leaves_the_number_of_failed_sends(self, make: Make) -> None:
-        results = iter([SendResult(None, "no answer within 15 s"), FAILURE, SendResult(200)])
+        results = iter([SendResult(None, "no response within 15 s"), FAILURE, SendResult(200)])
         outbox = make(lambda _: next(results), poll_seconds=HOUR)
         id = outbox.put()
         outbox.run(600)
@@ -253,12 +253,12 @@ class TestRateLimit:
         ("payload = x'00ff'", UNREADABLE),
         ("message_id = 'a' || char(10) || 'b'", "not sent: "),
         ("session_id = x'00ff', message_id = x'00ff'", None),
-        ("target_url = 'internal://session/s', payload = '{'", "its payload is not JSON"),
+        ("target_url = 'internal://session/s', payload = '{'", "the payload is not JSON"),
     ],
 )
 def test_bad_row_is_its_own_failure(make: Make, change: str, error: str | None) -> None:
     with receiving() as receiver:
-        outbox = make(Sender(SystemClock()))
+        outbox = make(HttpClient(SystemClock()))
         webhook = outbox.add_webhook(target_url=receiver.url)
         ids = [outbox.put(webhook) for _ in range(3)]
         outbox.execute(f"UPDATE webhook_deliveries SET {change} WHERE id = {ids[1]}")

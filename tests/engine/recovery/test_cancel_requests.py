@@ -8,7 +8,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from ductile.engine.recovery.cancel_requests import IDLE, LOOK, LOOKED_FOR, CancelRequests
+from ductile.engine.recovery.cancel_requests import (
+    IDLE_SECONDS,
+    RETRY_SECONDS,
+    UNKNOWN_JOB_SECONDS,
+    CancelRequestHandler,
+)
 from ductile.errors import Refused
 from ductile.model import Cancellation, JobStatus
 from ductile.operations import jobs
@@ -33,7 +38,9 @@ class Hand:
         self.in_hand: set[str] = set()
         self.running: set[str] = set()
         self.ended: list[tuple[str, Cancellation]] = []
-        self.cancels = CancelRequests("ours", clock, lambda: self.in_hand, self._cancel, self._wake)
+        self.cancels = CancelRequestHandler(
+            "ours", clock, lambda: self.in_hand, self._cancel, self._wake
+        )
 
     def _cancel(self, job_id: str, why: Cancellation) -> bool:
         if job_id in self.running:
@@ -54,9 +61,9 @@ def hand(clock: FakeClock) -> Hand:
 
 def test_what_runs_here_is_ended_once_and_for_the_reason_that_was_given(hand: Hand) -> None:
     hand.running = {"j", "k"}
-    hand.cancels.heed(ASKED)
+    hand.cancels.receive(ASKED)
     assert (hand.wakes, hand.ended) == (1, []), "whoever commits does not wait for it"
-    assert (hand.tick(), hand.tick()) == (IDLE, IDLE)
+    assert (hand.tick(), hand.tick()) == (IDLE_SECONDS, IDLE_SECONDS)
     assert hand.ended == [("j", Cancellation.OPERATOR)]
 
 
@@ -71,29 +78,29 @@ def test_what_runs_here_is_ended_once_and_for_the_reason_that_was_given(hand: Ha
 )
 def test_what_is_not_for_us_is_passed_over(hand: Hand, payload: str) -> None:
     hand.running = {"j"}
-    hand.cancels.heed(ASKED._replace(payload=payload))
-    assert (hand.tick(), hand.wakes, hand.ended) == (IDLE, 0, [])
+    hand.cancels.receive(ASKED._replace(payload=payload))
+    assert (hand.tick(), hand.wakes, hand.ended) == (IDLE_SECONDS, 0, [])
 
 
 def test_a_job_that_has_no_process_yet_is_ended_when_it_has(hand: Hand) -> None:
     hand.in_hand = {"j"}
-    hand.cancels.heed(ASKED)
-    assert hand.tick() == LOOK
-    hand.clock.advance(10 * LOOKED_FOR)
-    assert hand.tick() == LOOK
+    hand.cancels.receive(ASKED)
+    assert hand.tick() == RETRY_SECONDS
+    hand.clock.advance(10 * UNKNOWN_JOB_SECONDS)
+    assert hand.tick() == RETRY_SECONDS
     hand.running = {"j"}
-    assert hand.tick() == IDLE
+    assert hand.tick() == IDLE_SECONDS
     assert hand.ended == [("j", Cancellation.OPERATOR)]
 
 
 def test_a_job_that_nobody_has_in_hand_is_looked_for_a_while(hand: Hand) -> None:
     """The answer to its claim may be on its way."""
-    hand.cancels.heed(ASKED)
-    assert hand.tick() == LOOK
-    hand.clock.advance(LOOKED_FOR)
-    assert hand.tick() == IDLE
+    hand.cancels.receive(ASKED)
+    assert hand.tick() == RETRY_SECONDS
+    hand.clock.advance(UNKNOWN_JOB_SECONDS)
+    assert hand.tick() == IDLE_SECONDS
     hand.running = {"j"}
-    assert hand.tick() == IDLE
+    assert hand.tick() == IDLE_SECONDS
     assert hand.ended == []
 
 
@@ -152,7 +159,7 @@ def requests(house: Running) -> list[str | None]:
 
 def deaf(house: Running) -> None:
     """It does not hear of any request."""
-    house.gateway.notice_bus.heed(cancel_requests.REQUESTED, lambda _notice: None)
+    house.gateway.notice_bus.subscribe(cancel_requests.REQUESTED, lambda _notice: None)
 
 
 def test_a_job_that_another_node_runs_is_cancelled(

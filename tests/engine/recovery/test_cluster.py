@@ -17,7 +17,7 @@ import pytest
 from ductile.engine.config import manager
 from ductile.engine.gateway import LEASE_LOST_GRACE
 from ductile.engine.recovery import cluster, dead_nodes, startup
-from ductile.engine.recovery.cluster import LET_GO_AFTER, LOOK, Nodes
+from ductile.engine.recovery.cluster import CHECK_SECONDS, TERMINATE_AFTER, ClusterMonitor
 from ductile.engine.recovery.dead_nodes import LOST_AFTER
 from ductile.errors import LedgerBusy
 from ductile.store import boots
@@ -95,7 +95,7 @@ class Watch:
     def __init__(self, house: Running, clock: FakeClock, boot: str, ledger: Ledger) -> None:
         self.clock, self.ledger, self.returned, self.let_go = clock, ledger, 0, 0
         compiled = house.gateway.compiled
-        self.nodes = Nodes(
+        self.nodes = ClusterMonitor(
             ledger,
             boot,
             lambda: compiled,
@@ -118,9 +118,9 @@ class Watch:
 
     def run(self, seconds: float) -> None:
         """The loop, for so long by its own clock."""
-        for _ in range(int(seconds / LOOK)):
-            assert self.tick() == LOOK
-            self.clock.advance(LOOK)
+        for _ in range(int(seconds / CHECK_SECONDS)):
+            assert self.tick() == CHECK_SECONDS
+            self.clock.advance(CHECK_SECONDS)
 
 
 @pytest.fixture
@@ -141,14 +141,14 @@ def test_a_lost_nodes_job_is_recovered_by_one_that_lives(watch: Watch, url: str)
     insert(url, "a")
     watch.run(LONG)
     assert row(url, "a") == ("running", 1, "lost")
-    watch.run(2 * LOOK)
+    watch.run(2 * CHECK_SECONDS)
     assert row(url, "a") == ("queued", 2, None)
     assert logged(url, "a") == [(1, "failed")]
 
 
 def test_a_lost_nodes_job_whose_attempts_are_used_up_is_dead(watch: Watch, url: str) -> None:
     insert(url, "a", attempt=4)
-    watch.run(LONG + 2 * LOOK)
+    watch.run(LONG + 2 * CHECK_SECONDS)
     assert row(url, "a") == ("dead", 4, None)
 
 
@@ -158,7 +158,7 @@ def test_a_claim_of_a_lost_node_that_was_never_started_wakes_a_worker_at_once(
     heard: list[int] = []
     watch.ledger.listen(lambda effects: heard.append(effects.ready))
     insert(url, "a", started=None)
-    watch.run(LONG + 2 * LOOK)
+    watch.run(LONG + 2 * CHECK_SECONDS)
     assert row(url, "a") == ("queued", 1, None)
     assert sum(heard) == 1
 
@@ -183,7 +183,7 @@ def test_our_own_jobs_are_never_recovered(watch: Watch, url: str) -> None:
 
 def test_a_node_that_comes_back_in_time_keeps_its_jobs(watch: Watch, url: str) -> None:
     insert(url, "a")
-    watch.run(LONG - LOOK)
+    watch.run(LONG - CHECK_SECONDS)
     watch.ledger.claim_boot("lost")
     watch.run(10 * LONG)
     assert row(url, "a") == ("running", 1, "lost")
@@ -192,11 +192,11 @@ def test_a_node_that_comes_back_in_time_keeps_its_jobs(watch: Watch, url: str) -
 def test_a_node_that_is_missing_twice_for_a_moment_is_not_lost(watch: Watch, url: str) -> None:
     insert(url, "a")
     for _ in range(4):
-        watch.run(LONG - LOOK)
+        watch.run(LONG - CHECK_SECONDS)
         flaky = PostgresLedger(url)
         flaky.start()
         flaky.claim_boot("lost")
-        watch.run(LOOK)
+        watch.run(CHECK_SECONDS)
         flaky.close()
     assert row(url, "a") == ("running", 1, "lost")
 
@@ -207,10 +207,10 @@ def test_a_clock_that_is_set_makes_nobody_lost(watch: Watch, url: str, seconds: 
     watch.tick()
     watch.clock.advance(seconds)
     watch.tick()
-    watch.clock.advance(LOOK)
+    watch.clock.advance(CHECK_SECONDS)
     watch.tick()
     assert row(url, "a") == ("running", 1, "lost")
-    watch.run(LONG + 2 * LOOK)
+    watch.run(LONG + 2 * CHECK_SECONDS)
     assert row(url, "a") == ("queued", 2, None)
 
 
@@ -232,7 +232,7 @@ def test_each_job_is_recovered_by_one_node_alone(
         watches = [Watch(house, clock, f"boot-{n}", ledger) for n, ledger in enumerate(ledgers)]
         for n in range(50):
             insert(url, f"job-{n}")
-        for _ in range(int(LONG / LOOK) + 6):
+        for _ in range(int(LONG / CHECK_SECONDS) + 6):
             ready = threading.Barrier(3)
 
             def tick(watch: Watch, ready: threading.Barrier = ready) -> None:
@@ -244,7 +244,7 @@ def test_each_job_is_recovered_by_one_node_alone(
                 thread.start()
             for thread in threads:
                 thread.join(WAIT_LIMIT)
-            clock.advance(LOOK)
+            clock.advance(CHECK_SECONDS)
     finally:
         for ledger in ledgers:
             ledger.close()
@@ -265,7 +265,7 @@ def test_a_node_that_was_taken_for_dead_is_told_once(
         ours.tick()
         insert(url, "a", owner="ours")
         cut(url, "ours")
-        theirs.run(LONG + 2 * LOOK)
+        theirs.run(LONG + 2 * CHECK_SECONDS)
         assert row(url, "a") == ("queued", 2, None)
         assert theirs.returned == 0
         ours.tick()
@@ -303,7 +303,7 @@ def test_a_node_without_its_boot_ends_its_processes_before_others_begin_its_jobs
         watch.tick()
         return watch.let_go - before
 
-    assert LET_GO_AFTER + LEASE_LOST_GRACE < LONG
+    assert TERMINATE_AFTER + LEASE_LOST_GRACE < LONG
     assert without(7) == 0
     assert without(30) == 1, "once, however long it lasts"
     assert without(7) == 0, "counted from when it was held last"
@@ -313,7 +313,7 @@ def test_a_node_without_its_boot_ends_its_processes_before_others_begin_its_jobs
 def test_what_a_cut_off_node_ran_goes_back_to_the_queue_without_having_used_an_attempt(
     node: Make, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "LET_GO_AFTER", 0.0)
+    monkeypatch.setattr(cluster, "TERMINATE_AFTER", 0.0)
     site = node("")
     gate = site.gate()
     site.plugin("work", gate.script() + OK)
@@ -361,7 +361,7 @@ def node(url: str, another: Callable[[], Site]) -> Callable[[str], Site]:
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node is lost after half a second, not fifteen."""
     monkeypatch.setattr(dead_nodes, "LOST_AFTER", timedelta(seconds=0.5))
-    monkeypatch.setattr(cluster, "LOOK", 0.05)
+    monkeypatch.setattr(cluster, "CHECK_SECONDS", 0.05)
 
 
 Make = Callable[[str], Site]
@@ -391,7 +391,7 @@ def test_what_a_killed_node_ran_another_runs_again_without_any_start(
 def test_a_node_that_loses_its_session_takes_its_boot_again_and_its_job_goes_on(
     node: Make, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "LOOK", 0.05)
+    monkeypatch.setattr(cluster, "CHECK_SECONDS", 0.05)
     site, other = node(""), node(OK)
     gate = site.gate()
     site.plugin("work", gate.script() + OK)
@@ -417,7 +417,7 @@ def cut_off(house: Running, url: str) -> Iterator[None]:
     ledger: Any = house.gateway.ledger
     ledger.claim_boot = claim
     # A tick that had begun would take it again.
-    until(lambda: house.gateway.loops["nodes"].ticking_for() == 0)
+    until(lambda: house.gateway.loops["nodes"].current_tick_seconds() == 0)
     cut(url, house.gateway.boot)
     yield
     del ledger.claim_boot
@@ -492,7 +492,7 @@ def test_a_node_that_claims_its_own_lost_job_again_settles_it_by_the_new_attempt
             id = house.put("work")
             first = int(gate.arrived())
             with cut_off(house, url):
-                startup.recover(
+                startup.recover_boots(
                     other, gateway.compiled, gateway.clock, gateway.entropy, [gateway.boot]
                 )
                 gate.arrived()

@@ -9,7 +9,7 @@ import pytest
 from ductile.engine.config.compiled import CompiledConfig, build
 from ductile.engine.dispatch import workers
 from ductile.engine.recovery import orphans as module
-from ductile.engine.recovery.orphans import LOOKS, OrphanSweeper
+from ductile.engine.recovery.orphans import MIN_CHECKS, OrphanSweeper
 from ductile.model import NewJob, SubmittedBy
 from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.jobs import enqueue, read
@@ -62,10 +62,10 @@ def desk(site: Site, clock: FakeClock, entropy: CountingEntropy) -> Iterator[Des
 
 def test_a_stray_is_settled_as_a_lost_attempt_and_tried_again(desk: Desk) -> None:
     id = desk.running()
-    desk.look(LOOKS - 1)
+    desk.look(MIN_CHECKS - 1)
     assert desk.state(id) == ("running", 1, None)
     desk.look()
-    assert desk.state(id) == ("queued", 2, "the gateway lost sight of this job")
+    assert desk.state(id) == ("queued", 2, "the gateway lost track of this job")
 
 
 def test_what_somebody_has_in_hand_is_left_alone_however_long_it_runs(desk: Desk) -> None:
@@ -82,18 +82,18 @@ def test_what_another_node_runs_is_left_alone(desk: Desk) -> None:
 
 def test_a_job_that_was_in_hand_at_one_look_is_no_stray_yet(desk: Desk) -> None:
     id = desk.running()
-    desk.look(LOOKS - 1)
+    desk.look(MIN_CHECKS - 1)
     desk.in_hand.add(id)
     desk.look()
     desk.in_hand.clear()
-    desk.look(LOOKS - 1)
+    desk.look(MIN_CHECKS - 1)
     assert desk.state(id) == ("running", 1, None)
 
 
 def test_the_next_attempt_of_a_job_is_another(desk: Desk) -> None:
     """It was settled, retried and claimed again between two looks."""
     id = desk.running()
-    desk.look(LOOKS - 1)
+    desk.look(MIN_CHECKS - 1)
     desk.ledger.write(lambda tx: tx.run("settle_job", **_retried(id)))
     assert desk.ledger.write(lambda tx: claim(tx, ClaimPolicy(BOOT), desk.clock.now()))
     desk.look()
@@ -118,7 +118,7 @@ def test_one_that_cannot_be_ended_does_not_keep_the_others_waiting(
         return settle(tx, settlement, *more)
 
     monkeypatch.setattr(module, "settle", settled)
-    desk.look(LOOKS)
+    desk.look(MIN_CHECKS)
     assert [desk.state(id)[0] for id in (cursed, other)] == ["running", "queued"]
 
 
@@ -134,7 +134,7 @@ def test_a_gateway_ends_a_job_whose_attempt_met_a_bug(
 
         patch = pytest.MonkeyPatch()
         patch.setattr(workers, "Attempt", broken)
-        monkeypatch.setattr(module, "LOOK", 0.01)
+        monkeypatch.setattr(module, "CHECK_SECONDS", 0.01)
         house.gateway.start()
         id = house.put("echo")
         until(lambda: ("job.retrying", id) in house.told())

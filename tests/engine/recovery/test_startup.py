@@ -100,7 +100,8 @@ def test_a_recovered_job_is_logged_as_a_warning(
     ledger.insert("a", attempt=2)
     recovered(site, "a")
     [line] = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
-    assert line["message"] == "recovered a job that ran when the gateway died"
+    assert line["message"] == "recovered a job of a dead gateway"
+    assert line["was_running"] is True
     assert (line["level"], line["plugin"], line["job_id"]) == ("warn", "echo", "a")
     assert (line["attempt"], line["boot"]) == (2, "dead-boot")
 

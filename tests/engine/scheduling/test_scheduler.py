@@ -121,7 +121,7 @@ def test_what_comes_due_while_the_init_runs_waits_for_its_end(make) -> None:
     work.run(60)
     assert work.slots() == []
     work.unready.clear()
-    work.scheduler.readied()
+    work.scheduler.release_waiting()
     work.run(1)
     assert len(work.fires()) == 1
 

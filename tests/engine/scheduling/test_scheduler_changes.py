@@ -213,7 +213,7 @@ def test_a_slot_that_waited_for_an_init_is_no_missed_one(make) -> None:
     work.unready["echo"] = "its init has not run yet"
     work.run(20 * 60)
     work.unready.clear()
-    work.scheduler.readied()
+    work.scheduler.release_waiting()
     work.run(1)
     assert work.fires() == ["2026-02-09T03:00:00.000000Z"]
 

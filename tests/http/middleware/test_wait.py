@@ -22,10 +22,10 @@ class House:
         self.notice_bus = self
         self.ring: Callable[[], None] = lambda: None
 
-    def when_ended(self, id: str, ring: Callable[[], None]) -> None:
+    def add_on_end(self, id: str, ring: Callable[[], None]) -> None:
         self.ring = ring
 
-    def forget(self, id: str, ring: Callable[[], None]) -> None:
+    def remove_on_end(self, id: str, ring: Callable[[], None]) -> None:
         """Nothing rings any more."""
 
 

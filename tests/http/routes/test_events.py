@@ -154,13 +154,13 @@ def test_who_waits_by_a_token_that_ends_meanwhile_is_refused(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token, job_id = created(house, "waiting"), trigger(house)
-    waits, when_ended = threading.Event(), house.gateway.notice_bus.when_ended
+    waits, when_ended = threading.Event(), house.gateway.notice_bus.add_on_end
 
     def waiting(job_id: str, callback: Callable[[], None]) -> None:
         when_ended(job_id, callback)
         waits.set()
 
-    monkeypatch.setattr(house.gateway.notice_bus, "when_ended", waiting)
+    monkeypatch.setattr(house.gateway.notice_bus, "add_on_end", waiting)
     raw = http.client.HTTPConnection(*house.address("api"), timeout=WAIT_LIMIT)
     raw.request("GET", f"/job/{job_id}?wait=20", headers={"Authorization": f"Bearer {token}"})
     assert waits.wait(WAIT_LIMIT)

@@ -16,7 +16,7 @@ from ductile.engine.config.fingerprint_key import fingerprint_key
 from ductile.engine.config.plugin_init import Unready
 from ductile.engine.config.restart_required import unreloadable
 from ductile.engine.ingress import enqueue
-from ductile.engine.instance_lock import state_dir_id
+from ductile.engine.instance_lock import compute_state_dir_id
 from ductile.engine.recovery import startup
 from ductile.engine.scheduling.scheduler import Scheduler
 from ductile.errors import ConfigError, LedgerError
@@ -101,7 +101,7 @@ class ConfigManager:
         return compiled
 
     def _build(self, loaded: Loaded) -> CompiledConfig:
-        marker = f"{state_dir_id(self._state_dir)}:{self._boot}"
+        marker = f"{compute_state_dir_id(self._state_dir)}:{self._boot}"
         return build(loaded, boot_marker=marker, environ=self._environ)
 
     def _adopt(self, compiled: CompiledConfig) -> None:
@@ -164,7 +164,7 @@ class ConfigManager:
 
     def _readied(self) -> None:
         self._changed()
-        self.scheduler.readied()
+        self.scheduler.release_waiting()
 
     def settle(self) -> int:
         """What the adopted configuration asks of the ledger; how many jobs of gone plugins ended.
@@ -172,7 +172,7 @@ class ConfigManager:
         Where it raises, `tick` does it.
         """
         compiled = self.now.compiled
-        gone = self._end_jobs_of_gone_plugins(compiled)
+        gone = self._end_jobs_of_removed_plugins(compiled)
         self._queue_inits()
         self.scheduler.adopt(compiled)
         self._settled = compiled
@@ -187,7 +187,7 @@ class ConfigManager:
         self._queue_inits()
         if INIT_PENDING in self.now.unready.values():
             return SOON
-        self._end_jobs_of_gone_plugins(self.now.compiled)
+        self._end_jobs_of_removed_plugins(self.now.compiled)
         return LOOK
 
     def _look_again(self) -> None:
@@ -201,8 +201,8 @@ class ConfigManager:
             self._set(before.compiled, unready)
         self._readied()
 
-    def _end_jobs_of_gone_plugins(self, compiled: CompiledConfig) -> int:
-        return startup.end_jobs_of_gone_plugins(
+    def _end_jobs_of_removed_plugins(self, compiled: CompiledConfig) -> int:
+        return startup.end_jobs_of_removed_plugins(
             self._ledger, compiled, self._clock, self._entropy, self._boot
         )
 

@@ -16,7 +16,7 @@ from typing import Protocol
 from ductile.engine.dispatch.attempt import Attempt
 from ductile.engine.dispatch.started_log import StartedLog
 from ductile.engine.dispatch.workers import CANCEL_GRACE, TICK, WorkerContext, Workers
-from ductile.engine.observability.db_outage import Outage
+from ductile.engine.observability.db_outage import OutageLog
 from ductile.errors import LedgerBroken, LedgerError
 from ductile.failpoint import failpoint
 from ductile.log import logger, together
@@ -166,7 +166,7 @@ class Dispatcher:
         self._host = host
         self._claims = claims
         self._log = logger("worker")
-        self._outage = Outage(self._log)
+        self._outage = OutageLog(self._log)
         self._events = EventLoop()
         self._workers = Workers(host, slots, self._events)
         self._claiming = 0
@@ -313,7 +313,7 @@ class Dispatcher:
             self._undo_commit(batch, error)
             return
         assert result is not None
-        self._outage.over()
+        self._outage.report_end()
         settled, claimed = result
         if batch.attempts:
             failpoint("settled")
@@ -352,7 +352,7 @@ class Dispatcher:
             for attempt in batch.attempts:
                 self._refuse(attempt, error)
             if not batch.attempts:
-                self._outage.met(error)
+                self._outage.report(error)
         elif not all(attempt.commit_alone for attempt in batch.attempts):
             for attempt in batch.attempts:
                 attempt.commit_alone = True

@@ -1,1 +1,1 @@
-"""From commits to subscribers."""
+"""Notices: from commits to subscribers."""

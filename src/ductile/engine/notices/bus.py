@@ -1,4 +1,4 @@
-"""From commits to whoever waits: the notices' ring, and callbacks by job or instance id."""
+"""The notice bus: a ring of recent notices, subscribers, and callbacks by job or instance id."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from itertools import takewhile
 from ductile.core.jobs.state_machine import ENDED
 from ductile.store.engines.api import BEGINNING, Position, StoredNotice
 
-RING = 10_000
+RING_NOTICES = 10_000
 RING_BYTES = 64 * 1024 * 1024
-"""Of payloads: an agent's may be large."""
-_ENDS = frozenset(f"job.{status}" for status in ENDED) | {
+"""Maximum size of all payloads: those of agents may be large."""
+_END_TYPES = frozenset(f"job.{status}" for status in ENDED) | {
     "pipeline.ended",
     "pipeline.failed",
     "pipeline.skipped",
@@ -21,72 +21,72 @@ _ENDS = frozenset(f"job.{status}" for status in ENDED) | {
 
 
 class NoticeBus:
-    """Thread-safe. Callbacks run in the committing thread: they must not block."""
+    """Thread-safe. Callbacks run on the committing thread and must not block."""
 
     def __init__(self) -> None:
         self._ring: deque[StoredNotice] = deque()
         self._bytes = 0
         self._floor = BEGINNING
-        """The ring holds all that stands behind this, and nothing else."""
+        """The ring contains exactly the notices after this position."""
         self._lock = threading.Lock()
-        self._waiting: dict[str, list[Callable[[], None]]] = {}
-        self._watching: list[Callable[[list[StoredNotice]], None]] = []
-        self._following: list[Callable[[], None]] = []
-        self._heeding: dict[str, Callable[[StoredNotice], None]] = {}
+        self._on_end: dict[str, list[Callable[[], None]]] = {}
+        self._commit_watchers: list[Callable[[list[StoredNotice]], None]] = []
+        self._followers: list[Callable[[], None]] = []
+        self._subscribers: dict[str, Callable[[StoredNotice], None]] = {}
 
     def start(self, floor: Position) -> None:
-        """Where the stream stands before anything is appended."""
+        """Set the position of the stream before anything is appended."""
         self._floor = floor
 
-    def committed(self, notices: list[StoredNotice]) -> None:
-        """This node has committed these; they may not have their place in the stream yet."""
-        self._wake(notices)
-        for watcher in self._watching:
+    def publish_commit(self, notices: list[StoredNotice]) -> None:
+        """Handle notices of a commit of this node; their place in the stream may be unknown."""
+        self._call_on_end(notices)
+        for watcher in self._commit_watchers:
             watcher(notices)
 
     def append(self, notices: list[StoredNotice]) -> None:
-        """These come next in the stream, whoever has committed them."""
+        """Append the next notices of the stream, from any node."""
         with self._lock:
             self._ring.extend(notices)
             self._bytes += sum(len(notice.payload) for notice in notices)
-            while len(self._ring) > RING or self._bytes > RING_BYTES:
+            while len(self._ring) > RING_NOTICES or self._bytes > RING_BYTES:
                 passed = self._ring.popleft()
                 self._bytes -= len(passed.payload)
                 self._floor = passed.position
-        self._wake(notices)
-        for follower in self._following:
+        self._call_on_end(notices)
+        for follower in self._followers:
             follower()
         for notice in notices:
-            if heed := self._heeding.get(notice.type):
-                heed(notice)
+            if subscriber := self._subscribers.get(notice.type):
+                subscriber(notice)
 
-    def _wake(self, notices: list[StoredNotice]) -> None:
-        if not self._waiting:
+    def _call_on_end(self, notices: list[StoredNotice]) -> None:
+        if not self._on_end:
             return
         with self._lock:
             called = [
                 callback
                 for notice in notices
-                if notice.type in _ENDS and notice.job_id is not None
-                for callback in self._waiting.pop(notice.job_id, ())
+                if notice.type in _END_TYPES and notice.job_id is not None
+                for callback in self._on_end.pop(notice.job_id, ())
             ]
         for callback in called:
             callback()
 
     def watch(self, watcher: Callable[[list[StoredNotice]], None]) -> None:
-        """Call `watcher` after each commit of this node, with its notices."""
-        self._watching.append(watcher)
+        """Call `watcher` with the notices of each commit of this node."""
+        self._commit_watchers.append(watcher)
 
     def follow(self, follower: Callable[[], None]) -> None:
-        """Call `follower` when the stream goes on."""
-        self._following.append(follower)
+        """Call `follower` when the stream has new notices."""
+        self._followers.append(follower)
 
-    def heed(self, type: str, heed: Callable[[StoredNotice], None]) -> None:
-        """Call `heed` with each notice of this type that the stream comes to."""
-        self._heeding[type] = heed
+    def subscribe(self, type: str, subscriber: Callable[[StoredNotice], None]) -> None:
+        """Call `subscriber` with each notice of this type in the stream."""
+        self._subscribers[type] = subscriber
 
-    def since(self, position: Position) -> list[StoredNotice] | None:
-        """The stream behind `position`; None where the ring does not reach back so far."""
+    def read_since(self, position: Position) -> list[StoredNotice] | None:
+        """The notices after `position`; None if the ring no longer contains all of them."""
         with self._lock:
             if position < self._floor:
                 return None
@@ -94,15 +94,15 @@ class NoticeBus:
             found = list(behind)
         return found[::-1]
 
-    def when_ended(self, job_id: str, callback: Callable[[], None]) -> None:
+    def add_on_end(self, job_id: str, callback: Callable[[], None]) -> None:
         """Call `callback` once, when the job ends. Register first, then read the ledger."""
         with self._lock:
-            self._waiting.setdefault(job_id, []).append(callback)
+            self._on_end.setdefault(job_id, []).append(callback)
 
-    def forget(self, job_id: str, callback: Callable[[], None]) -> None:
+    def remove_on_end(self, job_id: str, callback: Callable[[], None]) -> None:
         with self._lock:
-            callbacks = self._waiting.get(job_id, [])
+            callbacks = self._on_end.get(job_id, [])
             if callback in callbacks:
                 callbacks.remove(callback)
             if not callbacks:
-                self._waiting.pop(job_id, None)
+                self._on_end.pop(job_id, None)

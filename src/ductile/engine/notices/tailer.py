@@ -1,4 +1,4 @@
-"""The stream where several nodes write: one reader a node, in the order that all of them see."""
+"""Reads the notice stream that several nodes write: one reader per node, in the same order."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from ductile.record import dataclass
 from ductile.store import notices
 from ductile.store.engines.api import Ledger, Position, StoredNotice, Tx
 
-AT_ONCE = 1000
-"""Notices; of large ones no more than a page has room for."""
+BATCH = 1000
+"""Notices per read; fewer if they are larger than a page."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Page:
+class _NoticePage:
     found: list[StoredNotice]
     is_last: bool
     held: bool
-    """Whether there is more that cannot be read yet."""
+    """Whether there are notices that cannot be read yet."""
 
 
 class NoticeTailer:
-    """Reads on behind what it has read, and fills the ring with it."""
+    """Appends new notices to the bus."""
 
     def __init__(self, ledger: Ledger, notice_bus: NoticeBus, start: Position) -> None:
         self._ledger, self._notice_bus, self._position = ledger, notice_bus, start
         self._log = logger("tail")
 
-    def look(self) -> bool:
-        """Take in what is new; whether there is more that cannot be read yet.
+    def read_new(self) -> bool:
+        """Append the new notices; whether there are more that cannot be read yet.
 
         Only one thread may call it.
         """
         try:
             while True:
-                page = self._ledger.read(self._read)
+                page = self._ledger.read(self._read_page)
                 if page.found:
                     self._position = page.found[-1].position
                     self._notice_bus.append(page.found)
                 if page.is_last:
                     return page.held
-        except Exception as error:  # noqa: BLE001 - the next look may succeed, and misses nothing
-            self._log.crash("the stream cannot be read", error)
+        except Exception as error:  # noqa: BLE001 - the next call may succeed, and misses nothing
+            self._log.crash("notice stream cannot be read", error)
             return False
 
-    def _read(self, tx: Tx) -> _Page:
+    def _read_page(self, tx: Tx) -> _NoticePage:
         place = {"xact": self._position.xact, "after": self._position.id}
-        sizes = [size for (size,) in tx.all("notice_sizes", **place, limit=AT_ONCE)]
+        sizes = [size for (size,) in tx.all("notice_sizes", **place, limit=BATCH)]
         count = fitting(sizes, PAGE_BYTES)
         found = notices.after(tx, self._position, count) if count else []
-        return _Page(found, count == len(sizes) < AT_ONCE, notices.held(tx))
+        return _NoticePage(found, count == len(sizes) < BATCH, notices.held(tx))

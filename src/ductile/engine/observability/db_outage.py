@@ -1,4 +1,4 @@
-"""A ledger that is away for a while: who keeps asking for it tells so once, not every second."""
+"""Logs that the ledger is unavailable: once per outage, not with every retry."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from ductile.errors import LedgerError
 from ductile.log import Logger
 
 
-class Outage:
-    """One asker's; for one thread."""
+class OutageLog:
+    """For one caller on one thread."""
 
     def __init__(self, log: Logger) -> None:
         self._log = log
         self._reason: str | None = None
 
-    def met(self, error: LedgerError) -> None:
-        """Tell of it, unless that is what was told last."""
+    def report(self, error: LedgerError) -> None:
+        """Log the error, unless it is the one that was logged last."""
         if error.message != self._reason:
             self._reason = error.message
-            self._log.error("the ledger is not available", error=error.message)
+            self._log.error("ledger unavailable", error=error.message)
 
-    def over(self) -> None:
+    def report_end(self) -> None:
+        """Log that the ledger is available, if an outage was logged."""
         if self._reason is not None:
             self._reason = None
-            self._log.info("the ledger is available again")
+            self._log.info("ledger available again")

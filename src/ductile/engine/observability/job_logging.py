@@ -1,4 +1,4 @@
-"""What the log says of the end of an attempt, and of a job that was not made."""
+"""Log lines for settled attempts and deduplicated jobs."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from ductile.model import JobStatus, Settlement
 from ductile.store.engines.api import DedupeDrop
 
 STDERR_LOGGED = 4096
-"""The whole of it stands in `job_log`."""
+"""Maximum number of characters; `job_log` contains all of it."""
 
 
-def tell(log: Logger, settlement: Settlement) -> None:
-    level, message = _described(settlement)
+def log_settlement(log: Logger, settlement: Settlement) -> None:
+    level, message = _describe(settlement)
     job = settlement.job
-    about = {"plugin": job.plugin, "job_id": job.id}
+    fields = {"plugin": job.plugin, "job_id": job.id}
     log.log(
         level,
         message,
-        **about,
+        **fields,
         command=job.command,
         attempt=job.attempt,
         duration_ms=round(settlement.duration * 1000, 1),
         error=settlement.error,
     )
     if settlement.stderr:
-        log.warning("stderr", **about, stderr=settlement.stderr[:STDERR_LOGGED])
+        log.warning("stderr", **fields, stderr=settlement.stderr[:STDERR_LOGGED])
     for type in settlement.untaken:
-        log.debug("nothing takes this event", **about, event_type=type)
+        log.debug("event has no consumer", **fields, event_type=type)
 
 
-def tell_drop(log: Logger, drop: DedupeDrop) -> None:
+def log_deduplicated(log: Logger, drop: DedupeDrop) -> None:
     log.info(
         "deduplicated",
         plugin=drop.plugin,
@@ -40,15 +40,15 @@ def tell_drop(log: Logger, drop: DedupeDrop) -> None:
     )
 
 
-def _described(settlement: Settlement) -> tuple[str, str]:
-    """The log level and the text."""
+def _describe(settlement: Settlement) -> tuple[str, str]:
+    """The log level and the message."""
     status = settlement.status
     if status is JobStatus.SUCCEEDED:
         return "info", "job succeeded"
     if status is JobStatus.QUEUED and settlement.cancelled:
         return "info", "job released"
     if status is JobStatus.QUEUED and not settlement.counted:
-        return "warn", "the job cannot run here now, and waits"
+        return "warn", "job cannot run here now; requeued"
     if status is JobStatus.QUEUED:
-        return "warn", f"attempt {settlement.path[0]}, to be retried"
+        return "warn", f"attempt {settlement.path[0]}; will be retried"
     return "error", f"job {status}"

@@ -1,4 +1,4 @@
-"""Numbers for Prometheus, in its text format; every label has few values."""
+"""The metrics of `/metrics`; every label has a bounded number of values."""
 
 from __future__ import annotations
 
@@ -11,18 +11,25 @@ from pathlib import Path
 
 import ductile
 from ductile.clock import from_text
-from ductile.engine.observability.counters import ANSWERS, Histogram, plugin_label
-from ductile.engine.observability.prometheus import TYPE as TYPE
-from ductile.engine.observability.prometheus import histogram, metric, one
+from ductile.engine.observability.counters import (
+    RESPONSE_SECONDS,
+    Histogram,
+    choose_plugin_label,
+)
+from ductile.engine.observability.prometheus import (
+    format_histogram,
+    format_metric,
+    format_value,
+)
 from ductile.engine.services import Services
 from ductile.store.engines.api import StoredNotice, Tx
 
-MOST_ROWS = 1000
+MAX_ROWS = 1000
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Metrics:
-    """Counts what passes by; the rest is read when it is asked for. Thread-safe."""
+    """Counts requests and notices; the other values are read by `render`. Thread-safe."""
 
     def __init__(self, gateway: Services) -> None:
         self._gateway = gateway
@@ -31,80 +38,82 @@ class Metrics:
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._seconds: dict[tuple[str, str], Histogram] = {}
         self._webhooks: Counter[tuple[str, str]] = Counter()
-        gateway.notice_bus.watch(self._committed)
+        gateway.notice_bus.watch(self._count_notices)
 
-    def _committed(self, notices: list[StoredNotice]) -> None:
+    def _count_notices(self, notices: list[StoredNotice]) -> None:
         with self._lock:
             for notice in notices:
                 self._notices[notice.type] += 1
 
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """`route` is the table's path, never the caller's."""
+    def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """`route` is the path of the route table, not the caller's."""
         with self._lock:
             self._requests[method, route, status] += 1
             found = self._seconds.get((method, route))
             if found is None:
-                found = self._seconds[method, route] = Histogram(ANSWERS)
+                found = self._seconds[method, route] = Histogram(RESPONSE_SECONDS)
             found.add(seconds)
 
-    def delivered(self, endpoint: str, outcome: str) -> None:
+    def count_webhook(self, endpoint: str, outcome: str) -> None:
         with self._lock:
             self._webhooks[endpoint, outcome] += 1
 
-    def text(self, followers: int) -> str:
-        """Everything, as of now; reads the ledger."""
+    def render(self, followers: int) -> str:
+        """All metrics as text; reads the ledger."""
         parts = (
-            *self._gateway_itself(),
-            *self._gateway.ledger.read(self._queue),
-            *self._jobs(),
-            *self._doors(followers),
-            *self._outbox_workers(),
-            *self._store(),
-            *_process(),
+            *self._format_gateway(),
+            *self._gateway.ledger.read(self._format_queue),
+            *self._format_jobs(),
+            *self._format_http(followers),
+            *self._format_outboxes(),
+            *self._format_store(),
+            *_format_process(),
         )
         return "".join(parts)
 
-    def _gateway_itself(self) -> Iterator[str]:
+    def _format_gateway(self) -> Iterator[str]:
         gateway = self._gateway
         version = (("version", ductile.__version__),)
-        yield metric("ductile_build_info", "gauge", "The version that runs.", [(version, 1)])
+        yield format_metric("ductile_build_info", "gauge", "The running version.", [(version, 1)])
         uptime = (gateway.clock.now() - gateway.started_at).total_seconds()
-        yield one("ductile_uptime_seconds", "gauge", "Since the start.", uptime)
+        yield format_value("ductile_uptime_seconds", "gauge", "Seconds since the start.", uptime)
         loaded = len(gateway.compiled.plans)
-        yield one("ductile_plugins_loaded", "gauge", "Plugins that can run.", loaded)
+        yield format_value("ductile_plugins_loaded", "gauge", "Loaded plugins.", loaded)
         refused = len(gateway.compiled.registry.refused)
-        yield one("ductile_plugins_refused", "gauge", "Plugins that were refused.", refused)
+        yield format_value("ductile_plugins_refused", "gauge", "Refused plugins.", refused)
         unready = len(gateway.unready)
-        yield one("ductile_plugins_unready", "gauge", "Plugins that wait for their init.", unready)
+        yield format_value(
+            "ductile_plugins_unready", "gauge", "Plugins that wait for their init.", unready
+        )
 
-    def _queue(self, tx: Tx) -> tuple[str, ...]:
+    def _format_queue(self, tx: Tx) -> tuple[str, ...]:
         now, compiled = self._gateway.clock.now(), self._gateway.compiled
         counts: Counter[tuple[str, str]] = Counter()
-        oldest_waits: dict[str, float] = {}
+        oldest_ages: dict[str, float] = {}
         for plugin, status, jobs, oldest in tx.all("queue_by_plugin"):
-            name = plugin_label(compiled, plugin)
+            name = choose_plugin_label(compiled, plugin)
             counts[name, status] += jobs
             if status == "queued":
-                waited = max((now - from_text(oldest)).total_seconds(), 0.0)
-                oldest_waits[name] = max(oldest_waits.get(name, 0.0), waited)
+                age = max((now - from_text(oldest)).total_seconds(), 0.0)
+                oldest_ages[name] = max(oldest_ages.get(name, 0.0), age)
         breakers: Counter[tuple[str, str]] = Counter()
-        for plugin, _, state in tx.all("all_breakers", limit=MOST_ROWS):
+        for plugin, _, state in tx.all("all_breakers", limit=MAX_ROWS):
             if compiled.gone(plugin) is None:
-                breakers[plugin_label(compiled, plugin), state] += 1
+                breakers[choose_plugin_label(compiled, plugin), state] += 1
         return (
-            metric(
+            format_metric(
                 "ductile_queue_jobs",
                 "gauge",
-                "Jobs that wait or run.",
+                "Queued and running jobs.",
                 [((("plugin", p), ("status", s)), n) for (p, s), n in sorted(counts.items())],
             ),
-            metric(
+            format_metric(
                 "ductile_queue_oldest_seconds",
                 "gauge",
-                "How long the first of a plugin's queued jobs waits.",
-                [((("plugin", p),), s) for p, s in sorted(oldest_waits.items())],
+                "Age of the oldest queued job of a plugin.",
+                [((("plugin", p),), s) for p, s in sorted(oldest_ages.items())],
             ),
-            metric(
+            format_metric(
                 "ductile_breakers",
                 "gauge",
                 "Circuit breakers by state.",
@@ -112,103 +121,103 @@ class Metrics:
             ),
         )
 
-    def _jobs(self) -> Iterator[str]:
+    def _format_jobs(self) -> Iterator[str]:
         gateway, counters = self._gateway, self._gateway.counters
-        yield metric(
+        yield format_metric(
             "ductile_attempts_total",
             "counter",
-            "Attempts of jobs that have ended, by how.",
+            "Finished attempts by outcome.",
             [
                 ((("plugin", p), ("command", c), ("outcome", o)), count)
-                for (p, c, o), count in sorted(counters.attempts().items())
+                for (p, c, o), count in sorted(counters.read_attempts().items())
             ],
         )
-        yield histogram(
+        yield format_histogram(
             "ductile_attempt_duration_seconds",
-            "How long attempts ran.",
+            "Duration of attempts.",
             [
                 ((("plugin", p), ("command", c)), found)
-                for (p, c), found in sorted(counters.durations().items())
+                for (p, c), found in sorted(counters.read_durations().items())
             ],
         )
-        yield histogram(
+        yield format_histogram(
             "ductile_job_wait_seconds",
-            "From enqueue to the start of the first attempt, counted when that has ended.",
-            [((("plugin", p),), found) for p, found in sorted(counters.waits().items())],
+            "Time from enqueue to the start of the first attempt, recorded when that ends.",
+            [((("plugin", p),), found) for p, found in sorted(counters.read_waits().items())],
         )
         slots = {"busy": gateway.busy, "free": gateway.workers - gateway.busy}
-        yield metric(
+        yield format_metric(
             "ductile_runner_slots",
             "gauge",
-            "Slots that run a job, and that do not.",
+            "Runner slots by state.",
             [((("state", state),), count) for state, count in slots.items()],
         )
-        yield metric(
+        yield format_metric(
             "ductile_runner_events_total",
             "counter",
             "Starts and losses of the runner and its slots.",
-            [((("event", name),), n) for name, n in sorted(counters.runner_events().items())],
+            [((("event", name),), n) for name, n in sorted(counters.read_runner_events().items())],
         )
         with self._lock:
             notices = sorted(self._notices.items())
-        yield metric(
+        yield format_metric(
             "ductile_notices_total",
             "counter",
-            "What this node has announced, by type.",
+            "Notices of this node by type.",
             [((("type", name),), count) for name, count in notices],
         )
 
-    def _doors(self, followers: int) -> Iterator[str]:
+    def _format_http(self, followers: int) -> Iterator[str]:
         with self._lock:
             requests, webhooks = sorted(self._requests.items()), sorted(self._webhooks.items())
             seconds = [(key, found.copy()) for key, found in sorted(self._seconds.items())]
-        yield metric(
+        yield format_metric(
             "ductile_http_requests_total",
             "counter",
-            "Answers of the API.",
+            "HTTP responses of the API.",
             [
                 ((("method", m), ("route", r), ("status", str(s))), count)
                 for (m, r, s), count in requests
             ],
         )
-        yield histogram(
+        yield format_histogram(
             "ductile_http_request_duration_seconds",
-            "How long they took.",
+            "Duration of HTTP requests.",
             [((("method", m), ("route", r)), found) for (m, r), found in seconds],
         )
-        yield metric(
+        yield format_metric(
             "ductile_webhook_requests_total",
             "counter",
-            "WebhookOutbox to the webhook endpoints.",
+            "Requests to webhook endpoints by outcome.",
             [
                 ((("endpoint", name), ("outcome", outcome)), count)
                 for (name, outcome), count in webhooks
             ],
         )
-        yield one("ductile_event_followers", "gauge", "Open event streams.", followers)
+        yield format_value("ductile_event_followers", "gauge", "Open event streams.", followers)
 
-    def _outbox_workers(self) -> Iterator[str]:
+    def _format_outboxes(self) -> Iterator[str]:
         rows = self._gateway.ledger.read(lambda tx: tx.all("count_deliveries"))
-        yield metric(
+        yield format_metric(
             "ductile_deliveries",
             "gauge",
-            "WebhookOutbox of webhooks for agents, by status.",
+            "Webhook deliveries by status.",
             [((("status", status),), count) for status, count in rows],
         )
         waiting = self._gateway.ledger.read(lambda tx: tx.all("count_relays"))
-        yield metric(
+        yield format_metric(
             "ductile_relays",
             "gauge",
-            "Events for other gateways that wait or were given up.",
+            "Outstanding and dead relays by instance.",
             [
                 ((("instance", instance), ("status", status)), count)
                 for instance, status, count, _ in waiting
             ],
         )
-        yield metric(
+        yield format_metric(
             "ductile_sends_total",
             "counter",
-            "What the courier carried, by lane and by how it ended.",
+            "Sends of the outboxes by outcome.",
             [
                 ((("lane", name), ("outcome", outcome)), count)
                 for name, worker in sorted(self._gateway.outbox_workers.items())
@@ -216,28 +225,30 @@ class Metrics:
             ],
         )
 
-    def _store(self) -> Iterator[str]:
+    def _format_store(self) -> Iterator[str]:
         facts = self._gateway.ledger.health()
         for name, help in (
             ("commits", "Durable commits."),
-            ("transactions", "Transactions in them; by commits it is the mean batch."),
+            ("transactions", "Transactions in these commits."),
         ):
             value = facts.get(name)
             if isinstance(value, int):
-                yield one(f"ductile_store_{name}_total", "counter", help, value)
+                yield format_value(f"ductile_store_{name}_total", "counter", help, value)
         largest = facts.get("largest_batch")
         if isinstance(largest, int):
-            help = "Most transactions that one commit has held."
-            yield one("ductile_store_largest_batch", "gauge", help, largest)
+            help = "Largest number of transactions in one commit."
+            yield format_value("ductile_store_largest_batch", "gauge", help, largest)
 
 
-def _process() -> Iterator[str]:
-    """What Prometheus' own clients tell of every process, by the same names."""
+def _format_process() -> Iterator[str]:
+    """The standard process metrics of Prometheus clients."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu, resident = used.ru_utime + used.ru_stime, Path("/proc/self/statm")
-    yield one("process_cpu_seconds_total", "counter", "User and system time.", cpu)
+    yield format_value("process_cpu_seconds_total", "counter", "User and system time.", cpu)
     if resident.exists():
         pages = int(resident.read_text().split()[1])
-        yield one("process_resident_memory_bytes", "gauge", "Resident memory.", pages * _PAGE)
-        count = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a path apiece would be waste
-        yield one("process_open_fds", "gauge", "Open descriptors.", count)
+        yield format_value(
+            "process_resident_memory_bytes", "gauge", "Resident memory.", pages * _PAGE
+        )
+        count = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - only the number is needed
+        yield format_value("process_open_fds", "gauge", "Open descriptors.", count)

@@ -1,4 +1,4 @@
-"""Prometheus' text format: a name, a kind, a help, and samples with their labels."""
+"""The Prometheus text format."""
 
 from __future__ import annotations
 
@@ -6,43 +6,43 @@ from collections.abc import Iterable, Iterator
 
 from ductile.engine.observability.counters import Histogram
 
-TYPE = "text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Labels = tuple[tuple[str, str], ...]
 
 
-def metric(name: str, kind: str, help: str, samples: Iterable[tuple[Labels, float]]) -> str:
+def format_metric(name: str, kind: str, help: str, samples: Iterable[tuple[Labels, float]]) -> str:
     """A counter or gauge."""
-    lines = (f"{name}{_braced(labels)} {value:.10g}\n" for labels, value in samples)
-    return f"{_head(name, kind, help)}{''.join(lines)}"
+    lines = (f"{name}{_format_labels(labels)} {value:.10g}\n" for labels, value in samples)
+    return f"{_format_head(name, kind, help)}{''.join(lines)}"
 
 
-def one(name: str, kind: str, help: str, value: float) -> str:
+def format_value(name: str, kind: str, help: str, value: float) -> str:
     """A counter or gauge without labels."""
-    return metric(name, kind, help, [((), value)])
+    return format_metric(name, kind, help, [((), value)])
 
 
-def histogram(name: str, help: str, samples: Iterable[tuple[Labels, Histogram]]) -> str:
-    lines = (line for labels, found in samples for line in _buckets(name, labels, found))
-    return f"{_head(name, 'histogram', help)}{''.join(lines)}"
+def format_histogram(name: str, help: str, samples: Iterable[tuple[Labels, Histogram]]) -> str:
+    lines = (line for labels, found in samples for line in _format_buckets(name, labels, found))
+    return f"{_format_head(name, 'histogram', help)}{''.join(lines)}"
 
 
-def _buckets(name: str, labels: Labels, found: Histogram) -> Iterator[str]:
+def _format_buckets(name: str, labels: Labels, found: Histogram) -> Iterator[str]:
     count = 0
     for bound, more in zip((*found.bounds, "+Inf"), found.counts, strict=True):
         count += more
-        yield f"{name}_bucket{_braced((*labels, ('le', str(bound))))} {count}\n"
-    yield f"{name}_sum{_braced(labels)} {found.sum:.10g}\n"
-    yield f"{name}_count{_braced(labels)} {count}\n"
+        yield f"{name}_bucket{_format_labels((*labels, ('le', str(bound))))} {count}\n"
+    yield f"{name}_sum{_format_labels(labels)} {found.sum:.10g}\n"
+    yield f"{name}_count{_format_labels(labels)} {count}\n"
 
 
-def _head(name: str, kind: str, help: str) -> str:
+def _format_head(name: str, kind: str, help: str) -> str:
     return f"# HELP {name} {help}\n# TYPE {name} {kind}\n"
 
 
-def _braced(labels: Labels) -> str:
-    shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
+def _format_labels(labels: Labels) -> str:
+    shown = ",".join(f'{key}="{_escape(text)}"' for key, text in labels)
     return f"{{{shown}}}" if shown else ""
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

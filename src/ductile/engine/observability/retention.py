@@ -1,4 +1,4 @@
-"""Retention: on its own loop, in batches so small that no worker waits for them."""
+"""Deletes rows and workspaces past retention, in batches so small that no worker waits for them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from ductile.store import retention as prune
 from ductile.store.engines.api import Ledger
 
 PAUSE = 0.02
-"""Between batches, so that the writer serves others first."""
+"""Seconds between batches, so that other writers come first."""
 
 
-class RetentionLoop:
+class RetentionCleaner:
+    """A loop calls `tick`."""
+
     def __init__(self, ledger: Ledger, compiled: Callable[[], CompiledConfig]) -> None:
         self._ledger, self._compiled = ledger, compiled
 
     def tick(self, now: datetime) -> float:
-        """Delete one batch of each kind; soon again while there is more."""
+        """Delete one batch of each kind; returns a short pause if there is more."""
         settings = self._compiled().settings
         service, skew = settings.service, settings.remote_ingress.allowed_clock_skew
         retention = prune.Retention(
@@ -28,7 +30,7 @@ class RetentionLoop:
             breaker_transitions=service.breaker_transitions_retention,
             facts=service.plugin_facts_retention,
             dedupe_ttl=service.dedupe_ttl,
-            # One dated as far ahead as is allowed is good until its date is as far behind.
+            # A request dated ahead by the allowed skew is valid until it is that far behind.
             replays=max(prune.DAY, 2 * skew),
         )
         fullest = max(self._ledger.write(batch) for batch in prune.batches(retention, now))
@@ -37,5 +39,5 @@ class RetentionLoop:
         return PAUSE if fullest == prune.BATCH or freed else service.tick_interval
 
     def _in_use(self, job_id: str) -> bool:
-        """Whether the job, or one that is to clone its files, has yet to end."""
+        """Whether the job, or one that will clone its files, has not ended."""
         return self._ledger.read(lambda tx: tx.one("workspace_in_use", id=job_id)) is not None

@@ -1,7 +1,7 @@
-"""sd_notify: telling the service manager how we are, and proving that we live.
+"""sd_notify: reports the state of the gateway to the service manager, and feeds its watchdog.
 
-A datagram of `NAME=value` lines to the socket that `NOTIFY_SOCKET` names. Without one,
-everything here is silent.
+A message is a datagram of `NAME=value` lines to the socket in `NOTIFY_SOCKET`. Without that
+variable nothing is sent.
 """
 
 from __future__ import annotations
@@ -15,59 +15,59 @@ from contextlib import contextmanager, suppress
 from ductile.engine.observability.liveness import Liveness
 from ductile.log import logger
 
-MORE_THAN_THE_GRACE = 30.0
-"""Seconds that a stop may take beyond what running jobs are given."""
-PATIENCE = 0.5
+STOP_MARGIN = 30.0
+"""Seconds that a stop may take beyond the grace of running jobs."""
+SEND_TIMEOUT = 0.5
 
 
 class Notifier:
     def __init__(self, address: str | None = None, watchdog: float | None = None) -> None:
-        """`watchdog` is how long the manager waits for a sign of life, in seconds."""
-        self._address = None if address is None else _socket_name(address)
+        """`watchdog` is the watchdog timeout of the service manager in seconds."""
+        self._address = None if address is None else _parse_address(address)
         self.watchdog = watchdog
 
     @classmethod
-    def of(cls, environ: Mapping[str, str], pid: int) -> Notifier:
-        """The one that this process was started with."""
+    def from_environment(cls, environ: Mapping[str, str], pid: int) -> Notifier:
+        """The notifier for the environment that this process was started with."""
         address = environ.get("NOTIFY_SOCKET") or None
-        meant = environ.get("WATCHDOG_PID") in (None, "", str(pid))
+        is_for_us = environ.get("WATCHDOG_PID") in (None, "", str(pid))
         usec = environ.get("WATCHDOG_USEC", "")
-        awaited = meant and usec.isascii() and usec.isdecimal() and int(usec) > 0
-        return cls(address, int(usec) / 1e6 if awaited and address else None)
+        enabled = is_for_us and usec.isascii() and usec.isdecimal() and int(usec) > 0
+        return cls(address, int(usec) / 1e6 if enabled and address else None)
 
     def send(self, *lines: str) -> None:
-        """Best effort: a manager that does not listen must not stop the work."""
+        """Best effort: errors are ignored, because the gateway works without a service manager."""
         if self._address is None:
             return
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.settimeout(PATIENCE)
+            sender.settimeout(SEND_TIMEOUT)
             sender.sendto("\n".join(lines).encode(), self._address)
 
-    def ready(self, status: str) -> None:
+    def send_ready(self, status: str) -> None:
         self.send("READY=1", f"STATUS={_one_line(status)}")
 
-    def alive(self, status: str) -> None:
+    def send_alive(self, status: str) -> None:
         self.send("WATCHDOG=1", f"STATUS={_one_line(status)}")
 
-    def stopping(self, grace: float) -> None:
-        usec = int((grace + MORE_THAN_THE_GRACE) * 1e6)
+    def send_stopping(self, grace: float) -> None:
+        usec = int((grace + STOP_MARGIN) * 1e6)
         self.send("STOPPING=1", f"EXTEND_TIMEOUT_USEC={usec}", "STATUS=Stopping")
 
     @contextmanager
     def reloading(self) -> Iterator[None]:
-        """Around a reload, whether it is adopted or refused: afterwards we are ready again."""
+        """Report a reload; afterwards the gateway is ready again, whether it succeeded or not."""
         usec = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self.send("RELOADING=1", f"MONOTONIC_USEC={usec}", "STATUS=Reloading")
-        outcome = "Reload refused; the configuration before it stays in force"
+        outcome = "Reload refused; the previous configuration stays in force"
         try:
             yield
             outcome = "Reloaded"
         finally:
-            self.ready(outcome)
+            self.send_ready(outcome)
 
 
-def _socket_name(address: str) -> str:
-    """A path, or the name of an abstract socket, which is written with an @."""
+def _parse_address(address: str) -> str:
+    """A path, or an abstract socket, which starts with @."""
     return "\0" + address[1:] if address.startswith("@") else address
 
 
@@ -76,14 +76,11 @@ def _one_line(text: str) -> str:
 
 
 class Watchdog:
-    """A sign of life in every half of the time that the manager waits for one.
+    """Pings the watchdog of the service manager twice per timeout, while the gateway is alive."""
 
-    Only while there is a pulse: the next one is sent when everything that must answer has.
-    """
-
-    def __init__(self, notifier: Notifier, pulse: Liveness) -> None:
+    def __init__(self, notifier: Notifier, liveness: Liveness) -> None:
         assert notifier.watchdog is not None
-        self._notifier, self._pulse = notifier, pulse
+        self._notifier, self._liveness = notifier, liveness
         self._interval = notifier.watchdog / 2
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
@@ -97,24 +94,24 @@ class Watchdog:
 
     def _run(self) -> None:
         log = logger("watchdog")
-        missed: str | None = None
+        last_problem: str | None = None
         while not self._stopping.is_set():
-            trouble = self._pulse.take(self._stopping, self._interval)
-            if trouble is None:
-                self._notifier.alive(self._pulse.status())
-                if missed:
-                    log.info("there is a pulse again")
+            problem = self._liveness.check(self._stopping, self._interval)
+            if problem is None:
+                self._notifier.send_alive(self._liveness.describe())
+                if last_problem:
+                    log.info("liveness check passed again")
                 self._stopping.wait(self._interval)
-            elif trouble != missed:
-                log.error("no pulse: the service manager will restart us", reason=trouble)
-            missed = trouble
+            elif problem != last_problem:
+                log.error("liveness check failed; expecting a restart", reason=problem)
+            last_problem = problem
 
 
 @contextmanager
-def watched(notifier: Notifier, pulse: Liveness) -> Iterator[None]:
-    """Ready at its beginning, and with signs of life to its end, where they are waited for."""
-    notifier.ready(pulse.status())
-    watchdog = Watchdog(notifier, pulse) if notifier.watchdog is not None else None
+def report_ready(notifier: Notifier, liveness: Liveness) -> Iterator[None]:
+    """Report that the gateway is ready, and feed the watchdog, if any, until the end."""
+    notifier.send_ready(liveness.describe())
+    watchdog = Watchdog(notifier, liveness) if notifier.watchdog is not None else None
     if watchdog is not None:
         watchdog.start()
     try:

@@ -1,7 +1,7 @@
-"""Sending one parcel to an address of others: checked, bounded in time and size.
+"""The HTTP client of the outbox: one POST to a checked address, bounded in time and size.
 
-Nothing of the environment is asked (no proxies), no redirect is followed. A host is looked up
-once; every address that it has is checked, and one of those is connected to.
+It uses no proxy of the environment and follows no redirect. A host is looked up once; all of its
+addresses are checked, and one of these is connected to.
 """
 
 from __future__ import annotations
@@ -24,55 +24,55 @@ if TYPE_CHECKING:
     import ssl
     from http.client import HTTPResponse
 
-LARGEST_ANSWER = 64 * 1024
-LARGEST_HEAD = 64 * 1024
-MOST_INTERIM = 8
-"""Answers of the hundreds that may come before the one that counts."""
-MOST_LOOK_UPS = 32
-"""The resolver cannot be told to stop: one that hangs keeps its thread for a while."""
+MAX_BODY = 64 * 1024
+MAX_HEAD = 64 * 1024
+MAX_INTERIM = 8
+"""Responses with status 1xx before the final one."""
+MAX_LOOKUPS = 32
+"""Concurrent DNS lookups. The resolver cannot be interrupted: a hanging lookup keeps its thread."""
 OWN_HEADERS = frozenset({"host", "content-length", "connection", "transfer-encoding"})
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE = re.compile(r"[\t -~]*")
 
-Left = Callable[[], float]
-"""The seconds that are left; `TimeoutError` where none are."""
-LookUp = Callable[[str, int, Left], list[str]]
+Remaining = Callable[[], float]
+"""The remaining seconds; raises `TimeoutError` if there are none."""
+Lookup = Callable[[str, int, Remaining], list[str]]
 """From host and port to addresses."""
 Connect = Callable[[str, int, float], socket.socket]
-"""From address, port and seconds to a connection."""
+"""From address, port and timeout to a connection."""
 
-_look_ups = threading.BoundedSemaphore(MOST_LOOK_UPS)
+_lookups = threading.BoundedSemaphore(MAX_LOOKUPS)
 
 
-def look_up(host: str, port: int, left: Left) -> list[str]:
-    """The addresses of a name; `TimeoutError` where that takes too long, or cannot begin."""
+def look_up(host: str, port: int, remaining: Remaining) -> list[str]:
+    """The addresses of a name; `TimeoutError` if that takes too long or cannot start."""
     found: queue.SimpleQueue[list[str] | Exception] = queue.SimpleQueue()
-    places = _look_ups
+    permits = _lookups
 
-    def ask() -> None:
+    def resolve() -> None:
         try:
             rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             found.put(list(dict.fromkeys(str(row[4][0]) for row in rows)))
         except (OSError, ValueError) as error:
             found.put(error)
         finally:
-            places.release()
+            permits.release()
 
-    if not places.acquire(timeout=left()):
+    if not permits.acquire(timeout=remaining()):
         raise TimeoutError
     try:
-        threading.Thread(target=ask, name="look-up", daemon=True).start()
+        threading.Thread(target=resolve, name="dns-lookup", daemon=True).start()
     except RuntimeError:
-        # No thread is to be had, and nobody else would give the place back.
-        places.release()
+        # There is no thread that would release the permit.
+        permits.release()
         raise TimeoutError from None
     try:
-        answer = found.get(timeout=left())
+        result = found.get(timeout=remaining())
     except queue.Empty:
         raise TimeoutError from None
-    if isinstance(answer, Exception):
-        raise _NoAddress from answer
-    return answer
+    if isinstance(result, Exception):
+        raise _UnknownHost from result
+    return result
 
 
 def connect(address: str, port: int, seconds: float) -> socket.socket:
@@ -88,113 +88,113 @@ def connect(address: str, port: int, seconds: float) -> socket.socket:
 
 
 @cache
-def _trust() -> ssl.SSLContext:
-    """What the system trusts, or `SSL_CERT_FILE`; read once, when it is first needed."""
+def _load_trust() -> ssl.SSLContext:
+    """The certificates of the system or of `SSL_CERT_FILE`; loaded once, when first needed."""
     import ssl
 
     return ssl.create_default_context()
 
 
-class _NoAddress(OSError):
-    """The name is not known, or nobody who knows it answers."""
+class _UnknownHost(OSError):
+    """The name is unknown, or its name server does not respond."""
 
 
-class _Unreadable(OSError):
-    """What came back is no answer in HTTP."""
+class _InvalidResponse(OSError):
+    """The response is not HTTP."""
 
 
-class Sender:
-    """Sends parcels, each within its own deadline. Thread-safe."""
+class HttpClient:
+    """Sends requests, each within its own deadline. Thread-safe."""
 
     def __init__(
         self,
         clock: Clock,
         *,
-        look_up: LookUp = look_up,
+        look_up: Lookup = look_up,
         connect: Connect = connect,
-        trust: Callable[[], ssl.SSLContext] = _trust,
+        trust: Callable[[], ssl.SSLContext] = _load_trust,
     ) -> None:
         self._clock, self._look_up, self._connect, self._trust = clock, look_up, connect, trust
 
-    def __call__(self, parcel: OutboundRequest) -> SendResult:
-        """What became of it; never raises for anything that is done at the other end.
+    def __call__(self, request: OutboundRequest) -> SendResult:
+        """The result; never raises for an error of the receiver.
 
-        The status decides as soon as it is there: a body that is cut off or drips changes
-        nothing any more, and what came of it by the deadline is what there is.
+        The status decides as soon as it arrives: an incomplete or slow body does not change the
+        result, and is kept as far as it arrived by the deadline.
         """
-        deadline = self._clock.monotonic() + parcel.timeout
+        deadline = self._clock.monotonic() + request.timeout
         try:
-            return self._send(parcel, deadline)
+            return self._send(request, deadline)
         except Forbidden as refusal:
             return SendResult(None, f"not sent: {refusal}")
         except OSError as error:
-            return SendResult(None, reason(error, parcel.timeout))
+            return SendResult(None, _describe_error(error, request.timeout))
 
-    def _send(self, parcel: OutboundRequest, deadline: float) -> SendResult:
-        target = parse_url(parcel.url, parcel.networks)
-        request = _request(target, parcel)
+    def _send(self, request: OutboundRequest, deadline: float) -> SendResult:
+        target = parse_url(request.url, request.networks)
+        encoded = _encode_request(target, request)
         addresses = [target.host]
         if not target.literal:
-            addresses = self._look_up(target.host, target.port, lambda: self._left(deadline))
-        allowed = check_addresses(target, addresses, parcel.networks, plain=parcel.plain_http)
-        connection = self._reach(allowed, target.port, deadline)
+            addresses = self._look_up(target.host, target.port, lambda: self._remaining(deadline))
+        allowed = check_addresses(target, addresses, request.networks, plain=request.plain_http)
+        connection = self._connect_any(allowed, target.port, deadline)
         try:
             if target.secure:
-                connection.settimeout(self._left(deadline))
+                connection.settimeout(self._remaining(deadline))
                 connection = self._trust().wrap_socket(connection, server_hostname=target.host)
-            wire = _Wire(connection, lambda: self._left(deadline))
-            return _answer(wire, wire.send(request))
+            stream = _BoundedStream(connection, lambda: self._remaining(deadline))
+            return _read_response(stream, stream.send(encoded))
         finally:
             connection.close()
 
-    def _reach(self, addresses: tuple[str, ...], port: int, deadline: float) -> socket.socket:
-        """The first that answers; one that is silent leaves time for those after it."""
+    def _connect_any(self, addresses: tuple[str, ...], port: int, deadline: float) -> socket.socket:
+        """Connect to the first address that responds; each gets its share of the remaining time."""
         failure: OSError = TimeoutError()
         for index, address in enumerate(addresses):
             try:
-                share = self._left(deadline) / (len(addresses) - index)
+                share = self._remaining(deadline) / (len(addresses) - index)
                 return self._connect(address, port, share)
             except OSError as error:
                 failure = error
         raise failure
 
-    def _left(self, deadline: float) -> float:
-        left = deadline - self._clock.monotonic()
-        if left <= 0:
+    def _remaining(self, deadline: float) -> float:
+        seconds = deadline - self._clock.monotonic()
+        if seconds <= 0:
             raise TimeoutError
-        return left
+        return seconds
 
 
-def _request(target: ParsedUrl, parcel: OutboundRequest) -> bytes:
+def _encode_request(target: ParsedUrl, request: OutboundRequest) -> bytes:
     lines = [
         f"POST {target.path} HTTP/1.1",
         f"Host: {target.authority}",
-        f"Content-Length: {len(parcel.body)}",
+        f"Content-Length: {len(request.body)}",
         "Connection: close",
     ]
-    given = {"User-Agent": f"ductile/{ductile.__version__}", "Accept": "*/*", **parcel.headers}
-    for name, value in given.items():
+    headers = {"User-Agent": f"ductile/{ductile.__version__}", "Accept": "*/*", **request.headers}
+    for name, value in headers.items():
         if name.lower() in OWN_HEADERS or not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
-            raise Forbidden(f"the header {name!r} cannot be sent")
+            raise Forbidden(f"the header {name!r} is not allowed")
         lines.append(f"{name}: {value}")
-    return "\r\n".join([*lines, "", ""]).encode("ascii") + parcel.body
+    return "\r\n".join([*lines, "", ""]).encode("ascii") + request.body
 
 
-class _Wire:
-    """A connection with one deadline for all that is done with it, and so much to be read."""
+class _BoundedStream:
+    """A connection with one deadline for all operations and a limit on the bytes read."""
 
-    def __init__(self, connection: socket.socket, left: Left) -> None:
-        self._connection, self._left = connection, left
-        self._allowed = LARGEST_HEAD + LARGEST_ANSWER
-        self._file = _SharedFile(_Reader(self.receive))
+    def __init__(self, connection: socket.socket, remaining: Remaining) -> None:
+        self._connection, self._remaining = connection, remaining
+        self._allowed = MAX_HEAD + MAX_BODY
+        self._file = _SharedFile(_SocketReader(self.receive))
 
     def send(self, request: bytes) -> OSError | None:
-        """The error where the other side would not have all of it; it may have answered."""
-        rest = memoryview(request)
-        while rest:
-            self._connection.settimeout(self._left())
+        """The error if the receiver did not accept all of it; it may have responded anyway."""
+        unsent = memoryview(request)
+        while unsent:
+            self._connection.settimeout(self._remaining())
             try:
-                rest = rest[self._connection.send(rest) :]
+                unsent = unsent[self._connection.send(unsent) :]
             except TimeoutError:
                 raise
             except OSError as error:
@@ -202,24 +202,24 @@ class _Wire:
         return None
 
     def receive(self, buffer: memoryview) -> int:
-        """How much came; beyond what is allowed nothing does, as if that were the end."""
+        """The number of bytes read; 0, as at the end, once the limit is reached."""
         if self._allowed == 0:
             return 0
-        self._connection.settimeout(self._left())
+        self._connection.settimeout(self._remaining())
         count = self._connection.recv_into(buffer, min(len(buffer), self._allowed))
         self._allowed -= count
         return count
 
     @property
-    def used_up(self) -> bool:
+    def is_exhausted(self) -> bool:
         return self._allowed == 0
 
     def makefile(self, _mode: str) -> io.BufferedIOBase:
-        """What `http.client` reads an answer from: the same for every answer."""
+        """The file that `http.client` reads from: the same for every response."""
         return self._file
 
 
-class _Reader(io.RawIOBase):
+class _SocketReader(io.RawIOBase):
     def __init__(self, receive: Callable[[memoryview], int]) -> None:
         self._receive = receive
 
@@ -231,43 +231,44 @@ class _Reader(io.RawIOBase):
 
 
 class _SharedFile(io.BufferedReader):
-    """Is read by one response after the other: a response that is dropped does not close it."""
+    """Read by several responses in turn: closing a response does not close it."""
 
     def close(self) -> None:
-        """The connection is closed where it was opened."""
+        """`HttpClient` closes the connection."""
 
 
-def _answer(wire: _Wire, unsent: OSError | None) -> SendResult:
+def _read_response(stream: _BoundedStream, send_error: OSError | None) -> SendResult:
     from http.client import HTTPException, HTTPResponse
 
-    for _ in range(MOST_INTERIM):
-        with HTTPResponse(wire, method="POST") as response:  # type: ignore[arg-type]
+    for _ in range(MAX_INTERIM):
+        with HTTPResponse(stream, method="POST") as response:  # type: ignore[arg-type]
             try:
                 response.begin()
             except (HTTPException, OSError, ValueError) as error:
-                cause = unsent or error
-                if wire.used_up or not isinstance(cause, OSError):
-                    raise _Unreadable from error
+                cause = send_error or error
+                if stream.is_exhausted or not isinstance(cause, OSError):
+                    raise _InvalidResponse from error
                 raise cause from None
             if response.status >= 200:
-                return SendResult(response.status, told(response.status), _body(response))
-    raise _Unreadable
+                error_text = describe_status(response.status)
+                return SendResult(response.status, error_text, _read_body(response))
+    raise _InvalidResponse
 
 
-def _body(response: HTTPResponse) -> bytes:
-    """As much as is kept of it, and as much as came."""
+def _read_body(response: HTTPResponse) -> bytes:
+    """At most `MAX_BODY`, and as much as arrived."""
     from http.client import HTTPException, IncompleteRead
 
     try:
-        return response.read(LARGEST_ANSWER)
-    except IncompleteRead as cut:
-        return cut.partial[:LARGEST_ANSWER]
+        return response.read(MAX_BODY)
+    except IncompleteRead as incomplete:
+        return incomplete.partial[:MAX_BODY]
     except (HTTPException, OSError, ValueError):
         return b""
 
 
-def told(status: int) -> str | None:
-    """A status in our own words; None for one of success."""
+def describe_status(status: int) -> str | None:
+    """The error text of a status, without any text of the response; None for success."""
     from http import HTTPStatus
 
     if 200 <= status < 300:
@@ -277,22 +278,22 @@ def told(status: int) -> str | None:
     return f"{text}; redirects are not followed" if 300 <= status < 400 else text
 
 
-def reason(error: OSError, seconds: float) -> str:
-    """Why no answer came, in our own words: nothing that the other side said."""
+def _describe_error(error: OSError, seconds: float) -> str:
+    """Why there was no response, without any text of the receiver."""
     import ssl
 
     if isinstance(error, TimeoutError):
-        return f"no answer within {seconds:g} s"
-    if isinstance(error, _NoAddress):
-        return "the URL's host is not known"
-    if isinstance(error, _Unreadable):
-        return "the answer is not HTTP, or too large"
+        return f"no response within {seconds:g} s"
+    if isinstance(error, _UnknownHost):
+        return "the URL's host is unknown"
+    if isinstance(error, _InvalidResponse):
+        return "the response is not HTTP or too large"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
-        return "there is no TLS, or none that is secure"
+        return "the TLS handshake failed"
     if isinstance(error, ConnectionRefusedError):
         return "the connection was refused"
     if isinstance(error, ConnectionError):
-        return "the connection was closed before an answer came"
+        return "the connection was closed before a response"
     return f"the connection failed: {error.strerror or type(error).__name__}"

@@ -1,4 +1,4 @@
-"""WebhookOutbox that stay in the house: events of webhooks for sessions of this gateway's (004)."""
+"""Webhook deliveries to a session of this gateway: no request is sent."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from ductile.store.jobs import close
 from ductile.store.jobs.spawn import SpawnPoint
 from ductile.store.outbox.deliveries import Delivery, Webhook
 
-LARGEST_PUBLISHED = 64 * 1024
-"""A larger payload is not in the stream: it stands in the delivery."""
+MAX_PUBLISHED = 64 * 1024
+"""A larger payload is omitted from the notice; the delivery contains it."""
 
 
 class InternalDelivery:
-    """Part of the transaction that settles it: the event is published, and becomes a job.
+    """The part of the settling transaction that publishes the event and creates its jobs.
 
-    Nobody gets it but the plugin or pipeline that the webhook names: whoever may make webhooks
-    may not set off whatever listens. `Refused` where there is nobody of that name, or nothing
-    to hand over.
+    Only the plugin or pipeline of the webhook gets the event, not every listener: the permission
+    to create webhooks is not the permission to trigger all of them. Raises `Refused` if the plugin
+    or pipeline does not exist, or the payload is not JSON.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class InternalDelivery:
         try:
             payload = read_json(text.encode())
         except orjson.JSONDecodeError:
-            raise Refused("its payload is not JSON") from None
+            raise Refused("the payload is not JSON") from None
         self._tx_config, self._base_id, self._now = compiled.tx_config, base_id, now
         event = Event(
             webhook.event_type, payload, None, webhook.source_identifier, now, row.message_id
         )
-        self._intents = tuple(_intents(compiled, webhook, event, row))
-        told: dict[str, Any] = {
+        self._intents = tuple(_build_intents(compiled, webhook, event, row))
+        details: dict[str, Any] = {
             "delivery_id": row.id,
             "webhook_id": webhook.id,
             "event_id": row.message_id,
@@ -60,21 +60,21 @@ class InternalDelivery:
             "agent_intent": webhook.agent_intent,
             "payload": None,
         }
-        if len(text) <= LARGEST_PUBLISHED:
-            told["payload"] = compiled.redactor.document(payload)
+        if len(text) <= MAX_PUBLISHED:
+            details["payload"] = compiled.redactor.document(payload)
         else:
-            told["payload_omitted"] = True
-        self._topic, self._told = f"session:{row.session_id}", told
+            details["payload_omitted"] = True
+        self._topic, self._details = f"session:{row.session_id}", details
 
     def __call__(self, tx: Tx) -> None:
         spawned = close.write_intents(
             tx, self._intents, SpawnPoint(), self._tx_config, Ids(self._base_id), self._now
         )
-        told = {**self._told, "job_ids": spawned.job_ids}
-        notices.post(tx, Notice(self._topic, "WebhookEvent", told), self._now)
+        details = {**self._details, "job_ids": spawned.job_ids}
+        notices.post(tx, Notice(self._topic, "WebhookEvent", details), self._now)
 
 
-def _intents(
+def _build_intents(
     compiled: CompiledConfig, webhook: Webhook, event: Event, row: Delivery
 ) -> Iterator[Intent]:
     if webhook.plugin is not None:
@@ -83,7 +83,7 @@ def _intents(
             raise Refused(f"{webhook.plugin}: {gone}")
         yield SpawnJob(webhook.plugin, HANDLE, event, SubmittedBy.WEBHOOK, None, 0)
     if webhook.pipeline is not None:
-        told = {
+        baggage = {
             "name": webhook.source_identifier,
             "event": webhook.event_type,
             "delivery_id": row.message_id,
@@ -91,7 +91,7 @@ def _intents(
             "intent": webhook.agent_intent,
         }
         started = compiled.tx_config.router.start(
-            webhook.pipeline, event, submitted_by=SubmittedBy.WEBHOOK, baggage={"webhook": told}
+            webhook.pipeline, event, submitted_by=SubmittedBy.WEBHOOK, baggage={"webhook": baggage}
         )
         if started is None:
             raise Refused(f"there is no pipeline {webhook.pipeline!r}")

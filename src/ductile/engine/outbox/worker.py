@@ -17,7 +17,7 @@ from typing import Generic
 from ductile.clock import Clock
 from ductile.core.delivery.retry_policy import DeliveryStatus, DeliveryUpdate, mark_failed
 from ductile.engine.config.compiled import CompiledConfig
-from ductile.engine.observability.db_outage import Outage
+from ductile.engine.observability.db_outage import OutageLog
 from ductile.engine.outbox.policy import (
     UNREADABLE,
     OutboundRequest,
@@ -25,7 +25,7 @@ from ductile.engine.outbox.policy import (
     RowT,
     SendResult,
 )
-from ductile.engine.recovery.dead_nodes import Abandoned
+from ductile.engine.recovery.dead_nodes import AbandonedClaims
 from ductile.errors import LedgerBroken, LedgerError
 from ductile.failpoint import failpoint
 from ductile.log import logger
@@ -65,7 +65,7 @@ class OutboxWorker(Generic[RowT]):
     ) -> None:
         self._policy, self._ledger, self._config, self._owner = policy, ledger, config, owner
         self._send_request, self._clock, self._on_broken = send, clock, on_broken
-        self._abandoned = Abandoned(ledger, owner, policy.store.release)
+        self._abandoned = AbandonedClaims(ledger, owner, policy.store.release)
         self._log = logger(policy.name)
         self._changed = threading.Condition()
         self._in_flight: Counter[str] = Counter()
@@ -204,16 +204,16 @@ class OutboxWorker(Generic[RowT]):
 
     def _write_until_recorded(self, write: Callable[[], None]) -> None:
         """Repeat until the ledger is available; after a stop, the next start recovers the row."""
-        outage = Outage(self._log)
+        outage = OutageLog(self._log)
         while True:
             try:
                 write()
-                outage.over()
+                outage.report_end()
                 return
             except LedgerBroken:
                 raise
             except LedgerError as error:
-                outage.met(error)
+                outage.report(error)
                 if self._clock.wait(self._stopping, LEDGER_RETRY_SECONDS):
                     return
 

@@ -1,4 +1,4 @@
-"""Jobs that run here and that somebody wants ended, on whichever node he is."""
+"""Cancel requests for jobs of this node, which may come from another node."""
 
 from __future__ import annotations
 
@@ -11,51 +11,51 @@ from ductile.model import Cancellation
 from ductile.store.engines.api import StoredNotice
 from ductile.store.jobs import cancel_requests
 
-LOOK = 0.01
-IDLE = 60.0
-LOOKED_FOR = 1.0
-"""Seconds for which a job is looked for that we do not know of: its claim may be just committed."""
+RETRY_SECONDS = 0.01
+IDLE_SECONDS = 60.0
+UNKNOWN_JOB_SECONDS = 1.0
+"""How long a request waits for an unknown job, whose claim may just be committed."""
 
 
-class CancelRequests:
-    """`heed` is for the stream, `tick` for a loop that `wake` wakes."""
+class CancelRequestHandler:
+    """The notice bus calls `receive`; a loop, which `wake` wakes, calls `tick`."""
 
     def __init__(
         self,
         boot: str,
         clock: Clock,
-        in_hand: Callable[[], Container[str]],
+        owned_jobs: Callable[[], Container[str]],
         cancel: Callable[[str, Cancellation], bool],
         wake: Callable[[], None],
     ) -> None:
-        """`cancel` ends the process of a job, and says whether there is one."""
+        """`owned_jobs` returns the ids of this process; `cancel` ends a process if there is one."""
         self._boot, self._clock = boot, clock
-        self._in_hand, self._cancel, self._wake = in_hand, cancel, wake
+        self._owned_jobs, self._cancel, self._wake = owned_jobs, cancel, wake
         self._guard = threading.Lock()
-        self._wanted: dict[str, tuple[Cancellation, float]] = {}
+        self._pending: dict[str, tuple[Cancellation, float]] = {}
 
-    def heed(self, notice: StoredNotice) -> None:
-        """Take a request for one of our jobs."""
+    def receive(self, notice: StoredNotice) -> None:
+        """Queue a request if its job belongs to this boot."""
         request = cancel_requests.parse_cancel_request(notice)
         if request is None or request.owner != self._boot:
             return
         with self._guard:
-            give_up = self._clock.monotonic() + LOOKED_FOR
-            self._wanted[request.job_id] = (request.why, give_up)
+            give_up = self._clock.monotonic() + UNKNOWN_JOB_SECONDS
+            self._pending[request.job_id] = (request.why, give_up)
         self._wake()
 
     def tick(self, _now: datetime) -> float:
-        """End what has a process; what is in hand and has none yet is looked at again."""
+        """Cancel the requested jobs; one that is owned but has no process yet is retried."""
         with self._guard:
-            wanted = dict(self._wanted)
-        held, at = self._in_hand(), self._clock.monotonic()
-        # Outside the guard: whoever commits must not wait for a slot.
-        over = {
+            pending = dict(self._pending)
+        owned, at = self._owned_jobs(), self._clock.monotonic()
+        # Outside the guard, so that a committing thread does not wait for a slot.
+        done = {
             job_id
-            for job_id, (why, give_up) in wanted.items()
-            if self._cancel(job_id, why) or (job_id not in held and at >= give_up)
+            for job_id, (why, give_up) in pending.items()
+            if self._cancel(job_id, why) or (job_id not in owned and at >= give_up)
         }
         with self._guard:
-            for job_id in over:
-                self._wanted.pop(job_id, None)
-            return LOOK if self._wanted else IDLE
+            for job_id in done:
+                self._pending.pop(job_id, None)
+            return RETRY_SECONDS if self._pending else IDLE_SECONDS

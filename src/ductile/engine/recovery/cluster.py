@@ -1,4 +1,4 @@
-"""The nodes of one database: this one shows that it lives, and sees to those that do not."""
+"""Nodes that share a database: this one holds its lock, and recovers the jobs of dead ones."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from datetime import datetime
 from ductile.clock import Clock, Entropy
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.recovery import startup
-from ductile.engine.recovery.dead_nodes import Missing
+from ductile.engine.recovery.dead_nodes import MissingBoots
 from ductile.errors import LedgerError
 from ductile.log import logger
 from ductile.store import boots
 from ductile.store.engines.api import Ledger
 
-LOOK = 2.0
-"""Seconds between two looks: well below what others wait before they take a node for dead."""
-LET_GO_AFTER = 8.0
-"""Seconds without our boot after which our processes end: before others begin their jobs anew."""
+CHECK_SECONDS = 2.0
+"""Well below the time after which other nodes consider a node dead."""
+TERMINATE_AFTER = 8.0
+"""Seconds without the lock after which local jobs are terminated: before others start them."""
 
 
-class Nodes:
-    """`tick` is for a loop, where other nodes may share the ledger."""
+class ClusterMonitor:
+    """A loop calls `tick` if other nodes may share the ledger."""
 
     def __init__(
         self,
@@ -30,42 +30,45 @@ class Nodes:
         compiled: Callable[[], CompiledConfig],
         clock: Clock,
         entropy: Entropy,
-        let_go: Callable[[], None],
-        returned: Callable[[], None],
+        terminate_jobs: Callable[[], None],
+        begin_boot: Callable[[], None],
     ) -> None:
-        """`let_go` is to end the processes that run here; `returned` is called where others have
-        taken this node for dead, and it is not."""
+        """`terminate_jobs` ends the local processes; `begin_boot` records the boot again after
+        other nodes have declared it dead."""
         self._ledger, self._boot, self._compiled = ledger, boot, compiled
         self._clock, self._entropy = clock, entropy
-        self._let_go, self._returned = let_go, returned
-        self._missing = Missing(ledger)
+        self._terminate_jobs, self._begin_boot = terminate_jobs, begin_boot
+        self._missing = MissingBoots(ledger)
         self._held_at = clock.monotonic()
-        self._has_let_go = False
+        self._has_terminated = False
 
     def tick(self, now: datetime) -> float:
-        """Hold our boot, then recover the jobs of boots that are lost; seconds to the next look."""
+        """Hold the lock of this boot, then recover the jobs of lost boots."""
         self._hold()
         owners, under_way = self._ledger.read(
             lambda tx: (boots.owners(tx), boots.is_under_way(tx, self._boot))
         )
         if not under_way:
-            # Our boot is held: from here on nobody takes anything of ours.
-            logger("nodes").error("other nodes took this one for dead; its jobs are theirs now")
-            self._let_go()
-            self._returned()
+            # The lock is held again: from now on no other node takes over this one's jobs.
+            logger("nodes").error("other nodes declared this node dead; terminating local jobs")
+            self._terminate_jobs()
+            self._begin_boot()
         others = [owner for owner in owners if owner is not None and owner != self._boot]
-        lost = self._missing.lost(others, now)
+        lost = self._missing.find_lost(others, now)
         if lost:
-            startup.recover(self._ledger, self._compiled(), self._clock, self._entropy, lost)
-        return LOOK
+            startup.recover_boots(self._ledger, self._compiled(), self._clock, self._entropy, lost)
+        return CHECK_SECONDS
 
     def _hold(self) -> None:
         try:
             self._ledger.claim_boot(self._boot)
         except LedgerError:
-            if self._clock.monotonic() - self._held_at >= LET_GO_AFTER and not self._has_let_go:
-                self._has_let_go = True
-                logger("nodes").error("this node cannot show that it lives; its processes end")
-                self._let_go()
+            if (
+                self._clock.monotonic() - self._held_at >= TERMINATE_AFTER
+                and not self._has_terminated
+            ):
+                self._has_terminated = True
+                logger("nodes").error("node lease lost; terminating local jobs")
+                self._terminate_jobs()
             raise
-        self._held_at, self._has_let_go = self._clock.monotonic(), False
+        self._held_at, self._has_terminated = self._clock.monotonic(), False

@@ -1,4 +1,4 @@
-"""Which boot had this state directory last: whoever has the instance lock knows that it ended."""
+"""The last boot of this state directory: the holder of the instance lock knows that it ended."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 LONGEST = 100
 
 
-def last(state_dir: Path) -> str | None:
-    """The boot that was remembered; None where none was, or its power went too soon."""
+def read_last_boot(state_dir: Path) -> str | None:
+    """The recorded boot; None if there is none, or a power loss destroyed the record."""
     try:
         with _path(state_dir).open(encoding="ascii") as file:
             return file.read(LONGEST).strip() or None
@@ -17,8 +17,8 @@ def last(state_dir: Path) -> str | None:
         return None
 
 
-def remember(state_dir: Path, boot: str) -> None:
-    """To be called once what the last one left is seen to, and before anything is claimed."""
+def write_last_boot(state_dir: Path, boot: str) -> None:
+    """Call after the last boot is recovered, and before anything is claimed."""
     path = _path(state_dir)
     fresh = path.with_suffix(".new")
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

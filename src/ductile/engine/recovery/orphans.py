@@ -1,7 +1,7 @@
-"""Jobs that run here by the ledger, and that nobody here has in hand.
+"""Orphaned jobs: marked running by this boot, but no worker owns them.
 
-A claim whose commit was never answered, or a settlement that met a bug, leaves one: its owner
-lives, so that no recovery looks for it. Nobody would end it before the next start.
+An unacknowledged claim or an error in a settlement leaves one. Its boot is alive, so no recovery
+would end it before the next start.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs import read, requeue
 from ductile.store.jobs.settle import settle
 
-LOOK = 30.0
-LOOKS = 4
-"""So many in a row, a minute and a half: an answer that is late by less still finds its job."""
+CHECK_SECONDS = 30.0
+MIN_CHECKS = 4
+"""Consecutive checks, a minute and a half: a result that is late by less still finds its job."""
 
 Attempt = tuple[str, int]
-"""The job's id, and which attempt of it."""
+"""A job's id and the number of its attempt."""
 
 
 class OrphanSweeper:
-    """`tick` is for a loop."""
+    """Settles orphaned jobs as lost attempts; a loop calls `tick`."""
 
     def __init__(
         self,
         ledger: Ledger,
         boot: str,
-        in_hand: Callable[[], Container[str]],
+        owned_jobs: Callable[[], Container[str]],
         compiled: Callable[[], CompiledConfig],
         entropy: Entropy,
     ) -> None:
-        """`in_hand` names the jobs that are at work here, from their claim to their settlement."""
-        self._ledger, self._boot, self._in_hand = ledger, boot, in_hand
+        """`owned_jobs` returns the ids of the jobs that are claimed here and not settled."""
+        self._ledger, self._boot, self._owned_jobs = ledger, boot, owned_jobs
         self._compiled, self._entropy = compiled, entropy
         self._seen: dict[Attempt, int] = {}
 
     def tick(self, now: datetime) -> float:
-        """End what was a stray at the last looks, too; seconds to the next."""
+        """Settle jobs that were orphaned at the last checks as well."""
         running = self._ledger.read(lambda tx: requeue.list_running(tx, self._boot))
-        # After the ledger: what has been settled meanwhile is no stray at the next look.
-        held, seen = self._in_hand(), self._seen
-        self._seen = {one: seen.get(one, 0) + 1 for one in running if one[0] not in held}
-        for attempt, looks in self._seen.items():
-            if looks >= LOOKS:
-                self._end(attempt, now)
-        return LOOK
+        # Read after the ledger: a job settled meanwhile is not orphaned at the next check.
+        owned, seen = self._owned_jobs(), self._seen
+        self._seen = {one: seen.get(one, 0) + 1 for one in running if one[0] not in owned}
+        for attempt, checks in self._seen.items():
+            if checks >= MIN_CHECKS:
+                self._settle_lost(attempt, now)
+        return CHECK_SECONDS
 
-    def _end(self, attempt: Attempt, now: datetime) -> None:
+    def _settle_lost(self, attempt: Attempt, now: datetime) -> None:
         compiled = self._compiled()
         chance, base_id = self._entropy.uniform(), self._entropy.uuid()
 
@@ -63,7 +63,7 @@ class OrphanSweeper:
             if job is None or (job.owner, job.attempt) != (self._boot, attempt[1]):
                 return None
             rules = compiled.rules(job.plugin, job.command)
-            lost = Outcome(Ending.LOST, reason="the gateway lost sight of this job")
+            lost = Outcome(Ending.LOST, reason="the gateway lost track of this job")
             settled = settle(tx, judge(job, lost, rules, now, chance), compiled.tx_config, base_id)
             return job if settled else None
 
@@ -72,9 +72,9 @@ class OrphanSweeper:
             job = self._ledger.write(work)
         except LedgerError:
             raise
-        except Exception as error:  # noqa: BLE001 - it must not keep the others waiting
-            log.crash("a stray job cannot be ended", error, job_id=attempt[0])
+        except Exception as error:  # noqa: BLE001 - affects only this job
+            log.crash("orphaned job could not be settled", error, job_id=attempt[0])
             return
         if job is not None:
-            about = {"plugin": job.plugin, "job_id": job.id, "attempt": job.attempt}
-            log.error("a job ran by the ledger, and nobody had it in hand", **about)
+            fields = {"plugin": job.plugin, "job_id": job.id, "attempt": job.attempt}
+            log.error("orphaned job: marked running, but no worker owns it", **fields)

@@ -1,4 +1,4 @@
-"""After a crash: what ran goes back to the queue, or ends. Recovery never runs work itself."""
+"""Recovery at a start: jobs of dead boots return to the queue or end. Recovery runs no jobs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ductile.store.tx_config import TxConfig
 BATCH = 1000
 HOUR = timedelta(hours=1)
 LEFT_TO_OTHERS = timedelta(minutes=15)
-"""How long jobs of a plugin that this node does not know wait for another that does."""
+"""How long jobs of a plugin that this node does not know wait for a node that does."""
 
 
-def at_start(
+def recover_at_start(
     ledger: Ledger,
     compiled: CompiledConfig,
     clock: Clock,
@@ -33,17 +33,17 @@ def at_start(
 ) -> None:
     """Recover the jobs of the boots that have certainly ended.
 
-    On SQLite that is every other. Where nodes share a ledger it is the `last` one of this state
-    directory alone: a boot that nobody holds may be a node that takes its lock again just now,
-    after a restart of the database that has let us start, too. Theirs wait for `Nodes`.
+    On SQLite these are all other boots. If nodes share a ledger it is only the `last` one of this
+    state directory: another boot without a lock may be a node that is about to take its lock
+    again after a restart of the database. `ClusterMonitor` recovers those.
     """
     owners = ledger.read(boots.owners)
     if ledger.engine != "sqlite":
         owners = [owner for owner in owners if owner is None or owner == last]
-    recover(ledger, compiled, clock, entropy, owners, unstarted)
+    recover_boots(ledger, compiled, clock, entropy, owners, unstarted)
 
 
-def recover(
+def recover_boots(
     ledger: Ledger,
     compiled: CompiledConfig,
     clock: Clock,
@@ -51,22 +51,24 @@ def recover(
     owners: Iterable[str | None],
     unstarted: UnstartedAttempts = frozenset(),
 ) -> None:
-    """Settle the running jobs of these boots as lost attempts; those that had not begun go back as
-    they were. None of a boot that is held."""
+    """Settle the running jobs of these boots as lost attempts; unstarted ones are requeued.
+
+    A boot whose lock is held is skipped.
+    """
     recovered: list[tuple[Job, bool]] = []
     for owner in owners:
         while True:
-            luck = [(entropy.uniform(), entropy.uuid()) for _ in range(BATCH)]
-            work = _recover_batch(owner, compiled, clock.now(), luck, unstarted)
+            random = [(entropy.uniform(), entropy.uuid()) for _ in range(BATCH)]
+            work = _recover_batch(owner, compiled, clock.now(), random, unstarted)
             found, batch = ledger.write(work)
             recovered += batch
             if found < BATCH:
                 break
     log = logger("recovery")
     for job, began in recovered:
-        what = "ran" if began else "was about to run"
         log.warning(
-            f"recovered a job that {what} when the gateway died",
+            "recovered a job of a dead gateway",
+            was_running=began,
             plugin=job.plugin,
             job_id=job.id,
             attempt=job.attempt,
@@ -78,21 +80,21 @@ def _recover_batch(
     owner: str | None,
     compiled: CompiledConfig,
     now: datetime,
-    luck: list[tuple[float, str]],
+    random: list[tuple[float, str]],
     unstarted: UnstartedAttempts,
 ) -> Callable[[Tx], tuple[int, list[tuple[Job, bool]]]]:
-    """How many there were, and those of them that nobody else has ended: whether each had begun."""
+    """The transaction; returns the number of jobs found, and those recovered: whether each ran."""
     lost = Outcome(Ending.LOST, reason="the gateway died while this job ran")
 
     def work(tx: Tx) -> tuple[int, list[tuple[Job, bool]]]:
         if owner is not None:
             if not tx.hold("boot", owner, wait=False):
-                # It lives after all, or another node sees to it.
+                # It is alive after all, or another node recovers it.
                 return 0, []
             boots.end(tx, owner, now)
         orphans = requeue.list_orphans(tx, owner, BATCH)
         recovered = []
-        for job, (chance, base_id) in zip(orphans, luck, strict=False):
+        for job, (chance, base_id) in zip(orphans, random, strict=False):
             began = job.started_at is not None and (owner, job.id, job.attempt) not in unstarted
             if not began and not requeue.was_claim_undone(tx, job):
                 ended = requeue.undo_claim(tx, job, now)
@@ -107,16 +109,16 @@ def _recover_batch(
     return work
 
 
-def end_jobs_of_gone_plugins(
+def end_jobs_of_removed_plugins(
     ledger: Ledger, compiled: CompiledConfig, clock: Clock, entropy: Entropy, boot: str
 ) -> int:
-    """Queued jobs of a plugin that was removed or disabled end `dead`, saying so.
+    """End the queued jobs of removed or disabled plugins as `dead`, with the reason.
 
-    Another node may have adopted already what this one will: its new jobs are left to it.
+    Another node may already have a newer configuration: its new jobs are left to it.
     """
     count = 0
     others = ledger.read(lambda tx: boots.others(tx, boot))
-    # An hour ahead where we are alone: a clock may have been set back.
+    # An hour ahead if no other node is alive: a clock may have been set back.
     ahead = HOUR if all(map(ledger.boot_is_dead, others)) else -LEFT_TO_OTHERS
     until = clock.now() + ahead
     plugins = ledger.read(lambda tx: [row[0] for row in tx.all("queued_plugins")])
@@ -137,9 +139,9 @@ def _end_batch(
 ) -> Callable[[Tx], int]:
     def work(tx: Tx) -> int:
         ids = Ids(base_id)
-        waiting = requeue.list_queued(tx, plugin, until, BATCH)
-        for job in waiting:
+        queued = requeue.list_queued(tx, plugin, until, BATCH)
+        for job in queued:
             close.end_queued(tx, job, JobStatus.DEAD, reason, now, tx_config, ids)
-        return len(waiting)
+        return len(queued)
 
     return work

@@ -1,1 +1,1 @@
-"""Schedules that fire, and retries that become due."""
+"""Firing schedules, and promoting due retries."""

@@ -1,4 +1,4 @@
-"""Making ready what has waited long enough, and finding rows that others have written."""
+"""Promotes due retries to the ready queue, and finds rows that other processes have written."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from ductile.store.jobs import claim, retries
 POLL_SECONDS = 1.0
 
 
-class Retries:
+class RetryPromoter:
+    """A loop calls `tick`."""
+
     def __init__(self, ledger: Ledger, work_signal: WorkSignal) -> None:
         self._ledger = ledger
         self._work_signal = work_signal
         self._log = logger("retries")
-        self._looked: datetime | None = None
+        self._normalized_at: datetime | None = None
 
     def tick(self, now: datetime) -> float:
-        """Promote what is due; the seconds until this is worth calling again."""
-        self._mend(now)
+        """Promote the due retries; returns the seconds until the next call."""
+        self._normalize_due_times(now)
         due = self._ledger.read(lambda tx: retries.next_retry_at(tx, now))
         while due is not None and due <= now:
             promoted = self._ledger.write(lambda tx: retries.promote_due(tx, now))
@@ -29,28 +31,28 @@ class Retries:
                 due = self._ledger.read(lambda tx: retries.next_retry_at(tx, now))
                 break
         if due is not None and due <= now:
-            # What is due and was left is not in our form: a script has just written it.
-            self._looked = None
+            # A row that is due but was not promoted has a time that a script has just written.
+            self._normalized_at = None
         if self._ledger.read(claim.has_ready):
             self._work_signal.notify_all()
         wait = (due - now).total_seconds() if due is not None else POLL_SECONDS
         return min(max(wait, 0.0), POLL_SECONDS)
 
-    def _mend(self, now: datetime) -> None:
-        """Bring the times that scripts wrote in forms of their own into ours.
+    def _normalize_due_times(self, now: datetime) -> None:
+        """Rewrite `next_retry_at` values that scripts have written in another format.
 
-        That takes a look at all that waits: once a second is enough, however often we are woken.
+        Finding them reads all waiting rows, so it is done once per second only.
         """
-        if self._looked is not None and abs(now - self._looked) < timedelta(seconds=POLL_SECONDS):
+        last = self._normalized_at
+        if last is not None and abs(now - last) < timedelta(seconds=POLL_SECONDS):
             return
-        self._looked = now
+        self._normalized_at = now
         if not self._ledger.read(retries.has_foreign_time):
             return
         while True:
-            mended = self._ledger.write(retries.normalize_times)
-            for job_id, due in mended.items():
+            normalized = self._ledger.write(retries.normalize_times)
+            for job_id, due in normalized.items():
                 if due is None:
-                    why = "its next_retry_at cannot be read"
-                    self._log.warning("a job no longer waits", job_id=job_id, reason=why)
-            if len(mended) < retries.BATCH:
+                    self._log.warning("next_retry_at is not a time; due now", job_id=job_id)
+            if len(normalized) < retries.BATCH:
                 return

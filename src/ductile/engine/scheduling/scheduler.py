@@ -1,4 +1,4 @@
-"""The scheduler: a heap of coming due times, and one transaction for each that has come."""
+"""The scheduler: a heap of due times, and one transaction per schedule that fires."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ductile.store import schedules
 from ductile.store.engines.api import Ledger
 from ductile.store.schedules import Fired, FirePolicy
 
-SET_BACK = 1.0
-"""Seconds by which the wall clock may fall behind the monotonic one before it was set back."""
-SLEPT = timedelta(minutes=1)
-"""How late a tick may come before the machine slept, or the clock was set forward."""
-AFTER_A_BUG = timedelta(minutes=1)
-"""How long an entry is left alone whose round failed."""
+SET_BACK_SECONDS = 1.0
+"""By how much the wall clock falls behind the monotonic clock when it was set back."""
+SUSPENDED_AFTER = timedelta(minutes=1)
+"""A tick that is later means that the machine was suspended or the clock was set forward."""
+ERROR_RETRY = timedelta(minutes=1)
+"""Delay before a schedule that raised an error is tried again."""
 
 Key = tuple[str, str]
 
 
 class Scheduler:
-    """`tick` fires what is due; only the loop's thread calls it, `adopt` may come from any."""
+    """Fires due schedules. One loop calls `tick`; `adopt` may be called from any thread."""
 
     def __init__(
         self,
@@ -41,26 +41,26 @@ class Scheduler:
         self._ledger, self._clock, self._entropy = ledger, clock, entropy
         self._unready = unready
         self.boot = clock.now()
-        """When this start was, by the clock as it goes now."""
+        """The time of this start, corrected if the clock is set back."""
         self._began = clock.monotonic()
-        self._awake: datetime | None = None
-        """When a break ended in which nobody looked at the clock."""
+        self._resumed_at: datetime | None = None
+        """When the last suspension ended."""
         self._expected: datetime | None = None
-        """By when the next tick is to come."""
+        """When the next tick is expected."""
         self._adopting = threading.Lock()
-        """Held while due times are worked out, which asks the ledger."""
+        """Held while due times are computed, which reads the ledger."""
         self._guard = threading.Lock()
         self._compiled: CompiledConfig | None = None
         self._entries: dict[Key, Schedule] = {}
         self._heap: list[tuple[datetime, Key]] = []
-        self._awaiting: list[tuple[datetime, Key]] = []
-        """Due, but its plugin's `init` runs first: it loses nothing by that."""
+        self._waiting_for_init: list[tuple[datetime, Key]] = []
+        """Due, but waiting for the `init` of their plugin."""
         self._seen = (clock.now(), clock.monotonic())
         self._stale = False
         self._log = logger("scheduler")
 
     def adopt(self, compiled: CompiledConfig) -> None:
-        """Take the entries of a configuration; those that stay keep their anchors."""
+        """Use the schedules of a configuration; unchanged ones keep their anchors."""
         with self._adopting:
             configured = {(entry.plugin, entry.id) for entry in compiled.schedules}
             self._ledger.write(lambda tx: schedules.withdraw(tx, configured))
@@ -75,17 +75,17 @@ class Scheduler:
                 due = self._ensure(key, schedule, now)
             except LedgerError:
                 raise
-            except Exception as error:  # noqa: BLE001 - the other entries want to be scheduled
-                due = self._crashed(schedule, error, now)
+            except Exception as error:  # noqa: BLE001 - affects only this schedule
+                due = self._postpone(schedule, error, now)
             if due is not None:
                 heap.append((due, key))
         heapq.heapify(heap)
         with self._guard:
             self._compiled, self._entries, self._heap = compiled, entries, heap
-            self._awaiting = []
+            self._waiting_for_init = []
 
     def _ensure(self, key: Key, schedule: Schedule, now: datetime) -> datetime | None:
-        """When the entry is due; the ledger is told of one that is new or rewritten."""
+        """When the schedule is due; a new or changed one is written to the ledger."""
         known = self._entries.get(key)
         if known is not None and rule_text(known) == rule_text(schedule):
             found = self._ledger.read(lambda tx: schedules.anchors_of(tx, schedule, self.boot))
@@ -93,24 +93,26 @@ class Scheduler:
         anchors = self._ledger.write(lambda tx: schedules.ensure(tx, schedule, self.boot, now))
         return next_due(schedule, anchors, now)
 
-    def _crashed(self, schedule: Schedule, error: Exception, now: datetime) -> datetime:
-        """When to try again."""
-        self._log.crash("a schedule failed", error, plugin=schedule.plugin, schedule=schedule.id)
-        return now + AFTER_A_BUG
+    def _postpone(self, schedule: Schedule, error: Exception, now: datetime) -> datetime:
+        """Log the error; returns when to try again."""
+        self._log.crash(
+            "schedule raised an error", error, plugin=schedule.plugin, schedule=schedule.id
+        )
+        return now + ERROR_RETRY
 
-    def readied(self) -> None:
-        """An `init` has ended: what waited for it is due."""
+    def release_waiting(self) -> None:
+        """An `init` has ended: schedules that waited for one are due."""
         with self._guard:
-            for item in self._awaiting:
+            for item in self._waiting_for_init:
                 heapq.heappush(self._heap, item)
-            self._awaiting = []
+            self._waiting_for_init = []
 
     def refresh(self) -> None:
-        """At the next tick, work out every due time anew: an operator has changed something."""
+        """Recompute every due time at the next tick: an operator has changed something."""
         self._stale = True
 
     def tick(self, now: datetime) -> float:
-        """Fire what is due; the seconds until the next is, at most the tick interval."""
+        """Fire the due schedules; returns the seconds until the next, at most the tick interval."""
         wait = 0.0
         try:
             wait = self._tick(now)
@@ -119,15 +121,15 @@ class Scheduler:
             self._expected = self._clock.now() + timedelta(seconds=wait)
 
     def _tick(self, now: datetime) -> float:
-        if self._expected is not None and now > self._expected + SLEPT:
-            self._awake = now
+        if self._expected is not None and now > self._expected + SUSPENDED_AFTER:
+            self._resumed_at = now
         if self._was_set_back(now):
-            self._log.warning("the clock was set back; every schedule is worked out anew")
+            self._log.warning("the clock was set back; recomputing all schedules")
             self._stale = True
             if self.boot > now:
                 self.boot = now - timedelta(seconds=self._clock.monotonic() - self._began)
         if self._stale:
-            self._work_out_anew()
+            self._recompute()
         while True:
             with self._guard:
                 compiled = self._compiled
@@ -136,14 +138,14 @@ class Scheduler:
                 due, key = heapq.heappop(self._heap)
                 schedule = self._entries.get(key)
                 if self._unready().get(key[0]) == INIT_PENDING:
-                    self._awaiting.append((due, key))
+                    self._waiting_for_init.append((due, key))
                     continue
             if schedule is not None:
-                self._round(compiled, schedule, key, due, now)
-        return self._sleep(now)
+                self._fire_and_push(compiled, schedule, key, due, now)
+        return self._seconds_until_due(now)
 
-    def _work_out_anew(self) -> None:
-        # A reload may be adopted just now: what counts is what it leaves.
+    def _recompute(self) -> None:
+        # Waits for a concurrent `adopt`, whose result counts.
         with self._adopting:
             self._stale = False
             try:
@@ -153,25 +155,25 @@ class Scheduler:
                 self._stale = True
                 raise
 
-    def _round(
+    def _fire_and_push(
         self, compiled: CompiledConfig, schedule: Schedule, key: Key, due: datetime, now: datetime
     ) -> None:
         try:
             fired = self._fire(compiled, schedule, now)
             upcoming = None if fired is None else next_look(schedule, fired.anchors, now)
         except LedgerError:
-            # The slot is still owed.
+            # The occurrence is still owed.
             self._push(due, key, schedule)
             raise
-        except Exception as error:  # noqa: BLE001 - the other entries want to be fired
-            self._push(self._crashed(schedule, error, now), key, schedule)
+        except Exception as error:  # noqa: BLE001 - affects only this schedule
+            self._push(self._postpone(schedule, error, now), key, schedule)
             return
         if fired is not None:
-            self._tell(schedule, fired)
+            self._log_fired(schedule, fired)
         if upcoming is not None:
             self._push(upcoming, key, schedule)
 
-    def _tell(self, schedule: Schedule, fired: Fired) -> None:
+    def _log_fired(self, schedule: Schedule, fired: Fired) -> None:
         if fired.job_ids:
             self._log.debug(
                 "fired", plugin=schedule.plugin, schedule=schedule.id, jobs=len(fired.job_ids)
@@ -204,7 +206,7 @@ class Scheduler:
                 policy,
                 tx_config,
                 boot=self.boot,
-                awake=self._awake,
+                awake=self._resumed_at,
                 now=now,
                 base_id=base_id,
             )
@@ -214,13 +216,13 @@ class Scheduler:
         monotonic = self._clock.monotonic()
         wall, before = self._seen
         self._seen = (now, monotonic)
-        return (now - wall).total_seconds() < (monotonic - before) - SET_BACK
+        return (now - wall).total_seconds() < (monotonic - before) - SET_BACK_SECONDS
 
-    def _sleep(self, now: datetime) -> float:
+    def _seconds_until_due(self, now: datetime) -> float:
         with self._guard:
             if self._compiled is None:
                 return 1.0
-            bound = self._compiled.settings.service.tick_interval
+            longest = self._compiled.settings.service.tick_interval
             if not self._heap:
-                return bound
-            return min(max((self._heap[0][0] - now).total_seconds(), 0.0), bound)
+                return longest
+            return min(max((self._heap[0][0] - now).total_seconds(), 0.0), longest)

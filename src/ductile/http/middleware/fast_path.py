@@ -54,7 +54,7 @@ class FastRoute:
 
     def _count(self, status: int, since: float) -> None:
         took = self._services.clock.monotonic() - since
-        self._app_context.metrics.answered(POST, self.endpoint.path, status, took)
+        self._app_context.metrics.count_request(POST, self.endpoint.path, status, took)
 
 
 class FastPath:

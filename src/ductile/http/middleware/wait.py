@@ -28,7 +28,7 @@ class JobWaiter:
         """From now on; read the ledger afterwards, so that no end falls between the two."""
         for id in set(ids) - self._ids:
             self._ids.add(id)
-            self._gateway.notice_bus.when_ended(id, self._hear)
+            self._gateway.notice_bus.add_on_end(id, self._hear)
 
     def _hear(self) -> None:
         self._loop.call_soon_threadsafe(self._heard.set)
@@ -51,4 +51,4 @@ class JobWaiter:
 
     def close(self) -> None:
         for id in self._ids:
-            self._gateway.notice_bus.forget(id, self._hear)
+            self._gateway.notice_bus.remove_on_end(id, self._hear)

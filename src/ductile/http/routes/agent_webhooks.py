@@ -50,15 +50,15 @@ async def receive(request: Request) -> Response:
         headers = headers_of(request)
         now = gateway.clock.now()
         if verify(OBSERVATORY, webhook.secret, headers, body, now.timestamp()) is None:
-            metrics.delivered(DOOR, "signature_mismatch")
+            metrics.count_webhook(DOOR, "signature_mismatch")
             return await _mismatched(request, webhook)
         text = to_json_text(body, headers.get("content-type", [""])[0])
         sending = EnqueueDelivery(id, text, gateway.entropy.uuid(), now, delay=INBOUND_DELAY)
         sent = await writing(gateway, sending)
     except WebhookNotFound as error:
-        metrics.delivered(DOOR, error.code)
+        metrics.count_webhook(DOOR, error.code)
         return refuse_agent(404, error.code)
-    metrics.delivered(DOOR, "accepted")
+    metrics.count_webhook(DOOR, "accepted")
     return JsonResponse({"status": "accepted", "delivery_id": sent.delivery_id}, 202)
 
 

@@ -84,7 +84,7 @@ async def _told(
         yield f": following\nid: {position}\n\n".encode()
         while not stream.closing:
             work_signal = stream.work_signal()
-            found = gateway.notice_bus.since(position)
+            found = gateway.notice_bus.read_since(position)
             if found is None:
                 behind = partial(stored.after, position=position, limit=AT_ONCE, room=ROOM)
                 found = await reading(gateway, behind)

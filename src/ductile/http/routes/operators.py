@@ -14,7 +14,7 @@ from ductile.config import Settings
 from ductile.config.models.units import parse_duration
 from ductile.config.redact import redact_settings
 from ductile.core.pipelines.compile import Pipeline
-from ductile.engine.observability.metrics import TYPE
+from ductile.engine.observability.prometheus import CONTENT_TYPE
 from ductile.errors import UsageError
 from ductile.http.middleware.context import app_context_of
 from ductile.http.responses import JsonResponse, gateway_of, reading
@@ -97,5 +97,5 @@ def metrics_are_public(settings: Settings) -> bool:
 async def metrics(request: Request) -> Response:
     """`GET /metrics`: for Prometheus; open to all with `api.metrics: public`."""
     app_context = app_context_of(request)
-    text = await asyncio.to_thread(app_context.metrics.text, app_context.stream.followers)
-    return PlainTextResponse(text, media_type=TYPE)
+    text = await asyncio.to_thread(app_context.metrics.render, app_context.stream.followers)
+    return PlainTextResponse(text, media_type=CONTENT_TYPE)

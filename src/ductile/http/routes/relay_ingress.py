@@ -54,7 +54,7 @@ class RelayIngress:
         except Exception as error:  # noqa: BLE001 - each has its answer
             answer = raised(error, gateway)
         took = gateway.clock.monotonic() - before
-        self._app_context.metrics.answered(METHOD, ROUTE, answer.status_code, took)
+        self._app_context.metrics.count_request(METHOD, ROUTE, answer.status_code, took)
         await redacted(answer, gateway)(scope, receive, send)
 
     def _current(self) -> RelayIngressRules:
@@ -95,7 +95,7 @@ class RelayIngress:
         receipt = await writing(gateway, accept)
         if receipt.job_id is None and not receipt.duplicate:
             about = {"peer": relayed.peer, "event_type": relayed.event_type}
-            logger("relay").debug("nothing takes this event", **about)
+            logger("relay").debug("event has no consumer", **about)
         return JsonResponse(
             {
                 "status": "accepted",

@@ -94,7 +94,7 @@ class Webhooks:
         payload = parse_payload(body, headers.get("content-type", [""])[0])
         taken = await writing(gateway, AcceptWebhook(gateway, endpoint, said, payload))
         outcome = "duplicate" if taken.duplicate else "accepted"
-        self._app_context.metrics.delivered(endpoint.event_name, outcome)
+        self._app_context.metrics.count_webhook(endpoint.event_name, outcome)
         answer = {"job_id": taken.job_id, "status": "accepted"}
         return JsonResponse(answer | {"duplicate": True} if taken.duplicate else answer, 202)
 
@@ -102,7 +102,7 @@ class Webhooks:
         self, endpoint: EndpointSettings, reason: str, status: int, text: str, code: str
     ) -> Response:
         self._tell(endpoint, reason)
-        self._app_context.metrics.delivered(endpoint.event_name, code)
+        self._app_context.metrics.count_webhook(endpoint.event_name, code)
         return refuse(status, text, code)
 
     def _tell(self, endpoint: EndpointSettings, reason: str) -> None:

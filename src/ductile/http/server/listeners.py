@@ -17,7 +17,7 @@ from typing import Any
 
 import uvicorn
 
-from ductile.engine.socket_path import too_long
+from ductile.engine.socket_path import find_path_problem
 from ductile.errors import Refused
 from ductile.http.middleware.context import BLOCKING_THREADS
 from ductile.http.server.connection import HttpConnection
@@ -45,7 +45,7 @@ class _BacklogSocket(socket.socket):
 
 def bind_local(path: Path) -> socket.socket:
     """Bind a unix socket that only its owner can open, from the moment that it exists."""
-    if (why := too_long(path)) is not None:
+    if (why := find_path_problem(path)) is not None:
         raise Refused(why)
     with contextlib.suppress(FileNotFoundError):
         path.unlink()

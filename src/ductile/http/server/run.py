@@ -12,10 +12,10 @@ from typing import Any
 
 from ductile.config import Loaded
 from ductile.core.values.redact import Redactor
-from ductile.engine.control import Request
+from ductile.engine.control import ControlRequest
 from ductile.engine.gateway import Gateway
 from ductile.engine.observability.liveness import Liveness
-from ductile.engine.observability.systemd import Notifier, watched
+from ductile.engine.observability.systemd import Notifier, report_ready
 from ductile.errors import Refused
 from ductile.http.app import api_app, local_app
 from ductile.http.middleware.context import AppContext
@@ -37,15 +37,15 @@ def serve(
     configure(service.log_level, service.log_format, Redactor(loaded.secrets))
     _log_crashes()
     gateway = Gateway(loaded, environ=environ)
-    notifier = Notifier.of(environ, os.getpid())
+    notifier = Notifier.from_environment(environ, os.getpid())
     gateway.around_reload = notifier.reloading
     for name in FORBIDDEN:
         os.environ.pop(name, None)
-    gateway.requests.take_signals(
+    gateway.requests.handle_signals(
         {
-            signal.SIGTERM: Request.STOP,
-            signal.SIGINT: Request.STOP,
-            signal.SIGHUP: Request.RELOAD,
+            signal.SIGTERM: ControlRequest.STOP,
+            signal.SIGINT: ControlRequest.STOP,
+            signal.SIGHUP: ControlRequest.RELOAD,
         }
     )
     log = logger("gateway")
@@ -64,10 +64,10 @@ def serve(
         )
         if ready is not None:
             ready(gateway)
-        with watched(notifier, Liveness(gateway, [("the HTTP loop", server.ping)])):
+        with report_ready(notifier, Liveness(gateway, [("the HTTP loop", server.ping)])):
             gateway.run()
         log.info("stopping")
-        notifier.stopping(gateway.compiled.settings.service.shutdown_grace)
+        notifier.send_stopping(gateway.compiled.settings.service.shutdown_grace)
         gateway.stop()
         server.stop()
         gateway.socket_path.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from typing import Any
 from ductile.config import Loaded, Settings, find_state, load
 from ductile.config.models.service import StateSettings
 from ductile.engine.config.compiled import CompiledConfig, build
-from ductile.engine.instance_lock import running_pid
+from ductile.engine.instance_lock import find_running_pid
 from ductile.errors import ConfigError, DuctileError, NotFound, Problem
 from ductile.operations.restore import is_ledger
 from ductile.store.engines.api import Ledger
@@ -85,7 +85,7 @@ class DoctorContext:
     @cached_property
     def pid(self) -> int | None:
         """The pid in the lock file, while the lock is held."""
-        return None if self.state_dir is None else running_pid(self.state_dir)
+        return None if self.state_dir is None else find_running_pid(self.state_dir)
 
     @cached_property
     def is_locked(self) -> bool:

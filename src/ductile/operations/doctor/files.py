@@ -10,7 +10,7 @@ from shlex import quote
 
 from ductile.config.checksums import is_high_security
 from ductile.core.jobs.judge import NO_WORKSPACE
-from ductile.engine.socket_path import SOCKET, too_long
+from ductile.engine.socket_path import SOCKET, find_path_problem
 from ductile.operations.backup import DIRECTORY, SIBLINGS
 from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
@@ -115,7 +115,7 @@ def socket(context: DoctorContext) -> Iterator[Finding]:
     directory = context.state_dir
     if context.state is None or directory is None:
         return
-    if (what := too_long(directory / SOCKET)) is not None:
+    if (what := find_path_problem(directory / SOCKET)) is not None:
         key = "state.path" if context.state.url is None else "state.dir"
         run = context.command(f"config set {key}=...")
         yield error("files", what, "a gateway does not start with it", run)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import ductile
 from ductile.clock import from_text
-from ductile.engine.instance_lock import command_runs, is_alive
+from ductile.engine.instance_lock import is_alive, is_held_by_command
 from ductile.errors import DuctileError
 from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
@@ -23,7 +23,7 @@ def gateway(context: DoctorContext) -> Iterator[Finding]:
     directory = context.state_dir
     if directory is None:
         return
-    if not context.is_locked or (context.ask is None and command_runs(directory)):
+    if not context.is_locked or (context.ask is None and is_held_by_command(directory)):
         yield warning(
             "gateway",
             "no gateway is running",

@@ -19,7 +19,7 @@ def sandbox(gateway: Services, job: Job) -> Iterator[tuple[Path, Path | None]]:
 
     Always a copy, never hard links: what the plugin writes must not change other files.
     """
-    source = gateway.compiled.workspaces.source(job)
+    source = gateway.compiled.workspaces.find_source(job)
     root = gateway.state_dir / "sandbox"
     root.mkdir(mode=0o700, exist_ok=True)
     box = root / gateway.entropy.uuid()

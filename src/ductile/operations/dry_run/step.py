@@ -127,7 +127,7 @@ def _run(gateway: Services, job: Job, node: Node) -> Document:
     about = {
         "directory": str(box),
         "cloned_from": source and str(source),
-        "gone": compiled.workspaces.gone(job),
+        "gone": compiled.workspaces.describe_missing_files(job),
         "files": files,
     }
     return {"sandbox": about, **_describe(compiled, ready, settlement)}

@@ -102,12 +102,12 @@ def _wait(gateway: Gateway, job_id: str) -> None:
     from ductile.store.jobs import read
 
     ended = threading.Event()
-    gateway.notice_bus.when_ended(job_id, ended.set)
+    gateway.notice_bus.add_on_end(job_id, ended.set)
     # It may have ended before anybody listened.
     job = gateway.ledger.read(partial(read.describe_job, job_id=job_id))
     if job and job["completed_at"] is None:
         ended.wait(FIRST_RUN_WITHIN)
-    gateway.notice_bus.forget(job_id, ended.set)
+    gateway.notice_bus.remove_on_end(job_id, ended.set)
 
 
 def _suggestions(where: Path) -> list[str]:

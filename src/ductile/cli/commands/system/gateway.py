@@ -43,7 +43,7 @@ def _collect(_: object) -> None:
 
 
 def _plan(call: CommandContext) -> dict[str, Any]:
-    from ductile.engine.instance_lock import running_pid
+    from ductile.engine.instance_lock import find_running_pid
 
     loaded = call.site.loaded
     registry = blueprint_of(loaded).registry
@@ -54,7 +54,7 @@ def _plan(call: CommandContext) -> dict[str, Any]:
         "workers": loaded.settings.service.max_workers,
         "plugins": sorted(registry.plugins),
         "refused": [refusal.name for refusal in registry.refused],
-        "locked_by": running_pid(loaded.settings.state_dir),
+        "locked_by": find_running_pid(loaded.settings.state_dir),
     }
 
 
