@@ -10,7 +10,7 @@ from tests.agents.house import House
 TOPIC = "gateway:capabilities"
 
 
-def test_registered_found_listed_removed(house: House) -> None:
+def test_register_find_list_and_remove(house: House) -> None:
     capabilities = house.agents.capabilities
     assert capabilities.get_agent("a") is None
     assert capabilities.register_agent("a", {"agent_type": "planner"})
@@ -25,7 +25,7 @@ def test_registered_found_listed_removed(house: House) -> None:
     assert not capabilities.remove_agent("nobody")
 
 
-def test_reading_each_change_is_published(house: House) -> None:
+def test_each_change_is_published(house: House) -> None:
     capabilities = house.agents.capabilities
     capabilities.register_agent("a", {"v": "1"})
     capabilities.register_agent("a", {"v": "1"})
@@ -38,28 +38,28 @@ def test_reading_each_change_is_published(house: House) -> None:
     ]
 
 
-def test_a_restart_and_another_node_see_the_same(house: House) -> None:
+def test_restart_and_other_nodes_see_the_same_agents(house: House) -> None:
     house.agents.capabilities.register_agent("a", {"v": "1"})
     house.start()
     assert house.agents.capabilities.get_agent("a") is not None
     assert House(house.ledger, house.clock).agents.capabilities.list_agents()[0]["agent_id"] == "a"
 
 
-def test_an_agent_that_only_beats_is_not_in_the_map(house: House) -> None:
+def test_agent_with_only_heartbeats_is_not_listed(house: House) -> None:
     now = house.clock.now()
     house.ledger.write(lambda tx: agents.sign(tx, "a", "west", now, now))
     assert house.agents.capabilities.get_agent("a") is None
     assert house.agents.capabilities.list_agents() == []
 
 
-def test_the_list_is_whole_however_long(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_is_complete_across_pages(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agents, "AT_ONCE", 3)
     for number in range(7):
         house.agents.capabilities.register_agent(f"a{number}", {})
     assert len(house.agents.capabilities.list_agents()) == 7
 
 
-def test_what_is_registered_and_never_heard_of_again_is_evicted(house: House) -> None:
+def test_silent_registered_agent_is_evicted(house: House) -> None:
     house.agents.capabilities.register_agent("a", {"v": "1"})
     house.clock.advance(91)
     house.agents.heartbeats.tick(house.clock.now())

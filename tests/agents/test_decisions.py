@@ -36,12 +36,12 @@ def asking(tool_input: Any) -> dict[str, Any]:
     return document
 
 
-def test_an_accepted_log_is_published_as_it_is(house: House) -> None:
+def test_accepted_log_is_published_unchanged(house: House) -> None:
     accept(house, LOG)
     assert house.told(MESSAGES) == [("decision_log", LOG)]
 
 
-def test_reading_an_accepted_log_is_a_sign_of_life(house: House) -> None:
+def test_accepted_log_counts_as_a_heartbeat(house: House) -> None:
     accept(house, LOG)
     assert house.agents.heartbeats.state["agent-7"].cluster_id == "west"
     row = house.rows()["agent-7"]
@@ -54,7 +54,7 @@ def test_reading_an_accepted_log_is_a_sign_of_life(house: House) -> None:
     assert "agent-7" in house.agents.heartbeats.state
 
 
-def test_reading_an_accepted_log_registers_the_agent_and_a_restart_keeps_it(house: House) -> None:
+def test_accepted_log_registers_the_agent_durably(house: House) -> None:
     accept(house, LOG)
     accept(house, LOG)
     house.start()
@@ -68,7 +68,7 @@ def test_reading_an_accepted_log_registers_the_agent_and_a_restart_keeps_it(hous
     assert [type for type, _ in house.told("gateway:capabilities")] == ["agent.registered"]
 
 
-def test_a_log_without_a_cluster_keeps_the_known_one(house: House) -> None:
+def test_log_without_a_cluster_keeps_the_known_one(house: House) -> None:
     document = deepcopy(LEAST)
     document["identity"]["agent_id"] = "agent-7"
     accept(house, LOG)
@@ -77,7 +77,7 @@ def test_a_log_without_a_cluster_keeps_the_known_one(house: House) -> None:
     assert house.agents.heartbeats.state["agent-7"].cluster_id == "west"
 
 
-def test_fr_10_7_positive_the_reminder_is_kept_and_the_log_goes_on(house: House) -> None:
+def test_reminder_of_a_log_is_stored(house: House) -> None:
     document = asking({"delay_ms": 60_000, "payload": {"task": "check_quota"}})
     accept(house, document)
     assert house.told(MESSAGES) == [("decision_log", document)]
@@ -87,9 +87,7 @@ def test_fr_10_7_positive_the_reminder_is_kept_and_the_log_goes_on(house: House)
     assert house.told("agent:agent-7:scheduled") == [("reminder", {"task": "check_quota"})]
 
 
-def test_fr_10_7_negative_a_bad_delay_is_warned_of_and_the_log_goes_on(
-    house: House, log: Log
-) -> None:
+def test_invalid_delay_is_logged_and_the_log_accepted(house: House, log: Log) -> None:
     document = asking({"delay_ms": -500})
     accept(house, document)
     (line,) = log.lines()
@@ -114,9 +112,7 @@ def test_fr_10_7_negative_a_bad_delay_is_warned_of_and_the_log_goes_on(
         ([], "null"),
     ],
 )
-def test_reading_delay_ms_is_a_positive_integer_and_no_bool(
-    house: House, log: Log, given: Any, shown: str
-) -> None:
+def test_delay_must_be_a_positive_integer(house: House, log: Log, given: Any, shown: str) -> None:
     accept(house, asking(given))
     (line,) = log.lines()
     assert line["message"].startswith(f"invalid delay_ms for schedule_reminder: {shown}")
@@ -125,24 +121,24 @@ def test_reading_delay_ms_is_a_positive_integer_and_no_bool(
     assert len(house.told(MESSAGES)) == 1
 
 
-def test_reading_tool_input_may_be_a_text_that_holds_an_object(house: House) -> None:
+def test_tool_input_may_be_a_json_string(house: House) -> None:
     accept(house, asking('{"delay_ms": 1000, "payload": {"a": 1}}'))
     assert house.reminders()[0]["payload"] == {"a": 1}
 
 
-def test_a_payload_may_be_absent(house: House) -> None:
+def test_payload_is_optional(house: House) -> None:
     accept(house, asking({"delay_ms": 1000}))
     assert house.reminders()[0]["payload"] == {}
 
 
-def test_a_payload_that_is_no_object_is_warned_of(house: House, log: Log) -> None:
+def test_payload_that_is_not_an_object_is_logged(house: House, log: Log) -> None:
     accept(house, asking({"delay_ms": 1000, "payload": "x"}))
     assert [line["message"] for line in log.lines()] == ["invalid payload for schedule_reminder"]
     assert house.reminders() == []
     assert len(house.told(MESSAGES)) == 1
 
 
-def test_a_reminder_too_many_is_warned_of_and_the_log_goes_on(
+def test_too_many_reminders_are_logged_and_the_log_accepted(
     house: House, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reminders, "MOST", 1)
@@ -153,14 +149,14 @@ def test_a_reminder_too_many_is_warned_of_and_the_log_goes_on(
     assert len(house.told(MESSAGES)) == 2
 
 
-def test_while_the_manager_is_down_nothing_of_a_log_is_kept(house: House) -> None:
+def test_log_is_refused_while_the_heartbeat_manager_is_stopped(house: House) -> None:
     house.agents.heartbeats.stop()
     with pytest.raises(HeartbeatManagerUnavailable):
         accept(house, asking({"delay_ms": 1000}))
     assert (house.rows(), house.reminders(), house.told(MESSAGES)) == ({}, [], [])
 
 
-def test_a_violation_is_told_by_its_hash_and_never_by_its_content(house: House) -> None:
+def test_violation_contains_the_hash_but_not_the_content(house: House) -> None:
     raw = b'{"meta": {"trace_id": "canary-0123456789"}}'
     why = Failure("meta.timestamp is required")
     house.ledger.write(house.agents.decisions.build_rejection(why, raw, "ci"))

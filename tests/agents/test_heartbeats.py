@@ -39,13 +39,13 @@ def check(house: House) -> float:
     return house.agents.heartbeats.tick(house.clock.now())
 
 
-def test_fr_10_1_positive_a_heartbeat_is_an_entry_of_the_state_map(house: House) -> None:
+def test_heartbeat_is_recorded_in_the_state(house: House) -> None:
     manager = house.agents.heartbeats
     assert manager.record_heartbeat("agent-42", "cluster-west") == "ok"
     assert manager.state == {"agent-42": LastSeen(house.clock.now(), "cluster-west")}
 
 
-def test_fr_10_1_negative_a_manager_that_does_not_run_raises(house: House) -> None:
+def test_stopped_manager_refuses_heartbeats(house: House) -> None:
     down = HeartbeatManager(house.ledger, house.clock)
     with pytest.raises(HeartbeatManagerUnavailable):
         down.record_heartbeat("agent-42", "cluster-west")
@@ -55,7 +55,7 @@ def test_fr_10_1_negative_a_manager_that_does_not_run_raises(house: House) -> No
     assert HeartbeatManagerUnavailable.http_status == 503
 
 
-def test_fr_10_2_positive_an_agent_silent_for_91_seconds_is_evicted(house: House, log: Log) -> None:
+def test_agent_silent_for_91_seconds_is_evicted(house: House, log: Log) -> None:
     beat(house, "agent-99")
     house.agents.capabilities.register_agent("agent-99", {"agent_type": "x"})
     seen = to_text(house.clock.now())
@@ -72,7 +72,7 @@ def test_fr_10_2_positive_an_agent_silent_for_91_seconds_is_evicted(house: House
     )
 
 
-def test_fr_10_2_positive_at_90_seconds_it_is_not(house: House, log: Log) -> None:
+def test_agent_silent_for_90_seconds_is_not_evicted(house: House, log: Log) -> None:
     beat(house, "agent-99")
     house.clock.advance(90)
     check(house)
@@ -80,9 +80,7 @@ def test_fr_10_2_positive_at_90_seconds_it_is_not(house: House, log: Log) -> Non
     assert log.lines() == []
 
 
-def test_fr_10_2_negative_the_constants_are_what_counts(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_eviction_follows_the_constants(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (EVICTION_THRESHOLD_SECONDS, CHECK_INTERVAL_MS) == (90, 30_000)
     monkeypatch.setattr(heartbeats, "EVICTION_THRESHOLD_SECONDS", 10)
     monkeypatch.setattr(heartbeats, "CHECK_INTERVAL_MS", 7_000)
@@ -93,14 +91,14 @@ def test_fr_10_2_negative_the_constants_are_what_counts(
     assert house.rows()["a"]["received_at"] is None
 
 
-def test_fr_10_4_positive_an_evicted_agent_keeps_its_row(house: House) -> None:
+def test_evicted_agent_keeps_its_row(house: House) -> None:
     beat(house, "a")
     house.clock.advance(91)
     check(house)
     assert house.rows()["a"]["last_seen_at"] == SAID
 
 
-def test_reading_eviction_clock_is_the_gateways_own(house: House) -> None:
+def test_eviction_uses_the_gateways_clock(house: House) -> None:
     """The column keeps what the agent said, which may be anything."""
     beat(house, "a")
     check(house)
@@ -109,7 +107,7 @@ def test_reading_eviction_clock_is_the_gateways_own(house: House) -> None:
     assert "a" in house.agents.heartbeats.state
 
 
-def test_reading_the_live_map_is_rebuilt_from_received_at(house: House) -> None:
+def test_state_is_rebuilt_from_received_at(house: House) -> None:
     beat(house, "dead")
     house.clock.advance(60)
     beat(house, "alive")
@@ -119,7 +117,7 @@ def test_reading_the_live_map_is_rebuilt_from_received_at(house: House) -> None:
     assert house.agents.heartbeats.state == {"alive": LastSeen(received, "west")}
 
 
-def test_a_time_that_a_script_wrote_and_nobody_can_read_stops_no_start(house: House) -> None:
+def test_unparsable_time_does_not_prevent_a_start(house: House) -> None:
     beat(house, "a", "b")
     text = to_text(house.clock.now())[:-1] + "?"
     execute(
@@ -130,9 +128,7 @@ def test_a_time_that_a_script_wrote_and_nobody_can_read_stops_no_start(house: Ho
     assert house.agents.heartbeats.state.keys() == {"b"}
 
 
-def test_one_that_died_while_no_gateway_ran_is_evicted_at_the_next_start(
-    house: House, log: Log
-) -> None:
+def test_agent_silent_during_downtime_is_evicted_at_the_next_start(house: House, log: Log) -> None:
     beat(house, "dead")
     house.clock.advance(3600)
     house.start()
@@ -143,7 +139,7 @@ def test_one_that_died_while_no_gateway_ran_is_evicted_at_the_next_start(
     assert log.lines() == []
 
 
-def test_an_evicted_agent_may_come_back(house: House, log: Log) -> None:
+def test_evicted_agent_may_return(house: House, log: Log) -> None:
     beat(house, "a")
     house.clock.advance(91)
     check(house)
@@ -156,7 +152,7 @@ def test_an_evicted_agent_may_come_back(house: House, log: Log) -> None:
     assert len(log.lines()) == 1
 
 
-def test_an_agent_that_beats_elsewhere_is_not_evicted_here(house: House, log: Log) -> None:
+def test_agent_of_another_node_is_not_evicted(house: House, log: Log) -> None:
     beat(house, "a")
     other = House(house.ledger, house.clock)
     house.clock.advance(60)
@@ -171,7 +167,7 @@ def test_an_agent_that_beats_elsewhere_is_not_evicted_here(house: House, log: Lo
     assert [line["message"] for line in log.lines()] == ["agent evicted"]
 
 
-def test_an_agent_that_beats_while_the_ledger_takes_nothing_lives(house: House, log: Log) -> None:
+def test_agent_stays_alive_while_the_ledger_is_unavailable(house: House, log: Log) -> None:
     beat(house, "a")
     house.clock.advance(91)
     house.agents.heartbeats.record_heartbeat("a", "west")
@@ -180,7 +176,7 @@ def test_an_agent_that_beats_while_the_ledger_takes_nothing_lives(house: House, 
     assert log.lines() == []
 
 
-def test_a_clock_that_is_set_back_keeps_nobody_alive(house: House, log: Log) -> None:
+def test_clock_set_back_does_not_keep_agents_alive(house: House, log: Log) -> None:
     beat(house, "a")
     house.clock.moment -= timedelta(days=1)
     check(house)
@@ -188,7 +184,7 @@ def test_a_clock_that_is_set_back_keeps_nobody_alive(house: House, log: Log) -> 
     assert [line["agent_id"] for line in log.lines()] == ["a"]
 
 
-def test_thousands_are_evicted_in_batches(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_agents_are_evicted_in_batches(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agents, "AT_ONCE", 10)
     beat(house, *(f"a{number:03}" for number in range(35)))
     house.clock.advance(91)
@@ -196,7 +192,7 @@ def test_thousands_are_evicted_in_batches(house: House, monkeypatch: pytest.Monk
     assert len(house.told("gateway:capabilities")) == 35
 
 
-def test_a_ledger_that_fails_evicts_nobody_and_the_next_check_does(
+def test_failed_eviction_is_repeated_at_the_next_check(
     house: House, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beat(house, "a")
@@ -214,7 +210,7 @@ def test_a_ledger_that_fails_evicts_nobody_and_the_next_check_does(
     assert len(log.lines()) == 1
 
 
-def test_there_is_an_end_to_the_living(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_agents_is_limited(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeats, "MAX_AGENTS", 2)
     manager = house.agents.heartbeats
     manager.record_heartbeat("a", "west")
@@ -224,7 +220,7 @@ def test_there_is_an_end_to_the_living(house: House, monkeypatch: pytest.MonkeyP
     assert manager.record_heartbeat("a", "east") == "ok"
 
 
-def test_a_sign_without_a_cluster_keeps_the_known_one(house: House) -> None:
+def test_heartbeat_without_a_cluster_keeps_the_known_one(house: House) -> None:
     manager = house.agents.heartbeats
     manager.record_heartbeat("a", None)
     assert manager.state["a"].cluster_id == ""
@@ -233,7 +229,7 @@ def test_a_sign_without_a_cluster_keeps_the_known_one(house: House) -> None:
     assert manager.state["a"].cluster_id == "west"
 
 
-def test_many_threads_may_record_while_one_checks(house: House) -> None:
+def test_concurrent_heartbeats_and_checks(house: House) -> None:
     manager, stop = house.agents.heartbeats, threading.Event()
 
     def work(name: str) -> None:

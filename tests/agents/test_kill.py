@@ -50,7 +50,7 @@ def dies_unfired(life: Life, where: Site) -> bool:
 
 
 @pytest.mark.parametrize("place", ["commit.before", "commit.after"])
-def test_a_reminder_is_told_and_gone_or_neither(site: Site, live: Any, place: str) -> None:  # noqa: F811
+def test_reminder_is_published_and_deleted_or_neither(site: Site, live: Any, place: str) -> None:  # noqa: F811
     """Every commit of a start is died at in turn, up to the one that fires."""
     live().ready().kill()
     remind(site)

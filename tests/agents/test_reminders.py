@@ -34,7 +34,7 @@ def write_row(house: House, schedule: str, next_fire_at: str) -> None:
     )
 
 
-def test_fr_10_5_positive_the_payload_is_broadcast_when_the_time_has_come(house: House) -> None:
+def test_payload_is_published_when_due(house: House) -> None:
     kept = house.agents.reminders.schedule_once("agent-7", 5_000, PAYLOAD)
     assert isinstance(kept, Scheduled)
     house.clock.advance(4.999)
@@ -46,9 +46,7 @@ def test_fr_10_5_positive_the_payload_is_broadcast_when_the_time_has_come(house:
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", '"x"', "null", "5", "no JSON"])
-def test_a_payload_of_a_script_that_is_no_object_is_told_inside_one(
-    house: House, text: str
-) -> None:
+def test_payload_of_a_script_is_wrapped_in_an_object(house: House, text: str) -> None:
     execute(
         house.ledger,
         "INSERT INTO cron_jobs (agent_id, next_fire_at, payload, is_one_time)"
@@ -59,14 +57,14 @@ def test_a_payload_of_a_script_that_is_no_object_is_told_inside_one(
 
 
 @pytest.mark.parametrize("delay", [0, -1, -5_000, True, False, LONGEST_DELAY_MS + 1, 10**30])
-def test_fr_10_5_negative_a_delay_that_is_none_is_an_error_value(house: House, delay: int) -> None:
+def test_invalid_delay_is_an_error_value(house: House, delay: int) -> None:
     answer = house.agents.reminders.schedule_once("agent-7", delay, PAYLOAD)
     assert answer is ScheduleError.INVALID_DELAY
     assert answer == "invalid_delay"
     assert house.reminders() == []
 
 
-def test_fr_10_6_positive_a_one_time_row_lives_until_it_fires(house: House) -> None:
+def test_one_time_row_is_deleted_when_it_fires(house: House) -> None:
     house.agents.reminders.schedule_once("agent-7", 5_000, PAYLOAD)
     (row,) = house.reminders()
     assert row["is_one_time"] is True
@@ -76,7 +74,7 @@ def test_fr_10_6_positive_a_one_time_row_lives_until_it_fires(house: House) -> N
     assert house.reminders() == []
 
 
-def test_fr_10_6_positive_a_recurring_row_moves_and_stays(house: House) -> None:
+def test_recurring_row_moves_to_its_next_time(house: House) -> None:
     house.agents.reminders.schedule(
         build_recurring("agent-7", "*/10 * * * *", PAYLOAD, house.clock.now())
     )
@@ -89,7 +87,7 @@ def test_fr_10_6_positive_a_recurring_row_moves_and_stays(house: House) -> None:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_recurring_row_outlives_a_clock_that_was_ahead(house: House, restarted: bool) -> None:
+def test_recurring_row_is_corrected_after_a_clock_was_ahead(house: House, restarted: bool) -> None:
     house.agents.reminders.schedule(
         build_recurring("agent-7", "*/10 * * * *", PAYLOAD, house.clock.now())
     )
@@ -106,7 +104,7 @@ def test_a_recurring_row_outlives_a_clock_that_was_ahead(house: House, restarted
     assert len(house.told(TOPIC)) == 2
 
 
-def test_fr_10_6_negative_a_row_that_a_crash_left_fires_at_the_next_start(house: House) -> None:
+def test_row_left_by_a_crash_fires_at_the_next_start(house: House) -> None:
     house.agents.reminders.schedule_once("agent-7", 5_000, PAYLOAD)
     house.clock.advance(3600)
     house.start()
@@ -115,14 +113,14 @@ def test_fr_10_6_negative_a_row_that_a_crash_left_fires_at_the_next_start(house:
     assert house.reminders() == []
 
 
-def test_reading_recurring_rows_are_cron_in_utc_and_fire_once_when_late(house: House) -> None:
+def test_late_recurring_row_fires_once(house: House) -> None:
     write_row(house, "30 3 * * *", "2026-01-01T03:30:00.000000Z")
     tick(house)
     assert len(house.told(TOPIC)) == 1
     assert house.reminders()[0]["next_fire_at"] == "2026-02-09T03:30:00.000000Z"
 
 
-def test_reading_an_invalid_recurring_row_is_logged_and_skipped(house: House, log: Log) -> None:
+def test_invalid_recurring_row_is_logged_and_skipped(house: House, log: Log) -> None:
     write_row(house, "every day", "2026-01-01T00:00:00.000000Z")
     house.agents.reminders.schedule_once("agent-7", 1, PAYLOAD)
     house.clock.advance(1)
@@ -135,7 +133,7 @@ def test_reading_an_invalid_recurring_row_is_logged_and_skipped(house: House, lo
     assert len(house.reminders()) == 1
 
 
-def test_it_is_told_of_once_and_again_when_it_is_rewritten(house: House, log: Log) -> None:
+def test_invalid_row_is_logged_once_per_reason(house: House, log: Log) -> None:
     write_row(house, "every day", "2026-01-01T00:00:00.000000Z")
     for _ in range(3):
         tick(house)
@@ -148,7 +146,7 @@ def test_it_is_told_of_once_and_again_when_it_is_rewritten(house: House, log: Lo
     assert [line["message"] for line in log.lines()] == ["reminder fired"]
 
 
-def test_a_row_in_another_form_of_time_fires_when_it_is_meant(house: House) -> None:
+def test_row_with_a_time_in_another_format_fires_on_time(house: House) -> None:
     write_row(house, "0 0 * * *", "2026-02-08T13:00:05+03:00")
     tick(house)
     assert house.told(TOPIC) == []
@@ -157,7 +155,7 @@ def test_a_row_in_another_form_of_time_fires_when_it_is_meant(house: House) -> N
     assert len(house.told(TOPIC)) == 1
 
 
-def test_a_row_in_another_form_is_straightened_while_it_runs(house: House) -> None:
+def test_time_in_another_format_is_normalized_while_running(house: House) -> None:
     tick(house)
     write_row(house, "0 0 * * *", "2026-02-08T13:00:30+03:00")
     house.clock.advance(61)
@@ -165,7 +163,7 @@ def test_a_row_in_another_form_is_straightened_while_it_runs(house: House) -> No
     assert len(house.told(TOPIC)) == 1
 
 
-def test_the_loop_sleeps_until_the_next_is_due_and_no_longer_than_a_poll(house: House) -> None:
+def test_loop_sleeps_until_the_next_reminder_or_poll(house: House) -> None:
     assert tick(house) == POLL_SECONDS
     house.agents.reminders.schedule_once("agent-7", 250, PAYLOAD)
     assert tick(house) == 0.25
@@ -174,14 +172,14 @@ def test_the_loop_sleeps_until_the_next_is_due_and_no_longer_than_a_poll(house: 
     assert tick(house) == POLL_SECONDS
 
 
-def test_a_new_one_wakes_the_loop(house: House) -> None:
+def test_new_reminder_wakes_the_loop(house: House) -> None:
     house.agents.reminders.schedule_once("agent-7", 250, PAYLOAD)
     assert house.woken == 1
     house.agents.reminders.schedule_once("agent-7", 0, PAYLOAD)
     assert house.woken == 1
 
 
-def test_many_that_are_due_fire_in_pages(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_due_reminders_fire_in_pages(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reminders, "AT_ONCE", 7)
     for number in range(30):
         house.agents.reminders.schedule_once("agent-7", number + 1, {"number": number})
@@ -190,7 +188,7 @@ def test_many_that_are_due_fire_in_pages(house: House, monkeypatch: pytest.Monke
     assert [payload["number"] for _, payload in house.told(TOPIC)] == list(range(30))
 
 
-def test_secrets_are_kept_and_not_told(house: House) -> None:
+def test_secrets_are_stored_but_not_published(house: House) -> None:
     secret = "correct-horse-battery"
     node = Agents(house.ledger, house.clock, redact=Redactor([secret]).document, wake=lambda: None)
     node.reminders.schedule_once("agent-7", 1, {"key": secret})
@@ -201,6 +199,6 @@ def test_secrets_are_kept_and_not_told(house: House) -> None:
 
 
 @pytest.mark.parametrize("payload", [None, [], "x", {"a": "x" * 70_000}])
-def test_a_payload_that_cannot_be_kept(house: House, payload: Any) -> None:
+def test_invalid_payload(house: House, payload: Any) -> None:
     answer = house.agents.reminders.schedule_once("agent-7", 1, payload)
     assert answer is ScheduleError.INVALID_PAYLOAD

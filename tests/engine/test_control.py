@@ -9,7 +9,7 @@ from tests.runner.processes import descriptors
 from tests.waiting import WAIT_LIMIT
 
 
-def test_they_come_out_in_the_order_in_which_they_went_in() -> None:
+def test_requests_are_read_in_order() -> None:
     requests = ControlQueue()
     asked = [ControlRequest.RELOAD, ControlRequest.RELOAD, ControlRequest.STOP]
     for request in asked:
@@ -17,7 +17,7 @@ def test_they_come_out_in_the_order_in_which_they_went_in() -> None:
     assert [requests.get() for _ in asked] == asked
 
 
-def test_whoever_waits_is_woken_by_another_thread() -> None:
+def test_put_wakes_a_waiting_reader() -> None:
     requests, found = ControlQueue(), []
     reader = threading.Thread(target=lambda: found.append(requests.get()))
     reader.start()
@@ -26,7 +26,7 @@ def test_whoever_waits_is_woken_by_another_thread() -> None:
     assert found == [ControlRequest.STOP]
 
 
-def test_nobody_who_asks_waits_for_a_reader_that_does_not_come() -> None:
+def test_put_does_not_block_without_a_reader() -> None:
     requests = ControlQueue()
     for _ in range(100_000):
         requests.put(ControlRequest.RELOAD)
@@ -35,7 +35,7 @@ def test_nobody_who_asks_waits_for_a_reader_that_does_not_come() -> None:
         pass
 
 
-def test_its_descriptors_go_with_it() -> None:
+def test_pipe_is_closed_with_the_queue() -> None:
     before = descriptors()
     for _ in range(50):
         ControlQueue()

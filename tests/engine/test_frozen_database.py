@@ -20,7 +20,7 @@ def postgres() -> Iterator[Server]:
         yield server
 
 
-def test_a_stop_waits_for_no_answer_that_does_not_come(
+def test_stop_does_not_wait_for_a_frozen_database(
     site: Site, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.settings["state"] = {"url": postgres.database(), "dir": str(site.state)}

@@ -47,7 +47,7 @@ def large_answer(gate: Any) -> str:
     )
 
 
-def test_intake_is_refused_and_goes_on_when_there_is_space(site: Site, disk: Disk) -> None:
+def test_enqueue_is_refused_until_there_is_disk_space(site: Site, disk: Disk) -> None:
     site.plugin("echo", OK)
     with site.running() as house:
         disk.limit(house, 0)
@@ -57,7 +57,7 @@ def test_intake_is_refused_and_goes_on_when_there_is_space(site: Site, disk: Dis
         assert house.run("echo", payload={"big": BIG})["status"] == "succeeded"
 
 
-def test_a_settlement_waits_for_space_and_nothing_is_lost(
+def test_settlement_waits_for_disk_space(
     site: Site, disk: Disk, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     gate = site.gate()
@@ -74,7 +74,7 @@ def test_a_settlement_waits_for_space_and_nothing_is_lost(
     assert (job["status"], job["attempt"]) == ("succeeded", 1)
 
 
-def test_a_stop_does_not_wait_for_space_for_ever(
+def test_stop_does_not_wait_forever_for_disk_space(
     site: Site, disk: Disk, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """The attempt is then lost, as in a crash, and the next start recovers it."""

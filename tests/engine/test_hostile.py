@@ -58,7 +58,7 @@ RESPONSES = {
 
 
 @pytest.mark.parametrize("name", RESPONSES)
-def test_a_broken_response_fails_the_attempt_with_its_reason(site: Site, name: str) -> None:
+def test_invalid_response_fails_the_attempt_with_a_reason(site: Site, name: str) -> None:
     body, reason = RESPONSES[name]
     job = outcome(site, write(body))
     assert job["status"] == "dead"
@@ -67,30 +67,30 @@ def test_a_broken_response_fails_the_attempt_with_its_reason(site: Site, name: s
     assert len(job["attempts"][0]["stdout"] or "") <= 64 * 1024
 
 
-def test_nul_inside_a_string_is_stored_as_a_replacement_character(site: Site) -> None:
+def test_nul_in_a_string_is_stored_as_replacement_character(site: Site) -> None:
     body = """b'{"status": "ok", "result": "a\\\\u0000b", "state_updates": {"k\\\\u0000": "v"}}'"""
     job = outcome(site, write(body))
     assert job["status"] == "succeeded"
     assert job["result"]["result"] == "a\ufffdb"
 
 
-def test_a_hundred_levels_are_taken(site: Site) -> None:
+def test_response_nested_100_levels_deep_is_accepted(site: Site) -> None:
     body = """b'{"status": "ok", "result": ' + b'[' * 99 + b']' * 99 + b'}'"""
     assert outcome(site, write(body))["status"] == "succeeded"
 
 
-def test_ten_mebibytes_are_taken(site: Site) -> None:
+def test_response_of_10_mib_is_accepted(site: Site) -> None:
     body = """b'{"status": "ok", "result": "' + b'x' * (10 * 1024**2 - 40) + b'"}'"""
     assert outcome(site, write(body))["status"] == "succeeded"
 
 
-def test_a_plugin_that_ignores_sigterm_is_killed_after_its_grace(site: Site) -> None:
+def test_plugin_that_ignores_sigterm_is_killed_after_the_grace(site: Site) -> None:
     job = outcome(site, "trap '' TERM\nwhile :; do sleep 1; done", timeouts={"poll": "100ms"})
     assert job["status"] == "dead"
     assert "timed out" in job["last_error"]
 
 
-def test_what_is_written_after_sigterm_does_not_count(site: Site) -> None:
+def test_output_after_sigterm_is_ignored(site: Site) -> None:
     script = (
         PYTHON + f"def late(*_):\n    {ANSWER.strip()}\n    os._exit(0)\n"
         "signal.signal(signal.SIGTERM, late)\nwhile True: time.sleep(1)\n"
@@ -100,22 +100,22 @@ def test_what_is_written_after_sigterm_does_not_count(site: Site) -> None:
 
 
 @pytest.mark.parametrize("leave", ["", "setsid "], ids=["in-the-group", "in-a-session-of-its-own"])
-def test_a_grandchild_that_holds_stdout_neither_hangs_nor_survives(site: Site, leave: str) -> None:
+def test_grandchild_that_holds_stdout_is_killed(site: Site, leave: str) -> None:
     job = outcome(site, f"{leave}sh -c 'trap \"\" TERM HUP; sleep 600' &\n{OK}")
     assert job["status"] == "succeeded"
 
 
-def test_a_grandchild_without_our_pipes_does_not_survive(site: Site) -> None:
+def test_grandchild_without_pipes_is_killed(site: Site) -> None:
     job = outcome(site, f"setsid sleep 600 </dev/null >/dev/null 2>&1 &\n{OK}")
     assert job["status"] == "succeeded"
 
 
-def test_a_plugin_that_closes_stdout_and_lives_on_is_judged_by_what_it_wrote(site: Site) -> None:
+def test_plugin_that_closes_stdout_early_is_judged_by_its_output(site: Site) -> None:
     job = outcome(site, OK + "exec >&-\nexec sleep 600")
     assert job["status"] == "succeeded"
 
 
-def test_megabytes_on_both_streams_are_consumed_and_capped(site: Site) -> None:
+def test_megabytes_on_stdout_and_stderr_are_read_and_capped(site: Site) -> None:
     job = outcome(site, "head -c 50000000 /dev/zero >&2\nhead -c 50000000 /dev/zero")
     assert job["status"] == "dead"
     [attempt] = job["attempts"]
@@ -125,7 +125,7 @@ def test_megabytes_on_both_streams_are_consumed_and_capped(site: Site) -> None:
 
 
 @pytest.mark.parametrize(("written", "warned"), [(64 * 1024, 0), (64 * 1024 + 1, 1)])
-def test_a_stderr_that_was_cut_is_warned_about(
+def test_truncated_stderr_is_logged_as_a_warning(
     site: Site, capsysbinary: pytest.CaptureFixture[bytes], written: int, warned: int
 ) -> None:
     site.settings["service"]["log_level"] = "warn"
@@ -135,28 +135,28 @@ def test_a_stderr_that_was_cut_is_warned_about(
     assert [(line["level"], line["plugin"]) for line in cut] == [("warn", "hostile")] * warned
 
 
-def test_a_plugin_that_never_reads_a_megabyte_of_stdin_is_not_waited_for(site: Site) -> None:
+def test_plugin_that_does_not_read_stdin_does_not_block(site: Site) -> None:
     job = outcome(site, OK, payload={"big": "x" * 1024**2})
     assert job["status"] == "succeeded"
 
 
-def test_a_plugin_that_dies_of_a_signal_says_which(site: Site) -> None:
+def test_error_names_the_signal_that_ended_a_plugin(site: Site) -> None:
     job = outcome(site, "kill -SEGV $$")
     assert (job["status"], "signal 11" in job["last_error"]) == ("dead", True)
 
 
-def test_a_plugin_that_kills_its_slot_loses_its_attempt_and_nothing_else(site: Site) -> None:
+def test_plugin_that_kills_its_slot_loses_only_its_attempt(site: Site) -> None:
     job = outcome(site, "kill -9 $PPID\nsleep 600")
     assert job["status"] == "dead"
     assert "slot 0" in job["last_error"]
 
 
-def test_a_plugin_that_stops_itself_is_timed_out(site: Site) -> None:
+def test_stopped_plugin_times_out(site: Site) -> None:
     job = outcome(site, "kill -STOP $$", timeouts={"poll": "100ms"})
     assert (job["status"], "timed out" in job["last_error"]) == ("dead", True)
 
 
-def test_an_error_of_megabytes_is_not_stored_over_and_over(site: Site) -> None:
+def test_error_of_megabytes_is_truncated(site: Site) -> None:
     """It stands in the row, the log, two transitions and a notice: five times is too often."""
     body = """b'{"status": "error", "error": "' + b'e' * 5_000_000 + b'"}'"""
     job = outcome(site, write(body))
@@ -164,11 +164,11 @@ def test_an_error_of_megabytes_is_not_stored_over_and_over(site: Site) -> None:
     assert len(job["last_error"]) <= 64 * 1024
 
 
-def test_many_log_lines_are_kept_or_cut_but_do_no_harm(site: Site) -> None:
+def test_many_log_lines_are_stored_or_truncated(site: Site) -> None:
     body = """b'{"status": "ok", "logs": [' + b'"x",' * 200_000 + b'"y"]}'"""
     assert outcome(site, write(body))["status"] == "succeeded"
 
 
-def test_a_result_with_the_key_of_every_field_twice_counts_the_last(site: Site) -> None:
+def test_last_value_of_a_duplicate_key_counts(site: Site) -> None:
     job = outcome(site, write("""b'{"status": "error", "status": "ok", "result": 1}'"""))
     assert job["status"] == "succeeded"

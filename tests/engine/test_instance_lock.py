@@ -58,7 +58,7 @@ def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_the_lock_names_its_holder_and_is_its_owners_alone(tmp_path: Path) -> None:
+def test_lock_file_contains_the_pid_and_is_private(tmp_path: Path) -> None:
     lock = InstanceLock(tmp_path / "state")
     lock.acquire()
     assert lock.path.read_text().split()[0] == str(os.getpid())
@@ -68,14 +68,14 @@ def test_the_lock_names_its_holder_and_is_its_owners_alone(tmp_path: Path) -> No
     lock.release()
 
 
-def test_all_that_is_made_above_the_lock_is_its_owners_alone(tmp_path: Path) -> None:
+def test_created_directories_are_private(tmp_path: Path) -> None:
     lock = InstanceLock(tmp_path / "a" / "b")
     lock.acquire()
     lock.release()
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o700
 
 
-def test_a_second_gateway_is_refused_naming_the_first(site: Site) -> None:
+def test_second_gateway_is_refused_with_the_pid_of_the_first(site: Site) -> None:
     site.plugin("echo", OK)
     with site.running() as house:
         with pytest.raises(Locked, match=str(os.getpid())), site.opened():
@@ -83,7 +83,7 @@ def test_a_second_gateway_is_refused_naming_the_first(site: Site) -> None:
         assert house.run("echo")["status"] == "succeeded"
 
 
-def test_a_refused_start_changes_nothing_of_the_one_that_runs(site: Site) -> None:
+def test_refused_start_does_not_change_the_running_gateway(site: Site) -> None:
     site.plugin("echo", OK)
     with site.running() as house:
         for _ in range(3):
@@ -93,13 +93,13 @@ def test_a_refused_start_changes_nothing_of_the_one_that_runs(site: Site) -> Non
         assert house.run("echo")["status"] == "succeeded"
 
 
-def test_a_living_holder_is_refused_at_once(tmp_path: Path, holding) -> None:
+def test_lock_of_a_living_gateway_is_not_waited_for(tmp_path: Path, holding) -> None:
     with pytest.raises(Locked, match=rf"another gateway \(pid {holding.pid}\) uses"):
         InstanceLock(tmp_path).acquire(wait=3600)
 
 
 @pytest.mark.parametrize("holding", ["command"], indirect=True)
-def test_a_command_that_works_is_waited_for_and_then_named(tmp_path: Path, holding) -> None:
+def test_lock_of_a_command_is_waited_for(tmp_path: Path, holding) -> None:
     lock = InstanceLock(tmp_path)
     assert is_held_by_command(tmp_path)
     assert find_running_pid(tmp_path) == holding.pid
@@ -112,7 +112,7 @@ def test_a_command_that_works_is_waited_for_and_then_named(tmp_path: Path, holdi
     lock.release()
 
 
-def test_what_a_dead_holder_left_is_waited_for(tmp_path: Path, holding) -> None:
+def test_lock_of_a_dead_holder_is_waited_for(tmp_path: Path, holding) -> None:
     holding.kill()
     holding.wait()
     lock = InstanceLock(tmp_path)
@@ -123,7 +123,7 @@ def test_what_a_dead_holder_left_is_waited_for(tmp_path: Path, holding) -> None:
     lock.release()
 
 
-def test_a_holder_that_is_dead_but_not_reaped_is_waited_for(tmp_path: Path, holding) -> None:
+def test_lock_of_a_zombie_is_waited_for(tmp_path: Path, holding) -> None:
     """A supervisor may be slow to collect it; a zombie holds nothing."""
     holding.kill()
     until(lambda: state_of(holding.pid) == "Z")
@@ -135,7 +135,7 @@ def test_a_holder_that_is_dead_but_not_reaped_is_waited_for(tmp_path: Path, hold
     lock.release()
 
 
-def test_a_lock_that_is_free_again_can_be_taken(tmp_path: Path) -> None:
+def test_released_lock_can_be_acquired_again(tmp_path: Path) -> None:
     for _ in range(3):
         lock = InstanceLock(tmp_path)
         lock.acquire()
@@ -144,7 +144,7 @@ def test_a_lock_that_is_free_again_can_be_taken(tmp_path: Path) -> None:
     assert find_running_pid(tmp_path) is None
 
 
-def test_a_symlink_for_a_lock_is_not_followed(tmp_path: Path) -> None:
+def test_symlink_as_lock_file_is_refused(tmp_path: Path) -> None:
     target = tmp_path / "precious"
     target.write_text("keep me")
     (tmp_path / "ductile.lock").symlink_to(target)
@@ -154,9 +154,7 @@ def test_a_symlink_for_a_lock_is_not_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n", "x", "12x", "-1", "99999999999999999999"])
-def test_junk_in_the_lock_file_does_not_keep_a_gateway_from_starting(
-    tmp_path: Path, text: str
-) -> None:
+def test_invalid_lock_file_does_not_prevent_a_start(tmp_path: Path, text: str) -> None:
     (tmp_path / "ductile.lock").write_text(text)
     lock = InstanceLock(tmp_path)
     lock.acquire()
@@ -164,12 +162,12 @@ def test_junk_in_the_lock_file_does_not_keep_a_gateway_from_starting(
     lock.release()
 
 
-def test_nobody_runs_where_there_is_no_lock(tmp_path: Path) -> None:
+def test_no_pid_without_a_lock_file(tmp_path: Path) -> None:
     assert find_running_pid(tmp_path) is None
     assert find_running_pid(tmp_path / "nosuch") is None
 
 
-def test_a_directory_has_one_name_however_it_is_reached(tmp_path: Path) -> None:
+def test_state_dir_id_does_not_depend_on_the_path(tmp_path: Path) -> None:
     link = tmp_path / "link"
     (tmp_path / "real").mkdir()
     link.symlink_to(tmp_path / "real")
@@ -177,7 +175,7 @@ def test_a_directory_has_one_name_however_it_is_reached(tmp_path: Path) -> None:
     assert compute_state_dir_id(tmp_path) != compute_state_dir_id(tmp_path / "real")
 
 
-def test_the_files_of_a_gateway_are_its_owners_alone(site: Site) -> None:
+def test_files_of_a_gateway_are_private(site: Site) -> None:
     site.plugin("echo", OK)
     with site.running() as house:
         house.run("echo")

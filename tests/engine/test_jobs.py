@@ -16,7 +16,7 @@ from tests.waiting import process_state, until
 ERROR = """echo '{"status": "error", "error": "no luck"}'\n"""
 
 
-def test_a_jobs_result_stderr_and_logs_are_recorded(site: Site) -> None:
+def test_result_stderr_and_logs_are_recorded(site: Site) -> None:
     site.plugin(
         "echo",
         "echo careful >&2\n"
@@ -34,7 +34,7 @@ def test_a_jobs_result_stderr_and_logs_are_recorded(site: Site) -> None:
     assert attempt["duration_ms"] > 0
 
 
-def test_a_plugin_reads_its_job_config_state_and_payload(site: Site) -> None:
+def test_plugin_receives_job_config_state_and_payload(site: Site) -> None:
     site.plugin(
         "echo",
         PYTHON + "r = json.load(sys.stdin)\n"
@@ -50,7 +50,7 @@ def test_a_plugin_reads_its_job_config_state_and_payload(site: Site) -> None:
     assert first["protocol"] == 2
 
 
-def test_a_failed_attempt_waits_its_backoff_and_says_why(site: Site) -> None:
+def test_failed_attempt_waits_for_its_backoff_with_the_reason(site: Site) -> None:
     site.plugin("bad", ERROR)
     with site.running() as house:
         job = house.tried(house.put("bad"))
@@ -59,7 +59,7 @@ def test_a_failed_attempt_waits_its_backoff_and_says_why(site: Site) -> None:
     assert job["attempts"][0]["status"] == "failed"
 
 
-def test_a_job_for_which_no_process_can_be_started_waits_uncounted(
+def test_job_without_a_process_is_requeued_without_counting(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.plugin("good", OK)
@@ -80,7 +80,7 @@ def test_a_job_for_which_no_process_can_be_started_waits_uncounted(
     assert job["max_attempts"] - job["attempt"] == 4 - 1
 
 
-def test_attempts_that_are_used_up_are_dead(site: Site) -> None:
+def test_job_is_dead_after_its_last_attempt(site: Site) -> None:
     site.plugin("bad", ERROR, retry={"max_attempts": 3, "backoff_base": "10ms"})
     with site.running() as house:
         job = house.run("bad")
@@ -88,7 +88,7 @@ def test_attempts_that_are_used_up_are_dead(site: Site) -> None:
     assert [attempt["status"] for attempt in job["attempts"]] == ["failed", "failed", "dead"]
 
 
-def test_a_later_attempt_may_succeed(site: Site) -> None:
+def test_later_attempt_may_succeed(site: Site) -> None:
     marker = site.folder / "tried"
     site.plugin(
         "flaky",
@@ -105,14 +105,14 @@ def test_a_later_attempt_may_succeed(site: Site) -> None:
     "script",
     ["exit 78", OK + "exit 78", """echo '{"status": "error", "retry": false, "error": "x"}'"""],
 )
-def test_what_must_not_be_retried_ends_failed_at_once(site: Site, script: str) -> None:
+def test_non_retryable_job_fails_at_once(site: Site, script: str) -> None:
     site.plugin("bad", script)
     with site.running() as house:
         job = house.run("bad")
     assert (job["status"], job["attempt"], len(job["attempts"])) == ("failed", 1, 1)
 
 
-def test_a_deadline_is_kept_and_goes_by_timed_out(site: Site) -> None:
+def test_attempt_beyond_its_deadline_is_timed_out(site: Site) -> None:
     site.plugin("slow", "exec sleep 600", timeouts={"poll": "200ms"}, retry={"max_attempts": 2})
     with site.running() as house:
         id = house.put("slow")
@@ -122,7 +122,7 @@ def test_a_deadline_is_kept_and_goes_by_timed_out(site: Site) -> None:
     assert edges == [("queued", "running"), ("running", "timed_out"), ("timed_out", "queued")]
 
 
-def test_the_last_attempts_deadline_is_dead(site: Site) -> None:
+def test_timeout_of_the_last_attempt_is_dead(site: Site) -> None:
     site.plugin("slow", "exec sleep 600", timeouts={"poll": "100ms"}, retry={"max_attempts": 1})
     with site.running() as house:
         job = house.run("slow")
@@ -130,7 +130,7 @@ def test_the_last_attempts_deadline_is_dead(site: Site) -> None:
     assert ("timed_out", "dead") in [(t["from_status"], t["to_status"]) for t in job["transitions"]]
 
 
-def test_an_entrypoint_that_cannot_be_started_fails_naming_its_interpreter(site: Site) -> None:
+def test_missing_interpreter_is_named_in_the_error(site: Site) -> None:
     site.plugin("bad", "#!/nosuch/interpreter\n")
     with site.running() as house:
         job = house.run("bad")
@@ -138,7 +138,7 @@ def test_an_entrypoint_that_cannot_be_started_fails_naming_its_interpreter(site:
     assert "/nosuch/interpreter" in job["last_error"]
 
 
-def test_a_plugin_whose_entrypoint_went_away_fails_saying_so(site: Site) -> None:
+def test_missing_entrypoint_is_named_in_the_error(site: Site) -> None:
     directory = site.plugin("gone", OK)
     with site.running() as house:
         (directory / "run").unlink()
@@ -146,7 +146,7 @@ def test_a_plugin_whose_entrypoint_went_away_fails_saying_so(site: Site) -> None
     assert (job["status"], "run" in job["last_error"]) == ("failed", True)
 
 
-def test_a_command_that_the_plugin_lacks_fails_the_job_of_a_script(site: Site) -> None:
+def test_job_row_with_an_unknown_command_fails(site: Site) -> None:
     site.plugin("echo", OK)
     with site.running() as house:
         id = house.put("echo", "nosuch")
@@ -172,7 +172,7 @@ def recording(path, gate=None) -> str:
     return f"echo + >> {path}\n{wait}echo - >> {path}\n{OK}"
 
 
-def test_jobs_run_in_the_order_they_were_put(site: Site) -> None:
+def test_jobs_run_in_the_order_of_enqueue(site: Site) -> None:
     site.settings["service"]["max_workers"] = 1
     path = site.folder / "order"
     site.plugin("echo", f"""sed 's/.*"n":\\([0-9]*\\).*/\\1/' >> {path}\n{OK}""")
@@ -184,7 +184,7 @@ def test_jobs_run_in_the_order_they_were_put(site: Site) -> None:
     assert path.read_text().split() == [str(n) for n in range(20)]
 
 
-def test_two_workers_run_two_jobs_at_once(site: Site) -> None:
+def test_two_workers_run_two_jobs_concurrently(site: Site) -> None:
     gate = site.gate()
     site.plugin("echo", gate.script() + OK)
     with site.running() as house:
@@ -199,7 +199,7 @@ def test_two_workers_run_two_jobs_at_once(site: Site) -> None:
     [({"parallelism": 1}, ""), ({}, "concurrency_safe: false\n")],
     ids=["parallelism", "concurrency_safe"],
 )
-def test_a_plugin_that_must_run_alone_never_overlaps(site: Site, settings, manifest) -> None:
+def test_jobs_of_a_serial_plugin_never_overlap(site: Site, settings, manifest) -> None:
     site.settings["service"]["max_workers"] = 4
     path = site.folder / "runs"
     site.plugin("solo", recording(path), manifest=manifest, **settings)
@@ -209,7 +209,7 @@ def test_a_plugin_that_must_run_alone_never_overlaps(site: Site, settings, manif
     assert overlaps(path) == 1
 
 
-def test_parallelism_bounds_a_plugin_and_leaves_the_rest_to_others(site: Site) -> None:
+def test_parallelism_limits_one_plugin_only(site: Site) -> None:
     site.settings["service"]["max_workers"] = 4
     gate = site.gate()
     site.plugin("two", gate.script() + OK, parallelism=2)
@@ -224,7 +224,7 @@ def test_parallelism_bounds_a_plugin_and_leaves_the_rest_to_others(site: Site) -
         assert {house.ended(id)["status"] for id in ids} == {"succeeded"}
 
 
-def test_an_explicit_parallelism_wins_over_the_manifest(site: Site) -> None:
+def test_configured_parallelism_overrides_the_manifest(site: Site) -> None:
     gate = site.gate()
     site.plugin("two", gate.script() + OK, manifest="concurrency_safe: false\n", parallelism=2)
     with site.running() as house:
@@ -234,7 +234,7 @@ def test_an_explicit_parallelism_wins_over_the_manifest(site: Site) -> None:
         assert {house.ended(id)["status"] for id in ids} == {"succeeded"}
 
 
-def test_jobs_of_one_dedupe_key_and_target_run_one_after_the_other(site: Site) -> None:
+def test_jobs_with_the_same_dedupe_key_never_overlap(site: Site) -> None:
     gate = site.gate()
     site.plugin("echo", gate.script() + OK)
     with site.running() as house:
@@ -258,7 +258,7 @@ def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_poll")
-def test_an_idle_gateway_starts_a_job_at_once(site: Site) -> None:
+def test_idle_gateway_starts_a_job_at_once(site: Site) -> None:
     gate = site.gate()
     site.plugin("echo", gate.script() + OK)
     with site.running() as house:
@@ -269,7 +269,7 @@ def test_an_idle_gateway_starts_a_job_at_once(site: Site) -> None:
             house.ended(id)
 
 
-def test_the_ledger_is_polled_every_second() -> None:
+def test_ledger_is_polled_every_second() -> None:
     assert retries.POLL_SECONDS == 1.0
 
 
@@ -344,9 +344,7 @@ def test_one_poll_finds_all_rows_of_another_process(site: Site, script) -> None:
         ("attempt", "99"),
     ],
 )
-def test_a_row_that_no_gateway_would_write_ends_nobody_but_itself(
-    site: Site, script, column: str, value: str
-) -> None:
+def test_malformed_job_row_fails_only_itself(site: Site, script, column: str, value: str) -> None:
     site.plugin("echo", OK)
     with site.running() as house:
         assert house.run("echo")["status"] == "succeeded"
@@ -362,7 +360,7 @@ def test_a_row_that_no_gateway_would_write_ends_nobody_but_itself(
         until(lambda: house.job("odd")["status"] not in ("queued", "running"))
 
 
-def test_a_row_of_a_plugin_that_nobody_knows_ends_saying_so(site: Site, script) -> None:
+def test_job_row_of_an_unknown_plugin_fails_with_the_reason(site: Site, script) -> None:
     site.plugin("echo", OK)
     with site.running() as house:
         script().insert("script-1", "nosuch")
@@ -373,7 +371,7 @@ def test_a_row_of_a_plugin_that_nobody_knows_ends_saying_so(site: Site, script) 
 # State and facts
 
 
-def test_a_state_over_its_limit_fails_the_job_and_leaves_the_state(site: Site) -> None:
+def test_too_large_state_fails_the_job_and_keeps_the_old_state(site: Site) -> None:
     site.plugin(
         "big",
         PYTHON + "r = json.load(sys.stdin)\n"
@@ -390,7 +388,7 @@ def test_a_state_over_its_limit_fails_the_job_and_leaves_the_state(site: Site) -
     assert after["result"]["result"] == {"a": 1}
 
 
-def test_facts_are_kept_and_mirrored_as_the_manifest_says(site: Site) -> None:
+def test_facts_are_stored_and_mirrored_by_the_manifest(site: Site) -> None:
     site.plugin(
         "fact",
         PYTHON + "r = json.load(sys.stdin)\n"
@@ -412,7 +410,7 @@ def test_facts_are_kept_and_mirrored_as_the_manifest_says(site: Site) -> None:
     ]
 
 
-def test_a_repeat_inside_its_window_is_answered_with_the_first(site: Site) -> None:
+def test_duplicate_within_the_dedupe_window_returns_the_first_job(site: Site) -> None:
     site.plugin("echo", OK)
     with site.running() as house:
         first = house.put("echo", dedupe_key="k", dedupe_ttl=60.0)

@@ -64,7 +64,7 @@ def looping() -> Iterator[Callable[..., Loop]]:
         loop.stop()
 
 
-def test_a_loop_ticks_at_once_and_then_when_it_is_woken(looping) -> None:
+def test_loop_ticks_at_start_and_when_woken(looping) -> None:
     ticks = Ticks()
     loop = looping(ticks)
     ticks.wait()
@@ -72,7 +72,7 @@ def test_a_loop_ticks_at_once_and_then_when_it_is_woken(looping) -> None:
     ticks.wait()
 
 
-def test_a_loop_ticks_again_when_its_time_has_come(looping) -> None:
+def test_loop_ticks_again_after_the_returned_time(looping) -> None:
     ticks = Ticks(0.01, 0.01)
     looping(ticks)
     for _ in range(3):
@@ -80,7 +80,7 @@ def test_a_loop_ticks_again_when_its_time_has_come(looping) -> None:
 
 
 @pytest.mark.parametrize("error", [LedgerBusy("busy"), RuntimeError("a bug")])
-def test_a_tick_that_fails_does_not_end_its_loop(looping, error: Exception) -> None:
+def test_failed_tick_does_not_end_the_loop(looping, error: Exception) -> None:
     ticks = Ticks(error)
     loop = looping(ticks)
     ticks.wait()
@@ -88,7 +88,7 @@ def test_a_tick_that_fails_does_not_end_its_loop(looping, error: Exception) -> N
     ticks.wait()
 
 
-def test_a_ledger_that_stays_away_is_told_once_and_so_is_its_return(
+def test_ledger_outage_and_its_end_are_logged_once(
     looping, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     configure("info", "json")
@@ -110,7 +110,7 @@ def test_a_ledger_that_stays_away_is_told_once_and_so_is_its_return(
     ]
 
 
-def test_a_broken_ledger_is_told_and_ends_the_loop(looping) -> None:
+def test_broken_ledger_is_reported_and_ends_the_loop(looping) -> None:
     told: list[LedgerBroken] = []
     event = threading.Event()
 
@@ -123,7 +123,7 @@ def test_a_broken_ledger_is_told_and_ends_the_loop(looping) -> None:
     assert len(told) == 1
 
 
-def test_a_loop_that_is_stopped_in_its_sleep_ends_at_once(looping) -> None:
+def test_stop_ends_a_sleeping_loop_at_once(looping) -> None:
     ticks = Ticks()
     loop = looping(ticks)
     ticks.wait()
@@ -131,7 +131,7 @@ def test_a_loop_that_is_stopped_in_its_sleep_ends_at_once(looping) -> None:
     loop.stop()
 
 
-def test_a_wake_during_a_tick_is_not_lost(looping) -> None:
+def test_wake_during_a_tick_is_not_lost(looping) -> None:
     entered, leave = threading.Event(), threading.Event()
     count = threading.Semaphore(0)
 
@@ -177,7 +177,7 @@ def queued(ledger: SqliteLedger, clock: FakeClock, id: str, due: float | None = 
         )
 
 
-def test_what_is_due_becomes_ready_and_rings(ledger: SqliteLedger, clock: FakeClock) -> None:
+def test_due_retries_become_ready_and_wake_a_worker(ledger: SqliteLedger, clock: FakeClock) -> None:
     work_signal = WorkSignal(4)
     retries = RetryPromoter(ledger, work_signal)
     queued(ledger, clock, "a", due=30)
@@ -188,9 +188,7 @@ def test_what_is_due_becomes_ready_and_rings(ledger: SqliteLedger, clock: FakeCl
     assert work_signal.take(1) == 1
 
 
-def test_a_retry_that_is_due_soon_is_waited_for_exactly(
-    ledger: SqliteLedger, clock: FakeClock
-) -> None:
+def test_loop_sleeps_until_the_next_retry(ledger: SqliteLedger, clock: FakeClock) -> None:
     queued(ledger, clock, "a", due=0.25)
     assert RetryPromoter(ledger, WorkSignal(1)).tick(clock.now()) == pytest.approx(0.25)
 
@@ -210,7 +208,7 @@ def waiting(ledger: SqliteLedger) -> set[str]:
     return {row["id"] for row in rows if row["next_retry_at"] is not None}
 
 
-def test_a_row_in_another_form_of_time_holds_up_no_other(
+def test_retry_time_in_another_format_delays_no_other_job(
     ledger: SqliteLedger, clock: FakeClock
 ) -> None:
     """As text it comes first; as time it is hours away."""
@@ -224,9 +222,7 @@ def test_a_row_in_another_form_of_time_holds_up_no_other(
     assert waiting(ledger) == set()
 
 
-def test_a_row_that_a_script_writes_between_two_looks_is_not_run_before_its_time(
-    ledger: SqliteLedger, clock: FakeClock
-) -> None:
+def test_retry_time_of_a_script_is_kept(ledger: SqliteLedger, clock: FakeClock) -> None:
     retries = RetryPromoter(ledger, WorkSignal(4))
     retries.tick(clock.now())
     script_waits(ledger, "later", "2026-02-08T03:00:00-08:00")
@@ -235,7 +231,7 @@ def test_a_row_that_a_script_writes_between_two_looks_is_not_run_before_its_time
     assert waiting(ledger) == {"later"}
 
 
-def test_a_time_that_cannot_be_read_is_warned_about_once_and_holds_up_nothing(
+def test_unparsable_retry_time_is_due_now_and_logged_once(
     ledger: SqliteLedger, clock: FakeClock, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     configure("warn", "json")
@@ -250,9 +246,7 @@ def test_a_time_that_cannot_be_read_is_warned_about_once_and_holds_up_nothing(
     assert (told["level"], told["job_id"]) == ("warn", "odd")
 
 
-def test_without_anything_due_it_looks_once_a_second(
-    ledger: SqliteLedger, clock: FakeClock
-) -> None:
+def test_idle_promoter_polls_every_second(ledger: SqliteLedger, clock: FakeClock) -> None:
     assert RetryPromoter(ledger, WorkSignal(1)).tick(clock.now()) == 1.0
 
 
@@ -261,7 +255,7 @@ def compiled(site: Site) -> Callable[[], CompiledConfig]:
     return lambda: built
 
 
-def test_the_janitor_comes_back_soon_while_there_is_more(
+def test_cleaner_returns_a_short_pause_while_there_is_more(
     ledger: SqliteLedger, clock: FakeClock, site: Site
 ) -> None:
     old = to_text(clock.now() - timedelta(days=100))
@@ -285,7 +279,7 @@ def test_the_janitor_comes_back_soon_while_there_is_more(
 
 
 @pytest.mark.parametrize("kept", ["36500d", "1ms"])
-def test_the_janitor_bears_any_retention(
+def test_cleaner_accepts_any_retention(
     ledger: SqliteLedger, clock: FakeClock, site: Site, kept: str
 ) -> None:
     for name in ("job_queue", "job_log", "job_transitions", "breaker_transitions", "plugin_facts"):

@@ -66,7 +66,7 @@ def noted(site: Site, name: str) -> Path:
     return path
 
 
-def test_a_job_that_waits_does_not_run_as_the_step_that_stands_at_its_place_now(
+def test_queued_job_does_not_run_as_a_changed_step(
     site: Site,
 ) -> None:
     gate = site.gate()
@@ -94,7 +94,7 @@ def test_a_job_that_waits_does_not_run_as_the_step_that_stands_at_its_place_now(
         assert [path.exists() for path in ran] == [False, False]
 
 
-def test_a_retry_does_not_run_as_the_step_that_stands_at_its_place_now(site: Site) -> None:
+def test_retry_does_not_run_as_a_changed_step(site: Site) -> None:
     gate = site.gate()
     failing = gate.script() + "exit 1\n"
     site.plugin("b", failing, retry={"max_attempts": 2, "backoff_base": "1ms"})
@@ -113,7 +113,7 @@ def test_a_retry_does_not_run_as_the_step_that_stands_at_its_place_now(site: Sit
         assert not ran.exists()
 
 
-def test_a_job_whose_step_is_another_by_now_is_neither_retried_nor_replayed_nor_tried(
+def test_job_of_a_changed_step_cannot_be_retried_or_replayed(
     site: Site,
 ) -> None:
     site.plugin("b", "exit 78\n")
@@ -135,7 +135,7 @@ def test_a_job_whose_step_is_another_by_now_is_neither_retried_nor_replayed_nor_
                 refused()
 
 
-def test_a_join_runs_after_a_reload_that_gave_its_split_another_name(site: Site) -> None:
+def test_join_runs_after_a_reload_that_renames_its_split(site: Site) -> None:
     gate = site.gate()
     site.plugin("slow", gate.script() + OK)
     ran = noted(site, "j")
@@ -153,7 +153,7 @@ def test_a_join_runs_after_a_reload_that_gave_its_split_another_name(site: Site)
         assert ran.read_text() == "run\n"
 
 
-def test_a_join_of_a_pipeline_that_a_reload_took_away_fails_and_says_why(site: Site) -> None:
+def test_join_of_a_removed_pipeline_fails_with_the_reason(site: Site) -> None:
     gate = site.gate()
     site.plugin("slow", gate.script() + OK)
     site.plugin("j", OK)
@@ -172,7 +172,7 @@ def test_a_join_of_a_pipeline_that_a_reload_took_away_fails_and_says_why(site: S
         house.notice("pipeline.failed", started.instance_id)
 
 
-def test_where_the_split_that_was_to_follow_is_gone_the_instance_says_why(site: Site) -> None:
+def test_removed_split_fails_the_instance_with_the_reason(site: Site) -> None:
     gate = site.gate()
     site.plugin("slow", gate.script() + OK)
     fan, then = (
@@ -193,7 +193,7 @@ def test_where_the_split_that_was_to_follow_is_gone_the_instance_says_why(site: 
         assert lost in house.notice("pipeline.failed", started.instance_id).payload
 
 
-def test_a_start_that_is_needless_names_the_job_that_makes_it_so(site: Site) -> None:
+def test_duplicate_pipeline_start_returns_the_existing_job(site: Site) -> None:
     for name in "abj":
         site.plugin(name, OK)
     steps(site, {"id": "fan", "split": [{"uses": "a"}, {"uses": "b"}]}, {"uses": "j"})
@@ -207,7 +207,7 @@ def test_a_start_that_is_needless_names_the_job_that_makes_it_so(site: Site) -> 
         assert first.job_ids[0] in why(house, again.instance_id)
 
 
-def test_a_small_answer_that_would_fill_the_ledger_by_its_result_has_failed(site: Site) -> None:
+def test_response_that_expands_beyond_the_limit_fails(site: Site) -> None:
     size = MAX_COPIED // 100
     site.plugin(
         "many",
@@ -252,7 +252,7 @@ def ahead(another: Callable[[], Site], url: str) -> Site:
 GONE = "step one is gone from pipeline p"
 
 
-def test_a_step_that_a_node_does_not_know_waits_for_one_that_does(
+def test_unknown_step_waits_for_a_node_that_knows_it(
     behind: Site, ahead: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(judge, "SHORTAGE_SECONDS", 0.05)
@@ -268,7 +268,7 @@ def test_a_step_that_a_node_does_not_know_waits_for_one_that_does(
         assert over(house, started.instance_id)["status"] == "succeeded"
 
 
-def test_a_step_that_no_node_has_come_to_know_has_failed(
+def test_step_unknown_to_all_nodes_fails(
     behind: Site, ahead: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempt, "LEFT_TO_OTHERS", timedelta(0))

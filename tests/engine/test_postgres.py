@@ -37,14 +37,14 @@ def test_jobs_run_and_are_recorded(site: Site, url: str) -> None:
     assert (job["status"], job["result"]["result"]) == ("succeeded", {"n": 1})
 
 
-def test_failures_are_retried_and_end(site: Site, url: str) -> None:
+def test_failed_job_is_retried_and_ends(site: Site, url: str) -> None:
     site.plugin("bad", "exit 1", retry={"max_attempts": 2, "backoff_base": "10ms"})
     with site.running() as house:
         job = house.run("bad")
     assert (job["status"], job["attempt"]) == ("dead", 2)
 
 
-def test_a_running_job_is_cancelled(site: Site, url: str) -> None:
+def test_running_job_is_cancelled(site: Site, url: str) -> None:
     gate = site.gate()
     site.plugin("echo", gate.script())
     with site.running() as house:
@@ -54,7 +54,7 @@ def test_a_running_job_is_cancelled(site: Site, url: str) -> None:
         assert house.ended(id)["status"] == "dead"
 
 
-def test_a_plugin_that_must_run_alone_never_overlaps(site: Site, url: str) -> None:
+def test_jobs_of_a_serial_plugin_never_overlap(site: Site, url: str) -> None:
     site.settings["service"]["max_workers"] = 4
     path = site.folder / "runs"
     site.plugin("solo", f"echo + >> {path}\necho - >> {path}\n{OK}", parallelism=1)
@@ -64,7 +64,7 @@ def test_a_plugin_that_must_run_alone_never_overlaps(site: Site, url: str) -> No
     assert path.read_text().split() == ["+", "-"] * 20
 
 
-def test_a_row_of_another_process_is_found(site: Site, url: str) -> None:
+def test_job_row_of_another_process_is_found(site: Site, url: str) -> None:
     site.plugin("echo", OK)
     with site.running() as house:
         with psycopg.connect(url) as connection:
@@ -76,9 +76,7 @@ def test_a_row_of_another_process_is_found(site: Site, url: str) -> None:
         assert house.ended("script-1")["status"] == "succeeded"
 
 
-def test_an_event_whose_dedupe_key_no_index_takes_fails_its_job_and_holds_up_nothing(
-    site: Site, url: str
-) -> None:
+def test_too_long_dedupe_key_of_an_event_fails_only_its_job(site: Site, url: str) -> None:
     """Of random letters: what repeats is compressed."""
     site.plugin(
         "emit",
@@ -98,7 +96,7 @@ def test_an_event_whose_dedupe_key_no_index_takes_fails_its_job_and_holds_up_not
     assert job["attempts"][0]["stdout"].startswith('{"status": "ok"')
 
 
-def test_schedules_fire_and_can_be_listed(site: Site, url: str) -> None:
+def test_schedules_fire_and_are_listed(site: Site, url: str) -> None:
     site.plugin("echo", OK, schedules=[{"every": "50ms"}])
     with site.running() as house:
         house.notice("job.succeeded")
@@ -110,7 +108,7 @@ def test_schedules_fire_and_can_be_listed(site: Site, url: str) -> None:
         assert row["last_fire"]
 
 
-def test_the_status_page_can_be_read(site: Site, url: str) -> None:
+def test_status_can_be_read(site: Site, url: str) -> None:
     site.plugin("echo", OK)
     with site.running() as house:
         house.run("echo")
@@ -119,7 +117,7 @@ def test_the_status_page_can_be_read(site: Site, url: str) -> None:
     assert page["plugins"][0]["last_run"]["status"] == "succeeded"
 
 
-def test_orphans_of_a_dead_boot_are_recovered(
+def test_jobs_of_a_dead_boot_are_recovered(
     site: Site, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dead_nodes, "LOST_AFTER", timedelta(seconds=0.5))
@@ -139,7 +137,7 @@ def test_orphans_of_a_dead_boot_are_recovered(
     assert (job["status"], job["attempt"]) == ("succeeded", 2)
 
 
-def test_a_server_that_drops_every_connection_does_not_end_the_work(site: Site, url: str) -> None:
+def test_dropped_connections_do_not_end_the_work(site: Site, url: str) -> None:
     site.plugin("echo", OK)
     with site.running() as house:
         assert house.run("echo")["status"] == "succeeded"

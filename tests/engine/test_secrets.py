@@ -63,7 +63,7 @@ def columns(path: Path) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("status", ["ok", "error", "junk"])
-def test_a_secret_that_a_plugin_says_stands_nowhere_in_the_ledger(leaky: Site, status: str) -> None:
+def test_secret_in_plugin_output_is_not_in_the_ledger(leaky: Site, status: str) -> None:
     with leaky.running() as house:
         house.run("leaky", payload={"status": status})
     wrong = [
@@ -74,7 +74,7 @@ def test_a_secret_that_a_plugin_says_stands_nowhere_in_the_ledger(leaky: Site, s
     assert wrong == []
 
 
-def test_a_secret_that_a_plugin_says_does_not_reach_the_log(leaky: Site, capfdbinary) -> None:
+def test_secret_in_plugin_output_is_not_in_the_log(leaky: Site, capfdbinary) -> None:
     with leaky.running() as house:
         for status in ("ok", "error", "junk"):
             house.run("leaky", payload={"status": status})
@@ -84,14 +84,14 @@ def test_a_secret_that_a_plugin_says_does_not_reach_the_log(leaky: Site, capfdbi
     assert [s for s in spellings() if s in logged] == []
 
 
-def test_secret_named_keys_of_state_updates_are_hidden_in_the_result(leaky: Site) -> None:
+def test_secret_keys_of_state_updates_are_redacted(leaky: Site) -> None:
     with leaky.running() as house:
         job = house.run("leaky")
     assert job["result"]["state_updates"] == {"refresh_token": "[REDACTED]", "n": 1}
     assert "plainstate" not in json.dumps(job)
 
 
-def test_the_snapshot_of_the_config_holds_no_secret(leaky: Site) -> None:
+def test_config_snapshot_contains_no_secret(leaky: Site) -> None:
     leaky.settings["api"] = {
         "enabled": False,
         "auth": {"tokens": [{"token": "inline-canary-5151", "scopes": ["*"]}]},
@@ -104,7 +104,7 @@ def test_the_snapshot_of_the_config_holds_no_secret(leaky: Site) -> None:
     assert any("[REDACTED]" in value for value in stored)
 
 
-def test_a_config_that_differs_in_a_secret_alone_is_another_snapshot(leaky: Site) -> None:
+def test_changed_secret_makes_another_snapshot(leaky: Site) -> None:
     with leaky.opened() as house:
         first = house.gateway.compiled.snapshot_id
     with leaky.opened() as house:
@@ -114,13 +114,13 @@ def test_a_config_that_differs_in_a_secret_alone_is_another_snapshot(leaky: Site
         assert house.gateway.compiled.snapshot_id != first
 
 
-def test_a_payload_is_stored_whole(leaky: Site) -> None:
+def test_payload_is_stored_unredacted(leaky: Site) -> None:
     with leaky.running() as house:
         job = house.run("leaky", payload={"given": CANARY})
     assert job["payload"] == {"given": CANARY}
 
 
-def test_a_secret_of_the_old_config_is_hidden_while_its_job_still_runs(site: Site) -> None:
+def test_old_secret_is_redacted_while_its_job_runs(site: Site) -> None:
     """A reload brings another secret; what runs was given the old one."""
     gate = site.gate()
     script = (

@@ -25,7 +25,7 @@ def reopened(site: Site, id: str) -> dict:
         return house.job(id)
 
 
-def test_a_job_that_ends_within_the_grace_is_finished(site: Site) -> None:
+def test_job_that_ends_within_the_grace_is_settled(site: Site) -> None:
     gate = site.gate()
     site.plugin("echo", gate.script() + OK)
     with site.running() as house:
@@ -52,7 +52,7 @@ def graces(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.mark.parametrize("stubborn", ["", "trap '' TERM\n"])
-def test_a_job_beyond_the_grace_goes_back_uncounted(
+def test_job_beyond_the_grace_is_requeued_without_counting(
     site: Site, graces: list[float], stubborn: str
 ) -> None:
     gate = site.gate()
@@ -69,7 +69,7 @@ def test_a_job_beyond_the_grace_goes_back_uncounted(
     assert (job["next_retry_at"], job["started_at"]) == (None, None)
 
 
-def test_a_job_that_a_stop_gave_back_runs_at_the_next_start(site: Site) -> None:
+def test_requeued_job_runs_at_the_next_start(site: Site) -> None:
     gate = site.gate()
     site.settings["service"]["shutdown_grace"] = "0s"
     site.plugin("echo", gate.script() + OK, retry={"max_attempts": 1})
@@ -82,7 +82,7 @@ def test_a_job_that_a_stop_gave_back_runs_at_the_next_start(site: Site) -> None:
         assert house.ended(id)["status"] == "succeeded"
 
 
-def test_many_stops_use_up_no_attempt_and_do_not_lengthen_the_backoff(site: Site) -> None:
+def test_repeated_stops_use_no_attempts(site: Site) -> None:
     gate = site.gate()
     site.settings["service"]["shutdown_grace"] = "0s"
     site.plugin("echo", gate.script() + "exit 1", retry={"max_attempts": 2, "backoff_base": "60s"})
@@ -101,7 +101,7 @@ def test_many_stops_use_up_no_attempt_and_do_not_lengthen_the_backoff(site: Site
     assert 60 <= due.total_seconds() <= 120
 
 
-def test_nothing_new_is_claimed_once_a_stop_has_begun(site: Site) -> None:
+def test_nothing_is_claimed_after_a_stop_begins(site: Site) -> None:
     gate = site.gate()
     site.settings["service"]["max_workers"] = 1
     site.plugin("echo", gate.script() + OK)
@@ -116,7 +116,7 @@ def test_nothing_new_is_claimed_once_a_stop_has_begun(site: Site) -> None:
     assert (job["status"], job["attempt"]) == ("queued", 1)
 
 
-def test_what_left_its_process_group_ends_with_a_stop(site: Site) -> None:
+def test_escaped_processes_are_killed_at_a_stop(site: Site) -> None:
     gate = site.gate()
     site.settings["service"]["shutdown_grace"] = "0s"
     site.plugin("echo", "setsid sleep 600 >/dev/null 2>&1 &\n" + gate.script())
@@ -126,7 +126,7 @@ def test_what_left_its_process_group_ends_with_a_stop(site: Site) -> None:
     assert site.alive() == []
 
 
-def test_an_idle_gateway_stops_at_once(site: Site) -> None:
+def test_idle_gateway_stops_at_once(site: Site) -> None:
     site.plugin("echo", OK)
     # Longer than this test may take: a stop that waited for it would fail it.
     site.settings["service"]["shutdown_grace"] = "1h"
@@ -134,7 +134,7 @@ def test_an_idle_gateway_stops_at_once(site: Site) -> None:
         house.run("echo")
 
 
-def test_a_stop_without_any_job_leaves_the_boot_ended(site: Site) -> None:
+def test_stop_without_jobs_ends_the_boot(site: Site) -> None:
     site.plugin("echo", OK)
     with site.running():
         pass
@@ -145,7 +145,7 @@ def test_a_stop_without_any_job_leaves_the_boot_ended(site: Site) -> None:
 # Cancelling one job
 
 
-def test_a_running_job_that_is_cancelled_is_dead_with_the_reason(site: Site) -> None:
+def test_cancelled_running_job_is_dead_with_the_reason(site: Site) -> None:
     gate = site.gate()
     site.plugin("echo", gate.script())
     with site.running() as house:
@@ -157,7 +157,7 @@ def test_a_running_job_that_is_cancelled_is_dead_with_the_reason(site: Site) -> 
         assert site.alive() == []
 
 
-def test_a_cancel_of_one_job_leaves_the_other_alone(site: Site) -> None:
+def test_cancel_affects_one_job_only(site: Site) -> None:
     gate = site.gate()
     site.plugin("echo", gate.script() + OK)
     with site.running() as house:
@@ -169,7 +169,7 @@ def test_a_cancel_of_one_job_leaves_the_other_alone(site: Site) -> None:
         assert house.ended(other)["status"] == "succeeded"
 
 
-def test_a_job_that_does_not_run_here_is_not_cancelled(site: Site) -> None:
+def test_cancel_of_a_job_that_does_not_run_here_does_nothing(site: Site) -> None:
     site.plugin("echo", OK)
     with site.running() as house:
         id = house.run("echo")["id"]
@@ -177,7 +177,7 @@ def test_a_job_that_does_not_run_here_is_not_cancelled(site: Site) -> None:
         assert not house.gateway.cancel_running("nosuch", Cancellation.OPERATOR)
 
 
-def test_a_plugin_that_ignores_a_cancel_is_killed_after_five_seconds(
+def test_plugin_that_ignores_a_cancel_is_killed_after_five_seconds(
     site: Site, graces: list[float]
 ) -> None:
     gate = site.gate()

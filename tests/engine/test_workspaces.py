@@ -52,7 +52,7 @@ def furnished(workspaces: Workspaces) -> Path:
     return parent
 
 
-def test_all_that_is_in_the_parents_is_in_the_childs(workspaces: Workspaces) -> None:
+def test_workspace_is_a_copy_of_the_parent_workspace(workspaces: Workspaces) -> None:
     furnished(workspaces)
     own = Path(str(workspaces.provide(CHILD)))
     assert (own / "deep" / "er" / "file").read_text() == "inside"
@@ -64,7 +64,7 @@ def test_all_that_is_in_the_parents_is_in_the_childs(workspaces: Workspaces) -> 
 
 
 @pytest.mark.parametrize("call", ["mkdir", "scandir"])
-def test_what_does_not_fit_is_told_as_it_was_and_leaves_nothing(
+def test_failed_copy_raises_the_first_error_and_leaves_nothing(
     workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     furnished(workspaces)
@@ -81,7 +81,7 @@ def test_what_does_not_fit_is_told_as_it_was_and_leaves_nothing(
     assert os.listdir(workspaces.path("parent").parent) == ["parent"]
 
 
-def test_a_copy_that_would_fill_the_disk_is_not_begun(
+def test_copy_that_would_fill_the_disk_is_not_started(
     workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parent = furnished(workspaces)
@@ -102,7 +102,7 @@ def test_a_copy_that_would_fill_the_disk_is_not_begun(
     assert (own / "large").stat().st_size == 3 << 20
 
 
-def test_what_shares_its_blocks_needs_no_room(
+def test_reflink_needs_no_free_space(
     workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     furnished(workspaces)
@@ -149,7 +149,7 @@ def started(running: Running) -> str:
     return str(made.job_ids[0])
 
 
-def test_a_job_waits_for_a_full_disk_and_loses_no_attempt(
+def test_job_waits_for_disk_space_without_using_an_attempt(
     house: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Workspaces, "provide", full)
@@ -166,7 +166,7 @@ def test_a_job_waits_for_a_full_disk_and_loses_no_attempt(
     assert job["max_attempts"] - job["attempt"] == 3
 
 
-def test_a_job_without_a_place_for_its_files_has_failed(
+def test_job_whose_workspace_cannot_be_created_fails(
     house: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def denied(*_: object) -> Any:
@@ -192,11 +192,13 @@ class TestFilesThatAreGone:
             pytest.param(STEP, False, id="no workspace"),
         ],
     )
-    def test_who_was_to_have_none_lacks_none(self, tmp_path: Path, job: Any, wanted: bool) -> None:
+    def test_no_warning_for_a_job_without_previous_files(
+        self, tmp_path: Path, job: Any, wanted: bool
+    ) -> None:
         workspaces = Workspaces(tmp_path, lambda _: wanted, first={("p", "one")})
         assert workspaces.describe_missing_files(job) is None
 
-    def test_those_that_are_there_are_not_gone(self, tmp_path: Path) -> None:
+    def test_warning_only_while_previous_files_are_missing(self, tmp_path: Path) -> None:
         workspaces = Workspaces(tmp_path, lambda _: True, first={("p", "one")})
         assert "the files of the previous job parent are gone" in str(
             workspaces.describe_missing_files(self.STEP)
@@ -205,7 +207,7 @@ class TestFilesThatAreGone:
         assert workspaces.describe_missing_files(self.STEP) is None
         assert workspaces.find_source(self.STEP) == workspaces.path("parent")
 
-    def test_a_late_retry_is_told_of_it(self, site: Site, out: Written) -> None:
+    def test_late_retry_logs_missing_files(self, site: Site, out: Written) -> None:
         site.plugin("echo", OK)
         site.plugin(
             "once", f"test -e {site.folder}/mended || exit 1\n{OK}", retry={"max_attempts": 1}

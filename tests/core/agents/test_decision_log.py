@@ -76,7 +76,7 @@ def detail(document: Any) -> str:
     return found.reason
 
 
-def test_a_whole_one_and_the_least_one() -> None:
+def test_complete_and_minimal_log() -> None:
     found = read(LOG)
     assert isinstance(found, DecisionLog)
     assert (found.trace_id, found.agent_id, found.cluster_id) == ("t-1", "agent-7", "west")
@@ -106,25 +106,25 @@ REQUIRED = [
 
 
 @pytest.mark.parametrize("path", REQUIRED)
-def test_what_must_be_there(path: str) -> None:
+def test_required_fields(path: str) -> None:
     assert detail(without(path)) == f"{path} is required"
     assert detail(changed(path, None)) == f"{path} is required"
 
 
 @pytest.mark.parametrize("path", ["cognition", "state_delta", "control"])
-def test_what_may_be_absent_or_null(path: str) -> None:
+def test_optional_fields_may_be_absent_or_null(path: str) -> None:
     assert isinstance(read(without(path)), DecisionLog)
     assert isinstance(read(changed(path, None)), DecisionLog)
 
 
 @pytest.mark.parametrize("section", SECTIONS)
 @pytest.mark.parametrize("value", [[], "x", 1, True])
-def test_a_section_is_an_object(section: str, value: Any) -> None:
+def test_section_must_be_an_object(section: str, value: Any) -> None:
     assert detail(changed(section, value)) == f"{section} must be an object"
 
 
 @pytest.mark.parametrize("status", ["success", "failure", "pending", "skipped"])
-def test_the_statuses(status: str) -> None:
+def test_valid_statuses(status: str) -> None:
     assert isinstance(read(changed("action.status", status)), DecisionLog)
 
 
@@ -153,16 +153,16 @@ def test_the_statuses(status: str) -> None:
         ("control.interrupt_signal", True),
     ],
 )
-def test_what_a_field_must_be(path: str, value: Any) -> None:
+def test_invalid_field_values(path: str, value: Any) -> None:
     assert detail(changed(path, value)).startswith(f"{path} must be ")
 
 
 @pytest.mark.parametrize("document", [None, [], "x", 1, True])
-def test_what_is_no_object(document: Any) -> None:
+def test_log_must_be_an_object(document: Any) -> None:
     assert detail(document) == "a decision log must be an object"
 
 
-def test_what_nobody_asked_for_is_let_through() -> None:
+def test_unknown_fields_are_accepted() -> None:
     assert isinstance(read({**LOG, "extra": {"a": 1}}), DecisionLog)
     assert isinstance(read(changed("cognition.reasoning", ["why"])), DecisionLog)
 
@@ -170,21 +170,21 @@ def test_what_nobody_asked_for_is_let_through() -> None:
 @pytest.mark.parametrize(
     ("number", "good"), [("18446744073709551615", True), ("18446744073709551616", False)]
 )
-def test_an_integer_must_not_become_another_number(number: str, good: bool) -> None:
+def test_integer_beyond_64_bits_is_refused(number: str, good: bool) -> None:
     text = json.dumps(changed("state_delta.n", "#")).replace('"#"', number).encode()
     found = decision_log.parse_log(orjson.loads(text), text)
     assert isinstance(found, DecisionLog) is good
     assert good or "beyond 64 bits" in getattr(found, "reason", "")
 
 
-def test_a_log_must_not_nest_too_deep() -> None:
+def test_too_deep_log_is_refused() -> None:
     deep: Any = []
     for _ in range(DEEPEST):
         deep = [deep]
     assert "nested more than 100 levels deep" in detail({**LOG, "extra": deep})
 
 
-def test_a_refusal_holds_nothing_of_the_document() -> None:
+def test_error_contains_nothing_of_the_document() -> None:
     canary = "canary-0123456789"
     for path in REQUIRED:
         assert canary not in detail(changed(path, [canary]))
@@ -198,7 +198,7 @@ def asked(tool_input: Any, tool_call: str = "schedule_reminder") -> ReminderRequ
     return find_reminder_request(found)
 
 
-def test_tool_input_is_an_object_or_a_text_that_holds_one() -> None:
+def test_tool_input_is_an_object_or_a_json_string() -> None:
     wanted = {"delay_ms": 60_000, "payload": {"task": "check_quota"}}
     expected = ReminderRequest(60_000, {"task": "check_quota"})
     assert asked(wanted) == expected
@@ -206,15 +206,15 @@ def test_tool_input_is_an_object_or_a_text_that_holds_one() -> None:
 
 
 @pytest.mark.parametrize("tool_input", [None, [], 5, True, "", "not json", "[]", "5", "null", {}])
-def test_any_other_tool_input_asks_for_no_delay(tool_input: Any) -> None:
+def test_other_tool_input_has_no_delay(tool_input: Any) -> None:
     assert asked(tool_input) == ReminderRequest(None, {})
 
 
 @pytest.mark.parametrize("value", ["123456789012345678901234567890", "[" * 1000 + "]" * 1000])
-def test_a_payload_that_would_not_stay_as_it_is_is_none(value: str) -> None:
+def test_payload_that_reading_would_change_is_invalid(value: str) -> None:
     text = f'{{"delay_ms": 60000, "payload": {{"a": {value}}}}}'
     assert asked(text) == ReminderRequest(60_000, text)
 
 
-def test_another_tool_asks_for_nothing() -> None:
+def test_other_tools_request_no_reminder() -> None:
     assert asked({"delay_ms": 1, "payload": {}}, tool_call="grep") is None

@@ -26,12 +26,12 @@ DEEP = "[" * (DEEPEST + 1) + "]" * (DEEPEST + 1)
     ],
     ids=["plain", "64 bits", "more", "deep", "deep and more"],
 )
-def test_json_is_itself_or_its_text(text: str, payload: Any) -> None:
+def test_json_is_parsed_or_kept_as_text(text: str, payload: Any) -> None:
     assert read_json(text.encode()) == payload
     assert parse_payload(text.encode(), "") == payload
 
 
-def test_what_is_no_json_is_not_read_as_such() -> None:
+def test_invalid_json_raises() -> None:
     with pytest.raises(orjson.JSONDecodeError):
         read_json(b"a=1")
     assert parse_payload(b"a=1", "text/plain") == {"body": "a=1"}
@@ -39,7 +39,7 @@ def test_what_is_no_json_is_not_read_as_such() -> None:
 
 
 @pytest.mark.parametrize("text", [' {"a": 1}\n', LARGE])
-def test_json_is_sent_on_byte_for_byte(text: str) -> None:
+def test_json_text_is_unchanged(text: str) -> None:
     assert to_json_text(text.encode(), "") == text
 
 
@@ -51,7 +51,7 @@ def test_json_is_sent_on_byte_for_byte(text: str) -> None:
         (DEEP.encode(), "", {"body": DEEP}),
     ],
 )
-def test_anything_else_is_sent_on_as_its_payload(body: bytes, kind: str, payload: Any) -> None:
+def test_other_bodies_become_json_text(body: bytes, kind: str, payload: Any) -> None:
     assert json.loads(to_json_text(body, kind)) == payload
 
 
@@ -59,12 +59,12 @@ def test_anything_else_is_sent_on_as_its_payload(body: bytes, kind: str, payload
     "text",
     ['{"id": "e-1"}', '{"id": "e-1", "n": 18446744073709551616}', '{"body": 5, "id": "e-1"}'],
 )
-def test_a_field_is_found_in_a_text_too(text: str) -> None:
+def test_field_is_found_in_json_kept_as_text(text: str) -> None:
     assert find_field(read_json(text.encode()), "id") == "e-1"
 
 
 @pytest.mark.parametrize(
     "payload", [None, [], "id", {"body": 5}, {"body": "no json"}, {"body": "5"}]
 )
-def test_where_there_is_no_field_none_is_found(payload: Any) -> None:
+def test_missing_field_is_none(payload: Any) -> None:
     assert find_field(payload, "id") is None

@@ -100,23 +100,23 @@ def changed(**parts: Any) -> dict[str, Any]:
     return body
 
 
-def test_a_good_request_is_let_in() -> None:
+def test_valid_request_is_accepted() -> None:
     event = let_in(request())
     assert (event.peer, event.event_type, event.payload) == ("home", "backup.ready", {"n": 1})
     assert event.event_id == "e-1"
 
 
-def test_the_signature_covers_method_path_timestamp_and_body() -> None:
+def test_signature_covers_method_path_timestamp_and_body() -> None:
     signed = b"POST\n/p\n2026-05-03T12:00:00.000000Z\nbody"
     expected = hmac.new(b"k", signed, hashlib.sha256).hexdigest()
     assert compute_signature("k", "/p", "2026-05-03T12:00:00.000000Z", b"body") == expected
 
 
-def test_without_a_dedupe_key_the_event_has_one_of_its_own() -> None:
+def test_default_dedupe_key_is_made_from_the_event_id() -> None:
     assert let_in(request()).dedupe_key == "relay:home:home:e-1"
 
 
-def test_the_longest_names_make_a_dedupe_key_that_fits() -> None:
+def test_default_dedupe_key_of_the_longest_names_fits() -> None:
     name = "n" * LONGEST_NAME
     body = orjson.dumps(changed(origin={"instance": name, "event_id": name}))
     key = let_in(
@@ -135,7 +135,7 @@ def test_the_longest_names_make_a_dedupe_key_that_fits() -> None:
         ("origin__event_id", LONGEST_NAME),
     ],
 )
-def test_names_and_keys_are_measured_in_bytes(part: str, most: int, sign: str) -> None:
+def test_length_of_names_is_measured_in_bytes(part: str, most: int, sign: str) -> None:
     peer, longest = replace(PEER, accept=frozenset()), sign * (most // len(sign.encode()))
     assert isinstance(judged(request(changed(**{part: longest})), peer), RelayedEvent)
     refusal = judged(request(changed(**{part: longest + sign})), peer)
@@ -144,41 +144,41 @@ def test_names_and_keys_are_measured_in_bytes(part: str, most: int, sign: str) -
     assert refusal.message == f"{path} must be a string of at most {most} bytes"
 
 
-def test_the_senders_dedupe_key_stands() -> None:
+def test_dedupe_key_of_the_sender_is_kept() -> None:
     assert let_in(request(changed(event__dedupe_key="mine"))).dedupe_key == "mine"
 
 
-def test_without_an_event_id_there_is_no_key_to_make() -> None:
+def test_no_default_dedupe_key_without_an_event_id() -> None:
     event = let_in(request(changed(origin={})))
     assert (event.event_id, event.dedupe_key) == (None, None)
 
 
-def test_only_the_baggage_that_is_allowed_is_taken_over() -> None:
+def test_only_allowed_baggage_is_accepted() -> None:
     assert let_in(request()).baggage == {"trace_id": "t"}
 
 
-def test_the_cores_own_keys_are_never_taken_over() -> None:
+def test_reserved_baggage_is_never_accepted() -> None:
     peer = replace(PEER, baggage=frozenset({"ductile", "ductile_plugin"}))
     assert let_in(request(), peer).baggage == {}
 
 
-def test_a_missing_payload_is_an_empty_one() -> None:
+def test_missing_payload_is_an_empty_object() -> None:
     assert let_in(request(changed(event={"type": "backup.ready"}))).payload == {}
 
 
 @pytest.mark.parametrize("off", [timedelta(minutes=4, seconds=59), -timedelta(minutes=5)])
-def test_a_clock_may_be_off_a_little(off: timedelta) -> None:
+def test_timestamp_within_the_skew_is_accepted(off: timedelta) -> None:
     assert isinstance(judged(request(at=NOW + off)), RelayedEvent)
 
 
-def test_unix_seconds_are_a_timestamp_too() -> None:
+def test_timestamp_may_be_unix_seconds() -> None:
     raw = orjson.dumps(ENVELOPE)
     at = str(int(NOW.timestamp()))
     given = request(raw, timestamp=at, signature=compute_signature(PEER.secret, PATH, at, raw))
     assert isinstance(judged(given), RelayedEvent)
 
 
-def test_bare_hex_is_a_signature_too() -> None:
+def test_signature_may_be_bare_hex() -> None:
     good = request().headers["x-ductile-signature"][0].removeprefix("sha256=")
     assert isinstance(judged(request(signature=good)), RelayedEvent)
 
@@ -206,17 +206,17 @@ def test_bare_hex_is_a_signature_too() -> None:
         pytest.param(request(changed(origin__instance="lab")), id="another origin"),
     ],
 )
-def test_what_does_not_hold_is_forbidden_and_told_no_more(given: RelayRequest) -> None:
+def test_unverified_request_is_forbidden_without_details(given: RelayRequest) -> None:
     answer = refused(given)
     assert (answer.status, answer.message) == (403, "forbidden")
 
 
-def test_signed_with_another_secret_it_is_forbidden() -> None:
+def test_signature_with_another_secret_is_forbidden() -> None:
     other = replace(PEER, secret="another secret")
     assert isinstance(judged(request(), other), RelayRejection)
 
 
-def test_a_peer_without_a_key_id_may_be_required_to_have_one() -> None:
+def test_key_id_may_be_required() -> None:
     peer = replace(PEER, key_id=None)
     given = request(key_id=None)
     assert isinstance(verify_request(given, peer, RULES, NOW), RelayRejection)
@@ -225,23 +225,23 @@ def test_a_peer_without_a_key_id_may_be_required_to_have_one() -> None:
     )
 
 
-def test_a_key_id_that_nobody_asks_for_is_no_reason_to_refuse() -> None:
+def test_unexpected_key_id_is_ignored() -> None:
     assert let_in(request(key_id="v2"), replace(PEER, key_id=None)).event_id == "e-1"
 
 
-def test_nanoseconds_are_a_timestamp_too() -> None:
+def test_timestamp_may_have_nanoseconds() -> None:
     raw, at = orjson.dumps(ENVELOPE), "2026-05-03T12:00:00.123456789Z"
     given = request(raw, timestamp=at, signature=compute_signature(PEER.secret, PATH, at, raw))
     assert isinstance(judged(given), RelayedEvent)
 
 
-def test_an_event_type_that_is_not_accepted_is_told_so() -> None:
+def test_event_type_that_is_not_accepted_is_rejected() -> None:
     answer = refused(request(changed(event__type="report.made")))
     assert answer.status == 422
     assert "report.made" in answer.message
 
 
-def test_with_no_type_named_every_type_is_accepted() -> None:
+def test_every_event_type_is_accepted_by_default() -> None:
     peer = replace(PEER, accept=frozenset())
     assert let_in(request(changed(event__type="report.made")), peer).event_type == "report.made"
 
@@ -273,7 +273,7 @@ def test_with_no_type_named_every_type_is_accepted() -> None:
         ),
     ],
 )
-def test_a_signed_body_that_makes_no_sense_is_told_so(body: bytes) -> None:
+def test_malformed_signed_body_is_rejected_with_the_reason(body: bytes) -> None:
     assert refused(request(body)).status == 400
 
 
@@ -281,13 +281,13 @@ def test_a_signed_body_that_makes_no_sense_is_told_so(body: bytes) -> None:
     "parts",
     [{"event__payload": nested(DEEPEST + 1)}, {"baggage": {"trace_id": nested(DEEPEST)}}],
 )
-def test_what_nests_too_deep_is_refused(parts: dict[str, Any]) -> None:
+def test_too_deep_payload_or_baggage_is_rejected(parts: dict[str, Any]) -> None:
     refusal = refused(request(changed(**parts)))
     assert refusal.status == 400
     assert "nested more than 100 levels deep" in refusal.message
 
 
-def test_the_baggage_that_nobody_takes_over_may_be_large() -> None:
+def test_ignored_baggage_may_be_large() -> None:
     body = changed(baggage={"trace_id": "t", "other": "x" * MAX_CONTEXT})
     assert let_in(request(body)).baggage == {"trace_id": "t"}
 
@@ -307,22 +307,20 @@ def counting(number: bytes) -> RelayRequest:
     ("text", "read"),
     [(b"18446744073709551615", 2**64 - 1), (b"123456789012345680000", 1.2345678901234568e20)],
 )
-def test_a_large_integer_is_exact_or_the_float_that_a_gateway_wrote_so(
-    text: bytes, read: Any
-) -> None:
+def test_large_integer_is_exact_or_the_float_of_a_gateway(text: bytes, read: Any) -> None:
     event = let_in(counting(text))
     assert event.payload["n"] == read
     assert type(event.payload["n"]) is type(read)
 
 
 @pytest.mark.parametrize("text", [b"18446744073709551616", b"123456789012345678901234567890"])
-def test_an_integer_that_would_become_another_number_is_refused(text: bytes) -> None:
+def test_integer_beyond_64_bits_is_rejected(text: bytes) -> None:
     refusal = refused(counting(text))
     assert refusal.status == 400
     assert "exceeds 64 bits" in refusal.message
 
 
-def test_what_nests_too_deep_where_nobody_looks_is_refused_too() -> None:
+def test_too_deep_unknown_field_is_rejected() -> None:
     deep = b"[" * 1000 + b"12345678901234567890" + b"]" * 1000
     refusal = refused(request(b'{"event": {"type": "backup.ready"}, "more": ' + deep + b"}"))
     assert "nested more than 100 levels deep" in refusal.message
@@ -340,7 +338,7 @@ def sent(message: RelayMessage) -> str | Failure:
         (nested(DEEPEST), None, nested(DEEPEST - 1)),
     ],
 )
-def test_what_we_send_is_what_a_peer_lets_in(payload: Any, key: str | None, carried: Any) -> None:
+def test_envelope_is_accepted_by_a_peer(payload: Any, key: str | None, carried: Any) -> None:
     body = sent(RelayMessage("lab", "backup.ready", payload, key, {"trace_id": carried}, {}))
     assert isinstance(body, str)
     event = let_in(request(body.encode()))
@@ -358,7 +356,7 @@ def test_what_we_send_is_what_a_peer_lets_in(payload: Any, key: str | None, carr
         (RelayMessage("lab", "a" * 256, {}, None, {}, {}), "relay.event"),
     ],
 )
-def test_what_no_peer_would_let_in_is_not_sent(message: RelayMessage, reason: str) -> None:
+def test_event_that_no_peer_accepts_is_not_sent(message: RelayMessage, reason: str) -> None:
     body = sent(message)
     assert isinstance(body, Failure)
     assert reason in body.reason
@@ -379,7 +377,7 @@ def test_what_no_peer_would_let_in_is_not_sent(message: RelayMessage, reason: st
         (None, b"", False),
     ],
 )
-def test_only_a_gateways_own_words_are_a_receipt(
+def test_only_a_response_of_a_gateway_is_a_receipt(
     status: int | None, body: bytes, is_one: bool
 ) -> None:
     assert is_receipt(status, body) is is_one
@@ -396,7 +394,9 @@ def test_only_a_gateways_own_words_are_a_receipt(
         (None, b"", False),
     ],
 )
-def test_only_a_gateways_own_words_are_final(status: int | None, body: bytes, is_so: bool) -> None:
+def test_only_a_response_of_a_gateway_is_a_permanent_rejection(
+    status: int | None, body: bytes, is_so: bool
+) -> None:
     assert is_permanent_rejection(status, body) is is_so
 
 
@@ -420,14 +420,14 @@ def test_receipt_after_failed_sends_is_a_delivery() -> None:
     assert update == DeliveryUpdate(DeliveryStatus.DELIVERED, 3)
 
 
-def test_the_bytes_are_the_same_as_long_as_the_name_is() -> None:
+def test_envelope_is_unchanged_without_a_new_name() -> None:
     message = RelayMessage("lab", "made", {"n": [1.5, 2**64 - 1, "ü"]}, "k", {"t": None}, {})
     body = sent(message)
     assert isinstance(body, str)
     assert rename_sender(body, "home") == body.encode()
 
 
-def test_a_new_name_goes_into_the_envelope() -> None:
+def test_new_name_is_written_to_the_envelope() -> None:
     body = rename_sender(
         '{"event":{},"origin":{"instance":"old","event_id":"e"},"baggage":{}}', "new"
     )
@@ -435,9 +435,9 @@ def test_a_new_name_goes_into_the_envelope() -> None:
 
 
 @pytest.mark.parametrize("body", ["", "[]", "{}", '{"origin": []}', "\ud800"])
-def test_what_is_no_envelope_is_not_sent(body: str) -> None:
+def test_invalid_envelope_is_not_sent(body: str) -> None:
     assert rename_sender(body, "home") is None
 
 
-def test_a_secret_shows_in_no_text() -> None:
+def test_repr_contains_no_secret() -> None:
     assert "a shared secret" not in repr(PEER)

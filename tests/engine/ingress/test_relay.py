@@ -57,7 +57,7 @@ def event(event_id: str | None = "e-1", **more: Any) -> dict[str, Any]:
     return {"event": {"type": "made", **more}, "origin": {"event_id": event_id}}
 
 
-def test_an_event_becomes_the_first_job_of_a_pipeline(house: Running) -> None:
+def test_event_becomes_the_first_job_of_a_pipeline(house: Running) -> None:
     receipt = arrive(house, verified(house, event()))
     assert receipt.job_id is not None
     job = house.job(receipt.job_id)
@@ -77,7 +77,7 @@ def test_u0000_is_stored_as_ufffd(house: Running) -> None:
     assert orjson.loads(context[0])["trace"] == "t\ufffd"
 
 
-def test_names_as_long_as_they_may_be_are_stored(house: Running) -> None:
+def test_longest_names_are_stored(house: Running) -> None:
     sign = "\U0001f980"
     body = event(sign * (LONGEST_NAME // 4), dedupe_key=sign * (LONGEST_DEDUPE_KEY // 4))
     first, again = verified(house, body), verified(house, body, late=1)
@@ -88,7 +88,7 @@ def test_names_as_long_as_they_may_be_are_stored(house: Running) -> None:
     )
 
 
-def test_the_same_bytes_leave_nothing_behind_the_second_time(house: Running) -> None:
+def test_replayed_request_stores_nothing(house: Running) -> None:
     relayed = verified(house, event(None))
     arrive(house, relayed)
     with pytest.raises(ReplayedRelay):
@@ -96,7 +96,7 @@ def test_the_same_bytes_leave_nothing_behind_the_second_time(house: Running) -> 
     assert [type for type, _ in house.told()].count("job.queued") == 1
 
 
-def test_a_signature_is_known_until_its_time_is_over(house: Running) -> None:
+def test_signature_is_kept_until_its_timestamp_expires(house: Running) -> None:
     """Dated two days ahead, it is good for four."""
     ledger, now = house.gateway.ledger, house.gateway.clock.now()
     relayed = verified(house, event(None), late=-2 * 86400 + 60)

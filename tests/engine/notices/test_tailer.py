@@ -43,7 +43,7 @@ def told(pages: Pages) -> list[str]:
     return [notice.type for page in pages.pages for notice in page]
 
 
-def test_large_notices_are_read_a_few_at_a_time_and_all_of_them(
+def test_large_notices_are_read_in_small_batches(
     ledger: Ledger,  # noqa: F811
     pages: Pages,
 ) -> None:
@@ -60,7 +60,7 @@ def test_large_notices_are_read_a_few_at_a_time_and_all_of_them(
     )
 
 
-def test_many_are_read_a_page_after_another(
+def test_many_notices_are_read_in_pages(
     ledger: Ledger,  # noqa: F811
     pages: Pages,
     monkeypatch: pytest.MonkeyPatch,

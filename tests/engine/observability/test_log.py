@@ -57,7 +57,7 @@ def out(capsysbinary: pytest.CaptureFixture[bytes]) -> Iterator[Written]:
     configure("info", "json", Redactor())
 
 
-def test_a_line_is_one_json_object_with_the_fields_in_order(out: Written) -> None:
+def test_line_is_one_json_object_with_ordered_fields(out: Written) -> None:
     logger("worker").info("job succeeded", attempt=1, job_id="j", plugin="echo", none=None)
     [line] = out.lines()
     document = json.loads(line)
@@ -78,21 +78,19 @@ def test_a_line_is_one_json_object_with_the_fields_in_order(out: Written) -> Non
     ("level", "shown"),
     [("debug", 4), ("info", 3), ("warn", 2), ("warning", 2), ("error", 1), ("nonsense", 3)],
 )
-def test_what_is_less_severe_than_the_level_is_left_out(
-    out: Written, level: str, shown: int
-) -> None:
+def test_lines_below_the_level_are_omitted(out: Written, level: str, shown: int) -> None:
     configure(level, "json")
     x = logger("x")
     x.debug("a"), x.info("b"), x.warning("c"), x.error("d")
     assert len(out.lines()) == shown
 
 
-def test_a_line_stays_one_line_whatever_it_says(out: Written) -> None:
+def test_line_breaks_in_a_message_are_escaped(out: Written) -> None:
     logger("x").info("two\nlines", more="a\r\nb\u2028c")
     assert out.bytes().count(b"\n") == 1
 
 
-def test_the_readable_form_is_for_people(out: Written) -> None:
+def test_text_format(out: Written) -> None:
     configure("info", "text")
     logger("worker").warning("stderr", plugin="echo", stderr="oops")
     [line] = out.lines()
@@ -100,7 +98,7 @@ def test_the_readable_form_is_for_people(out: Written) -> None:
     assert "plugin=echo stderr=oops" in line
 
 
-def test_a_bug_is_logged_with_its_trace(out: Written) -> None:
+def test_crash_is_logged_with_its_trace(out: Written) -> None:
     try:
         raise ValueError("here")
     except ValueError as error:
@@ -109,7 +107,7 @@ def test_a_bug_is_logged_with_its_trace(out: Written) -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_secrets_are_hidden_in_fields_and_message_and_trace(out: Written, form: str) -> None:
+def test_secrets_are_redacted_in_fields_message_and_trace(out: Written, form: str) -> None:
     configure("debug", form, Redactor(['secret"quoted1']))
     x = logger("x")
     x.info('said secret"quoted1', stderr='secret"quoted1')
@@ -130,7 +128,7 @@ def test_any_value_can_be_logged(out: Written, value: object, form: str) -> None
     assert len(out.lines()) == 1
 
 
-def test_what_is_logged_together_is_written_at_the_end(out: Written) -> None:
+def test_batched_lines_are_written_at_the_end(out: Written) -> None:
     with log.together():
         logger("worker").info("one")
         logger("worker").info("two")
@@ -138,7 +136,7 @@ def test_what_is_logged_together_is_written_at_the_end(out: Written) -> None:
     assert [json.loads(line)["message"] for line in out.lines()] == ["one", "two"]
 
 
-def test_it_is_written_whatever_goes_wrong_inside(out: Written) -> None:
+def test_batched_lines_are_written_after_an_exception(out: Written) -> None:
     def broken() -> None:
         with log.together():
             logger("worker").info("one")
@@ -151,7 +149,7 @@ def test_it_is_written_whatever_goes_wrong_inside(out: Written) -> None:
     assert len(out.lines()) == 1
 
 
-def test_other_threads_do_not_wait_for_it(out: Written) -> None:
+def test_batch_does_not_delay_other_threads(out: Written) -> None:
     with log.together():
         logger("worker").info("ours")
         other = threading.Thread(target=logger("http").info, args=("theirs",))
@@ -160,7 +158,7 @@ def test_other_threads_do_not_wait_for_it(out: Written) -> None:
         assert [json.loads(line)["message"] for line in out.lines()] == ["theirs"]
 
 
-def test_many_together_are_counted_one_by_one_where_they_cannot_be_written(
+def test_dropped_lines_of_a_batch_are_counted_individually(
     out: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -182,7 +180,7 @@ def test_many_together_are_counted_one_by_one_where_they_cannot_be_written(
     ],
     ids=["full", "closed", "io"],
 )
-def test_a_log_that_cannot_be_written_does_not_stop_the_work(
+def test_unwritable_log_does_not_stop_the_work(
     site: Site, monkeypatch: pytest.MonkeyPatch, error: OSError
 ) -> None:
     """Whoever read it is gone, or the disk is full: jobs run all the same."""
@@ -198,9 +196,7 @@ def test_a_log_that_cannot_be_written_does_not_stop_the_work(
         assert house.run("echo")["status"] == "succeeded"
 
 
-def test_a_closed_stdout_does_not_stop_the_work(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closed_stdout_does_not_stop_the_work(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = io.TextIOWrapper(io.BytesIO())
     closed.close()
     site.settings["service"]["log_level"] = "debug"
@@ -259,7 +255,7 @@ def said(out: Written, message: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["message"] == message]
 
 
-def test_a_plugins_stderr_is_logged_as_a_warning(site: Site, out: Written) -> None:
+def test_plugin_stderr_is_logged_as_a_warning(site: Site, out: Written) -> None:
     site.settings["service"]["log_level"] = "warn"
     site.plugin("echo", "echo careful >&2\n" + OK)
     with site.running() as house:
@@ -269,7 +265,7 @@ def test_a_plugins_stderr_is_logged_as_a_warning(site: Site, out: Written) -> No
     assert line["stderr"] == "careful\n"
 
 
-def test_a_job_that_there_is_no_room_for_is_a_warning(
+def test_job_that_cannot_run_now_is_logged_as_a_warning(
     site: Site, out: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
@@ -296,7 +292,7 @@ def library() -> Iterator[logging.Logger]:
     logging.getLogger(name).handlers.clear()
 
 
-def test_what_a_library_warns_of_is_a_line_of_ours(out: Written, library: logging.Logger) -> None:
+def test_library_warnings_are_logged(out: Written, library: logging.Logger) -> None:
     configure("debug", "json", Redactor(["quite-a-secret"]))
     library.info("all is well")
     library.warning("error connecting in %r: %s", "pool-1", "refused\nquite-a-secret")
@@ -307,7 +303,7 @@ def test_what_a_library_warns_of_is_a_line_of_ours(out: Written, library: loggin
     assert (second["level"], second["message"]) == ("error", "gone")
 
 
-def test_a_library_that_says_the_same_again_and_again_is_heard_now_and_then(
+def test_repeated_library_message_is_rate_limited(
     out: Written, library: logging.Logger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
@@ -321,7 +317,7 @@ def test_a_library_that_says_the_same_again_and_again_is_heard_now_and_then(
     assert told == ["error connecting: 0", "something else", "error connecting: last"]
 
 
-def test_a_library_is_not_heard_where_stdout_is_for_an_answer(
+def test_library_messages_are_not_written_to_a_commands_stdout(
     out: Written, library: logging.Logger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log, "_sink", log._Sink())
@@ -329,9 +325,7 @@ def test_a_library_is_not_heard_where_stdout_is_for_an_answer(
     assert out.lines() == []
 
 
-def test_a_library_that_is_adopted_twice_is_heard_once(
-    out: Written, library: logging.Logger
-) -> None:
+def test_library_logger_adopted_twice_logs_once(out: Written, library: logging.Logger) -> None:
     assert library.parent is not None
     log.adopt(library.parent.name, "ledger")
     library.warning("gone")
@@ -342,7 +336,7 @@ def emitting(*events: dict[str, Any]) -> str:
     return f"echo '{json.dumps({'status': 'ok', 'result': 'done', 'events': events})}'\n"
 
 
-def test_an_event_that_nothing_takes_is_logged_at_debug(site: Site, out: Written) -> None:
+def test_event_without_consumer_is_logged_at_debug(site: Site, out: Written) -> None:
     """002 §7.2. What a pipeline's last step passes on is no such event."""
     site.settings["service"]["log_level"] = "debug"
     site.settings["routes"] = [{"from": "source", "event_type": "taken", "to": "sink"}]
@@ -369,9 +363,7 @@ JOBS_OF_SINK = {
 
 
 @pytest.mark.parametrize("to", ["route", "pipeline"])
-def test_an_event_whose_job_is_needless_is_logged_at_info(
-    site: Site, out: Written, to: str
-) -> None:
+def test_deduplicated_event_is_logged_at_info(site: Site, out: Written, to: str) -> None:
     site.settings["service"]["log_level"] = "info"
     if to == "route":
         site.settings["routes"] = [{"from": "source", "event_type": "e", "to": "sink"}]
@@ -389,7 +381,7 @@ def test_an_event_whose_job_is_needless_is_logged_at_info(
     assert (line["dedupe_key"], line["submitted_by"]) == ("k", "route")
 
 
-def test_a_reader_that_is_stuck_loses_lines_and_is_told_how_many(reader: Reader) -> None:
+def test_slow_reader_gets_the_number_of_dropped_lines(reader: Reader) -> None:
     with reader:
         for number in range(2000):
             logger("x").info("a line", number=number)
@@ -403,7 +395,7 @@ def test_a_reader_that_is_stuck_loses_lines_and_is_told_how_many(reader: Reader)
     assert (confessed["level"], again["message"]) == ("warn", "again")
 
 
-def test_a_line_that_was_cut_off_spoils_no_other(reader: Reader) -> None:
+def test_truncated_line_does_not_damage_others(reader: Reader) -> None:
     with reader:
         logger("x").info("large", text="x" * 1_000_000)
         assert not reader.all().endswith(b"\n")
@@ -411,9 +403,7 @@ def test_a_line_that_was_cut_off_spoils_no_other(reader: Reader) -> None:
     assert reader.all().startswith(b'\n{"timestamp"')
 
 
-def test_a_large_line_arrives_whole_where_somebody_reads(
-    reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_line_arrives_complete(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "PATIENCE", 10.0)
     found = [b""]
 
@@ -429,9 +419,7 @@ def test_a_large_line_arrives_whole_where_somebody_reads(
     assert json.loads(b"".join(found))["text"] == "x" * 1_000_000
 
 
-def test_a_log_that_nobody_reads_stops_neither_the_work_nor_the_stop(
-    site: Site, reader: Reader
-) -> None:
+def test_unread_log_blocks_neither_work_nor_stop(site: Site, reader: Reader) -> None:
     site.plugin("echo", OK, manifest="concurrency_safe: true\n")
     with reader:
         logger("x").info("large", text="x" * 1_000_000)
@@ -440,9 +428,7 @@ def test_a_log_that_nobody_reads_stops_neither_the_work_nor_the_stop(
                 until(lambda id=id: house.job(id)["status"] == "succeeded")
 
 
-def test_a_success_without_the_result_that_protocol_2_wants_is_logged(
-    site: Site, out: Written
-) -> None:
+def test_success_without_a_result_is_logged(site: Site, out: Written) -> None:
     site.settings["service"]["log_level"] = "warn"
     site.plugin("silent", """echo '{"status": "ok"}'\n""")
     site.plugin("echo", OK)

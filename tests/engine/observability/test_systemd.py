@@ -96,7 +96,7 @@ def started(site: Site, manager: Manager, **environ: str) -> Iterator[subprocess
         process.wait(WAIT_LIMIT)
 
 
-def test_a_life_is_told_from_ready_to_stopping(site: Site, manager: Manager) -> None:
+def test_ready_reloading_and_stopping_are_reported(site: Site, manager: Manager) -> None:
     site.plugin("echo", OK)
     with started(site, manager) as process:
         ready = manager.until("READY")
@@ -115,7 +115,7 @@ def test_a_life_is_told_from_ready_to_stopping(site: Site, manager: Manager) -> 
     assert manager.silent(0.05)
 
 
-def test_a_reload_that_is_refused_ends_ready_too(site: Site, manager: Manager) -> None:
+def test_refused_reload_reports_ready_again(site: Site, manager: Manager) -> None:
     with started(site, manager) as process:
         manager.until("READY")
         (site.folder / "config.yaml").write_text("nonsense: [")
@@ -124,7 +124,7 @@ def test_a_reload_that_is_refused_ends_ready_too(site: Site, manager: Manager) -
         assert "refused" in manager.until("READY")["STATUS"]
 
 
-def test_a_reload_by_an_operator_is_told_as_well(site: Site, manager: Manager) -> None:
+def test_reload_through_the_api_is_reported(site: Site, manager: Manager) -> None:
     with started(site, manager):
         manager.until("READY")
         assert Client(site.state / "ductile.sock").post("/system/reload", {}).status == 200
@@ -132,14 +132,14 @@ def test_a_reload_by_an_operator_is_told_as_well(site: Site, manager: Manager) -
         manager.until("READY")
 
 
-def test_a_start_that_fails_is_never_ready(site: Site, manager: Manager) -> None:
+def test_failed_start_never_reports_ready(site: Site, manager: Manager) -> None:
     site.settings["service"]["nonsense"] = True
     with started(site, manager) as process:
         assert process.wait(WAIT_LIMIT) == 78
     assert manager.silent(0.05)
 
 
-def test_signs_of_life_come_in_every_half_of_the_time(site: Site, ear: Manager) -> None:
+def test_watchdog_is_pinged_twice_per_timeout(site: Site, ear: Manager) -> None:
     with started(site, ear, WATCHDOG_USEC="4000000"):
         ear.until("READY")
         assert ear.next()["WATCHDOG"] == "1"
@@ -147,7 +147,7 @@ def test_signs_of_life_come_in_every_half_of_the_time(site: Site, ear: Manager) 
         assert ear.next()["WATCHDOG"] == "1"
 
 
-def test_plugins_and_the_runner_know_nothing_of_the_socket(site: Site, manager: Manager) -> None:
+def test_plugins_and_runner_do_not_inherit_the_notify_socket(site: Site, manager: Manager) -> None:
     site.plugin("echo", f"env > {site.folder}/env\n{OK}")
     site.settings["service"]["plugin_env_passthrough"] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "MINE"]
     with started(site, manager, WATCHDOG_USEC="60000000", MINE="1") as process:
@@ -164,7 +164,7 @@ def test_plugins_and_the_runner_know_nothing_of_the_socket(site: Site, manager: 
     assert "NOTIFY_SOCKET" not in runner
 
 
-def test_the_allowlist_never_lets_the_managers_variables_through() -> None:
+def test_allowlist_never_passes_the_notify_variables() -> None:
     environ = {"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "1", "WATCHDOG_PID": "1", "A": "1"}
     assert plugin_environment(environ, [*environ], "boot").keys() == {"A", "PATH", "DUCTILE_BOOT"}
 
@@ -181,14 +181,14 @@ def test_the_allowlist_never_lets_the_managers_variables_through() -> None:
         ({}, None),
     ],
 )
-def test_whether_signs_of_life_are_waited_for(
+def test_watchdog_timeout_from_the_environment(
     environ: dict[str, str], seconds: float | None
 ) -> None:
     assert Notifier.from_environment({"NOTIFY_SOCKET": "/x", **environ}, 7).watchdog == seconds
     assert Notifier.from_environment(environ, 7).watchdog is None
 
 
-def test_without_a_manager_there_is_silence(tmp_path: Path) -> None:
+def test_nothing_is_sent_without_a_service_manager(tmp_path: Path) -> None:
     Notifier.from_environment({}, 1).send_ready("x")
     Notifier(str(tmp_path / "nobody")).send_ready("x")
     Notifier("").send_ready("x")
@@ -196,7 +196,7 @@ def test_without_a_manager_there_is_silence(tmp_path: Path) -> None:
         pass
 
 
-def test_a_status_is_one_line(site: Site) -> None:
+def test_status_is_one_line(site: Site) -> None:
     manager = Manager(str(site.folder / "notify"))
     Notifier(manager.address).send_ready("a\nSTOPPING=1\n b")
     assert manager.next() == {"READY": "1", "STATUS": "a STOPPING=1 b"}
@@ -206,9 +206,7 @@ def test_a_status_is_one_line(site: Site) -> None:
 # Whether there is a liveness
 
 
-def test_a_writer_that_hangs_gives_no_sign_of_life_until_it_goes_on(
-    site: Site, ear: Manager
-) -> None:
+def test_hanging_writer_stops_the_watchdog_pings(site: Site, ear: Manager) -> None:
     with site.running() as house:
         notifier, liveness = Notifier(ear.address, watchdog=0.2), Liveness(house.gateway)
         with report_ready(notifier, liveness):
@@ -229,7 +227,7 @@ def test_a_writer_that_hangs_gives_no_sign_of_life_until_it_goes_on(
             assert ear.next()["WATCHDOG"] == "1"
 
 
-def test_a_refusal_of_the_ledger_is_a_sign_of_life(site: Site, ear: Manager) -> None:
+def test_error_of_the_ledger_counts_as_alive(site: Site, ear: Manager) -> None:
     with site.running() as house:
         ledger = house.gateway.ledger
         house.gateway.stop()
@@ -240,7 +238,7 @@ def test_a_refusal_of_the_ledger_is_a_sign_of_life(site: Site, ear: Manager) -> 
         )
 
 
-def test_whoever_owes_an_answer_is_not_asked_again(site: Site) -> None:
+def test_pending_ping_is_not_repeated(site: Site) -> None:
     asked: list[object] = []
     with site.running() as house:
         liveness = Liveness(house.gateway, [("a friend", asked.append)])
@@ -252,7 +250,7 @@ def test_whoever_owes_an_answer_is_not_asked_again(site: Site) -> None:
         assert len(asked) == 1
 
 
-def test_a_loop_that_hangs_is_found(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_loop_is_detected(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LONGEST_TICK", 0.05)
     with site.running() as house:
         liveness = Liveness(house.gateway)
@@ -276,7 +274,7 @@ def test_a_loop_that_hangs_is_found(site: Site, monkeypatch: pytest.MonkeyPatch)
             goes_on.set()
 
 
-def test_a_dispatcher_that_hangs_is_found(site: Site) -> None:
+def test_hanging_dispatcher_is_detected(site: Site) -> None:
     goes_on = threading.Event()
     with site.running() as house:
         house.gateway.ask_dispatcher(lambda: goes_on.wait(WAIT_LIMIT) and None)
@@ -286,7 +284,7 @@ def test_a_dispatcher_that_hangs_is_found(site: Site) -> None:
         assert liveness.check(threading.Event(), WAIT_LIMIT) is None
 
 
-def test_a_dispatcher_that_has_ended_is_found(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ended_dispatcher_is_detected(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     with site.running() as house:
         gone = threading.Thread(target=lambda: None, name="dispatcher")
         gone.start()
@@ -297,7 +295,7 @@ def test_a_dispatcher_that_has_ended_is_found(site: Site, monkeypatch: pytest.Mo
             assert liveness.check(threading.Event(), WAIT_LIMIT) == "the dispatcher has ended"
 
 
-def test_a_watchdog_ends_at_once_though_somebody_does_not_answer(site: Site, ear: Manager) -> None:
+def test_watchdog_stops_at_once_during_a_check(site: Site, ear: Manager) -> None:
     with site.running() as house:
         liveness = Liveness(house.gateway, [("a friend", lambda _answered: None)])
         # Longer than this test may take: a stop that waited for an answer would fail it.

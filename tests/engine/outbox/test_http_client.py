@@ -77,14 +77,14 @@ def test_exactly_the_bytes_and_headers_of_the_request_are_sent() -> None:
     assert request.headers["User-Agent"].startswith("ductile/")
 
 
-def test_a_large_body_arrives_whole() -> None:
+def test_large_body_arrives_complete() -> None:
     body = b"x" * 3_000_000
     with receiving() as receiver:
         assert send(receiver.url, body=body).is_success
     assert receiver.received[0].body == body
 
 
-def test_a_name_is_looked_up_once_and_stands_in_the_host_header() -> None:
+def test_host_is_looked_up_once_and_sent_in_the_host_header() -> None:
     asked = []
 
     def look_up(host: str, port: int, _seconds: float) -> list[str]:
@@ -98,14 +98,14 @@ def test_a_name_is_looked_up_once_and_stands_in_the_host_header() -> None:
     assert receiver.received[0].headers["Host"] == f"receiver.example:{receiver.port}"
 
 
-def test_the_next_address_is_tried_where_one_does_not_answer() -> None:
+def test_next_address_is_tried_if_one_does_not_respond() -> None:
     with receiving() as receiver:
         url = f"http://receiver.example:{receiver.port}/"
         names = {"receiver.example": ["127.0.0.9", "127.0.0.1"]}
         assert send(url, names=names).is_success
 
 
-def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with receiving() as proxy, receiving() as receiver:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "https_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
@@ -129,7 +129,7 @@ def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatc
         {"Transfer-Encoding": "chunked"},
     ],
 )
-def test_a_header_that_would_say_more_than_itself_is_not_sent(headers: dict[str, str]) -> None:
+def test_invalid_or_reserved_header_is_refused(headers: dict[str, str]) -> None:
     with receiving() as receiver:
         answer = send(receiver.url, headers=headers)
     assert answer.status is None
@@ -140,7 +140,7 @@ def test_a_header_that_would_say_more_than_itself_is_not_sent(headers: dict[str,
 # To whom
 
 
-def test_no_spelling_of_an_address_that_is_not_public_is_connected_to() -> None:
+def test_no_spelling_of_a_private_address_is_connected_to() -> None:
     """Every name resolves to whatever the spelling hides, as the worst resolver would have it."""
     connected: list[tuple[str, int]] = []
     looked_up: list[str] = []
@@ -163,11 +163,11 @@ def test_no_spelling_of_an_address_that_is_not_public_is_connected_to() -> None:
     assert all(host.rpartition(".")[2][0].isalpha() for host in looked_up)
 
 
-def test_there_are_many_spellings() -> None:
+def test_number_of_spellings() -> None:
     assert len(SPELLINGS) >= 300
 
 
-def test_a_public_address_is_connected_to_as_it_was_checked() -> None:
+def test_checked_public_address_is_connected_to() -> None:
     connected = []
 
     def connect(address: str, port: int, _seconds: float) -> socket.socket:
@@ -180,7 +180,7 @@ def test_a_public_address_is_connected_to_as_it_was_checked() -> None:
     assert answer == SendResult(None, "the connection was refused")
 
 
-def test_one_private_address_among_public_ones_is_enough_to_refuse() -> None:
+def test_one_private_address_among_public_ones_is_refused() -> None:
     def connect(*_: object) -> socket.socket:
         raise AssertionError("it connects")
 
@@ -192,7 +192,7 @@ def test_one_private_address_among_public_ones_is_enough_to_refuse() -> None:
     assert "10.0.0.1" not in str(answer.error)
 
 
-def test_without_tls_only_named_networks_are_reached() -> None:
+def test_plain_http_only_to_allowed_networks() -> None:
     with receiving() as receiver:
         assert send(receiver.url).is_success
         refused = send(
@@ -213,7 +213,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 NAMES = {"receiver.example": ["127.0.0.1"], "other.example": ["127.0.0.1"]}
 
 
-def test_tls_with_the_name_of_the_host(authority: Authority) -> None:
+def test_tls_to_a_host_name(authority: Authority) -> None:
     asked: list[str | None] = []
     context = authority.server()
     context.sni_callback = lambda _socket, name, _context: asked.append(name)
@@ -229,14 +229,14 @@ def test_tls_to_an_address(authority: Authority) -> None:
         assert send(receiver.url, trust=authority.client()).is_success
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(authority: Authority) -> None:
+def test_untrusted_certificate_is_refused(authority: Authority) -> None:
     with receiving(tls=authority.server()) as receiver:
         answer = send(receiver.url)
     assert str(answer.error).startswith("the certificate is not trusted")
     assert receiver.received == []
 
 
-def test_a_certificate_of_another_host_is_refused(authority: Authority) -> None:
+def test_certificate_of_another_host_is_refused(authority: Authority) -> None:
     with receiving(tls=authority.server()) as receiver:
         url = f"https://other.example:{receiver.port}/"
         answer = send(url, names=NAMES, trust=authority.client())
@@ -244,14 +244,14 @@ def test_a_certificate_of_another_host_is_refused(authority: Authority) -> None:
     assert receiver.received == []
 
 
-def test_a_receiver_without_tls_gets_nothing_over_https() -> None:
+def test_https_to_a_receiver_without_tls_sends_nothing() -> None:
     with receiving() as receiver:
         answer = send(receiver.url.replace("http:", "https:"))
     assert answer == SendResult(None, "the TLS handshake failed")
     assert receiver.received == []
 
 
-def test_the_systems_trust_is_what_counts_by_default() -> None:
+def test_default_trust_is_the_systems() -> None:
     context = http_client._load_trust()
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
@@ -276,13 +276,13 @@ def test_redirects_are_not_followed(status: int) -> None:
     ("status", "text"),
     [(400, "HTTP 400 Bad Request"), (503, "HTTP 503 Service Unavailable"), (599, "HTTP 599")],
 )
-def test_a_refusal_is_told_in_our_own_words(status: int, text: str) -> None:
+def test_error_status_is_described_without_response_text(status: int, text: str) -> None:
     answer = answered_by(saying(f"HTTP/1.1 {status} <script>secret</script>\r\n\r\nno".encode()))
     assert (answer.status, answer.error) == (status, text)
     assert not answer.is_success
 
 
-def test_interim_answers_are_passed_over() -> None:
+def test_interim_responses_are_skipped() -> None:
     talk = saying(
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
         b"HTTP/1.1 204 No Content\r\n\r\n"
@@ -290,12 +290,12 @@ def test_interim_answers_are_passed_over() -> None:
     assert answered_by(talk) == SendResult(204)
 
 
-def test_interim_answers_without_end_are_no_answer() -> None:
+def test_endless_interim_responses_are_an_error() -> None:
     answer = answered_by(saying(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 100))
     assert answer.error == "the response is not HTTP or too large"
 
 
-def test_an_answer_in_chunks() -> None:
+def test_chunked_response() -> None:
     chunks = (
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
     )
@@ -311,7 +311,7 @@ def test_an_answer_in_chunks() -> None:
         b"Content-Length: -5\r\n\r\n",
     ],
 )
-def test_the_status_decides_though_the_body_is_cut_off(rest: bytes) -> None:
+def test_status_counts_although_the_body_is_incomplete(rest: bytes) -> None:
     answer = answered_by(saying(b"HTTP/1.1 200 OK\r\n" + rest))
     assert answer.is_success
 
@@ -323,7 +323,7 @@ def drip(connection: socket.socket, part: bytes) -> None:
         time.sleep(0.02)
 
 
-def test_a_receiver_that_drips_headers_cannot_stretch_the_deadline() -> None:
+def test_slow_headers_do_not_extend_the_deadline() -> None:
     def talk(connection: socket.socket) -> None:
         heard(connection)
         connection.sendall(b"HTTP/1.1 200 OK\r\nX-Drip: ")
@@ -333,7 +333,7 @@ def test_a_receiver_that_drips_headers_cannot_stretch_the_deadline() -> None:
     assert answer == SendResult(None, "no response within 0.4 s")
 
 
-def test_a_receiver_that_drips_a_body_cannot_stretch_the_deadline() -> None:
+def test_slow_body_does_not_extend_the_deadline() -> None:
     def talk(connection: socket.socket) -> None:
         heard(connection)
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
@@ -342,12 +342,12 @@ def test_a_receiver_that_drips_a_body_cannot_stretch_the_deadline() -> None:
     assert answered_by(talk, timeout=IN_TIME).is_success
 
 
-def test_a_receiver_that_says_nothing() -> None:
+def test_silent_receiver() -> None:
     answer = answered_by(gone, timeout=SHORT)
     assert answer == SendResult(None, "no response within 0.4 s")
 
 
-def test_a_receiver_that_reads_nothing() -> None:
+def test_receiver_that_does_not_read() -> None:
     over = threading.Event()
 
     def talk(_connection: socket.socket) -> None:
@@ -360,7 +360,7 @@ def test_a_receiver_that_reads_nothing() -> None:
     assert answer == SendResult(None, "no response within 0.4 s")
 
 
-def test_a_receiver_that_hangs_in_the_handshake() -> None:
+def test_receiver_that_hangs_in_the_tls_handshake() -> None:
     with speaking(gone) as port:
         answer = send(f"https://127.0.0.1:{port}/", timeout=SHORT)
     assert answer == SendResult(None, "no response within 0.4 s")
@@ -376,7 +376,7 @@ def flood(head: bytes, part: bytes) -> Callable[[socket.socket], None]:
     return talk
 
 
-def test_an_endless_body_is_read_to_a_bound() -> None:
+def test_endless_body_is_read_up_to_a_limit() -> None:
     answer = answered_by(flood(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 1000))
     assert answer.is_success
     assert len(answer.body) == MAX_BODY
@@ -391,7 +391,7 @@ def test_an_endless_body_is_read_to_a_bound() -> None:
         (b"", b"x" * 1000),
     ],
 )
-def test_an_endless_head_is_no_answer(head: bytes, part: bytes) -> None:
+def test_endless_head_is_an_error(head: bytes, part: bytes) -> None:
     answer = answered_by(flood(head, part))
     assert answer == SendResult(None, "the response is not HTTP or too large")
 
@@ -400,21 +400,21 @@ def test_an_endless_head_is_no_answer(head: bytes, part: bytes) -> None:
     "text",
     [b"SSH-2.0-OpenSSH_9.2\r\n", b"220 mail.example ESMTP\r\n", b"\0\1\2", b"HTTP/1.1 abc\r\n"],
 )
-def test_what_does_not_speak_http(text: bytes) -> None:
+def test_response_that_is_not_http(text: bytes) -> None:
     assert answered_by(saying(text)) == SendResult(None, "the response is not HTTP or too large")
 
 
-def test_a_receiver_that_closes_at_once() -> None:
+def test_receiver_that_closes_at_once() -> None:
     answer = answered_by(lambda connection: None)
     assert answer == SendResult(None, "the connection was closed before a response")
 
 
-def test_a_receiver_that_closes_after_the_request() -> None:
+def test_receiver_that_closes_after_the_request() -> None:
     answer = answered_by(saying(b""))
     assert answer == SendResult(None, "the connection was closed before a response")
 
 
-def test_a_receiver_that_answers_before_it_has_read_all() -> None:
+def test_receiver_that_responds_before_reading_everything() -> None:
     def talk(connection: socket.socket) -> None:
         connection.recv(1000)
         connection.sendall(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
@@ -425,7 +425,7 @@ def test_a_receiver_that_answers_before_it_has_read_all() -> None:
     assert answer.status == 413
 
 
-def test_a_port_where_nobody_listens() -> None:
+def test_refused_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     assert send(f"http://127.0.0.1:{port}/") == SendResult(None, "the connection was refused")
@@ -440,7 +440,7 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
     return lambda instead: monkeypatch.setattr(socket, "getaddrinfo", instead)
 
 
-def test_an_unknown_name(resolver: Callable[[Any], None]) -> None:
+def test_unknown_host(resolver: Callable[[Any], None]) -> None:
     def unknown(*_: object, **__: object) -> object:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -448,7 +448,7 @@ def test_an_unknown_name(resolver: Callable[[Any], None]) -> None:
     assert send("https://nowhere.example/") == SendResult(None, "the URL's host is unknown")
 
 
-def test_a_resolver_that_hangs_does_not_stretch_the_deadline(
+def test_hanging_resolver_does_not_extend_the_deadline(
     resolver: Callable[[Any], None],
 ) -> None:
     over = threading.Event()
@@ -463,7 +463,7 @@ def test_a_resolver_that_hangs_does_not_stretch_the_deadline(
     assert answer == SendResult(None, "no response within 0.4 s")
 
 
-def test_resolvers_that_hang_are_bounded_in_number(
+def test_concurrent_lookups_are_limited(
     resolver: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over, asked = threading.Event(), []
@@ -481,7 +481,7 @@ def test_resolvers_that_hang_are_bounded_in_number(
     assert len(asked) == 2
 
 
-def test_a_look_up_for_which_no_thread_can_be_started_loses_no_place(
+def test_lookup_without_a_thread_releases_its_permit(
     resolver: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_thread(_self: threading.Thread) -> None:
@@ -497,7 +497,7 @@ def test_a_look_up_for_which_no_thread_can_be_started_loses_no_place(
     assert http_client.look_up("a.example", 1, lambda: SHORT) == ["127.0.0.1"]
 
 
-def test_the_wait_for_a_place_is_part_of_the_time_for_a_look_up(
+def test_wait_for_a_permit_counts_towards_the_deadline(
     resolver: Callable[[Any], None], clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A place is had after 4 of the 5 seconds; the resolver gets what is left of them."""
@@ -529,6 +529,6 @@ def test_the_wait_for_a_place_is_part_of_the_time_for_a_look_up(
 LOCAL = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 1))
 
 
-def test_an_address_that_comes_twice_is_one(resolver: Callable[[Any], None]) -> None:
+def test_duplicate_addresses_are_merged(resolver: Callable[[Any], None]) -> None:
     resolver(lambda *_, **__: [LOCAL, LOCAL])
     assert http_client.look_up("a.example", 1, lambda: PATIENT) == ["127.0.0.1"]

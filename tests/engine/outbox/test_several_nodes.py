@@ -104,7 +104,7 @@ def test_two_nodes_send_each_event_once(node: Callable[[int], Site], url: str) -
     assert {row[1:] for row in rows(url)} == {(0, None)}
 
 
-def test_a_node_takes_over_what_another_was_sending_when_it_was_killed(
+def test_node_takes_over_the_sends_of_a_killed_node(
     node: Callable[[int], Site], url: str, soon: None
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -129,7 +129,7 @@ def test_a_node_takes_over_what_another_was_sending_when_it_was_killed(
             life.end()
 
 
-def test_what_had_arrived_before_the_node_was_killed_is_not_doubled(
+def test_event_that_arrived_before_the_kill_is_not_duplicated(
     node: Callable[[int], Site], url: str, soon: None
 ) -> None:
     with doors.opened(LAB) as lab:
@@ -148,7 +148,7 @@ def test_what_had_arrived_before_the_node_was_killed_is_not_doubled(
         assert requests(lab) == {"202": 2}
 
 
-def test_a_node_that_stops_leaves_nothing_claimed(node: Callable[[int], Site], url: str) -> None:
+def test_stopped_node_leaves_no_claims(node: Callable[[int], Site], url: str) -> None:
     with doors.opened(LAB) as lab:
         site = node(lab.address("api")[1])
         site.plugin("work", OK)

@@ -59,7 +59,7 @@ def hand(clock: FakeClock) -> Hand:
     return Hand(clock)
 
 
-def test_what_runs_here_is_ended_once_and_for_the_reason_that_was_given(hand: Hand) -> None:
+def test_running_job_is_cancelled_once_with_the_given_reason(hand: Hand) -> None:
     hand.running = {"j", "k"}
     hand.cancels.receive(ASKED)
     assert (hand.wakes, hand.ended) == (1, []), "whoever commits does not wait for it"
@@ -76,13 +76,13 @@ def test_what_runs_here_is_ended_once_and_for_the_reason_that_was_given(hand: Ha
         "{}",
     ],
 )
-def test_what_is_not_for_us_is_passed_over(hand: Hand, payload: str) -> None:
+def test_request_for_another_boot_is_ignored(hand: Hand, payload: str) -> None:
     hand.running = {"j"}
     hand.cancels.receive(ASKED._replace(payload=payload))
     assert (hand.tick(), hand.wakes, hand.ended) == (IDLE_SECONDS, 0, [])
 
 
-def test_a_job_that_has_no_process_yet_is_ended_when_it_has(hand: Hand) -> None:
+def test_job_without_a_process_is_cancelled_when_it_has_one(hand: Hand) -> None:
     hand.in_hand = {"j"}
     hand.cancels.receive(ASKED)
     assert hand.tick() == RETRY_SECONDS
@@ -93,7 +93,7 @@ def test_a_job_that_has_no_process_yet_is_ended_when_it_has(hand: Hand) -> None:
     assert hand.ended == [("j", Cancellation.OPERATOR)]
 
 
-def test_a_job_that_nobody_has_in_hand_is_looked_for_a_while(hand: Hand) -> None:
+def test_request_for_an_unknown_job_is_kept_for_a_while(hand: Hand) -> None:
     """The answer to its claim may be on its way."""
     hand.cancels.receive(ASKED)
     assert hand.tick() == RETRY_SECONDS
@@ -162,9 +162,7 @@ def deaf(house: Running) -> None:
     house.gateway.notice_bus.subscribe(cancel_requests.REQUESTED, lambda _notice: None)
 
 
-def test_a_job_that_another_node_runs_is_cancelled(
-    worker: tuple[Running, Gate], asker: Running
-) -> None:
+def test_job_of_another_node_is_cancelled(worker: tuple[Running, Gate], asker: Running) -> None:
     [id] = begun(worker)
     assert jobs.cancel(asker.gateway, id) is JobStatus.RUNNING
     job = asker.job(id)
@@ -173,7 +171,7 @@ def test_a_job_that_another_node_runs_is_cancelled(
     assert requests(asker) == [id]
 
 
-def test_what_is_cancelled_where_it_runs_is_asked_of_nobody(worker: tuple[Running, Gate]) -> None:
+def test_local_cancel_posts_no_request(worker: tuple[Running, Gate]) -> None:
     house, _ = worker
     [id] = begun(worker)
     jobs.cancel(house.gateway, id)
@@ -181,7 +179,7 @@ def test_what_is_cancelled_where_it_runs_is_asked_of_nobody(worker: tuple[Runnin
     assert requests(house) == []
 
 
-def test_all_are_asked_for_before_any_is_waited_for(
+def test_all_requests_are_posted_before_waiting(
     worker: tuple[Running, Gate], asker: Running
 ) -> None:
     ids = begun(worker, 2)
@@ -193,7 +191,7 @@ def test_all_are_asked_for_before_any_is_waited_for(
 
 
 @pytest.mark.parametrize("how", [{"dry": True}, {"only": JobStatus.QUEUED}])
-def test_nothing_is_asked_where_nothing_is_to_be_ended(
+def test_no_request_without_a_running_job(
     worker: tuple[Running, Gate], asker: Running, how: dict[str, Any]
 ) -> None:
     ids = begun(worker)
@@ -202,7 +200,7 @@ def test_nothing_is_asked_where_nothing_is_to_be_ended(
     worker[1].open()
 
 
-def test_a_node_that_does_not_end_it_is_not_said_to_have(
+def test_unfulfilled_cancel_is_not_reported_as_done(
     worker: tuple[Running, Gate], asker: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "REMOTE_TIMEOUT", 0.2)
@@ -214,7 +212,7 @@ def test_a_node_that_does_not_end_it_is_not_said_to_have(
     assert worker[0].ended(id)["status"] == "succeeded"
 
 
-def test_a_job_that_ends_by_itself_meanwhile_was_not_cancelled(
+def test_job_that_ends_by_itself_is_not_reported_as_cancelled(
     worker: tuple[Running, Gate], asker: Running
 ) -> None:
     deaf(worker[0])
@@ -227,7 +225,7 @@ def test_a_job_that_ends_by_itself_meanwhile_was_not_cancelled(
         cancelling(id)
 
 
-def test_a_node_that_is_gone_is_asked_for_nothing(
+def test_no_request_to_a_dead_node(
     worker: tuple[Running, Gate], asker: Running, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "START_TIMEOUT", 0.05)
@@ -240,7 +238,7 @@ def test_a_node_that_is_gone_is_asked_for_nothing(
     worker[1].open()
 
 
-def test_a_newer_slot_ends_what_another_node_runs(node: Make) -> None:
+def test_newer_occurrence_cancels_the_job_of_another_node(node: Make) -> None:
     schedules = [{"every": "300ms", "if_running": "cancel"}]
     first, gate = node(schedules=schedules)
     second, theirs = node(schedules=schedules)

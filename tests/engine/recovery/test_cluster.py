@@ -137,7 +137,7 @@ def watch(house: Running, clock: FakeClock) -> Watch:
     return Watch(house, clock, "boot-of-the-test", house.gateway.ledger)
 
 
-def test_a_lost_nodes_job_is_recovered_by_one_that_lives(watch: Watch, url: str) -> None:
+def test_job_of_a_lost_node_is_recovered(watch: Watch, url: str) -> None:
     insert(url, "a")
     watch.run(LONG)
     assert row(url, "a") == ("running", 1, "lost")
@@ -146,15 +146,13 @@ def test_a_lost_nodes_job_is_recovered_by_one_that_lives(watch: Watch, url: str)
     assert logged(url, "a") == [(1, "failed")]
 
 
-def test_a_lost_nodes_job_whose_attempts_are_used_up_is_dead(watch: Watch, url: str) -> None:
+def test_job_of_a_lost_node_without_attempts_left_is_dead(watch: Watch, url: str) -> None:
     insert(url, "a", attempt=4)
     watch.run(LONG + 2 * CHECK_SECONDS)
     assert row(url, "a") == ("dead", 4, None)
 
 
-def test_a_claim_of_a_lost_node_that_was_never_started_wakes_a_worker_at_once(
-    watch: Watch, url: str
-) -> None:
+def test_unstarted_claim_of_a_lost_node_is_ready_at_once(watch: Watch, url: str) -> None:
     heard: list[int] = []
     watch.ledger.listen(lambda effects: heard.append(effects.ready))
     insert(url, "a", started=None)
@@ -163,7 +161,7 @@ def test_a_claim_of_a_lost_node_that_was_never_started_wakes_a_worker_at_once(
     assert sum(heard) == 1
 
 
-def test_a_living_nodes_job_is_left_to_it(watch: Watch, url: str) -> None:
+def test_job_of_a_living_node_is_left_alone(watch: Watch, url: str) -> None:
     living = PostgresLedger(url)
     living.start()
     try:
@@ -175,13 +173,13 @@ def test_a_living_nodes_job_is_left_to_it(watch: Watch, url: str) -> None:
         living.close()
 
 
-def test_our_own_jobs_are_never_recovered(watch: Watch, url: str) -> None:
+def test_own_jobs_are_never_recovered(watch: Watch, url: str) -> None:
     insert(url, "a", owner="boot-of-the-test")
     watch.run(10 * LONG)
     assert row(url, "a") == ("running", 1, "boot-of-the-test")
 
 
-def test_a_node_that_comes_back_in_time_keeps_its_jobs(watch: Watch, url: str) -> None:
+def test_node_that_returns_in_time_keeps_its_jobs(watch: Watch, url: str) -> None:
     insert(url, "a")
     watch.run(LONG - CHECK_SECONDS)
     watch.ledger.claim_boot("lost")
@@ -189,7 +187,7 @@ def test_a_node_that_comes_back_in_time_keeps_its_jobs(watch: Watch, url: str) -
     assert row(url, "a") == ("running", 1, "lost")
 
 
-def test_a_node_that_is_missing_twice_for_a_moment_is_not_lost(watch: Watch, url: str) -> None:
+def test_node_missing_briefly_twice_is_not_lost(watch: Watch, url: str) -> None:
     insert(url, "a")
     for _ in range(4):
         watch.run(LONG - CHECK_SECONDS)
@@ -202,7 +200,7 @@ def test_a_node_that_is_missing_twice_for_a_moment_is_not_lost(watch: Watch, url
 
 
 @pytest.mark.parametrize("seconds", [3600.0, -3600.0])
-def test_a_clock_that_is_set_makes_nobody_lost(watch: Watch, url: str, seconds: float) -> None:
+def test_changed_clock_makes_no_node_lost(watch: Watch, url: str, seconds: float) -> None:
     insert(url, "a")
     watch.tick()
     watch.clock.advance(seconds)
@@ -214,7 +212,7 @@ def test_a_clock_that_is_set_makes_nobody_lost(watch: Watch, url: str, seconds: 
     assert row(url, "a") == ("queued", 2, None)
 
 
-def test_what_runs_without_an_owner_waits_for_a_start(watch: Watch, url: str) -> None:
+def test_running_job_without_owner_waits_for_a_start(watch: Watch, url: str) -> None:
     insert(url, "a")
     with psycopg.connect(url) as connection:
         connection.execute("UPDATE job_queue SET owner = NULL")
@@ -222,9 +220,7 @@ def test_what_runs_without_an_owner_waits_for_a_start(watch: Watch, url: str) ->
     assert row(url, "a") == ("running", 1, None)
 
 
-def test_each_job_is_recovered_by_one_node_alone(
-    house: Running, clock: FakeClock, url: str
-) -> None:
+def test_each_job_is_recovered_by_one_node(house: Running, clock: FakeClock, url: str) -> None:
     ledgers = [PostgresLedger(url) for _ in range(3)]
     for ledger in ledgers:
         ledger.start()
@@ -253,7 +249,7 @@ def test_each_job_is_recovered_by_one_node_alone(
         assert logged(url, f"job-{n}") == [(1, "failed")]
 
 
-def test_a_node_that_was_taken_for_dead_is_told_once(
+def test_node_declared_dead_terminates_its_jobs_once(
     house: Running, clock: FakeClock, url: str
 ) -> None:
     """By the first look after it has its boot again."""
@@ -274,7 +270,7 @@ def test_a_node_that_was_taken_for_dead_is_told_once(
         other.close()
 
 
-def test_a_database_that_is_away_makes_nobody_lost(
+def test_database_outage_makes_no_node_lost(
     watch: Watch, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     insert(url, "a")
@@ -289,7 +285,7 @@ def test_a_database_that_is_away_makes_nobody_lost(
     assert row(url, "a") == ("running", 1, "lost")
 
 
-def test_a_node_without_its_boot_ends_its_processes_before_others_begin_its_jobs(
+def test_node_without_its_lock_terminates_jobs_before_others_start_them(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def without(seconds: int) -> int:
@@ -310,7 +306,7 @@ def test_a_node_without_its_boot_ends_its_processes_before_others_begin_its_jobs
     assert without(8) == 1
 
 
-def test_what_a_cut_off_node_ran_goes_back_to_the_queue_without_having_used_an_attempt(
+def test_jobs_of_a_disconnected_node_are_requeued_without_counting(
     node: Make, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster, "TERMINATE_AFTER", 0.0)
@@ -333,7 +329,7 @@ def _away(_boot: str) -> bool:
     raise LedgerBusy("the database does not answer")
 
 
-def test_on_sqlite_nobody_looks_for_others(site: Site) -> None:
+def test_no_cluster_monitor_on_sqlite(site: Site) -> None:
     site.plugin("echo", OK)
     with site.running() as house:
         assert "nodes" not in house.gateway.loops
@@ -367,9 +363,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 Make = Callable[[str], Site]
 
 
-def test_what_a_killed_node_ran_another_runs_again_without_any_start(
-    node: Make, url: str, soon: None
-) -> None:
+def test_running_node_recovers_the_jobs_of_a_killed_one(node: Make, url: str, soon: None) -> None:
     other = node(OK)
     dying = node("")
     gate = dying.gate()
@@ -388,7 +382,7 @@ def test_what_a_killed_node_ran_another_runs_again_without_any_start(
     assert logged(url, id) == [(1, "failed"), (2, "succeeded")]
 
 
-def test_a_node_that_loses_its_session_takes_its_boot_again_and_its_job_goes_on(
+def test_node_that_loses_its_session_keeps_its_job(
     node: Make, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster, "CHECK_SECONDS", 0.05)
@@ -423,7 +417,7 @@ def cut_off(house: Running, url: str) -> Iterator[None]:
     del ledger.claim_boot
 
 
-def test_a_node_that_was_taken_for_dead_ends_the_processes_of_what_others_run_now(
+def test_node_declared_dead_terminates_processes_of_recovered_jobs(
     node: Make, url: str, soon: None
 ) -> None:
     site, other = node(""), node("")
@@ -453,9 +447,7 @@ def under_way(house: Running) -> bool:
     return gateway.ledger.read(lambda tx: boots.is_under_way(tx, gateway.boot))
 
 
-def test_what_a_node_that_was_taken_for_dead_would_settle_is_refused(
-    node: Make, url: str, soon: None
-) -> None:
+def test_settlement_of_a_node_declared_dead_is_dropped(node: Make, url: str, soon: None) -> None:
     site, other = node(""), node("")
     gate, theirs = site.gate(), other.gate()
     site.plugin("work", gate.script() + 'echo \'{"status": "ok", "result": "stale"}\'\n')
@@ -477,9 +469,7 @@ def test_what_a_node_that_was_taken_for_dead_would_settle_is_refused(
     assert logged(url, id) == [(1, "failed"), (2, "succeeded")]
 
 
-def test_a_node_that_claims_its_own_lost_job_again_settles_it_by_the_new_attempt_alone(
-    node: Make, url: str
-) -> None:
+def test_only_the_new_attempt_of_a_reclaimed_job_is_settled(node: Make, url: str) -> None:
     site = node("")
     gate = site.gate()
     site.plugin("work", gate.script() + OK, retry={"backoff_base": "10ms"})
@@ -512,9 +502,7 @@ def test_a_node_that_claims_its_own_lost_job_again_settles_it_by_the_new_attempt
 # At a start
 
 
-def test_what_the_last_boot_of_this_state_directory_ran_is_recovered_at_once(
-    node: Make, url: str
-) -> None:
+def test_last_boot_of_this_state_directory_is_recovered_at_once(node: Make, url: str) -> None:
     site = node("")
     gate = site.gate()
     site.plugin("work", gate.script() + OK)
@@ -530,9 +518,7 @@ def test_what_the_last_boot_of_this_state_directory_ran_is_recovered_at_once(
         assert row(url, id)[:2] == ("queued", 2)
 
 
-def test_a_start_leaves_the_jobs_of_a_node_alone_that_is_without_its_lock_for_a_moment(
-    node: Make, url: str
-) -> None:
+def test_start_leaves_a_node_that_briefly_lost_its_lock(node: Make, url: str) -> None:
     site, other = node(""), node(OK)
     gate = site.gate()
     site.plugin("work", gate.script() + OK)
@@ -545,9 +531,7 @@ def test_a_start_leaves_the_jobs_of_a_node_alone_that_is_without_its_lock_for_a_
         assert house.ended(id)["attempt"] == 1
 
 
-def test_a_copy_of_a_state_directory_does_not_take_over_what_the_original_runs(
-    node: Make, url: str
-) -> None:
+def test_copied_state_directory_does_not_recover_the_original(node: Make, url: str) -> None:
     site, other = node(""), node(OK)
     gate = site.gate()
     site.plugin("work", gate.script() + OK)
@@ -563,9 +547,7 @@ def test_a_copy_of_a_state_directory_does_not_take_over_what_the_original_runs(
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"x" * 10_000])
-def test_a_spoiled_memory_of_the_last_boot_keeps_no_gateway_from_starting(
-    node: Make, content: bytes
-) -> None:
+def test_invalid_last_boot_file_does_not_prevent_a_start(node: Make, content: bytes) -> None:
     site = node(OK)
     site.state.mkdir(mode=0o700)
     (site.state / "last.boot").write_bytes(content)
@@ -583,7 +565,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manager, "LOOK", 0.1)
 
 
-def test_an_init_that_one_node_has_run_counts_for_the_others(node: Make, often: None) -> None:
+def test_init_of_one_node_counts_for_all(node: Make, often: None) -> None:
     first, second = node(""), node(OK)
     gate = first.gate()
     first.plugin("work", gate.script() + OK, commands=("poll", "init"))
@@ -597,7 +579,7 @@ def test_an_init_that_one_node_has_run_counts_for_the_others(node: Make, often: 
             assert house.run("work")["status"] == "succeeded"
 
 
-def test_an_init_that_died_with_its_node_is_run_by_another(
+def test_init_of_a_killed_node_is_run_by_another(
     node: Make, url: str, soon: None, often: None
 ) -> None:
     dying, other = node(""), node(OK)
@@ -616,7 +598,7 @@ def test_an_init_that_died_with_its_node_is_run_by_another(
         life.end()
 
 
-def test_an_init_that_fails_is_tried_once_by_each_node(node: Make, often: None) -> None:
+def test_failed_init_is_tried_once_per_node(node: Make, often: None) -> None:
     bad = 'echo \'{"status": "error", "error": "no"}\'\nexit 1\n'
     sites = [node(""), node("")]
     for site in sites:
@@ -628,9 +610,7 @@ def test_an_init_that_fails_is_tried_once_by_each_node(node: Make, often: None) 
     assert 1 <= len(ended) <= 2
 
 
-def test_jobs_of_a_plugin_that_only_another_node_knows_are_left_to_it(
-    node: Make, often: None
-) -> None:
+def test_jobs_of_a_plugin_of_another_node_are_left_to_it(node: Make, often: None) -> None:
     """A reload goes from node to node."""
     knowing, behind = node(OK), node(OK)
     knowing.plugin("fresh", OK)
@@ -642,7 +622,7 @@ def test_jobs_of_a_plugin_that_only_another_node_knows_are_left_to_it(
         assert {other.ended(id)["status"] for id in ids} == {"succeeded"}
 
 
-def test_what_no_node_knows_ends_when_it_has_waited_for_long(
+def test_job_unknown_to_all_nodes_ends_after_a_while(
     node: Make, often: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(startup, "LEFT_TO_OTHERS", timedelta(0))

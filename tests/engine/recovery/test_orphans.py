@@ -60,7 +60,7 @@ def desk(site: Site, clock: FakeClock, entropy: CountingEntropy) -> Iterator[Des
     desk.ledger.close()
 
 
-def test_a_stray_is_settled_as_a_lost_attempt_and_tried_again(desk: Desk) -> None:
+def test_orphaned_job_is_settled_as_lost_and_retried(desk: Desk) -> None:
     id = desk.running()
     desk.look(MIN_CHECKS - 1)
     assert desk.state(id) == ("running", 1, None)
@@ -68,19 +68,19 @@ def test_a_stray_is_settled_as_a_lost_attempt_and_tried_again(desk: Desk) -> Non
     assert desk.state(id) == ("queued", 2, "the gateway lost track of this job")
 
 
-def test_what_somebody_has_in_hand_is_left_alone_however_long_it_runs(desk: Desk) -> None:
+def test_owned_job_is_left_alone(desk: Desk) -> None:
     desk.in_hand.add(id := desk.running())
     desk.look(100)
     assert desk.state(id) == ("running", 1, None)
 
 
-def test_what_another_node_runs_is_left_alone(desk: Desk) -> None:
+def test_job_of_another_node_is_left_alone(desk: Desk) -> None:
     id = desk.running(owner="another")
     desk.look(100)
     assert desk.state(id) == ("running", 1, None)
 
 
-def test_a_job_that_was_in_hand_at_one_look_is_no_stray_yet(desk: Desk) -> None:
+def test_job_owned_at_one_check_is_not_orphaned(desk: Desk) -> None:
     id = desk.running()
     desk.look(MIN_CHECKS - 1)
     desk.in_hand.add(id)
@@ -90,7 +90,7 @@ def test_a_job_that_was_in_hand_at_one_look_is_no_stray_yet(desk: Desk) -> None:
     assert desk.state(id) == ("running", 1, None)
 
 
-def test_the_next_attempt_of_a_job_is_another(desk: Desk) -> None:
+def test_checks_are_counted_per_attempt(desk: Desk) -> None:
     """It was settled, retried and claimed again between two looks."""
     id = desk.running()
     desk.look(MIN_CHECKS - 1)
@@ -106,7 +106,7 @@ def _retried(id: str) -> dict[str, object]:
     return {**guard, **nothing, "status": "queued", "next_attempt": 2, "uncounted": 0}
 
 
-def test_one_that_cannot_be_ended_does_not_keep_the_others_waiting(
+def test_unsettleable_orphan_does_not_block_others(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cursed, other = desk.running(), desk.running()
@@ -122,7 +122,7 @@ def test_one_that_cannot_be_ended_does_not_keep_the_others_waiting(
     assert [desk.state(id)[0] for id in (cursed, other)] == ["running", "queued"]
 
 
-def test_a_gateway_ends_a_job_whose_attempt_met_a_bug(
+def test_gateway_settles_a_job_whose_settlement_raised_an_error(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.plugin("echo", OK)

@@ -70,9 +70,7 @@ def recovered(site: Site, *ids: str) -> list[dict[str, Any]]:
         return [house.job(id) for id in ids]
 
 
-def test_an_orphans_lost_attempt_counts_and_it_waits_its_backoff(
-    site: Site, ledger: Ledger
-) -> None:
+def test_lost_attempt_counts_and_waits_for_its_backoff(site: Site, ledger: Ledger) -> None:
     ledger.insert("a")
     [job] = recovered(site, "a")
     assert (job["status"], job["attempt"], job["max_attempts"]) == ("queued", 2, 4)
@@ -83,7 +81,7 @@ def test_an_orphans_lost_attempt_counts_and_it_waits_its_backoff(
 
 
 @pytest.mark.parametrize(("chance", "seconds"), [(0.0, 30.0), (0.5, 45.0), (0.9, 57.0)])
-def test_an_orphans_backoff_has_its_random_part(
+def test_backoff_of_a_recovered_job_has_jitter(
     site: Site, ledger: Ledger, chance: float, seconds: float
 ) -> None:
     ledger.insert("a")
@@ -93,7 +91,7 @@ def test_an_orphans_backoff_has_its_random_part(
     assert wait.total_seconds() == seconds
 
 
-def test_a_recovered_job_is_logged_as_a_warning(
+def test_recovered_job_is_logged_as_a_warning(
     site: Site, ledger: Ledger, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     site.settings["service"]["log_level"] = "warn"
@@ -106,32 +104,32 @@ def test_a_recovered_job_is_logged_as_a_warning(
     assert (line["attempt"], line["boot"]) == (2, "dead-boot")
 
 
-def test_an_orphan_whose_attempts_are_used_up_is_dead(site: Site, ledger: Ledger) -> None:
+def test_recovered_job_without_attempts_left_is_dead(site: Site, ledger: Ledger) -> None:
     ledger.insert("a", attempt=4)
     [job] = recovered(site, "a")
     assert (job["status"], job["attempt"]) == ("dead", 4)
     assert job["attempts"][0]["status"] == "dead"
 
 
-def test_a_claim_that_was_not_started_goes_back_uncounted(site: Site, ledger: Ledger) -> None:
+def test_unstarted_claim_is_requeued_without_counting(site: Site, ledger: Ledger) -> None:
     ledger.insert("a", started=None)
     [job] = recovered(site, "a")
     assert (job["status"], job["attempt"], job["next_retry_at"]) == ("queued", 1, None)
 
 
-def test_an_orphan_without_an_owner_is_recovered_too(site: Site, ledger: Ledger) -> None:
+def test_running_job_without_owner_is_recovered(site: Site, ledger: Ledger) -> None:
     ledger.insert("a", owner=None)
     [job] = recovered(site, "a")
     assert (job["status"], job["attempt"]) == ("queued", 2)
 
 
-def test_orphans_of_several_boots_are_recovered(site: Site, ledger: Ledger) -> None:
+def test_jobs_of_several_boots_are_recovered(site: Site, ledger: Ledger) -> None:
     ledger.insert("a", owner="boot-1")
     ledger.insert("b", owner="boot-2")
     assert [job["status"] for job in recovered(site, "a", "b")] == ["queued", "queued"]
 
 
-def test_recovery_runs_nothing_itself(site: Site, ledger: Ledger) -> None:
+def test_recovery_runs_no_jobs(site: Site, ledger: Ledger) -> None:
     marker = site.folder / "ran"
     site.plugin("echo", f"touch {marker}\n{OK}")
     ledger.insert("a", started=None)
@@ -139,20 +137,20 @@ def test_recovery_runs_nothing_itself(site: Site, ledger: Ledger) -> None:
     assert not marker.exists()
 
 
-def test_a_second_start_recovers_nothing_again(site: Site, ledger: Ledger) -> None:
+def test_second_start_recovers_nothing(site: Site, ledger: Ledger) -> None:
     ledger.insert("a")
     recovered(site, "a")
     [job] = recovered(site, "a")
     assert (job["attempt"], len(job["attempts"])) == (2, 1)
 
 
-def test_what_waited_goes_on(site: Site, ledger: Ledger) -> None:
+def test_queued_jobs_run_after_a_restart(site: Site, ledger: Ledger) -> None:
     ledger.insert("a", status="queued", started=None, owner=None)
     with site.running() as house:
         assert house.ended("a")["status"] == "succeeded"
 
 
-def test_a_recovered_job_runs_when_it_is_due(site: Site, ledger: Ledger) -> None:
+def test_recovered_job_runs_when_due(site: Site, ledger: Ledger) -> None:
     site.settings["plugins"]["echo"]["retry"] = {"backoff_base": "10ms"}
     ledger.insert("a")
     with site.running() as house:
@@ -161,7 +159,7 @@ def test_a_recovered_job_runs_when_it_is_due(site: Site, ledger: Ledger) -> None
 
 
 @pytest.mark.parametrize("payload", ["not json", "{"])
-def test_an_orphan_that_cannot_be_read_does_not_keep_the_gateway_from_starting(
+def test_malformed_running_job_does_not_prevent_a_start(
     site: Site, ledger: Ledger, payload: str
 ) -> None:
     ledger.insert("odd", payload=payload)
@@ -171,9 +169,7 @@ def test_an_orphan_that_cannot_be_read_does_not_keep_the_gateway_from_starting(
         assert house.run("echo")["status"] == "succeeded"
 
 
-def test_a_start_recovers_a_thousand_orphans_in_each_transaction(
-    site: Site, ledger: Ledger
-) -> None:
+def test_recovery_settles_1000_jobs_per_transaction(site: Site, ledger: Ledger) -> None:
     """Many more than any gateway has workers; rows that wait cost nothing."""
 
     def transactions() -> int:
@@ -191,28 +187,28 @@ def test_a_start_recovers_a_thousand_orphans_in_each_transaction(
 # Plugins that are gone
 
 
-def test_jobs_of_a_plugin_that_was_removed_are_dead(site: Site, ledger: Ledger) -> None:
+def test_queued_jobs_of_a_removed_plugin_are_dead(site: Site, ledger: Ledger) -> None:
     ledger.insert("a", "removed", status="queued", started=None, owner=None)
     [job] = recovered(site, "a")
     assert (job["status"], job["last_error"]) == ("dead", "plugin removed")
     assert [(a["attempt"], a["status"]) for a in job["attempts"]] == [(0, "dead")]
 
 
-def test_jobs_of_a_plugin_that_was_disabled_are_dead(site: Site, ledger: Ledger) -> None:
+def test_queued_jobs_of_a_disabled_plugin_are_dead(site: Site, ledger: Ledger) -> None:
     site.plugin("off", OK, enabled=False)
     ledger.insert("a", "off", status="queued", started=None, owner=None)
     [job] = recovered(site, "a")
     assert (job["status"], job["last_error"]) == ("dead", "plugin disabled")
 
 
-def test_an_orphan_of_a_plugin_that_was_removed_is_dead(site: Site, ledger: Ledger) -> None:
+def test_recovered_job_of_a_removed_plugin_is_dead(site: Site, ledger: Ledger) -> None:
     ledger.insert("a", "removed")
     [job] = recovered(site, "a")
     assert (job["status"], job["last_error"]) == ("dead", "plugin removed")
     assert job["attempts"][0]["status"] == "dead"
 
 
-def test_jobs_of_a_plugin_that_is_refused_wait_saying_why(site: Site, ledger: Ledger) -> None:
+def test_jobs_of_a_refused_plugin_wait_with_the_reason(site: Site, ledger: Ledger) -> None:
     site.plugin("bad", OK, manifest="config_keys: {required: [url]}\n")
     ledger.insert("a", "bad", status="queued", started=None, owner=None)
     with site.running() as house:
@@ -229,7 +225,7 @@ def test_jobs_of_a_plugin_that_is_refused_wait_saying_why(site: Site, ledger: Le
         assert house.ended("a")["status"] == "succeeded"
 
 
-def test_more_jobs_of_a_gone_plugin_than_one_batch_all_end(site: Site, ledger: Ledger) -> None:
+def test_all_jobs_of_a_removed_plugin_end_in_batches(site: Site, ledger: Ledger) -> None:
     connection = apsw.Connection(ledger.path)
     with connection:
         connection.executemany(

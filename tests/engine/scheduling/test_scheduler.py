@@ -18,40 +18,40 @@ from tests.engine.clockwork import BAD, DAY, HOUR, YEAR, Clockwork
 from tests.engine.site import OK, Site
 
 
-def test_every_fires_once_an_interval(make) -> None:
+def test_every_fires_once_per_interval(make) -> None:
     work = make({"every": "5m"})
     work.run(2 * HOUR)
     assert work.fires()[:2] == ["2026-02-08T10:00:00.000000Z", "2026-02-08T10:05:00.000000Z"]
     assert work.reasons() == {None: 1 + 24}
 
 
-def test_the_loop_wakes_when_something_is_due_and_seldom_else(make) -> None:
+def test_loop_ticks_when_a_schedule_is_due(make) -> None:
     work = make({"every": "5m"})
     work.run(2 * HOUR)
     # A wake-up a fire, and one a tick interval (60 s).
     assert work.ticks <= 24 * 2 + 125
 
 
-def test_a_tick_with_nothing_to_do_asks_for_the_whole_interval(make) -> None:
+def test_idle_tick_returns_the_tick_interval(make) -> None:
     work = make({"every": "1h"})
     work.tick()
     assert work.tick() == 60.0
 
 
-def test_a_tick_before_something_is_due_asks_for_just_as_long(make) -> None:
+def test_tick_returns_the_time_until_the_next_schedule(make) -> None:
     work = make({"every": "90s"})
     work.run(60)
     assert work.tick() == pytest.approx(30.0)
 
 
-def test_cron_fires_at_its_instants(make) -> None:
+def test_cron_fires_at_its_times(make) -> None:
     work = make({"cron": "30 * * * *"})
     work.run(DAY)
     assert len(work.fires()) == 24
     assert work.fires()[0] == "2026-02-08T10:30:00.000000Z"
 
 
-def test_at_fires_once_and_is_exhausted(make) -> None:
+def test_at_fires_once(make) -> None:
     work = make({"at": "2026-02-08T12:00:00Z"})
     work.run(DAY)
     assert work.fires() == ["2026-02-08T12:00:00.000000Z"]
@@ -59,7 +59,7 @@ def test_at_fires_once_and_is_exhausted(make) -> None:
     assert entry["exhausted"] == 1
 
 
-def test_after_fires_once_a_start_and_not_at_a_reload(make) -> None:
+def test_after_fires_once_per_start_and_not_at_a_reload(make) -> None:
     work = make({"after": "30s"})
     work.run(HOUR)
     work.reload()
@@ -70,13 +70,13 @@ def test_after_fires_once_a_start_and_not_at_a_reload(make) -> None:
     assert len(work.fires()) == 2
 
 
-def test_several_entries_keep_their_own_time(make) -> None:
+def test_several_schedules_are_independent(make) -> None:
     work = make({"id": "a", "every": "10m"}, {"id": "b", "cron": "0 * * * *", "command": "sync"})
     work.run(6 * HOUR)
     assert (len(work.fires(id="a")), len(work.fires(id="b"))) == (1 + 36, 6)
 
 
-def test_a_schedules_payload_and_command_reach_its_job(make) -> None:
+def test_payload_and_command_of_a_schedule_reach_its_job(make) -> None:
     work = make({"every": "1m", "command": "sync", "payload": {"n": 1}})
     work.tick()
     [slot] = work.slots()
@@ -84,7 +84,7 @@ def test_a_schedules_payload_and_command_reach_its_job(make) -> None:
     assert (job.command, job.payload, job.submitted_by) == ("sync", {"n": 1}, "scheduler")
 
 
-def test_jitter_stays_within_its_half_on_either_side(make) -> None:
+def test_jitter_is_at_most_half_in_each_direction(make) -> None:
     work = make({"cron": "0 * * * *", "jitter": "10m"})
     work.run(3 * DAY)
     assert len(work.fires()) == 72
@@ -96,7 +96,7 @@ def test_jitter_stays_within_its_half_on_either_side(make) -> None:
 # What stands in the way
 
 
-def test_a_job_that_is_still_outstanding_holds_the_next_slots(make) -> None:
+def test_outstanding_job_skips_the_next_occurrences(make) -> None:
     work = make({"every": "5m"})
     work.run(HOUR, outcome=None)
     assert work.reasons() == {None: 1, "running": 12}
@@ -105,7 +105,7 @@ def test_a_job_that_is_still_outstanding_holds_the_next_slots(make) -> None:
     assert len(work.fires()) == 2
 
 
-def test_an_unready_plugin_is_not_scheduled_and_then_is(make) -> None:
+def test_unready_plugin_is_scheduled_once_it_is_ready(make) -> None:
     work = make({"every": "5m"})
     work.unready["echo"] = "its init failed"
     work.run(HOUR)
@@ -115,7 +115,7 @@ def test_an_unready_plugin_is_not_scheduled_and_then_is(make) -> None:
     assert len(work.fires()) == 12
 
 
-def test_what_comes_due_while_the_init_runs_waits_for_its_end(make) -> None:
+def test_occurrence_during_init_waits_for_its_end(make) -> None:
     work = make({"every": "5m"})
     work.unready["echo"] = INIT_PENDING
     work.run(60)
@@ -126,7 +126,7 @@ def test_what_comes_due_while_the_init_runs_waits_for_its_end(make) -> None:
     assert len(work.fires()) == 1
 
 
-def test_a_refused_plugin_is_not_scheduled(make, site: Site) -> None:
+def test_refused_plugin_is_not_scheduled(make, site: Site) -> None:
     work = make({"every": "5m"})
     (site.plugins / "echo" / "run").chmod(0o644)
     work.reload()
@@ -134,7 +134,7 @@ def test_a_refused_plugin_is_not_scheduled(make, site: Site) -> None:
     assert set(work.reasons()) == {"unhealthy"}
 
 
-def test_with_cancel_what_runs_is_asked_to_end(make) -> None:
+def test_overlap_cancel_requests_the_end_of_the_running_job(make) -> None:
     work = make({"every": "5m", "if_running": "cancel"})
     work.run(0, outcome=None)
     old = work.claim()
@@ -145,7 +145,7 @@ def test_with_cancel_what_runs_is_asked_to_end(make) -> None:
     assert len(work.fires()) == 2
 
 
-def test_a_failing_plugin_is_left_alone_by_its_breaker(make) -> None:
+def test_open_breaker_skips_a_failing_plugin(make) -> None:
     work = make({"every": "1m"}, circuit_breaker={"threshold": 3, "reset_after": "30m"})
     work.run(2 * HOUR, outcome=BAD)
     # Three that open it, then a probe each half hour.
@@ -153,7 +153,7 @@ def test_a_failing_plugin_is_left_alone_by_its_breaker(make) -> None:
     assert work.reasons()["breaker_open"] > 100
 
 
-def test_a_breaker_that_a_probe_closed_lets_all_through_again(make) -> None:
+def test_breaker_closes_after_a_successful_probe(make) -> None:
     work = make({"every": "1m"}, circuit_breaker={"threshold": 3, "reset_after": "30m"})
     work.run(10 * 60, outcome=BAD)
     fired = len(work.fires())
@@ -161,7 +161,7 @@ def test_a_breaker_that_a_probe_closed_lets_all_through_again(make) -> None:
     assert len(work.fires()) - fired >= 30
 
 
-def test_a_window_is_kept(make) -> None:
+def test_schedule_fires_only_within_its_window(make) -> None:
     work = make({"every": "30m", "only_between": "12:00-14:00", "timezone": "UTC"})
     work.run(2 * DAY)
     hours = {datetime.fromisoformat(slot).hour for slot in work.fires()}
@@ -177,7 +177,7 @@ def paused(work: Clockwork, paused: bool) -> None:
     work.scheduler.refresh()
 
 
-def test_a_paused_schedule_fires_nothing_and_goes_on_when_resumed(make) -> None:
+def test_paused_schedule_fires_again_when_resumed(make) -> None:
     work = make({"every": "5m"})
     work.run(600)
     paused(work, True)
@@ -188,7 +188,7 @@ def test_a_paused_schedule_fires_nothing_and_goes_on_when_resumed(make) -> None:
     assert len(work.fires()) in (14, 15, 16)
 
 
-def test_a_pause_of_days_is_not_made_up_for(make) -> None:
+def test_occurrences_of_a_pause_are_not_caught_up(make) -> None:
     work = make({"every": "5m", "catch_up": "run_all"})
     paused(work, True)
     work.run(DAY)
@@ -200,7 +200,7 @@ def test_a_pause_of_days_is_not_made_up_for(make) -> None:
 # Reloads
 
 
-def test_an_entry_that_stays_keeps_its_time_through_a_reload(make) -> None:
+def test_unchanged_schedule_keeps_its_time_through_a_reload(make) -> None:
     work = make({"every": "10m"})
     for _ in range(9):
         work.run(60)
@@ -209,7 +209,7 @@ def test_an_entry_that_stays_keeps_its_time_through_a_reload(make) -> None:
     assert len(work.fires()) == 2
 
 
-def test_an_entry_that_a_reload_removes_fires_no_more(make, site: Site) -> None:
+def test_removed_schedule_does_not_fire(make, site: Site) -> None:
     work = make({"every": "5m"})
     work.run(HOUR)
     site.settings["plugins"]["echo"]["schedules"] = []
@@ -218,7 +218,7 @@ def test_an_entry_that_a_reload_removes_fires_no_more(make, site: Site) -> None:
     assert len(work.fires()) == 1 + 12
 
 
-def test_an_entry_that_a_reload_brings_fires(make, site: Site) -> None:
+def test_added_schedule_fires(make, site: Site) -> None:
     work = make({"every": "5m"})
     site.settings["plugins"]["echo"]["schedules"].append({"id": "b", "every": "1m"})
     work.reload()
@@ -226,7 +226,7 @@ def test_an_entry_that_a_reload_brings_fires(make, site: Site) -> None:
     assert len(work.fires(id="b")) == 1 + 10
 
 
-def test_an_interval_that_is_over_once_it_is_shortened_comes_at_once(make, site: Site) -> None:
+def test_shortened_interval_that_has_passed_fires_at_once(make, site: Site) -> None:
     work = make({"every": "1h"})
     work.run(50 * 60)
     site.settings["plugins"]["echo"]["schedules"] = [{"every": "20m"}]
@@ -237,7 +237,7 @@ def test_an_interval_that_is_over_once_it_is_shortened_comes_at_once(make, site:
     assert len(work.fires()) == 3
 
 
-def test_a_disabled_plugin_is_not_scheduled(make, site: Site) -> None:
+def test_disabled_plugin_is_not_scheduled(make, site: Site) -> None:
     work = make({"every": "5m"})
     site.settings["plugins"]["echo"]["enabled"] = False
     work.reload()
@@ -245,7 +245,7 @@ def test_a_disabled_plugin_is_not_scheduled(make, site: Site) -> None:
     assert work.slots() == []
 
 
-def test_a_restart_neither_loses_nor_doubles_a_slot(make) -> None:
+def test_restart_neither_loses_nor_duplicates_an_occurrence(make) -> None:
     work = make({"cron": "*/10 * * * *"})
     for _ in range(36):
         work.run(300)
@@ -253,7 +253,7 @@ def test_a_restart_neither_loses_nor_doubles_a_slot(make) -> None:
     assert len(work.fires()) == len(set(work.fires())) == 18
 
 
-def test_downtime_is_not_made_up_for_unless_the_entry_says_so(make) -> None:
+def test_downtime_is_caught_up_only_if_configured(make) -> None:
     work = make({"every": "5m"}, {"id": "all", "every": "5m", "catch_up": "run_all"})
     work.run(300)
     work.clock.advance(DAY)
@@ -278,9 +278,7 @@ RULES = [{"every": "5m"}, {"every": "1h"}, {"cron": "*/5 * * * *"}, {"cron": "0 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: "-".join(r.values()).replace(" ", "_"))
 @pytest.mark.parametrize("seconds", JUMPS)
-def test_a_clock_that_jumps_makes_no_storm_and_puts_nothing_to_sleep(
-    make, rule: dict[str, str], seconds: float
-) -> None:
+def test_clock_jump_neither_floods_nor_stalls(make, rule: dict[str, str], seconds: float) -> None:
     work = make(rule)
     work.run(4 * HOUR)
     before = len(work.fires())
@@ -296,7 +294,7 @@ def test_a_clock_that_jumps_makes_no_storm_and_puts_nothing_to_sleep(
 
 
 @pytest.mark.parametrize("seconds", JUMPS)
-def test_slots_stay_unique_through_any_jump(make, seconds: float) -> None:
+def test_occurrences_are_unique_through_clock_jumps(make, seconds: float) -> None:
     work = make({"cron": "*/5 * * * *"}, {"id": "e", "every": "5m"})
     for _ in range(3):
         work.run(HOUR)
@@ -306,7 +304,7 @@ def test_slots_stay_unique_through_any_jump(make, seconds: float) -> None:
         assert len(work.fires(id=id)) == len(set(work.fires(id=id)))
 
 
-def test_a_one_shot_is_not_fired_again_by_a_clock_set_back(make) -> None:
+def test_at_does_not_fire_again_after_the_clock_is_set_back(make) -> None:
     work = make({"at": "2026-02-08T12:00:00Z"})
     work.run(3 * HOUR)
     jump(work, -2 * HOUR)
@@ -314,7 +312,7 @@ def test_a_one_shot_is_not_fired_again_by_a_clock_set_back(make) -> None:
     assert len(work.fires()) == 1
 
 
-def test_an_open_breaker_does_not_wait_for_a_clock_set_back(make) -> None:
+def test_open_breaker_does_not_wait_for_a_clock_set_back(make) -> None:
     work = make({"every": "1m"}, circuit_breaker={"threshold": 1, "reset_after": "30m"})
     work.run(120, outcome=BAD)
     jump(work, -10 * YEAR)
@@ -322,9 +320,7 @@ def test_an_open_breaker_does_not_wait_for_a_clock_set_back(make) -> None:
     assert len(work.fires()) > 20
 
 
-def test_a_job_that_waits_for_its_retry_does_not_hold_its_schedule_for_ten_years(
-    make, site: Site
-) -> None:
+def test_retry_time_far_ahead_does_not_block_the_schedule(make, site: Site) -> None:
     """Its `next_retry_at` is of a clock that was set back since."""
     work = make({"every": "1h"})
     site.settings["plugins"]["echo"]["retry"] = {"max_attempts": 4}
@@ -358,7 +354,7 @@ class Failing:
 
 
 @pytest.mark.parametrize("error", [LedgerBusy("busy"), RuntimeError("a bug")], ids=["busy", "bug"])
-def test_a_slot_that_met_an_error_is_fired_at_a_later_tick(make, error: Exception) -> None:
+def test_occurrence_that_raised_an_error_fires_later(make, error: Exception) -> None:
     work = make({"every": "5m"})
     failing = Failing(work.ledger)
     work.ledger = failing
@@ -375,7 +371,7 @@ def test_a_slot_that_met_an_error_is_fired_at_a_later_tick(make, error: Exceptio
 # In a gateway that runs
 
 
-def test_a_gateway_fires_by_itself(site: Site) -> None:
+def test_running_gateway_fires_schedules(site: Site) -> None:
     site.plugin("echo", OK, schedules=[{"every": "50ms"}])
     with site.running() as house:
         seen: set[str] = set()
@@ -386,7 +382,7 @@ def test_a_gateway_fires_by_itself(site: Site) -> None:
     assert len(seen) == 3
 
 
-def test_a_newer_slot_kills_the_process_of_the_older_one(site: Site) -> None:
+def test_newer_occurrence_kills_the_process_of_the_older_one(site: Site) -> None:
     gate = site.gate()
     site.plugin("echo", gate.script(), schedules=[{"every": "300ms", "if_running": "cancel"}])
     with site.running() as house:

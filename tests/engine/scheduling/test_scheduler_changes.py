@@ -47,7 +47,7 @@ def stop(work: Clockwork, seconds: float) -> None:
 # One-shots
 
 
-def test_at_does_not_fire_again_in_another_zone_of_the_host(make, site: Site) -> None:
+def test_at_does_not_fire_again_in_another_time_zone(make, site: Site) -> None:
     work = make({"at": NOON})
     work.run(3 * HOUR)
     site.environ["TZ"] = "Europe/Vienna"
@@ -65,9 +65,7 @@ def test_at_does_not_fire_again_in_another_zone_of_the_host(make, site: Site) ->
     ],
     ids=["zone", "offset", "jitter"],
 )
-def test_at_does_not_fire_again_when_the_same_moment_is_rewritten(
-    make, same: dict[str, str]
-) -> None:
+def test_at_does_not_fire_again_when_the_same_time_is_rewritten(make, same: dict[str, str]) -> None:
     work = make({"at": NOON})
     work.run(3 * HOUR)
     rewrite(work, same)
@@ -75,7 +73,7 @@ def test_at_does_not_fire_again_when_the_same_moment_is_rewritten(
     assert len(work.slots()) == 1
 
 
-def test_at_that_is_moved_on_fires_at_its_new_moment(make) -> None:
+def test_at_with_a_later_time_fires_again(make) -> None:
     work = make({"at": NOON})
     work.run(3 * HOUR)
     rewrite(work, {"at": "2026-02-08T16:00:00Z"})
@@ -83,7 +81,7 @@ def test_at_that_is_moved_on_fires_at_its_new_moment(make) -> None:
     assert work.fires() == ["2026-02-08T12:00:00.000000Z", "2026-02-08T16:00:00.000000Z"]
 
 
-def test_after_does_not_fire_again_when_it_was_away_or_is_rewritten(make, site: Site) -> None:
+def test_after_does_not_fire_again_when_removed_or_rewritten(make, site: Site) -> None:
     work = make({"after": "30s"})
     work.run(HOUR)
     away(work, 60)
@@ -100,7 +98,7 @@ def test_after_does_not_fire_again_when_it_was_away_or_is_rewritten(make, site: 
     assert len(work.fires()) == 2
 
 
-def test_after_fires_once_though_the_clock_is_set_back_before_the_start(make) -> None:
+def test_after_fires_once_although_the_clock_is_set_back(make) -> None:
     work = make({"after": "30m"})
     work.run(60)
     sleep(work, -10 * YEAR)
@@ -117,7 +115,7 @@ def test_after_fires_once_though_the_clock_is_set_back_before_the_start(make) ->
 # Rewritten, and away for a while
 
 
-def test_every_counts_on_from_its_last_fire_in_another_zone_of_the_host(make, site: Site) -> None:
+def test_every_continues_from_its_last_fire_in_another_time_zone(make, site: Site) -> None:
     work = make({"every": "weekly"})
     work.run(DAY)
     site.environ["TZ"] = "Europe/Vienna"
@@ -129,7 +127,7 @@ def test_every_counts_on_from_its_last_fire_in_another_zone_of_the_host(make, si
 
 
 @pytest.mark.parametrize("every", ["2d", "monthly"])
-def test_a_rewritten_interval_counts_from_the_last_fire(make, every: str) -> None:
+def test_changed_interval_counts_from_the_last_fire(make, every: str) -> None:
     work = make({"every": "daily"})
     work.run(3 * HOUR)
     rewrite(work, {"every": every})
@@ -139,7 +137,7 @@ def test_a_rewritten_interval_counts_from_the_last_fire(make, every: str) -> Non
 
 
 @pytest.mark.parametrize("catch_up", ["skip", "run_once", "run_all"])
-def test_what_every_did_not_do_while_it_was_away_is_not_caught_up(make, catch_up: str) -> None:
+def test_every_is_not_caught_up_after_it_was_removed(make, catch_up: str) -> None:
     work = make({"every": "1h", "catch_up": catch_up})
     work.run(3 * HOUR)
     before = len(work.slots())
@@ -149,7 +147,7 @@ def test_what_every_did_not_do_while_it_was_away_is_not_caught_up(make, catch_up
     assert work.reasons() == {None: before + 1}
 
 
-def test_also_where_it_left_and_came_back_by_restarts(make) -> None:
+def test_every_is_not_caught_up_after_it_was_removed_by_restarts(make) -> None:
     work = make({"every": "1h", "catch_up": "run_all"})
     work.run(3 * HOUR)
     before, entries = len(work.slots()), work.site.settings["plugins"]["echo"]["schedules"]
@@ -161,7 +159,7 @@ def test_also_where_it_left_and_came_back_by_restarts(make) -> None:
     assert len(work.slots()) == before + 1
 
 
-def test_a_cron_entry_that_was_away_waits_for_its_next_slot(make) -> None:
+def test_cron_that_was_removed_waits_for_its_next_occurrence(make) -> None:
     work = make({"cron": "0 3 * * *"})
     work.run(2 * DAY)
     away(work, 10 * DAY)
@@ -170,7 +168,7 @@ def test_a_cron_entry_that_was_away_waits_for_its_next_slot(make) -> None:
     assert set(work.reasons()) == {None}
 
 
-def test_a_pause_outlives_an_absence(make) -> None:
+def test_pause_survives_removal(make) -> None:
     work = make({"every": "1h"})
     work.run(60)
     execute(work.ledger, "UPDATE schedule_entries SET paused = 1")
@@ -184,9 +182,7 @@ def test_a_pause_outlives_an_absence(make) -> None:
 
 @pytest.mark.parametrize("miss", [stop, sleep])
 @pytest.mark.parametrize("catch_up", ["skip", "run_all"])
-def test_a_cron_slot_that_nobody_saw_come_is_not_fired_hours_late(
-    make, miss: Any, catch_up: str
-) -> None:
+def test_missed_cron_occurrence_is_not_fired_hours_late(make, miss: Any, catch_up: str) -> None:
     work = make({"cron": "0 3 * * *", "catch_up": catch_up})
     work.run(DAY)
     miss(work, 26 * HOUR)
@@ -199,7 +195,7 @@ def test_a_cron_slot_that_nobody_saw_come_is_not_fired_hours_late(
 
 
 @pytest.mark.parametrize("miss", [stop, sleep])
-def test_a_break_of_less_than_a_minute_costs_no_cron_slot(make, miss: Any) -> None:
+def test_suspension_under_a_minute_skips_no_cron_occurrence(make, miss: Any) -> None:
     work = make({"cron": "0 3 * * *"})
     work.run(17 * HOUR - 15)
     miss(work, 45)
@@ -207,7 +203,7 @@ def test_a_break_of_less_than_a_minute_costs_no_cron_slot(make, miss: Any) -> No
     assert work.fires() == ["2026-02-09T03:00:00.000000Z"]
 
 
-def test_a_slot_that_waited_for_an_init_is_no_missed_one(make) -> None:
+def test_occurrence_that_waited_for_init_is_not_missed(make) -> None:
     work = make({"cron": "0 3 * * *"})
     work.run(17 * HOUR - 15)
     work.unready["echo"] = "its init has not run yet"
@@ -219,7 +215,7 @@ def test_a_slot_that_waited_for_an_init_is_no_missed_one(make) -> None:
 
 
 @pytest.mark.parametrize("rule", [{"cron": "* * * * *"}, {"every": "1m"}], ids=str)
-def test_each_slot_of_an_outage_leaves_a_row(make, rule: dict[str, str]) -> None:
+def test_each_missed_occurrence_is_recorded(make, rule: dict[str, str]) -> None:
     work = make(rule)
     work.run(600)
     stop(work, 3 * HOUR)
@@ -230,7 +226,7 @@ def test_each_slot_of_an_outage_leaves_a_row(make, rule: dict[str, str]) -> None
 # Held back
 
 
-def test_a_weekly_entry_that_met_an_unready_plugin_fires_once_it_is_ready(make) -> None:
+def test_weekly_schedule_fires_once_its_plugin_is_ready(make) -> None:
     work = make({"every": "weekly"})
     work.run(7 * DAY - 60)
     work.unready["echo"] = "its init failed"
@@ -261,7 +257,7 @@ def break_one(work: Clockwork) -> None:
     work.scheduler.adopt(work.adopted)
 
 
-def test_an_entry_that_raises_stops_no_other_and_is_named(
+def test_schedule_that_raises_an_error_is_logged_and_affects_no_other(
     make, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     work = make({"every": "10s"})
@@ -322,7 +318,7 @@ def earlier(work: Clockwork) -> None:
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Vienna"])
-def test_an_earlier_versions_ledger_goes_on_and_nothing_fires_again(
+def test_ledger_of_an_earlier_version_continues_without_firing_again(
     make, site: Site, zone: str
 ) -> None:
     work = make()
@@ -343,7 +339,7 @@ def test_an_earlier_versions_ledger_goes_on_and_nothing_fires_again(
     assert work.fires(id="weekly")[1:] == ["2026-02-15T10:00:00.000000Z"]
 
 
-def test_an_entry_that_an_earlier_version_had_rearmed_does_not_fire_again(make) -> None:
+def test_schedule_rearmed_by_an_earlier_version_does_not_fire_again(make) -> None:
     """By a zone that changed: it knew no longer that the moment had fired, the slot does."""
     work = make()
     earlier(work)
@@ -364,7 +360,7 @@ def test_an_entry_that_an_earlier_version_had_rearmed_does_not_fire_again(make) 
 # Extremes
 
 
-def test_an_interval_below_a_millisecond_is_one_of_a_millisecond(site: Site) -> None:
+def test_shortest_interval_is_one_millisecond(site: Site) -> None:
     site.plugin("echo", OK, schedules=[{"every": "0.1ms"}])
     [schedule] = schedules_of(site.load().settings, ZoneInfo("UTC"))
     assert repr(schedule.rule) == "Every(seconds=0.001)"
@@ -372,7 +368,7 @@ def test_an_interval_below_a_millisecond_is_one_of_a_millisecond(site: Site) -> 
 
 @pytest.mark.parametrize("moment", ["1970-01-01T00:00:00Z", "9998-12-31T23:59:59Z"])
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/New_York"])
-def test_the_furthest_moments_can_be_worked_with(make, moment: str, zone: str) -> None:
+def test_times_at_the_limits_of_the_calendar(make, moment: str, zone: str) -> None:
     window = {"only_between": "09:00-09:01", "not_on": ["mon"], "jitter": "8h"}
     work = make({"at": moment, "timezone": zone, **window}, {"id": "e", "every": "1h"})
     work.run(3 * DAY)

@@ -69,7 +69,7 @@ def test_what_the_ring_has_passed_comes_from_the_ledger(
     with following(house) as follower:
         trigger(house)
         last = follower.next()["id"]
-    monkeypatch.setattr(bus, "RING", 2)
+    monkeypatch.setattr(bus, "RING_NOTICES", 2)
     ids = [trigger(house) for _ in range(10)]
     with following(house, f"?after={last}") as follower:
         assert [follower.next()["data"]["data"]["job_id"] for _ in ids] == ids
@@ -214,11 +214,11 @@ def test_a_page_of_large_notices_ends_early_and_goes_on(house: House) -> None:
     assert pages == [2, 2, 2]
 
 
-@pytest.mark.parametrize("ring", [bus.RING, 1])
+@pytest.mark.parametrize("ring", [bus.RING_NOTICES, 1])
 def test_a_follower_is_told_large_events_a_few_at_a_time(
     house: House, monkeypatch: pytest.MonkeyPatch, ring: int
 ) -> None:
-    monkeypatch.setattr(bus, "RING", ring)
+    monkeypatch.setattr(bus, "RING_NOTICES", ring)
     start = house.ask("GET", "/notices").json["cursor"]
     written: list[int] = []
     write = events._written

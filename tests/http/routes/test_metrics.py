@@ -176,7 +176,7 @@ def test_breakers_of_plugins_that_are_gone_are_not_told(house: House) -> None:
 
 
 def test_series_of_plugins_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counters, "MOST_SERIES", 1)
+    monkeypatch.setattr(counters, "MAX_SERIES", 1)
     with opened() as own:
         run(own)
         until_counted(own, 0, "ductile_attempts_total", plugin="echo", command="poll")
