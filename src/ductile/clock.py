@@ -1,7 +1,7 @@
-"""Time and chance, injected wherever they matter so that tests can hold them still.
+"""Time, ids and random numbers, injected so that tests control them.
 
-`Clock` and `Entropy` are the only doors: nothing else in the package asks the system for
-the time, for an id or for a random number.
+`Clock` and `Entropy` are the only source: nothing else in the package asks the system for the time,
+an id or a random number.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import uuid_utils
 
 
 class Clock(Protocol):
-    """Where a loop takes its time from."""
+    """The source of time."""
 
     def now(self) -> datetime:
         """Wall time, aware, in UTC."""
 
     def monotonic(self) -> float:
-        """Seconds that never run backwards; deadlines are kept in these."""
+        """Seconds that never decrease; used for deadlines."""
 
     def wait(self, wake: threading.Event, timeout: float) -> bool:
-        """Block until `wake` is set or `timeout` seconds have passed; say whether it was set."""
+        """Block until `wake` is set or `timeout` seconds have passed; return whether it was set."""
 
 
 class Entropy(Protocol):
-    """Where ids and jitter come from."""
+    """The source of ids and random numbers."""
 
     def uuid(self) -> str:
         """A fresh UUID; later ones sort after earlier ones."""
@@ -60,7 +60,7 @@ class SystemEntropy:
 
 
 class Ids:
-    """Ids that follow from one: a transaction that is run again makes the same ones."""
+    """Ids derived from one id: a transaction that is run again creates the same ones."""
 
     def __init__(self, base: str) -> None:
         self._base = base
@@ -68,7 +68,7 @@ class Ids:
 
     def next(self) -> str:
         self._count += 1
-        # Version, variant and the time stay those of the base, so that order stays time order.
+        # Version, variant and time are those of the base, so that ids sort by time.
         high = (int(self._base.replace("-", ""), 16) >> _LOW_BITS) << _LOW_BITS
         seed = f"{self._base}:{self._count}".encode()
         low = int.from_bytes(hashlib.blake2b(seed, digest_size=8).digest(), "big")
@@ -84,7 +84,7 @@ def to_text(moment: datetime) -> str:
     """The ledger's form of a time: UTC and fixed width, so that text order is time order."""
     global _told
     known, text = _told
-    # One moment is told several times in a row: of a claim, of a settlement.
+    # The same time is converted several times in a row: in a claim, in a settlement.
     if known is not moment:
         text = _to_text(moment)
         _told = moment, text
@@ -94,7 +94,7 @@ def to_text(moment: datetime) -> str:
 def _to_text(moment: datetime) -> str:
     if moment.tzinfo is not UTC:
         moment = moment.astimezone(UTC)
-    # Many times faster than `isoformat`; it leaves out a fraction of nothing.
+    # Many times faster than `isoformat`; it omits a fraction of zero.
     text = orjson.dumps(moment, option=orjson.OPT_UTC_Z)
     return text[1:-1].decode() if moment.microsecond else f"{text[1:20].decode()}.000000Z"
 
@@ -105,7 +105,7 @@ _told: tuple[datetime | None, str] = None, ""
 def from_text(text: str) -> datetime:
     """Read any ISO 8601 form, also SQLite's `YYYY-MM-DD HH:MM:SS`; without a zone it is UTC.
 
-    `ValueError` where it cannot be read.
+    `ValueError` if it cannot be parsed.
     """
     moment = datetime.fromisoformat(text.strip())
     if moment.tzinfo is UTC:
@@ -119,7 +119,7 @@ def from_text(text: str) -> datetime:
 
 
 def moment_of(text: object) -> datetime | None:
-    """As `from_text`; None where it cannot be read, or is no text at all."""
+    """As `from_text`; None if it cannot be parsed or is not text."""
     try:
         return from_text(text) if isinstance(text, str) else None
     except ValueError:

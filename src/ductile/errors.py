@@ -1,4 +1,4 @@
-"""Every refusal that reaches a user.
+"""Every error that reaches a user.
 
     DuctileError                 code, exit_code, http_status
     ├── UsageError               2    400  the call is malformed
@@ -9,8 +9,8 @@
     ├── NotRunning               1    503  no gateway answers
     └── LedgerError              1    503  the ledger cannot take a write now
         ├── LedgerFull           1    507  no space: definite, nothing was written
-        ├── LedgerBusy           1    503  somebody else holds the write lock
-        └── LedgerBroken         1    500  a commit whose fate is unknown: stop
+        ├── LedgerBusy           1    503  another process holds the write lock
+        └── LedgerBroken         1    500  it is unknown whether a commit took effect: stop
 
 Expected failures of a plugin are values (`model.Outcome`), never exceptions.
 """
@@ -32,10 +32,10 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a configuration, said so that it can be mended at once.
+    """One problem in a configuration, with its place and what is allowed there.
 
     `path` is the key's path in the merged configuration (`("plugins", "echo", "retry")`);
-    `file`, `line` and `column` (both from 1) say where it was written, once located.
+    `file`, `line` and `column` (both from 1) are its place in the file, when known.
     """
 
     message: str
@@ -61,7 +61,7 @@ class Problem:
         return "".join(parts)
 
     def document(self) -> dict[str, str | int | None]:
-        """The same for programs."""
+        """The problem as a JSON object."""
         return {
             "severity": self.severity.value,
             "message": self.message,
@@ -76,7 +76,7 @@ class Problem:
 
 
 def errors_of(problems: Iterable[Problem]) -> list[Problem]:
-    """Those for which it cannot run."""
+    """The problems that prevent the configuration from running."""
     return [problem for problem in problems if problem.severity is Severity.ERROR]
 
 
@@ -89,7 +89,7 @@ def dotted(path: Path) -> str:
 
 
 class DuctileError(Exception):
-    """A refusal with a text for people, a slug for programs, an exit code and a status."""
+    """An error with a message for operators, a code for programs, an exit code and a status."""
 
     code = "error"
     exit_code = 1

@@ -1,4 +1,4 @@
-"""Named places where a test may kill the process, as a power cut would.
+"""Named places where a test may kill the process, like a power failure.
 
 `DUCTILE_FAILPOINT=settle.before:3` kills it with SIGKILL the third time it gets there.
 Unset, a failpoint costs one comparison.
@@ -14,7 +14,7 @@ _left = int(_count or 1)
 
 
 def failpoint(name: str) -> None:
-    """Die here, if the environment says so."""
+    """Kill the process here if the environment names this failpoint."""
     if not _name or name != _name:
         return
     global _left

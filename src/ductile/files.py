@@ -1,4 +1,4 @@
-"""The directories and files that we make: their owner's alone."""
+"""Creates directories and files that only their owner can access."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ PRIVATE = 0o700
 
 
 def create(path: Path) -> None:
-    """Make a directory where there is none, with all that is missing above it.
+    """Create a directory and its missing parents with mode 0700, whatever the umask.
 
-    Each that is made is its owner's alone, whatever the umask; one that exists is left as it is.
+    An existing directory is not changed.
     """
     for step in (*reversed(path.parents), path):
         if step.is_dir():
@@ -26,7 +26,7 @@ def create(path: Path) -> None:
 
 
 def write_new(path: Path, data: bytes, *, executable: bool = False) -> None:
-    """Write a file that is not there yet; `FileExistsError` where it is."""
+    """Write a new file; `FileExistsError` if it exists."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = os.open(path, flags, PRIVATE if executable else PRIVATE & ~0o100)
     with os.fdopen(descriptor, "wb") as file:

@@ -1,4 +1,4 @@
-"""Structured logs (002 §11.4): JSON lines on stdout, or a readable form for a terminal."""
+"""Structured logs: JSON lines on stdout, or a readable form for a terminal."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ductile.core.values.redact import Redactor
 
 LEVELS = {"debug": 10, "info": 20, "warn": 30, "error": 40}
 PATIENCE = 1.0
-"""Seconds that whoever reads our lines may be behind, before they go on without them."""
+"""Seconds that a write may block before log lines are dropped."""
 _AT_ONCE = select.PIPE_BUF
-"""So much never blocks where something can be written at all."""
+"""Bytes that a write accepts without blocking if it accepts any."""
 LIBRARIES = {"psycopg": "ledger", "psycopg_pool": "ledger"}
-"""Those that warn by Python's own logging, and the component whose lines that becomes."""
+"""Libraries that use Python's logging, and the component under which they are logged."""
 BETWEEN_REPEATS = 10.0
-"""Seconds for which a library that says the same again is not heard."""
+"""Seconds for which a repeated message of a library is suppressed."""
 _JSON = orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
 _COLOURS = {"debug": "2", "info": "32", "warn": "33", "error": "31"}
 
@@ -40,12 +40,12 @@ class _Sink:
         self.json = True
         self.redactor = Redactor()
         self.wanted = False
-        """Whether this process has been told how to log: else its stdout is for an answer."""
+        """Whether logging is configured; otherwise stdout belongs to a command's output."""
         self.lost = 0
-        """Lines that could not be written since one was."""
+        """Lines dropped since the last successful write."""
         self._lock = threading.Lock()
         self._cut = False
-        """Whether the last line was written in part."""
+        """Whether the last line was written partially."""
         self._poll, self._fd = select.poll(), -1
         self._kept = threading.local()
 
@@ -79,7 +79,7 @@ class _Sink:
                 self._put(encoded)
                 self.lost = 0
             except (OSError, ValueError, AttributeError):
-                # A log that nobody takes must not stop the work; the next line says so.
+                # A blocked log must not stop the gateway; the next line reports the dropped ones.
                 self.lost += len(lines)
 
     def _encoded(self, level: str, fields: Mapping[str, object]) -> bytes:
@@ -104,7 +104,7 @@ class _Sink:
             self._cut = start + _AT_ONCE < len(encoded)
 
     def _until_taken(self) -> None:
-        """Until a write does not block. `TimeoutError` where nobody reads."""
+        """Wait until a write does not block; `TimeoutError` if it keeps blocking."""
         try:
             fd = sys.stdout.fileno()
         except (OSError, ValueError, AttributeError):
@@ -120,7 +120,7 @@ _sink = _Sink()
 
 
 def together() -> AbstractContextManager[None]:
-    """What this thread logs inside is written at its end, all at once."""
+    """Collect the lines of this thread and write them together at the end."""
     return _sink.together()
 
 
@@ -165,13 +165,13 @@ def logger(component: str) -> Logger:
 
 
 class _Ear(logging.Handler):
-    """Takes what a library says by Python's own logging."""
+    """Receives the messages of a library that uses Python's logging."""
 
     def __init__(self, component: str) -> None:
         super().__init__(logging.WARNING)
         self._logger = Logger(component)
         self._deaf_until: dict[str, float] = {}
-        """By what is said whatever it is said of, which are few."""
+        """Keyed by the message template, of which there are few."""
 
     def emit(self, record: logging.LogRecord) -> None:
         now = time.monotonic()
@@ -183,7 +183,7 @@ class _Ear(logging.Handler):
 
 
 def adopt(library: str, component: str) -> None:
-    """From now on what this library warns of are lines of ours, each now and then."""
+    """Log the warnings of this library as lines of `component`, rate limited."""
     theirs = logging.getLogger(library)
     if not any(isinstance(handler, _Ear) for handler in theirs.handlers):
         theirs.addHandler(_Ear(component))
@@ -216,7 +216,7 @@ def _as_json(fields: Mapping[str, object]) -> bytes:
     try:
         return orjson.dumps(fields, default=str, option=_JSON)
     except (TypeError, ValueError):
-        # A lone surrogate, an integer beyond 64 bits: slower, but any value can be told.
+        # A lone surrogate or an integer beyond 64 bits: slower, but accepts any value.
         return json.dumps(fields, default=str).encode() + b"\n"
 
 

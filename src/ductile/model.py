@@ -1,4 +1,4 @@
-"""The nouns: frozen values that travel through the rooms. No I/O, no clock, no policy."""
+"""The nouns of the domain: frozen values shared by all layers. No I/O, no clock, no policy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIB = 1024 * 1024
 STDOUT_CAP = 10 * MIB
 STDERR_CAP = 64 * 1024
 CORE_PREFIX = "core."
-"""What the names of the gateway's own plugins begin with."""
+"""Prefix of the names of the gateway's own plugins."""
 
 
 class JobStatus(StrEnum):
@@ -43,7 +43,7 @@ class SubmittedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """All that a slot needs to run one plugin process."""
+    """Everything a slot needs to run one plugin process."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -55,20 +55,20 @@ class Launch:
 
 
 class Ending(StrEnum):
-    """How a plugin process came to its end, as the slot saw it."""
+    """How a plugin process ended, as observed by the slot."""
 
     EXITED = "exited"
-    """By itself, or by a signal that was not ours: `exit_code` is its own."""
+    """On its own, or by a signal that the slot did not send: `exit_code` is its own."""
     LINGERED = "lingered"
-    """It closed stdout and lived on past the grace; we killed it. What it wrote counts."""
+    """It closed stdout and kept running past the grace; the slot killed it. Its output counts."""
     TIMED_OUT = "timed_out"
     """Its deadline passed before its output was complete."""
     CANCELLED = "cancelled"
-    """We were asked to end it: an operator's cancel, a newer schedule slot, a stop."""
+    """It was cancelled: by an operator, a newer occurrence of its schedule, or a stop."""
     NOT_SPAWNED = "not_spawned"
     """It never started; `errno` says why."""
     LOST = "lost"
-    """Slot, runner or gateway died under it: nothing is known of its end."""
+    """Slot, runner or gateway died while it ran: its end is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +77,21 @@ class Outcome:
 
     ending: Ending
     exit_code: int | None = None
-    """As `subprocess` gives it: negative for a signal. None where it says nothing."""
+    """As `subprocess` gives it: negative for a signal. None if there is none."""
     stdout: bytes = b""
-    """At most the cap; only a prefix of `STDERR_CAP` bytes where it overflowed."""
+    """At most the cap; only a prefix of `STDERR_CAP` bytes if it overflowed."""
     stdout_overflowed: bool = False
     stderr: bytes = b""
     stderr_truncated: bool = False
     errno: int | None = None
     reason: str | None = None
-    """For people: the interpreter that is missing, who was lost."""
+    """Text for operators: the missing interpreter, the lost process."""
     duration: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What a plugin or a webhook emits, with what the core adds."""
+    """An event of a plugin or webhook, with the fields that the core adds."""
 
     type: str
     payload: Json
@@ -103,7 +103,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """A job that a producer wants. The ledger may answer with an existing one (dedupe)."""
+    """A job to enqueue. The ledger may return an existing one instead (dedupe)."""
 
     plugin: str
     command: str
@@ -111,7 +111,7 @@ class NewJob:
     payload: Json = field(default_factory=dict)
     dedupe_key: str | None = None
     dedupe_ttl: float | None = None
-    """Seconds; set, it also guards against a queued or running duplicate (002 §3.6)."""
+    """Seconds; if set, queued and running duplicates are dropped too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +141,11 @@ class Job:
     branch: str = ""
     scope_id: str | None = None
     entered_context_id: str | None = None
-    """The context that it came with; its own row, once it has one, bears its own id."""
+    """The context that it entered with; its own row, if any, has the job's id."""
     join_of: str | None = None
     schedule_id: str | None = None
     flaw: str | None = None
-    """Why the row cannot be run as it stands: somebody else wrote it."""
+    """Why the row cannot be run: a script wrote it, with invalid values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class Notice:
 
 
 class Cancellation(StrEnum):
-    """Who ended a running process, and so what becomes of its job."""
+    """Why a running process was ended, which decides what happens to its job."""
 
     OPERATOR = "cancelled"
     SUPERSEDED = "superseded by a newer schedule slot"
@@ -171,29 +171,29 @@ class Settlement:
     """What `judge` decided about one attempt; `settle` commits all of it or nothing.
 
     The guard is the job's id, attempt and owner: a settlement that finds the running row
-    changed is dropped, because somebody else has ended the attempt.
+    changed is dropped, because another process has ended the attempt.
     """
 
     job: Job
     """As it was claimed."""
     path: tuple[JobStatus, ...]
-    """The states gone through; the job stays in the last."""
+    """The states passed through; the last one is the new state."""
     at: datetime
     error: str | None = None
     retry_at: datetime | None = None
-    """When a job that goes back to the queue is due; None is at once."""
+    """When a job that returns to the queue is due; None means at once."""
     counted: bool = True
-    """False where the attempt was none of the plugin's: it may have another."""
+    """False if the attempt does not count, because the plugin did not cause its end."""
     result: str | None = None
     """The response, as JSON text, redacted."""
     stdout: str | None = None
-    """What stood on stdout where that was no response."""
+    """The content of stdout if it was not a valid response."""
     stderr: str | None = None
     logs: str | None = None
     duration: float = 0.0
     state_updates: Mapping[str, Json] | None = None
     fact_type: str | None = None
-    """Set, the updates are recorded as a fact of this type."""
+    """If set, the updates are recorded as a fact of this type."""
     mirror_fact: bool = False
     """Whether that fact becomes the plugin's state."""
     init_key: str | None = None
@@ -201,16 +201,16 @@ class Settlement:
     context: str | None = None
     """`accumulated_json` of the step's own context, as JSON text."""
     intents: tuple[Any, ...] = ()
-    """What the attempt's events set going (`core.pipelines.intents`)."""
+    """The routed events (`core.pipelines.intents`)."""
     unrouted: tuple[Any, ...] = ()
     untaken: tuple[str, ...] = ()
-    """The types of its events that nothing takes."""
+    """The types of its events that no route or pipeline matches."""
     cancelled: bool = False
-    """Somebody ended it: it says nothing of the plugin's health."""
+    """It was cancelled: its end does not count as a failure of the plugin."""
     remark: str | None = None
-    """What the plugin's author should know; logged, and of no effect."""
+    """Hints for the plugin's author; logged, without effect."""
     otherwise: Settlement | None = None
-    """What to settle instead where the ledger must refuse the state update."""
+    """The settlement to use if the ledger refuses the state update."""
 
     @property
     def status(self) -> JobStatus:

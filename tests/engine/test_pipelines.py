@@ -167,7 +167,7 @@ def test_join_of_a_removed_pipeline_fails_with_the_reason(site: Site) -> None:
         found = over(house, started.instance_id)
         assert (found["status"], came_to(found)[-1]) == ("failed", ("after", "failed"))
         join = found["jobs"][-1]["job_id"]
-        assert "step after is gone from pipeline p" in why(house, join)
+        assert "step after no longer exists in pipeline p" in why(house, join)
         house.notice("job.failed", join)
         house.notice("pipeline.failed", started.instance_id)
 
@@ -187,7 +187,7 @@ def test_removed_split_fails_the_instance_with_the_reason(site: Site) -> None:
         reloaded(site, house)
         gate.open()
         found = over(house, started.instance_id)
-        lost = "step then is gone from pipeline p"
+        lost = "step then no longer exists in pipeline p"
         assert (found["status"], found["reason"]) == ("failed", lost)
         assert lost in why(house, started.instance_id)
         assert lost in house.notice("pipeline.failed", started.instance_id).payload
@@ -249,7 +249,7 @@ def ahead(another: Callable[[], Site], url: str) -> Site:
     return site
 
 
-GONE = "step one is gone from pipeline p"
+GONE = "step one no longer exists in pipeline p"
 
 
 def test_unknown_step_waits_for_a_node_that_knows_it(

@@ -142,7 +142,7 @@ def test_what_the_config_no_longer_has_is_not_run_again(flow: House) -> None:
     for verb in ("retry", "replay"):
         done = flow("job", verb, weak, "--json")
         assert (done.code, done.json["code"]) == (1, "refused")
-        assert "is gone from pipeline fan" in done.json["error"]
+        assert "no longer exists in pipeline fan" in done.json["error"]
 
 
 def test_why(flow: House) -> None:

@@ -257,7 +257,7 @@ class TestExplains:
         [
             ("", "stdout is empty", "write one JSON object"),
             ("echo Starting; " + say({"status": "ok"}), "not JSON", "'Starting' stands before"),
-            (say({"status": "success"}), "it must be 'ok' or 'error'", 'say "status": "ok"'),
+            (say({"status": "success"}), "it must be 'ok' or 'error'", 'write "status": "ok"'),
             (say({"result": 1}), "no status", 'add "status"'),
             (
                 say({"status": "ok"}) + "\n" + say({"status": "ok"}),

@@ -26,7 +26,7 @@ def test_a_dedupe_key_is_measured_in_bytes(sign: str) -> None:
     most = LONGEST_DEDUPE_KEY // len(sign.encode())
     assert dedupe_key_flaw(sign * most) is None
     flaw = dedupe_key_flaw(sign * (most + 1))
-    assert flaw == f"is {size(sign * (most + 1))} bytes long, it must be at most 1024"
+    assert flaw == f"is {size(sign * (most + 1))} bytes long; the maximum is 1024"
 
 
 def test_no_key_has_no_flaw() -> None:

@@ -342,7 +342,7 @@ class TestProtocolError:
 
     def test_overflow(self) -> None:
         error = read_response(b'{"status":"ok"}', overflowed=True)
-        assert error == ProtocolError("stdout holds more than 10 MiB")
+        assert error == ProtocolError("stdout is larger than 10 MiB")
 
     def test_more_than_10_mib_however_it_came(self) -> None:
         assert "10 MiB" in refused(b'{"status":"ok"}'.ljust(10 * 1024**2 + 1))
@@ -391,7 +391,7 @@ class TestProtocolError:
         assert accepted({"status": "ok", "events": [event]}).events[0].dedupe_key == "€" * 341
         event["dedupe_key"] += "€"
         reason = refused({"status": "ok", "events": [event]})
-        assert reason == "events[0].dedupe_key is 1026 bytes long, it must be at most 1024"
+        assert reason == "events[0].dedupe_key is 1026 bytes long; the maximum is 1024"
 
 
 class TestNul:

@@ -37,31 +37,31 @@ def test_a_good_answer_needs_no_advice() -> None:
         (b"", "stdout is empty", "write one JSON object"),
         (b"  \n", "stdout is empty", "flush"),
         (b"\xef\xbb\xbf" + OK, "byte order mark", "without a byte order mark"),
-        (b"Fetching...\n" + OK, "not JSON", "'Fetching...' stands before the response"),
-        (b"{loading}\n" + OK, "not JSON", "'{loading}' stands before the response"),
-        (OK + b"\ndone\n", "more than one", "'done' stands after the response"),
+        (b"Fetching...\n" + OK, "not JSON", "'Fetching...' precedes the response"),
+        (b"{loading}\n" + OK, "not JSON", "'{loading}' precedes the response"),
+        (OK + b"\ndone\n", "more than one", "'done' follows the response"),
         (OK + b"\n" + OK, "more than one", "two responses"),
         (b"{'status': 'ok'}", "not JSON", "json.dumps"),
         (b'{"status": "ok", "result": NaN}', "not JSON", "no NaN"),
         (b'{"status": "ok", "result": "\\ud800"}', "surrogate", "pair of escapes"),
-        (b'{"status": "ok",}', "trailing comma", "no comma after the last"),
-        (b'{"status": "ok"', "not JSON", "let a JSON library write it"),
+        (b'{"status": "ok",}', "trailing comma", "not allow a comma after the last"),
+        (b'{"status": "ok"', "not JSON", "use a JSON library to write it"),
         (b'{"status": "ok", "result": "\xff"}', "not UTF-8", "reconfigure"),
-        (b"just words", "not JSON", "stdout is for the response alone"),
+        (b"just words", "not JSON", "stdout is for the response only"),
         (b"[1]", "a list", "wrap it"),
         (b'{"result": "x"}', "no status", 'add "status": "ok"'),
         (b'{"stauts": "ok"}', "no status", "not 'stauts'"),
-        (b'{"success": true}', "no status", '"status": "ok" in place of \'success\''),
-        (b'{"ok": false}', "no status", '"status": "error" in place of \'ok\''),
-        (b'{"status": "success"}', "it must be 'ok' or 'error'", 'say "status": "ok"'),
-        (b'{"status": "OK"}', "it must be 'ok' or 'error'", 'say "status": "ok"'),
-        (b'{"status": "failed"}', "it must be 'ok' or 'error'", 'say "status": "error"'),
+        (b'{"success": true}', "no status", '"status": "ok" instead of \'success\''),
+        (b'{"ok": false}', "no status", '"status": "error" instead of \'ok\''),
+        (b'{"status": "success"}', "it must be 'ok' or 'error'", 'write "status": "ok"'),
+        (b'{"status": "OK"}', "it must be 'ok' or 'error'", 'write "status": "ok"'),
+        (b'{"status": "failed"}', "it must be 'ok' or 'error'", 'write "status": "error"'),
         (b'{"status": 7}', "it must be 'ok' or 'error'", '"ok" or "error"'),
         (b'{"status": "ok", "events": {}}', "events is", "it must be a list"),
         (b'{"status": "ok", "events": [{}]}', "events[0].type", "an event is"),
         (b'{"status": "ok", "state_updates": []}', "state_updates is", "it must be an object"),
         (b'{"status": "error", "retry": "no"}', "retry is", "true or false"),
-        (b'{"status": "ok", "result": 99999999999999999999}', "64 bits", "as text"),
+        (b'{"status": "ok", "result": 99999999999999999999}', "64 bits", "as strings"),
         (b'{"status": "ok", "result": ' + b"[" * 101 + b"]" * 101 + b"}", "levels", "flatten"),
     ],
 )
@@ -86,12 +86,12 @@ def test_a_status_too_far_away_to_look_at() -> None:
 @pytest.mark.parametrize(
     ("answer", "what"),
     [
-        ({"status": "ok"}, "protocol 2 wants a result"),
-        ({"status": "ok", "result": "x", "error": "y"}, "an error beside status ok"),
+        ({"status": "ok"}, "protocol 2 requires a result"),
+        ({"status": "ok", "result": "x", "error": "y"}, "an error next to status ok"),
         ({"status": "ok", "result": "x", "state": {}}, "the key 'state' is ignored"),
         ({"status": "ok", "result": "x", "state_update": {}}, "the key 'state_update' is ignored"),
         ({"status": "ok", "result": "x", "colour": 1}, "the key 'colour' is ignored"),
-        ({"status": "error"}, "nothing says what it was"),
+        ({"status": "error"}, "there is no error text"),
         ({"status": "error", "error": "x", "events": [{"type": "a"}]}, "have no effect"),
         ({"status": "ok", "result": "x", "logs": [{"level": "info"}]}, "1 of 1 logs are dropped"),
     ],
@@ -162,13 +162,13 @@ class TestEnding:
 
     def test_crlf(self) -> None:
         found, *_ = told(b"", exit_code=127, reason="'run.sh' has a shebang line that ends in CRLF")
-        assert "LF line ends" in found.hint
+        assert "LF line endings" in found.hint
 
     @pytest.mark.parametrize(
         ("ending", "what"),
         [
             (Ending.NOT_SPAWNED, "interpreter '/bin/nope' does not exist"),
-            (Ending.TIMED_OUT, "it did not end within 60 s"),
+            (Ending.TIMED_OUT, "it did not finish within 60 s"),
         ],
     )
     def test_no_answer_at_all(self, ending: Ending, what: str) -> None:

@@ -43,8 +43,8 @@ A = {"uses": "a"}
         (pipeline(A, on=None, **{"on-hook": "job.faild"}), (*P, "on-hook"), "'job.failed'?"),
         (pipeline(A, from_plugin="aa"), (*P, "from_plugin"), "did you mean 'a'?"),
         (pipeline(A, execution_mode="sync"), (*P, "execution_mode"), "async, synchronous"),
-        (pipeline(A, max_depth=-1), (*P, "max_depth"), "0 for no limit"),
-        (pipeline(A, max_depth=True), (*P, "max_depth"), "0 for no limit"),
+        (pipeline(A, max_depth=-1), (*P, "max_depth"), "0 means no limit"),
+        (pipeline(A, max_depth=True), (*P, "max_depth"), "0 means no limit"),
         (pipeline(A, **{"if": {"op": "eq"}}), (*P, "if"), "needs a value"),
         (pipeline(), (*P, "steps"), "at least one step"),
         (pipeline("x"), S, "must be a mapping"),
@@ -53,17 +53,17 @@ A = {"uses": "a"}
         (pipeline({"uses": "nope"}), (*S, "uses"), "unknown plugin"),
         (pipeline({"uses": "nope.poll"}), (*S, "uses"), "unknown plugin"),
         (pipeline({"uses": "a.pol"}), (*S, "uses"), "did you mean 'poll'?"),
-        (pipeline({"uses": "silent"}), (*S, "uses"), "no such command"),
+        (pipeline({"uses": "silent"}), (*S, "uses"), "does not have this command"),
         (pipeline({"uses": 3}), (*S, "uses"), "a plugin is needed"),
         (pipeline({"call": "nope"}), (*S, "call"), "no such pipeline"),
         (pipeline({"call": 3}), (*S, "call"), "name of a pipeline"),
         (pipeline({"uses": "a", "id": "a/b"}), (*S, "id"), "without / and @"),
         (pipeline({"uses": "a", "id": 7}), (*S, "id"), "without / and @"),
-        (pipeline({"id": "x", **A}, {"id": "x", **A}), (*P, "steps", 1, "id"), "second step"),
+        (pipeline({"id": "x", **A}, {"id": "x", **A}), (*P, "steps", 1, "id"), "has this id"),
         (
             pipeline({"id": "x", **A}, {"split": [{"id": "x", **A}]}),
             (*P, "steps", 1, "split", 0, "id"),
-            "second step",
+            "has this id",
         ),
         (pipeline({"split": [A], "with": {"x": 1}}), (*S, "with"), "`uses` step"),
         (pipeline({"call": "p", "baggage": {"x": "payload.x"}}), (*S, "baggage"), "`uses`"),
@@ -72,14 +72,14 @@ A = {"uses": "a"}
         (pipeline({"split": [A], "join": "never"}), (*S, "join"), "always"),
         (pipeline({**A, "with": ["x"]}), (*S, "with"), "must be a mapping"),
         (pipeline({**A, "with": {"x": "{payload.}"}}), (*S, "with", "x"), "empty part"),
-        (pipeline({**A, "baggage": {"ductile": "payload.x"}}), (*S, "baggage", "ductile"), "own"),
+        (pipeline({**A, "baggage": {"ductile": "payload.x"}}), (*S, "baggage", "ductile"), "reserved"),
         (pipeline({**A, "if": {"path": "x", "op": "exists"}}), (*S, "if", "path"), "start with"),
         (pipeline({**A, "on_events": {"e": ["notfy"]}}), (*S, "on_events", "e"), "'notify'?"),
-        (pipeline({**A, "on_events": {"e": ["silent"]}}), (*S, "on_events", "e"), "no plugin"),
+        (pipeline({**A, "on_events": {"e": ["silent"]}}), (*S, "on_events", "e"), "a command of a plugin"),
         (pipeline({**A, "on_events": {"e": [3]}}), (*S, "on_events", "e"), "list of steps"),
         (pipeline({**A, "on_events": ["e"]}), (*S, "on_events"), "must be a mapping"),
-        (pipeline({"relay": {"event": "x"}}), (*S, "relay", "to"), "needs `to:`"),
-        (pipeline({"relay": {"to": "lab"}}), (*S, "relay", "event"), "needs `event:`"),
+        (pipeline({"relay": {"event": "x"}}), (*S, "relay", "to"), "requires `to:`"),
+        (pipeline({"relay": {"to": "lab"}}), (*S, "relay", "event"), "requires `event:`"),
         (pipeline({"relay": "lab"}), (*S, "relay"), "must be a mapping"),
         (
             pipeline({"relay": {"to": "l", "event": "x", "evnt": 1}}),
@@ -94,7 +94,7 @@ A = {"uses": "a"}
         (
             pipeline({"id": "x", **A, "on_events": {"e": ["x"]}}),
             (*P, "steps"),
-            "no step comes first",
+            "there is no first step",
         ),
         (pipeline(*[A] * 21), P, "21 hops"),
     ],
@@ -110,7 +110,7 @@ def test_an_unknown_instance_is_refused_where_instances_are_known():
 
 
 def test_two_pipelines_of_one_name_are_refused():
-    refused(("pipelines", 1, "name"), "second pipeline", pipeline(A), pipeline(A))
+    refused(("pipelines", 1, "name"), "another pipeline", pipeline(A), pipeline(A))
 
 
 def test_pipelines_that_call_each_other_are_refused_with_the_circle():
@@ -162,7 +162,7 @@ def test_the_hops_allowed_follow_the_services():
     raw = pipeline(*[A] * 25)
     refused(P, "25 hops", raw)
     assert compiled(raw, max_hops=30)
-    refused(P, "over 3", pipeline(*[A] * 4), max_hops=3)
+    refused(P, "more than 3", pipeline(*[A] * 4), max_hops=3)
 
 
 def test_a_hook_cannot_read_context_and_a_pipelines_if_sees_no_config():

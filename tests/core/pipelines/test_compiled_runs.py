@@ -117,7 +117,7 @@ def test_a_loop_ends_dead_with_its_reason_and_nothing_else_stops():
     )  # fmt: skip
     run.start("p", {})
     dead = [row for row in run.jobs.values() if row.status is JobStatus.DEAD]
-    assert [row.error for row in dead] == ["step 7 of its pipeline is over max_depth 6"]
+    assert [row.error for row in dead] == ["step 7 of its pipeline exceeds max_depth 6"]
     assert Counter(run.ran()) == {"step_1": 1 + 6, "loop": 5}
 
 
@@ -129,7 +129,7 @@ def test_a_loop_of_routes_ends_at_twenty_hops():
     run = house(routes=routes, a=emits("ping"), b=emits("ping"))
     run.arrive("start", {}, plugin="a")
     dead = [row for row in run.jobs.values() if row.status is JobStatus.DEAD]
-    assert [(row.spawn.hops, row.error) for row in dead] == [(21, "hop 21 is over the limit of 20")]
+    assert [(row.spawn.hops, row.error) for row in dead] == [(21, "hop 21 exceeds the limit of 20")]
     assert len(run.ran()) == 21
 
 
@@ -137,7 +137,7 @@ def test_a_loop_of_pipelines_ends_at_twenty_hops():
     run = house(pipeline(A, on="ping"), a=emits("ping"))
     run.arrive("ping", {})
     assert [row.error for row in run.jobs.values() if row.error] == [
-        "hop 21 is over the limit of 20"
+        "hop 21 exceeds the limit of 20"
     ]
     assert len(run.scopes) == 22
 

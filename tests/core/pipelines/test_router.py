@@ -85,7 +85,7 @@ def test_a_step_that_a_reload_took_away_is_told_of():
     routing = router(pipeline(A)).route(done("gone"), (event("x"),))
     assert (routing.intents, routing.unrouted[0].reason) == (
         (),
-        "step gone is gone from pipeline p",
+        "step gone no longer exists in pipeline p",
     )
 
 
@@ -163,7 +163,7 @@ def test_a_join_whose_step_is_lost_is_made_for_its_claim_to_say_so(now):
 def test_a_join_that_is_a_split_and_is_lost_is_told_of():
     routing = joined(router(pipeline(A, C)), entered(SPLIT, {"id": "t", "split": [C]}).join)
     assert routing.intents == ()
-    assert [item.reason for item in routing.unrouted] == ["step t is gone from pipeline p"]
+    assert [item.reason for item in routing.unrouted] == ["step t no longer exists in pipeline p"]
 
 
 def test_a_scope_that_does_not_remember_its_join_goes_on_with_what_follows_the_split_now():
@@ -177,12 +177,12 @@ def test_a_scope_that_does_not_remember_its_join_goes_on_with_what_follows_the_s
 def test_a_job_is_lost_whose_step_is_gone_or_is_another_by_now():
     table = router(pipeline(A, {"id": "s", "split": [B]}))
     assert table.lost("p", "step_1", "a", "handle") is None
-    assert table.lost("p", "x", "a", "handle") == "step x is gone from pipeline p"
-    assert table.lost("q", "x", "a", "handle") == "step x is gone from pipeline q"
-    other = "step step_1 of pipeline p is a.handle now, not a.poll"
+    assert table.lost("p", "x", "a", "handle") == "step x no longer exists in pipeline p"
+    assert table.lost("q", "x", "a", "handle") == "step x no longer exists in pipeline q"
+    other = "step step_1 of pipeline p is now a.handle, not a.poll"
     assert table.lost("p", "step_1", "a", "poll") == other
     assert (
-        table.lost("p", "s", "a", "handle") == "step s of pipeline p is a split now, not a.handle"
+        table.lost("p", "s", "a", "handle") == "step s of pipeline p is now a split, not a.handle"
     )
 
 

@@ -84,10 +84,10 @@ def test_the_end_of_the_calendar_is_never() -> None:
 @pytest.mark.parametrize(
     ("expr", "says"),
     [
-        ("* * * *", "4 fields, 5 wanted (minute hour day-of-month month day-of-week)"),
-        ("0 * * * * *", "6 fields, 5 wanted"),
-        ("@daily", "1 fields, 5 wanted"),
-        ("", "0 fields, 5 wanted"),
+        ("* * * *", "4 fields; it must have 5 (minute hour day-of-month month day-of-week)"),
+        ("0 * * * * *", "6 fields; it must have 5"),
+        ("@daily", "1 fields; it must have 5"),
+        ("", "0 fields; it must have 5"),
         ("60 * * * *", "minute cannot be '60'; allowed: 0-59"),
         ("0 24 * * *", "hour cannot be '24'; allowed: 0-23"),
         ("0 0 0 * *", "day-of-month cannot be '0'; allowed: 1-31"),

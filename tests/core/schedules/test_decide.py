@@ -111,7 +111,7 @@ class TestEvery:
 
     def test_a_millisecond_is_an_interval_and_less_is_not(self) -> None:
         assert next_due(entry(Every(SHORTEST)), SEEN, NOON) == NOON + timedelta(milliseconds=1)
-        with pytest.raises(ValueError, match="at least 1ms"):
+        with pytest.raises(ValueError, match="minimum is 1ms"):
             Every(0.0)
 
     def test_an_interval_beyond_the_calendar_is_never(self) -> None:

@@ -43,7 +43,7 @@ def test_a_window_holds_its_start_and_not_its_end(
     "text", ["8am-10pm", "08:00", "", "24:00-06:00", "08:60-09:00", "08:00-25:00", "08:00-08:00"]
 )
 def test_a_wrong_window_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no window"):
+    with pytest.raises(ValueError, match="is not a window"):
         Window.parse(text, UTC_ZONE)
 
 
@@ -56,7 +56,7 @@ def test_weekdays_go_by_name_abbreviation_and_number() -> None:
 
 @pytest.mark.parametrize("token", ["funday", "s", "mo", 8, -1, "", True, "mondays"])
 def test_a_wrong_weekday_is_refused(token: str | int) -> None:
-    with pytest.raises(ValueError, match="is no weekday"):
+    with pytest.raises(ValueError, match="is not a weekday"):
         weekday(token)
 
 

@@ -242,7 +242,7 @@ def test_a_dedupe_key_of_more_bytes_than_an_index_takes_is_refused(served) -> No
     assert served.post("/plugin/echo/poll", {"dedupe_key": "€" * 341}).status == 202
     answer = served.post("/plugin/echo/poll", {"dedupe_key": "€" * 342})
     error(answer, 400, "usage")
-    assert answer.json["error"] == "dedupe_key is 1026 bytes long, it must be at most 1024"
+    assert answer.json["error"] == "dedupe_key is 1026 bytes long; the maximum is 1024"
 
 
 @pytest.mark.parametrize("ttl", [0, 1.5, 60, "5m", "1h30m"])

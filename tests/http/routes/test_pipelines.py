@@ -210,7 +210,7 @@ def test_a_long_chain_is_a_flat_list_and_a_tree_of_bounded_depth(flow: House) ->
         started = client.post("/pipeline/loop?async=true", {})
         found = _until_over(client, started["instance_id"])
         assert found["status"] == "failed"
-        assert found["jobs"][-1]["last_error"] == "step 91 of its pipeline is over max_depth 90"
+        assert found["jobs"][-1]["last_error"] == "step 91 of its pipeline exceeds max_depth 90"
         nodes = client.get(f"/job/{started['job_id']}/tree", flat="true")["jobs"]
         assert [node["depth"] for node in nodes] == list(range(91))
         node, depth = client.get(f"/job/{started['job_id']}/tree")["tree"], 1

@@ -97,8 +97,10 @@ def test_a_split_that_was_the_last_step_is_the_end_though_a_step_follows_it_now(
 
 
 LOST = [
-    pytest.param([pipeline(FAN)], "step after is gone from pipeline p", id="the join is gone"),
-    pytest.param([], "step after is gone from pipeline p", id="the pipeline is gone"),
+    pytest.param(
+        [pipeline(FAN)], "step after no longer exists in pipeline p", id="the join is gone"
+    ),
+    pytest.param([], "step after no longer exists in pipeline p", id="the pipeline is gone"),
     pytest.param(
         [pipeline(FAN, {"id": "after", "uses": "e"})],
         "step after of pipeline p is e.handle now, not j.handle",
@@ -151,7 +153,7 @@ def test_where_a_split_that_was_to_follow_is_gone_the_instance_has_failed_and_sa
     house.reload([pipeline(FAN)])
     for claimed in claims:
         house.end(claimed)
-    why = "step second is gone from pipeline p"
+    why = "step second no longer exists in pipeline p"
     assert (house.scope(instance), reason_of(house, instance)) == ("failed", why)
     assert house.announced(instance) == ["pipeline.failed"]
     stored = house.ledger.read(lambda tx: notices.after(tx, BEGINNING))
@@ -170,7 +172,7 @@ def test_why_a_split_inside_has_failed_is_told_of_the_instance_that_ends_later(m
     assert house.scope(instance) == "open"
     house.end(last)
     assert house.scope(instance) == "failed"
-    assert reason_of(house, instance) == "step out.0.second is gone from pipeline p"
+    assert reason_of(house, instance) == "step out.0.second no longer exists in pipeline p"
     assert house.run() == []
 
 
@@ -190,7 +192,7 @@ def test_a_scope_of_an_older_version_asks_what_follows_its_split_now(
         assert (ran, house.scope(instance)) == (["after"], "ended")
     else:
         assert (ran, house.scope(instance)) == ([], "failed")
-        assert reason_of(house, instance) == "step fan is gone from pipeline p"
+        assert reason_of(house, instance) == "step fan no longer exists in pipeline p"
 
 
 def test_a_queued_job_whose_step_is_another_by_now_does_not_run_as_that(make: Make) -> None:

@@ -1,4 +1,4 @@
-"""The commands that have a meaning of their own, and how long any command may run."""
+"""The commands with a fixed meaning, and the default timeout of each command."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ OTHER_TIMEOUT = 60.0
 
 
 def default_timeout(command: str) -> float:
-    """Seconds, where the configuration says nothing."""
+    """Seconds, unless the configuration sets another timeout."""
     return DEFAULT_TIMEOUTS.get(command, OTHER_TIMEOUT)

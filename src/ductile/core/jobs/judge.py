@@ -1,4 +1,4 @@
-"""What an attempt's outcome means: (job, outcome, policy, now, chance) to one Settlement."""
+"""What an attempt's outcome means: (job, outcome, rules, now, chance) to one `Settlement`."""
 
 from __future__ import annotations
 
@@ -39,12 +39,11 @@ TRANSIENT_FILE_ERRORS = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 )
 SHORTAGE_SECONDS, LONGEST_SHORTAGE = 5.0, 300.0
-"""How long a job waits that the machine has no room for, at first and at most; it uses up no
-attempt."""
+"""First and longest delay of a job that lacks resources to start; it uses up no attempt."""
 GIVEN_BACK = frozenset({Cancellation.STOP, Cancellation.NO_SEAT})
-"""What ends an attempt that shall be made again, as if it had not been."""
+"""Cancellations after which the attempt is repeated and does not count."""
 UNWANTED = frozenset(Cancellation) - GIVEN_BACK
-"""What ends an attempt that shall not be made again."""
+"""Cancellations that end the job."""
 NO_WORKSPACE = "no workspace: "
 STDOUT_KEPT = 64 * 1024
 LONGEST_ERROR = 8 * 1024
@@ -52,7 +51,7 @@ LONGEST_ERROR = 8 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the config and the manifest say about judging a job of one plugin and command."""
+    """What configuration and manifest say about judging a job of one plugin and command."""
 
     retry: RetryPolicy
     redactor: Redactor
@@ -73,9 +72,9 @@ def judge(
     entered: Entered | None = None,
     base_id: str | None = None,
 ) -> Settlement:
-    """Decide what becomes of the job. Pure: the same arguments give the same settlement.
+    """Decide the next state of the job. Pure: the same arguments give the same settlement.
 
-    With what `entered` it and a `base_id` for its events, a success is routed as well.
+    With `entered` and a `base_id` for its events, a success is routed as well.
     """
     response = None
     if outcome.ending in (Ending.EXITED, Ending.LINGERED):
@@ -101,7 +100,7 @@ def judge(
     else:
         settled = attempt.failed(JobStatus.FAILED, outcome.reason or "the process was lost")
     if cancelled in UNWANTED and settled.status is not JobStatus.SUCCEEDED:
-        # However it came to its end: to try it again is what nobody wants.
+        # A cancelled job is not retried, however its attempt ended.
         settled = attempt.cancelled(cancelled)
     return settled
 
@@ -114,7 +113,7 @@ def switch(
     now: datetime,
     base_id: str,
 ) -> Settlement:
-    """Settle a job of `core.switch`: its verdict is its result, and leads on."""
+    """Settle a job of `core.switch`: its verdict is its result and selects the next step."""
     if isinstance(judged, Failure):
         return prepare_failed(job, judged.reason, rules, now)
     response = {"status": "ok", "result": judged.result}
@@ -133,9 +132,9 @@ def relay(
     base_id: str,
     us: str,
 ) -> Settlement:
-    """Settle a job of `core.delivery.relay`: it has succeeded once its message is the courier's.
+    """Settle a job of `core.relay`: it has succeeded when its message is in the outbox.
 
-    `us` is the name that other gateways know this one by.
+    `us` is the name of this gateway at its peers.
     """
     if isinstance(message, Failure):
         return prepare_failed(job, message.reason, rules, now)
@@ -157,17 +156,17 @@ def relay(
 
 
 def prepare_failed(job: Job, error: str, rules: Rules, now: datetime) -> Settlement:
-    """A job whose request could not be made ends `failed`: trying again would change nothing."""
+    """A job whose request cannot be built ends as `failed`: a retry would change nothing."""
     return _Attempt(job, rules, now, 0.0, {}).ends(JobStatus.FAILED, error=error)
 
 
 def plugin_gone(job: Job, reason: str, rules: Rules, now: datetime) -> Settlement:
-    """A job that was claimed though its plugin is gone ends as those do that wait: `dead`."""
+    """A claimed job whose plugin was removed ends as `dead`, like queued jobs of that plugin."""
     return _Attempt(job, rules, now, 0.0, {}).ends(JobStatus.DEAD, error=reason, cancelled=True)
 
 
 def no_workspace(job: Job, error: OSError, rules: Rules, now: datetime) -> Settlement:
-    """A job whose files could not be provided waits out a full disk; else it has failed."""
+    """A job whose workspace cannot be created waits if the disk is full, and fails otherwise."""
     attempt = _Attempt(job, rules, now, 0.0, {})
     reason = f"{NO_WORKSPACE}{error.strerror if error.filename is None else error}"
     if error.errno in TRANSIENT_FILE_ERRORS:
@@ -176,12 +175,12 @@ def no_workspace(job: Job, error: OSError, rules: Rules, now: datetime) -> Settl
 
 
 def left_to_others(job: Job, reason: str, rules: Rules, now: datetime) -> Settlement:
-    """A job that cannot be run here waits, for another node may know how."""
+    """A job that cannot run on this node waits: another node may be able to run it."""
     return _Attempt(job, rules, now, 0.0, {}).waits(reason)
 
 
 class _Attempt:
-    """One attempt under judgement: the settlements that its end can come to."""
+    """One attempt: builds the settlement for each way it can end."""
 
     def __init__(
         self, job: Job, rules: Rules, now: datetime, chance: float, record: dict[str, Any]
@@ -209,7 +208,7 @@ class _Attempt:
         return self.ends(status, after, error=error, retry_at=retry_at)
 
     def waits(self, error: str) -> Settlement:
-        """For the machine or another node, twice as long each time; it is none of the plugin's."""
+        """Wait for resources or another node, twice as long each time; not counted."""
         again = min(uncounted(self.job.max_attempts, self.rules.retry), 60)
         delay = timedelta(seconds=min(SHORTAGE_SECONDS * 2.0**again, LONGEST_SHORTAGE))
         return self.ends(JobStatus.QUEUED, error=error, retry_at=self.now + delay, counted=False)
@@ -252,7 +251,7 @@ class _Attempt:
 
 
 def shortened(error: str) -> str:
-    """An error is told in many places; the whole of it stands in the result or on stderr."""
+    """The error, shortened: it is copied to many places; result or stderr hold the full text."""
     return error if len(error) <= LONGEST_ERROR else f"{error[:LONGEST_ERROR]} … (shortened)"
 
 
@@ -268,7 +267,7 @@ def _error_of(response: Response | ProtocolError, code: int | None) -> str | Non
 def _record(
     outcome: Outcome, response: Response | ProtocolError | None, redactor: Redactor
 ) -> dict[str, Any]:
-    """What of the attempt is kept, redacted."""
+    """The redacted parts of the attempt that are stored."""
     record: dict[str, Any] = {"duration": outcome.duration}
     if outcome.stderr:
         hidden = redactor.beginning if outcome.stderr_truncated else redactor.text

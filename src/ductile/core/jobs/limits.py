@@ -1,9 +1,9 @@
-"""How long a text may be that rows are found by, how deep JSON may nest, how far a chain goes.
+"""Limits: the length of indexed text, the depth of JSON, the length of a chain of jobs.
 
-An index of PostgreSQL takes at most 2,704 bytes a row, all of its columns together, and refuses
-what is longer only when it is written: long after whoever sent it could have been told. So that
-no sum of them comes near, each is bounded where it enters. So is depth, for the same reason: what
-reads JSON takes 1,024 levels, what writes it 254.
+A PostgreSQL index accepts at most 2,704 bytes per row over all its columns, and refuses longer rows
+only when they are written, too late to report it to the sender. Each text is therefore limited on
+input so that no sum reaches that limit. Depth is limited for the same reason: the JSON reader
+accepts 1,024 levels, the writer 254.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from ductile.model import MIB, Json
 
 LONGEST_DEDUPE_KEY = 1024
 LONGEST_NAME = 255
-"""Of what a configuration calls by a name: pipelines, schedules, peers, paths of webhooks."""
+"""For names in a configuration: pipelines, schedules, peers, paths of webhooks."""
 LONGEST_STEP_PATH = 1024
-"""All in bytes of UTF-8."""
+"""All limits are in bytes of UTF-8."""
 
 DEEPEST = 100
-"""Levels of JSON that comes from outside: envelopes, requests and answers put more around it."""
+"""Levels of JSON input: envelopes, requests and responses add more around it."""
 DEEPEST_KEPT = 150
-"""Levels of what is kept, with all that steps have put around it; an answer still adds its own."""
+"""Levels of stored JSON, including what steps add; a response adds its own levels."""
 
 PAGE_BYTES = 4 * MIB
-"""Of what a page of a list holds, unless its first row alone holds more."""
+"""Bytes of a page of a list, unless its first row alone is larger."""
 
 MAX_HOPS = 20
-"""From the first job of a chain to its last, where the configuration says nothing else."""
+"""Default limit of jobs from the first of a chain to its last."""
 
 _WIDEST = 4
 
@@ -45,21 +45,21 @@ def fits(text: str, most: int) -> bool:
 
 
 def fitting(sizes: Iterable[int], most: int) -> int:
-    """How many of them come to no more than `most`; the first always does."""
+    """How many of the sizes fit into `most`; at least one."""
     return sum(total <= most or place == 0 for place, total in enumerate(accumulate(sizes)))
 
 
 def dedupe_key_flaw(key: str | None) -> str | None:
-    """What is wrong with it, to follow its name; None where nothing is."""
+    """What is wrong with the key, as text that follows its name; None if it is valid."""
     if key is None or fits(key, LONGEST_DEDUPE_KEY):
         return None
-    return f"is {size(key)} bytes long, it must be at most {LONGEST_DEDUPE_KEY}"
+    return f"is {size(key)} bytes long; the maximum is {LONGEST_DEDUPE_KEY}"
 
 
 def too_deep(value: Json, text: bytes | None = None, most: int = DEEPEST) -> bool:
-    """Whether it nests more than so many levels of objects and lists.
+    """Whether objects and lists are nested deeper than `most` levels.
 
-    `text` is what it was read from, or stands in: most have too few brackets to be looked at.
+    `text` is the source of the value: most texts have too few brackets to need a closer look.
     """
     if text is not None and text.count(b"{") + text.count(b"[") <= most:
         return False
@@ -77,7 +77,7 @@ def too_deep(value: Json, text: bytes | None = None, most: int = DEEPEST) -> boo
 
 
 def document(text: str | bytes) -> Json:
-    """JSON that is kept, as it is shown: still as text where it is none, or cannot be."""
+    """Stored JSON as a value for display; the text itself if it cannot be parsed."""
     try:
         raw = text if isinstance(text, bytes) else text.encode()
         value = orjson.loads(raw)

@@ -1,8 +1,7 @@
 """The plugin protocol, versions 1 and 2: one JSON object in, one JSON object out.
 
-Requests are encoded here and responses read; who runs the process, and what its exit code
-means, is decided elsewhere. A response that breaks the protocol is a value
-(`ProtocolError`), never an exception.
+Requests are encoded here and responses parsed; `judge` decides what an exit code means. A response
+that violates the protocol is a value (`ProtocolError`), never an exception.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ductile.core.values.json_integers import has_integer_beyond_64_bits
 from ductile.model import STDOUT_CAP, Json
 from ductile.record import dataclass
 
-NO_RESULT = "protocol 2 wants a result with status ok"
+NO_RESULT = "protocol 2 requires a result with status ok"
 
 _BOM = b"\xef\xbb\xbf"
 _LOG_LEVELS = {
@@ -36,7 +35,7 @@ def request_context(
     pipeline: str | None = None,
     step_id: str | None = None,
 ) -> dict[str, Json]:
-    """What a request carries as `context`: the baggage, and whose job it is, and where."""
+    """The `context` of a request: the baggage, and the plugin, pipeline and step of the job."""
     context = {**baggage, "ductile_plugin": plugin}
     if pipeline:
         context["ductile_pipeline"] = pipeline
@@ -64,7 +63,7 @@ def event_of(
     event_id: str,
     dedupe_key: str | None = None,
 ) -> dict[str, Json]:
-    """The event in a `handle` job's `payload` column; what it lacks is as the arguments say."""
+    """The event in a `handle` job's `payload` column; the arguments fill in missing fields."""
     envelope = envelope_of(payload)
     inner = envelope.get("payload")
 
@@ -83,10 +82,10 @@ def event_of(
 
 
 def add_context(payload: Json, context: Mapping[str, Json]) -> Json:
-    """`payload` with the context keys that it lacks, so that plugins look in one place.
+    """`payload` with the context keys that it lacks, so that plugins find all values in one place.
 
-    Only an object can take them. Adding twice is adding once, so whoever evaluates `with`
-    over the result may still hand it to `encode_request`.
+    Applies to objects only. It is idempotent, so the result of `with` over the merged payload may
+    be passed to `encode_request`.
     """
     return {**context, **payload} if isinstance(payload, dict) else payload
 
@@ -104,7 +103,7 @@ def encode_request(
     event: Mapping[str, Json] | None = None,
     workspace_dir: str | None = None,
 ) -> bytes:
-    """One request, ended by a newline for plugins that read a line.
+    """One request, followed by a newline for plugins that read a line.
 
     `event` (see `event_of`) is given for `handle` alone; its payload, with the context's
     keys added, is then the request's payload as well. `config` and `state` may be JSON that
@@ -130,7 +129,7 @@ def encode_request(
 
 
 class LogLine(NamedTuple):
-    """A line that a plugin wants kept with its job."""
+    """A log line that a plugin adds to its job."""
 
     level: str
     message: str
@@ -147,7 +146,7 @@ class EmittedEvent:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response that keeps the protocol, whatever it says of the job."""
+    """A response that conforms to the protocol, whatever it reports about the job."""
 
     status: Literal["ok", "error"]
     result: Json
@@ -161,24 +160,23 @@ class Response:
 
     @property
     def missing_result(self) -> bool:
-        """Whether it breaks protocol 2's wish for a `result` on `ok`: logged, not failed."""
+        """Whether `result` is missing on `ok` with protocol 2: logged, not failed."""
         return self.status == "ok" and self.result is None
 
 
 @dataclass(frozen=True, slots=True)
 class ProtocolError:
-    """Why what a plugin wrote is no response."""
+    """Why the output of a plugin is not a valid response."""
 
     reason: str
 
 
 def read_response(stdout: bytes, *, overflowed: bool) -> Response | ProtocolError:
-    """Read what a plugin wrote on stdout; `overflowed` says that it wrote past the cap.
+    """Parse the stdout of a plugin; `overflowed` says that it exceeded the limit.
 
-    Integers keep to signed 64 bits, which is what the ledgers hold. Of duplicate keys the
-    last counts. `null` is the same as an absent field, for that is how some languages write
-    one. U+0000 has become U+FFFD everywhere in the result. Logs are for people: what is
-    usable of them is kept, and the rest is no error.
+    Integers are limited to signed 64 bits, as in the ledger. The last of duplicate keys counts.
+    `null` means an absent field, as some languages write it. U+0000 is replaced by U+FFFD. Valid
+    log lines are kept; invalid ones are dropped without an error.
     """
     document = _decode(stdout, overflowed)
     if isinstance(document, ProtocolError):
@@ -187,13 +185,13 @@ def read_response(stdout: bytes, *, overflowed: bool) -> Response | ProtocolErro
     if status is None:
         return ProtocolError("the response has no status")
     if status not in ("ok", "error"):
-        return ProtocolError(f"status is {_shown(status)}, it must be 'ok' or 'error'")
+        return ProtocolError(f"status is {_shown(status)}; it must be 'ok' or 'error'")
     retry = document.get("retry")
     if retry is not None and not isinstance(retry, bool):
-        return ProtocolError(f"retry is {_shown(retry)}, it must be true or false")
+        return ProtocolError(f"retry is {_shown(retry)}; it must be true or false")
     state_updates = document.get("state_updates")
     if state_updates is not None and not isinstance(state_updates, dict):
-        return ProtocolError(f"state_updates is {_shown(state_updates)}, it must be an object")
+        return ProtocolError(f"state_updates is {_shown(state_updates)}; it must be an object")
     events = _events(document.get("events"))
     if isinstance(events, ProtocolError):
         return events
@@ -210,7 +208,7 @@ def read_response(stdout: bytes, *, overflowed: bool) -> Response | ProtocolErro
 
 
 def without_nul(value: Json) -> Json:
-    """`value` with U+FFFD for every U+0000, which no text column of PostgreSQL can hold."""
+    """`value` with U+FFFD for every U+0000, which PostgreSQL cannot store in text."""
     if isinstance(value, str):
         return value.replace("\0", "\ufffd")
     if isinstance(value, list):
@@ -222,17 +220,17 @@ def without_nul(value: Json) -> Json:
 
 def _decode(stdout: bytes, overflowed: bool) -> dict[str, Json] | ProtocolError:
     if overflowed or len(stdout) > STDOUT_CAP:
-        return ProtocolError(f"stdout holds more than {STDOUT_CAP // 1024**2} MiB")
+        return ProtocolError(f"stdout is larger than {STDOUT_CAP // 1024**2} MiB")
     try:
         document = orjson.loads(stdout)
     except orjson.JSONDecodeError as error:
         return ProtocolError(_why_not_json(stdout, error))
     if not isinstance(document, dict):
-        return ProtocolError(f"stdout holds {_shown(document)}, it must be one JSON object")
+        return ProtocolError(f"stdout is {_shown(document)}; it must be one JSON object")
     if too_deep(document, stdout):
         return ProtocolError(f"the response is nested more than {DEEPEST} levels deep")
     if has_integer_beyond_64_bits(stdout):
-        return ProtocolError("the response holds an integer beyond 64 bits")
+        return ProtocolError("the response contains an integer beyond 64 bits")
     if b"\\u0000" in stdout:
         cleaned: dict[str, Json] = without_nul(document)
         return cleaned
@@ -241,7 +239,7 @@ def _decode(stdout: bytes, overflowed: bool) -> dict[str, Json] | ProtocolError:
 
 def _why_not_json(stdout: bytes, error: orjson.JSONDecodeError) -> str:
     if not stdout.strip():
-        return "stdout is empty, it must be one JSON object"
+        return "stdout is empty; it must be one JSON object"
     if stdout.startswith(_BOM):
         return "stdout begins with a byte order mark; write UTF-8 without one"
     try:
@@ -250,7 +248,7 @@ def _why_not_json(stdout: bytes, error: orjson.JSONDecodeError) -> str:
         return f"stdout is not UTF-8 (byte {broken.start})"
     if error.msg.startswith("unexpected content after document"):
         place = f"line {error.lineno} column {error.colno}"
-        return f"stdout holds more than one JSON object ({place}); write logs to stderr"
+        return f"stdout contains more than one JSON object ({place}); write logs to stderr"
     return f"stdout is not JSON: {error}"
 
 
@@ -258,16 +256,16 @@ def _events(value: Json) -> tuple[EmittedEvent, ...] | ProtocolError:
     if not value and (value is None or isinstance(value, list)):
         return ()
     if not isinstance(value, list):
-        return ProtocolError(f"events is {_shown(value)}, it must be a list")
+        return ProtocolError(f"events is {_shown(value)}; it must be a list")
     events = []
     for index, event in enumerate(value):
         if not isinstance(event, dict):
-            return ProtocolError(f"events[{index}] is {_shown(event)}, it must be an object")
+            return ProtocolError(f"events[{index}] is {_shown(event)}; it must be an object")
         type_, key = event.get("type"), event.get("dedupe_key")
         if not isinstance(type_, str) or not type_:
-            return ProtocolError(f"events[{index}].type is {_shown(type_)}, it must be text")
+            return ProtocolError(f"events[{index}].type is {_shown(type_)}; it must be text")
         if key is not None and not isinstance(key, str):
-            return ProtocolError(f"events[{index}].dedupe_key is {_shown(key)}, it must be text")
+            return ProtocolError(f"events[{index}].dedupe_key is {_shown(key)}; it must be text")
         if flaw := dedupe_key_flaw(key):
             return ProtocolError(f"events[{index}].dedupe_key {flaw}")
         payload = event.get("payload")
@@ -303,5 +301,5 @@ def _shown(value: Json) -> str:
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "a list"
     text = orjson.dumps(value).decode()
-    # A part of it could be a part of a secret, which nobody would know to hide.
+    # A prefix could be part of a secret, which redaction would not recognise.
     return text if len(text) <= LONGEST_SHOWN else f"{len(text)} characters"

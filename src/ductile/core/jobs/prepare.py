@@ -1,4 +1,4 @@
-"""From a claimed job to what a slot can run. Pure; the request is all that a plugin sees."""
+"""From a claimed job to a launch that a slot can run. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ductile.record import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PluginPlan:
-    """What it takes to launch a plugin, worked out once when the config is loaded."""
+    """Everything needed to launch a plugin, computed once when the configuration is loaded."""
 
     name: str
     protocol: int
@@ -27,7 +27,7 @@ class PluginPlan:
     env: Mapping[str, str]
     commands: frozenset[str]
     config: bytes
-    """The plugin's config, encoded."""
+    """The plugin's config, encoded as JSON."""
     timeouts: Mapping[str, float]
 
     def timeout(self, command: str) -> float:
@@ -36,13 +36,13 @@ class PluginPlan:
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """What came into a job: the event's payload, and the context that its step makes of it."""
+    """The input of a job: the event's payload, and the context of its step."""
 
     payload: Json
     accumulated: Mapping[str, Json] | None = None
-    """Of the step's own row; None outside pipelines."""
+    """The context of the step's own row; None outside pipelines."""
     inherited: Mapping[str, Json] | None = None
-    """Of the row it entered with."""
+    """The context that the job entered with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Unrunnable:
-    """Why a job cannot be launched at all."""
+    """Why a job cannot be launched."""
 
     reason: str
 
@@ -69,7 +69,7 @@ def prepare(
 ) -> Ready | Unrunnable:
     """The launch of one attempt, its request encoded and its deadline set.
 
-    `context` is what the job entered with, `node` its step where it stands in a pipeline.
+    `context` is what the job entered with, `node` its step if it belongs to a pipeline.
     """
     if job.command not in plan.commands:
         known = ", ".join(sorted(plan.commands))

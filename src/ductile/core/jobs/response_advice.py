@@ -1,7 +1,4 @@
-"""What is wrong with a plugin's answer, and what its author can do about it.
-
-`judge` decides what becomes of a job; this only explains, for `plugin test`.
-"""
+"""What is wrong with a plugin's response, and how its author can fix it; for `plugin test`."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ SHOWN = 60
 
 ONE_OBJECT = 'write one JSON object such as {"status": "ok", "result": "done"}'
 TO_STDERR = (
-    "stdout is for the response alone: send everything else to stderr "
+    "stdout is for the response only: write everything else to stderr "
     "(print(..., file=sys.stderr), console.error, echo ... >&2)"
 )
 
@@ -38,25 +35,25 @@ class Advice:
     what: str
     hint: str
     severity: Severity = Severity.ERROR
-    """An error is why the attempt fails; a warning costs something else."""
+    """An error fails the attempt; a warning does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the manifest and the config say of the command."""
+    """What manifest and configuration say about the command."""
 
     plugin: str
     command: str
     protocol: int
     timeout: float
     emits: Mapping[str, tuple[str, ...]] | None = field(default=None)
-    """The declared events with their values; None where nothing is declared."""
+    """The declared events with their values; None if nothing is declared."""
 
 
 def advise(
     outcome: Outcome, response: Response | ProtocolError | None, expected: Expected
 ) -> tuple[Advice, ...]:
-    """Everything worth telling the author of an answer, what it fails by first."""
+    """All advice for the author of a response, errors first."""
     found = [*_of_ending(outcome, expected)]
     if isinstance(response, ProtocolError):
         found.append(_of_protocol_error(outcome, response))
@@ -76,27 +73,27 @@ def _of_ending(outcome: Outcome, expected: Expected) -> Iterator[Advice]:
     if outcome.ending is Ending.NOT_SPAWNED:
         yield Advice(
             outcome.reason or "the entrypoint could not be started",
-            "its first line must name an interpreter that is there, as #!/usr/bin/env python3, "
-            "and the file must be executable, with LF line ends",
+            "its first line must name an existing interpreter, such as #!/usr/bin/env python3, "
+            "and the file must be executable, with LF line endings",
         )
     elif outcome.ending is Ending.TIMED_OUT:
         key = f"plugins.{expected.plugin}.timeouts.{expected.command}"
         yield Advice(
-            f"it did not end within {expected.timeout:g} s",
-            f"do less, or raise {key}; the request's deadline_at says when it will be ended",
+            f"it did not finish within {expected.timeout:g} s",
+            f"do less, or raise {key}; deadline_at in the request is the time of the kill",
         )
     elif outcome.ending is Ending.LINGERED:
         yield _warning(
-            "it closed stdout and ran on, until it was killed; what it had written counts",
-            "end when the response is written: nothing that a job starts outlives it",
+            "it closed stdout and continued until it was killed; its output counts",
+            "exit after writing the response: no process outlives its job",
         )
     if outcome.reason and outcome.ending is Ending.EXITED:
-        yield Advice(outcome.reason, "save the file with LF line ends")
+        yield Advice(outcome.reason, "save the file with LF line endings")
     elif outcome.exit_code == NOT_FOUND:
         yield Advice(
             "exit code 127: a command was not found",
-            "a plugin gets PATH and little else of the environment; name the interpreter or the "
-            "command by its whole path, or see that it is on the gateway's PATH",
+            "a plugin inherits PATH and few other variables; name the interpreter or the "
+            "command by its full path, or add it to the gateway's PATH",
         )
     if outcome.stderr_truncated:
         yield _warning(f"stderr was cut at {STDERR_CAP // 1024} KiB", "log less, or to a file")
@@ -107,7 +104,7 @@ def _of_exit(outcome: Outcome, response: Response) -> Iterator[Advice]:
     if code and response.status == "ok":
         yield Advice(
             f"{_ended(code)} in spite of status ok",
-            "end with exit code 0 where all went well; else say status error, and what it was",
+            "exit with 0 on success; otherwise report status error with an error text",
         )
 
 
@@ -119,9 +116,9 @@ def _of_crash(outcome: Outcome) -> Iterator[Advice]:
     crashed = any(line.startswith("Traceback (most recent call last)") for line in lines)
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     said = f": {_short(last)}" if last else ""
-    hint = "catch what can go wrong, and answer with status error and a text"
+    hint = "catch exceptions, and respond with status error and an error text"
     if code == EX_CONFIG:
-        hint = "exit code 78 says that the configuration is wrong; the job is not retried"
+        hint = "exit code 78 means that the configuration is wrong; the job is not retried"
     yield Advice(f"{'the program crashed' if crashed else _ended(code)}{said}", hint)
 
 
@@ -146,24 +143,24 @@ def _hint(outcome: Outcome, reason: str) -> str:
 
 
 _BY_REASON = {
-    "stdout is empty": f"{ONE_OBJECT} before it ends, and flush it",
+    "stdout is empty": f"{ONE_OBJECT} before exiting, and flush it",
     "byte order mark": "write UTF-8 without a byte order mark",
     "not UTF-8": "write UTF-8; in Python: sys.stdout.reconfigure(encoding='utf-8')",
-    "64 bits": "send large numbers as text",
-    "levels deep": "flatten it, or put the inner part into a string",
-    "MiB": "write large data to a file, and answer with its path",
+    "64 bits": "send large numbers as strings",
+    "levels deep": "flatten it, or encode the inner part as a string",
+    "MiB": "write large data to a file, and return its path",
     "state_updates is": 'it must be an object: {"state_updates": {"cursor": 7}}',
     "events[": 'an event is {"type": "thing.happened", "payload": {...}}',
     "events is": 'it must be a list: {"events": [{"type": "thing.happened", "payload": {}}]}',
-    "retry is": "say true or false, without quotes",
+    "retry is": "write true or false, without quotes",
     "it must be one JSON object": 'wrap it: {"status": "ok", "result": ...}',
     "surrogate": "write characters beyond U+FFFF as they are, or as a pair of escapes",
-    "trailing comma": "JSON takes no comma after the last item; let a library write it",
+    "trailing comma": "JSON does not allow a comma after the last item; use a library to write it",
 }
 
 
 def _of_status(text: str) -> str:
-    """The response is an object, but its status is missing, or is none of the two words."""
+    """The response is an object, but its status is missing or not valid."""
     try:
         document: dict[str, Json] = json.loads(text)
     except ValueError:
@@ -172,37 +169,37 @@ def _of_status(text: str) -> str:
     if status is not None:
         word = str(status).strip().lower()
         meant = "ok" if word in MEANS_OK | {"ok"} else "error" if word in MEANS_ERROR else None
-        return f'say "status": "{meant}"' if meant else 'the status is "ok" or "error"'
+        return f'write "status": "{meant}"' if meant else 'the status is "ok" or "error"'
     close = nearest("status", (key for key in document if key != "status"))
     if close:
         return f'the key is "status", not {close!r}'
     for key, value in document.items():
         if key.lower() in MEANS_OK | {"ok"} and isinstance(value, bool):
-            return f'say "status": "{"ok" if value else "error"}" in place of {key!r}'
+            return f'write "status": "{"ok" if value else "error"}" instead of {key!r}'
     return 'add "status": "ok", or "error" with an "error" text'
 
 
 def _of_text(text: str) -> str:
-    """stdout is no JSON, or more than one document of it."""
+    """stdout is not valid JSON, or more than one document."""
     before, after = _around(text)
     if before:
-        return f"{_short(before)!r} stands before the response; {TO_STDERR}"
+        return f"{_short(before)!r} precedes the response; {TO_STDERR}"
     if after.startswith("{"):
-        return "two responses: one request has one; join them into one object"
+        return "there are two responses; combine them into one object"
     if after:
-        return f"{_short(after)!r} stands after the response; {TO_STDERR}"
+        return f"{_short(after)!r} follows the response; {TO_STDERR}"
     start = text.lstrip()
     if start.startswith("{'") or "'status'" in start:
-        return "this looks like a printed Python dict; print(json.dumps(response)) in its place"
+        return "this looks like a printed Python dict; use print(json.dumps(response))"
     if any(word in text for word in ("NaN", "Infinity")):
-        return "JSON has no NaN and no Infinity; send null or text"
+        return "JSON has no NaN or Infinity; send null or a string"
     if start.startswith("{"):
-        return "let a JSON library write it: json.dumps, JSON.stringify, jq -n"
+        return "use a JSON library to write it: json.dumps, JSON.stringify, jq -n"
     return f"{ONE_OBJECT}; {TO_STDERR}"
 
 
 def _around(text: str) -> tuple[str, str]:
-    """What stands before and after the first JSON object with a status in `text`."""
+    """The text before and after the first JSON object with a status in `text`."""
     decoder = json.JSONDecoder()
     position = -1
     for _ in range(TRIES):
@@ -222,7 +219,7 @@ def _of_response(response: Response, expected: Expected) -> Iterator[Advice]:
     raw = response.raw
     if response.status == "error":
         if response.error is None:
-            yield _warning("status is error, but nothing says what it was", 'add an "error" text')
+            yield _warning("status is error, but there is no error text", 'add an "error" text')
         if response.events or response.state_updates:
             yield _warning(
                 "a failed attempt's events and state_updates have no effect",
@@ -230,17 +227,15 @@ def _of_response(response: Response, expected: Expected) -> Iterator[Advice]:
             )
     elif expected.protocol >= 2 and response.missing_result:
         yield _warning(
-            f"{NO_RESULT}; its absence is logged",
-            'add "result": a short text for people',
+            f"{NO_RESULT}; a missing result is logged",
+            'add "result": a short text for operators',
         )
     if response.status == "ok" and raw.get("error"):
-        yield _warning(
-            "an error beside status ok is ignored", "say status error where one happened"
-        )
+        yield _warning("an error next to status ok is ignored", "use status error if one happened")
     for key in raw:
         if key not in KNOWN_KEYS:
             close = OFTEN_MEANT.get(key) or nearest(key, KNOWN_KEYS)
-            hint = f"did you mean {close!r}?" if close else f"known are: {', '.join(KNOWN_KEYS)}"
+            hint = f"did you mean {close!r}?" if close else f"known keys: {', '.join(KNOWN_KEYS)}"
             yield _warning(f"the key {key!r} is ignored", hint)
     yield from _of_logs(raw.get("logs"), len(response.logs))
 
@@ -255,7 +250,7 @@ def _of_logs(logs: Json, kept: int) -> Iterator[Advice]:
 
 
 def _of_events(response: Response, expected: Expected) -> Iterator[Advice]:
-    """Events beside what the manifest declares; `<...>` there stands for any type."""
+    """Events that differ from the manifest's declaration; `<...>` there matches any type."""
     declared = expected.emits
     if declared is None or any(name.startswith("<") for name in declared):
         return
@@ -273,7 +268,7 @@ def _of_events(response: Response, expected: Expected) -> Iterator[Advice]:
             if not _has(event.payload, value.removeprefix("payload.").split(".")):
                 yield _warning(
                     f"event {event.type!r} lacks {value}, which the manifest declares",
-                    "send it, or take it out of values.emit",
+                    "send it, or remove it from values.emit",
                 )
 
 

@@ -1,4 +1,4 @@
-"""Whether and when a failed attempt is tried again (002 §5.7)."""
+"""Whether and when a failed attempt is retried."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def backoff(failures: int, base: float, chance: float) -> float:
 
 
 def uncounted(max_attempts: int, policy: RetryPolicy) -> int:
-    """How many attempts were used up by nobody: a stop of the gateway, a machine without room
-    and an operator's retry raise `attempt` and `max_attempts` alike."""
+    """The number of attempts that do not count: a stop of the gateway, a lack of resources and an
+    operator's retry raise `attempt` and `max_attempts` alike."""
     return max(0, max_attempts - policy.max_attempts)
 
 
 def failures_so_far(attempt: int, max_attempts: int, policy: RetryPolicy) -> int:
-    """How many of the attempts up to this one were failures that count: by those backoff grows."""
+    """The number of failures that count up to this attempt; the backoff grows with it."""
     return max(1, attempt - uncounted(max_attempts, policy))
 
 
 def next_retry_at(
     attempt: int, max_attempts: int, policy: RetryPolicy, now: datetime, chance: float
 ) -> datetime | None:
-    """When the attempt after this failed one is due; None where the attempts are used up."""
+    """When the attempt after this failed one is due; None if the attempts are used up."""
     if attempt >= max_attempts:
         return None
     failures = failures_so_far(attempt, max_attempts, policy)

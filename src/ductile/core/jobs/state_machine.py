@@ -19,12 +19,12 @@ _Q, _R, _S, _F, _T, _D, _K = (
 EDGES: dict[tuple[JobStatus, JobStatus], str] = {
     (_Q, _R): "claimed",
     (_Q, _D): "cancelled, or its plugin is gone",
-    (_Q, _K): "the core decided not to run it after all",
-    (_R, _S): "the plugin said ok and exited 0",
+    (_Q, _K): "the core decided not to run it",
+    (_R, _S): "the plugin reported ok and exited with 0",
     (_R, _F): "the plugin failed, could not be spawned, or was lost",
     (_R, _T): "its deadline passed",
     (_R, _D): "cancelled while it ran, or its plugin is gone",
-    (_R, _K): "the core decided not to run it after all",
+    (_R, _K): "the core decided not to run it",
     (_R, _Q): "released: the attempt does not count",
     (_F, _Q): "to be tried again",
     (_F, _D): "its attempts are used up",
@@ -34,18 +34,18 @@ EDGES: dict[tuple[JobStatus, JobStatus], str] = {
 }
 
 ENDED_BADLY = frozenset({_F, _D})
-"""What stops the chain, and what an operator may try again."""
+"""The final states of a failure: they stop a pipeline, and an operator may retry them."""
 
 ENDED = ENDED_BADLY | {_S, _K}
-"""A job in one of these stays there, unless an operator retries it."""
+"""Final states; only an operator's retry leaves them."""
 
 
 class IllegalEdge(ValueError):
-    """A change of state that the table does not have: a bug, never an expected failure."""
+    """A state change that is not in the table: a bug, never an expected failure."""
 
 
 def edges(start: JobStatus, path: Sequence[JobStatus]) -> list[tuple[JobStatus, JobStatus]]:
-    """The edges of a walk from `start` through `path`, each of them legal."""
+    """The edges from `start` through `path`; `IllegalEdge` if one is not in the table."""
     walk = list(zip((start, *path), path, strict=False))
     for edge in walk:
         if edge not in EDGES:
@@ -54,10 +54,10 @@ def edges(start: JobStatus, path: Sequence[JobStatus]) -> list[tuple[JobStatus, 
 
 
 _ALIASES = {"pending": _Q.value, "ok": _S.value, "error": _F.value}
-"""What the Go program calls them in filters too."""
+"""Names of states that the Go program accepts in filters."""
 
 
 def status_named(word: str) -> str:
-    """The state that a filter means; what means none, as it is."""
+    """The state that a filter names; an unknown name is returned unchanged."""
     plain = word.strip().lower()
     return _ALIASES.get(plain, plain)

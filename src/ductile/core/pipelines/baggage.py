@@ -1,7 +1,7 @@
-"""`baggage`: what a pipeline carries from step to step, and the rows that hold it.
+"""`baggage`: values that a pipeline carries from step to step, and the rows that store them.
 
-A context is a row of `event_context`; its `accumulated_json` is what the steps above have
-claimed, plus the core's own key `ductile`. A step's row contains its parent's: claims add
+A context is a row of `event_context`; its `accumulated_json` holds the claims of all
+earlier steps, plus the core's own key `ductile`. A step's row contains its parent's: claims add
 paths, and a path that is inherited never changes. The rows of one instance differ under
 `ductile` in `route_depth` alone.
 """
@@ -43,7 +43,7 @@ class Claims:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who set a chain going; written into its first context and never changed."""
+    """The origin of a chain of jobs; written into its first context and never changed."""
 
     plugin: str | None
     event_type: str
@@ -62,7 +62,7 @@ class Origin:
 
 
 def compile_claims(raw: Json, path: Path) -> Claims | list[Problem]:
-    """Compile what stands under `baggage` at `path`, or list all that is wrong with it."""
+    """Compile the `baggage` at `path`, or list every problem in it."""
     if not isinstance(raw, Mapping) or not raw:
         allowed = "dotted.path: payload.x, or from: and namespace:"
         return [Problem("baggage must be a mapping", path, found=shorten(raw), allowed=allowed)]
@@ -72,7 +72,7 @@ def compile_claims(raw: Json, path: Path) -> Claims | list[Problem]:
     if "from" in given or "namespace" in given:
         for key in ("from", "namespace"):
             if key not in given:
-                problems.append(Problem(f"baggage needs `{key}:` here", path))
+                problems.append(Problem(f"baggage requires `{key}:` here", path))
         namespace = _keys(given.pop("namespace", "_"), (*path, "namespace"), problems)
         source = _source(given.pop("from", "payload"), (*path, "from"), problems, ("payload",))
         objects.append((namespace, source))
@@ -84,14 +84,14 @@ def compile_claims(raw: Json, path: Path) -> Claims | list[Problem]:
 
 
 def claimed(claims: Claims, scope: StepValues) -> dict[str, Json] | Failure:
-    """What the claims come to, as one tree, before it meets what is inherited."""
+    """The claimed values as one tree, before they are merged with the inherited ones."""
     tree: dict[str, Json] = {}
     for keys, ref in (*claims.values, *claims.objects):
         value = ref.read(scope)
         if value is MISSING:
             return Failure(f"baggage {'.'.join(keys)}: {ref} does not exist")
         if (keys, ref) in claims.objects and not isinstance(value, dict):
-            return Failure(f"baggage {'.'.join(keys)}: {ref} is no object")
+            return Failure(f"baggage {'.'.join(keys)}: {ref} is not an object")
         for key in reversed(keys):
             value = {key: value}
         grown = accrete(tree, value)
@@ -131,7 +131,7 @@ def root_context(
 def step_context(
     entering: Mapping[str, Json], claims: Claims | None, payload: Json
 ) -> dict[str, Json] | Failure:
-    """`accumulated_json` of the row of a step that `payload` and `entering` have entered."""
+    """`accumulated_json` of the row of a step with this payload and entering context."""
     if claims is None:
         return deeper(entering)
     added = claimed(claims, StepValues(payload=payload, context=dict(entering)))
@@ -146,21 +146,21 @@ def deeper(context: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def control(context: Mapping[str, Json]) -> dict[str, Json]:
-    """The core's own part of a context; empty where there is none."""
+    """The core's own part of a context; empty if there is none."""
     own = context.get("ductile")
     return own if isinstance(own, dict) else {}
 
 
 def route_depth(context: Mapping[str, Json]) -> int:
-    """How many steps of its instance lie above, this one included; 0 at the root."""
+    """The number of steps from the instance's root to here, including this one; 0 at the root."""
     return int(control(context).get("route_depth") or 0)
 
 
 def depth_limit(context: Mapping[str, Json]) -> int:
-    """The deepest step that the instance's author allows; 0 is no limit.
+    """The author's limit of steps in this instance; 0 means no limit.
 
-    One that was computed limits nothing: it may be too low by now, for a reload may have made
-    the pipeline longer, and what has no limit of its author's cannot loop.
+    A computed limit is ignored: a reload may have made the pipeline longer, and a pipeline without
+    an author's limit cannot loop.
     """
     own = control(context)
     return 0 if own.get("route_max_depth_computed") else int(own.get("route_max_depth") or 0)
@@ -171,7 +171,7 @@ def _within_bounds(accumulated: dict[str, Json]) -> dict[str, Json] | Failure:
         return Failure(f"baggage is nested more than {DEEPEST_KEPT} levels deep")
     size = size_of(accumulated)
     if size > MAX_CONTEXT:
-        return Failure(f"baggage of {size} bytes: at most {MAX_CONTEXT} are carried")
+        return Failure(f"baggage of {size} bytes exceeds the limit of {MAX_CONTEXT}")
     return accumulated
 
 
@@ -190,8 +190,8 @@ def _accrete(
         elif not are_equal(grown[key], value):
             path = ".".join((*above, key))
             return Failure(
-                f"baggage {path} is {shorten(grown[key])} already and never changes; "
-                f"claimed was {shorten(value)}"
+                f"baggage {path} is already {shorten(grown[key])} and cannot change; "
+                f"the step claims {shorten(value)}"
             )
     return grown
 
@@ -202,7 +202,7 @@ def _keys(text: Json, path: Path, problems: list[Problem]) -> Keys:
         allowed = "names of letters, digits and _, joined by dots"
         problems.append(Problem("no path for baggage", path, found=shorten(text), allowed=allowed))
     elif keys[0] in RESERVED:
-        problems.append(Problem(f"{keys[0]} is the core's own", path, found=shorten(text)))
+        problems.append(Problem(f"{keys[0]} is reserved", path, found=shorten(text)))
     return keys
 
 

@@ -1,9 +1,8 @@
-"""Pipelines: from what the config says to a frozen graph, or to every problem in it.
+"""Compiles configured pipelines to frozen graphs, or lists every problem in them.
 
-A compiled pipeline is a map from step paths to nodes, and the path of the first. `call`
-and `steps` are inlined; a `split` is a node that opens a scope; an `if` on a step is a
-switch node before it. The runtime needs a job's (pipeline, step path) and nothing else to
-know what follows.
+A compiled pipeline is a map from step paths to nodes, and the path of the first. `call` and
+`steps` are inlined; a `split` is a node that opens a scope; an `if` on a step is a switch node
+before it. A job's (pipeline, step path) is enough to find the steps that follow.
 """
 
 from __future__ import annotations
@@ -39,41 +38,41 @@ class Pipeline:
     condition: Condition | None
     execution_mode: str
     timeout: Json
-    """As the config gives it."""
+    """As configured."""
     workspace: bool | None
     author_depth: int | None
-    """`max_depth` where the author set it; 0 is no limit."""
+    """`max_depth` if the author set it; 0 means no limit."""
     longest: int | None
-    """The jobs on its longest path; None where its steps can loop."""
+    """The number of jobs on its longest path; None if its steps can loop."""
     entry: str
     nodes: Mapping[str, Node]
 
     @property
     def max_depth(self) -> int:
-        """What `route_max_depth` says: the author's limit, else the longest path; 0 is none."""
+        """The value of `route_max_depth`: the author's limit, else the longest path; 0 means none."""
         return self.author_depth if self.author_depth is not None else self.longest or 0
 
     def hop_limit(self, max_hops: int) -> int:
-        """The hops that a job of this pipeline may be away from its root.
+        """The maximum number of hops between a job of this pipeline and its root.
 
-        `max_depth: 0` lifts the limit on depth, not this one, which ends every loop; it
-        makes room for the longest path.
+        `max_depth: 0` removes the limit on depth, not this one, which ends every loop; this one
+        allows at least the longest path.
         """
         raised = self.longest if self.author_depth == 0 else self.author_depth
         return max(max_hops, raised or 0)
 
     def admits(self, payload: Json, context: Mapping[str, Json]) -> bool | Failure:
-        """What its own `if` says to an event; without one it takes every event."""
+        """Whether the pipeline's own `if` accepts an event; without one it accepts every event."""
         if self.condition is None:
             return True
         return evaluate(self.condition, StepValues(payload, dict(context)))
 
     def first_jobs(self) -> tuple[Node, ...]:
-        """The nodes whose jobs start an instance: several where it begins with a split."""
+        """The nodes of the first jobs: several if the pipeline starts with a split."""
         return tuple(self._jobs_from(self.entry))
 
     def paths(self) -> list[str]:
-        """Its steps, in the order in which a chain comes to them."""
+        """The step paths in the order of execution."""
         found, seen = [self.entry], {self.entry}
         for path in found:
             for to in self.nodes[path].follows():
@@ -106,10 +105,10 @@ def compile_pipelines(
     sources: frozenset[str] = frozenset(),
     max_hops: int = MAX_HOPS,
 ) -> Compiled | list[Problem]:
-    """Compile a config's pipelines, or list every problem in them, with its config path.
+    """Compile the configured pipelines, or list every problem with its path.
 
     `plugins` maps each known plugin to its commands, `instances` are the remote instances
-    that a `relay` may name (None: any), `sources` are names besides plugins that a
+    that a `relay` may name (None: any), `sources` are further names that
     `from_plugin` may have.
     """
     known = Known(plugins, instances)
@@ -146,7 +145,7 @@ def compile_pipelines(
 
 
 class _Header:
-    """What a pipeline says of itself, besides its steps."""
+    """The settings of a pipeline without its steps."""
 
     def __init__(self, raw: Json, at: Path, known: Known, sources: frozenset[str]) -> None:
         self.problems: list[Problem] = []
@@ -200,7 +199,7 @@ class _Header:
         if "config" in roots(compiled):
             self.problems.append(
                 Problem(
-                    "a pipeline's own `if` sees no config: config.* is always missing",
+                    "the `if` of a pipeline cannot read config.*: it is always missing",
                     (*self.at, "if"),
                     severity=Severity.WARNING,
                 )
@@ -211,11 +210,11 @@ class _Header:
         if "name" not in self.raw:
             self.report(("name",), "a pipeline needs a name")
         if ("on" in self.raw) == ("on-hook" in self.raw):
-            self.report((), "a pipeline needs either on or on-hook")
+            self.report((), "a pipeline requires either on or on-hook")
         if self.hook is not None and self.hook not in HOOKS:
             self.report(("on-hook",), "no such hook", self.hook, HOOKS, nearest(self.hook, HOOKS))
         if self.hook and self.condition is not None and "context" in roots(self.condition):
-            self.report(("if",), "a hook has no context yet: its `if` cannot read context.*")
+            self.report(("if",), "a hook has no context: its `if` cannot read context.*")
         source = self.from_plugin
         if source and source not in known.plugins and source not in sources:
             close = nearest(source, known.plugins)
@@ -224,11 +223,11 @@ class _Header:
             self.report(("execution_mode",), "no such mode", self.mode, MODES)
         depth = self.author_depth
         if depth is not None and (type(depth) is not int or depth < 0):
-            self.report(("max_depth",), "a whole number is needed, 0 for no limit", depth)
+            self.report(("max_depth",), "must be a whole number; 0 means no limit", depth)
         seen: set[str] = set()
         for step in (step for step in walk(self.authored.steps) if step.named):
             if step.id in seen:
-                message = "a second step with this id in the pipeline"
+                message = "another step in the pipeline has this id"
                 self.problems.append(Problem(message, (*step.at, "id"), found=shorten(step.id)))
             seen.add(step.id)
 
@@ -254,14 +253,14 @@ def _duplicates(headers: Iterable[_Header]) -> Iterator[Problem]:
     seen: set[str] = set()
     for header in headers:
         if header.name in seen:
-            message = "a second pipeline with this name"
+            message = "another pipeline has this name"
             yield Problem(message, (*header.at, "name"), found=shorten(header.name))
         if header.name:
             seen.add(header.name)
 
 
 def _sound(pipelines: Mapping[str, Authored], problems: Iterable[Problem]) -> dict[str, Authored]:
-    """The pipelines that neither have an error nor lead to one that has."""
+    """The pipelines without an error that call no pipeline with an error."""
     users: dict[str, list[str]] = {}
     for name, pipeline in pipelines.items():
         for step in walk(pipeline.steps):
@@ -284,7 +283,7 @@ def _sound(pipelines: Mapping[str, Authored], problems: Iterable[Problem]) -> di
 def _references(
     pipeline: Authored, pipelines: Mapping[str, Authored], known: Known
 ) -> Iterator[Problem]:
-    """Calls and targets that lead nowhere."""
+    """Calls and targets that do not exist."""
     for step in walk(pipeline.steps):
         if step.kind is StepKind.CALL and step.call not in pipelines:
             close = nearest(step.call, pipelines)
@@ -297,7 +296,7 @@ def _references(
                 plugin, command = known.command(name)
                 if command not in known.plugins.get(plugin, ()):
                     yield Problem(
-                        "no step of this pipeline, no pipeline and no plugin's command",
+                        "is not a step of this pipeline, a pipeline or a command of a plugin",
                         (*step.at, "on_events", event),
                         found=shorten(name),
                         nearest=nearest(name, {*pipeline.ids, *pipelines, *known.plugins}),
@@ -305,7 +304,7 @@ def _references(
 
 
 def _call_cycles(pipelines: Mapping[str, Authored]) -> Iterator[Problem]:
-    """One problem for each call that leads back to where it came from."""
+    """One problem for each cycle of calls."""
     finished: set[str] = set()
     for start in pipelines:
         trail: dict[str, Iterator[Step]] = {}
@@ -320,7 +319,7 @@ def _call_cycles(pipelines: Mapping[str, Authored]) -> Iterator[Problem]:
             elif step.call in trail:
                 names = list(trail)
                 cycle = " -> ".join((*names[names.index(step.call) :], step.call))
-                yield Problem(f"pipelines call each other in a circle: {cycle}", (*step.at, "call"))
+                yield Problem(f"pipelines call each other in a cycle: {cycle}", (*step.at, "call"))
             elif step.call not in finished:
                 name = step.call
 
@@ -334,7 +333,7 @@ def _calls(pipeline: Authored, pipelines: Mapping[str, Authored]) -> Iterator[St
 
 
 def _longest_paths(linked: Mapping[str, Linked]) -> dict[str, int | None]:
-    """For each pipeline the jobs on its longest path, None where it can loop."""
+    """The number of jobs on the longest path of each pipeline; None if it can loop."""
     lengths: dict[tuple[str, str], float] = {}
     for name, pipeline in linked.items():
         _measure((name, pipeline.entry), linked, lengths)
@@ -347,7 +346,7 @@ def _measure(
     linked: Mapping[str, Linked],
     lengths: dict[tuple[str, str], float],
 ) -> None:
-    """Fill in `lengths` for `start` and all that follows it, depth first, without recursion."""
+    """Fill in `lengths` for `start` and its successors, depth first, without recursion."""
     open_: set[tuple[str, str]] = set()
     stack = [start]
     while stack:
@@ -373,8 +372,8 @@ def _too_long(header: _Header, longest: int | None, max_hops: int) -> Iterator[P
     if header.author_depth is not None:
         return
     if longest is None:
-        message = "its steps can loop by on_events: set max_depth to say how far"
+        message = "its steps can loop through on_events; set max_depth to limit them"
         yield Problem(message, header.at)
     elif longest > max_hops:
-        message = f"its longest path is {longest} hops, over {max_hops}: set max_depth to allow it"
+        message = f"its longest path has {longest} hops, more than {max_hops}; set max_depth"
         yield Problem(message, header.at)

@@ -1,9 +1,9 @@
-"""`if`: conditions over payload, context and config, compiled at load and judged at run.
+"""`if`: conditions over payload, context and config, compiled at load, evaluated at run time.
 
 `{path, op, value}` compares; `all`, `any` and `not` combine. Nothing is coerced: a value of
 the wrong type makes a comparison false. A missing path is `null` to `eq`, `neq` and `in`, as
-in the Go program (so `neq` is true of it), and makes all else false. Only a regular
-expression that is too dear for its text can fail.
+in the Go program (so `neq` is true for it), and makes all other comparisons false. Only
+a regular expression that is too expensive for its text can fail.
 """
 
 from __future__ import annotations
@@ -89,16 +89,16 @@ Condition = Comparison | All | AnyOf | Not
 
 
 def compile_condition(raw: Json, path: Path) -> Condition | list[Problem]:
-    """Compile what stands under an `if` at `path`, or list all that is wrong with it."""
+    """Compile the `if` at `path`, or list every problem in it."""
     compiler = _Compiler()
     condition = compiler.compile(raw, path, 1)
     if compiler.nodes > MAX_NODES:
-        compiler.report(path, f"a condition of more than {MAX_NODES} nodes")
+        compiler.report(path, f"the condition has more than {MAX_NODES} nodes")
     return compiler.problems if condition is None or compiler.problems else condition
 
 
 def evaluate(condition: Condition, scope: StepValues) -> bool | Failure:
-    """Judge a condition from left to right, no further than needed."""
+    """Evaluate a condition from left to right, only as far as needed."""
     match condition:
         case Comparison():
             return _compare(condition, scope)
@@ -117,7 +117,7 @@ def roots(condition: Condition) -> frozenset[str]:
 
 
 def refs(condition: Condition) -> Iterator[Ref]:
-    """All that the condition reads."""
+    """All references in the condition."""
     match condition:
         case Comparison(ref):
             yield ref
@@ -177,7 +177,7 @@ class _Compiler:
         if self.nodes > MAX_NODES:
             return None
         if depth > MAX_DEPTH:
-            self.report(path, f"a condition nested deeper than {MAX_DEPTH} levels")
+            self.report(path, f"the condition is nested deeper than {MAX_DEPTH} levels")
             return None
         if not isinstance(raw, Mapping):
             self.report(path, "a condition must be a mapping", raw, "path and op, all, any or not")
@@ -203,7 +203,7 @@ class _Compiler:
             part = self.compile(raw, path, depth + 1)
             return None if part is None else Not(part)
         if not isinstance(raw, list | tuple) or not raw:
-            self.report(path, f"{combiner} needs a list of at least one condition", raw)
+            self.report(path, f"{combiner} requires a list of at least one condition", raw)
             return None
         parts = [self.compile(item, (*path, i), depth + 1) for i, item in enumerate(raw)]
         known = tuple(part for part in parts if part is not None)
@@ -226,7 +226,7 @@ class _Compiler:
         path = (*path, "value")
         if op == "exists":
             if value is not None and not isinstance(value, bool):
-                self.report(path, "exists takes no value but true or false", value)
+                self.report(path, "exists accepts only true or false as value", value)
             return value is not False
         if "value" not in given:
             self.report(path[:-1], f"{op} needs a value")

@@ -1,4 +1,4 @@
-"""A compiled pipeline as a picture: Mermaid for pages, a tree for terminals."""
+"""A compiled pipeline as a diagram: Mermaid for documents, a tree for terminals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def mermaid(pipeline: Pipeline) -> str:
 
 
 def tree(pipeline: Pipeline) -> str:
-    """The pipeline as lines for a terminal: what is nested hangs below what it depends on."""
+    """The pipeline as lines for a terminal; nested steps are indented below their parent."""
     root = _Twig(f"{pipeline.name} ({_trigger(pipeline)})")
     _Grower(pipeline).chain(pipeline.entry, None, root)
     return "\n".join((root.label, *_drawn(root.twigs, ""))) + "\n"
@@ -105,7 +105,7 @@ class _Grower:
         self.drawn: set[str] = set()
 
     def chain(self, path: str | None, until: str | None, below: _Twig) -> None:
-        """Hang the steps from `path` on below `below`, up to `until` or the chain's end."""
+        """Add the steps from `path` below `below`, up to `until` or the end of the chain."""
         while path is not None and path != until:
             if path in self.drawn:
                 below.grow(f"{path}, as above")

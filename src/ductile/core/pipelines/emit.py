@@ -1,4 +1,4 @@
-"""What a succeeded job sets going: its events, routed, as intents of its settlement."""
+"""Routes the events of a succeeded job and adds the intents to its settlement."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ductile.core.values.json_values import Failure
 from ductile.model import Event, Job, Json, Settlement
 
 OWN_EVENTS = "ductile."
-"""What the types of the core's own events begin with."""
+"""Prefix of the types of the core's own events."""
 
 
 def emit(
@@ -30,9 +30,9 @@ def emit(
     now: datetime,
     ids: Ids,
 ) -> Settlement | Failure:
-    """The settlement with what the response's events lead to, and the step's own context.
+    """The settlement with the intents of the response's events, and the step's own context.
 
-    A failure where that is more than the response is allowed to set going.
+    A failure if the response exceeds the limits on events.
     """
     if not response.events and not job.pipeline:
         return settlement
@@ -63,7 +63,7 @@ def emit_switch(
     now: datetime,
     ids: Ids,
 ) -> Settlement:
-    """The same for a judged `if`, which has no process and no response."""
+    """The same for an evaluated `if`, which has no process and no response."""
     event = switch_event(switched, entered.payload, now, ids.next())
     return _routed(settlement, job, entered, (event,), router)
 
@@ -78,7 +78,7 @@ def emit_relay(
     ids: Ids,
     result: Json,
 ) -> Settlement:
-    """The same for a relay: what entered it goes on here, and its message to the courier."""
+    """The same for a relay: its input continues here, its message goes to the outbox."""
     events = outgoing(
         (),
         source=job.plugin,
@@ -108,7 +108,7 @@ def _routed(
     )
     routing = router.route(done, events)
     taken = _taken(routing)
-    # What the core itself passes on may well be the end of its chain.
+    # An event of the core itself may be the end of its chain.
     untaken = (event.type for event in events if event.event_id not in taken)
     return replace(
         settlement,
@@ -120,10 +120,10 @@ def _routed(
 
 
 def _taken(routing: Routing) -> set[str]:
-    """The ids of the events that have made a job."""
+    """The ids of the events that created a job."""
     return {spawned.event.event_id for spawned in routing.jobs()}
 
 
 def _context(entered: Entered) -> str | None:
-    """The step's own context row, where it stands in a pipeline."""
+    """The step's own context row, if it belongs to a pipeline."""
     return None if entered.accumulated is None else orjson.dumps(entered.accumulated).decode()

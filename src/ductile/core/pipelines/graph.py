@@ -1,4 +1,4 @@
-"""The compiled form of a step: all that the runtime decides there is a look-up."""
+"""The compiled form of a step: every decision at run time is a look-up here."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ RELAY_PLUGIN = f"{CORE_PREFIX}relay"
 class NodeKind(StrEnum):
     USES = "uses"
     SWITCH = "switch"
-    """Judges an `if` without a process: true goes to `next`, false to `otherwise`."""
+    """Evaluates an `if` without a process: true leads to `next`, false to `otherwise`."""
     RELAY = "relay"
     SPLIT = "split"
-    """No job of its own: it opens a scope, and `next` is its join."""
+    """Has no job: it opens a scope, and `next` is its join."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where `on_events` leads: a node, or with no path a pipeline's first."""
+    """A target of `on_events`: a node, or without a path the first node of a pipeline."""
 
     pipeline: str
     path: str | None
@@ -45,21 +45,21 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A step's place in a compiled pipeline. `next` of None is where the chain ends."""
+    """A step in a compiled pipeline. The chain ends where `next` is None."""
 
     pipeline: str
     path: str
-    """Unique in its pipeline: what is inlined is prefixed by its caller's (`a.0.step_1`)."""
+    """Unique in its pipeline: inlined steps are prefixed by their caller's id (`a.0.step_1`)."""
     kind: NodeKind
     at: Path
-    """Where the config says it."""
+    """Its path in the configuration."""
     plugin: str = ""
     command: str = HANDLE
     next: str | None = None
     otherwise: str | None = None
     condition: Condition | None = None
     config_of: str | None = None
-    """The plugin whose config the expressions may read; None is none."""
+    """The plugin whose config the expressions may read, if any."""
     with_: Template | None = None
     baggage: Claims | None = None
     relay: Relay | None = None
@@ -68,7 +68,7 @@ class Node:
     join_always: bool = False
 
     def follows(self) -> Iterator[Target]:
-        """Everywhere that a chain can go from here."""
+        """All nodes that can follow this one."""
         paths = [branch.entry for branch in self.branches]
         for path in (*paths, self.next, self.otherwise):
             if path is not None:

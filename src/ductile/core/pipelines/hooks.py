@@ -1,4 +1,4 @@
-"""Hooks: what the end of a root job tells the pipelines that listen for it."""
+"""Hooks: the signals and payload that the end of a root job sends to hook pipelines."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class RootEnd:
     error: str | None
     duration_ms: float
     timed_out: bool = False
-    """Whether the last attempt did."""
+    """Whether the last attempt timed out."""
     result: Json = None
 
 
 def hook_signals(end: RootEnd) -> tuple[str, ...]:
-    """The hooks that it fires; none for a job that did not run after all."""
+    """The hooks that fire; none for a job that was skipped."""
     if end.status is JobStatus.SKIPPED:
         return ()
     failed = (FAILED,) if end.status in ENDED_BADLY else ()
@@ -36,7 +36,7 @@ def hook_signals(end: RootEnd) -> tuple[str, ...]:
 
 
 def hook_payload(end: RootEnd) -> dict[str, Json]:
-    """What a hook tells; `text` is `message` again, for plugins that post it somewhere."""
+    """The payload of a hook; `text` repeats `message` for plugins that post it."""
     verb = "timed out" if end.timed_out else "failed" if end.status in ENDED_BADLY else "succeeded"
     message = f"Job {verb} [{end.plugin}]" + (f": {end.error}" if end.error else "")
     payload = {

@@ -1,4 +1,4 @@
-"""What routing decides, as frozen values for `settle` to write."""
+"""The decisions of routing, as frozen values that `settle` writes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class SpawnJob:
     """A job to enqueue.
 
     Inside an intent below it belongs to that scope and enters with that instance's context.
-    On its own it goes on from the job that ended: with its context, and, where `pipeline`
-    is set, in its scope; a routed job (no `pipeline`) belongs to no scope.
+    On its own it continues from the job that ended: with its context and, if `pipeline` is set,
+    in its scope; a routed job (no `pipeline`) belongs to no scope.
     """
 
     plugin: str
@@ -32,11 +32,11 @@ class SpawnJob:
     branch: str = ""
     """See `join.EndedJob.branch`; empty outside every split."""
     dead: str | None = None
-    """Set, the job is over a limit: it is recorded and ends `dead` with this reason."""
+    """If set, the job exceeds a limit: it is recorded and ends as `dead` with this reason."""
 
     @property
     def identity(self) -> tuple[str, str, str, str, str, str]:
-        """What makes a redelivery the same job; an absent value is the empty text."""
+        """Identifies a redelivery as the same job; an absent value is the empty string."""
         return (
             self.parent_job_id or "",
             self.event.event_id,
@@ -49,12 +49,12 @@ class SpawnJob:
 
 @dataclass(frozen=True, slots=True)
 class JoinStep:
-    """The step that follows a split, as it was when the split was entered."""
+    """The step that follows a split, as configured when the split was entered."""
 
     path: str = ""
-    """Empty where nothing follows."""
+    """Empty if nothing follows."""
     plugin: str = ""
-    """Empty where it is a split itself, which is no job."""
+    """Empty if it is a split, which has no job."""
     command: str = ""
 
 
@@ -62,17 +62,17 @@ class JoinStep:
 class OpenScope:
     """A split that was entered: a scope inside the one around it.
 
-    All fields but `children` are kept with the scope: `router.SplitScope` needs them when
-    it ends. Opened with no child it ends at once.
+    All fields but `children` are stored with the scope: `SplitScope` needs them when it ends. A
+    scope without children ends at once.
     """
 
     pipeline: str
     split: str
     branch: str
     parent_job_id: str | None
-    """The job whose event entered the split; the join's parent too."""
+    """The job whose event entered the split; also the parent of the join."""
     hops: int
-    """Of its first jobs, and of the join."""
+    """For its first jobs and the join."""
     join_always: bool
     join: JoinStep
     children: tuple[SpawnJob | OpenScope, ...]
@@ -88,7 +88,7 @@ class StartPipeline:
     children: tuple[SpawnJob | OpenScope, ...]
     baggage: Mapping[str, Json] | None = None
     depth_is_computed: bool = False
-    """Whether `max_depth` is but the length of its longest path, and no limit of its author's."""
+    """Whether `max_depth` was computed from the longest path instead of set by the author."""
 
     def context(self, instance_id: str) -> dict[str, Json]:
         """`accumulated_json` of the root row; `instance_id` is the scope's id."""
@@ -103,7 +103,7 @@ class StartPipeline:
 
 @dataclass(frozen=True, slots=True)
 class SendRelay:
-    """An event for another gateway, to be handed to the courier."""
+    """An event for another gateway, to be added to the outbox."""
 
     job_id: str
     instance: str
@@ -117,7 +117,7 @@ Intent = SpawnJob | OpenScope | StartPipeline | SendRelay
 
 @dataclass(frozen=True, slots=True)
 class Unrouted:
-    """Why an event did not go somewhere it might have; for `job why`."""
+    """Why an event did not start a pipeline; for `job why`."""
 
     event_id: str
     pipeline: str
@@ -130,7 +130,7 @@ class Routing:
     unrouted: tuple[Unrouted, ...] = ()
 
     def jobs(self) -> Iterator[SpawnJob]:
-        """Every job in it, however deep."""
+        """Every job in it, at any depth."""
         return _jobs(self.intents)
 
 

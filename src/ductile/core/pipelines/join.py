@@ -1,4 +1,4 @@
-"""The end of a split: which of its jobs were last, and what the step after it gets."""
+"""The end of a split: its last jobs, and the payload of the step after it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ductile.record import dataclass
 
 MAX_JOIN = MIB
 LARGE = ("result", "error")
-"""The fields of an entry that may be left out of it."""
+"""The fields that may be left out of an entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,28 +27,28 @@ class EndedJob:
     result: Json
     """The response's `result` field."""
     joined: bool = False
-    """Whether a scope around it, below the one that ends, has gone on to its own join."""
+    """Whether an inner scope around it has already continued with its own join."""
     error: str | None = None
 
 
 def inner_branch(branch: str, label: str) -> str:
-    """The branch of a job inside branch `label` of a split that stands in `branch`."""
+    """The branch of a job inside branch `label` of a split that is in `branch`."""
     return f"{branch}/{label}" if branch else label
 
 
 def last_jobs(jobs: Sequence[EndedJob]) -> tuple[EndedJob, ...]:
-    """Those that nothing in the scope came after."""
+    """The jobs that no other job in the scope follows."""
     parents = {job.parent_job_id for job in jobs}
     return tuple(job for job in jobs if job.job_id not in parents and not job.joined)
 
 
 def join_payload(jobs: Sequence[EndedJob], *, branch: str = "") -> dict[str, Json]:
-    """What the join gets: an entry for each last job, and how many of them ended badly.
+    """The payload of the join: an entry for each last job, and the number of failed ones.
 
-    An entry has an `error` where its job ended badly. `jobs` are in the order in which they were
-    queued, which the branches' first ones were in the order of the branches. `branch` is where
-    the split itself stands. Where all is more than 1 MiB the largest results and errors are left
-    out; `job_id` finds them.
+    An entry has an `error` if its job failed. `jobs` are in the order of the queue, in which the
+    first jobs of the branches are in the order of the branches. `branch` is that of the split
+    itself. If the payload exceeds 1 MiB the largest results and errors are left out; `job_id`
+    refers to them.
     """
     began = dict.fromkeys(_label(job.branch, branch) for job in jobs)
     order = {label: number for number, label in enumerate(began)}
@@ -83,7 +83,7 @@ def _trimmed(entries: list[dict[str, Json]]) -> list[dict[str, Json]]:
         if name in entry
     }
     left: set[tuple[int, str]] = set()
-    # What stands around the list, too.
+    # Including the text around the list.
     total = size_of(entries) + 64
     for field in sorted(sizes, key=lambda field: sizes[field], reverse=True):
         if total <= MAX_JOIN:

@@ -1,4 +1,4 @@
-"""How a chain of jobs comes to the next step, and whom a new one is due to."""
+"""How a job reaches the next step, and what caused a new pipeline instance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Done:
     submitted_by: str
     hops: int
     context: Mapping[str, Json]
-    """`accumulated_json` of its own row; empty where it has none."""
+    """`accumulated_json` of its own row; empty if it has none."""
     pipeline: str = ""
     step_path: str = ""
     branch: str = ""
@@ -28,7 +28,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class SplitScope:
-    """A split's scope that has ended: what `OpenScope` asked to keep, and what entered it."""
+    """The scope of a split that has ended: the stored fields of `OpenScope`, and its context."""
 
     pipeline: str
     split: str
@@ -37,12 +37,12 @@ class SplitScope:
     hops: int
     context: Mapping[str, Json]
     join: JoinStep | None
-    """None where it was not kept: then what follows the split now."""
+    """None if it was not stored: then the step that follows the split now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """How a chain comes to a node."""
+    """How a job reaches a node."""
 
     event: Event
     parent_job_id: str | None = None
@@ -79,7 +79,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Whom a new instance is due to."""
+    """The cause of a new instance."""
 
     plugin: str | None
     origin: Mapping[str, Json]
@@ -96,7 +96,7 @@ class Cause:
 
     @classmethod
     def job(cls, done: Done, event: Event) -> Cause:
-        """Whoever set that job's chain going, or where it has no origin the job itself."""
+        """The origin of that job's chain, or the job itself if the chain has none."""
         origin = Origin(done.plugin, event.type, event.event_id, done.job_id, done.submitted_by)
         inherited = control(done.context).get("origin") or origin.as_json()
         return cls(done.plugin, inherited, done.context)

@@ -1,8 +1,7 @@
-"""From steps as they are written to nodes that know what follows them.
+"""Links parsed steps to nodes that know their successors.
 
-`call` and `steps` leave no trace but the prefix of the paths inside. A step that an
-`on_events` names is taken out of its sequence: it is reached by name, and what is nested in
-it ends there.
+`call` and `steps` leave no trace except the prefix of the paths inside. A step that an `on_events`
+names is removed from its sequence: it is reached by name, and the chain ends after it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ MAX_NESTING = 60
 
 @dataclass(frozen=True, slots=True)
 class Authored:
-    """A pipeline's steps as read, and the ids that its own `on_events` name."""
+    """A pipeline's parsed steps, and the ids that its own `on_events` name."""
 
     name: str
     at: Path
@@ -56,7 +55,7 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A target by id, whose first node is known only when all is linked."""
+    """A target by id; its first node is known only after all steps are linked."""
 
     frame: str
     id: str
@@ -72,14 +71,14 @@ class _TooLarge(Exception):
 def link(
     pipeline: Authored, pipelines: Mapping[str, Authored], known: Known
 ) -> Linked | list[Problem]:
-    """Link one pipeline. Every `call` and `on_events` in it must lead somewhere, acyclically."""
+    """Link one pipeline. Every `call` and `on_events` must have a target; calls must not be cyclic."""
     linker = _Linker(pipeline, pipelines, known)
     try:
         entry = linker.sequence(_Frame("", pipeline), pipeline.steps, "", None, {})
     except _TooLarge as error:
         return [Problem(str(error), pipeline.at)]
     if entry is None:
-        message = "no step comes first: each is reached only by an on_events that names it"
+        message = "there is no first step: each is reached only through on_events"
         return [*linker.problems, Problem(message, (*pipeline.at, "steps"))]
     nodes = linker.resolved()
     return linker.problems or _unreached(entry, nodes) or Linked(entry, nodes)
@@ -99,7 +98,7 @@ class _Linker:
     def sequence(
         self, frame: _Frame, steps: Sequence[Step], prefix: str, after: str | None, exits: _Exits
     ) -> str | None:
-        """Link a list of steps that `after` follows; the first node, or `after` if none."""
+        """Link a list of steps followed by `after`; the first node, or `after` if there is none."""
         ordered = []
         for step in steps:
             if step.named and step.id in frame.pipeline.targets:
@@ -122,7 +121,7 @@ class _Linker:
         }
         self.nesting += 1
         if self.nesting > MAX_NESTING:
-            raise _TooLarge(f"with all its calls, steps nested deeper than {MAX_NESTING} levels")
+            raise _TooLarge(f"steps and calls are nested deeper than {MAX_NESTING} levels")
         entry = self.body(frame, step, path, after, {**exits, **own})
         self.nesting -= 1
         if step.condition is None:
@@ -215,19 +214,19 @@ class _Linker:
 
     def add(self, node: Node) -> str:
         if node.path in self.nodes:
-            message = f"a second step with the path {node.path!r}: give it another id"
+            message = f"another step has the path {node.path!r}; use another id"
             self.problems.append(Problem(message, node.at))
         if not fits(node.path, LONGEST_STEP_PATH):
-            message = "with the ids of all that is around it, its path is too long"
+            message = "the path of the step, including the ids of its parents, is too long"
             found, allowed = f"{size(node.path)} bytes", f"at most {LONGEST_STEP_PATH} bytes"
             self.problems.append(Problem(message, node.at, found=found, allowed=allowed))
         self.nodes[node.path] = node
         if len(self.nodes) > MAX_NODES:
-            raise _TooLarge(f"with all its calls, more than {MAX_NODES} steps")
+            raise _TooLarge(f"including its calls, the pipeline has more than {MAX_NODES} steps")
         return node.path
 
     def resolved(self) -> dict[str, Node]:
-        """The nodes, their `on_events` leading to nodes; a target without any is dropped."""
+        """The nodes with their `on_events` resolved; a target without a node is dropped."""
         nodes = dict(self.nodes)
         for path, exits in self.exits.items():
             found = {
@@ -245,7 +244,7 @@ class _Linker:
 
 
 def _is_bare_group(step: Step) -> bool:
-    """Whether it only groups: then a branch is its steps, with paths like `split.1.step_1`."""
+    """Whether the step only groups: then a branch consists of its steps (`split.1.step_1`)."""
     plain = not (step.named or step.condition or step.on_events)
     return plain and step.kind is StepKind.STEPS
 
@@ -258,5 +257,5 @@ def _unreached(entry: str, nodes: Mapping[str, Node]) -> list[Problem]:
                 seen.add(target.path)
                 open_.append(target.path)
     lost = {node.at: node for path, node in nodes.items() if path not in seen}
-    message = "never reached: no step and no event leads here"
+    message = "this step is never reached: no step and no event leads to it"
     return [Problem(message, at) for at in lost]

@@ -1,4 +1,4 @@
-"""Steps as they are written: read and checked one by one, not yet linked to each other."""
+"""Parses and checks the configured steps one by one; `link` connects them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StepKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """An event for a named remote instance; `with_` set, it is all of the payload."""
+    """An event for a named remote instance; `with_`, if set, is the whole payload."""
 
     to: str
     event: str
@@ -42,7 +42,7 @@ class Relay:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of the config. `id` is the author's, or `step_N` where there is none."""
+    """A configured step. `id` is the author's, or `step_N` if there is none."""
 
     id: str
     named: bool
@@ -52,7 +52,7 @@ class Step:
     command: str = ""
     call: str = ""
     steps: tuple[Step, ...] = ()
-    """What is nested in it, or the branches of a split."""
+    """Its nested steps, or the branches of a split."""
     join_always: bool = False
     condition: Condition | None = None
     with_: Template | None = None
@@ -63,28 +63,28 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the config may refer to."""
+    """What the configuration may refer to."""
 
     plugins: Mapping[str, frozenset[str]]
     """Each plugin with its commands."""
     instances: frozenset[str] | None = None
-    """Remote instances to relay to; None where that is not checked here."""
+    """Remote instances to relay to; None if they are not checked."""
 
     def command(self, uses: str) -> tuple[str, str]:
-        """`plugin` or `plugin.command`, taken apart; a plugin's own name wins."""
+        """Split `plugin` or `plugin.command`; a plugin with the whole name wins."""
         plugin, dot, command = uses.rpartition(".")
         return (plugin, command) if dot and uses not in self.plugins else (uses, HANDLE)
 
 
 def walk(steps: Iterable[Step]) -> Iterator[Step]:
-    """Every step, those nested in it after itself."""
+    """Every step, each followed by its nested steps."""
     for step in steps:
         yield step
         yield from walk(step.steps)
 
 
 def read_steps(raw: Json, at: Path, known: Known, problems: list[Problem]) -> tuple[Step, ...]:
-    """Read a list of steps; what is wrong with them is added to `problems`."""
+    """Parse a list of steps; problems are added to `problems`."""
     return _Reader(known, problems).sequence(raw, at, 0)
 
 
@@ -108,10 +108,10 @@ class _Reader:
         self, raw: Json, at: Path, depth: int, kind: StepKind = StepKind.STEPS
     ) -> tuple[Step, ...]:
         if not isinstance(raw, Sequence) or isinstance(raw, str) or not raw:
-            self.report(at, "a list of at least one step is needed", raw)
+            self.report(at, "must be a list of at least one step", raw)
             return ()
         if depth > MAX_NESTING:
-            self.report(at, f"steps nested deeper than {MAX_NESTING} levels")
+            self.report(at, f"steps are nested deeper than {MAX_NESTING} levels")
             return ()
         # Each branch of a split is a sequence of its own.
         ids = _ids(raw) if kind is StepKind.STEPS else [_ids([item])[0] for item in raw]
@@ -135,13 +135,13 @@ class _Reader:
             )
             return None
         if "id" in given and (not isinstance(given["id"], str) or not _is_id(given["id"])):
-            self.report((*at, "id"), "an id is text without / and @", given["id"])
+            self.report((*at, "id"), "an id must be a string without / and @", given["id"])
         kind = kinds[0]
         self.misplaced(kind, given, at)
         plugin, command = self.uses(given, at) if kind is StepKind.USES else ("", "")
         call = given.get("call", "")
         if not isinstance(call, str):
-            self.report((*at, "call"), "the name of a pipeline is needed", call)
+            self.report((*at, "call"), "must be the name of a pipeline", call)
             call = ""
         return Step(
             id=id_,
@@ -173,7 +173,7 @@ class _Reader:
                 inside = f"; write it under relay: {key}:" if kind is StepKind.RELAY else ""
                 self.report((*at, key), f"{key} belongs on a `uses` step, not on `{kind}`{inside}")
         if "on_events" in given and kind is StepKind.SPLIT:
-            message = "a split emits no events: put on_events on the steps in its branches"
+            message = "a split emits no events; use on_events on the steps in its branches"
             self.report((*at, "on_events"), message)
         if "join" in given and (kind is not StepKind.SPLIT or given["join"] != "always"):
             self.report((*at, "join"), "join belongs on a split", given["join"], allowed="always")
@@ -193,7 +193,7 @@ class _Reader:
             allowed = ", ".join(sorted(commands))
             close = nearest(command, commands)
             self.report(
-                at, f"{plugin} has no such command", command, allowed=allowed, nearest=close
+                at, f"{plugin} does not have this command", command, allowed=allowed, nearest=close
             )
         return plugin, command
 
@@ -239,7 +239,7 @@ class _Reader:
                 self.report((*at, key), "an unknown key", key, allowed=allowed, nearest=close)
         for key in ("to", "event"):
             if not isinstance(given.get(key), str) or not given[key]:
-                self.report((*at, key), f"relay needs `{key}:`", given.get(key))
+                self.report((*at, key), f"relay requires `{key}:`", given.get(key))
         to, instances = str(given.get("to")), self.known.instances
         if "to" in given and instances is not None and to not in instances:
             self.report((*at, "to"), "an unknown instance", to, nearest=nearest(to, instances))
@@ -272,7 +272,7 @@ class _Reader:
         for event, targets in raw.items():
             named = [targets] if isinstance(targets, str) else targets
             if not isinstance(named, list | tuple) or not named or not _are_texts(named):
-                message = "a list of steps, pipelines or plugins is needed"
+                message = "must be a list of steps, pipelines or plugins"
                 self.report((*at, event), message, targets)
                 continue
             events[str(event)] = tuple(dict.fromkeys(named))

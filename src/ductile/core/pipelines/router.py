@@ -1,35 +1,34 @@
-"""Where events go: from an ended job and what it emitted to a tuple of intents, by look-up.
+"""Where events go: from a finished job and its events to a tuple of intents, by look-up.
 
-How a job of a pipeline goes through the house:
+The life of a pipeline job:
 
-1. **prepare** (after the claim): where `router.lost(...)` says that a reload took the
-   job's step away or made another of it, the job fails saying so; it never runs as what
-   stands there now. Else `node = router.node(job.pipeline, job.step_path)`. The payload is
-   `entered_payload(command, column)`, the context the row that the job entered with. Then
-   by `node.kind`: `prepare_step` (run the plugin with its payload and context),
-   `judge_switch` (no process), `prepare_relay` (the courier sends it). A `Failure` ends
-   this job `failed`, without retry.
+1. **prepare** (after the claim): if `router.lost(...)` reports that a reload removed or replaced
+   the job's step, the job fails with that reason; it never runs as the new step. Otherwise `node =
+   router.node(job.pipeline, job.step_path)`. The payload is `entered_payload(command, column)`, the
+   context the row that the job entered with. Then by `node.kind`: `prepare_step` (run the plugin
+   with its payload and context), `judge_switch` (no process), `prepare_relay` (the outbox sends
+   it). A `Failure` ends this job as `failed`, without retry.
 2. **judge**: for a succeeded job, `events = outgoing(...)`, or `(switch_event(...),)`; then
    `routing = router.route(Done(...), events)`. `Done.context` is the step's own
    `accumulated`, as `prepare` returned it.
 3. **settle**, in one transaction: write the step's own context row (parent: the one it
    entered with), then the intents. `StartPipeline`: a scope without parent, its root row
    (`intent.context(scope_id)`), then its children in it. `OpenScope`: a scope below the
-   current one, that remembers its fields and the context row that entered it, then its
+   current one, which stores its fields and the context row that entered it, then its
    children in it. `SpawnJob`: a job, unique by `identity`, whose payload is
    `payload_column(command, event)` and whose entering context is the ended job's row, or
    the root row inside a `StartPipeline`; one with `dead` set is recorded and ended at once.
-   Which first jobs of an instance are needless by their dedupe key is decided before any of
-   them is written; where all are, it ends `skipped`.
-4. **finish**, for whatever ends a job: where a split's scope has no queued or running job
-   and no open child, and no bad end in it (or `join_always`), mark it ended, once, and
-   write what `router.join(...)` gives into the scope above, as continuing this one
-   (`join_of`), entering with the row that entered the split; where nothing can follow any
-   more (`unrouted`), mark it failed with that reason. `EndedJob` wants all jobs of the scope
-   and of those inside it, as they were queued. When a root job ends, `router.hooks`.
+   Which first jobs of an instance are duplicates by their dedupe key is decided before any of
+   them is written; if all are, the instance ends as `skipped`.
+4. **close**, for every way to end a job: if a split's scope has no queued or running job and no
+   open child, and no failed job (or `join_always`), mark it ended, once, and write the result of
+   `router.join(...)` into the scope above with `join_of` set, entering with the row that entered
+   the split; if the next step no longer exists (`unrouted`), mark it failed with that reason.
+   `EndedJob` needs all jobs of the scope and of its inner scopes, in the order of the queue. When
+   a root job ends, `router.hooks`.
 
-Producers: `arrive` for an event from outside (webhook, relay, `handle` by hand), `start`
-for a pipeline by name. Everything here is pure; ids and times are arguments.
+Producers: `arrive` for an external event (webhook, relay, `handle` by an operator), `start` for a
+pipeline by name. Everything here is pure; ids and times are arguments.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ _Index = Mapping[tuple[str, str], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """All routes and pipelines of one config, indexed by what is asked of them."""
+    """All routes and pipelines of one configuration, indexed for look-up."""
 
     pipelines: Mapping[str, Pipeline]
     routes: _Index
@@ -84,14 +83,14 @@ class Router:
         return None if found is None else found.nodes.get(step_path)
 
     def lost(self, pipeline: str, step_path: str, plugin: str, command: str) -> str | None:
-        """Why a job that was made for this step cannot be run as it; None where it can."""
+        """Why a job that was created for this step cannot run as it; None if it can."""
         node = self.node(pipeline, step_path)
         if node is None:
-            return f"step {step_path} is gone from pipeline {pipeline}"
+            return f"step {step_path} no longer exists in pipeline {pipeline}"
         if (node.plugin, node.command) == (plugin, command):
             return None
         now = f"{node.plugin}.{node.command}" if node.plugin else "a split"
-        return f"step {step_path} of pipeline {pipeline} is {now} now, not {plugin}.{command}"
+        return f"step {step_path} of pipeline {pipeline} is now {now}, not {plugin}.{command}"
 
     def route(self, done: Done, events: Sequence[Event]) -> Routing:
         """Where a succeeded job's events go: the next step, routes, other pipelines."""
@@ -105,10 +104,10 @@ class Router:
         submitted_by: SubmittedBy,
         baggage: Mapping[str, Json] | None = None,
     ) -> Routing:
-        """Where an event from outside goes: to `plugin`, to routes, to pipelines.
+        """Where an external event goes: to `plugin`, to routes, to pipelines.
 
-        Routes and `from_plugin` see it as coming from `event.source`. `baggage` is what the
-        root contexts begin with.
+        For routes and `from_plugin` its source is `event.source`. `baggage` is the initial
+        content of the root contexts.
         """
         entry = Entry(event, submitted_by=submitted_by)
         cause = Cause.outside(event, submitted_by, baggage)
@@ -127,7 +126,7 @@ class Router:
     ) -> StartPipeline | None:
         """An instance by name, whatever its `on`, `from_plugin` and `if`; None if unknown.
 
-        `at` is the step that it begins with; by default its first.
+        `at` is its first step; by default the first of the pipeline.
         """
         found = self.pipelines.get(pipeline)
         if found is None:
@@ -141,7 +140,7 @@ class Router:
         return self._instance(found, entry, Cause.outside(event, submitted_by, baggage), at)
 
     def hooks(self, end: RootEnd, *, now: datetime, event_ids: Sequence[str]) -> Routing:
-        """The hook pipelines that a root job's end sets going; up to three ids are needed."""
+        """The hook pipelines that the end of a root job starts; up to three ids are needed."""
         if end.submitted_by == SubmittedBy.HOOK:
             return Routing()
         events = (
@@ -153,11 +152,11 @@ class Router:
     def join(
         self, scope: SplitScope, ended: Sequence[EndedJob], *, now: datetime, event_id: str
     ) -> Routing:
-        """What follows a split whose scope has ended; nothing where it was the last step.
+        """The job after a split whose scope has ended; nothing if the split was the last step.
 
-        That is the step that followed it when it was entered, whatever a reload has made of
-        the split. Where the step itself is lost its job is made all the same: whoever claims
-        it says so, and once the step is back a retry of it goes on.
+        It is the step that followed when the split was entered, whatever a reload has changed. If
+        that step no longer exists its job is created all the same: its claim reports the reason,
+        and a retry continues when the step is back.
         """
         join = scope.join
         if join is None:
@@ -204,7 +203,7 @@ class Router:
             yield from self._enter(node.pipeline, node.next, entry)
 
     def _elsewhere(self, entry: Entry, cause: Cause) -> Iterator[Intent | Unrouted]:
-        """Routes and pipelines that the event sets going, whoever's job emitted it."""
+        """Routes and pipelines that the event matches, whatever job emitted it."""
         event, source = entry.event, cause.plugin or ""
         for plugin in self.routes.get((source, event.type), ()):
             yield self._routed(plugin, entry)
@@ -300,17 +299,17 @@ class Router:
         )
 
     def _over(self, pipeline: Pipeline | None, entry: Entry) -> str | None:
-        """Which limit a job at this place would exceed."""
+        """The limit that a job at this place would exceed, if any."""
         limit = self.max_hops
         if pipeline is not None:
             if 0 < entry.max_depth < entry.depth:
-                return f"step {entry.depth} of its pipeline is over max_depth {entry.max_depth}"
+                return f"step {entry.depth} of its pipeline exceeds max_depth {entry.max_depth}"
             limit = max(pipeline.hop_limit(limit), entry.max_depth)
-        return f"hop {entry.hops} is over the limit of {limit}" if entry.hops > limit else None
+        return f"hop {entry.hops} exceeds the limit of {limit}" if entry.hops > limit else None
 
 
 def build(routes: Iterable[Route], compiled: Compiled, max_hops: int = MAX_HOPS) -> Router:
-    """Index a config's routes and pipelines."""
+    """Index the configured routes and pipelines."""
     by_route: dict[tuple[str, str], list[str]] = {}
     for route in routes:
         by_route.setdefault((route.source, route.event_type), []).append(route.to)
@@ -332,11 +331,11 @@ def _matches(index: _Index, name: str, source: str) -> Iterator[str]:
 
 
 def _gone(event_id: str, pipeline: str, step_path: str) -> Unrouted:
-    return Unrouted(event_id, pipeline, f"step {step_path} is gone from pipeline {pipeline}")
+    return Unrouted(event_id, pipeline, f"step {step_path} no longer exists in pipeline {pipeline}")
 
 
 def _gathered(items: Iterable[Intent | Unrouted]) -> Routing:
-    """All items sorted out; of two jobs that are the same the first."""
+    """The items by kind; of two identical jobs the first."""
     intents: list[Intent] = []
     unrouted: list[Unrouted] = []
     seen: set[tuple[str, ...]] = set()

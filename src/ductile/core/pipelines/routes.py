@@ -1,4 +1,4 @@
-"""`routes:`: plugin, event type, plugin. Exact matches only; each match makes a job."""
+"""`routes:`: plugin, event type, plugin. Exact matches only; each match creates a job."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def compile_routes(
     *,
     sources: frozenset[str] = frozenset(),
 ) -> Routes | list[Problem]:
-    """Compile a config's routes, or list every problem; one written twice counts once.
+    """Compile the configured routes, or list every problem; a repeated route counts once.
 
-    `sources` are names besides plugins that an event may come from. A target that has no
-    `handle` is a warning: its jobs will fail and say so.
+    `sources` are further names that an event may come from. A target without `handle` is a
+    warning: its jobs will fail with that reason.
     """
     problems: list[Problem] = []
     routes: dict[Route, None] = {}
     for index, item in enumerate(raw):
         route = _read(item, ("routes", index), plugins, sources, problems)
         if route in routes:
-            message = "a second time the same route: it counts once"
+            message = "the same route is repeated; it counts once"
             problems.append(Problem(message, ("routes", index), severity=Severity.WARNING))
         elif route is not None:
             routes[route] = None

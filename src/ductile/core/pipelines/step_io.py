@@ -1,7 +1,7 @@
-"""What enters a step and what leaves it: payloads, contexts, switches, relays, events.
+"""The input and output of a step: payloads, contexts, switches, relays, events.
 
-All of it is worked out in the step's own job, from the payload and the context that entered
-it, so that a `with` or `baggage` that fails fails that job and never its parent. `context`
+It is computed in the step's own job, from the payload and the context that entered it, so that
+an error in `with` or `baggage` fails that job and never its parent. `context`
 is always the `accumulated_json` of the row that the job entered with: the row of the step
 before it, or the instance's root row.
 """
@@ -31,7 +31,7 @@ STEP_SUCCEEDED = "ductile.step.succeeded"
 SWITCH_TRUE = "ductile.switch.true"
 SWITCH_FALSE = "ductile.switch.false"
 MAX_COPIED = STDOUT_CAP
-"""What the copies of one answer's `result` may come to: as much as the answer itself."""
+"""Maximum total size of the copies of one response's `result`: that of a response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """A judged `if`."""
+    """An evaluated `if`."""
 
     matched: bool
     accumulated: dict[str, Json]
@@ -90,13 +90,13 @@ def payload_column(command: str, event: Event) -> Json:
 
 
 def entered_payload(command: str, column: Json) -> Json:
-    """The payload that entered a job, out of its column: what `payload.*` means everywhere."""
+    """The payload that entered a job, from its column; the meaning of `payload.*` everywhere."""
     payload = envelope_of(column).get("payload") if command == HANDLE else column
     return {} if payload is None else payload
 
 
 def entered_dedupe_key(column: Json) -> str | None:
-    """The dedupe key of the event that entered a `handle` job, out of its column."""
+    """The dedupe key of the event that entered a `handle` job, from its column."""
     key = envelope_of(column).get("dedupe_key")
     return key if isinstance(key, str) else None
 
@@ -106,9 +106,8 @@ def prepare_step(
 ) -> Prepared | Failure:
     """Claim the baggage and fill in `with`; `with` sees what the step itself claimed.
 
-    Context keys that the payload lacks are added to it first, where there is an event to
-    add them to. `with` adds to the payload's keys or replaces them; a payload that has no
-    keys it replaces.
+    Context keys that the payload lacks are added first, if there is an event. `with` adds to the
+    keys of the payload or replaces them; it replaces a payload that is not an object.
     """
     accumulated = step_context(context, node.baggage, payload)
     if isinstance(accumulated, Failure):
@@ -127,9 +126,9 @@ def prepare_step(
 def judge_switch(
     node: Node, payload: Json, context: Mapping[str, Json], config: Mapping[str, Json]
 ) -> Switched | Failure:
-    """Judge the `if` of a switch node; `config` is that of the plugin it guards."""
+    """Evaluate the `if` of a switch node; `config` is that of the plugin it guards."""
     if node.condition is None:
-        return Failure(f"step {node.path} has no `if` any more")
+        return Failure(f"step {node.path} no longer has an `if`")
     accumulated = deeper(context)
     seen = _request_context(node, accumulated)
     matched = evaluate(node.condition, StepValues(payload, seen, dict(config)))
@@ -144,7 +143,7 @@ def prepare_relay(
     """What a relay node sends; `dedupe_key` is that of the event that entered it."""
     relay = node.relay
     if relay is None:
-        return Failure(f"step {node.path} is no relay any more")
+        return Failure(f"step {node.path} is no longer a relay")
     accumulated = deeper(context)
     scope = StepValues(payload, _request_context(node, accumulated))
     sent = payload if relay.with_ is None else render(relay.with_, scope)
@@ -173,10 +172,10 @@ def outgoing(
     now: datetime,
     event_ids: Sequence[str],
 ) -> tuple[Event, ...]:
-    """The events that a succeeded job passes on; at least one id is needed, and one an event.
+    """The events that a succeeded job emits; needs one id per event, and at least one.
 
-    The response's `result` is copied into payloads that have none. A step that emitted
-    nothing passes on what entered it; a job outside any pipeline passes on nothing.
+    The response's `result` is copied into payloads without one. A step that emitted nothing emits
+    its own input; a job outside pipelines emits nothing.
     """
     if not emitted and in_pipeline:
         emitted = (EmittedEvent(STEP_SUCCEEDED, _after(entered, result), None),)
@@ -187,7 +186,7 @@ def outgoing(
 
 
 def too_much_copied(payloads: Sequence[Json], result: Json) -> Failure | None:
-    """Why the `result` cannot be copied into events of these payloads, if so."""
+    """Why the `result` cannot be copied into these payloads; None if it can."""
     copies = sum(map(_lacks_result, payloads))
     if result is None or copies < 2:
         return None
@@ -196,12 +195,12 @@ def too_much_copied(payloads: Sequence[Json], result: Json) -> Failure | None:
         return None
     return Failure(
         f"a result of {size} bytes would be copied into {copies} events, more than "
-        f"{MAX_COPIED // MIB} MiB in all: make it smaller, or give the events one of their own"
+        f"{MAX_COPIED // MIB} MiB in total; make it smaller, or add a result to each event"
     )
 
 
 def switch_event(switched: Switched, entered: Json, now: datetime, event_id: str) -> Event:
-    """What a switch passes on: the payload that entered it, under the name of its verdict."""
+    """The event of a switch: its input, with a type that names the verdict."""
     return Event(switched.event_type, entered, None, SWITCH_PLUGIN, now, event_id)
 
 

@@ -1,9 +1,9 @@
-"""`with`: values with references in them, compiled at load and filled in at run.
+"""`with`: values with references, compiled at load and rendered at run time.
 
-`{payload.x}` alone stands for the value itself, type and all; inside text it becomes text
-(text as it is, anything else as JSON). `{{payload.x}}` is the text `{payload.x}`. A brace
-that does not open a path of payload, context or config is just a brace. Lists and maps are
-filled in throughout; keys are never references.
+`{payload.x}` alone is the value itself with its type; inside text it becomes text (text unchanged,
+other values as JSON). `{{payload.x}}` is the text `{payload.x}`. A
+brace that does not open a path of payload, context or config is literal. Lists and maps are
+rendered recursively; keys are never references.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ Template = Literal | Ref | Text | Items | Entries
 def compile_template(
     raw: Json, path: Path, *, bare_paths: bool = False
 ) -> Template | list[Problem]:
-    """Compile a value with references; `bare_paths` reads the text `payload.x` as one too."""
+    """Compile a value with references; `bare_paths` also accepts the text `payload.x`."""
     problems: list[Problem] = []
     template = _compile(raw, path, problems, bare_paths)
     return problems or template
 
 
 def misspelt(raw: Json, path: Path) -> Iterator[Problem]:
-    """A warning for each text in `raw` that stays text but was probably meant to be a reference."""
+    """A warning for each text in `raw` that was probably meant as a reference."""
     if isinstance(raw, Mapping):
         for key, value in raw.items():
             yield from misspelt(value, (*path, key))
@@ -78,12 +78,12 @@ def misspelt(raw: Json, path: Path) -> Iterator[Problem]:
 
 
 def _just_text(found: str, path: Path, meant: str) -> Problem:
-    message = "this is no reference, so it stays text"
+    message = "this is not a reference and stays text"
     return Problem(message, path, found=found, nearest=meant, severity=Severity.WARNING)
 
 
 def render(template: Template, scope: StepValues) -> Json | Failure:
-    """Fill a template in. A path that leads nowhere fails it, naming the path."""
+    """Render a template; a path that does not exist is a failure that names it."""
     match template:
         case Literal(value):
             return value
@@ -111,7 +111,7 @@ def _render_text(parts: tuple[str | Ref, ...], scope: StepValues) -> str | Failu
 
 
 def as_text(value: Json) -> str:
-    """A value inside text: text as it is, anything else as JSON."""
+    """A value inside text: text unchanged, other values as JSON."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -161,5 +161,5 @@ def _compile_text(text: str, path: Path, problems: list[Problem]) -> Template:
 
 def _plain(text: str, path: Path, problems: list[Problem]) -> str:
     if _UNFINISHED.search(text):
-        problems.append(Problem("a reference that is not closed", path, found=text))
+        problems.append(Problem("a reference is not closed", path, found=text))
     return text

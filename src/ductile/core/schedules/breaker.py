@@ -1,16 +1,16 @@
 """The breaker of one (plugin, command): it stops scheduled jobs after a run of failures.
 
-It counts finished jobs, not attempts, and only those that the scheduler submitted; jobs from
-elsewhere neither count nor are stopped.
+It counts finished jobs, not attempts, and only jobs of the scheduler; other jobs neither count
+nor are stopped.
 
-closed     all is well; `threshold` failed jobs in a row open it
-open       nothing is let through until `reset_after` has passed
-half_open  one job, the probe, is let through; its end decides
+closed     the normal state; `threshold` failed jobs in a row open it
+open       no job is enqueued until `reset_after` has passed
+half_open  one job, the probe, is enqueued; its result decides
 
 Any scheduled job that succeeds closes the breaker, also one that was queued before it
 opened. In half_open only the probe's failure counts as the verdict. A probe that ends as
-neither (cancelled, skipped, its plugin removed) gives its place to the next slot's job; so
-does one that vanished from the ledger, for `allow` is told how many jobs are outstanding.
+neither (cancelled, skipped, its plugin removed) is replaced by the job of the next occurrence; so
+is one that is no longer in the ledger: `allow` receives the number of outstanding jobs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class BreakerPolicy:
     threshold: int = 3
     """Failed jobs in a row that open the breaker."""
     reset_after: float = 30 * 60.0
-    """Seconds until a probe is let through."""
+    """Seconds until a probe is enqueued."""
 
 
 DEFAULT_BREAKER = BreakerPolicy()
@@ -54,7 +54,7 @@ class Result(StrEnum):
 
     @classmethod
     def of(cls, status: JobStatus, *, cancelled: bool = False) -> Result:
-        """The verdict of a job's final status; a cancelled job ends `dead` but says nothing."""
+        """The result of a job's final status; a cancelled job is `dead` but does not count."""
         if status is JobStatus.SUCCEEDED:
             return cls.SUCCESS
         if cancelled or status is JobStatus.SKIPPED:
@@ -71,12 +71,12 @@ TRANSITIONS: dict[tuple[State, Cause], State] = {
     (State.HALF_OPEN, Cause.SUCCESS): State.CLOSED,
     (State.HALF_OPEN, Cause.MANUAL_RESET): State.CLOSED,
 }
-"""Every legal edge; a cause that finds no edge leaves the state as it is."""
+"""Every legal edge; a cause without an edge leaves the state unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """A row of `circuit_breakers`; where there is none, `Breaker()`."""
+    """A row of `circuit_breakers`; `Breaker()` if there is no row."""
 
     state: State = State.CLOSED
     failure_count: int = 0
@@ -126,7 +126,7 @@ def record(
 def allow(
     breaker: Breaker, now: datetime, policy: BreakerPolicy, *, job_id: str, outstanding: int
 ) -> tuple[bool, Breaker, Transition | None]:
-    """Whether the job `job_id` may be enqueued. Store what comes back only if it then is.
+    """Whether the job `job_id` may be enqueued. Store the result only if it is enqueued.
 
     `outstanding` counts the queued and running scheduled jobs of this (plugin, command).
     """
@@ -143,14 +143,14 @@ def allow(
 
 
 def reset(breaker: Breaker) -> tuple[Breaker, Transition | None]:
-    """The operator's word: closed, with nothing counted."""
+    """Reset by an operator: closed, with a count of zero."""
     fresh = Breaker(breaker.state, last_job_id=breaker.last_job_id)
     return _moved(fresh, Cause.MANUAL_RESET, None)
 
 
 def _cooled_down(breaker: Breaker, now: datetime, policy: BreakerPolicy) -> bool:
-    """An opening that lies ahead of a clock set back counts as long past: a probe too early
-    costs one job, a breaker that stays open costs the schedule.
+    """An opening in the future (the clock was set back) counts as long past: an early probe costs
+    one job, a breaker that stays open stops the schedule.
     """
     if breaker.opened_at is None or breaker.opened_at > now:
         return True

@@ -1,4 +1,4 @@
-"""Five-field cron in IANA time zones, by the rules of Debian's cron.
+"""Five-field cron in IANA time zones, with the rules of Debian's cron.
 
 A rule whose minute and hour are both fixed belongs to the wall clock: a time that a spring
 gap leaves out fires once at the gap's end (together with all others that it left out), one
@@ -6,9 +6,9 @@ that autumn repeats fires at its first occurrence only. A rule whose minute or h
 with `*` belongs to elapsed time: it fires whenever the clock shows a matching time, so
 twice in a repeated hour and not at all in one that is left out.
 
-cronsim finds matching wall times; the way from wall times to instants is ours, for
-cronsim's own misses wall times around half-hour shifts and returns repeated ones that lie
-before the moment it was asked about.
+cronsim finds matching wall times; this module converts them to instants, because cronsim's own
+conversion misses wall times around half-hour shifts and returns repeated ones before the
+requested moment.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _HORIZON_YEARS = 50
 
 
 def parse(expr: str) -> str:
-    """The rule with single spaces, or ValueError saying which field is wrong and what it may be.
+    """The rule with single spaces; ValueError names the wrong field and its allowed values.
 
     A rule that can never match (`0 0 30 2 *`) is well formed: see `comes`.
     """
     fields = expr.split()
     if len(fields) != len(_FIELDS):
         names = " ".join(name for name, _ in _FIELDS)
-        raise ValueError(f"cron {expr!r}: {len(fields)} fields, 5 wanted ({names})")
+        raise ValueError(f"cron {expr!r} has {len(fields)} fields; it must have 5 ({names})")
     for place, ((name, allowed), field) in enumerate(zip(_FIELDS, fields, strict=True)):
         alone = ["*"] * len(_FIELDS)
         alone[place] = field
@@ -57,14 +57,14 @@ def parse(expr: str) -> str:
 
 
 def comes(expr: str) -> bool:
-    """Whether any date matches at all: `0 0 30 2 *` waits for ever."""
+    """Whether any date matches: `0 0 30 2 *` never does."""
     return next(_matches(expr, _ANY_DAY), None) is not None
 
 
 def next_after(expr: str, moment: datetime, zone: ZoneInfo) -> datetime | None:
     """The rule's first instant strictly later than `moment`, in UTC.
 
-    None where there is none within 50 years. `expr` has passed `parse`.
+    None if there is none within 50 years. `expr` has passed `parse`.
     """
     minute, hour = expr.split()[:2]
     follows_elapsed_time = minute.startswith("*") or hour.startswith("*")
@@ -80,7 +80,7 @@ def newest(
 ) -> list[datetime]:
     """The rule's instants later than `after` and not than `until`: the newest, `most` of them.
 
-    Perhaps a few less, where clocks were set forward between them.
+    A few less if clocks were set forward between them.
     """
     floor = wall_time(after, zone) - _DAY
     walls = _matches(expr, wall_time(until, zone), backwards=True)
@@ -101,7 +101,7 @@ def instant(wall: datetime, zone: ZoneInfo) -> datetime:
 
 
 def first_shift(zone: ZoneInfo, after: datetime, until: datetime) -> datetime:
-    """The instant in (`after`, `until`] at which the zone's offset becomes another.
+    """The instant in (`after`, `until`] at which the zone's offset changes.
 
     The two ends have different offsets, and only one shift lies between them.
     """
@@ -130,7 +130,7 @@ def _matches(expr: str, wall: datetime, *, backwards: bool = False) -> Iterator[
     try:
         yield from CronSim(expr, wall, backwards)
     except CronSimError:
-        return  # cronsim's word for a date that no month has
+        return  # cronsim raises this for a date that no month has
 
 
 def _next_fixed(expr: str, moment: datetime, zone: ZoneInfo) -> datetime | None:
@@ -139,8 +139,8 @@ def _next_fixed(expr: str, moment: datetime, zone: ZoneInfo) -> datetime | None:
 
 
 def _next_elapsed(expr: str, moment: datetime, zone: ZoneInfo) -> datetime | None:
-    """Look ahead under the offset of `base`, at most a day at a time: a later shift cannot
-    bring back wall times of the day of `base`, so no match is passed over.
+    """Search with the offset of `base`, at most one day at a time: a later shift cannot repeat wall
+    times of the day of `base`, so no match is skipped.
     """
     base, wall = moment, wall_time(moment, zone)
     while (match := next(_matches(expr, wall), None)) is not None:

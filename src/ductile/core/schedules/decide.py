@@ -1,13 +1,14 @@
-"""What a schedule entry does now: pure decisions over what the ledger remembers of it.
+"""What a schedule entry does now: pure decisions over its stored state.
 
-A due slot is **late** while its successor is not due, and fires; it is **missed** once its
-successor is due too, and one of `cron` also where it fell due more than a minute before
-anybody looked: no gateway ran, or its machine slept. Of missed slots `every` makes up for
-none, one or all, as `catch_up` says; `cron` for none. So after downtime `skip` fires the
-newest due slot alone, as an ordinary fire; `run_once` fires it as well, but as one that is
-owed: the poll guard does not hold it; `run_all` fires each, at most 100 of them, the newest.
+An occurrence that is due is **late** while its successor is not due, and fires. It is **missed**
+when its successor is due too; one of `cron` is also missed if it became due more than a minute
+before the check, because no gateway ran or the machine slept. `every` catches up on none, one or
+all missed occurrences, as `catch_up` says; `cron` on none. After downtime `skip` fires the newest
+due occurrence as an ordinary fire; `run_once` fires it as a catch-up, which the poll guard does not
+hold back; `run_all` fires each, at most the newest 100. In the code, `slot` is the time of an
+occurrence, as in the ledger's column.
 
-The scheduler's round for one entry:
+One round of the scheduler for one entry:
 
     decision = due(schedule, anchors, now)      # rows for decision.passed
     anchors = decision.anchors
@@ -15,10 +16,10 @@ The scheduler's round for one entry:
         anchors = fired(schedule, anchors, run.slot, now)  # or held(...), or fired_before(...)
     wake = next_look(schedule, anchors, now)    # for the heap
 
-`wake` holds until the anchors change, and a job's success, which changes them elsewhere, only
-moves it later: a heap of these times needs no look while nothing is due. The wall clock is
-the exception: when it was set back, ask `next_due` anew about every entry. Slots that a
-clock set back brings up again are refused by the ledger's uniqueness: `fired_before`.
+`wake` is valid until the anchors change. A job's success changes them elsewhere and only moves it
+later, so a heap of these times needs no check while nothing is due. Exception: when the wall clock
+was set back, call `next_due` for every entry. Occurrences that repeat after that are refused by a
+unique index: `fired_before`.
 """
 
 from __future__ import annotations
@@ -79,14 +80,14 @@ __all__ = [
 ]
 
 _LATE = timedelta(minutes=1)
-"""How late a cron slot may be that fell due while nobody looked: a restart costs no run."""
+"""How late a cron occurrence may fire after downtime: a restart skips no run."""
 _PATIENCE = timedelta(minutes=1)
-"""How long, at most, what was held back waits for the next try."""
+"""Longest wait before an occurrence that was held back is tried again."""
 _PREVIEW_PATIENCE = 400
 
 
 class Reason(StrEnum):
-    """Why a slot was not fired."""
+    """Why an occurrence did not fire."""
 
     RUNNING = "running"
     WINDOW = "window"
@@ -98,7 +99,7 @@ class Reason(StrEnum):
 
     @property
     def temporary(self) -> bool:
-        """Whether it may be over long before the entry's next slot."""
+        """Whether the reason may end long before the entry's next occurrence."""
         return self in (Reason.BREAKER_OPEN, Reason.UNHEALTHY)
 
 
@@ -111,16 +112,16 @@ class Passed:
 @dataclass(frozen=True, slots=True)
 class Decision:
     anchors: Anchors
-    """With `passed` accounted for; `fires` are for `fired` or `held` to add."""
+    """Includes `passed`; `fired` or `held` add each of `fires`."""
     fires: tuple[Run, ...] = ()
     passed: tuple[Passed, ...] = ()
-    """At most `LOOKED_BACK` of those that were passed over, the newest."""
+    """The newest skipped occurrences, at most `LOOKED_BACK`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fire:
     cancel_outstanding: bool = False
-    """First cancel what is queued, and kill what runs."""
+    """Cancel queued jobs and kill running ones first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +178,8 @@ def fired(schedule: Schedule, anchors: Anchors, slot: datetime, now: datetime) -
 
 
 def held(schedule: Schedule, anchors: Anchors, run: Run, reason: Reason, now: datetime) -> Anchors:
-    """`run` was due but may not fire: a one-shot is tried again, `cron` goes on with its next
-    slot. `every` goes on an interval from now; where the reason may soon be over, its run stays
+    """`run` was due but may not fire: a one-shot is tried again, `cron` continues with its next
+    occurrence. `every` continues one interval from now; if the reason may end soon, its run stays
     due instead.
     """
     if reason.temporary and isinstance(schedule.rule, Every | Monthly):
@@ -187,7 +188,7 @@ def held(schedule: Schedule, anchors: Anchors, run: Run, reason: Reason, now: da
 
 
 def fired_before(schedule: Schedule, anchors: Anchors, slot: datetime, now: datetime) -> Anchors:
-    """`slot` was due but has fired already, as the ledger knows: a one-shot is over."""
+    """`slot` was due but has already fired according to the ledger: a one-shot is done."""
     if not schedule.one_shot:
         return _passed_over(schedule, anchors, slot, now)
     fired_at = max(filter(None, (anchors.last_fired_at, slot)))
@@ -201,7 +202,7 @@ def _passed_over(schedule: Schedule, anchors: Anchors, slot: datetime, now: date
 
 
 def started(schedule: Schedule, anchors: Anchors, boot: datetime) -> Anchors:
-    """The anchors as a gateway that started at `boot` has to read them."""
+    """The anchors as read by a gateway that started at `boot`."""
     match schedule.rule:
         case At():
             exhausted = spent(schedule.rule, anchors)
@@ -213,9 +214,9 @@ def started(schedule: Schedule, anchors: Anchors, boot: datetime) -> Anchors:
 
 
 def next_due(schedule: Schedule, anchors: Anchors, now: datetime) -> datetime | None:
-    """When `due` will have something to decide; not after `now` where it has already.
+    """When `due` next has a decision to make; not later than `now` if it has one already.
 
-    None is never, unless the configuration, the operator or a restart changes something.
+    None means never, unless the configuration, an operator or a restart changes something.
     """
     steady = _steadied(schedule, anchors, now)
     if _kept(steady) != _kept(anchors):
@@ -231,7 +232,7 @@ def next_due(schedule: Schedule, anchors: Anchors, now: datetime) -> datetime | 
 
 
 def next_look(schedule: Schedule, anchors: Anchors, now: datetime) -> datetime | None:
-    """After a round at `now`: as `next_due`, but what was held back waits a little."""
+    """As `next_due` after a round at `now`, with a short wait for held occurrences."""
     upcoming = next_due(schedule, anchors, now)
     if upcoming is None or upcoming > now:
         return upcoming
@@ -241,8 +242,8 @@ def next_look(schedule: Schedule, anchors: Anchors, now: datetime) -> datetime |
 
 
 def preview(schedule: Schedule, anchors: Anchors, now: datetime, count: int) -> Iterator[Run]:
-    """The coming fires, `due` being when each would fire: provided that nothing holds it, and
-    that the jobs of an `every` entry end at once, for each later end moves what follows.
+    """The next fires, with `due` as the time of each. Assumes that nothing holds them back and that
+    jobs of an `every` entry end at once: a later end moves the following fires.
     """
     if anchors.paused:
         return
@@ -275,9 +276,7 @@ def _caught_up(schedule: Schedule, anchors: Anchors, ripe: list[Run]) -> list[Ru
 def _newest(
     schedule: Schedule, anchors: Anchors, ripe: list[Run], now: datetime
 ) -> tuple[list[Run], list[Passed]]:
-    """Of cron runs, the newest inside the window that is late and not missed, if the window is
-    open now too; and the others.
-    """
+    """The newest late cron run inside the window, if the window is open now; and the other runs."""
     shut = _refusal(schedule, now)
     missed_before = min(anchors.watched_since, now) - _LATE
     newest = next((run for run in reversed(ripe) if not _refusal(schedule, run.slot)), None)
@@ -300,14 +299,14 @@ def _refusal(schedule: Schedule, moment: datetime) -> Reason | None:
 
 
 def _kept(anchors: Anchors) -> tuple[datetime | None, ...]:
-    """What a decision may change, so that the ledger has to keep it."""
+    """The parts of the anchors that a decision may change and the ledger stores."""
     return anchors.last_fire, anchors.last_fired_at, anchors.last_passed
 
 
 def _steadied(schedule: Schedule, anchors: Anchors, now: datetime) -> Anchors:
-    """The anchors without times ahead of a clock that was set back, so that nothing sleeps
-    until it has caught up. What a decision keeps becomes now; the rest, which would come
-    back with every look, is left out. A slot may be ahead by as much as jitter fires early.
+    """The anchors without times in the future, so that a clock that was set back delays nothing.
+    Stored times become `now`; the others are dropped, since they are read again with every check.
+    An occurrence may be in the future by as much as jitter fires early.
     """
     early = now + timedelta(seconds=schedule.jitter / 2)
     elapsed = isinstance(schedule.rule, Every | Monthly)

@@ -1,16 +1,16 @@
-"""What the times of an entry are worth when it is seen again.
+"""How stored times of an entry apply when its rule has changed or the entry returns.
 
-The ledger keeps the text of the rule beside the times that belong to it. They go on under a
-rewritten rule of the same kind, and after a while in which no configuration had the entry;
-but neither is downtime, so nothing that came due meanwhile is made up for:
+The ledger stores the text of the rule with its times. They stay valid for a changed rule of the
+same kind, and after a time in which no configuration had the entry. Neither is downtime, so nothing
+that became due meanwhile is caught up:
 
-every  the next run is an interval after the last fire; if that is past, it comes at once.
-cron   its first slot is the first from now on.
-at     has fired, unless it was moved beyond its last fire.
-after  has fired in this start, or has not.
+every  the next run is one interval after the last fire; at once if that is past.
+cron   the first occurrence is the first one from now on.
+at     has fired, unless it was moved to after its last fire.
+after  has fired since this start, or has not.
 
-An entry that is now of another kind is a new one; times that were taken over from another
-program belong to whatever rule meets them first. An operator's pause stays in any case.
+An entry of another kind is a new entry; imported times belong to the first rule that uses them. An
+operator's pause always stays.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class _Remembered:
 
 
 def rule_text(schedule: Schedule) -> str:
-    """The rule that an entry's times belong to, as the ledger keeps it."""
+    """The rule that an entry's times belong to, as stored in the ledger."""
     return orjson.dumps([repr(schedule.rule), str(schedule.zone)]).decode()
 
 
 def withdrawn(text: str) -> str:
-    """The text of the rule, once no configuration has it any more."""
+    """The text of a rule that no configuration has any more."""
     known = _read(text)
     if known.kind is None or known.withdrawn:
         return text
@@ -63,7 +63,7 @@ def withdrawn(text: str) -> str:
 
 
 def seen(schedule: Schedule, anchors: Anchors, text: str, boot: datetime, now: datetime) -> Anchors:
-    """The anchors of an entry that the ledger has under the rule `text`, from `now` on."""
+    """The anchors, from `now` on, of an entry that the ledger has with the rule `text`."""
     if text == _TAKEN_OVER:
         return started(schedule, anchors, boot)
     before, rule = _read(text), _read(rule_text(schedule))
@@ -89,7 +89,7 @@ def _going_on(schedule: Schedule, anchors: Anchors, now: datetime) -> Anchors:
 
 
 def _read(text: str) -> _Remembered:
-    """Nothing of what nobody here has written."""
+    """Discard values that this program did not write."""
     try:
         kept = orjson.loads(text)
         gone = isinstance(kept, dict)

@@ -1,16 +1,15 @@
-"""Which slots a schedule entry has, and when each is due.
+"""The occurrences of a schedule entry, and when each is due.
 
-A **slot** is the nominal time of one run and its identity: (plugin, schedule, slot) fires at
-most once. It is **due** at its time moved by jitter, kept inside the entry's window.
+The nominal time of an occurrence (`slot`, as in the ledger) is its identity: (plugin, schedule,
+slot) fires at most once. It is **due** at that time moved by jitter, within the entry's window.
 
-every  one interval after the later of the last fire, the last success's completion and the
-       last slot that was passed over; before any of these, at first sight.
-       Outside its window it moves to the window's next start, which then is its slot.
-       Held back, a slot stays due until it fires or its successor is due.
-cron   the rule's instants, inside the window or not: `schedule` passes over those outside.
-at     once ever, late rather than never; `after` once a start. One-shots move like `every`.
-       Held back, they come up again after a minute to an hour, for no later slot makes up
-       for them.
+every  one interval after the latest of: last fire, completion of the last success, last skipped
+       occurrence; without any of these, when first seen.
+       Outside its window it moves to the next start of the window, which becomes its time.
+       If held back, it stays due until it fires or its successor is due.
+cron   the instants of the rule, inside the window or not: `decide` skips those outside.
+at     once, late rather than never; `after` once per start. Both move with the window like `every`.
+       If held back, they are tried again after a minute to an hour, since there is no later one.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from ductile.model import Json
 from ductile.record import dataclass
 
 CATCH_UP_MOST = 100
-"""How many missed runs are made up for, the newest."""
+"""Maximum number of missed runs that are caught up, the newest."""
 LOOKED_BACK = 24 * 60
-"""How many overdue slots are looked at, the newest: a minutely rule's day."""
+"""Maximum number of overdue occurrences considered, the newest: one day of a rule per minute."""
 SHORTEST = 0.001
-"""Seconds; no interval is shorter."""
+"""Seconds; the shortest interval."""
 
 _MONTH_AT_LEAST = timedelta(days=28)
 _MONTH_AT_MOST = timedelta(days=31)
@@ -63,13 +62,13 @@ class Every:
 
     def __post_init__(self) -> None:
         if self.seconds < SHORTEST:
-            raise ValueError(f"every {self.seconds}s: at least 1ms is wanted")
+            raise ValueError(f"every {self.seconds}s is too short; the minimum is 1ms")
 
 
 @dataclass(frozen=True, slots=True)
 class Monthly:
-    """A calendar month in the schedule's zone. Where a month lacks the day, its last day
-    holds, and the month after goes back to the day of first sight.
+    """A calendar month in the schedule's zone. In a month without the day the last day counts; the
+    following month uses the original day again.
     """
 
 
@@ -99,7 +98,7 @@ class Schedule:
     command: str = POLL
     payload: Json = field(default_factory=dict)
     jitter: float = 0.0
-    """Seconds from earliest to latest; in effect at most the distance to the slots beside."""
+    """Seconds from earliest to latest; limited by the distance to the neighbouring occurrences."""
     window: Window | None = None
     catch_up: CatchUp = CatchUp.SKIP
     if_running: IfRunning = IfRunning.SKIP
@@ -111,22 +110,22 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Anchors:
-    """What the ledger knows of one entry, and this gateway of itself. All in UTC."""
+    """The stored state of one entry, and the start of this gateway. All times in UTC."""
 
     first_seen: datetime
     boot: datetime
     """When this gateway started."""
     last_fire: datetime | None = None
-    """The newest slot that fired."""
+    """The newest occurrence that fired."""
     last_fired_at: datetime | None = None
     last_passed: datetime | None = None
-    """The newest cron slot that was passed over; of other rules, when that was."""
+    """The newest cron occurrence that was skipped; for other rules, when it was skipped."""
     last_success_at: datetime | None = None
     """When the newest successful job of this entry completed."""
     paused: bool = False
     exhausted: bool = False
     awake: datetime | None = None
-    """Since when this gateway has looked at the clock without a break, if not since its start."""
+    """Since when this gateway has checked the clock without a gap, if not since its start."""
 
     @property
     def watched_since(self) -> datetime:
@@ -138,13 +137,13 @@ class Run:
     slot: datetime
     due: datetime
     catch_up: bool = False
-    """It makes up for downtime, so the poll guard does not hold it."""
+    """A catch-up after downtime, which the poll guard does not hold back."""
     counted_from: datetime | None = field(default=None, compare=False)
-    """Of an `every` that has run before: what its interval began with."""
+    """For `every`: the start of its interval, if the entry has run before."""
 
 
 def runs(schedule: Schedule, anchors: Anchors) -> Iterator[Run]:
-    """What comes after `anchors`, in order, as if each run fired when due."""
+    """The runs after `anchors`, in order, as if each fired when due."""
     try:
         if isinstance(schedule.rule, Cron):
             yield from _cron_runs(schedule, schedule.rule, anchors)
@@ -157,7 +156,7 @@ def runs(schedule: Schedule, anchors: Anchors) -> Iterator[Run]:
 
 
 def overdue(schedule: Schedule, anchors: Anchors, now: datetime) -> list[Run]:
-    """The newest runs due by `now`, in order; bounded, however long ago the anchors lie."""
+    """The newest runs due by `now`, in order; bounded, however old the anchors are."""
 
     def ripe(run: Run) -> bool:
         return run.due <= now
@@ -194,9 +193,9 @@ def _cron_run(schedule: Schedule, rule: Cron, slot: datetime) -> Run:
 
 
 def _room(schedule: Schedule, rule: Cron, slot: datetime) -> timedelta:
-    """How widely jitter may spread a slot without reaching those beside it.
+    """How far jitter may move an occurrence without reaching its neighbours.
 
-    It depends on the slot alone, not on where the search began, so that the run is fixed.
+    It depends on the occurrence only, not on the start of the search, so that the time is fixed.
     """
     room = timedelta(seconds=schedule.jitter)
     following = cron.next_after(rule.expr, slot, schedule.zone)
@@ -211,7 +210,7 @@ def _room(schedule: Schedule, rule: Cron, slot: datetime) -> timedelta:
 
 def _one_shot(schedule: Schedule, rule: At | After, anchors: Anchors) -> Iterator[Run]:
     if isinstance(rule, At):
-        # A slot is an instant, however its offset is written.
+        # An occurrence is an instant, whatever its offset.
         first, room = rule.moment.astimezone(UTC), timedelta.max
     else:
         room = timedelta(seconds=rule.seconds)
@@ -227,7 +226,7 @@ def _one_shot(schedule: Schedule, rule: At | After, anchors: Anchors) -> Iterato
 
 
 def spent(rule: At | After, anchors: Anchors) -> bool:
-    """Whether a one-shot has fired; an `at` that was moved beyond its last fire is another."""
+    """Whether a one-shot has fired; an `at` moved to after its last fire has not."""
     moved_on = (
         isinstance(rule, At) and anchors.last_fire is not None and anchors.last_fire < rule.moment
     )
@@ -251,7 +250,7 @@ def _every_runs(schedule: Schedule, anchors: Anchors) -> Iterator[Run]:
 
 
 def _placed(schedule: Schedule, slot: datetime, room: timedelta) -> Run:
-    """The run of a slot that moves with its window; jitter alone never takes it out."""
+    """The run of an occurrence that moves with its window; jitter never moves it out of it."""
     moved = _jittered(schedule, slot, room)
     if schedule.window is None or schedule.window.contains(moved):
         return Run(slot, moved)
@@ -261,7 +260,7 @@ def _placed(schedule: Schedule, slot: datetime, room: timedelta) -> Run:
 
 
 def _jittered(schedule: Schedule, slot: datetime, room: timedelta) -> datetime:
-    """`slot` moved within ±jitter/2, by a hash, so that a preview shows what will be."""
+    """`slot` moved within ±jitter/2 by a hash, so that a preview shows the actual time."""
     span = min(timedelta(seconds=schedule.jitter), room)
     if not span:
         return slot
@@ -275,7 +274,7 @@ def _base(anchors: Anchors) -> datetime:
 
 
 def _known(anchors: Anchors) -> datetime | None:
-    """The newest of what the next run is counted from; None for an entry that never ran."""
+    """The time from which the next run is counted; None for an entry that never ran."""
     moments = (anchors.last_fired_at, anchors.last_success_at, anchors.last_passed)
     return max(filter(None, moments), default=None)
 
@@ -293,7 +292,7 @@ def _later(schedule: Schedule, anchors: Anchors, base: datetime, steps: int) -> 
 
 
 def _steps_between(schedule: Schedule, base: datetime, now: datetime) -> int:
-    """Whole intervals from `base` to `now`; of months perhaps too few, never too many."""
+    """Whole intervals from `base` to `now`; for months possibly too few, never too many."""
     if isinstance(schedule.rule, Every):
         return (now - base) // timedelta(seconds=schedule.rule.seconds)
     return (now - base) // _MONTH_AT_MOST

@@ -1,11 +1,11 @@
 """The hours and days in which a schedule may fire.
 
-All is said in wall time, so clock shifts follow from one rule: the window is open while
-clocks in its zone show a time in [start, end) of a day that is not barred. A start that a
-spring gap leaves out opens at the gap's end, a window wholly inside the gap does not open
-that day, and one inside a repeated hour opens twice. An overnight window belongs, minute by
-minute, to the day that the clock shows: 22:00-06:00 without Sunday closes at midnight
-between Saturday and Sunday and opens again at midnight between Sunday and Monday.
+Windows are in wall time, so clock shifts follow from one rule: the window is open while clocks in
+its zone show a time in [start, end) of a day that is not excluded. A start inside a spring gap
+opens at the end of the gap, a window entirely inside the gap does not open that day, and one inside
+a repeated hour opens twice. An overnight window belongs, minute by minute, to the day that the
+clock shows: 22:00-06:00 without Sunday closes at midnight between Saturday and Sunday and opens
+again at midnight between Sunday and Monday.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Window:
     start: int = 0
     end: int = _DAY_MINUTES
     not_on: frozenset[int] = frozenset()
-    """Barred days as `date.weekday()` counts them, Monday 0."""
+    """Excluded days as numbered by `date.weekday()`, Monday is 0."""
 
     def __post_init__(self) -> None:
         if len(self.not_on) >= len(_WEEKDAYS):
@@ -41,7 +41,7 @@ class Window:
 
     @classmethod
     def parse(cls, text: str | None, zone: ZoneInfo, not_on: Iterable[str | int] = ()) -> Window:
-        """From `08:00-22:00` (None: the whole day) and weekdays; ValueError says what is wrong."""
+        """From `08:00-22:00` (None: always) and weekdays; ValueError describes the problem."""
         start, end = (0, _DAY_MINUTES) if text is None else _span(text)
         return cls(zone, start, end, frozenset(weekday(token) for token in not_on))
 
@@ -55,13 +55,13 @@ class Window:
         return minute >= self.start or minute < self.end
 
     def bars_day(self, moment: datetime) -> bool:
-        """Whether it is the weekday, not the hour, that keeps `moment` out."""
+        """Whether `moment` is excluded by its weekday, not by its hour."""
         return wall_time(moment, self.zone).weekday() in self.not_on
 
     def next_start(self, moment: datetime) -> datetime:
         """The first instant later than `moment` at which the window opens.
 
-        `moment` itself where it never shuts.
+        `moment` itself if the window is always open.
         """
         if self.start == 0 and self.end == _DAY_MINUTES and not self.not_on:
             return moment
@@ -76,7 +76,7 @@ class Window:
         return self.contains(moment) and not self.contains(moment - _TICK)
 
     def _openings(self, day: date) -> Iterator[datetime]:
-        """Where a window can open: its start, a midnight, a clock shift."""
+        """The times at which a window can open: its start, a midnight, a clock shift."""
         midnight = datetime.combine(day, time())
         for wall in (midnight, midnight + timedelta(minutes=self.start)):
             yield instant(wall, self.zone)
@@ -96,7 +96,7 @@ def weekday(token: str | int) -> int:
             if name.startswith(text):
                 return number
     raise ValueError(
-        f"{token!r} is no weekday; allowed: {', '.join(_WEEKDAYS)}, "
+        f"{token!r} is not a weekday; allowed: {', '.join(_WEEKDAYS)}, "
         "their abbreviations (mon), 0 to 7 (0 and 7 are Sunday)"
     )
 
@@ -104,11 +104,11 @@ def weekday(token: str | int) -> int:
 def _span(text: str) -> tuple[int, int]:
     found = _SPAN.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no window; allowed: HH:MM-HH:MM, as in 08:00-22:00")
+        raise ValueError(f"{text!r} is not a window; allowed: HH:MM-HH:MM, such as 08:00-22:00")
     start_hour, start_minute, end_hour, end_minute = map(int, found.groups())
     start, end = start_hour * 60 + start_minute, end_hour * 60 + end_minute
     if max(start_minute, end_minute) > 59 or start >= _DAY_MINUTES or end > _DAY_MINUTES:
-        raise ValueError(f"{text!r} is no window; times run from 00:00 to 24:00")
+        raise ValueError(f"{text!r} is not a window; times run from 00:00 to 24:00")
     if start == end:
-        raise ValueError(f"{text!r} is no window; its start and end are the same")
+        raise ValueError(f"{text!r} is not a window; its start and end are the same")
     return start, end
