@@ -88,7 +88,7 @@ def test_queued_job_does_not_run_as_a_changed_step(
             "failed",
             [("step_1", "succeeded"), ("step_2", "failed")],
         )
-        lost = "step step_2 of pipeline p is x.handle now, not b.handle"
+        lost = "step step_2 of pipeline p is now x.handle, not b.handle"
         assert found["jobs"][-1]["last_error"] == lost
         assert lost in why(house, found["jobs"][-1]["job_id"])
         assert [path.exists() for path in ran] == [False, False]
@@ -109,7 +109,7 @@ def test_retry_does_not_run_as_a_changed_step(site: Site) -> None:
         found = over(house, started.instance_id)
         [job] = found["jobs"]
         assert (job["status"], job["attempt"]) == ("failed", 2)
-        assert job["last_error"] == "step one of pipeline p is x.handle now, not b.handle"
+        assert job["last_error"] == "step one of pipeline p is now x.handle, not b.handle"
         assert not ran.exists()
 
 

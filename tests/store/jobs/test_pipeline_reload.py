@@ -103,7 +103,7 @@ LOST = [
     pytest.param([], "step after no longer exists in pipeline p", id="the pipeline is gone"),
     pytest.param(
         [pipeline(FAN, {"id": "after", "uses": "e"})],
-        "step after of pipeline p is e.handle now, not j.handle",
+        "step after of pipeline p is now e.handle, not j.handle",
         id="the join is another",
     ),
 ]
@@ -137,7 +137,7 @@ def test_a_step_put_before_a_split_does_not_make_the_split_run_again(make: Make)
     for claimed in claims:
         house.end(claimed)
     house.run()
-    why = "step step_2 of pipeline p is a split now, not j.handle"
+    why = "step step_2 of pipeline p is now a split, not j.handle"
     assert [step for step in steps_of(house, instance) if step[1] != "succeeded"] == [
         ("step_2", "failed", why)
     ]
@@ -201,7 +201,7 @@ def test_a_queued_job_whose_step_is_another_by_now_does_not_run_as_that(make: Ma
     house.end(taken(house, 1)[0])
     house.reload([pipeline({"uses": "a"}, {"uses": "c"}, {"uses": "b"})])
     house.run()
-    why = "step step_2 of pipeline p is c.handle now, not b.handle"
+    why = "step step_2 of pipeline p is now c.handle, not b.handle"
     assert steps_of(house, instance) == [
         ("step_1", "succeeded", None),
         ("step_2", "failed", why),

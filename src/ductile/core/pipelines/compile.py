@@ -49,7 +49,7 @@ class Pipeline:
 
     @property
     def max_depth(self) -> int:
-        """The value of `route_max_depth`: the author's limit, else the longest path; 0 means none."""
+        """The value of `route_max_depth`: the author's limit, else the longest path; 0: none."""
         return self.author_depth if self.author_depth is not None else self.longest or 0
 
     def hop_limit(self, max_hops: int) -> int:

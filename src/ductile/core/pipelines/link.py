@@ -71,7 +71,7 @@ class _TooLarge(Exception):
 def link(
     pipeline: Authored, pipelines: Mapping[str, Authored], known: Known
 ) -> Linked | list[Problem]:
-    """Link one pipeline. Every `call` and `on_events` must have a target; calls must not be cyclic."""
+    """Link one pipeline. Every `call` and `on_events` must have a target, without cycles."""
     linker = _Linker(pipeline, pipelines, known)
     try:
         entry = linker.sequence(_Frame("", pipeline), pipeline.steps, "", None, {})
