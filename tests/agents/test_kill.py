@@ -7,8 +7,8 @@ from typing import Any
 import apsw
 import pytest
 
-from tests.crash.conftest import live, site  # noqa: F401 - fixtures
-from tests.crash.life import Life
+from tests.crash.conftest import site, start_gateway  # noqa: F401 - fixtures
+from tests.crash.gateway_process import GatewayProcess
 from tests.engine.site import Site
 from tests.waiting import until
 
@@ -42,7 +42,7 @@ def fired(where: Site) -> int:
     return int(execute(where, f"SELECT count(*) FROM notices WHERE topic = '{topic}'")[0][0])
 
 
-def dies_unfired(life: Life, where: Site) -> bool:
+def dies_unfired(life: GatewayProcess, where: Site) -> bool:
     """Whether the failpoint killed it before anything was fired."""
     until(lambda: life.process.poll() is not None or fired(where) > 0)
     life.end()
@@ -50,17 +50,19 @@ def dies_unfired(life: Life, where: Site) -> bool:
 
 
 @pytest.mark.parametrize("place", ["commit.before", "commit.after"])
-def test_reminder_is_published_and_deleted_or_neither(site: Site, live: Any, place: str) -> None:  # noqa: F811
+def test_reminder_is_published_and_deleted_or_neither(
+    site: Site, start_gateway: Any, place: str
+) -> None:  # noqa: F811
     """Every commit of a start is died at in turn, up to the one that fires."""
-    live().ready().kill()
+    start_gateway().ready().kill()
     remind(site)
     for number in range(1, MOST_COMMITS):
-        if not dies_unfired(live(f"{place}:{number}"), site):
+        if not dies_unfired(start_gateway(f"{place}:{number}"), site):
             break
         assert kept(site) == 1
     assert number > 1, "no commit came before the one that fires"
     assert (fired(site), kept(site)) == (1, 0)
-    survivor = live().ready()
+    survivor = start_gateway().ready()
     survivor.client.post("/gateway/cron", {"agent_id": "agent-8", "delay_ms": 1})
     until(lambda: kept(site) == 0)
     assert fired(site) == 1

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.life import Life, trace
+from tests.crash.gateway_process import GatewayProcess, record_run
 from tests.engine.site import OK, Site
 from tests.waiting import until
 
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    """With one plugin, which leaves a line in a file of its job's whenever it runs."""
+    """With one plugin, which adds a line to a file of its job whenever it runs."""
     folder = Path(tempfile.mkdtemp(prefix="dt-"))
     site = Site(folder)
     (folder / "ran").mkdir()
     site.settings["service"]["log_level"] = "info"
     site.plugin(
         "work",
-        trace(site) + OK,
+        record_run(site) + OK,
         retry={"max_attempts": 4, "backoff_base": "20ms"},
     )
     yield site
@@ -31,13 +31,13 @@ def site() -> Iterator[Site]:
 
 
 @pytest.fixture
-def live(site: Site) -> Iterator[Callable[..., Life]]:
-    lives: list[Life] = []
+def start_gateway(site: Site) -> Iterator[Callable[..., GatewayProcess]]:
+    processes: list[GatewayProcess] = []
 
-    def live(failpoint: str | None = None) -> Life:
-        lives.append(Life(site, failpoint))
-        return lives[-1]
+    def start_gateway(failpoint: str | None = None) -> GatewayProcess:
+        processes.append(GatewayProcess(site, failpoint))
+        return processes[-1]
 
-    yield live
-    for life in lives:
-        life.end()
+    yield start_gateway
+    for process in processes:
+        process.end()

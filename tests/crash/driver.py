@@ -1,4 +1,4 @@
-"""A gateway in a process of its own, to be killed: `python driver.py CONFIG_DIR`."""
+"""Run a gateway that tests kill: `python driver.py CONFIG_DIR`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kill -9 on the way of a delivery: each ends delivered, pending or dead, and never is gone."""
+"""SIGKILL during a delivery: each is delivered, pending or dead afterwards, and none is lost."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ import pytest
 from ductile.engine.outbox.webhooks import EnqueueDelivery
 from ductile.store.outbox import deliveries
 from ductile.store.outbox.deliveries import NewWebhook
-from tests.crash.life import Life
+from tests.crash.gateway_process import GatewayProcess
 from tests.engine.receiver import Received, Receiver, receiving
 from tests.engine.site import Running, Site
 from tests.waiting import WAIT_LIMIT, until
 
 SECRET = "a secret of webhooks"
-PLACES = ("delivery.claimed:1", "delivery.sent:1", "delivery.sent:3", "delivery.settled:2")
+FAILPOINTS = ("delivery.claimed:1", "delivery.sent:1", "delivery.sent:3", "delivery.settled:2")
 COMMITS = [f"commit.{when}:{count}" for when in ("before", "after") for count in (6, 11, 15, 19)]
 
 
@@ -34,14 +34,14 @@ def _open_to_loopback(site: Site) -> None:
     site.settings["gateway"] = {"allowed_networks": ["127.0.0.0/8"]}
 
 
-def add(house: Running, event: str, **more: Any) -> int:
-    gateway = house.gateway
+def add(running: Running, event: str, **more: Any) -> int:
+    gateway = running.gateway
     new, now = NewWebhook("test", event, "", "s-1", **more), gateway.clock.now()
     return gateway.ledger.write(lambda tx: deliveries.add_webhook(tx, new, SECRET, now))
 
 
-def put(house: Running, webhook_id: int, delay: float = 0.0) -> int:
-    gateway = house.gateway
+def put(running: Running, webhook_id: int, delay: float = 0.0) -> int:
+    gateway = running.gateway
     later = timedelta(seconds=delay)
     sending = EnqueueDelivery(
         webhook_id, '{"a":1}', gateway.entropy.uuid(), gateway.clock.now(), later
@@ -66,14 +66,14 @@ def count(site: Site, sql: str) -> int:
     return int(str(found))
 
 
-def is_killed(life: Life) -> bool:
-    """By its failpoint, and not by something else."""
-    assert life.wait() == -9, (life.lines[-5:], life._errors)
+def was_killed(gateway: GatewayProcess) -> bool:
+    """Whether its failpoint killed it."""
+    assert gateway.wait() == -9, (gateway.lines[-5:], gateway._errors)
     return True
 
 
-def settled(site: Site, ids: list[int]) -> None:
-    """A life without a failpoint brings each to its end."""
+def settle_all(site: Site, ids: list[int]) -> None:
+    """A gateway without a failpoint delivers each or makes it dead."""
     with site.running():
         until(lambda: {rows(site)[id]["status"] for id in ids} <= {"delivered", "dead"})
     assert {rows(site)[id]["owner"] for id in ids} == {None}
@@ -89,47 +89,47 @@ def receiver() -> Iterator[Receiver]:
         yield receiver
 
 
-@pytest.mark.parametrize("place", [*PLACES, *COMMITS])
-def test_what_was_accepted_is_delivered_though_the_gateway_is_killed_there(
-    site: Site, live: Callable[..., Life], receiver: Receiver, place: str
+@pytest.mark.parametrize("failpoint", [*FAILPOINTS, *COMMITS])
+def test_kill_loses_no_accepted_delivery(
+    site: Site, start_gateway: Callable[..., GatewayProcess], receiver: Receiver, failpoint: str
 ) -> None:
-    with site.opened() as house:
-        outside = add(house, "out", target_url=receiver.url)
-        inside = add(house, "in", plugin="work")
-        ids = [put(house, outside) for _ in range(3)]
-        handed = put(house, inside)
-    assert is_killed(live(place))
+    with site.opened() as running:
+        outside = add(running, "out", target_url=receiver.url)
+        inside = add(running, "in", plugin="work")
+        ids = [put(running, outside) for _ in range(3)]
+        handed = put(running, inside)
+    assert was_killed(start_gateway(failpoint))
     assert rows(site).keys() == {*ids, handed}
-    settled(site, [*ids, handed])
+    settle_all(site, [*ids, handed])
     found = rows(site)
     assert {row["status"] for row in found.values()} == {"delivered"}
     assert sends(receiver).keys() == {found[id]["message_id"] for id in ids}
-    # Once more at most: what was sent and not settled is sent again, under the same id.
+    # At most twice: a request that was sent and not settled is sent again, with the same id.
     assert max(sends(receiver).values()) <= 2
     assert count(site, "SELECT count(*) FROM job_queue WHERE plugin = 'work'") == 1
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_a_death_has_one_dlq_event_though_the_gateway_is_killed_there(
-    site: Site, live: Callable[..., Life], receiver: Receiver, place: str
+@pytest.mark.parametrize("failpoint", FAILPOINTS)
+def test_kill_does_not_duplicate_the_dead_letter_event(
+    site: Site, start_gateway: Callable[..., GatewayProcess], receiver: Receiver, failpoint: str
 ) -> None:
     receiver.answers = [500]
-    with site.opened() as house:
-        outside = add(house, "out", target_url=receiver.url)
-        ids = [put(house, outside) for _ in range(3)]
+    with site.opened() as running:
+        outside = add(running, "out", target_url=receiver.url)
+        ids = [put(running, outside) for _ in range(3)]
     connection = apsw.Connection(str(site.state / "state.db"))
     connection.execute("UPDATE webhook_deliveries SET status = 'failed', attempt_count = 5")
     connection.close()
-    assert is_killed(live(place))
-    settled(site, ids)
+    assert was_killed(start_gateway(failpoint))
+    settle_all(site, ids)
     assert {row["status"] for row in rows(site).values()} == {"dead"}
     assert {row["attempt_count"] for row in rows(site).values()} == {6}
-    told = "SELECT count(*) FROM notices WHERE type = 'WebhookDLQEvent'"
-    assert count(site, told) == len(ids)
+    events = "SELECT count(*) FROM notices WHERE type = 'WebhookDLQEvent'"
+    assert count(site, events) == len(ids)
 
 
-def test_killed_while_the_receiver_has_it_it_is_sent_again(
-    site: Site, live: Callable[..., Life]
+def test_kill_during_a_request_sends_it_again(
+    site: Site, start_gateway: Callable[..., GatewayProcess]
 ) -> None:
     over = threading.Event()
 
@@ -141,15 +141,15 @@ def test_killed_while_the_receiver_has_it_it_is_sent_again(
 
     receiver = Slow()
     try:
-        with site.opened() as house:
-            id = put(house, add(house, "out", target_url=receiver.url))
-        life = live().ready()
+        with site.opened() as running:
+            id = put(running, add(running, "out", target_url=receiver.url))
+        gateway = start_gateway().ready()
         receiver.wait(1)
-        life.kill()
+        gateway.kill()
         assert rows(site)[id]["status"] == "pending"
         assert rows(site)[id]["owner"] is not None
         over.set()
-        settled(site, [id])
+        settle_all(site, [id])
         assert list(sends(receiver).values()) == [2]
     finally:
         over.set()
@@ -157,11 +157,11 @@ def test_killed_while_the_receiver_has_it_it_is_sent_again(
 
 
 class Poster:
-    """Posts signed webhooks until the gateway is gone, and knows which were accepted."""
+    """Posts signed webhooks until the gateway has ended, and records which were accepted."""
 
-    def __init__(self, life: Life, webhook_id: int) -> None:
+    def __init__(self, gateway: GatewayProcess, webhook_id: int) -> None:
         self.accepted: list[int] = []
-        self._life, self._path = life, f"/gateway/webhooks/{webhook_id}"
+        self._gateway, self._path = gateway, f"/gateway/webhooks/{webhook_id}"
         self._thread = threading.Thread(target=self._work)
         self._thread.start()
 
@@ -172,11 +172,11 @@ class Poster:
             signed = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
             headers = {"X-Observatory-Signature": f"sha256={signed}"}
             try:
-                answer = self._life.client.request("POST", self._path, body, headers)
+                answer = self._gateway.client.request("POST", self._path, body, headers)
                 assert answer.status == 202, answer.body
                 self.accepted.append(answer.json["delivery_id"])
             except (OSError, http.client.HTTPException):
-                if self._life.process.poll() is not None:
+                if self._gateway.process.poll() is not None:
                     return
                 time.sleep(0.005)
 
@@ -185,15 +185,15 @@ class Poster:
         return self.accepted
 
 
-@pytest.mark.parametrize("place", ["commit.before:60", "commit.after:60", "commit.after:90"])
-def test_what_came_in_and_was_acknowledged_is_there(
-    site: Site, live: Callable[..., Life], place: str
+@pytest.mark.parametrize("failpoint", ["commit.before:60", "commit.after:60", "commit.after:90"])
+def test_kill_loses_no_acknowledged_webhook(
+    site: Site, start_gateway: Callable[..., GatewayProcess], failpoint: str
 ) -> None:
-    with site.opened() as house:
-        webhook = add(house, "in", plugin="work")
-    life = live(place)
-    poster = Poster(life, webhook)
-    assert is_killed(life)
+    with site.opened() as running:
+        webhook = add(running, "in", plugin="work")
+    gateway = start_gateway(failpoint)
+    poster = Poster(gateway, webhook)
+    assert was_killed(gateway)
     accepted = poster.stop()
     assert accepted
     found = rows(site)
@@ -204,16 +204,20 @@ def test_what_came_in_and_was_acknowledged_is_there(
 @pytest.mark.torture
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("name", ["delivery.claimed", "delivery.sent", "delivery.settled"])
-def test_torture_at_every_place_again_and_again(
-    site: Site, live: Callable[..., Life], receiver: Receiver, name: str, number: int
+def test_torture_at_every_delivery_failpoint(
+    site: Site,
+    start_gateway: Callable[..., GatewayProcess],
+    receiver: Receiver,
+    name: str,
+    number: int,
 ) -> None:
-    with site.opened() as house:
-        outside = add(house, "out", target_url=receiver.url)
-        inside = add(house, "in", plugin="work")
-        ids = [put(house, webhook) for webhook in [outside, inside] * 6]
+    with site.opened() as running:
+        outside = add(running, "out", target_url=receiver.url)
+        inside = add(running, "in", plugin="work")
+        ids = [put(running, webhook) for webhook in [outside, inside] * 6]
     times = 1 if name == "delivery.claimed" else number
     for _ in range(2):
-        assert is_killed(live(f"{name}:{times}"))
-    settled(site, ids)
+        assert was_killed(start_gateway(f"{name}:{times}"))
+    settle_all(site, ids)
     assert {row["status"] for row in rows(site).values()} == {"delivered"}
     assert count(site, "SELECT count(*) FROM job_queue WHERE plugin = 'work'") == 6

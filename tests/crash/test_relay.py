@@ -1,4 +1,4 @@
-"""kill -9 of either gateway while one relays to the other: nothing lost, nothing doubled."""
+"""SIGKILL of either gateway while one relays to the other: no event is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.crash.life import Life
+from tests.crash.gateway_process import GatewayProcess
 from tests.engine.site import OK, Site
 from tests.waiting import until
 
@@ -30,7 +30,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def sites() -> Iterator[tuple[Site, Site]]:
-    """Home, which relays whatever is made to lab; and lab."""
+    """`home`, which relays every `made` event to `lab`, and `lab`."""
     folders = [Path(tempfile.mkdtemp(prefix="dt-")) for _ in range(2)]
     home, lab = (Site(folder) for folder in folders)
     for site in (home, lab):
@@ -60,20 +60,20 @@ def sites() -> Iterator[tuple[Site, Site]]:
 
 
 @pytest.fixture
-def live() -> Iterator[Callable[..., Life]]:
-    lives: list[Life] = []
+def start_gateway() -> Iterator[Callable[..., GatewayProcess]]:
+    processes: list[GatewayProcess] = []
 
-    def live(site: Site, failpoint: str | None = None) -> Life:
-        lives.append(Life(site, failpoint))
-        return lives[-1]
+    def start_gateway(site: Site, failpoint: str | None = None) -> GatewayProcess:
+        processes.append(GatewayProcess(site, failpoint))
+        return processes[-1]
 
-    yield live
-    for life in lives:
-        life.end()
+    yield start_gateway
+    for process in processes:
+        process.end()
 
 
 def rows(site: Site, query: str) -> list[tuple[object, ...]]:
-    """Asked of the ledger's file by another process's connection: nobody here has it open."""
+    """Read with a connection of its own: this process does not have the ledger open."""
     connection = apsw.Connection(str(site.state / "state.db"), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         return list(connection.execute(query))
@@ -92,7 +92,7 @@ def arrived(lab: Site) -> list[object]:
 
 
 def made(home: Site) -> int:
-    """How many events there are: one whose answer was lost with the gateway counts too."""
+    """How many events there are, including one whose answer was lost with the gateway."""
     [(count,)] = rows(home, "SELECT count(*) FROM job_queue WHERE plugin = 'emit'")
     assert isinstance(count, int)
     return count
@@ -104,14 +104,22 @@ def all_arrive_once(home: Site, lab: Site) -> None:
     assert len(rows(lab, "SELECT event_id FROM relay_receipts")) == made(home)
 
 
-POINTS = ["relay.claimed:1", "relay.sent:1", "relay.sent:3", "relay.settled:1", "relay.settled:3"]
+FAILPOINTS = [
+    "relay.claimed:1",
+    "relay.sent:1",
+    "relay.sent:3",
+    "relay.settled:1",
+    "relay.settled:3",
+]
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_the_sender_dies(sites: tuple[Site, Site], live: Callable[..., Life], point: str) -> None:
+@pytest.mark.parametrize("failpoint", FAILPOINTS)
+def test_kill_of_the_sender_relays_each_event_once(
+    sites: tuple[Site, Site], start_gateway: Callable[..., GatewayProcess], failpoint: str
+) -> None:
     home, lab = sites
-    live(lab).ready()
-    first = live(home, point).ready()
+    start_gateway(lab).ready()
+    first = start_gateway(home, failpoint).ready()
     accepted = 0
     for _ in range(EVENTS):
         try:
@@ -120,38 +128,41 @@ def test_the_sender_dies(sites: tuple[Site, Site], live: Callable[..., Life], po
         except OSError:
             break
     first.wait()
-    second = live(home).ready()
+    second = start_gateway(home).ready()
     for _ in range(EVENTS - accepted):
         second.put("emit")
     all_arrive_once(home, lab)
 
 
-@pytest.mark.parametrize("point", ["commit.before", "commit.after"])
+@pytest.mark.parametrize("failpoint", ["commit.before", "commit.after"])
 @pytest.mark.parametrize("count", [6, 9, 12])
-def test_the_receiver_dies(
-    sites: tuple[Site, Site], live: Callable[..., Life], point: str, count: int
+def test_kill_of_the_receiver_relays_each_event_once(
+    sites: tuple[Site, Site],
+    start_gateway: Callable[..., GatewayProcess],
+    failpoint: str,
+    count: int,
 ) -> None:
     home, lab = sites
-    dying = live(lab, f"{point}:{count}")
-    sender = live(home).ready()
+    dying = start_gateway(lab, f"{failpoint}:{count}")
+    sender = start_gateway(home).ready()
     for _ in range(EVENTS):
         sender.put("emit")
     dying.wait()
-    live(lab).ready()
+    start_gateway(lab).ready()
     all_arrive_once(home, lab)
 
 
-def test_a_receiver_that_is_away_for_a_while_misses_nothing(
-    sites: tuple[Site, Site], live: Callable[..., Life]
+def test_a_receiver_that_was_down_gets_every_event(
+    sites: tuple[Site, Site], start_gateway: Callable[..., GatewayProcess]
 ) -> None:
     home, lab = sites
-    away = live(lab).ready()
+    away = start_gateway(lab).ready()
     away.kill()
-    sender = live(home).ready()
+    sender = start_gateway(home).ready()
     for _ in range(EVENTS):
         sender.put("emit")
     until(lambda: "failed" in statuses(home))
     sender.kill()
-    live(lab).ready()
-    live(home).ready()
+    start_gateway(lab).ready()
+    start_gateway(home).ready()
     all_arrive_once(home, lab)

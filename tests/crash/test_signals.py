@@ -1,4 +1,4 @@
-"""A real gateway and its signals."""
+"""The signals of a gateway process."""
 
 from __future__ import annotations
 
@@ -22,93 +22,99 @@ def row(site: Site, id: str) -> tuple:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_ends_well_and_leaves_nothing(site: Site, live, number: signal.Signals) -> None:
-    life = live().ready()
-    life.put()
-    life.signal(number)
-    assert life.wait() == 0
-    assert life.said("stopped")
+def test_stop_signal_exits_with_0_and_leaves_no_process(
+    site: Site, start_gateway, number: signal.Signals
+) -> None:
+    gateway = start_gateway().ready()
+    gateway.put()
+    gateway.signal(number)
+    assert gateway.wait() == 0
+    assert gateway.wait_for_log("stopped")
     assert not (site.state / "ductile.sock").exists()
     assert site.alive() == []
 
 
-def test_a_running_job_gets_its_grace(site: Site, live) -> None:
+def test_stop_waits_for_a_running_job(site: Site, start_gateway) -> None:
     gate = site.gate()
     site.plugin("slow", gate.script() + OK)
-    life = live().ready()
-    id = life.put("slow")
+    gateway = start_gateway().ready()
+    id = gateway.put("slow")
     gate.arrived()
-    life.signal(signal.SIGTERM)
-    life.said("stopping")
+    gateway.signal(signal.SIGTERM)
+    gateway.wait_for_log("stopping")
     gate.open()
-    assert life.wait() == 0
+    assert gateway.wait() == 0
     assert row(site, id)[0] == "succeeded"
 
 
-def test_beyond_its_grace_a_job_goes_back_uncounted(site: Site, live) -> None:
+def test_a_job_that_exceeds_the_shutdown_grace_goes_back_uncounted(
+    site: Site, start_gateway
+) -> None:
     gate = site.gate()
     site.settings["service"]["shutdown_grace"] = "200ms"
     site.plugin("slow", "trap '' TERM\n" + gate.script() + OK, retry={"max_attempts": 1})
-    life = live().ready()
-    id = life.put("slow")
+    gateway = start_gateway().ready()
+    id = gateway.put("slow")
     gate.arrived()
-    life.signal(signal.SIGTERM)
-    assert life.wait() == 0
+    gateway.signal(signal.SIGTERM)
+    assert gateway.wait() == 0
     assert row(site, id) == ("queued", 2, 2, None)
     assert site.alive() == []
 
 
-def test_a_second_signal_does_no_harm(site: Site, live) -> None:
-    life = live().ready()
+def test_repeated_stop_signals_are_ignored(site: Site, start_gateway) -> None:
+    gateway = start_gateway().ready()
     for _ in range(5):
-        life.signal(signal.SIGTERM)
-    assert life.wait() == 0
+        gateway.signal(signal.SIGTERM)
+    assert gateway.wait() == 0
 
 
-def test_a_stop_while_it_starts_is_heard(site: Site, live) -> None:
-    life = live()
+def test_a_stop_signal_during_the_start_ends_the_gateway(site: Site, start_gateway) -> None:
+    gateway = start_gateway()
     until(lambda: (site.state / "ductile.lock").exists())
-    life.signal(signal.SIGTERM)
-    assert life.wait() in (0, -signal.SIGTERM)
+    gateway.signal(signal.SIGTERM)
+    assert gateway.wait() in (0, -signal.SIGTERM)
     until(lambda: site.alive() == [])
 
 
-def test_hangup_reloads(site: Site, live) -> None:
-    life = live().ready()
+def test_sighup_reloads(site: Site, start_gateway) -> None:
+    gateway = start_gateway().ready()
     site.plugin("fresh", OK)
     site.write()
-    life.signal(signal.SIGHUP)
-    life.said("reloaded")
-    life.put("fresh")
+    gateway.signal(signal.SIGHUP)
+    gateway.wait_for_log("reloaded")
+    gateway.put("fresh")
 
 
-def test_hangup_with_a_broken_config_is_logged_and_changes_nothing(site: Site, live) -> None:
-    life = live().ready()
+def test_sighup_with_an_invalid_config_changes_nothing(site: Site, start_gateway) -> None:
+    gateway = start_gateway().ready()
     (site.folder / "config.yaml").write_text("nonsense: [")
-    life.signal(signal.SIGHUP)
-    life.said("reload refused")
-    life.put()
+    gateway.signal(signal.SIGHUP)
+    gateway.wait_for_log("reload refused")
+    gateway.put()
     (site.folder / "config.yaml").unlink()
-    life.signal(signal.SIGHUP)
-    until(lambda: [line["message"] for line in life.lines].count("reload refused") >= 2)
-    life.put()
+    gateway.signal(signal.SIGHUP)
+    until(lambda: [line["message"] for line in gateway.lines].count("reload refused") >= 2)
+    gateway.put()
 
 
-def test_a_second_gateway_is_refused(site: Site, live) -> None:
-    first = live().ready()
-    assert live().wait() != 0
+def test_a_second_gateway_is_refused(site: Site, start_gateway) -> None:
+    first = start_gateway().ready()
+    assert start_gateway().wait() != 0
     first.put()
 
 
-def test_the_socket_of_a_real_gateway_is_its_owners_alone(site: Site, live) -> None:
-    live().ready()
+def test_only_the_owner_may_use_the_socket(site: Site, start_gateway) -> None:
+    start_gateway().ready()
     assert stat.S_IMODE((site.state / "ductile.sock").stat().st_mode) == 0o600
 
 
-def test_every_log_line_is_one_json_object(site: Site, live) -> None:
-    life = live().ready()
-    id = life.put()
+def test_every_log_line_is_one_json_object(site: Site, start_gateway) -> None:
+    gateway = start_gateway().ready()
+    id = gateway.put()
     until(lambda: row(site, id)[0] == "succeeded")
-    life.signal(signal.SIGTERM)
-    life.wait()
-    assert all({"timestamp", "level", "component", "message"} <= line.keys() for line in life.lines)
+    gateway.signal(signal.SIGTERM)
+    gateway.wait()
+    assert all(
+        {"timestamp", "level", "component", "message"} <= line.keys() for line in gateway.lines
+    )

@@ -1,4 +1,4 @@
-"""Kill -9 between any two steps of a split with a join: the lineage is exact all the same."""
+"""SIGKILL between any two steps of a split with a join does not change the job tree."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SCRIPT = '#!/bin/sh\ncat > /dev/null\necho \'{"status": "ok", "result": "done"}\
 
 @pytest.fixture
 def site() -> Iterator[Path]:
-    # A socket's path may have no more than 107 bytes, which pytest's own directories use up.
+    # The path of a socket may have 107 bytes, and those of pytest's directories are too long.
     folder = Path(tempfile.mkdtemp(prefix="dt-"))
     plugin = folder / "plugins" / "work"
     plugin.mkdir(parents=True, mode=0o755)
@@ -57,7 +57,7 @@ def site() -> Iterator[Path]:
 
 
 class Running:
-    """A gateway process; `dies_at` arms a failpoint."""
+    """A gateway process; `dies_at` sets a failpoint."""
 
     def __init__(self, site: Path, dies_at: str = "") -> None:
         self.site = site
@@ -72,7 +72,7 @@ class Running:
         return any(json.loads(line)["message"] == "ready" for line in self.output)
 
     def start_pipeline(self) -> bool:
-        """Whether it was accepted: an answer came, and so it is durable."""
+        """Whether the gateway answered, so that the pipeline is durable."""
         connection = http.client.HTTPConnection("local", timeout=WAIT_LIMIT)
         try:
             connection.sock = socket.socket(socket.AF_UNIX)
@@ -155,14 +155,14 @@ FAILPOINTS = [
 
 
 @pytest.mark.parametrize("failpoint", FAILPOINTS)
-def test_a_crash_neither_loses_nor_doubles_a_child(site: Path, failpoint: str) -> None:
+def test_a_crash_neither_loses_nor_duplicates_a_child(site: Path, failpoint: str) -> None:
     crash_once(site, failpoint)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("round", range(10))
 @pytest.mark.parametrize("failpoint", FAILPOINTS)
-def test_two_hundred_crashes_neither_lose_nor_double_a_child(
+def test_torture_neither_loses_nor_duplicates_a_child(
     site: Path, failpoint: str, round: int
 ) -> None:
     crash_once(site, failpoint)

@@ -21,7 +21,7 @@ def plugins(tmp_path: Path) -> Iterator[Plugins]:
 
 @pytest.fixture
 def pool(plugins: Plugins) -> Iterator[RunnerPool]:
-    """Two slots. They end before it is asked what is left of the plugins."""
+    """Two slots, which end before `plugins` checks for processes that are left."""
     pool = RunnerPool(2)
     pool.start()
     yield pool
@@ -30,7 +30,7 @@ def pool(plugins: Plugins) -> Iterator[RunnerPool]:
 
 @pytest.fixture
 def run(pool: RunnerPool, plugins: Plugins) -> Callable[..., Outcome]:
-    """Run a plugin in slot 0, and see that nothing of it is left when its outcome comes."""
+    """Run a plugin in slot 0, and check that no process of it is left with its outcome."""
 
     def run(*argv: str, **options: object) -> Outcome:
         outcome = pool.slot(0).run(plugins.launch(*argv, **options))  # type: ignore[arg-type]
@@ -40,20 +40,20 @@ def run(pool: RunnerPool, plugins: Plugins) -> Callable[..., Outcome]:
     return run
 
 
-Begin = Callable[[SlotClient, Launch], Future[Outcome]]
+Start = Callable[[SlotClient, Launch], Future[Outcome]]
 
 
 @pytest.fixture
-def begin_on() -> Iterator[Begin]:
-    """Run on a thread of its own; the future holds the outcome."""
+def start_on() -> Iterator[Start]:
+    """Run a launch in a thread; the future has the outcome."""
     with ThreadPoolExecutor(4) as threads:
         yield lambda slot, launch: threads.submit(slot.run, launch)
 
 
 @pytest.fixture
-def begin(begin_on: Begin, pool: RunnerPool) -> Iterator[Begin]:
-    """The same on the slots of `pool`; a test that failed half way waits for no job."""
-    yield begin_on
+def start(start_on: Start, pool: RunnerPool) -> Iterator[Start]:
+    """The same on the slots of `pool`, which is stopped when the test fails."""
+    yield start_on
     pool.stop()
 
 

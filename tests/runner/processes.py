@@ -1,4 +1,4 @@
-"""Plugins as scripts, words from running ones, and a look at what is left of them."""
+"""Plugins as scripts, lines that running ones write, and the processes that are left of them."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ BY_THEN = 2.0
 
 
 def descriptors() -> Counter[str]:
-    """What this process holds open; to take away from what it held before, for what earlier tests
-    have left to the garbage collector may go at any time."""
+    """The open descriptors of this process, to be compared with those before: the garbage collector
+    may close descriptors of earlier tests at any time."""
     return Counter(os.path.realpath(entry.path) for entry in os.scandir("/proc/self/fd"))
 
 
 class Fifo:
-    """Hears what a plugin has to say while it runs."""
+    """Reads the lines that a plugin writes while it runs."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
         os.mkfifo(path)
-        # Both ways, so that neither side waits for the other to open it.
+        # For reading and writing, so that neither side waits for the other to open it.
         self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
-        self._heard = b""
+        self._received = b""
 
     def line(self) -> str:
-        while b"\n" not in self._heard:
-            assert select.select([self._fd], [], [], WAIT_LIMIT)[0], "the plugin said nothing"
-            self._heard += os.read(self._fd, 4096)
-        line, _, self._heard = self._heard.partition(b"\n")
+        while b"\n" not in self._received:
+            assert select.select([self._fd], [], [], WAIT_LIMIT)[0], "the plugin wrote nothing"
+            self._received += os.read(self._fd, 4096)
+        line, _, self._received = self._received.partition(b"\n")
         return line.decode()
 
     def number(self) -> int:
@@ -51,7 +51,7 @@ class Fifo:
 
 
 class Plugins:
-    """Writes plugins, launches them, and knows every process of theirs by a mark."""
+    """Writes plugins, makes their launches, and finds their processes by a mark."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

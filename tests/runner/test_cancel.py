@@ -14,8 +14,8 @@ def waiting(plugins, fifo, body="sleep 3600"):
     return plugins.shell(f"echo so far; echo $$ > {fifo.path}; {body}")
 
 
-def test_cancel_ends_what_runs(pool, plugins, begin, fifo):
-    future = begin(pool.slot(0), plugins.launch(waiting(plugins, fifo)))
+def test_cancel_ends_the_running_plugin(pool, plugins, start, fifo):
+    future = start(pool.slot(0), plugins.launch(waiting(plugins, fifo)))
     fifo.line()
     pool.slot(0).cancel(30.0)
     outcome = future.result(WAIT_LIMIT)
@@ -23,19 +23,19 @@ def test_cancel_ends_what_runs(pool, plugins, begin, fifo):
     assert outcome.stdout == b"so far\n"
 
 
-def test_cancel_kills_after_its_grace(pool, plugins, begin, fifo):
+def test_cancel_kills_after_its_grace(pool, plugins, start, fifo):
     plugin = plugins.shell(f"trap '' TERM; echo > {fifo.path}; while :; do sleep 1; done")
-    future = begin(pool.slot(0), plugins.launch(plugin))
+    future = start(pool.slot(0), plugins.launch(plugin))
     fifo.line()
     pool.slot(0).cancel(0.4)
     assert future.result(WAIT_LIMIT).ending is Ending.CANCELLED
 
 
-def test_cancel_kills_nothing_within_its_grace(pool, plugins, begin, fifo):
+def test_cancel_kills_nothing_within_its_grace(pool, plugins, start, fifo):
     plugin = plugins.shell(
         f"trap 'echo term > {fifo.path}' TERM; echo up > {fifo.path}; while :; do sleep 0.1; done"
     )
-    future = begin(pool.slot(0), plugins.launch(plugin))
+    future = start(pool.slot(0), plugins.launch(plugin))
     assert fifo.line() == "up"
     pool.slot(0).cancel(3600.0)
     assert fifo.line() == "term"
@@ -44,11 +44,11 @@ def test_cancel_kills_nothing_within_its_grace(pool, plugins, begin, fifo):
     assert future.result(WAIT_LIMIT).ending is Ending.CANCELLED
 
 
-def test_cancel_without_grace_kills_at_once_and_sends_no_sigterm(pool, plugins, begin, fifo):
+def test_cancel_without_grace_kills_at_once_and_sends_no_sigterm(pool, plugins, start, fifo):
     plugin = plugins.shell(
         f"trap 'echo term > {fifo.path}' TERM; echo > {fifo.path}; while :; do sleep 0.1; done"
     )
-    future = begin(pool.slot(0), plugins.launch(plugin))
+    future = start(pool.slot(0), plugins.launch(plugin))
     fifo.line()
     pool.slot(0).cancel(0)
     assert future.result(WAIT_LIMIT).ending is Ending.CANCELLED
@@ -57,7 +57,7 @@ def test_cancel_without_grace_kills_at_once_and_sends_no_sigterm(pool, plugins, 
     assert fifo.line() == "next"
 
 
-def test_a_cancel_that_comes_together_with_the_launch_is_heeded(pool, plugins):
+def test_a_cancel_that_arrives_together_with_the_launch_ends_it(pool, plugins):
     slot = pool.slot(0)
     stop_process(slot.pid)
     assert slot.start(plugins.launch("/bin/sleep", "3600")) is None
@@ -68,9 +68,9 @@ def test_a_cancel_that_comes_together_with_the_launch_is_heeded(pool, plugins):
     assert outcome.ending is Ending.CANCELLED
 
 
-def test_a_second_cancel_can_only_hasten(pool, plugins, begin, fifo):
+def test_a_second_cancel_can_only_shorten_the_grace(pool, plugins, start, fifo):
     plugin = plugins.shell(f"trap '' TERM; echo > {fifo.path}; while :; do sleep 1; done")
-    future = begin(pool.slot(0), plugins.launch(plugin))
+    future = start(pool.slot(0), plugins.launch(plugin))
     fifo.line()
     pool.slot(0).cancel(30.0)
     pool.slot(0).cancel(60.0)
@@ -86,19 +86,19 @@ def test_cancel_of_an_idle_slot_does_nothing(pool, plugins):
     assert slot.run(plugins.launch(plugins.shell("echo b"))).stdout == b"b\n"
 
 
-def test_cancel_ends_a_lingering_plugin(pool, plugins, begin, fifo):
+def test_cancel_ends_a_lingering_plugin(pool, plugins, start, fifo):
     plugin = plugins.shell(f"echo done; exec >&-; echo > {fifo.path}; sleep 3600")
-    future = begin(pool.slot(0), plugins.launch(plugin))
+    future = start(pool.slot(0), plugins.launch(plugin))
     fifo.line()
     pool.slot(0).cancel(0)
     outcome = future.result(WAIT_LIMIT)
     assert (outcome.ending, outcome.stdout) == (Ending.CANCELLED, b"done\n")
 
 
-def test_cancel_of_one_slot_leaves_the_other_alone(pool, plugins, begin, fifo):
-    first = begin(pool.slot(0), plugins.launch(waiting(plugins, fifo)))
+def test_cancel_of_one_slot_leaves_the_other_alone(pool, plugins, start, fifo):
+    first = start(pool.slot(0), plugins.launch(waiting(plugins, fifo)))
     fifo.line()
-    second = begin(pool.slot(1), plugins.launch(waiting(plugins, fifo)))
+    second = start(pool.slot(1), plugins.launch(waiting(plugins, fifo)))
     process = fifo.number()
     pool.slot(0).cancel(0)
     assert first.result(WAIT_LIMIT).ending is Ending.CANCELLED
@@ -108,9 +108,9 @@ def test_cancel_of_one_slot_leaves_the_other_alone(pool, plugins, begin, fifo):
     assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, -9)
 
 
-def test_a_cancel_never_hits_a_job_that_begins_after_it(pool, plugins):
-    """CancelRequests rain while short jobs run: each is either cancelled or whole, and after the
-    rain none is cancelled any more."""
+def test_a_cancel_never_hits_a_job_that_starts_after_it(pool, plugins):
+    """While short jobs are cancelled at any time, each is either cancelled or whole; afterwards no
+    job is cancelled."""
     slot = pool.slot(0)
     launch = plugins.launch(plugins.shell("echo whole"))
     stop = False

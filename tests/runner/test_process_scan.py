@@ -23,7 +23,7 @@ def started(mark, *argv, **options):
     return subprocess.Popen(argv, env=env, **options)
 
 
-def test_sweep_kills_what_carries_the_mark_and_nothing_else(marker):
+def test_only_processes_with_the_mark_are_killed(marker):
     marked = [started(f"{marker}:{n}", "sleep", "60") for n in range(3)]
     others = [
         started(f"{marker}x:1", "sleep", "60"),
@@ -40,7 +40,7 @@ def test_sweep_kills_what_carries_the_mark_and_nothing_else(marker):
             process.wait()
 
 
-def test_sweep_finds_what_has_left_every_group_and_ignores_signals(marker):
+def test_a_marked_process_in_its_own_session_is_killed(marker):
     process = started(
         f"{marker}:1",
         "sh",
@@ -51,11 +51,11 @@ def test_sweep_finds_what_has_left_every_group_and_ignores_signals(marker):
     with process:
         process.stdout.readline()
         assert kill_marked_processes(marker) >= 1
-        # Nobody holds the pipe any more.
+        # No process has the pipe open any more.
         assert process.stdout.read() == b""
 
 
-def test_sweep_outlasts_what_keeps_forking(marker):
+def test_marked_processes_that_keep_forking_are_killed(marker):
     process = started(
         f"{marker}:1",
         sys.executable,
@@ -76,7 +76,7 @@ def test_sweep_outlasts_what_keeps_forking(marker):
             pass
 
 
-def test_sweep_finds_a_process_whose_first_thread_has_ended(marker):
+def test_a_marked_process_whose_first_thread_has_ended_is_killed(marker):
     process = started(
         f"{marker}:1",
         sys.executable,
@@ -96,7 +96,7 @@ def test_sweep_finds_a_process_whose_first_thread_has_ended(marker):
         assert process.wait(WAIT_LIMIT) == -signal.SIGKILL
 
 
-def test_sweep_spares_ourselves(marker):
+def test_the_process_that_scans_is_not_killed(marker):
     code = (
         "import os, sys; from ductile.runner.process_scan import kill_marked_processes;"
         "print(kill_marked_processes(os.environ['DUCTILE_BOOT'].partition(':')[0]))"
@@ -105,11 +105,11 @@ def test_sweep_spares_ourselves(marker):
     assert process.communicate(timeout=WAIT_LIMIT)[0] == b"0\n"
 
 
-def test_a_sweep_that_finds_nothing_says_so(marker):
+def test_nothing_is_killed_where_no_process_is_marked(marker):
     assert kill_marked_processes(marker) == 0
 
 
-def test_a_runner_is_spared_though_we_were_started_with_the_mark(marker, monkeypatch):
+def test_a_runner_is_not_marked_where_its_gateway_is(marker, monkeypatch):
     monkeypatch.setenv("DUCTILE_BOOT", f"{marker}:1")
     pool = RunnerPool(1)
     pool.launch()

@@ -26,7 +26,7 @@ def frames(sock):
             return
 
 
-def test_a_launch_comes_out_as_it_went_in():
+def test_a_launch_is_decoded_as_it_was_encoded():
     env = {"A": "", "B": "=x", "Ü": "\udc80"}
     frame = protocol.EncodedLaunch(
         ("/bin/x", "", "ü"), protocol.encode_environment(env), b"request", NUMBERS
@@ -45,14 +45,14 @@ def test_a_launch_comes_out_as_it_went_in():
     assert bytes(request.request) == b"request"
 
 
-def test_a_cancel_comes_out_as_it_went_in():
+def test_a_cancel_is_decoded_as_it_was_encoded():
     frame = protocol.cancel_frame(9, 2.5)
     assert protocol.frame_kind(frame) == protocol.CANCEL
     assert (protocol.frame_seq(frame), protocol.cancel_grace(frame)) == (9, 2.5)
 
 
 @pytest.mark.parametrize("size", [0, 1000, 70_000, 3_000_000])
-def test_an_answer_comes_out_as_it_went_in(pair, size):
+def test_an_answer_is_decoded_as_it_was_encoded(pair, size):
     ours, theirs = pair
     flags = protocol.OVERFLOWED
     sender = threading.Thread(
@@ -66,7 +66,7 @@ def test_an_answer_comes_out_as_it_went_in(pair, size):
     assert answer == (3, protocol.EXITED, flags, -9, 0, 0.5, bytes(size), b"err")
 
 
-def test_frames_are_found_however_the_stream_is_cut(pair):
+def test_frames_are_read_from_chunks_of_any_size(pair):
     ours, theirs = pair
     sent = [protocol.cancel_frame(n, 0.5) for n in range(20)]
     stream = b"".join(sent)
@@ -82,7 +82,7 @@ def test_frames_are_found_however_the_stream_is_cut(pair):
     assert not reader.receive()
 
 
-def test_a_large_frame_with_others_behind_it_is_taken_apart(pair):
+def test_a_large_frame_is_separated_from_those_behind_it(pair):
     ours, theirs = pair
     large = protocol.EncodedLaunch(("x",), b"", bytes(5_000_000), NUMBERS).frame(1)
     stream = large + protocol.cancel_frame(1, 0.0)

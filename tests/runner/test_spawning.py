@@ -23,7 +23,7 @@ def facts(text):
     return dict(line.split("=", 1) for line in text.decode().splitlines())
 
 
-def test_the_environment_is_exactly_the_launchs(pool, plugins):
+def test_a_plugin_gets_exactly_the_environment_of_its_launch(pool, plugins):
     env = {"PATH": "/usr/bin:/bin", "EMPTY": "", "WITH": "a=b c\nd", "NÄME": "wert", **plugins.env}
     outcome = pool.slot(0).run(Launch(("/usr/bin/env", "-0"), env, b"", 10.0))
     assert facts(outcome.stdout.replace(b"\n", b"\\n").replace(b"\0", b"\n")) == {
@@ -41,7 +41,7 @@ def test_each_run_has_its_own_environment(pool):
         assert outcome.stdout == f"V={value}\n".encode()
 
 
-def test_a_plugin_may_hold_as_many_descriptors_as_we_might_before(plugins):
+def test_a_plugin_gets_the_descriptor_limit_of_the_pool_creation(plugins):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     plugin = plugins.python("import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))")
     pool = RunnerPool(1)
@@ -55,7 +55,7 @@ def test_a_plugin_may_hold_as_many_descriptors_as_we_might_before(plugins):
     assert outcome.stdout == f"({soft}, {hard})\n".encode()
 
 
-def test_the_descriptors_are_exactly_the_standard_three(plugins, tmp_path):
+def test_a_plugin_inherits_only_the_standard_streams(plugins, tmp_path):
     plugin = plugins.python("""
 for fd in sorted(map(int, os.listdir("/proc/self/fd")))[:-1]:
     print(fd, os.readlink(f"/proc/self/fd/{fd}").partition(":")[0])
@@ -79,7 +79,7 @@ def test_a_plugin_leads_a_process_group_of_its_own(run, plugins):
     assert int(slot_group) != os.getpgrp()
 
 
-def test_signals_are_at_their_defaults(plugins):
+def test_a_plugin_starts_with_default_signal_handling(plugins):
     """Whatever the gateway ignored or blocked when it started the runner."""
     ignored = signal.SIGUSR1, signal.SIGCHLD, signal.SIGTERM
     before = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
@@ -97,12 +97,12 @@ def test_signals_are_at_their_defaults(plugins):
         name: int(value, 16)
         for name, value in re.findall(r"^Sig(Blk|Ign|Cgt):\s+(\w+)", outcome.stdout.decode(), re.M)
     }
-    # The C library keeps 32 and 33 to itself, and no program can tell.
+    # The C library reserves 32 and 33, and programs cannot set them.
     masks["Ign"] &= ~(3 << 31)
     assert masks == {"Blk": 0, "Ign": 0, "Cgt": 0}
 
 
-def test_the_working_directory_is_the_gateways(run):
+def test_a_plugin_starts_in_the_working_directory_of_the_gateway(run):
     assert run("/bin/pwd").stdout.decode().strip() == os.getcwd()
 
 
@@ -142,12 +142,12 @@ def test_an_interpreter_that_is_not_executable_is_named(run, plugins, tmp_path):
     not_spawned(run(plugin), errno.EACCES, plugin, str(interpreter), "not executable")
 
 
-def test_crlf_line_ends_are_named_as_the_cause(run, plugins):
+def test_crlf_line_endings_are_named_as_the_cause(run, plugins):
     plugin = plugins.script("#!/bin/sh\r\necho\r\n")
     not_spawned(run(plugin), errno.ENOENT, plugin, "CRLF", r"/bin/sh\r")
 
 
-def test_crlf_line_ends_behind_env_are_named_as_the_cause(run, plugins):
+def test_crlf_line_endings_behind_env_are_named_as_the_cause(run, plugins):
     plugin = plugins.script("#!/usr/bin/env sh\r\necho\r\n")
     outcome = run(plugin)
     assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 127)
@@ -155,7 +155,7 @@ def test_crlf_line_ends_behind_env_are_named_as_the_cause(run, plugins):
 
 
 def asks_for(loader):
-    """A program of 64 bits that has nothing but a name of its loader."""
+    """A 64-bit ELF file that contains only the name of its loader."""
     name = loader.encode() + b"\0"
     at = 64 + 56
     head = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
@@ -173,13 +173,13 @@ def test_a_missing_dynamic_loader_is_named(run, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"#!/usr/bin/env sh\n", b"no program", b"\x7fELF", None])
-def test_an_entrypoint_that_came_back_was_not_there_when_it_was_started(tmp_path, content):
-    """Whatever it is now says nothing of why it could not be started."""
+def test_an_entrypoint_that_exists_again_did_not_exist_at_the_start(tmp_path, content):
+    """The present file does not show why the earlier one could not be started."""
     program = tmp_path / "program"
     program.write_bytes(Path(sys.executable).read_bytes() if content is None else content)
     program.chmod(0o755)
-    told = exec_errors.spawn_failure(str(program), errno.ENOENT)
-    assert told == f"entrypoint {str(program)!r} did not exist when it was started"
+    reason = exec_errors.spawn_failure(str(program), errno.ENOENT)
+    assert reason == f"entrypoint {str(program)!r} did not exist when it was started"
 
 
 def test_a_missing_shebang_line_is_named(run, plugins):
@@ -207,7 +207,7 @@ def test_a_directory_as_entrypoint_is_named(run, tmp_path):
     not_spawned(run(str(tmp_path)), errno.EACCES, str(tmp_path), "is a directory")
 
 
-def test_other_refusals_carry_the_systems_words(run, plugins):
+def test_other_errors_have_the_text_of_the_system(run, plugins):
     plugin = plugins.shell("echo")
     reason = not_spawned(run(plugin + "/below"), errno.ENOTDIR, plugin)
     assert os.strerror(errno.ENOTDIR) in reason
@@ -226,46 +226,46 @@ def test_other_refusals_carry_the_systems_words(run, plugins):
         (("/bin/true", "\ud800"), {}),
     ],
 )
-def test_what_no_system_call_takes_is_refused_as_a_value(pool, argv, env):
+def test_a_launch_that_no_system_call_accepts_is_not_spawned(pool, argv, env):
     outcome = pool.slot(0).run(Launch(argv, env, b"", 10.0))
     assert (outcome.ending, outcome.errno) == (Ending.NOT_SPAWNED, errno.EINVAL)
     assert outcome.reason
     assert pool.slot(0).run(Launch(("/bin/true",), {}, b"", 10.0)).ending is Ending.EXITED
 
 
-def test_a_busy_text_file_is_tried_again_until_it_is_free(pool, plugins, begin):
+def test_a_busy_text_file_is_retried_until_it_is_free(pool, plugins, start):
     plugin = plugins.shell("echo free")
     with open(plugin, "r+"):
-        future = begin(pool.slot(0), plugins.launch(plugin))
+        future = start(pool.slot(0), plugins.launch(plugin))
         with pytest.raises(TimeoutError):
             future.result(0.3)
     outcome = future.result(WAIT_LIMIT)
     assert (outcome.ending, outcome.stdout) == (Ending.EXITED, b"free\n")
 
 
-def test_a_text_file_that_stays_busy_is_given_up_in_the_end(pool, plugins):
+def test_a_text_file_that_stays_busy_is_not_spawned(pool, plugins):
     plugin = plugins.shell("echo")
     with open(plugin, "r+"):
         outcome = pool.slot(0).run(plugins.launch(plugin))
         not_spawned(outcome, errno.ETXTBSY, plugin)
 
 
-def test_a_spawn_that_waits_can_be_cancelled(pool, plugins, begin):
+def test_a_spawn_that_waits_can_be_cancelled(pool, plugins, start):
     plugin = plugins.shell("echo")
     with open(plugin, "r+"):
-        future = begin(pool.slot(0), plugins.launch(plugin))
+        future = start(pool.slot(0), plugins.launch(plugin))
         with pytest.raises(TimeoutError):
             future.result(0.3)
         pool.slot(0).cancel(3600.0)
         assert future.result(WAIT_LIMIT).ending is Ending.CANCELLED
 
 
-def test_a_slot_out_of_descriptors_tries_again(pool, plugins, begin):
+def test_a_spawn_without_free_descriptors_is_retried(pool, plugins, start):
     slot = pool.slot(0)
     launch = plugins.launch(plugins.shell("echo ok"))
     before = resource.prlimit(slot.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(slot.pid, resource.RLIMIT_NOFILE, (8, before[1]))
-    future = begin(slot, launch)
+    future = start(slot, launch)
     with pytest.raises(TimeoutError):
         future.result(0.3)
     resource.prlimit(slot.pid, resource.RLIMIT_NOFILE, before)
@@ -284,7 +284,7 @@ def test_the_runner_is_small():
     assert sum(sizes) < 12 * 1024
 
 
-def test_the_runner_loads_nothing_heavy():
+def test_the_runner_imports_only_light_modules():
     above = os.path.dirname(os.path.dirname(ductile.__file__))
     code = (
         f"import sys; sys.path.insert(0, {above!r})\n"

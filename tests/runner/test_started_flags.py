@@ -1,4 +1,4 @@
-"""What a slot notes of what it begins."""
+"""The flags that a slot sets when it starts a launch."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ductile.runner.connection import SlotLost
 from ductile.runner.pool import RunnerPool
 from ductile.runner.started_flags import STARTED
 from tests.runner.processes import Fifo, Plugins
-from tests.runner.test_channel import outcome_of
+from tests.runner.test_client import outcome_of
 
 FIRST, SECOND = 64, 128
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    path = tmp_path / "cells"
+    path = tmp_path / "started_log"
     path.write_bytes(bytes(256))
     return path
 
@@ -36,46 +36,48 @@ def slot(file: Path) -> Iterator[SlotClient]:
         pool.stop()
 
 
-def noted(file: Path) -> list[int]:
+def flagged(file: Path) -> list[int]:
     return [place for place, byte in enumerate(file.read_bytes()) if byte == STARTED]
 
 
 def lost(slot: SlotClient) -> bool:
-    """Whether it dies of its launch."""
+    """Whether the slot dies and its launch is lost."""
     with pytest.raises(SlotLost) as broken:
         outcome_of(slot)
     outcome = slot.replace(broken.value)
     return outcome is not None and outcome.ending is Ending.LOST
 
 
-def test_a_slot_notes_what_it_begins_and_not_what_waits(
+def test_a_slot_sets_the_flag_of_a_launch_when_it_starts(
     slot: SlotClient, file: Path, plugins: Plugins, fifo: Fifo
 ) -> None:
     script = plugins.shell(f"echo began > {fifo.path}; sleep 0.1")
     assert slot.start(plugins.launch(script), FIRST) is None
     assert slot.buffer(plugins.launch(script), SECOND)
     assert fifo.line() == "began"
-    assert noted(file) == [FIRST]
+    assert flagged(file) == [FIRST]
     assert outcome_of(slot).exit_code == 0
     slot.advance()
     assert fifo.line() == "began"
-    assert noted(file) == [FIRST, SECOND]
+    assert flagged(file) == [FIRST, SECOND]
     assert outcome_of(slot).exit_code == 0
 
 
-def test_what_cannot_be_spawned_is_noted_too(
+def test_a_launch_that_cannot_be_spawned_is_flagged(
     slot: SlotClient, file: Path, plugins: Plugins
 ) -> None:
-    """It is noted before: afterwards it would be too late."""
+    """The flag is set before the spawn: a crash may follow at any time."""
     assert slot.start(plugins.launch("/no/such/program"), FIRST) is None
     assert outcome_of(slot).errno is not None
-    assert noted(file) == [FIRST]
+    assert flagged(file) == [FIRST]
 
 
-def test_what_has_no_place_is_not_noted(slot: SlotClient, file: Path, plugins: Plugins) -> None:
+def test_a_launch_without_an_entry_is_not_flagged(
+    slot: SlotClient, file: Path, plugins: Plugins
+) -> None:
     assert slot.start(plugins.launch("/bin/true")) is None
     assert outcome_of(slot).exit_code == 0
-    assert noted(file) == []
+    assert flagged(file) == []
 
 
 def test_a_plugin_does_not_get_the_file(slot: SlotClient, file: Path, plugins: Plugins) -> None:
@@ -83,17 +85,17 @@ def test_a_plugin_does_not_get_the_file(slot: SlotClient, file: Path, plugins: P
     assert file.name.encode() not in outcome_of(slot).stdout
 
 
-def test_what_cannot_be_noted_is_not_begun(
+def test_a_launch_that_cannot_be_flagged_is_not_started(
     slot: SlotClient, file: Path, plugins: Plugins, fifo: Fifo
 ) -> None:
-    """After a crash it would be taken for what has not run."""
+    """After a crash it would be taken for unstarted, although it ran."""
     os.truncate(file, 0)
     assert slot.start(plugins.launch(plugins.shell(f"echo no > {fifo.path}")), FIRST) is None
     assert lost(slot)
     assert not select.select([fifo._fd], [], [], 0)[0]
 
 
-def test_nor_is_what_has_a_place_where_there_is_no_file(
+def test_a_launch_with_an_entry_is_not_started_without_a_file(
     pool: RunnerPool, plugins: Plugins, fifo: Fifo
 ) -> None:
     slot = pool.slot(0)

@@ -175,7 +175,7 @@ class InProcessGateway(InProcessClient):
         claimed = gateway.ledger.write(lambda tx: claim.start_job(tx, policy, job_id, now))
         if claimed is None:
             return
-        self._dispatcher.perform(claimed)
+        self._dispatcher.run_claimed(claimed)
 
     def close(self) -> None:
         self._dispatcher.close()

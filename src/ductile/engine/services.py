@@ -149,7 +149,7 @@ class Services:
     def owned_jobs(self) -> frozenset[str]:
         """The ids of jobs that this process has claimed and not settled."""
         dispatcher = self.dispatcher
-        return frozenset() if dispatcher is None else dispatcher.in_hand()
+        return frozenset() if dispatcher is None else dispatcher.owned_jobs()
 
     @property
     def busy(self) -> int:
@@ -161,7 +161,7 @@ class Services:
         if self.dispatcher is None:
             answered()
         else:
-            self.dispatcher.ask(answered)
+            self.dispatcher.call_soon(answered)
 
     # The rest
 

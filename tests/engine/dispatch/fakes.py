@@ -174,7 +174,7 @@ class DispatcherUnderTest:
             for slot in slots:
                 slot.finish()
 
-        self.dispatcher.ask(finish_all)
+        self.dispatcher.call_soon(finish_all)
 
     def stop(self) -> None:
         self.running.gateway.stopping.set()

@@ -141,7 +141,7 @@ def test_an_attempt_that_cannot_be_settled_leaves_its_worker_idle(
         until(lambda: single.dispatcher._workers.idle)
     again = single.running.put("echo")
     single.wait_for_start()
-    assert single.dispatcher.in_hand() == {again}
+    assert single.dispatcher.owned_jobs() == {again}
     single.slot.finish()
     assert single.running.ended(again)["status"] == "succeeded"
     assert single.running.job(id)["status"] == "running"
@@ -168,7 +168,7 @@ def test_a_bug_in_one_settlement_does_not_fail_those_of_its_transaction(
     assert pair.running.ended(sound)["status"] == "succeeded"
     assert busy[0] == 0, "they did not end together"
     assert pair.running.job(failing)["status"] == "running"
-    until(lambda: not pair.dispatcher.in_hand())
+    until(lambda: not pair.dispatcher.owned_jobs())
 
 
 # Lost slots
@@ -230,7 +230,7 @@ def test_a_launch_that_a_new_slot_took_continues_there(pair: DispatcherUnderTest
 def test_a_slot_that_dies_while_idle_is_watched_no_more(single: DispatcherUnderTest) -> None:
     """Its closed socket would wake the dispatcher without end."""
     run_another(single)
-    until(lambda: not single.dispatcher.in_hand())
+    until(lambda: not single.dispatcher.owned_jobs())
     assert single.dispatcher._events._by_slot
     single.slot.die()
     until(lambda: not single.dispatcher._events._by_slot)

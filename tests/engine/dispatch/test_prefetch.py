@@ -85,7 +85,7 @@ def test_two_jobs_that_end_together_cause_a_prefetch(pair: Backlog) -> None:
     pair.finish(*pair.slots)
     pair.until(*[SUCCEEDED] * 2, *[RUNNING] * 6)
     assert pair.dispatcher.busy == 2
-    until(lambda: pair.dispatcher.in_hand() == set(pair.ids[2:]))
+    until(lambda: pair.dispatcher.owned_jobs() == set(pair.ids[2:]))
     pair.finish_everything()
     assert pair.statuses() == [SUCCEEDED] * 8
     assert [pair.running.job(id)["attempt"] for id in pair.ids] == [1] * 8
@@ -239,7 +239,7 @@ def test_a_job_that_waits_too_long_goes_back_uncounted(
     job = pair.running.job(pair.ids[-1])
     assert job["last_error"] == "no worker became free for it"
     assert job["max_attempts"] - job["attempt"] == 3
-    until(lambda: pair.dispatcher.in_hand() == set(pair.ids[2:4]))
+    until(lambda: pair.dispatcher.owned_jobs() == set(pair.ids[2:4]))
     pair.finish_everything()
     assert pair.statuses() == [SUCCEEDED] * 8
 

@@ -1,4 +1,4 @@
-"""What is known of a dead gateway's jobs: which of them had certainly not begun."""
+"""Which attempts of a dead gateway had certainly not started."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def file(tmp_path: Path) -> Iterator[StartedLog]:
     file.close()
 
 
-def test_what_was_entered_has_not_begun(file: StartedLog, tmp_path: Path) -> None:
+def test_an_added_attempt_has_not_started(file: StartedLog, tmp_path: Path) -> None:
     file.add("a", 1)
     file.add("b", 2)
     assert read_unstarted(tmp_path) == {("boot-1", "a", 1), ("boot-1", "b", 2)}
 
 
-def test_what_a_slot_has_noted_has(file: StartedLog, tmp_path: Path) -> None:
+def test_a_flagged_attempt_has_started(file: StartedLog, tmp_path: Path) -> None:
     place = file.add("a", 1)
     file.add("b", 2)
     map_flags(file.fd)[place] = STARTED
     assert read_unstarted(tmp_path) == {("boot-1", "b", 2)}
 
 
-def test_where_no_cell_is_left_nothing_is_known(file: StartedLog, tmp_path: Path) -> None:
+def test_an_attempt_without_a_free_entry_is_unknown(file: StartedLog, tmp_path: Path) -> None:
     places = [file.add(f"job {number}", 1) for number in range(4)]
     assert places.index(NO_ENTRY) == 3
     assert len(read_unstarted(tmp_path)) == 3
@@ -45,7 +45,7 @@ def test_where_no_cell_is_left_nothing_is_known(file: StartedLog, tmp_path: Path
     assert file.add("one more", 1) == NO_ENTRY
 
 
-def test_a_cell_that_is_used_again_is_the_new_ones(file: StartedLog, tmp_path: Path) -> None:
+def test_a_reused_entry_belongs_to_the_new_attempt(file: StartedLog, tmp_path: Path) -> None:
     place = file.add("first, with a long name", 1)
     map_flags(file.fd)[place] = STARTED
     file.release(place)
@@ -53,20 +53,20 @@ def test_a_cell_that_is_used_again_is_the_new_ones(file: StartedLog, tmp_path: P
     assert read_unstarted(tmp_path) == {("boot-1", "b", 1)}
 
 
-def test_what_was_left_unbegun_and_begins_after_all_has_begun(
+def test_an_attempt_that_started_with_another_entry_has_started(
     file: StartedLog, tmp_path: Path
 ) -> None:
-    """It was cancelled before it began, and retried: the same attempt, in another cell."""
+    """It was cancelled before it started, and retried: the same attempt, with another entry."""
     old, new = file.add("a", 1), file.add("a", 1)
     file.release(old)
     map_flags(file.fd)[new] = STARTED
     assert read_unstarted(tmp_path) == frozenset()
 
 
-def test_of_a_claim_that_did_not_come_to_be_nothing_is_known(
+def test_an_attempt_whose_claim_was_rolled_back_is_unknown(
     file: StartedLog, tmp_path: Path
 ) -> None:
-    """The same attempt may begin from another cell, or from none."""
+    """The same attempt may start with another entry, or with none."""
     place = file.add("a", 1)
     file.revoke(place)
     assert read_unstarted(tmp_path) == frozenset()
@@ -77,28 +77,30 @@ def test_of_a_claim_that_did_not_come_to_be_nothing_is_known(
 @pytest.mark.parametrize(
     "id", ["x" * ENTRY_BYTES, "x" * (ENTRY_BYTES - 2)], ids=["long", "just too long"]
 )
-def test_an_id_that_does_not_fit_has_no_cell(file: StartedLog, tmp_path: Path, id: str) -> None:
+def test_an_id_that_is_too_long_has_no_entry(file: StartedLog, tmp_path: Path, id: str) -> None:
     assert file.add(id, 1) == NO_ENTRY
     assert read_unstarted(tmp_path) == frozenset()
 
 
-def test_the_longest_that_fits_is_known_whole(file: StartedLog, tmp_path: Path) -> None:
+def test_the_longest_id_that_fits_is_read_whole(file: StartedLog, tmp_path: Path) -> None:
     id = "x" * (ENTRY_BYTES - 3)
     assert file.add(id, 1) != NO_ENTRY
     assert read_unstarted(tmp_path) == {("boot-1", id, 1)}
 
 
 @pytest.mark.parametrize("id", ["\udc80", "a\0b", "", "with a space 7"])
-def test_an_odd_id_does_no_harm(file: StartedLog, tmp_path: Path, id: str) -> None:
+def test_an_unusual_id_does_not_affect_other_entries(
+    file: StartedLog, tmp_path: Path, id: str
+) -> None:
     file.add(id, 1)
     file.add("a", 1)
     assert ("boot-1", "a", 1) in read_unstarted(tmp_path)
 
 
-def test_after_a_boot_of_the_kernel_nothing_is_known(
+def test_a_file_from_before_a_kernel_boot_is_not_used(
     file: StartedLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the slots had noted may not have come to the disk."""
+    """The flags may not have been written to the disk."""
     file.add("a", 1)
     other = tmp_path / "boot_id"
     other.write_text("another boot\n")
@@ -106,7 +108,7 @@ def test_after_a_boot_of_the_kernel_nothing_is_known(
     assert read_unstarted(tmp_path) == frozenset()
 
 
-def test_where_the_kernel_does_not_name_its_boot_nothing_is_known(
+def test_a_file_without_a_kernel_boot_id_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(started_log, "_KERNEL_BOOT", tmp_path / "absent")
@@ -122,20 +124,20 @@ def test_where_the_kernel_does_not_name_its_boot_nothing_is_known(
     [None, b"", b"\0" * 500, b"boot-1", b"\xff" * 1000, b"boot-1 \n" + b"x" * 5000],
     ids=["none", "empty", "zeros", "cut", "binary", "another file"],
 )
-def test_a_file_that_says_nothing_is_no_evidence(tmp_path: Path, text: bytes | None) -> None:
+def test_an_invalid_file_is_not_used(tmp_path: Path, text: bytes | None) -> None:
     if text is not None:
         (tmp_path / "started_log").write_bytes(text)
     assert read_unstarted(tmp_path) == frozenset()
 
 
-def test_a_file_that_was_cut_says_what_is_left(file: StartedLog, tmp_path: Path) -> None:
+def test_a_truncated_file_has_only_true_entries(file: StartedLog, tmp_path: Path) -> None:
     file.add("a", 1)
     file.add("b", 1)
     os.truncate(tmp_path / "started_log", started_log.HEAD_BYTES + 2 * ENTRY_BYTES + 10)
     assert read_unstarted(tmp_path) <= {("boot-1", "a", 1), ("boot-1", "b", 1)}
 
 
-def test_the_file_of_the_boot_before_stays_until_the_next_one_stands(
+def test_the_file_of_the_last_boot_is_kept_until_the_new_one_is_activated(
     file: StartedLog, tmp_path: Path
 ) -> None:
     file.add("a", 1)
@@ -147,7 +149,7 @@ def test_the_file_of_the_boot_before_stays_until_the_next_one_stands(
     following.close()
 
 
-def test_it_is_for_its_owner_alone(file: StartedLog, tmp_path: Path) -> None:
+def test_only_the_owner_may_read_the_file(file: StartedLog, tmp_path: Path) -> None:
     assert file.fd
     assert (tmp_path / "started_log").stat().st_mode & 0o777 == 0o600
 
@@ -158,9 +160,7 @@ def cannot_be_written(file: StartedLog, path: Path) -> None:
     os.close(reading)
 
 
-def test_where_it_cannot_be_written_nothing_is_known_any_more(
-    file: StartedLog, tmp_path: Path
-) -> None:
+def test_a_file_that_cannot_be_written_is_removed(file: StartedLog, tmp_path: Path) -> None:
     file.add("a", 1)
     cannot_be_written(file, tmp_path / "started_log")
     assert file.add("b", 1) == NO_ENTRY
@@ -168,14 +168,16 @@ def test_where_it_cannot_be_written_nothing_is_known_any_more(
     assert read_unstarted(tmp_path) == frozenset()
 
 
-def test_nor_where_a_claim_cannot_be_revoked(file: StartedLog, tmp_path: Path) -> None:
+def test_a_file_in_which_a_claim_cannot_be_revoked_is_removed(
+    file: StartedLog, tmp_path: Path
+) -> None:
     place = file.add("a", 1)
     cannot_be_written(file, tmp_path / "started_log")
     file.revoke(place)
     assert read_unstarted(tmp_path) == frozenset()
 
 
-def test_one_that_failed_before_it_stood_does_not(tmp_path: Path) -> None:
+def test_a_file_that_failed_is_not_activated(tmp_path: Path) -> None:
     file = StartedLog(tmp_path, "boot-1", entries=3)
     cannot_be_written(file, tmp_path / "started_log.new")
     assert file.add("a", 1) == NO_ENTRY
@@ -184,10 +186,10 @@ def test_one_that_failed_before_it_stood_does_not(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_without_room_for_all_of_it_is_refused(
+def test_a_disk_without_room_for_the_file_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slot that is told of a place beyond its end would die of every launch."""
+    """A slot would die of every launch whose entry is beyond the end of the file."""
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, text, at: write(fd, text[:200], at))
     with pytest.raises(OSError, match="No space left") as refused:
@@ -195,7 +197,7 @@ def test_a_disk_without_room_for_all_of_it_is_refused(
     assert refused.value.filename == str(tmp_path / "started_log.new")
 
 
-def test_what_was_left_of_a_start_that_broke_off_is_replaced(tmp_path: Path) -> None:
+def test_a_file_of_an_interrupted_start_is_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "started_log.new")
     file = StartedLog(tmp_path, "boot-1", entries=3)
     file.add("a", 1)
@@ -205,12 +207,12 @@ def test_what_was_left_of_a_start_that_broke_off_is_replaced(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("kind", [os.mkfifo, os.mkdir], ids=["a pipe", "a directory"])
-def test_what_is_no_file_is_no_evidence(tmp_path: Path, kind: Callable[[Path], None]) -> None:
+def test_a_pipe_or_directory_is_not_used(tmp_path: Path, kind: Callable[[Path], None]) -> None:
     kind(tmp_path / "started_log")
     assert read_unstarted(tmp_path) == frozenset()
 
 
-def test_a_link_is_no_evidence(file: StartedLog, tmp_path: Path) -> None:
+def test_a_symbolic_link_is_not_used(file: StartedLog, tmp_path: Path) -> None:
     file.add("a", 1)
     (tmp_path / "started_log").rename(tmp_path / "elsewhere")
     (tmp_path / "started_log").symlink_to(tmp_path / "elsewhere")

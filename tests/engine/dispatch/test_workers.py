@@ -61,7 +61,7 @@ def test_the_states_of_jobs_that_run(states: dict[str, list[str]], pair: Backlog
     pair.finish(*pair.slots)
     pair.until_buffered()
     pair.finish_everything()
-    until(lambda: not pair.dispatcher.in_hand())
+    until(lambda: not pair.dispatcher.owned_jobs())
     assert states[pair.ids[0]] == ["STARTING", *ENDED]
     assert states[pair.ids[4]] == ["BUFFERED", *ENDED]
 

@@ -14,7 +14,7 @@ import pytest
 from ductile.engine.outbox.relay import RelayPolicy
 from ductile.engine.recovery import dead_nodes
 from ductile.http.routes.relay_ingress import ROUTE
-from tests.crash.life import Life
+from tests.crash.gateway_process import GatewayProcess
 from tests.engine.site import OK, Site
 from tests.http import doors
 from tests.http.doors import House
@@ -110,7 +110,7 @@ def test_node_takes_over_the_sends_of_a_killed_node(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         dying, other = node(port), node(port)
-        life = Life(dying)
+        life = GatewayProcess(dying)
         try:
             life.ready().put("emit")
             until(lambda: [row[2] for row in rows(url)] not in ([], [None]))
@@ -135,7 +135,7 @@ def test_event_that_arrived_before_the_kill_is_not_duplicated(
     with doors.opened(LAB) as lab:
         port = lab.address("api")[1]
         dying, other = node(port), node(port)
-        life = Life(dying, "relay.sent:1")
+        life = GatewayProcess(dying, "relay.sent:1")
         try:
             life.ready().put("emit")
             life.wait()

@@ -24,7 +24,7 @@ from ductile.store import boots
 from ductile.store.engines.api import Ledger
 from ductile.store.engines.postgres import PostgresLedger
 from tests.conftest import CountingEntropy, FakeClock
-from tests.crash.life import Life
+from tests.crash.gateway_process import GatewayProcess
 from tests.engine.site import OK, Running, Site
 from tests.postgres import Server
 from tests.waiting import WAIT_LIMIT, until
@@ -368,7 +368,7 @@ def test_running_node_recovers_the_jobs_of_a_killed_one(node: Make, url: str, so
     dying = node("")
     gate = dying.gate()
     dying.plugin("work", gate.script() + OK)
-    life = Life(dying)
+    life = GatewayProcess(dying)
     try:
         id = life.ready().put()
         gate.arrived()
@@ -506,7 +506,7 @@ def test_last_boot_of_this_state_directory_is_recovered_at_once(node: Make, url:
     site = node("")
     gate = site.gate()
     site.plugin("work", gate.script() + OK)
-    life = Life(site)
+    life = GatewayProcess(site)
     try:
         id = life.ready().put()
         gate.arrived()
@@ -586,7 +586,7 @@ def test_init_of_a_killed_node_is_run_by_another(
     gate = dying.gate()
     dying.plugin("work", gate.script() + OK, commands=("poll", "init"))
     other.plugin("work", OK, commands=("poll", "init"))
-    life = Life(dying)
+    life = GatewayProcess(dying)
     try:
         life.ready()
         gate.arrived()

@@ -162,7 +162,7 @@ class Dispatcher:
     def __init__(
         self, host: DispatcherHost, slots: Sequence[SlotClient], *, claims: bool = True
     ) -> None:
-        """Without `claims` it runs only the jobs that `perform` is given."""
+        """Without `claims` it runs only the jobs that `run_claimed` is given."""
         self._host = host
         self._claims = claims
         self._log = logger("worker")
@@ -189,7 +189,7 @@ class Dispatcher:
         except LedgerBroken as error:
             self._host.broken(error)
 
-    def perform(self, claimed: ClaimedJob) -> None:
+    def run_claimed(self, claimed: ClaimedJob) -> None:
         """Run one claimed job to its settlement, in this thread."""
         self._workers.admit(claimed, NO_ENTRY)
         self._workers.assign()
@@ -204,11 +204,11 @@ class Dispatcher:
             self._host.work_signal.wake()
         return found
 
-    def ask(self, answered: Callable[[], None]) -> None:
+    def call_soon(self, answered: Callable[[], None]) -> None:
         """Have the dispatcher's thread call `answered`, which shows that it is alive."""
         self._events.call_soon(answered)
 
-    def in_hand(self) -> frozenset[str]:
+    def owned_jobs(self) -> frozenset[str]:
         """The ids of the jobs that this dispatcher owns, from their claim to their settlement."""
         return self._workers.job_ids()
 

@@ -17,7 +17,7 @@ def memory(pid, field):
 
 
 class Growth:
-    """By how much processes grow at most, from now on."""
+    """The largest growth of these processes from now on, in bytes."""
 
     def __init__(self, *pids):
         self.before = {}
@@ -54,7 +54,7 @@ def test_output_beyond_the_cap_keeps_a_prefix_only(run, plugins):
     assert (len(outcome.stdout), outcome.stdout_overflowed) == (STDERR_CAP, True)
 
 
-def test_caps_are_the_launchs(run, plugins):
+def test_each_launch_has_its_own_output_limits(run, plugins):
     plugin = plugins.shell("echo 0123456789; echo 0123456789 >&2")
     outcome = run(plugin, stdout_cap=4, stderr_cap=6)
     assert (outcome.stdout, outcome.stdout_overflowed) == (b"0123", True)
@@ -73,7 +73,7 @@ def test_output_in_tiny_pieces_is_whole(run, plugins):
     assert outcome.stdout.split() == [b"%d" % n for n in range(20000)]
 
 
-def test_a_large_request_and_a_large_answer_come_through(run, plugins):
+def test_a_large_request_and_a_large_answer_are_transferred_whole(run, plugins):
     request = random.Random(7).randbytes(STDOUT_CAP)
     outcome = run(plugins.shell("cat"), request=request)
     assert outcome.ending is Ending.EXITED
@@ -81,7 +81,7 @@ def test_a_large_request_and_a_large_answer_come_through(run, plugins):
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 4097, 65536, 65537, 300_000])
-def test_requests_of_any_size_are_fed_to_their_end(run, plugins, size):
+def test_requests_of_any_size_are_fed_whole(run, plugins, size):
     request = random.Random(size).randbytes(size)
     assert run(plugins.shell("cat"), request=request).stdout == request
 
@@ -101,7 +101,7 @@ def test_a_plugin_that_never_reads_and_never_ends_is_timed_out(run, plugins):
     assert outcome.ending is Ending.TIMED_OUT
 
 
-def test_a_plugin_that_reads_its_own_stdout_away_does_not_block_the_slot(run, plugins):
+def test_a_plugin_that_reads_its_own_stdout_does_not_block_the_slot(run, plugins):
     plugin = plugins.python("""
 own = os.open("/proc/self/fd/1", os.O_RDONLY)
 while True:

@@ -1,4 +1,4 @@
-"""Lives of a gateway: started, used over its socket, killed."""
+"""A gateway in a process of its own: started, used over its socket, killed."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from tests.waiting import WAIT_LIMIT
 DRIVER = Path(__file__).with_name("driver.py")
 
 
-def trace(site: Site) -> str:
-    """sh: leave a line in a file of the job's."""
+def record_run(site: Site) -> str:
+    """Shell code that adds a line to a file of the job."""
     return (
         """id=$(sed 's/.*"job_id":"\\([^"]*\\)".*/\\1/')\n"""
         f"echo x >> {site.folder}/ran/$id\n"
     )
 
 
-class Life:
-    """One process; its log is read as it is written."""
+class GatewayProcess:
+    """The process, and the log lines that it has written."""
 
     def __init__(self, site: Site, failpoint: str | None = None) -> None:
         site.write()
@@ -48,7 +48,7 @@ class Life:
         )
         self.client = Client(site.state / "ductile.sock", timeout=WAIT_LIMIT)
         self.lines: list[dict[str, Any]] = []
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._ended = False
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -59,34 +59,34 @@ class Life:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            with self._news:
+            with self._changed:
                 try:
                     self.lines.append(json.loads(line))
                 except ValueError:
                     self.lines.append({"message": line.decode("utf-8", "replace")})
-                self._news.notify_all()
-        with self._news:
+                self._changed.notify_all()
+        with self._changed:
             self._ended = True
-            self._news.notify_all()
+            self._changed.notify_all()
 
     def _read_errors(self) -> None:
         assert self.process.stderr is not None
         self._errors = self.process.stderr.read()
 
-    def said(self, message: str) -> dict[str, Any]:
+    def wait_for_log(self, message: str) -> dict[str, Any]:
         """The first log line with this message, written or still to come."""
 
         def found() -> dict[str, Any] | None:
             return next((line for line in self.lines if line.get("message") == message), None)
 
-        with self._news:
-            self._news.wait_for(lambda: found() or self._ended, WAIT_LIMIT)
+        with self._changed:
+            self._changed.wait_for(lambda: found() or self._ended, WAIT_LIMIT)
             line = found()
         assert line is not None, (message, self.lines[-5:], self.process.poll(), self._errors)
         return line
 
-    def ready(self) -> Life:
-        self.said("ready")
+    def ready(self) -> GatewayProcess:
+        self.wait_for_log("ready")
         return self
 
     def put(self, plugin: str = "work", **body: Any) -> str:
@@ -95,7 +95,7 @@ class Life:
         return str(answer.json["job_id"])
 
     def kill(self) -> None:
-        """As a power cut would; waits until it is gone, not until its runner is."""
+        """SIGKILL; waits for the end of this process, not of its runner."""
         self.process.kill()
         self.wait()
 
@@ -116,7 +116,7 @@ class Life:
         return code
 
     def end(self) -> None:
-        """Whatever state it is in."""
+        """Kill the process if it runs, in any state."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -128,21 +128,21 @@ class Life:
 
 
 class Producer:
-    """Puts jobs until the gateway is gone, and knows which it was promised."""
+    """Puts jobs until the gateway has ended, and records which were accepted."""
 
-    def __init__(self, life: Life, most: int = 200) -> None:
+    def __init__(self, gateway: GatewayProcess, limit: int = 200) -> None:
         self.accepted: list[str] = []
-        self._life, self._most = life, most
+        self._gateway, self._limit = gateway, limit
         self._thread = threading.Thread(target=self._work)
         self._thread.start()
 
     def _work(self) -> None:
         give_up = time.monotonic() + WAIT_LIMIT
-        while len(self.accepted) < self._most and time.monotonic() < give_up:
+        while len(self.accepted) < self._limit and time.monotonic() < give_up:
             try:
-                self.accepted.append(self._life.put())
+                self.accepted.append(self._gateway.put())
             except (OSError, http.client.HTTPException):
-                if self._life.process.poll() is not None:
+                if self._gateway.process.poll() is not None:
                     return
                 # Not listening yet.
                 time.sleep(0.005)

@@ -57,7 +57,7 @@ def test_grandchildren_do_not_survive_a_timeout(run, plugins):
     assert process_state(int(outcome.stdout)) == ""
 
 
-def test_descendants_that_keep_forking_in_new_sessions_are_beaten(run, plugins):
+def test_descendants_that_keep_forking_in_new_sessions_are_killed(run, plugins):
     outcome = run(
         plugins.python("""
 for _ in range(4):
@@ -72,8 +72,8 @@ time.sleep(0.05)
     assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 0)
 
 
-def test_descendants_that_replace_whoever_is_killed_are_beaten(run, plugins):
-    """A tree that fills itself up again: each keeps two children of its own, to a depth."""
+def test_descendants_that_replace_killed_ones_are_killed(run, plugins):
+    """Each process of the tree replaces its two children when they are killed."""
     outcome = run(
         plugins.python("""
 def tend(depth):
@@ -97,7 +97,7 @@ time.sleep(0.3)
     assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 0)
 
 
-def test_orphans_that_end_while_the_job_runs_are_reaped_meanwhile(run, plugins):
+def test_orphans_that_end_while_the_job_runs_are_reaped(run, plugins):
     plugin = plugins.python("""
 for _ in range(20):
     if os.fork() == 0:
@@ -119,7 +119,7 @@ print("clean")
     assert run(plugin).stdout == b"clean\n"
 
 
-def test_two_slots_do_not_clear_each_others_jobs_away(pool, plugins):
+def test_a_slot_does_not_kill_the_job_of_another(pool, plugins):
     short = plugins.launch(plugins.shell("setsid sleep 3600 & echo short"))
     long = plugins.launch(plugins.shell("setsid sh -c 'sleep 1; echo long' & wait"))
     with ThreadPoolExecutor(1) as threads:
@@ -129,7 +129,7 @@ def test_two_slots_do_not_clear_each_others_jobs_away(pool, plugins):
         assert waited.result().stdout == b"long\n"
 
 
-def test_many_short_jobs_leave_no_descriptor_and_no_memory_behind(pool, plugins):
+def test_many_short_jobs_leak_no_descriptor_and_no_memory(pool, plugins):
     slot = pool.slot(0)
     launch = plugins.launch("/bin/true", request=b"x" * 2000)
 

@@ -54,12 +54,12 @@ def works(pool, plugins):
 
 @pytest.fixture
 def hostile(plugins, fifo):
-    """A plugin that tells two pids when it runs, and heeds nothing."""
+    """A plugin that writes two pids when it runs, and ignores signals."""
     return plugins.shell(HOSTILE.format(fifo=fifo.path))
 
 
 class Gateway:
-    """A process that holds a pool with one job running in each slot but the last."""
+    """A process with a pool, which runs one job in each slot but the last."""
 
     def __init__(self, plugins, fifo, lock, running):
         self.process = subprocess.Popen(
@@ -91,7 +91,7 @@ class Gateway:
 
 
 def wait_for_lock(path):
-    """As a new gateway does."""
+    """Take the lock, as a new gateway does."""
     with open(path, "r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
 
@@ -103,9 +103,7 @@ def lock(tmp_path):
     return str(path)
 
 
-def test_a_gateway_killed_leaves_nothing_behind_and_then_frees_the_lock(
-    plugins, fifo, lock, hostile
-):
+def test_a_killed_gateway_leaves_no_process_and_frees_the_lock(plugins, fifo, lock, hostile):
     gateway = Gateway(plugins, fifo, lock, [hostile, hostile])
     with open(lock, "r+") as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -134,7 +132,7 @@ def test_a_stopped_runner_does_not_outlive_its_gateway(plugins, fifo, lock, host
     assert gateway.gone()
 
 
-def test_gateway_and_runner_killed_together_leave_nothing_behind(plugins, fifo, lock, hostile):
+def test_a_killed_gateway_and_runner_leave_no_process(plugins, fifo, lock, hostile):
     gateway = Gateway(plugins, fifo, lock, [hostile, hostile])
     os.kill(gateway.runner, signal.SIGKILL)
     gateway.kill()
@@ -144,10 +142,10 @@ def test_gateway_and_runner_killed_together_leave_nothing_behind(plugins, fifo, 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_runner_and_slots_are_deaf_to_what_is_sent_to_all(pool, plugins, begin, fifo, number):
+def test_runner_and_slots_ignore_signals_that_are_sent_to_all(pool, plugins, start, fifo, number):
     plugin = plugins.shell(f"echo > {fifo.path}; sleep 0.3; echo ok")
     before = pool.pid, pool.slot(0).pid, pool.slot(1).pid
-    future = begin(pool.slot(0), plugins.launch(plugin))
+    future = start(pool.slot(0), plugins.launch(plugin))
     fifo.line()
     for pid in before:
         os.kill(pid, number)
@@ -156,9 +154,9 @@ def test_runner_and_slots_are_deaf_to_what_is_sent_to_all(pool, plugins, begin, 
     assert (pool.pid, pool.slot(0).pid, pool.slot(1).pid) == before
 
 
-def test_a_killed_slot_loses_its_job_at_once_and_is_replaced(pool, plugins, begin, fifo, hostile):
+def test_a_killed_slot_loses_its_job_and_is_replaced(pool, plugins, start, fifo, hostile):
     runner, slot = pool.pid, pool.slot(0).pid
-    future = begin(pool.slot(0), plugins.launch(hostile))
+    future = start(pool.slot(0), plugins.launch(hostile))
     children = [fifo.number(), fifo.number()]
     os.kill(slot, signal.SIGKILL)
     outcome = future.result(WAIT_LIMIT)
@@ -181,18 +179,18 @@ def test_a_slot_killed_while_idle_is_replaced_before_the_next_run(pool, plugins)
     assert pool.slot(0).pid != slot
 
 
-def test_a_launch_that_a_dying_slot_never_took_is_run_by_the_next(pool, plugins):
-    """However close on each other's heels the death and the launch are."""
+def test_a_launch_that_a_dying_slot_did_not_take_runs_in_its_successor(pool, plugins):
+    """However close in time the death and the launch are."""
     for _ in range(20):
         stop_process(pool.slot(0).pid)
         os.kill(pool.slot(0).pid, signal.SIGKILL)
         assert pool.slot(0).run(plugins.launch("/bin/echo", "ok")).stdout == b"ok\n"
 
 
-def test_a_killed_slot_does_not_disturb_the_others(pool, plugins, begin, fifo, hostile):
-    lost = begin(pool.slot(0), plugins.launch(hostile))
+def test_a_killed_slot_does_not_disturb_the_others(pool, plugins, start, fifo, hostile):
+    lost = start(pool.slot(0), plugins.launch(hostile))
     fifo.line(), fifo.line()
-    kept = begin(
+    kept = start(
         pool.slot(1), plugins.launch(plugins.shell(f"echo > {fifo.path}; sleep 1; echo ok"))
     )
     fifo.line()
@@ -208,10 +206,10 @@ def test_a_plugin_that_kills_its_slot_is_lost_and_does_not_survive(pool, plugins
 
 
 def test_a_stopped_slot_is_lost_after_deadline_and_grace_and_is_replaced(
-    pool, plugins, begin, fifo, hostile
+    pool, plugins, start, fifo, hostile
 ):
     slot = pool.slot(0).pid
-    future = begin(pool.slot(0), plugins.launch(hostile, timeout=0.5, grace=0.1))
+    future = start(pool.slot(0), plugins.launch(hostile, timeout=0.5, grace=0.1))
     fifo.line(), fifo.line()
     stop_process(slot)
     outcome = future.result(WAIT_LIMIT)
@@ -223,10 +221,10 @@ def test_a_stopped_slot_is_lost_after_deadline_and_grace_and_is_replaced(
 
 
 def test_a_stopped_slot_that_is_cancelled_is_lost_after_the_grace(
-    pool, plugins, begin, fifo, hostile
+    pool, plugins, start, fifo, hostile
 ):
     slot = pool.slot(0).pid
-    future = begin(pool.slot(0), plugins.launch(hostile, timeout=3600.0))
+    future = start(pool.slot(0), plugins.launch(hostile, timeout=3600.0))
     fifo.line(), fifo.line()
     stop_process(slot)
     pool.slot(0).cancel(0)
@@ -234,12 +232,12 @@ def test_a_stopped_slot_that_is_cancelled_is_lost_after_the_grace(
     assert plugins.alive() == []
 
 
-def test_a_killed_runner_loses_what_runs_and_is_started_again(plugins, fifo, begin_on, hostile):
-    heard = []
-    pool = RunnerPool(2, on_event=lambda name, details: heard.append((name, details)))
+def test_a_killed_runner_loses_its_jobs_and_is_started_again(plugins, fifo, start_on, hostile):
+    events = []
+    pool = RunnerPool(2, on_event=lambda name, details: events.append((name, details)))
     pool.start()
     runner, slots = pool.pid, [pool.slot(0).pid, pool.slot(1).pid]
-    futures = [begin_on(pool.slot(n), plugins.launch(hostile)) for n in (0, 1)]
+    futures = [start_on(pool.slot(n), plugins.launch(hostile)) for n in (0, 1)]
     children = [fifo.number() for _ in range(4)]
     os.kill(runner, signal.SIGKILL)
     outcomes = [future.result(WAIT_LIMIT) for future in futures]
@@ -250,7 +248,7 @@ def test_a_killed_runner_loses_what_runs_and_is_started_again(plugins, fifo, beg
     assert works(pool, plugins)
     assert pool.pid != runner
     pool.stop()
-    names = [name for name, _ in heard]
+    names = [name for name, _ in events]
     assert names.count("runner.started") == 2
     assert names.count("runner.lost") == 1
 
@@ -264,8 +262,8 @@ def test_a_runner_killed_while_idle_is_started_again_at_the_next_run(pool, plugi
     assert {process_state(pid) for pid in (runner, *slots)} == {""}
 
 
-def test_runner_and_slots_killed_together_leave_nothing_behind(pool, plugins, begin, fifo, hostile):
-    futures = [begin(pool.slot(n), plugins.launch(hostile)) for n in (0, 1)]
+def test_a_killed_runner_and_slots_leave_no_process(pool, plugins, start, fifo, hostile):
+    futures = [start(pool.slot(n), plugins.launch(hostile)) for n in (0, 1)]
     children = [fifo.number() for _ in range(4)]
     for pid in (pool.slot(0).pid, pool.pid, pool.slot(1).pid):
         os.kill(pid, signal.SIGKILL)
@@ -275,7 +273,7 @@ def test_runner_and_slots_killed_together_leave_nothing_behind(pool, plugins, be
     assert works(pool, plugins)
 
 
-def test_a_stopped_runner_is_replaced_when_a_slot_must_be(plugins, monkeypatch):
+def test_a_stopped_runner_is_replaced_together_with_a_dead_slot(plugins, monkeypatch):
     monkeypatch.setattr(runner_pool, "_REPLY_SECONDS", 1)
     pool = RunnerPool(2)
     pool.start()
@@ -288,12 +286,12 @@ def test_a_stopped_runner_is_replaced_when_a_slot_must_be(plugins, monkeypatch):
     pool.stop()
 
 
-def test_stop_ends_a_stopped_runner_too(plugins, fifo, begin_on, hostile, monkeypatch):
+def test_stop_ends_a_stopped_runner_too(plugins, fifo, start_on, hostile, monkeypatch):
     monkeypatch.setattr(runner_pool, "_END_PATIENCE", 0.3)
     pool = RunnerPool(1)
     pool.start()
     pids = [pool.pid, pool.slot(0).pid]
-    future = begin_on(pool.slot(0), plugins.launch(hostile))
+    future = start_on(pool.slot(0), plugins.launch(hostile))
     fifo.line(), fifo.line()
     stop_process(pids[1])
     stop_process(pids[0])
@@ -303,13 +301,13 @@ def test_stop_ends_a_stopped_runner_too(plugins, fifo, begin_on, hostile, monkey
     assert future.result(WAIT_LIMIT).ending is Ending.LOST
 
 
-def test_a_slot_that_cannot_be_replaced_yet_starts_nothing_and_is_replaced_later(pool, plugins):
+def test_a_slot_that_cannot_be_replaced_now_is_replaced_later(pool, plugins):
     def descriptors():
-        # A descriptor that closes meanwhile resolves to its own path.
+        # A descriptor that is closed at this moment resolves to its own path.
         folder = f"/proc/{pool.pid}/fd"
         return {int(fd): os.path.realpath(f"{folder}/{fd}") for fd in os.listdir(folder)}
 
-    # The runner has let go of the last slot's socket: one is left, to the gateway.
+    # The runner has closed the last slot's socket: the one to the gateway is left.
     until(lambda: sum("/socket:" in name for name in descriptors().values()) == 1)
     # Room for one more descriptor, where a slot's socket takes two.
     few = min(set(range(100)) - set(descriptors())) + 1
@@ -324,10 +322,10 @@ def test_a_slot_that_cannot_be_replaced_yet_starts_nothing_and_is_replaced_later
     assert works(pool, plugins)
 
 
-def test_a_runner_of_another_version_is_refused_and_says_so(
+def test_a_runner_of_another_version_is_refused_with_a_reason(
     pool, plugins, monkeypatch, capfd: pytest.CaptureFixture[str]
 ):
-    """As after an upgrade of the package under a gateway that runs."""
+    """As after an upgrade of the package while the gateway runs."""
     monkeypatch.setattr("ductile.__version__", "0.0.0")
     pids = [pool.pid, pool.slot(0).pid]
     os.kill(pool.pid, signal.SIGKILL)
@@ -340,7 +338,7 @@ def test_a_runner_of_another_version_is_refused_and_says_so(
     assert works(pool, plugins)
 
 
-def test_a_cancel_while_nothing_can_be_started_is_heeded(plugins):
+def test_a_job_that_cannot_be_started_can_be_cancelled(plugins):
     def renew(slot, broken, why):
         slot.cancel(5)
         return why
@@ -349,7 +347,7 @@ def test_a_cancel_while_nothing_can_be_started_is_heeded(plugins):
     assert outcome.ending is Ending.CANCELLED
 
 
-def test_children_that_others_have_started_are_never_touched(pool, plugins):
+def test_other_children_of_the_process_are_not_killed(pool, plugins):
     ours = subprocess.Popen(["sleep", "60"])
     own_session = subprocess.Popen(["sleep", "60"], start_new_session=True)
     ended = subprocess.Popen(["sh", "-c", "exit 5"])
@@ -367,13 +365,13 @@ def test_children_that_others_have_started_are_never_touched(pool, plugins):
             process.wait()
 
 
-def test_stop_ends_everything_and_is_idempotent(plugins, fifo, begin_on, hostile, lock):
+def test_stop_ends_all_processes_and_is_idempotent(plugins, fifo, start_on, hostile, lock):
     with open(lock, "r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         pool = RunnerPool(2, lock_fd=file.fileno())
         pool.start()
         pids = [pool.pid, pool.slot(0).pid, pool.slot(1).pid]
-        future = begin_on(pool.slot(0), plugins.launch(hostile))
+        future = start_on(pool.slot(0), plugins.launch(hostile))
         children = [fifo.number(), fifo.number()]
         pool.stop()
         pool.stop()
@@ -386,10 +384,10 @@ def test_stop_ends_everything_and_is_idempotent(plugins, fifo, begin_on, hostile
     assert (outcome.ending, outcome.reason) == (Ending.NOT_SPAWNED, "the runner was stopped")
 
 
-def test_stop_ends_a_stopped_slot_too(plugins, fifo, begin_on, hostile):
+def test_stop_ends_a_stopped_slot_too(plugins, fifo, start_on, hostile):
     pool = RunnerPool(1)
     pool.start()
-    future = begin_on(pool.slot(0), plugins.launch(hostile))
+    future = start_on(pool.slot(0), plugins.launch(hostile))
     fifo.line(), fifo.line()
     stop_process(pool.slot(0).pid)
     pool.stop()
@@ -397,7 +395,7 @@ def test_stop_ends_a_stopped_slot_too(plugins, fifo, begin_on, hostile):
     assert future.result(WAIT_LIMIT).ending is Ending.LOST
 
 
-def test_a_runner_that_was_launched_is_the_one_that_is_started(plugins):
+def test_start_uses_the_runner_that_was_launched(plugins):
     pool = RunnerPool(2)
     pool.launch()
     runner = pool.pid
@@ -409,7 +407,7 @@ def test_a_runner_that_was_launched_is_the_one_that_is_started(plugins):
     assert process_state(runner) == ""
 
 
-def test_a_runner_that_was_launched_and_never_started_is_stopped_all_the_same():
+def test_stop_ends_a_runner_that_was_only_launched():
     pool = RunnerPool(1)
     pool.launch()
     runner = pool.pid
@@ -418,7 +416,7 @@ def test_a_runner_that_was_launched_and_never_started_is_stopped_all_the_same():
     assert pool.pid == 0
 
 
-def test_a_runner_that_dies_before_its_start_is_said_to_have_died():
+def test_start_fails_where_the_launched_runner_died():
     pool = RunnerPool(1)
     pool.launch()
     os.kill(pool.pid, signal.SIGKILL)
@@ -433,7 +431,7 @@ def test_a_pool_can_be_started_again(pool, plugins):
     assert works(pool, plugins)
 
 
-def test_the_gateway_is_left_with_no_child_and_no_descriptor(plugins):
+def test_stop_leaves_no_child_and_no_descriptor(plugins):
     held, children = descriptors(), set(reaper.children(os.getpid()))
     for _ in range(3):
         pool = RunnerPool(2)

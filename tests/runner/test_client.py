@@ -1,4 +1,4 @@
-"""A slot that is told what to run next while it runs another."""
+"""A slot that buffers launches while it runs another."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.waiting import WAIT_LIMIT, process_state, stop_process, until
 
 
 def outcome_of(slot: SlotClient) -> Outcome:
-    """The next outcome, waiting for the slot's word as a dispatcher does."""
+    """The next outcome, waiting for the slot's answer as a dispatcher does."""
     while True:
         outcome = slot.read_outcome()
         if outcome is not None:
@@ -28,10 +28,12 @@ def outcome_of(slot: SlotClient) -> Outcome:
         if slot.has_answer:
             continue
         assert slot.connection is not None
-        assert select.select([slot.connection.sock], [], [], WAIT_LIMIT)[0], "the slot says nothing"
+        assert select.select([slot.connection.sock], [], [], WAIT_LIMIT)[0], (
+            "the slot does not answer"
+        )
 
 
-def come_back(slot: SlotClient) -> bool:
+def is_given_back(slot: SlotClient) -> bool:
     assert slot.read_outcome() is None
     return not slot.buffered
 
@@ -55,7 +57,7 @@ class Gate:
 
 @pytest.fixture
 def first(plugins: Plugins, tmp_path: Path, slot: SlotClient, pool: RunnerPool) -> Iterator[Gate]:
-    """A run that has begun and ends when its gate is opened."""
+    """A run that ends when its gate is opened."""
     gate = Gate(str(tmp_path / "gate"))
     script = plugins.shell(f"read _ < {gate.path}; echo first")
     assert slot.start(plugins.launch(script)) is None
@@ -69,12 +71,12 @@ def first(plugins: Plugins, tmp_path: Path, slot: SlotClient, pool: RunnerPool) 
             slot.replace(broken)
 
 
-def test_what_is_lined_up_begins_by_itself_when_the_one_before_has_ended(
+def test_a_buffered_launch_starts_by_itself_after_the_one_before_it(
     slot: SlotClient, plugins: Plugins, first: Gate, fifo: Fifo
 ) -> None:
     assert slot.buffer(plugins.launch(plugins.shell(f"echo began > {fifo.path}; echo second")))
     first.open()
-    # Nobody has looked for the first one's outcome yet.
+    # Before the outcome of the first is read.
     assert fifo.line() == "began"
     assert outcome_of(slot).stdout == b"first\n"
     slot.advance()
@@ -82,7 +84,7 @@ def test_what_is_lined_up_begins_by_itself_when_the_one_before_has_ended(
     assert not slot.buffered
 
 
-def test_it_does_not_begin_before(
+def test_a_buffered_launch_does_not_start_early(
     slot: SlotClient, plugins: Plugins, first: Gate, fifo: Fifo
 ) -> None:
     assert slot.buffer(plugins.launch(plugins.shell(f"echo second > {fifo.path}")))
@@ -91,7 +93,9 @@ def test_it_does_not_begin_before(
     assert fifo.line() == "second"
 
 
-def test_several_begin_one_after_the_other(slot: SlotClient, plugins: Plugins, first: Gate) -> None:
+def test_buffered_launches_start_one_after_the_other(
+    slot: SlotClient, plugins: Plugins, first: Gate
+) -> None:
     for number in range(BUFFER_LIMIT):
         assert slot.buffer(plugins.launch("/bin/echo", str(number)))
     first.open()
@@ -101,7 +105,7 @@ def test_several_begin_one_after_the_other(slot: SlotClient, plugins: Plugins, f
         assert outcome_of(slot).stdout == b"%d\n" % number
 
 
-def test_only_some_can_be_lined_up_and_only_behind_another(
+def test_a_busy_slot_buffers_launches_up_to_the_limit(
     slot: SlotClient, plugins: Plugins, first: Gate, pool: RunnerPool
 ) -> None:
     launch = plugins.launch("/bin/true")
@@ -110,7 +114,7 @@ def test_only_some_can_be_lined_up_and_only_behind_another(
     first.open()
 
 
-def test_what_is_too_large_to_be_sent_at_once_is_not_lined_up(
+def test_a_launch_that_is_too_large_is_not_buffered(
     slot: SlotClient, plugins: Plugins, first: Gate
 ) -> None:
     assert not slot.buffer(plugins.launch("/bin/cat", request=b"x" * 20_000))
@@ -118,36 +122,38 @@ def test_what_is_too_large_to_be_sent_at_once_is_not_lined_up(
     assert outcome_of(slot).stdout == b"first\n"
 
 
-def test_a_command_line_that_no_system_call_takes_is_not_lined_up(
+def test_a_launch_with_an_invalid_command_line_is_not_buffered(
     slot: SlotClient, plugins: Plugins, first: Gate
 ) -> None:
     assert not slot.buffer(plugins.launch("/bin/echo", "a\0b"))
     first.open()
 
 
-def test_what_has_not_begun_comes_back_when_it_is_recalled(
+def test_a_recalled_launch_comes_back_unstarted(
     slot: SlotClient, plugins: Plugins, first: Gate, fifo: Fifo
 ) -> None:
     assert slot.buffer(plugins.launch(plugins.shell(f"echo no > {fifo.path}")))
     slot.recall()
-    until(lambda: come_back(slot))
+    until(lambda: is_given_back(slot))
     first.open()
     assert outcome_of(slot).stdout == b"first\n"
-    # And the slot is as before.
+    # The slot works as before.
     assert slot.run(plugins.launch(plugins.shell(f"echo yes > {fifo.path}"))).exit_code == 0
     assert fifo.line() == "yes"
 
 
-def test_all_that_has_not_begun_comes_back(slot: SlotClient, plugins: Plugins, first: Gate) -> None:
+def test_all_buffered_launches_come_back_when_recalled(
+    slot: SlotClient, plugins: Plugins, first: Gate
+) -> None:
     for _ in range(BUFFER_LIMIT):
         assert slot.buffer(plugins.launch("/bin/true"))
     slot.recall()
-    until(lambda: come_back(slot))
+    until(lambda: is_given_back(slot))
     first.open()
     assert outcome_of(slot).stdout == b"first\n"
 
 
-def test_of_several_that_are_recalled_the_one_that_has_begun_stays(
+def test_a_recall_does_not_affect_a_launch_that_has_started(
     slot: SlotClient, plugins: Plugins, first: Gate, fifo: Fifo
 ) -> None:
     assert slot.buffer(plugins.launch(plugins.shell(f"echo began > {fifo.path}; sleep 0.2")))
@@ -162,43 +168,43 @@ def test_of_several_that_are_recalled_the_one_that_has_begun_stays(
     assert not slot.buffered
 
 
-def hear_recall_late(slot: SlotClient, plugins: Plugins, first: Gate, *lined_up: Launch) -> None:
-    """Have the first run end before its slot reads what is lined up, and that it is recalled."""
+def read_recall_late(slot: SlotClient, plugins: Plugins, first: Gate, *buffered: Launch) -> None:
+    """Have the first run end before its slot reads the buffered launches and their recall."""
     until(lambda: len(plugins.alive()) > 0)
     [running] = plugins.alive()
     stop_process(slot.pid)
-    for launch in lined_up:
+    for launch in buffered:
         assert slot.buffer(launch)
     slot.recall()
     first.open()
-    # Not that it is not alive: it may be on its way out, and its slot not told yet.
+    # A zombie: a process that is not alive may be ending, with its slot not notified yet.
     until(lambda: process_state(running) == "Z")
     os.kill(slot.pid, signal.SIGCONT)
     assert outcome_of(slot).stdout == b"first\n"
     slot.advance()
 
 
-def test_a_recall_that_is_heard_only_when_the_one_before_has_ended_is_too_late(
+def test_a_recall_that_is_read_after_the_run_is_too_late_for_the_next_launch(
     slot: SlotClient, plugins: Plugins, first: Gate
 ) -> None:
-    hear_recall_late(slot, plugins, first, plugins.launch("/bin/echo", "second"))
+    read_recall_late(slot, plugins, first, plugins.launch("/bin/echo", "second"))
     assert outcome_of(slot).stdout == b"second\n"
 
 
-def test_a_recall_that_is_too_late_for_the_next_is_not_for_those_behind_it(
+def test_a_recall_that_is_too_late_for_the_next_launch_returns_the_others(
     slot: SlotClient, plugins: Plugins, first: Gate, tmp_path: Path
 ) -> None:
     gate = Gate(str(tmp_path / "second"))
     second = plugins.launch(plugins.shell(f"read _ < {gate.path}; echo second"))
     others = [plugins.launch("/bin/false") for _ in range(BUFFER_LIMIT - 1)]
-    hear_recall_late(slot, plugins, first, second, *others)
-    until(lambda: come_back(slot))
+    read_recall_late(slot, plugins, first, second, *others)
+    until(lambda: is_given_back(slot))
     gate.open()
     assert outcome_of(slot).stdout == b"second\n"
     gate.close()
 
 
-def test_nothing_is_lined_up_behind_what_is_recalled(
+def test_nothing_is_buffered_while_launches_are_recalled(
     slot: SlotClient, plugins: Plugins, first: Gate
 ) -> None:
     assert slot.buffer(plugins.launch("/bin/true"))
@@ -208,13 +214,13 @@ def test_nothing_is_lined_up_behind_what_is_recalled(
     first.open()
 
 
-def test_behind_what_others_were_recalled_from_nothing_is_lined_up(
+def test_nothing_is_buffered_behind_a_run_that_caused_a_recall(
     slot: SlotClient, plugins: Plugins, first: Gate
 ) -> None:
-    """It takes its time: they would be recalled again and again, and be overtaken by all others."""
+    """It takes long: they would be recalled again and again, and all others would overtake them."""
     assert slot.buffer(plugins.launch("/bin/echo", "recalled"))
     slot.recall()
-    until(lambda: come_back(slot))
+    until(lambda: is_given_back(slot))
     assert not slot.can_buffer
     assert not slot.buffer(plugins.launch("/bin/echo", "another"))
     first.open()
@@ -224,7 +230,7 @@ def test_behind_what_others_were_recalled_from_nothing_is_lined_up(
     assert outcome_of(slot).stdout == b"another\n"
 
 
-def test_behind_a_launch_that_is_still_being_sent_nothing_is_lined_up(
+def test_nothing_is_buffered_while_a_launch_is_being_sent(
     slot: SlotClient, plugins: Plugins
 ) -> None:
     stop_process(slot.pid)
@@ -238,10 +244,10 @@ def test_behind_a_launch_that_is_still_being_sent_nothing_is_lined_up(
     assert len(outcome_of(slot).stdout) == 5_000_000
 
 
-def test_a_slot_that_is_late_begins_nothing_of_its_line(
+def test_an_overdue_slot_starts_no_buffered_launch(
     slot: SlotClient, plugins: Plugins, first: Gate, fifo: Fifo
 ) -> None:
-    """What it has in line goes to another, from that moment on."""
+    """From that moment on, another worker may run its buffered launches."""
     until(lambda: len(plugins.alive()) > 0)
     assert slot.buffer(plugins.launch(plugins.shell(f"echo no > {fifo.path}")))
     pid = slot.pid
@@ -257,10 +263,10 @@ def test_a_slot_that_is_late_begins_nothing_of_its_line(
     assert slot.replace(late.value) is not None
 
 
-def test_an_answer_that_comes_while_it_is_given_up_counts(
+def test_an_answer_that_arrives_while_the_slot_is_given_up_counts(
     slot: SlotClient, plugins: Plugins, first: Gate, fifo: Fifo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else what it has begun by then would be taken for what has not."""
+    """Otherwise the launch that it has started would be taken for unstarted."""
     assert slot.buffer(plugins.launch(plugins.shell(f"echo began > {fifo.path}; sleep 3600")))
     first.open()
     assert fifo.line() == "began"
@@ -285,7 +291,7 @@ def test_an_answer_that_comes_while_it_is_given_up_counts(
     assert slot.replace(broken.value) is not None
 
 
-def test_a_slot_that_is_abandoned_begins_nothing_and_is_replaced(
+def test_a_disconnected_slot_starts_nothing_and_is_replaced(
     slot: SlotClient, plugins: Plugins, first: Gate, fifo: Fifo
 ) -> None:
     assert slot.buffer(plugins.launch(plugins.shell(f"echo no > {fifo.path}")))
@@ -295,7 +301,7 @@ def test_a_slot_that_is_abandoned_begins_nothing_and_is_replaced(
     assert fifo.line() == "yes"
 
 
-def test_a_recall_that_comes_too_late_changes_nothing(
+def test_a_recall_after_the_start_changes_nothing(
     slot: SlotClient, plugins: Plugins, first: Gate, fifo: Fifo
 ) -> None:
     script = plugins.shell(f"echo began > {fifo.path}; sleep 0.2; echo second")
@@ -308,7 +314,7 @@ def test_a_recall_that_comes_too_late_changes_nothing(
     assert outcome_of(slot).stdout == b"second\n"
 
 
-def test_a_cancel_of_the_one_that_has_ended_does_not_hit_the_next(
+def test_a_cancel_of_an_ended_run_does_not_hit_the_next_one(
     slot: SlotClient, plugins: Plugins, first: Gate, fifo: Fifo
 ) -> None:
     script = plugins.shell(f"echo began > {fifo.path}; sleep 0.2; echo second")
@@ -321,7 +327,7 @@ def test_a_cancel_of_the_one_that_has_ended_does_not_hit_the_next(
     assert outcome_of(slot).stdout == b"second\n"
 
 
-def test_the_next_can_be_cancelled_once_it_has_begun(
+def test_a_buffered_launch_can_be_cancelled_once_it_has_started(
     slot: SlotClient, plugins: Plugins, first: Gate, fifo: Fifo
 ) -> None:
     assert slot.buffer(plugins.launch(plugins.shell(f"echo began > {fifo.path}; sleep 3600")))
@@ -333,7 +339,7 @@ def test_the_next_can_be_cancelled_once_it_has_begun(
     assert outcome_of(slot).ending is Ending.CANCELLED
 
 
-def test_the_next_has_a_time_limit_of_its_own(
+def test_a_buffered_launch_has_its_own_timeout(
     slot: SlotClient, plugins: Plugins, first: Gate
 ) -> None:
     assert slot.buffer(plugins.launch("/bin/sleep", "3600", timeout=0.2))
@@ -343,7 +349,7 @@ def test_the_next_has_a_time_limit_of_its_own(
     assert outcome_of(slot).ending is Ending.TIMED_OUT
 
 
-def test_a_slot_that_dies_loses_the_one_that_runs_and_not_the_next(
+def test_a_slot_that_dies_loses_its_run_and_no_buffered_launch(
     slot: SlotClient, plugins: Plugins, first: Gate, fifo: Fifo
 ) -> None:
     assert slot.buffer(plugins.launch(plugins.shell(f"echo no > {fifo.path}")))
@@ -358,10 +364,10 @@ def test_a_slot_that_dies_loses_the_one_that_runs_and_not_the_next(
     assert fifo.line() == "yes"
 
 
-def test_a_slot_that_dies_before_it_has_read_what_is_next_has_taken_the_first(
+def test_a_slot_that_dies_with_an_unread_buffered_launch_has_taken_the_first(
     slot: SlotClient, plugins: Plugins, first: Gate, fifo: Fifo
 ) -> None:
-    """Something is left unread, and it is not the launch: that must not be made again."""
+    """The unread data is not the first launch, which must not be started again."""
     until(lambda: len(plugins.alive()) > 0)
     stop_process(slot.pid)
     assert slot.buffer(plugins.launch("/bin/true"))
@@ -372,10 +378,10 @@ def test_a_slot_that_dies_before_it_has_read_what_is_next_has_taken_the_first(
     assert slot.replace(broken.value) is not None
 
 
-def test_what_went_into_the_socket_in_part_ends_the_line(
+def test_a_partly_sent_frame_ends_the_connection(
     slot: SlotClient, plugins: Plugins, first: Gate, fifo: Fifo
 ) -> None:
-    """The slot would take what comes next for the rest of it."""
+    """The slot would take the next frame for the rest of it."""
     until(lambda: len(plugins.alive()) > 0)
     stop_process(slot.pid)
     assert slot.connection is not None
@@ -392,7 +398,7 @@ def test_what_went_into_the_socket_in_part_ends_the_line(
     assert fifo.line() == "yes"
 
 
-def test_a_slot_that_dies_once_it_has_gone_on_has_taken_the_next(
+def test_a_slot_that_dies_after_it_advanced_has_taken_the_next_launch(
     slot: SlotClient, plugins: Plugins, first: Gate, fifo: Fifo
 ) -> None:
     assert slot.buffer(plugins.launch(plugins.shell(f"echo began > {fifo.path}; sleep 3600")))
@@ -408,10 +414,10 @@ def test_a_slot_that_dies_once_it_has_gone_on_has_taken_the_next(
 
 
 @pytest.mark.parametrize("program", ["echo {}", "sleep 0.006; echo {}"], ids=["short", "longer"])
-def test_many_in_a_row_are_all_answered_in_order(
+def test_many_buffered_launches_are_answered_in_order(
     slot: SlotClient, plugins: Plugins, program: str
 ) -> None:
-    """With recalls at all times: what comes back is handed over again."""
+    """With recalls at any time: launches that come back are buffered again."""
 
     def launch(number: int) -> Launch:
         return plugins.launch(plugins.shell(program.format(number)))
