@@ -4,7 +4,7 @@ Each attempt that the gateway owns has an entry in a file: its job and number, w
 gets the launch, and a flag that the slot sets before it spawns. An attempt whose entry has no flag
 has not started. Nothing is known about an attempt without an entry. The file outlives every process
 but, since no write waits for the disk, not a crash of the machine: after a boot of the kernel it is
-not used. `docs/adr/0015-a-witness-of-what-has-begun.md` has the reasons.
+not used. `docs/adr/0015-started-log.md` has the reasons.
 """
 
 from __future__ import annotations
