@@ -163,7 +163,7 @@ class Cancellation(StrEnum):
     OPERATOR = "cancelled"
     SUPERSEDED = "superseded by a newer schedule slot"
     STOP = "the gateway stopped"
-    NO_SEAT = "no worker became free for it"
+    NO_WORKER = "no worker became free for it"
 
 
 @dataclass(frozen=True, slots=True)

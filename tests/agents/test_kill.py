@@ -51,8 +51,10 @@ def dies_unfired(life: GatewayProcess, where: Site) -> bool:
 
 @pytest.mark.parametrize("place", ["commit.before", "commit.after"])
 def test_reminder_is_published_and_deleted_or_neither(
-    site: Site, start_gateway: Any, place: str
-) -> None:  # noqa: F811
+    site: Site,  # noqa: F811
+    start_gateway: Any,  # noqa: F811
+    place: str,
+) -> None:
     """Every commit of a start is died at in turn, up to the one that fires."""
     start_gateway().ready().kill()
     remind(site)

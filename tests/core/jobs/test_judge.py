@@ -254,7 +254,7 @@ def test_a_job_that_was_cancelled_and_ends_in_another_way_is_not_tried_again(out
     assert (settled.error, settled.retry_at, settled.cancelled) == (cancelled.value, None, True)
 
 
-@pytest.mark.parametrize("cancelled", [Cancellation.STOP, Cancellation.NO_SEAT])
+@pytest.mark.parametrize("cancelled", [Cancellation.STOP, Cancellation.NO_WORKER])
 def test_what_fails_while_the_gateway_stops_has_failed(cancelled):
     assert verdict(exited(OK, 1), cancelled=cancelled) == verdict(exited(OK, 1))
 

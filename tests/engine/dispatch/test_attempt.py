@@ -96,9 +96,9 @@ def test_prepare_returns_what_the_slot_runs(attempt: Attempt) -> None:
 
 
 def test_an_attempt_that_never_ran_goes_back_to_the_queue_uncounted(attempt: Attempt) -> None:
-    settlement = attempt.judge_unstarted(Cancellation.NO_SEAT)
+    settlement = attempt.judge_unstarted(Cancellation.NO_WORKER)
     assert settlement.path[-1] is JobStatus.QUEUED
-    assert (settlement.counted, settlement.error) == (False, Cancellation.NO_SEAT)
+    assert (settlement.counted, settlement.error) == (False, Cancellation.NO_WORKER)
 
 
 def test_a_cancellation_decides_about_an_attempt_that_never_ran(attempt: Attempt) -> None:

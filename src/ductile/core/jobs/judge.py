@@ -40,7 +40,7 @@ TRANSIENT_FILE_ERRORS = frozenset(
 )
 SHORTAGE_SECONDS, LONGEST_SHORTAGE = 5.0, 300.0
 """First and longest delay of a job that lacks resources to start; it uses up no attempt."""
-GIVEN_BACK = frozenset({Cancellation.STOP, Cancellation.NO_SEAT})
+GIVEN_BACK = frozenset({Cancellation.STOP, Cancellation.NO_WORKER})
 """Cancellations after which the attempt is repeated and does not count."""
 UNWANTED = frozenset(Cancellation) - GIVEN_BACK
 """Cancellations that end the job."""

@@ -197,7 +197,7 @@ class Workers:
             with self._cancel_lock:
                 for attempt in leaving:
                     attempt.move_to(AttemptState.JUDGING)
-        why = Cancellation.STOP if stopping else Cancellation.NO_SEAT
+        why = Cancellation.STOP if stopping else Cancellation.NO_WORKER
         for attempt in leaving:
             self._settle(attempt, partial(attempt.judge_unstarted, why))
 
@@ -214,22 +214,21 @@ class Workers:
         try:
             prepared = attempt.prepare()
         except Exception as error:  # noqa: BLE001 - the attempt's failure
-            decide = partial(attempt.judge_bug, error)
-        else:
-            if isinstance(prepared, Launch):
-                self._send_ahead(worker, attempt, prepared)
-                return
-            decide = partial(_same, prepared)
-        self._prefetched.take()
-        attempt.move_to(AttemptState.JUDGING)
-        self._settle(attempt, decide)
-
-    def _send_ahead(self, worker: Worker, attempt: Attempt, launch: Launch) -> None:
-        if worker.slot.buffer(launch, attempt.log_entry):
-            worker.buffered.append(self._prefetched.take())
+            self._settle_first(partial(attempt.judge_bug, error))
+            return
+        if isinstance(prepared, Settlement):
+            self._settle_first(lambda: prepared)
+        elif worker.slot.buffer(prepared, attempt.log_entry):
             attempt.move_to(AttemptState.BUFFERED)
+            worker.buffered.append(self._prefetched.take())
         else:
             attempt.needs_idle_worker = True
+
+    def _settle_first(self, decide: Callable[[], Settlement]) -> None:
+        """Settle the first prefetched attempt, which needs no process."""
+        attempt = self._prefetched.take()
+        attempt.move_to(AttemptState.JUDGING)
+        self._settle(attempt, decide)
 
     def _unbuffer(self, worker: Worker, still: int = 0) -> None:
         """Make all but the first `still` buffered attempts PREFETCHED again: none has started."""
@@ -253,7 +252,7 @@ class Workers:
     def _launch(self, worker: Worker, attempt: Attempt, prepared: Launch | Settlement) -> None:
         if isinstance(prepared, Settlement):
             self._release(worker)
-            self._settle(attempt, partial(_same, prepared))
+            self._settle(attempt, lambda: prepared)
             return
         failpoint("prepared")
         # In one step: a cancellation finds the attempt without a process or with one.
@@ -406,7 +405,3 @@ class Workers:
         attempt.move_to(AttemptState.DONE)
         self._attempts.discard(attempt)
         self._context.started_log.release(attempt.log_entry)
-
-
-def _same(settlement: Settlement) -> Settlement:
-    return settlement
