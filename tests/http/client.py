@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.http.contract import check_response
+
 
 class _Connection(http.client.HTTPConnection):
     def __init__(self, path: Path, timeout: float) -> None:
@@ -47,7 +49,9 @@ class Client:
             connection.request(method, path, body, headers or {})
             found = connection.getresponse()
             names = {name.lower(): value for name, value in found.getheaders()}
-            return Answer(found.status, names, found.read())
+            answer = Answer(found.status, names, found.read())
+            check_response(method, path, answer.status, names, answer.body)
+            return answer
         finally:
             connection.close()
 

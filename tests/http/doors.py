@@ -18,9 +18,11 @@ import pytest
 
 from ductile.config import create_seal, load
 from ductile.engine.gateway import Gateway
+from ductile.http.models import queries
 from ductile.http.server.connection_limit import ConnectionLimiter
 from ductile.http.server.listeners import HttpServer
 from ductile.http.server.run import open_listeners
+from tests.http.contract import check_response
 from tests.waiting import WAIT_LIMIT
 
 ADMIN, READER, NOTHING = "admin-token-0123456789", "reader-token-0123456789", "nothing-token-012345"
@@ -100,7 +102,10 @@ class House:
         try:
             connection.request(method, path, raw, {**sent, **(headers or {})})
             response = connection.getresponse()
-            return Answer(response.status, dict(response.getheaders()), response.read())
+            answer = Answer(response.status, dict(response.getheaders()), response.read())
+            if door == "api":
+                check_response(method, path, answer.status, answer.headers, answer.raw)
+            return answer
         finally:
             connection.close()
 
@@ -112,6 +117,13 @@ class House:
 
     def write(self, name: str, text: str, mode: int = 0o600) -> Path:
         return write(self.root, name, text, mode)
+
+
+def allow_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let callers wait longer than a test may take, so that only an end can answer them."""
+    for model in (queries.JobWaitQuery, queries.RunWaitQuery):
+        [seconds] = model.model_fields["wait"].metadata
+        monkeypatch.setattr(seconds, "most", 3600.0)
 
 
 def write(root: Path, name: str, text: str, mode: int = 0o600) -> Path:

@@ -1,4 +1,4 @@
-"""How every route answers: JSON bodies, one shape of error, nothing secret."""
+"""Building responses: JSON bodies, one error shape per part of the API, redacted secrets."""
 
 from __future__ import annotations
 
@@ -14,65 +14,75 @@ from starlette.responses import Response
 from ductile.engine.services import Services
 from ductile.errors import DuctileError
 from ductile.http.middleware.context import app_context_of
-from ductile.http.middleware.loop_queue import LoopQueue, resolving
+from ductile.http.middleware.loop_queue import LoopQueue, resolve_future
 from ductile.log import logger
 from ductile.store.engines.api import Work
 
 T = TypeVar("T")
-Handler = Callable[[Request], Awaitable[Response]]
-AGENTS = "/gateway/"
-"""Below it errors are `{"status", "reason"}` (004), with `detail` where there is more to say."""
+Handler = Callable[..., Awaitable[Response]]
+"""Takes the request, and the parsed query and body if its endpoint has models for them."""
+AGENT_ROUTES = "/gateway/"
+"""Under this prefix errors are `{"status", "reason"}`, with a `detail` for people."""
 
 
 class JsonResponse(Response):
     media_type = "application/json"
     redacted = False
-    """Whether it is known to hold no secret."""
+    """Whether secrets have been removed already."""
 
     def render(self, content: Any) -> bytes:
-        return b"" if content is None else rendered(content)
+        return b"" if content is None else render_json(content)
 
 
-def rendered(content: Any) -> bytes:
+def render_json(content: Any) -> bytes:
     return orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE, default=str)
 
 
-def gateway_of(request: Request) -> Services:
-    return app_context_of(request).gateway
+def services_of(request: Request) -> Services:
+    return app_context_of(request).services
 
 
-async def reading(gateway: Services, work: Work[T]) -> T:
-    """A read of the ledger, off the loop."""
-    return await asyncio.to_thread(gateway.ledger.read, work)
+async def read_ledger(services: Services, work: Work[T]) -> T:
+    """Run a read transaction in a thread."""
+    return await asyncio.to_thread(services.ledger.read, work)
 
 
-async def writing(gateway: Services, work: Work[T]) -> T:
-    """A write, handed to the ledger's own writer; returns once it is durable."""
+async def write_ledger(services: Services, work: Work[T]) -> T:
+    """Hand a write transaction to the ledger's writer; return once it is durable."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    gateway.ledger.submit(work, partial(LoopQueue.here().put, resolving(future)))
+    services.ledger.submit(work, partial(LoopQueue.current().put, resolve_future(future)))
     return await future
 
 
-async def made(gateway: Services, content: Callable[[], Any], status: int = 200) -> Response:
-    """An answer that may be large: made, written out and redacted off the loop."""
+async def run_transaction(services: Services, work: Work[T], *, dry_run: bool) -> T:
+    """Write, or with `dry_run` only read."""
+    return await (read_ledger if dry_run else write_ledger)(services, work)
+
+
+async def build_response(
+    services: Services, content: Callable[[], Any], status: int = 200
+) -> Response:
+    """Build, encode and redact a response that may be large in a thread."""
 
     def work() -> Response:
-        return redacted(JsonResponse(content(), status), gateway)
+        return redact_response(JsonResponse(content(), status), services)
 
     return await asyncio.to_thread(work)
 
 
-def cursor(rows: Sequence[Mapping[str, Any]], limit: int, key: str) -> Any:
-    """Behind which row the next page goes on; None on the last one."""
+def next_cursor(rows: Sequence[Mapping[str, Any]], limit: int, key: str) -> Any:
+    """Return the key of the last row of a full page; None on the last page."""
     return rows[-1][key] if len(rows) == limit else None
 
 
-def acted(told: dict[str, Any], *, dry: bool, **done: Any) -> Response:
-    """What is being done (202), or would be."""
-    return JsonResponse({**told, "dry_run": True}) if dry else JsonResponse({**told, **done}, 202)
+def action_response(plan: dict[str, Any], *, dry_run: bool, **done: Any) -> Response:
+    """Return 202 with the plan and what was done, or with `dry_run` 200 and the plan alone."""
+    if dry_run:
+        return JsonResponse({**plan, "dry_run": True})
+    return JsonResponse({**plan, **done}, 202)
 
 
-def refuse(
+def error_response(
     status: int,
     text: str,
     code: str,
@@ -81,41 +91,40 @@ def refuse(
     details: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> JsonResponse:
-    """An error, in the shape that holds for this path."""
+    """Return an error in the shape of the routes at this path."""
     shape = {"error": text, "code": code}
-    if path.startswith(AGENTS):
+    if path.startswith(AGENT_ROUTES):
         shape = {"status": "error", "reason": code, "detail": text}
     return JsonResponse({**shape, **(details or {})}, status, headers)
 
 
-def refuse_agent(status: int, reason: str, **more: str) -> JsonResponse:
-    """An error as 004 has it, with nothing more to say."""
+def agent_error(status: int, reason: str, **more: str) -> JsonResponse:
+    """Return an error of the agent protocol, which has no text for people."""
     return JsonResponse({"status": "error", "reason": reason, **more}, status)
 
 
-def problem(error: DuctileError, path: str = "") -> JsonResponse:
-    """A refusal, with its status and slug."""
+def refusal_response(error: DuctileError, path: str = "") -> JsonResponse:
     headers = {"WWW-Authenticate": "Bearer"} if error.http_status == 401 else None
-    return refuse(
+    return error_response(
         error.http_status, error.message, error.code, path, details=error.details, headers=headers
     )
 
 
-def raised(error: BaseException, gateway: Services, path: str = "") -> Response:
-    """The answer to a request whose handler raised; of a bug the caller learns nothing."""
+def exception_response(error: BaseException, services: Services, path: str = "") -> Response:
+    """Return the response to a request whose handler raised; a bug is logged, not shown."""
     if isinstance(error, DuctileError):
-        return redacted(problem(error, path), gateway)
+        return redact_response(refusal_response(error, path), services)
     if isinstance(error, ClientDisconnect):
-        return Response(status_code=400)  # It left before its request was whole; nobody reads this.
-    logger("http").crash("a request failed", error)
-    return refuse(500, "internal error", "internal", path)
+        return Response(status_code=400)  # The client has gone and does not read this.
+    logger("http").crash("request failed", error)
+    return error_response(500, "internal error", "internal", path)
 
 
-def redacted(response: Response, gateway: Services) -> Response:
-    """The same answer without any secret of the configuration."""
+def redact_response(response: Response, services: Services) -> Response:
+    """Remove the configuration's secrets from a JSON response."""
     if isinstance(response, JsonResponse) and not response.redacted:
         body = bytes(response.body)
-        shown = without_secrets(body, gateway)
+        shown = redact_body(body, services)
         if shown is not body:
             response.body = shown
             response.headers["content-length"] = str(len(shown))
@@ -123,8 +132,8 @@ def redacted(response: Response, gateway: Services) -> Response:
     return response
 
 
-def without_secrets(body: bytes, gateway: Services) -> bytes:
-    """The very same bytes where there are none."""
+def redact_body(body: bytes, services: Services) -> bytes:
+    """Return the body without secrets; the same object if there are none."""
     text = body.decode()
-    shown = gateway.compiled.redactor.text(text)
+    shown = services.compiled.redactor.text(text)
     return body if shown is text or shown == text else shown.encode()

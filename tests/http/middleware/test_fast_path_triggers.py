@@ -60,7 +60,7 @@ def row(house: House, job_id: str) -> dict[str, Any]:
 SHORT = [
     ("echo/poll", "{}", ADMIN),
     ("echo/poll", '{"payload": {"n": 1}}', ADMIN),
-    ("echo/poll", '{"payload": null, "dry_run": false, "other": 1}', ADMIN),
+    ("echo/poll", '{"payload": null, "dry_run": false}', ADMIN),
     ("echo/poll", '{"payload": [1, "\\ud83d\\ude00"]}', ADMIN),
     ("echo/handle", '{"payload": {"n": 1}}', ADMIN),
     ("echo/peek", "{}", READER),
@@ -76,6 +76,7 @@ ORDINARY = [
     ("echo/poll", '{"payload": ' + "[" * 200 + "]" * 200 + "}", ADMIN),
     ("echo/poll", '{"dry_run": true}', ADMIN),
     ("echo/poll", '{"dry_run": 1}', ADMIN),
+    ("echo/poll", '{"payloda": {}}', ADMIN),
     ("echo/poll", '{"dedupe_key": ""}', ADMIN),
     ("echo/poll", '{"dedupe_key": "k", "dedupe_ttl": "soon"}', ADMIN),
     ("echo/poll?async=true", "{}", ADMIN),

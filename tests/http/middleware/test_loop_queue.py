@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from ductile.http.middleware.loop_queue import LoopQueue, resolving
+from ductile.http.middleware.loop_queue import LoopQueue, resolve_future
 
 
 def test_every_answer_arrives_whoever_sends_it() -> None:
     async def main() -> list[int]:
-        box, loop = LoopQueue.here(), asyncio.get_running_loop()
+        box, loop = LoopQueue.current(), asyncio.get_running_loop()
         futures: list[asyncio.Future[int]] = [loop.create_future() for _ in range(4000)]
 
         def send(share: int) -> None:
             for number in range(share, len(futures), 4):
-                box.put(resolving(futures[number]), number, None)
+                box.put(resolve_future(futures[number]), number, None)
 
         threads = [threading.Thread(target=send, args=(share,)) for share in range(4)]
         for thread in threads:
@@ -45,7 +45,7 @@ def test_a_burst_wakes_the_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
         box = LoopQueue(loop)
         futures = [loop.create_future() for _ in range(100)]
         for future in futures:
-            box.put(resolving(future), None, None)
+            box.put(resolve_future(future), None, None)
         await asyncio.gather(*futures)
         return wakes
 
@@ -54,7 +54,7 @@ def test_a_burst_wakes_the_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_who_fails_keeps_nobody_from_his_letter() -> None:
     async def main() -> list[str]:
-        box, loop, told = LoopQueue.here(), asyncio.get_running_loop(), []
+        box, loop, told = LoopQueue.current(), asyncio.get_running_loop(), []
         loop.set_exception_handler(lambda _, about: told.append(str(about["exception"])))
         good: asyncio.Future[int] = loop.create_future()
 
@@ -62,7 +62,7 @@ def test_one_who_fails_keeps_nobody_from_his_letter() -> None:
             raise ValueError("a bug")
 
         box.put(bad, 1, None)
-        box.put(resolving(good), 2, None)
+        box.put(resolve_future(good), 2, None)
         assert await asyncio.wait_for(good, 10) == 2
         return told
 
@@ -71,12 +71,12 @@ def test_one_who_fails_keeps_nobody_from_his_letter() -> None:
 
 def test_errors_arrive_and_who_has_left_is_passed_over() -> None:
     async def main() -> None:
-        box, loop = LoopQueue.here(), asyncio.get_running_loop()
+        box, loop = LoopQueue.current(), asyncio.get_running_loop()
         left, bad, good = (loop.create_future() for _ in range(3))
         left.cancel()
-        box.put(resolving(left), 1, None)
-        box.put(resolving(bad), None, ValueError("no"))
-        box.put(resolving(good), 2, None)
+        box.put(resolve_future(left), 1, None)
+        box.put(resolve_future(bad), None, ValueError("no"))
+        box.put(resolve_future(good), 2, None)
         assert await good == 2
         with pytest.raises(ValueError, match="no"):
             await bad

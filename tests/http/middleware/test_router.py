@@ -47,7 +47,7 @@ def raising(error: Exception) -> Handler:
 def ask(method: str, path: str, handler: Handler | None = None) -> tuple[int, str, dict[str, str]]:
     board = PathRouter((m, p, handler or naming(p)) for m, p in ROUTES)
     gateway = SimpleNamespace(compiled=SimpleNamespace(redactor=Redactor()))
-    context: Any = SimpleNamespace(gateway=gateway)
+    context: Any = SimpleNamespace(services=gateway)
     board.state.app_context = context
     board.state.access = AccessControl(context, local=True)
     scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b""}
@@ -117,7 +117,7 @@ def test_what_a_handler_raises_is_answered(capsys: pytest.CaptureFixture[str]) -
         500,
         '{"error":"internal error","code":"internal"}\n',
     )
-    assert "a request failed" in capsys.readouterr().out
+    assert "request failed" in capsys.readouterr().out
 
 
 def test_a_thousand_routes_cost_no_search() -> None:
@@ -129,6 +129,6 @@ def test_a_thousand_routes_cost_no_search() -> None:
             looked.append(key)
             return super().get(key, default)
 
-    board._root.words = Watched(board._root.words)
+    board._root.literals = Watched(board._root.literals)
     board._find({"path": "/r999", "method": "GET"})
     assert looked == ["r999"]

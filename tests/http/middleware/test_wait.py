@@ -45,7 +45,7 @@ def watched(looks: list[str], rings_during: int) -> str:
             return found
 
         with closing(JobWaiter(cast(Gateway, house), "job")) as vigil:
-            return await vigil.watch(look, lambda found: found == "ended", SECONDS)
+            return await vigil.wait(look, lambda found: found == "ended", SECONDS)
 
     return asyncio.run(asyncio.wait_for(watch(), 5))
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document: valid, whole, and true of every route."""
+"""The OpenAPI document: valid, complete, and in agreement with the handlers."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
 from ductile.http.app import ENDPOINTS, Endpoint
-from ductile.http.openapi.bodies import BODIES, REQUIRED
-from ductile.http.openapi.document import described, of_table
-from ductile.http.openapi.parameters import HEADERS, IDEMPOTENCY_KEY, NAMES
-from ductile.http.openapi.results import RESULTS, TEXTS
+from ductile.http.openapi.document import PATH_PARAMETERS, describe_routes, summarize
+from ductile.http.openapi.schema import response_models
+from ductile.http.requests import request_model
 from tests.http.doors import CONFIG, House, opened
 
-DOCUMENT = of_table(ENDPOINTS)
-ROUTES = {(endpoint.method, endpoint.path): endpoint for endpoint in ENDPOINTS}
-every = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda e: f"{e.method} {e.path}")
+DOCUMENT = describe_routes(ENDPOINTS)
 
 
 @pytest.fixture(scope="module")
@@ -28,16 +25,20 @@ def house() -> Iterator[House]:
         yield house
 
 
+def name_of(endpoint: Endpoint) -> str:
+    return f"{endpoint.method} {endpoint.path}"
+
+
 def operation(endpoint: Endpoint) -> dict[str, Any]:
     found: dict[str, Any] = DOCUMENT["paths"][endpoint.path][endpoint.method.lower()]
     return found
 
 
-def test_the_document_is_valid() -> None:
+def test_document_is_valid() -> None:
     validate(DOCUMENT, cls=OpenAPIV31SpecValidator)
 
 
-def test_a_plugins_own_document_is_valid(house: House) -> None:
+def test_document_of_a_plugin_is_valid_and_has_its_input_schema(house: House) -> None:
     document = house.ask("GET", "/plugin/echo/openapi.json").json
     validate(document, cls=OpenAPIV31SpecValidator)
     body = document["paths"]["/plugin/echo/peek"]["post"]["requestBody"]
@@ -45,72 +46,84 @@ def test_a_plugins_own_document_is_valid(house: House) -> None:
     assert payload == {"type": "object", "properties": {"url": {"type": "string"}}}
 
 
-def test_it_is_what_the_gateway_serves(house: House) -> None:
+def test_gateway_serves_the_document(house: House) -> None:
     assert house.ask("GET", "/openapi.json").json == DOCUMENT
 
 
-@every
-def test_every_route_says_what_it_does(endpoint: Endpoint) -> None:
-    """The handler's docstring is the source: `METHOD /path`: what it does."""
-    said = inspect.getdoc(endpoint.handler) or ""
-    assert said.startswith(f"`{endpoint.method} {endpoint.path.split('{')[0]}"), said
-    assert described(endpoint.handler)
-    assert re.search(r"\w", operation(endpoint)["summary"])
+def test_every_handler_describes_its_route() -> None:
+    for endpoint in ENDPOINTS:
+        text = inspect.getdoc(endpoint.handler) or ""
+        assert text.startswith(f"`{name_of(endpoint)}`: "), text
+        assert operation(endpoint)["summary"] == summarize(endpoint.handler).partition("\n")[0]
+        assert re.match(r"[A-Z].*\.$", operation(endpoint)["summary"]), text
 
 
-@every
-def test_every_route_has_its_scope_tag_and_refusals(endpoint: Endpoint) -> None:
-    found = operation(endpoint)
-    assert found.get("x-scope") == endpoint.token_scope
-    assert ("security" in found) is (endpoint.token_scope is not None)
-    assert set(found["tags"]) <= {tag["name"] for tag in DOCUMENT["tags"]}
-    assert min(found["responses"]) < "300"
-    assert "400" in found["responses"]
-    if endpoint.token_scope is not None:
-        assert {"401", "403"} <= found["responses"].keys()
-    for status, answer in found["responses"].items():
-        assert answer["description"], status
-        assert answer["content"]
+def test_every_handler_takes_the_models_of_its_row() -> None:
+    for endpoint in ENDPOINTS:
+        parameters = list(inspect.signature(endpoint.handler).parameters.values())[1:]
+        named = [name for name in (endpoint.query, endpoint.body) if name is not None]
+        assert [parameter.annotation for parameter in parameters] == named, name_of(endpoint)
 
 
-@every
-def test_every_parameter_is_described(endpoint: Endpoint) -> None:
-    found = operation(endpoint)["parameters"]
-    in_path = {p["name"] for p in found if p["in"] == "path"}
-    assert in_path == set(re.findall(r"\{(\w+)\}", endpoint.path))
-    assert {p["name"] for p in found if p["in"] == "query"} == set(endpoint.query)
-    for parameter in found:
-        assert parameter["description"], parameter["name"]
+def test_every_operation_has_its_scope_tags_and_refusals() -> None:
+    tags = {tag["name"] for tag in DOCUMENT["tags"]}
+    for endpoint in ENDPOINTS:
+        found = operation(endpoint)
+        assert found.get("x-scope") == endpoint.token_scope
+        assert ("security" in found) is (endpoint.token_scope is not None)
+        assert set(found["tags"]) <= tags
+        assert min(found["responses"]) < "300"
+        assert "400" in found["responses"]
+        if endpoint.token_scope is not None:
+            assert {"401", "403"} <= found["responses"].keys()
+        for status, response in found["responses"].items():
+            assert response["description"], (name_of(endpoint), status)
+            assert response["content"]
 
 
-def test_no_description_is_of_a_route_that_is_gone() -> None:
-    assert RESULTS.keys() | TEXTS.keys() | HEADERS.keys() <= ROUTES.keys()
-    posts = {path for method, path in ROUTES if method == "POST"}
-    assert BODIES.keys() | REQUIRED <= posts
-    paths = {path for _, path in ROUTES}
-    assert {name.split()[0] for name in NAMES if " " in name} <= paths
+def test_every_parameter_is_described() -> None:
+    for endpoint in ENDPOINTS:
+        found = operation(endpoint)["parameters"]
+        in_path = {p["name"] for p in found if p["in"] == "path"}
+        assert in_path == set(re.findall(r"\{(\w+)\}", endpoint.path))
+        for parameter in found:
+            assert parameter["description"], (name_of(endpoint), parameter["name"])
+    assert {n for e in ENDPOINTS for n in re.findall(r"\{(\w+)\}", e.path)} == set(PATH_PARAMETERS)
 
 
-def test_every_reference_leads_somewhere() -> None:
-    text = str(DOCUMENT)
-    wanted = set(re.findall(r"#/components/schemas/(\w+)", text))
+def test_every_field_of_a_request_is_described() -> None:
+    for name in {n for e in ENDPOINTS for n in (e.query, e.body) if n is not None}:
+        for field, info in request_model(name).model_fields.items():
+            assert info.description, f"{name}.{field}"
+
+
+def test_every_response_model_is_used_and_described() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    assert response_models().keys() <= schemas.keys()
+    for name, model in response_models().items():
+        if name != "DecisionLog":
+            assert (model.__doc__ or "").partition("\n")[0].endswith("."), name
+
+
+def test_every_reference_resolves_and_every_component_is_referenced() -> None:
+    wanted = set(re.findall(r"#/components/schemas/(\w+)", str(DOCUMENT)))
     assert wanted == DOCUMENT["components"]["schemas"].keys()
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=" ".join)
-def test_routes_that_take_a_key_are_those_that_say_so(house: House, route: tuple[str, str]) -> None:
-    """A key that is none is refused by those that take one, and by no other."""
-    method, path = route
-    if method != "POST" or path.startswith(("/system/", "/gateway/webhooks/")):
-        return
-    bodies = {"/jobs/retry": '{"filter": {"plugin": "none"}}'}
-    if path == "/gateway/deliveries":
-        bodies[path] = '{"webhook_id": 1, "payload": {}}'
-    known = path.replace("{plugin}", "echo").replace("{command}", "poll")
-    headers = {"Idempotency-Key": "x" * 300}
-    body = bodies.get(path, "{}")
-    if "{name}" in path:
-        return
-    answer = house.ask("POST", known, body, headers=headers)
-    refused = b"Idempotency-Key" in answer.raw
-    assert refused is (IDEMPOTENCY_KEY in HEADERS.get(route, ())), answer.raw
+def test_only_the_documented_routes_read_an_idempotency_key(house: House) -> None:
+    """An invalid key is refused by the routes that read one, and ignored by the others."""
+    bodies = {
+        "/jobs/retry": '{"filter": {"plugin": "none"}}',
+        "/gateway/deliveries": '{"webhook_id": 1, "payload": {}}',
+    }
+    for endpoint in ENDPOINTS:
+        path = endpoint.path
+        if endpoint.method != "POST" or path.startswith(("/system/", "/gateway/webhooks/")):
+            continue
+        if "{name}" in path:
+            continue  # There is no pipeline to start.
+        target = path.replace("{plugin}", "echo").replace("{command}", "poll")
+        headers = {"Idempotency-Key": "x" * 300}
+        answer = house.ask("POST", target, bodies.get(path, "{}"), headers=headers)
+        refused = b"Idempotency-Key" in answer.raw
+        assert refused is ("Idempotency-Key" in endpoint.headers), (path, answer.raw)

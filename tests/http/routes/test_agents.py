@@ -143,7 +143,7 @@ def test_reading_order_in_memory_before_the_upsert(
 def test_fr_10_4_positive_a_hundred_heartbeats_are_one_row(
     own: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat_batch, "PAUSE", 0.0)
+    monkeypatch.setattr(heartbeat_batch, "BATCH_INTERVAL", 0.0)
     for second in range(100):
         moment = f"2026-02-22T12:{second // 60:02}:{second % 60:02}Z"
         assert beat(own, timestamp=moment).status == 200

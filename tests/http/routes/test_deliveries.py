@@ -17,7 +17,7 @@ from standardwebhooks.webhooks import Webhook as Published
 from ductile.clock import from_text
 from ductile.engine.ingress.rejection_limiter import MAX_PER_MINUTE
 from ductile.engine.outbox.webhooks import EnqueueDelivery
-from ductile.http.routes import agent_webhooks
+from ductile.http.routes.agents import webhooks
 from ductile.store.engines.api import StoredNotice
 from ductile.store.outbox import deliveries
 from tests.engine.receiver import receiving
@@ -218,7 +218,7 @@ def test_nothing_is_parsed_before_it_is_verified(
     def parses(*_: object) -> str:
         raise AssertionError("it parses")
 
-    monkeypatch.setattr(agent_webhooks, "to_json_text", parses)
+    monkeypatch.setattr(webhooks, "to_json_text", parses)
     answer = deliver(house, webhook(house), b"{}", **{"X-Observatory-Signature": "sha256=00"})
     assert answer.status == 401
 

@@ -78,7 +78,7 @@ def test_what_the_ring_has_passed_comes_from_the_ledger(
 
 
 def test_a_topic_is_filtered(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "HEARTBEAT", 0.02)
+    monkeypatch.setattr(events, "HEARTBEAT_INTERVAL", 0.02)
     with following(house, "?topic=breakers,pipelines") as follower:
         trigger(house)
         newest = house.gateway.ledger.read(notices.last)
@@ -101,7 +101,7 @@ def test_a_cursor_of_the_future_gets_all_there_is(house: House) -> None:
 
 
 def test_followers_are_bounded(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscribers, "MOST_FOLLOWERS", 0)
+    monkeypatch.setattr(subscribers, "MAX_SUBSCRIBERS", 0)
     assert house.ask("GET", "/events").status == 503
 
 
@@ -123,7 +123,7 @@ def test_a_revoked_token_is_told_nothing_more(house: House) -> None:
 def test_a_revoked_token_does_not_wait_for_ever(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "HEARTBEAT", 0.02)
+    monkeypatch.setattr(events, "HEARTBEAT_INTERVAL", 0.02)
     with following(house, token=created(house, "quiet")) as follower:
         assert house.ask("POST", "/token/quiet/revoke").status == 200
         assert b"event:" not in follower.rest()
@@ -221,15 +221,15 @@ def test_a_follower_is_told_large_events_a_few_at_a_time(
     monkeypatch.setattr(bus, "RING_NOTICES", ring)
     start = house.ask("GET", "/notices").json["cursor"]
     written: list[int] = []
-    write = events._written
+    write = events._encode
 
     async def noted(found: list[StoredNotice], redactor: Redactor) -> str:
         written.append(sum(len(notice.payload) for notice in found))
         return await write(found, redactor)
 
-    monkeypatch.setattr(events, "_written", noted)
-    _post(house, *[events.ROOM // 3] * 7)
+    monkeypatch.setattr(events, "_encode", noted)
+    _post(house, *[events.MAX_BATCH_BYTES // 3] * 7)
     with following(house, f"?topic=large&after={start}") as follower:
         sizes = [len(follower.next()["data"]["data"]["text"]) for _ in range(7)]
-    assert sizes == [events.ROOM // 3] * 7
-    assert max(written) <= events.ROOM
+    assert sizes == [events.MAX_BATCH_BYTES // 3] * 7
+    assert max(written) <= events.MAX_BATCH_BYTES

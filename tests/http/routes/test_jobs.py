@@ -12,8 +12,8 @@ import pytest
 
 from ductile.core.values.redact import Redactor
 from ductile.http.responses import JsonResponse
-from ductile.http.routes import jobs as job_routes
 from tests.engine.site import OK, Site
+from tests.http.doors import allow_long_waits
 from tests.waiting import WAIT_LIMIT, until
 
 JOBS = dict.fromkeys(("status", "plugin", "command", "submitted_by", "before"))
@@ -292,7 +292,7 @@ def test_waiting_for_a_job_that_has_ended_answers_at_once(served, monkeypatch) -
     id = served.post("/plugin/echo/poll").json["job_id"]
     served.house.ended(id)
     # Longer than the client waits.
-    monkeypatch.setattr(job_routes, "LONGEST_WAIT", 3600.0)
+    allow_long_waits(monkeypatch)
     assert served.get(f"/job/{id}?wait=3600").json["status"] == "succeeded"
 
 
@@ -467,7 +467,12 @@ def test_a_job_says_how_many_changes_of_state_it_is_shown_without(served) -> Non
 
     def more(tx) -> None:
         for attempt in range(2, 1100):
-            change = {"from_status": "running", "to_status": "queued", "reason": None, "now": "t"}
+            change = {
+                "from_status": "running",
+                "to_status": "queued",
+                "reason": None,
+                "now": "2026-02-08T10:00:00Z",
+            }
             tx.run("insert_transition", job_id=id, attempt=attempt, **change)
 
     served.house.gateway.ledger.write(more)

@@ -11,12 +11,10 @@ from contextlib import ExitStack
 import psycopg
 import pytest
 
-from ductile.http.routes import jobs as job_routes
-from ductile.http.routes import pipelines as pipeline_routes
 from ductile.model import Notice
 from ductile.store import notices
 from ductile.store.engines.api import Tx
-from tests.http.doors import CONFIG, House, opened
+from tests.http.doors import CONFIG, House, allow_long_waits, opened
 from tests.http.following import following
 from tests.postgres import Server
 from tests.waiting import until
@@ -125,8 +123,7 @@ def test_a_caller_hears_the_end_though_the_stream_is_held_back(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Longer than the client waits: an answer at the end of the wait would come too late.
-    for module in (job_routes, pipeline_routes):
-        monkeypatch.setattr(module, "LONGEST_WAIT", 3600.0)
+    allow_long_waits(monkeypatch)
     answer = nodes[0].ask("POST", "/pipeline/now", "{}")
     assert (answer.status, answer.json["status"]) == (200, "succeeded")
     job_id = nodes[0].ask("POST", "/plugin/echo/poll", "{}").json["job_id"]

@@ -25,7 +25,7 @@ def house() -> Iterator[House]:
 
 def refusals(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    return [line for line in lines if line["message"] == "a webhook was refused"]
+    return [line for line in lines if line["message"] == "webhook refused"]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_flood_is_one_line_a_minute_and_counted(
         "the signature does not match",
         "missing header x-hub-signature-256",
     ]
-    monkeypatch.setattr(webhooks, "SILENCE", 0.0)
+    monkeypatch.setattr(webhooks, "LOG_INTERVAL", 0.0)
     post(house, "/hook/plain", b"{}", X_Hub_Signature_256=FORGED)
     (line,) = refusals(capsys)
-    assert line["since_the_last"] == 5
+    assert line["refused_since_last_log"] == 5

@@ -336,7 +336,9 @@ def test_an_event_that_nothing_wants_is_accepted_without_a_job_and_logged_at_deb
     assert (answer.status, answer.json["job_id"]) == (202, None)
     assert again.json["duplicate"]
     lines = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
-    [line] = [line for line in lines if line["message"] == "event has no consumer"]
+    [line] = [
+        line for line in lines if line["message"] == "relayed event matches no route or pipeline"
+    ]
     assert (line["level"], line["peer"], line["event_type"]) == ("debug", "home", "nobody.cares")
 
 

@@ -12,7 +12,7 @@ import pytest
 from ductile.errors import LedgerError
 from ductile.http.app import ENDPOINTS, Endpoint
 from ductile.http.middleware.auth import is_from_this_machine
-from ductile.http.routes.system import health_of
+from ductile.http.routes.healthz import check_health
 from tests.http.doors import ADMIN, CONFIG, NOTHING, READER, House, opened
 from tests.waiting import WAIT_LIMIT
 
@@ -177,7 +177,7 @@ def test_health_is_for_everybody_its_details_for_those_we_know(house: House) -> 
 )
 def test_who_is_from_this_machine(house: House, client: tuple[str, int], near: bool) -> None:
     assert is_from_this_machine({"client": client}) is near
-    told = json.loads(asyncio.run(health_of(house.gateway, whole=near)).body)
+    told = json.loads(asyncio.run(check_health(house.gateway, details=near)).body)
     assert (told.keys() == {"status"}) is not near
 
 
@@ -189,7 +189,7 @@ def test_a_ledger_that_fails_is_told_to_everybody(
         raise LedgerError("the disk is gone")
 
     monkeypatch.setattr(house.gateway.ledger, "read", broken)
-    answer = asyncio.run(health_of(house.gateway, whole=near))
+    answer = asyncio.run(check_health(house.gateway, details=near))
     told = json.loads(answer.body)
     assert (answer.status_code, told["status"]) == (503, "error")
     assert (told.get("error") == "the disk is gone") is near

@@ -378,7 +378,7 @@ def test_what_blocks_long_leaves_the_threads_to_those_who_read(
     monkeypatch.setattr(jobs, "cancel", slow)
     monkeypatch.setattr(bulk, "cancel", slow)
     monkeypatch.setattr(served.house.gateway, "reload", slow)
-    body = {"filter": {"plugin": "echo"}}
+    body = {"filter": {"plugin": "echo"}} if path == "/jobs/cancel" else {}
     with ThreadPoolExecutor(24) as threads:
         asked = [threads.submit(served.post, path, body) for _ in range(24)]
         try:
@@ -395,7 +395,10 @@ def test_a_page_of_large_facts_ends_early_and_goes_on(site: Site, serve) -> None
     served = serve()
     for seq in range(1, 4):
         fact = {"plugin": "echo", "fact_type": "t", "job_id": None, "command": None}
-        fact |= {"fact": json.dumps({"n": seq, "x": "y" * 3_000_000}), "now": "2026-02-08"}
+        fact |= {
+            "fact": json.dumps({"n": seq, "x": "y" * 3_000_000}),
+            "now": "2026-02-08T00:00:00Z",
+        }
         served.house.gateway.ledger.write(lambda tx, fact=fact: tx.run("insert_fact", **fact))
     seen: list[int] = []
     cursor = ""

@@ -125,7 +125,7 @@ class TestALedgerThatDoesNotAnswer:
             raise LedgerError("the database is frozen")
 
         monkeypatch.setattr(house.gateway.ledger, "read", ask)
-        monkeypatch.setattr(context, "TOKENS_WITHIN", 0.3)
+        monkeypatch.setattr(context, "TOKEN_READ_TIMEOUT", 0.3)
         try:
             with ThreadPoolExecutor(12) as threads:
                 answers = list(

@@ -12,7 +12,7 @@ from ductile.core.agents import heartbeat
 from ductile.core.jobs.limits import LONGEST_DEDUPE_KEY, LONGEST_NAME, LONGEST_STEP_PATH
 from ductile.engine.ingress import webhook
 from ductile.http.middleware import idempotency
-from ductile.http.routes import agent_webhooks, tokens
+from ductile.http.models import bodies
 from ductile.model import NewJob, SubmittedBy
 from ductile.store.engines.api import Ledger
 from ductile.store.engines.postgres import PostgresLedger
@@ -49,14 +49,14 @@ BOUNDS = {
     ("schedule_slots", "schedule_id"): LONGEST_NAME,
     ("circuit_breakers", "plugin"): PLUGIN,
     ("circuit_breakers", "command"): LONGEST_NAME,
-    ("api_tokens", "name"): tokens.LONGEST_NAME * WIDEST,
+    ("api_tokens", "name"): bodies.MAX_TOKEN_NAME * WIDEST,
     ("idempotency_keys", "path"): REQUEST_PATH,
-    ("idempotency_keys", "idem_key"): idempotency.LONGEST_KEY * WIDEST,
+    ("idempotency_keys", "idem_key"): idempotency.MAX_KEY * WIDEST,
     ("webhook_receipts", "endpoint"): LONGEST_NAME,
     ("webhook_receipts", "delivery_id"): webhook.LONGEST_ID * WIDEST,
     ("gateway_heartbeats", "agent_id"): heartbeat.LONGEST_ID * WIDEST,
-    ("webhook_configs", "source_identifier"): agent_webhooks.LONGEST_TEXT * WIDEST,
-    ("webhook_configs", "event_type"): agent_webhooks.LONGEST_TEXT * WIDEST,
+    ("webhook_configs", "source_identifier"): bodies.MAX_WEBHOOK_TEXT * WIDEST,
+    ("webhook_configs", "event_type"): bodies.MAX_WEBHOOK_TEXT * WIDEST,
     ("relay_deliveries", "instance"): LONGEST_NAME,
     ("relay_receipts", "peer"): LONGEST_NAME,
     ("relay_receipts", "event_id"): LONGEST_NAME,

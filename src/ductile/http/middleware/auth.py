@@ -17,7 +17,7 @@ from ductile.core.values import scopes
 from ductile.engine.ingress.auth import LOCAL, Principal
 from ductile.errors import DuctileError
 from ductile.http.middleware.context import AppContext
-from ductile.http.responses import JsonResponse, problem
+from ductile.http.responses import JsonResponse, refusal_response
 from ductile.plugins.manifest import CommandType
 from ductile.record import dataclass
 
@@ -101,7 +101,7 @@ class AccessControl:
 
     def __init__(self, app_context: AppContext, *, local: bool) -> None:
         self.local = local
-        self._app_context, self._services = app_context, app_context.gateway
+        self._app_context, self._services = app_context, app_context.services
 
     def check_source(self, identity: RequestIdentity, scope: AsgiScope) -> bool:
         """Return whether the caller is a page of an allowed origin, which needs CORS headers.
@@ -202,7 +202,7 @@ class AuthMiddleware:
                     await JsonResponse(None, 204)(scope, receive, send)
                     return
         except DuctileError as error:
-            await problem(error, scope["path"])(scope, receive, send)
+            await refusal_response(error, scope["path"])(scope, receive, send)
             return
         if self._relay.handles(scope["path"]):
             await self._relay(scope, receive, send)

@@ -1,4 +1,4 @@
-"""What the applications of one gateway share, whichever door a request came through."""
+"""What the applications of one gateway share, whichever listener a request arrives at."""
 
 from __future__ import annotations
 
@@ -22,35 +22,36 @@ from ductile.operations.backup import Backups
 from ductile.operations.plugin_health import HealthCheck
 
 BLOCKING_THREADS = 4
-"""Threads for what blocks long; the others are left to those who read."""
-TOKENS_WITHIN = 5.0
-"""Seconds that the ledger has to say which tokens there are."""
+"""Threads for long blocking calls; the other threads read the ledger."""
+TOKEN_READ_TIMEOUT = 5.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Saturated(DuctileError):
+class TooManySynchronousCalls(DuctileError):
     code = "too_many_synchronous_calls"
     http_status = 503
 
 
 class AppContext:
-    def __init__(self, gateway: Services) -> None:
-        self.gateway = gateway
-        self.authenticator = Authenticator(lambda: gateway.compiled, gateway.ledger, gateway.clock)
-        self.on_the_line = 0
-        """Synchronous callers (002 §9.5)."""
-        self.stream = Subscribers(gateway.notice_bus)
-        self.metrics = Metrics(gateway)
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self.authenticator = Authenticator(
+            lambda: services.compiled, services.ledger, services.clock
+        )
+        self.synchronous_calls = 0
+        """Callers that wait for the result of a synchronous pipeline."""
+        self.subscribers = Subscribers(services.notice_bus)
+        self.metrics = Metrics(services)
         self.rejections = RejectionLimiter()
-        self.beats = HeartbeatBatcher(gateway)
+        self.heartbeats = HeartbeatBatcher(services)
         self.health_checks: SingleFlight[dict[str, HealthCheck]] = SingleFlight(self._check_plugins)
         """The `health` of every plugin that declares it."""
-        self._tokens = SingleFlight(self._read_tokens)
-        self.backups = Backups(lambda: gateway.ledger, gateway.state_dir, gateway.clock)
-        gateway.on_stop.append(self.backups.stop)
-        self._aside = asyncio.Semaphore(BLOCKING_THREADS)
+        self._token_read = SingleFlight(self._read_tokens)
+        self.backups = Backups(lambda: services.ledger, services.state_dir, services.clock)
+        services.on_stop.append(self.backups.stop)
+        self._blocking = asyncio.Semaphore(BLOCKING_THREADS)
 
     async def principal_of(self, token: str | None) -> Principal | None:
         """Return the owner of a token; `LedgerError` if the ledger's tokens cannot be read."""
@@ -58,49 +59,51 @@ class AppContext:
             return None
         if self.authenticator.is_stale(token):
             try:
-                async with asyncio.timeout(TOKENS_WITHIN):
-                    await self._tokens()
+                async with asyncio.timeout(TOKEN_READ_TIMEOUT):
+                    await self._token_read()
             except TimeoutError:
                 raise LedgerError("the ledger does not answer") from None
         return self.authenticator.identify(token)
 
     def tokens_changed(self) -> None:
-        """Whoever comes from now on is judged by the ledger's tokens as they are now."""
+        """Have the next request read the ledger's tokens again."""
         self.authenticator.invalidate()
-        self._tokens.renew()
+        self._token_read.renew()
 
     async def _read_tokens(self) -> None:
         await asyncio.to_thread(self.authenticator.refresh)
 
-    async def aside(self, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """What may block for long, off the loop; no more than a few at once."""
-        async with self._aside:
+    async def run_blocking(self, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+        """Run a call that may block for long in a thread; only a few run at once."""
+        async with self._blocking:
             return await asyncio.to_thread(work, *args, **named)
 
     async def _check_plugins(self) -> dict[str, HealthCheck]:
-        gateway = self.gateway
-        return await self.aside(
+        services = self.services
+        return await self.run_blocking(
             plugin_health.check_plugins,
-            gateway.compiled,
-            gateway.ledger,
-            gateway.clock,
-            gateway.entropy,
+            services.compiled,
+            services.ledger,
+            services.clock,
+            services.entropy,
         )
 
     @contextmanager
-    def line(self) -> Iterator[None]:
-        """Stay on the line; `Saturated` where the configuration in force allows no more."""
-        if self.on_the_line >= self.gateway.compiled.settings.api.max_concurrent_sync:
-            raise Saturated("every synchronous call is in use; try again, or use ?async=true")
-        self.on_the_line += 1
+    def synchronous_call(self) -> Iterator[None]:
+        """Count a synchronous caller; raise if the configuration allows no more of them."""
+        if self.synchronous_calls >= self.services.compiled.settings.api.max_concurrent_sync:
+            raise TooManySynchronousCalls(
+                "too many synchronous calls; try again later, or use ?async=true"
+            )
+        self.synchronous_calls += 1
         try:
             yield
         finally:
-            self.on_the_line -= 1
+            self.synchronous_calls -= 1
 
     def close(self) -> None:
-        """In the loop: send away those who would stay."""
-        self.stream.close()
+        """End the responses that would stay open. Called in the event loop."""
+        self.subscribers.close()
 
 
 def app_context_of(request: Request) -> AppContext:

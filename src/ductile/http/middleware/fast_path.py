@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
@@ -19,11 +19,14 @@ from ductile.http.endpoint import Endpoint
 from ductile.http.middleware.auth import AccessControl
 from ductile.http.middleware.context import AppContext
 from ductile.http.middleware.loop_queue import LoopQueue
-from ductile.http.requests import as_object, flag_of
-from ductile.http.responses import raised, rendered, without_secrets
+from ductile.http.requests import check_object, request_model, validate
+from ductile.http.responses import exception_response, redact_body, render_json
 from ductile.http.routes import jobs
 from ductile.model import NewJob, SubmittedBy
 from ductile.store.jobs.enqueue import Enqueued
+
+if TYPE_CHECKING:
+    from ductile.http.models.bodies import TriggerBody
 
 POST = "POST"
 
@@ -39,7 +42,7 @@ class FastRoute:
     def __init__(self, app_context: AppContext, access: AccessControl, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._app_context, self._access = app_context, access
-        self._services = app_context.gateway
+        self._services = app_context.services
 
     def admits(self, scope: Any) -> bool:
         """Return whether the head is plain and the caller may call; the body may still follow.
@@ -107,7 +110,7 @@ class HeartbeatRoute(FastRoute):
             self._count(200, started)
             respond((200, self.OK))
 
-        self._app_context.beats.add(beat, recorded)
+        self._app_context.heartbeats.add(beat, recorded)
         return True
 
 
@@ -132,13 +135,14 @@ class TriggerRoute(FastRoute):
         started = services.clock.monotonic()
         plugin, command = self._names(scope)
         try:
-            given = as_object(orjson.loads(body), body)
-            if flag_of(given, "dry_run"):
+            model = cast("type[TriggerBody]", request_model(str(self.endpoint.body)))
+            given = validate(model, check_object(orjson.loads(body), body), "body")
+            if given.dry_run:
                 return False
-            new = jobs.wanted(plugin, command, self._submitted_by(scope), given)
+            new = jobs.new_job(plugin, command, self._submitted_by(scope), given)
             work = services.enqueueing(new)
             committed = partial(self._respond, scope["path"], new, started, respond)
-            services.ledger.submit(work, partial(LoopQueue.here().put, committed))
+            services.ledger.submit(work, partial(LoopQueue.current().put, committed))
         except (DuctileError, orjson.JSONDecodeError):
             return False
         return True
@@ -162,10 +166,10 @@ class TriggerRoute(FastRoute):
         """
         if error is None:
             assert job is not None
-            status, body = 202, rendered(jobs.triggered(job, new.plugin, new.command))
-            body = without_secrets(body, self._services)
+            status, body = 202, render_json(jobs.describe_queued(job, new.plugin, new.command))
+            body = redact_body(body, self._services)
         else:
-            response = raised(error, self._services, path)
+            response = exception_response(error, self._services, path)
             status, body = response.status_code, bytes(response.body)
         self._count(status, started)
         respond((status, body))

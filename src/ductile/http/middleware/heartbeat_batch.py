@@ -1,4 +1,4 @@
-"""Heartbeats of a moment, committed together; each is answered once its own row is durable."""
+"""Heartbeats that arrive together share one commit; each is answered once its row is durable."""
 
 from __future__ import annotations
 
@@ -10,55 +10,55 @@ from ductile.engine.services import Services
 from ductile.errors import LedgerError
 from ductile.store import agents
 
-PAUSE = 0.05
-"""Between two commits, so that many agents share one; alone, a heartbeat does not wait."""
+BATCH_INTERVAL = 0.05
+"""Seconds between two commits. A single heartbeat is committed at once."""
 
-Done = Callable[[BaseException | None], None]
+Committed = Callable[[BaseException | None], None]
 
 
 class HeartbeatBatcher:
-    """Lives in the loop."""
+    """Used in the event loop only."""
 
-    def __init__(self, gateway: Services) -> None:
-        self._gateway = gateway
-        self._gathered: list[tuple[Beat, Done]] = []
-        self._next = 0.0
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._batch: list[tuple[Beat, Committed]] = []
+        self._next_commit = 0.0
 
-    def add(self, beat: Beat, done: Done) -> None:
-        """Call `done` in the loop once it is durable, or with what kept it from that."""
-        self._gathered.append((beat, done))
-        if len(self._gathered) == 1:
+    def add(self, beat: Beat, committed: Committed) -> None:
+        """Call `committed` in the loop once the heartbeat is durable, or with the error."""
+        self._batch.append((beat, committed))
+        if len(self._batch) == 1:
             loop = asyncio.get_running_loop()
-            loop.call_at(self._next, self._commit, loop)
+            loop.call_at(self._next_commit, self._commit, loop)
 
     async def record(self, beat: Beat) -> None:
-        """Return when it is durable."""
+        """Return when the heartbeat is durable."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def done(error: BaseException | None) -> None:
+        def committed(error: BaseException | None) -> None:
             if future.done():
-                return  # Its caller is gone.
+                return  # The caller has gone.
             if error is None:
                 future.set_result(None)
             else:
                 future.set_exception(error)
 
-        self.add(beat, done)
+        self.add(beat, committed)
         await future
 
     def _commit(self, loop: asyncio.AbstractEventLoop) -> None:
-        gathered, self._gathered = self._gathered, []
-        self._next = loop.time() + PAUSE
-        beats, now = [beat for beat, _ in gathered], self._gateway.clock.now()
+        batch, self._batch = self._batch, []
+        self._next_commit = loop.time() + BATCH_INTERVAL
+        beats, now = [beat for beat, _ in batch], self._services.clock.now()
 
-        def tell(error: BaseException | None) -> None:
-            for _, done in gathered:
-                done(error)
+        def report(error: BaseException | None) -> None:
+            for _, committed in batch:
+                committed(error)
 
-        def committed(_: None, error: BaseException | None) -> None:
-            loop.call_soon_threadsafe(tell, error)
+        def on_commit(_: None, error: BaseException | None) -> None:
+            loop.call_soon_threadsafe(report, error)
 
         try:
-            self._gateway.ledger.submit(lambda tx: agents.record(tx, beats, now), committed)
+            self._services.ledger.submit(lambda tx: agents.record(tx, beats, now), on_commit)
         except LedgerError as error:
-            tell(error)
+            report(error)

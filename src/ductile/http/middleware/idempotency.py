@@ -1,4 +1,4 @@
-"""`Idempotency-Key` on requests that enqueue (SPEC §4)."""
+"""`Idempotency-Key`: a repeated request returns the first result instead of acting again."""
 
 from __future__ import annotations
 
@@ -13,44 +13,43 @@ from starlette.requests import Request
 from ductile.errors import UsageError
 from ductile.http.middleware.auth import principal_of
 from ductile.http.requests import BODY
-from ductile.http.responses import gateway_of
+from ductile.http.responses import services_of
 from ductile.store.engines.api import Work
 from ductile.store.jobs import idempotency
 
 T = TypeVar("T")
 HEADER = "idempotency-key"
-LONGEST_KEY = 255
+MAX_KEY = 255
 
 
-def once(request: Request, work: Work[T], answer: type[T], *, dry: bool = False) -> Work[T]:
-    """`work`; where the request has a key, at most once a day for that key.
+def run_once(request: Request, work: Work[T], result: type[T], *, dry_run: bool = False) -> Work[T]:
+    """Return the transaction, which runs at most once per key and day if the request has a key.
 
-    `answer` is the dataclass that `work` gives back: the same request again gets an equal one.
-    What is `dry` changes nothing, and its key is only looked at.
+    `result` is the dataclass that `work` returns: a repeated request gets an equal one. With
+    `dry_run` the key is only checked.
     """
     keys = request.headers.getlist(HEADER)
     if not keys:
         return work
     key = keys[0]
-    if len(keys) > 1 or not 0 < len(key) <= LONGEST_KEY or not key.isprintable():
-        raise UsageError(f"Idempotency-Key must be one text of 1 to {LONGEST_KEY} characters")
-    if dry:
+    if len(keys) > 1 or not 0 < len(key) <= MAX_KEY or not key.isprintable():
+        raise UsageError(f"Idempotency-Key must be one text of 1 to {MAX_KEY} characters")
+    if dry_run:
         return work
     principal = principal_of(request)
     assert principal is not None
     claim = idempotency.IdempotencyKey(
         principal.id,
         request.method,
-        # No text of PostgreSQL's holds a NUL; nothing is found under such a path anyway.
+        # PostgreSQL does not store NUL in a text; no route is found under such a path anyway.
         request.url.path.replace("\0", "\ufffd"),
         key,
         hashlib.sha256(request.scope.get(BODY, b"")).hexdigest(),
     )
-    reader: TypeAdapter[T] = TypeAdapter(answer)
-    return idempotency.run_once(
-        claim, work, gateway_of(request).clock.now(), encode=_encoded, decode=reader.validate_json
-    )
+    adapter: TypeAdapter[T] = TypeAdapter(result)
+    now = services_of(request).clock.now()
+    return idempotency.run_once(claim, work, now, encode=_encode, decode=adapter.validate_json)
 
 
-def _encoded(answer: Any) -> str:
-    return orjson.dumps(asdict(answer)).decode()
+def _encode(result: Any) -> str:
+    return orjson.dumps(asdict(result)).decode()

@@ -1,4 +1,4 @@
-"""From the ledger's threads to the loop: one wake-up for all the answers that have gathered."""
+"""Results of the ledger's threads for the event loop: one wake-up for all that are waiting."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 Receiver = Callable[[Any, BaseException | None], None]
-"""Takes a result or an error, in the loop."""
+"""Takes a result or an error, in the event loop."""
 
-_boxes: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopQueue] = WeakKeyDictionary()
+_queues: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopQueue] = WeakKeyDictionary()
 
 
 class LoopQueue:
-    """The answers that one loop waits for. `put` may be called in any thread."""
+    """The results that one event loop waits for. `put` may be called in any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._wake = loop.call_soon_threadsafe
-        self._letters: deque[tuple[Receiver, Any, BaseException | None]] = deque()
+        self._results: deque[tuple[Receiver, Any, BaseException | None]] = deque()
         self._woken = False
 
     @staticmethod
-    def here() -> LoopQueue:
-        """That of the loop that runs in this thread."""
+    def current() -> LoopQueue:
+        """Return the queue of the event loop that runs in this thread."""
         loop = asyncio.get_running_loop()
-        box = _boxes.get(loop)
-        if box is None:
-            box = _boxes[loop] = LoopQueue(loop)
-        return box
+        queue = _queues.get(loop)
+        if queue is None:
+            queue = _queues[loop] = LoopQueue(loop)
+        return queue
 
     def put(self, receiver: Receiver, result: Any, error: BaseException | None) -> None:
-        self._letters.append((receiver, result, error))
+        self._results.append((receiver, result, error))
         if not self._woken:
             self._woken = True
-            self._wake(self._open)
+            self._wake(self._drain)
 
-    def _open(self) -> None:
-        # First: whatever is put from now on either is seen below or wakes us again.
+    def _drain(self) -> None:
+        # Reset first: a result that is put from now on is either seen below or wakes us again.
         self._woken = False
         try:
-            while self._letters:
-                receiver, result, error = self._letters.popleft()
+            while self._results:
+                receiver, result, error = self._results.popleft()
                 receiver(result, error)
         finally:
-            # A receiver's bug is the loop's to tell; the others have their letters all the same.
-            if self._letters and not self._woken:
+            # The loop logs a receiver's error; the other receivers still get their results.
+            if self._results and not self._woken:
                 self._woken = True
-                self._wake(self._open)
+                self._wake(self._drain)
 
 
-def resolving(future: asyncio.Future[Any]) -> Receiver:
-    """Hands what comes to who awaits the future; nobody may, any more."""
+def resolve_future(future: asyncio.Future[Any]) -> Receiver:
+    """Return a receiver that completes the future unless it was cancelled."""
 
     def receive(result: Any, error: BaseException | None) -> None:
         if future.cancelled():

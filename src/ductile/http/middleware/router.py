@@ -1,4 +1,4 @@
-"""From a method and a path to its handler by a few look-ups, however many routes there are."""
+"""Finds the handler of a method and path by a few look-ups, however many routes there are."""
 
 from __future__ import annotations
 
@@ -12,48 +12,53 @@ from starlette.responses import Response
 
 from ductile.errors import DuctileError
 from ductile.http.middleware.auth import access_of
-from ductile.http.responses import Handler, gateway_of, problem, raised, refuse
+from ductile.http.responses import (
+    Handler,
+    error_response,
+    exception_response,
+    refusal_response,
+    services_of,
+)
 
 if TYPE_CHECKING:
     from ductile.http.middleware.fast_path import FastPath
 
-Names = tuple[str, ...]
-"""What a route calls the values in its path."""
+ParameterNames = tuple[str, ...]
 
 
-class _Node:
-    """A part of a path: the words that may follow it, a value that may, and what it answers."""
+class _PathNode:
+    """A part of a path: the literal parts or the parameter that may follow, and its handlers."""
 
-    __slots__ = ("methods", "value", "words")
+    __slots__ = ("literals", "methods", "parameter")
 
     def __init__(self) -> None:
-        self.words: dict[str, _Node] = {}
-        self.value: _Node | None = None
-        self.methods: dict[str, tuple[Handler, Names]] = {}
+        self.literals: dict[str, _PathNode] = {}
+        self.parameter: _PathNode | None = None
+        self.methods: dict[str, tuple[Handler, ParameterNames]] = {}
 
-    def following(self, part: str) -> _Node:
+    def add_child(self, part: str) -> _PathNode:
         if not part.startswith("{"):
-            return self.words.setdefault(part, _Node())
-        if self.value is None:
-            self.value = _Node()
-        return self.value
+            return self.literals.setdefault(part, _PathNode())
+        if self.parameter is None:
+            self.parameter = _PathNode()
+        return self.parameter
 
 
 class PathRouter:
-    """An application of routes such as `/job/{job_id}/tree`; a word goes before a value."""
+    """An application of routes such as `/job/{job_id}/tree`; a literal precedes a parameter."""
 
     fast_path: FastPath | None = None
 
     def __init__(self, routes: Iterable[tuple[str, str, Handler]]) -> None:
         self.state = State()
-        self._root = _Node()
+        self._root = _PathNode()
         for method, path, handler in routes:
             node, parts = self._root, path.split("/")[1:]
             for part in parts:
-                node = node.following(part)
+                node = node.add_child(part)
             names = tuple(part[1:-1] for part in parts if part.startswith("{"))
-            for answered in ("GET", "HEAD") if method == "GET" else (method,):
-                node.methods[answered] = handler, names
+            for served in ("GET", "HEAD") if method == "GET" else (method,):
+                node.methods[served] = handler, names
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         scope["app"] = self
@@ -62,16 +67,16 @@ class PathRouter:
             response = await self._find(scope)(request)
         except HTTPException as error:
             response = _no_route(request, error)
-        except Exception as error:  # noqa: BLE001 - each has its answer
-            response = raised(error, gateway_of(request), scope["path"])
+        except Exception as error:  # noqa: BLE001 - every error has a response
+            response = exception_response(error, services_of(request), scope["path"])
         await response(scope, receive, send)
 
-    def knows(self, path: str) -> bool:
-        """Whether a route stands for it, by whatever method."""
+    def has_route(self, path: str) -> bool:
+        """Return whether any method has a route for this path."""
         return next(_matches(self._root, path.split("/"), 1, ()), None) is not None
 
     def _find(self, scope: Any) -> Handler:
-        """The handler, with what the path names in the scope; 404 and 405 are raised."""
+        """Return the handler and store the path's parameters; raises 404 and 405."""
         parts, method = scope["path"].split("/"), scope["method"]
         allowed: set[str] = set()
         for node, values in _matches(self._root, parts, 1, ()):
@@ -87,26 +92,26 @@ class PathRouter:
 
 
 def _matches(
-    node: _Node, parts: list[str], at: int, values: tuple[str, ...]
-) -> Iterator[tuple[_Node, tuple[str, ...]]]:
+    node: _PathNode, parts: list[str], at: int, values: tuple[str, ...]
+) -> Iterator[tuple[_PathNode, tuple[str, ...]]]:
     if at == len(parts):
         if node.methods:
             yield node, values
         return
     part = parts[at]
-    word = node.words.get(part)
-    if word is not None:
-        yield from _matches(word, parts, at + 1, values)
-    if node.value is not None and part:
-        yield from _matches(node.value, parts, at + 1, (*values, part))
+    literal = node.literals.get(part)
+    if literal is not None:
+        yield from _matches(literal, parts, at + 1, values)
+    if node.parameter is not None and part:
+        yield from _matches(node.parameter, parts, at + 1, (*values, part))
 
 
 def _no_route(request: Request, error: HTTPException) -> Response:
-    """404 or 405; 401 without a valid token, so that strangers cannot list the routes."""
+    """Return 404 or 405; 401 without a valid token, so that strangers cannot list the routes."""
     path, status = request.scope["path"], error.status_code
     try:
         access_of(request).require_principal(request.scope)
     except DuctileError as unauthorized:
-        return problem(unauthorized, path)
-    slug = "method_not_allowed" if status == 405 else "not_found"
-    return refuse(status, error.detail, slug, path, headers=error.headers)
+        return refusal_response(unauthorized, path)
+    code = "method_not_allowed" if status == 405 else "not_found"
+    return error_response(status, error.detail, code, path, headers=error.headers)

@@ -1,4 +1,4 @@
-"""What several want at the same time is done once."""
+"""Concurrent callers of the same work share one execution."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ T = TypeVar("T")
 
 
 class SingleFlight(Generic[T]):
-    """Lives in the loop. Who asks while `work` is under way gets what it comes to."""
+    """Callers that arrive while `work` runs get its result. Used in the event loop only."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._work = work
-        self._under_way: asyncio.Task[T] | None = None
+        self._task: asyncio.Task[T] | None = None
 
     async def __call__(self) -> T:
-        task = self._under_way
+        task = self._task
         if task is None or task.done():
-            task = self._under_way = asyncio.create_task(self._work())
-        # One who leaves does not take it from the others.
+            task = self._task = asyncio.create_task(self._work())
+        # A caller that is cancelled must not cancel the work of the others.
         return await asyncio.shield(task)
 
     def renew(self) -> None:
-        """What is under way is for those who wait for it; the next begins another."""
-        self._under_way = None
+        """Have the next caller start anew; callers that wait already keep their task."""
+        self._task = None

@@ -1,4 +1,4 @@
-"""From commits to those who follow: one wake-up of the loop, however many commits."""
+"""Subscribers of the event stream: many commits wake the event loop once."""
 
 from __future__ import annotations
 
@@ -6,53 +6,53 @@ import asyncio
 
 from ductile.engine.notices.bus import NoticeBus
 
-MOST_FOLLOWERS = 100
-PAUSE = 0.02
-"""Between two looks of a follower, so that a burst is sent in few pieces."""
+MAX_SUBSCRIBERS = 100
+BATCH_INTERVAL = 0.02
+"""Seconds between two reads of a subscriber, so that a burst is sent in few pieces."""
 
 
 class Subscribers:
-    """Who follows, and the work_signal that wakes them. Lives in the loop, but for `_appended`."""
+    """Counts the subscribers and wakes them. Used in the event loop, except `_on_append`."""
 
     def __init__(self, notice_bus: NoticeBus) -> None:
         self.closing = False
-        self.followers = 0
+        self.count = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pending = False
-        self._news = asyncio.Event()
-        notice_bus.follow(self._appended)
+        self._changed = asyncio.Event()
+        notice_bus.follow(self._on_append)
 
     def enter(self) -> bool:
-        """Whether there is room for one more."""
-        if self.closing or self.followers >= MOST_FOLLOWERS:
+        """Return whether there is room for another subscriber, and count it."""
+        if self.closing or self.count >= MAX_SUBSCRIBERS:
             return False
         self._loop = asyncio.get_running_loop()
-        self.followers += 1
+        self.count += 1
         return True
 
     def leave(self) -> None:
-        self.followers -= 1
+        self.count -= 1
 
-    def work_signal(self) -> asyncio.Event:
-        """Set when the stream goes on. Take it first, then look, then wait for it."""
-        return self._news
+    def changed(self) -> asyncio.Event:
+        """Return an event that is set at the next notice. Take it, then read, then wait."""
+        return self._changed
 
     def close(self) -> None:
         self.closing = True
-        self._ring()
+        self._wake()
 
-    def _appended(self) -> None:
-        """In the thread that commits or reads."""
+    def _on_append(self) -> None:
+        """Called in the thread that commits or reads notices."""
         loop = self._loop
-        if self._pending or not self.followers or loop is None:
+        if self._pending or not self.count or loop is None:
             return
         self._pending = True
         try:
-            loop.call_soon_threadsafe(self._ring)
+            loop.call_soon_threadsafe(self._wake)
         except RuntimeError:
-            self._pending = False  # The loop has ended, and its followers with it.
+            self._pending = False  # The loop has ended, and its subscribers with it.
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         self._pending = False
-        rung, self._news = self._news, asyncio.Event()
-        rung.set()
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()

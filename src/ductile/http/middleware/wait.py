@@ -1,4 +1,4 @@
-"""Waiting for the end of jobs and pipeline instances."""
+"""Waiting for the end of jobs and pipeline runs."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ from typing import TypeVar
 from ductile.engine.services import Services
 
 T = TypeVar("T")
-LOOK_AGAIN = 1.0
-"""Seconds: what ends on another node is told by the stream, and a transaction that somebody leaves
-open on the server holds that back."""
+POLL_INTERVAL = 1.0
+"""Seconds between reads where other nodes write: their notices may be held back by an open
+transaction on the server."""
 
 
 class JobWaiter:
-    """Hears when one of the jobs or instances that it listens for ends. Lives in the loop."""
+    """Is woken when one of its jobs or runs ends. Used in the event loop only."""
 
-    def __init__(self, gateway: Services, *ids: str) -> None:
-        self._gateway, self._loop = gateway, asyncio.get_running_loop()
-        self._heard = asyncio.Event()
+    def __init__(self, services: Services, *ids: str) -> None:
+        self._services, self._loop = services, asyncio.get_running_loop()
+        self._ended = asyncio.Event()
         self._ids: set[str] = set()
-        self.listen(*ids)
+        self.subscribe(*ids)
 
-    def listen(self, *ids: str) -> None:
-        """From now on; read the ledger afterwards, so that no end falls between the two."""
+    def subscribe(self, *ids: str) -> None:
+        """Watch more ids. Read the ledger afterwards, so that no end is missed in between."""
         for id in set(ids) - self._ids:
             self._ids.add(id)
-            self._gateway.notice_bus.add_on_end(id, self._hear)
+            self._services.notice_bus.add_on_end(id, self._on_end)
 
-    def _hear(self) -> None:
-        self._loop.call_soon_threadsafe(self._heard.set)
+    def _on_end(self) -> None:
+        self._loop.call_soon_threadsafe(self._ended.set)
 
-    async def watch(
-        self, look: Callable[[], Awaitable[T]], over: Callable[[T], bool], seconds: float
+    async def wait(
+        self, read: Callable[[], Awaitable[T]], is_done: Callable[[T], bool], seconds: float
     ) -> T:
-        """What `look` finds once it is `over`, one has ended, or the time is up."""
-        ends = self._loop.time() + seconds
+        """Return what `read` finds once it is done, an id has ended, or the time is up."""
+        deadline = self._loop.time() + seconds
         while True:
-            # Before the look: one that was under way when it was heard may have come too early.
-            heard = self._heard.is_set()
-            found = await look()
-            left = ends - self._loop.time()
-            if over(found) or heard or left <= 0:
+            # Look at the event first: a read that had begun when it was set may be too old.
+            ended = self._ended.is_set()
+            found = await read()
+            left = deadline - self._loop.time()
+            if is_done(found) or ended or left <= 0:
                 return found
-            turn = left if self._gateway.is_only_writer else min(left, LOOK_AGAIN)
+            timeout = left if self._services.is_only_writer else min(left, POLL_INTERVAL)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._heard.wait(), turn)
+                await asyncio.wait_for(self._ended.wait(), timeout)
 
     def close(self) -> None:
         for id in self._ids:
-            self._gateway.notice_bus.remove_on_end(id, self._hear)
+            self._services.notice_bus.remove_on_end(id, self._on_end)

@@ -1,4 +1,4 @@
-"""OpenAPI 3.1, from the table of routes and the plugins' manifests."""
+"""The OpenAPI 3.1 documents, from the route table and the plugins' manifests."""
 
 from __future__ import annotations
 
@@ -6,80 +6,136 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
 import ductile
 from ductile.http.endpoint import Endpoint
-from ductile.http.openapi.bodies import ANY_OTHER, BODIES, REQUIRED, TRIGGER
-from ductile.http.openapi.components import COMPONENTS
-from ductile.http.openapi.notation import Schema, fields, kind
-from ductile.http.openapi.parameters import HEADERS, IDEMPOTENCY_KEY, parameter
-from ductile.http.openapi.results import OBJECT, REFUSALS, RESULTS, TEXTS, refusals
-from ductile.http.responses import AGENTS
+from ductile.http.middleware.idempotency import MAX_KEY
+from ductile.http.models.bodies import TriggerBody
+from ductile.http.models.fields import RequestModel
+from ductile.http.models.responses.fields import AgentsErrorModel, ErrorModel
+from ductile.http.openapi.schema import (
+    Schema,
+    component_schemas,
+    describe,
+    property_schemas,
+    reference,
+    response_models,
+)
+from ductile.http.requests import request_model
+from ductile.http.responses import AGENT_ROUTES
 from ductile.plugins.registry import Plugin
 
-_PART = re.compile(r"\{(\w+)\}")
-_OWN_NAME = re.compile(r"^`[A-Z]+ /[^`]*`( `[^`]*`)?[:;]? ?")
+_PARAMETER = re.compile(r"\{(\w+)\}")
+_ROUTE = re.compile(r"^`[A-Z]+ /[^`]*`: ?")
+TRIGGER = "/plugin/{plugin}/{command}"
 DESCRIPTION = """\
-The API of a Ductile gateway. Every route but those marked so wants a bearer token whose scopes
-allow what `x-scope` says; `rw` implies `ro`, and `*` is all. Errors are `{error, code}`, under
-`/gateway/` `{status, reason}`. Times are UTC, ids sort by time.
+The API of a Ductile gateway. A route with an `x-scope` requires a bearer token with that scope;
+`rw` implies `ro`, and `*` is every scope. Errors are `{error, code}`, under `/gateway/`
+`{status, reason}`. Times are UTC. Ids sort by time.
 """
 TAGS = {
-    "plugin": ("plugins", "What can be run, and running it."),
+    "plugin": ("plugins", "Plugins and their commands."),
     "plugins": ("plugins", ""),
-    "job": ("jobs", "What ran, runs and waits."),
+    "job": ("jobs", "Queued, running and finished jobs."),
     "jobs": ("jobs", ""),
     "job-ids": ("jobs", ""),
     "job-logs": ("jobs", ""),
     "queue": ("jobs", ""),
     "analytics": ("jobs", ""),
-    "pipeline": ("pipelines", "Several steps as one."),
+    "pipeline": ("pipelines", "Pipelines and their runs."),
     "pipelines": ("pipelines", ""),
     "pipeline-instance": ("pipelines", ""),
-    "scheduler": ("schedules", "What fires by itself."),
-    "events": ("events", "Everything that happens, as it happens."),
+    "scheduler": ("schedules", "Schedules and their occurrences."),
+    "events": ("events", "The event stream."),
     "notices": ("events", ""),
     "gateway": ("agents", "Heartbeats, decision logs, reminders, webhooks and their deliveries."),
-    "relay": ("relays", "Events on their way to other gateways."),
+    "relay": ("relays", "Events that are relayed to other gateways."),
     "relays": ("relays", ""),
-    "token": ("tokens", "Who may call."),
+    "token": ("tokens", "API tokens."),
     "tokens": ("tokens", ""),
 }
-OTHERS = ("system", "The gateway itself.")
+OTHER_TAG = ("system", "The gateway itself.")
+PATH_PARAMETERS = {
+    "plugin": "A plugin's name.",
+    "command": "A command's name.",
+    "job_id": "A job's id.",
+    "name": "A pipeline's name.",
+    "instance_id": "The id of a pipeline run.",
+    "schedule": "The id of a schedule.",
+    "which": "A token's id or name.",
+    "relay_id": "The id of a relayed event.",
+    "reminder_id": "A reminder's id.",
+    "delivery_id": "A delivery's id.",
+    "webhook_id": "A webhook's id.",
+}
+HEADERS: dict[str, tuple[str, Schema]] = {
+    "Idempotency-Key": (
+        "Within a day the same key returns the same result; with another body 422.",
+        {"type": "string", "minLength": 1, "maxLength": MAX_KEY},
+    ),
+    "Last-Event-ID": (
+        "The id of the last event that was received; the stream resumes after it.",
+        {"type": "string", "pattern": "^[0-9]{1,18}(-[0-9]{1,18})?$"},
+    ),
+}
+REFUSALS = {
+    400: "Malformed; the error names what is wrong.",
+    401: "No valid token.",
+    403: "The token lacks the scope, or the request is from a page of another origin.",
+    404: "Not found.",
+    409: "Not possible in the current state.",
+    413: "The body is too large.",
+    421: "The gateway does not serve the requested host; see `allowed_hosts`.",
+    422: "Not acceptable: an idempotency key with another body, or a missing field.",
+    503: "Temporarily unavailable: the ledger is busy, or a limit is reached.",
+    507: "The disk is full; nothing was written.",
+}
 
 
-def of_table(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
+def describe_routes(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
+    """Return the document of every route of the table."""
+    models: dict[str, type[BaseModel]] = {}
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
-    named = [*TAGS.values(), OTHERS]
-    tags = [{"name": name, "description": text} for name, text in named if text]
-    return _document("Ductile", DESCRIPTION, paths) | {"tags": tags}
+        operation = _operation(endpoint, models)
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
+    described = [*TAGS.values(), OTHER_TAG]
+    tags = [{"name": name, "description": text} for name, text in described if text]
+    return _document("Ductile", DESCRIPTION, paths, models) | {"tags": tags}
 
 
-def of_plugin(plugin: Plugin) -> dict[str, Any]:
+def describe_plugin(plugin: Plugin, endpoints: Iterable[Endpoint]) -> dict[str, Any]:
+    """Return the document of a plugin's commands, with the schemas of its manifest."""
+    trigger = next(e for e in endpoints if (e.method, e.path) == ("POST", TRIGGER))
+    models: dict[str, type[BaseModel]] = {}
     paths = {}
     for command in plugin.manifest.commands:
-        schema = fields(TRIGGER)
+        properties = property_schemas(TriggerBody)
         if command.input_schema is not None:
-            schema["properties"]["payload"] = command.input_schema
-        path = f"/plugin/{plugin.name}/{command.name}"
-        template = ("POST", "/plugin/{plugin}/{command}")
-        paths[path] = {
+            properties["payload"] = command.input_schema
+        body = {"type": "object", "properties": properties, "additionalProperties": False}
+        paths[f"/plugin/{plugin.name}/{command.name}"] = {
             "post": {
                 "operationId": f"{plugin.name}_{command.name}",
                 "summary": command.description or f"Run {command.name} of {plugin.name}.",
                 "x-scope": f"plugin:{'ro' if command.type.value == 'read' else 'rw'}",
                 "security": [{"bearer": []}],
-                "parameters": [IDEMPOTENCY_KEY],
-                "requestBody": _body(schema, required=False),
-                "responses": _responses(*template, secured=True),
+                "parameters": _header_parameters(trigger),
+                "requestBody": _json_content(body) | {"required": False},
+                "responses": _responses(trigger, models),
             }
         }
-    return _document(plugin.name, plugin.manifest.description, paths, plugin.manifest.version)
+    manifest = plugin.manifest
+    return _document(plugin.name, manifest.description, paths, models, manifest.version)
 
 
 def _document(
-    title: str, description: str, paths: dict[str, Any], version: str = ductile.__version__
+    title: str,
+    description: str,
+    paths: dict[str, Any],
+    models: dict[str, type[BaseModel]],
+    version: str = ductile.__version__,
 ) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
@@ -87,55 +143,126 @@ def _document(
         "paths": paths,
         "components": {
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
-            "schemas": COMPONENTS,
+            "schemas": component_schemas(models.values()),
         },
     }
 
 
-def _operation(endpoint: Endpoint) -> dict[str, Any]:
-    method, path, wanted = endpoint.method, endpoint.path, endpoint.token_scope
-    summary, _, more = described(endpoint.handler).partition("\n")
+def _operation(endpoint: Endpoint, models: dict[str, type[BaseModel]]) -> dict[str, Any]:
+    """Return the operation of a route, and add the models that it refers to."""
+    method, path = endpoint.method, endpoint.path
+    summary, _, more = summarize(endpoint.handler).partition("\n")
     operation: dict[str, Any] = {
         "operationId": re.sub(r"\W+", "_", f"{method.lower()}{path}").strip("_"),
-        "tags": [TAGS.get(path.split("/")[1], OTHERS)[0]],
+        "tags": [TAGS.get(path.split("/")[1], OTHER_TAG)[0]],
         "summary": summary,
         "parameters": [
-            *(parameter(path, name, "path") for name in _PART.findall(path)),
-            *(parameter(path, name, "query") for name in endpoint.query),
-            *HEADERS.get((method, path), ()),
+            *_path_parameters(path),
+            *_query_parameters(endpoint),
+            *_header_parameters(endpoint),
         ],
-        "responses": _responses(method, path, secured=wanted is not None),
+        "responses": _responses(endpoint, models),
     }
     if more:
         operation["description"] = more
-    if wanted is not None:
-        operation |= {"security": [{"bearer": []}], "x-scope": wanted}
-    if method == "POST":
-        operation["requestBody"] = _body(BODIES.get(path, ANY_OTHER), required=path in REQUIRED)
+    if endpoint.token_scope is not None:
+        operation |= {"security": [{"bearer": []}], "x-scope": endpoint.token_scope}
+    if endpoint.body is not None:
+        body = request_model(endpoint.body)
+        content = _json_content(_refer(body, models))
+        operation["requestBody"] = content | {"required": not _accepts_nothing(body)}
+    elif endpoint.raw_body is not None:
+        model = response_models().get(endpoint.raw_body)
+        schema = {} if model is None else _refer(model, models)
+        operation["requestBody"] = _json_content(schema) | {"required": model is not None}
     return operation
 
 
-def described(handler: Any) -> str:
-    """What a handler's docstring says: a sentence, and maybe more on the lines that follow."""
+def summarize(handler: Any) -> str:
+    """Return a handler's docstring without the route: one sentence, then perhaps more lines."""
     paragraphs = [" ".join(part.split()) for part in (handler.__doc__ or "").split("\n\n")]
-    first = _OWN_NAME.sub("", paragraphs[0]) or paragraphs[0]
-    return "\n".join([first[:1].upper() + first[1:], *paragraphs[1:]]).rstrip()
+    return "\n".join([_ROUTE.sub("", paragraphs[0]), *paragraphs[1:]]).rstrip()
 
 
-def _body(schema: Schema, *, required: bool) -> dict[str, Any]:
-    return {"required": required, "content": {"application/json": {"schema": schema}}}
+def _path_parameters(path: str) -> list[dict[str, Any]]:
+    return [
+        _parameter(name, "path", PATH_PARAMETERS[name], {"type": "string"})
+        for name in _PARAMETER.findall(path)
+    ]
 
 
-def _responses(method: str, path: str, *, secured: bool) -> dict[str, Any]:
-    answers: dict[str, Any] = {}
-    for status, (text, schema) in RESULTS.get((method, path), {200: ("Done.", OBJECT)}).items():
-        content = {"application/json": {"schema": schema}}
-        answers[str(status)] = {"description": text, "content": content}
-    if (method, path) in TEXTS:
-        media, text = TEXTS[method, path]
-        answers = {"200": {"description": text, "content": {media: {"schema": kind("text")}}}}
-    error = kind("AgentsError" if path.startswith(AGENTS) else "Error")
-    for status in refusals(method, path, secured=secured):
-        content = {"application/json": {"schema": error}}
-        answers.setdefault(str(status), {"description": REFUSALS[status], "content": content})
-    return answers
+def _query_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
+    if endpoint.query is None:
+        return []
+    found = []
+    for name, schema in property_schemas(request_model(endpoint.query)).items():
+        text = schema.pop("description", "")
+        found.append(_parameter(name, "query", text, schema))
+    return found
+
+
+def _header_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
+    return [_parameter(name, "header", *HEADERS[name]) for name in endpoint.headers]
+
+
+def _parameter(name: str, place: str, text: str, schema: Schema) -> dict[str, Any]:
+    return {
+        "name": name,
+        "in": place,
+        "required": place == "path",
+        "description": text,
+        "schema": schema,
+    }
+
+
+def _accepts_nothing(model: type[RequestModel]) -> bool:
+    """Return whether a request may leave out the body."""
+    try:
+        model.model_validate({})
+    except ValidationError:
+        return False
+    return True
+
+
+def _responses(endpoint: Endpoint, models: dict[str, type[BaseModel]]) -> dict[str, Any]:
+    responses: dict[str, Any] = {}
+    for status, names in endpoint.responses.items():
+        found = [response_models()[name] for name in names.split(" | ")]
+        schemas = [_refer(model, models) for model in found]
+        media_type = getattr(found[0], "media_type", "application/json")
+        responses[str(status)] = {
+            "description": " ".join(describe(model) for model in found),
+            **_content(schemas[0] if len(schemas) == 1 else {"anyOf": schemas}, media_type),
+        }
+    error = AgentsErrorModel if endpoint.path.startswith(AGENT_ROUTES) else ErrorModel
+    for status in refusal_statuses(endpoint):
+        content = _json_content(_refer(error, models))
+        responses.setdefault(str(status), {"description": REFUSALS[status], **content})
+    return responses
+
+
+def _refer(model: type[BaseModel], models: dict[str, type[BaseModel]]) -> Schema:
+    models[model.__name__] = model
+    return reference(model)
+
+
+def _json_content(schema: Schema) -> dict[str, Any]:
+    return _content(schema, "application/json")
+
+
+def _content(schema: Schema, media_type: str) -> dict[str, Any]:
+    return {"content": {media_type: {"schema": schema}}}
+
+
+def refusal_statuses(endpoint: Endpoint) -> list[int]:
+    """Return the statuses by which a route may refuse a request."""
+    found = {400, 403, 421, 503}
+    if endpoint.token_scope is not None or endpoint.path.startswith("/gateway/webhooks/"):
+        found.add(401)
+    if "{" in endpoint.path or endpoint.path.startswith("/scheduler/"):
+        found.add(404)
+    if endpoint.method != "GET":
+        found |= {404, 409, 413, 422, 507}
+    if endpoint.path == "/system/reload":
+        found.add(409)
+    return sorted(found)

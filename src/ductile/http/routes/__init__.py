@@ -1,1 +1,1 @@
-"""The handlers: parse, call, render."""
+"""Handlers, one module per noun: they parse, call `operations/` and render."""

@@ -1,4 +1,4 @@
-"""For agents and programs: what can be called here, and how."""
+"""What can be called here and how, for agents and programs."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ from starlette.responses import Response
 
 from ductile.core.jobs.commands import HEALTH, INIT
 from ductile.errors import NotFound
-from ductile.http.openapi import document
-from ductile.http.responses import JsonResponse, gateway_of
+from ductile.http.responses import JsonResponse, build_response, services_of
 from ductile.operations import status
 from ductile.plugins.manifest import Command
 
 
-async def plugin(request: Request) -> Response:
-    """`GET /plugin/{plugin}`: its state, and each command with its schemas."""
-    gateway, name = gateway_of(request), request.path_params["plugin"]
-    rows = status.plugins(gateway.compiled, gateway.unready)
+async def show_plugin(request: Request) -> Response:
+    """`GET /plugin/{plugin}`: Show the state of a plugin, and its commands with their schemas."""
+    services, name = services_of(request), request.path_params["plugin"]
+    rows = status.plugins(services.compiled, services.unready)
     row = next((row for row in rows if row["name"] == name), None)
     if row is None:
         raise NotFound(f"there is no plugin {name!r}")
-    loaded = gateway.compiled.registry.plugins.get(name)
-    commands = [_command(c) for c in loaded.manifest.commands] if loaded else []
+    loaded = services.compiled.registry.plugins.get(name)
+    commands = [_describe(command) for command in loaded.manifest.commands] if loaded else []
     return JsonResponse({**row, "commands": commands})
 
 
-def _command(command: Command) -> dict[str, Any]:
+def _describe(command: Command) -> dict[str, Any]:
     return {
         "name": command.name,
         "type": command.type.value,
@@ -38,23 +37,36 @@ def _command(command: Command) -> dict[str, Any]:
     }
 
 
-async def plugin_openapi(request: Request) -> Response:
-    """`GET /plugin/{p}/openapi.json`: OpenAPI 3.1 of this plugin's commands."""
-    name = request.path_params["plugin"]
-    found = gateway_of(request).compiled.registry.plugins.get(name)
+async def show_plugin_openapi(request: Request) -> Response:
+    """`GET /plugin/{plugin}/openapi.json`: Return the OpenAPI 3.1 document of a plugin."""
+    services, name = services_of(request), request.path_params["plugin"]
+    found = services.compiled.registry.plugins.get(name)
     if found is None:
         raise NotFound(f"there is no plugin {name!r}")
-    return JsonResponse(document.of_plugin(found))
+
+    def content() -> dict[str, Any]:
+        from ductile.http.openapi import document
+
+        return document.describe_plugin(found, request.app.state.endpoints)
+
+    return await build_response(services, content)
 
 
-async def whole_openapi(request: Request) -> Response:
-    """`GET /openapi.json`: OpenAPI 3.1 of every route."""
-    return JsonResponse(document.of_table(request.app.state.endpoints))
+async def show_openapi(request: Request) -> Response:
+    """`GET /openapi.json`: Return the OpenAPI 3.1 document of every route."""
+
+    def content() -> dict[str, Any]:
+        # Imported here: it loads the response models, which a gateway needs for nothing else.
+        from ductile.http.openapi import document
+
+        return document.describe_routes(request.app.state.endpoints)
+
+    return await build_response(services_of(request), content)
 
 
-async def skills(request: Request) -> Response:
-    """`GET /skills`: what an agent can have done here: commands and pipelines."""
-    compiled = gateway_of(request).compiled
+async def list_skills(request: Request) -> Response:
+    """`GET /skills`: List the commands and pipelines that an agent can run."""
+    compiled = services_of(request).compiled
     commands = [
         {
             "name": f"{name}.{command.name}",
@@ -84,18 +96,18 @@ async def skills(request: Request) -> Response:
     return JsonResponse({"skills": [*commands, *pipelines]})
 
 
-async def ai_plugin(request: Request) -> Response:
-    """`GET /.well-known/ai-plugin.json`: where an agent begins to read."""
-    name = gateway_of(request).compiled.settings.service.name
-    text = "Runs the plugins and pipelines of this gateway, and tells how their jobs ended."
+async def show_ai_plugin(request: Request) -> Response:
+    """`GET /.well-known/ai-plugin.json`: Return the plugin manifest for agents."""
+    name = services_of(request).compiled.settings.service.name
+    text = "Runs the plugins and pipelines of this gateway and reports the results of their jobs."
     return JsonResponse(
         {
             "schema_version": "v1",
             "name_for_human": name,
             "name_for_model": "".join(c if c.isalnum() else "_" for c in name),
             "description_for_human": text,
-            "description_for_model": f"{text} List what there is with GET /skills; POST a "
-            "skill's path with {'payload': ...}; ask GET /job/{job_id} how it went.",
+            "description_for_model": f"{text} List the skills with GET /skills; POST to a skill's "
+            "path with {'payload': ...}; read the result with GET /job/{job_id}.",
             "auth": {"type": "user_http", "authorization_type": "bearer"},
             "api": {"type": "openapi", "url": "/openapi.json"},
         }

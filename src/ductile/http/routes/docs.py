@@ -1,7 +1,7 @@
-"""`GET /docs`: a page that shows the API, and can try it. It comes with us and fetches nothing.
+"""`GET /docs`: a page that shows the API and can call it. It loads nothing from elsewhere.
 
-It is open to all because it tells nothing of this gateway: what it shows it asks for with the
-token that whoever looks at it has pasted.
+It is public because it contains nothing about this gateway: it reads `/openapi.json` with the
+token that its user has pasted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _INLINE = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 @cache
 def _page() -> tuple[str, dict[str, str]]:
-    """The page, and headers that let it do what it does and nothing else."""
+    """Return the page, and headers that allow its own script and style and nothing else."""
     text = files("ductile.http").joinpath("static", "docs.html").read_text(encoding="utf-8")
     sources = {
         kind: f"'sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}'"
@@ -40,7 +40,7 @@ def _page() -> tuple[str, dict[str, str]]:
     return text, headers
 
 
-async def page(_request: Request) -> Response:
-    """`GET /docs`: this documentation as a page; paste a token to see and try the routes."""
+async def show_docs(_request: Request) -> Response:
+    """`GET /docs`: Show this documentation as a page; paste a token to call the routes."""
     text, headers = _page()
     return HTMLResponse(text, headers=headers)

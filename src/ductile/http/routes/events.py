@@ -1,8 +1,8 @@
-"""`GET /events`: everything that happens, as server-sent events.
+"""The event stream: `GET /events` as server-sent events, `GET /notices` as pages.
 
-A follower keeps its position. It drains the ring of recent notices, and the ledger where the ring
-does not reach back to it; nobody asks the ledger while nothing happens. Whether it may still
-follow is asked before it is told anything.
+A subscriber keeps its position. It reads the ring of recent notices, and the ledger if the ring
+does not reach back to its position; without new notices nothing reads the ledger. Its access is
+checked again before each batch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from starlette.requests import Request
@@ -22,137 +22,141 @@ from ductile.core.values.redact import Redactor
 from ductile.errors import DuctileError, UsageError
 from ductile.http.middleware.auth import reauthorize
 from ductile.http.middleware.context import app_context_of
-from ductile.http.middleware.subscribers import PAUSE
-from ductile.http.requests import whole
-from ductile.http.responses import gateway_of, made, reading
+from ductile.http.middleware.subscribers import BATCH_INTERVAL
+from ductile.http.responses import build_response, read_ledger, services_of
 from ductile.model import MIB
 from ductile.store import notices as stored
 from ductile.store.engines.api import BEGINNING, Position, StoredNotice, Tx
 
-HEARTBEAT = 15.0
-AT_ONCE = 500
-NOTICES_AT_ONCE = 1000
-ROOM = MIB
-"""Bytes of payloads that a follower is told at once."""
-AT_HAND = 64 * 1024
+if TYPE_CHECKING:
+    from ductile.http.models.queries import EventQuery, NoticeQuery
+
+HEARTBEAT_INTERVAL = 15.0
+MAX_BATCH = 500
+MAX_BATCH_BYTES = MIB
+"""Bytes of payloads that a subscriber is sent at once."""
+MAX_NOTICES = 1000
+MAX_ENCODED_IN_LOOP = 64 * 1024
+"""Bytes of payloads above which a batch is encoded in a thread."""
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-class Crowded(DuctileError):
+class TooManySubscribers(DuctileError):
     code = "too_many_followers"
     http_status = 503
 
 
-async def follow(request: Request) -> Response:
-    """`GET /events`: from now on, or from `Last-Event-ID` (or `?after=`); `?topic=a,b`."""
-    gateway, stream = gateway_of(request), app_context_of(request).stream
-    last = request.headers.get("last-event-id") or request.query_params.get("after")
-    asked = request.query_params.getlist("topic")
-    # The whole text too: an agent's id, and so its topic, may hold a comma.
-    topics = {t for text in asked for t in (text, *text.split(",")) if t}
-    newest = await reading(gateway, stored.last)
-    name = "Last-Event-ID" if request.headers.get("last-event-id") else "after"
-    position = newest if last is None else _resumed(position_of(last, name), newest)
-    if not stream.enter():
-        raise Crowded("too many follow the events already")
-    told = _told(request, frozenset(topics), position)
-    return StreamingResponse(told, media_type="text/event-stream", headers=HEADERS)
+async def stream_events(request: Request, query: EventQuery) -> Response:
+    """`GET /events`: Stream events from now on, or from `Last-Event-ID` (or `after`) on."""
+    services, subscribers = services_of(request), app_context_of(request).subscribers
+    header = request.headers.get("last-event-id")
+    last = header or query.after
+    # The whole text as well: an agent's id, and so its topic, may contain a comma.
+    topics = {topic for text in query.topic for topic in (text, *text.split(",")) if topic}
+    newest = await read_ledger(services, stored.last)
+    name = "Last-Event-ID" if header else "after"
+    position = newest if last is None else _resume(parse_position(last, name), newest)
+    if not subscribers.enter():
+        raise TooManySubscribers("too many event stream subscribers")
+    stream = _stream(request, frozenset(topics), position)
+    return StreamingResponse(stream, media_type="text/event-stream", headers=HEADERS)
 
 
-def position_of(cursor: str, name: str) -> Position:
-    """What `Position` was written as; the caller's text is only a text, given as `name`."""
+def parse_position(cursor: str, name: str) -> Position:
     parts = cursor.split("-")
     if len(parts) > 2 or not all(p.isascii() and p.isdecimal() and len(p) < 19 for p in parts):
-        raise UsageError(f"{name} must be the id of an event")
+        raise UsageError(f"{name} must be an event id")
     return Position(int(parts[0]) if len(parts) == 2 else 0, int(parts[-1]))
 
 
-def _resumed(position: Position, newest: Position) -> Position:
-    """Where to go on from; all there is came after a position that is beyond the end.
+def _resume(position: Position, newest: Position) -> Position:
+    """Return where to continue; a position beyond the end starts from the beginning.
 
-    Its rows are gone, and the ids have begun anew: by a restore, or in another ledger.
+    Its rows are gone and the ids have started again, by a restore or in another ledger.
     """
     return BEGINNING if position > newest else position
 
 
-async def _told(
+async def _stream(
     request: Request, topics: frozenset[str], position: Position
 ) -> AsyncIterator[bytes]:
-    gateway, stream = gateway_of(request), app_context_of(request).stream
+    services, subscribers = services_of(request), app_context_of(request).subscribers
     try:
-        # Whoever is cut off before the first event has a place to go on from all the same.
+        # The first id lets a client resume that is disconnected before the first event.
         yield f": following\nid: {position}\n\n".encode()
-        while not stream.closing:
-            work_signal = stream.work_signal()
-            found = gateway.notice_bus.read_since(position)
+        while not subscribers.closing:
+            changed = subscribers.changed()
+            found = services.notice_bus.read_since(position)
             if found is None:
-                behind = partial(stored.after, position=position, limit=AT_ONCE, room=ROOM)
-                found = await reading(gateway, behind)
-            found = found[: fitting((len(n.payload) for n in found), ROOM)]
+                read = partial(
+                    stored.after, position=position, limit=MAX_BATCH, room=MAX_BATCH_BYTES
+                )
+                found = await read_ledger(services, read)
+            found = found[: fitting((len(n.payload) for n in found), MAX_BATCH_BYTES)]
             wanted = [n for n in found if not topics or n.topic in topics]
-            text = await _written(wanted, gateway.compiled.redactor)
+            text = await _encode(wanted, services.compiled.redactor)
             if found:
                 position = found[-1].position
-            elif not await _rung(work_signal):
-                # Carries the position past what the filter left out.
+            elif not await _wait_for_change(changed):
+                # The heartbeat carries the position past events that the filter left out.
                 text = f": alive\nid: {position}\n\n"
             if text:
                 await reauthorize(request)
                 yield text.encode()
             if found:
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(BATCH_INTERVAL)
     except DuctileError:
-        # The answer has begun, so that it can only end. Whoever comes back is told why.
+        # The response has begun and can only end. A client that reconnects gets the error.
         return
     finally:
-        stream.leave()
+        subscribers.leave()
 
 
-async def _written(notices: list[StoredNotice], redactor: Redactor) -> str:
-    """As the stream has them, without secrets; many are written off the loop."""
+async def _encode(notices: list[StoredNotice], redactor: Redactor) -> str:
+    """Return the events without secrets; large batches are encoded in a thread."""
 
-    def write() -> str:
+    def encode() -> str:
         return redactor.text("".join(map(_event, notices)))
 
-    if sum(len(notice.payload) for notice in notices) > AT_HAND:
-        return await asyncio.to_thread(write)
-    return write()
+    if sum(len(notice.payload) for notice in notices) > MAX_ENCODED_IN_LOOP:
+        return await asyncio.to_thread(encode)
+    return encode()
 
 
-async def _rung(work_signal: asyncio.Event) -> bool:
-    """Whether something has happened, within the time between two signs of life."""
+async def _wait_for_change(changed: asyncio.Event) -> bool:
+    """Return whether there are new notices before the next heartbeat is due."""
     with suppress(TimeoutError):
-        await asyncio.wait_for(work_signal.wait(), HEARTBEAT)
-    return work_signal.is_set()
+        await asyncio.wait_for(changed.wait(), HEARTBEAT_INTERVAL)
+    return changed.is_set()
 
 
 def _event(notice: StoredNotice) -> str:
-    # What is stored is JSON on one line, so that it is one line of data.
+    # The stored payload is JSON on one line, so that it fits one line of data.
     topic = orjson.dumps(notice.topic).decode()
-    about = f'{{"id":{notice.id},"topic":{topic},"type":"{notice.type}",'
-    data = f'{about}"at":"{notice.created_at}","data":{notice.payload}}}'
+    head = f'{{"id":{notice.id},"topic":{topic},"type":"{notice.type}",'
+    data = f'{head}"at":"{notice.created_at}","data":{notice.payload}}}'
     return f"id: {notice.position}\nevent: {notice.type}\ndata: {data}\n\n"
 
 
-async def notices(request: Request) -> Response:
-    """`GET /notices?after=ID`: what was announced since; `?last=N` the newest N.
+async def list_notices(request: Request, query: NoticeQuery) -> Response:
+    """`GET /notices`: List notices after a cursor, or the newest ones.
 
-    `cursor` is the `after` of the next question.
+    `cursor` is the `after` of the next request.
     """
-    gateway, after = gateway_of(request), request.query_params.get("after")
-    skipped = min(whole(request.query_params, "last") or 0, NOTICES_AT_ONCE)
-    given = None if after is None else position_of(after, "after")
+    services = services_of(request)
+    last = min(query.last or 0, MAX_NOTICES)
+    given = None if query.after is None else parse_position(query.after, "after")
 
     def work(tx: Tx) -> dict[str, Any]:
-        start = stored.last(tx, skipped) if given is None else _resumed(given, stored.last(tx))
-        found = stored.after(tx, start, NOTICES_AT_ONCE, PAGE_BYTES)
+        start = stored.last(tx, last) if given is None else _resume(given, stored.last(tx))
+        found = stored.after(tx, start, MAX_NOTICES, PAGE_BYTES)
         cursor = found[-1].position if found else start
-        return {"notices": [_notice(notice) for notice in found], "cursor": str(cursor)}
+        return {"notices": [_describe(notice) for notice in found], "cursor": str(cursor)}
 
-    return await made(gateway, lambda: gateway.ledger.read(work))
+    return await build_response(services, lambda: services.ledger.read(work))
 
 
-def _notice(notice: StoredNotice) -> dict[str, Any]:
+def _describe(notice: StoredNotice) -> dict[str, Any]:
     return {
         "id": notice.id,
         "topic": notice.topic,

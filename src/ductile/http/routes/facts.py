@@ -1,8 +1,8 @@
-"""What plugins have observed: their facts, which are kept for good (002 §5.9)."""
+"""`GET /system/plugin-facts/{plugin}`: the facts that a plugin has recorded."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,38 +10,43 @@ from starlette.responses import Response
 from ductile.core.jobs.limits import PAGE_BYTES, document
 from ductile.core.values.redact import hide_secret_keys
 from ductile.errors import NotFound
-from ductile.http.requests import before, limit_of
-from ductile.http.responses import gateway_of, made, reading
+from ductile.http.responses import build_response, read_ledger, services_of
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import facts, plugin_state
 
+if TYPE_CHECKING:
+    from ductile.http.models.queries import FactQuery
 
-async def listing(request: Request) -> Response:
-    """`GET /system/plugin-facts/{plugin}`: the newest first, and the state they came to.
 
-    A page has at most 4 MiB, unless one fact alone has more; `before` (its `cursor`) goes on.
+async def list_facts(request: Request, query: FactQuery) -> Response:
+    """`GET /system/plugin-facts/{plugin}`: List a plugin's facts, newest first, and its state.
+
+    A page has at most 4 MiB, unless one fact alone is larger.
     """
-    gateway, plugin = gateway_of(request), request.path_params["plugin"]
-    query = request.query_params
-    limit, wanted, start = limit_of(query), query.get("fact_type"), before(query)
+    services, plugin = services_of(request), request.path_params["plugin"]
 
     def work(tx: Tx) -> tuple[dict[str, Any], list[dict[str, Any]], int | None]:
-        page = facts.list_facts(
-            tx, plugin, fact_type=wanted, before=start, limit=limit, max_bytes=PAGE_BYTES
+        rows, cursor = facts.list_facts(
+            tx,
+            plugin,
+            fact_type=query.fact_type,
+            before=query.before or None,
+            limit=query.limit,
+            max_bytes=PAGE_BYTES,
         )
-        return plugin_state.load_state(tx, plugin), *page
+        return plugin_state.load_state(tx, plugin), rows, cursor
 
-    known, rows, behind = await reading(gateway, work)
-    # What a plugin that is gone has observed stays to be seen.
-    if not rows and plugin not in gateway.compiled.registry.plugins:
+    state, rows, cursor = await read_ledger(services, work)
+    # The facts of a plugin that was removed stay readable.
+    if not rows and plugin not in services.compiled.registry.plugins:
         raise NotFound(f"there is no plugin {plugin!r}")
 
-    def shown() -> Any:
-        told = {"state": hide_secret_keys(known), "facts": [_shown(row) for row in rows]}
-        return gateway.compiled.redactor.document({"plugin": plugin, **told, "cursor": behind})
+    def content() -> Any:
+        shown = {"state": hide_secret_keys(state), "facts": [_redact(row) for row in rows]}
+        return services.compiled.redactor.document({"plugin": plugin, **shown, "cursor": cursor})
 
-    return await made(gateway, shown)
+    return await build_response(services, content)
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
+def _redact(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "fact_json": hide_secret_keys(document(row["fact_json"]))}

@@ -1,86 +1,87 @@
-"""Jobs: trigger, look at, wait for, cancel, retry, replay."""
+"""Jobs: trigger, list, show, wait for, cancel, retry and replay them, one or many."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import closing
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ductile.clock import to_text
 from ductile.core.jobs.state_machine import ENDED
-from ductile.engine.services import Services
-from ductile.errors import NotFound, UsageError
+from ductile.errors import UsageError
 from ductile.http.middleware.context import app_context_of
-from ductile.http.middleware.idempotency import once
+from ductile.http.middleware.idempotency import run_once
 from ductile.http.middleware.wait import JobWaiter
-from ductile.http.requests import (
-    Given,
-    before,
-    duration_of,
-    flag,
-    flag_of,
-    is_dry,
-    limit_of,
-    object_of,
-    payload_in,
-    producer,
-    seconds,
-    status_of,
-    text_of,
-    time_of,
-    word,
+from ductile.http.models.fields import value_of
+from ductile.http.requests import submitted_by
+from ductile.http.responses import (
+    JsonResponse,
+    action_response,
+    build_response,
+    next_cursor,
+    read_ledger,
+    run_transaction,
+    services_of,
+    write_ledger,
 )
-from ductile.http.responses import JsonResponse, acted, cursor, gateway_of, made, reading, writing
 from ductile.model import NewJob, SubmittedBy
-from ductile.operations import job_tree, status
-from ductile.operations import jobs as operate
+from ductile.operations import bulk, job_tree
+from ductile.operations import jobs as operations
+from ductile.operations.bulk import BulkResult, Selection
 from ductile.operations.jobs import JobReplay, JobRetry, ReplayedJob, RetriedJob
+from ductile.operations.reports import job_list
 from ductile.operations.why import explain_job
-from ductile.store.engines.api import Tx
 from ductile.store.jobs import attempts, enqueue, read
 from ductile.store.jobs.attempts import AttemptFilter
 from ductile.store.jobs.enqueue import Enqueued
 from ductile.store.jobs.read import count_jobs
 
-LONGEST_WAIT = 60.0
-LONGEST_LOOK = 1.0
-"""Seconds that one request may look through the log for attempts that match."""
+if TYPE_CHECKING:
+    from ductile.http.models.bodies import ActionBody, BulkBody, ReplayBody, TriggerBody
+    from ductile.http.models.queries import (
+        JobFilterQuery,
+        JobIdQuery,
+        JobLogQuery,
+        JobTreeQuery,
+        JobWaitQuery,
+        QueueQuery,
+    )
+
+MAX_SEARCH_SECONDS = 1.0
+"""The time that one request may search the log for matching attempts."""
 
 
-async def trigger(request: Request) -> Response:
-    """`POST /plugin/{plugin}/{command}`: one job, queued durably before the answer."""
-    gateway = gateway_of(request)
+async def trigger(request: Request, body: TriggerBody) -> Response:
+    """`POST /plugin/{plugin}/{command}`: Queue a job; it is durable before the response."""
+    services = services_of(request)
     plugin, command = request.path_params["plugin"], request.path_params["command"]
-    gateway.check(plugin, command)
-    body = await object_of(request)
-    new, dry = wanted(plugin, command, producer(request), body), flag_of(body, "dry_run")
-    work = once(request, gateway.enqueueing(new), Enqueued, dry=dry)
-    if dry:
-        tx_config, now = gateway.compiled.tx_config, gateway.clock.now()
-        found = await reading(
-            gateway, lambda tx: enqueue.find_duplicate(tx, new, now, tx_config.dedupe_ttl)
-        )
-        told = {"deduplicated": found is not None, "job_id": found.job_id if found else None}
-        return acted({"plugin": plugin, "command": command, **told}, dry=True)
-    return JsonResponse(triggered(await writing(gateway, work), plugin, command), 202)
+    services.check(plugin, command)
+    new = new_job(plugin, command, submitted_by(request), body)
+    work = run_once(request, services.enqueueing(new), Enqueued, dry_run=body.dry_run)
+    if body.dry_run:
+        ttl, now = services.compiled.tx_config.dedupe_ttl, services.clock.now()
+        found = await read_ledger(services, lambda tx: enqueue.find_duplicate(tx, new, now, ttl))
+        existing = {"deduplicated": found is not None, "job_id": found.job_id if found else None}
+        return JsonResponse({"plugin": plugin, "command": command, **existing, "dry_run": True})
+    return JsonResponse(describe_queued(await write_ledger(services, work), plugin, command), 202)
 
 
-def wanted(plugin: str, command: str, producer: SubmittedBy, body: Given) -> NewJob:
-    """The job that the body of a trigger asks for."""
+def new_job(plugin: str, command: str, producer: SubmittedBy, body: TriggerBody) -> NewJob:
     return NewJob(
         plugin,
         command,
         producer,
-        payload=payload_in(body),
-        dedupe_key=text_of(body, "dedupe_key"),
-        dedupe_ttl=duration_of(body, "dedupe_ttl"),
+        payload=body.payload,
+        dedupe_key=body.dedupe_key,
+        dedupe_ttl=body.dedupe_ttl,
     )
 
 
-def triggered(job: Enqueued, plugin: str, command: str) -> dict[str, Any]:
+def describe_queued(job: Enqueued, plugin: str, command: str) -> dict[str, Any]:
     return {
         "job_id": job.job_id,
         "status": job.status,
@@ -90,178 +91,177 @@ def triggered(job: Enqueued, plugin: str, command: str) -> dict[str, Any]:
     }
 
 
-async def show(request: Request) -> Response:
-    """`GET /job/{id}`: a job, its attempts and its changes of state.
+async def show_job(request: Request, query: JobWaitQuery) -> Response:
+    """`GET /job/{job_id}`: Show a job, its attempts and its changes of state.
 
-    With `?wait=SECONDS` it answers when the job has ended, or then. The attempts have at most
-    4 MiB, unless the last alone has more: `/job-logs` has those that are left out. Of the changes
-    of state there are the last thousand.
+    With `wait` the response is sent when the job has ended or the time is up. The attempts are
+    limited to 4 MiB, except that the last one is always included: `/job-logs` has the others. The
+    last thousand changes of state are included.
     """
-    gateway, job_id = gateway_of(request), request.path_params["job_id"]
-    wait = seconds(request.query_params, "wait", LONGEST_WAIT)
-    with closing(JobWaiter(gateway, job_id)) as vigil:
-        job = await vigil.watch(
-            lambda: _get(gateway, job_id), lambda job: job["status"] in ENDED, wait
+    services, job_id = services_of(request), request.path_params["job_id"]
+    with closing(JobWaiter(services, job_id)) as waiter:
+        job = await waiter.wait(
+            lambda: asyncio.to_thread(job_list.read_job, services, job_id),
+            lambda job: job["status"] in ENDED,
+            query.wait,
         )
-    return await made(gateway, lambda: _described(gateway, job))
+    redactor = services.compiled.redactor
+    return await build_response(services, lambda: job_list.describe_job(job, redactor))
 
 
-def _described(gateway: Services, job: dict[str, Any]) -> dict[str, Any]:
-    """A job as callers see it: `job_id` first, and why it waits where it does."""
-    waits = job["waits_for"]
-    shown = {"job_id": job["id"], **_without(job, "id", "older", "waits_for")}
-    shown["payload"] = gateway.compiled.redactor.document(job.get("payload"))
-    for name in ("attempts", "transitions"):
-        rows = job[name]
-        shown[name] = [_without(row, "older") for row in rows]
-        if rows and rows[0]["older"]:
-            shown[f"{name}_left_out"] = rows[0]["older"]
-    return {**shown, "waits_for": waits} if waits else shown
+async def cancel_job(request: Request, body: ActionBody) -> Response:
+    """`POST /job/{job_id}/cancel`: End a queued job, or kill a running one."""
+    services, job_id = services_of(request), request.path_params["job_id"]
+    context = app_context_of(request)
+    was = await context.run_blocking(operations.cancel, services, job_id, dry=body.dry_run)
+    return action_response({"job_id": job_id, "was": was}, dry_run=body.dry_run, cancelled=True)
 
 
-def _without(row: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key not in names}
+async def retry_job(request: Request, body: ActionBody) -> Response:
+    """`POST /job/{job_id}/retry`: Queue a failed or dead job again."""
+    services, job_id, dry_run = services_of(request), request.path_params["job_id"], body.dry_run
+    retry = JobRetry(services, job_id, dry=dry_run)
+    work = run_once(request, retry, RetriedJob, dry_run=dry_run)
+    done = await run_transaction(services, work, dry_run=dry_run)
+    return action_response(asdict(done), dry_run=dry_run)
 
 
-async def _get(gateway: Services, job_id: str) -> dict[str, Any]:
-    def work(tx: Tx) -> list[dict[str, Any]]:
-        job = read.describe_job(tx, job_id)
-        return _explained(gateway, tx, [] if job is None else [job])
-
-    found = await reading(gateway, work)
-    if not found:
-        raise NotFound(f"there is no job {job_id}")
-    return found[0]
-
-
-def _explained(gateway: Services, tx: Tx, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Jobs, and why those wait that do."""
-    served = bool(gateway.loops)
-    return status.with_reasons(tx, rows, gateway.compiled, gateway.unready, served=served)
+async def replay_job(request: Request, body: ReplayBody) -> Response:
+    """`POST /job/{job_id}/replay`: Queue a new job with the payload and context of an old one."""
+    services, job_id, dry_run = services_of(request), request.path_params["job_id"], body.dry_run
+    replay = JobReplay(services, job_id, submitted_by(request), step=body.step, dry=dry_run)
+    work = run_once(request, replay, ReplayedJob, dry_run=dry_run)
+    done = await run_transaction(services, work, dry_run=dry_run)
+    plan = {"replay_of": done.replay_of}
+    return action_response(plan, dry_run=dry_run, job_id=done.job_id, status="queued")
 
 
-async def cancel(request: Request) -> Response:
-    """`POST /job/{id}/cancel`: what waits ends, what runs is killed."""
-    gateway, job_id = gateway_of(request), request.path_params["job_id"]
-    dry = await is_dry(request)
-    was = await app_context_of(request).aside(operate.cancel, gateway, job_id, dry=dry)
-    return acted({"job_id": job_id, "was": was}, dry=dry, cancelled=True)
+async def show_tree(request: Request, query: JobTreeQuery) -> Response:
+    """`GET /job/{job_id}/tree`: Show every job of the graph, as a tree or as a list."""
+    services, job_id = services_of(request), request.path_params["job_id"]
+    where = (services.ledger, job_id, services.compiled.redactor)
+    if query.flat:
+        return await build_response(services, lambda: {"jobs": job_tree.graph(*where)})
+    return await build_response(services, lambda: {"tree": job_tree.tree(*where)})
 
 
-async def retry(request: Request) -> Response:
-    """`POST /job/{id}/retry`: a failed or dead job, again."""
-    gateway, job_id = gateway_of(request), request.path_params["job_id"]
-    dry = await is_dry(request)
-    work = once(request, JobRetry(gateway, job_id, dry=dry), RetriedJob, dry=dry)
-    return acted(asdict(await (reading if dry else writing)(gateway, work)), dry=dry)
-
-
-async def replay(request: Request) -> Response:
-    """`POST /job/{id}/replay`: a new job from an old one's payload and context."""
-    gateway, job_id = gateway_of(request), request.path_params["job_id"]
-    body = await object_of(request)
-    step, dry = text_of(body, "step"), flag_of(body, "dry_run")
-    replaying = JobReplay(gateway, job_id, producer(request), step=step, dry=dry)
-    work = once(request, replaying, ReplayedJob, dry=dry)
-    done = await (reading if dry else writing)(gateway, work)
-    return acted({"replay_of": done.replay_of}, dry=dry, job_id=done.job_id, status="queued")
-
-
-async def tree(request: Request) -> Response:
-    """`GET /job/{id}/tree`: the whole graph of what happened; with `?flat=true` as a list."""
-    gateway, job_id = gateway_of(request), request.path_params["job_id"]
-    where = (gateway.ledger, job_id, gateway.compiled.redactor)
-    if flag(request.query_params, "flat"):
-        return await made(gateway, lambda: {"jobs": job_tree.graph(*where)})
-    return await made(gateway, lambda: {"tree": job_tree.tree(*where)})
-
-
-async def why(request: Request) -> Response:
-    """`GET /job/{id}/why`: why it ran, waits, failed or did not run, in words."""
-    gateway, job_id = gateway_of(request), request.path_params["job_id"]
-    answer = await asyncio.to_thread(
+async def explain(request: Request) -> Response:
+    """`GET /job/{job_id}/why`: Explain why a job ran, waits, failed or did not run."""
+    services, job_id = services_of(request), request.path_params["job_id"]
+    reasons = await asyncio.to_thread(
         explain_job,
-        gateway.ledger,
+        services.ledger,
         job_id,
-        gateway.compiled,
-        gateway.unready,
-        served=bool(gateway.loops),
+        services.compiled,
+        services.unready,
+        served=bool(services.loops),
     )
-    return JsonResponse(answer)
+    return JsonResponse(reasons)
 
 
-async def listing(request: Request) -> Response:
-    """`GET /jobs`: the newest first; `before` (a `cursor` of the last page) goes on."""
-    gateway, query = gateway_of(request), request.query_params
-    limit = limit_of(query)
-    asked = {
-        "status": status_of(query),
-        "plugin": query.get("plugin"),
-        "command": query.get("command"),
-        "submitted_by": word(query, "submitted_by", SubmittedBy),
-        "before": before(query),
-        "limit": limit,
+async def list_jobs(request: Request, query: JobFilterQuery) -> Response:
+    """`GET /jobs`: List jobs, newest first."""
+    services = services_of(request)
+    filters = {
+        "status": value_of(query.status),
+        "plugin": query.plugin,
+        "command": query.command,
+        "submitted_by": value_of(query.submitted_by),
+        "before": query.before or None,
+        "limit": query.limit,
     }
-    rows = await reading(gateway, lambda tx: _explained(gateway, tx, tx.dicts("jobs", **asked)))
-    after = cursor(rows, limit, "seq")
-    return await made(gateway, lambda: {"jobs": [_summary(row) for row in rows], "cursor": after})
+    rows = await asyncio.to_thread(job_list.list_jobs, services, "jobs", **filters)
+    cursor = next_cursor(rows, query.limit, "seq")
+    return await build_response(services, lambda: {"jobs": _summaries(rows), "cursor": cursor})
 
 
-def _summary(row: dict[str, Any]) -> dict[str, Any]:
-    return {"job_id": row["id"], **_without(row, "id", "seq")}
+def _summaries(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [job_list.summarize_job(row) for row in rows]
 
 
-async def ids(request: Request) -> Response:
-    """`GET /job-ids`: the first ids that begin with `begins`, also of jobs only in the log."""
-    gateway, query = gateway_of(request), request.query_params
-    limit, begins = limit_of(query), query.get("begins")
-    if not begins:
-        raise UsageError("begins must be the beginning of an id")
-    found = await reading(gateway, lambda tx: read.find_job_ids(tx, begins, limit))
+async def list_ids(request: Request, query: JobIdQuery) -> Response:
+    """`GET /job-ids`: List the first job ids with a prefix, including jobs past retention."""
+    if not query.begins:
+        raise UsageError("`begins` must be a job id prefix")
+    found = await read_ledger(
+        services_of(request), lambda tx: read.find_job_ids(tx, query.begins, query.limit)
+    )
     return JsonResponse({"job_ids": found})
 
 
-async def queue(request: Request) -> Response:
-    """`GET /queue`: what runs and what waits, in the order of the queue."""
-    gateway, limit = gateway_of(request), limit_of(request.query_params)
-    rows = await reading(
-        gateway, lambda tx: _explained(gateway, tx, tx.dicts("pending_jobs", limit=limit))
-    )
-    waiting, running = await asyncio.to_thread(count_jobs, gateway.ledger)
-    shown = [_summary(row) for row in rows]
-    return JsonResponse({"queue_depth": waiting, "running": running, "jobs": shown})
+async def list_queue(request: Request, query: QueueQuery) -> Response:
+    """`GET /queue`: List running and queued jobs in the order of the queue."""
+    services = services_of(request)
+    rows = await asyncio.to_thread(job_list.list_jobs, services, "pending_jobs", limit=query.limit)
+    queued, running = await asyncio.to_thread(count_jobs, services.ledger)
+    return JsonResponse({"queue_depth": queued, "running": running, "jobs": _summaries(rows)})
 
 
-async def logs(request: Request) -> Response:
-    """`GET /job-logs`: attempts, the newest first, with what they said; `before` goes on.
+async def list_attempts(request: Request, query: JobLogQuery) -> Response:
+    """`GET /job-logs`: List attempts with their output, newest first.
 
-    A page has at most 4 MiB, unless one attempt alone has more, and fewer rows than `limit`
-    where few of many attempts match: as long as there is a `cursor`, there may be more.
+    A page has at most 4 MiB, unless one attempt alone is larger, and may have fewer rows than
+    `limit` where few of many attempts match. There may be more as long as there is a `cursor`.
     """
-    gateway, query = gateway_of(request), request.query_params
+    services = services_of(request)
     wanted = AttemptFilter(
-        plugin=query.get("plugin"),
-        job_id=query.get("job_id"),
-        command=query.get("command"),
-        status=status_of(query),
-        submitted_by=word(query, "submitted_by", SubmittedBy),
-        since=max(filter(None, (time_of(query, "from"), time_of(query, "since"))), default=None),
-        until=time_of(query, "to"),
-        text=query.get("query", "").strip() or None,
-        results=flag(query, "include_result"),
+        plugin=query.plugin,
+        job_id=query.job_id,
+        command=query.command,
+        status=value_of(query.status),
+        submitted_by=value_of(query.submitted_by),
+        since=max(filter(None, (query.from_, query.since)), default=None),
+        until=query.to,
+        text=(query.query or "").strip() or None,
+        results=query.include_result,
     )
-    limit, start = limit_of(query), before(query)
-    monotonic = gateway.clock.monotonic
-    ends = monotonic() + LONGEST_LOOK
+    monotonic = services.clock.monotonic
+    deadline = monotonic() + MAX_SEARCH_SECONDS
 
-    def found() -> dict[str, Any]:
+    def find_page() -> dict[str, Any]:
         page = attempts.list_attempts(
-            gateway.ledger,
+            services.ledger,
             wanted,
-            before=start,
-            limit=limit,
-            is_out_of_time=lambda: monotonic() >= ends,
+            before=query.before or None,
+            limit=query.limit,
+            is_out_of_time=lambda: monotonic() >= deadline,
         )
         return {"logs": page.rows, "cursor": page.next_before}
 
-    return await made(gateway, found)
+    return await build_response(services, find_page)
+
+
+# Bulk actions
+
+
+async def cancel_jobs(request: Request, body: BulkBody) -> Response:
+    """`POST /jobs/cancel`: Cancel the queued and running jobs that match the filter."""
+    services, selection = services_of(request), _selection(body)
+    result = await app_context_of(request).run_blocking(bulk.cancel, services, selection)
+    return _bulk_response(selection, result)
+
+
+async def retry_jobs(request: Request, body: BulkBody) -> Response:
+    """`POST /jobs/retry`: Retry the failed and dead jobs that match the filter."""
+    services, selection = services_of(request), _selection(body)
+    retry = bulk.retrying(services, selection)
+    work = run_once(request, retry, BulkResult, dry_run=body.dry_run)
+    return _bulk_response(selection, await run_transaction(services, work, dry_run=body.dry_run))
+
+
+def _selection(body: BulkBody) -> Selection:
+    wanted = body.filter
+    return Selection(
+        plugin=wanted.plugin,
+        command=wanted.command,
+        status=wanted.status,
+        submitted_by=wanted.submitted_by,
+        before=None if wanted.before is None else to_text(wanted.before),
+        limit=body.limit,
+        dry=body.dry_run,
+    )
+
+
+def _bulk_response(selection: Selection, result: BulkResult) -> Response:
+    shown = {**asdict(result), "count": len(result.jobs)}
+    return JsonResponse({**shown, "dry_run": True} if selection.dry else shown)

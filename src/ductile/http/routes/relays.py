@@ -1,54 +1,63 @@
-"""What is on its way to other gateways: listed, and sent again."""
+"""Events that are relayed to other gateways: list them, and retry failed ones."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ductile.core.delivery.retry_policy import DeliveryStatus
-from ductile.http.requests import is_dry, limit_of, word
-from ductile.http.responses import JsonResponse, acted, gateway_of, reading, writing
-from ductile.store.engines.api import Tx
+from ductile.http.models.fields import value_of
+from ductile.http.responses import (
+    JsonResponse,
+    action_response,
+    read_ledger,
+    run_transaction,
+    services_of,
+)
 from ductile.store.outbox import relays
 
-MOST_AT_ONCE = 1000
+if TYPE_CHECKING:
+    from ductile.http.models.bodies import ActionBody
+    from ductile.http.models.queries import RelayQuery
+
+MAX_RETRIES = 1000
 
 
-async def listing(request: Request) -> Response:
-    """`GET /relays?status=&instance=&limit=`: the newest first; bodies are not shown."""
-    query = request.query_params
-    status, instance = word(query, "status", DeliveryStatus), query.get("instance")
-    limit = limit_of(query)
-    rows = await reading(
-        gateway_of(request),
-        lambda tx: tx.dicts("relays", status=status, instance=instance, limit=limit),
-    )
+async def list_relays(request: Request, query: RelayQuery) -> Response:
+    """`GET /relays`: List relayed events, newest first, without their bodies."""
+    filters = {
+        "status": value_of(query.status),
+        "instance": query.instance,
+        "limit": query.limit,
+    }
+    rows = await read_ledger(services_of(request), lambda tx: tx.dicts("relays", **filters))
     return JsonResponse({"relays": rows})
 
 
-async def retry(request: Request) -> Response:
-    """`POST /relay/{relay_id}/retry`: a failed or dead one, now, with all its attempts.
+async def retry_relay(request: Request, body: ActionBody) -> Response:
+    """`POST /relay/{relay_id}/retry`: Send a failed or dead event again, with all its attempts.
 
-    409 for one that is delivered, waits anyway, or is being sent at this moment.
+    409 if it is delivered, queued already, or being sent at this moment.
     """
-    gateway, id = gateway_of(request), request.path_params["relay_id"]
-    dry, now = await is_dry(request), gateway.clock.now()
+    services, id = services_of(request), request.path_params["relay_id"]
+    now, dry_run = services.clock.now(), body.dry_run
+    was = await run_transaction(
+        services, lambda tx: relays.retry(tx, id, now, dry=dry_run), dry_run=dry_run
+    )
+    plan = {"id": id, "was": was}
+    return action_response(plan, dry_run=dry_run, status=DeliveryStatus.PENDING)
 
-    def work(tx: Tx) -> str:
-        return relays.retry(tx, id, now, dry=dry)
 
-    was = await (reading if dry else writing)(gateway, work)
-    return acted({"id": id, "was": was}, dry=dry, status=DeliveryStatus.PENDING)
-
-
-async def retry_dead(request: Request) -> Response:
-    """`POST /relays/retry`: every dead one, at most 1,000 at a time; `more` where some are left."""
-    gateway, dry = gateway_of(request), await is_dry(request)
-    now = gateway.clock.now()
-
-    def work(tx: Tx) -> list[str]:
-        return relays.retry_dead(tx, MOST_AT_ONCE, now, dry=dry)
-
-    ids = await (reading if dry else writing)(gateway, work)
-    more = len(ids) == MOST_AT_ONCE
-    return acted({"relays": ids, "count": len(ids), "more": more}, dry=dry)
+async def retry_dead_relays(request: Request, body: ActionBody) -> Response:
+    """`POST /relays/retry`: Send every dead event again, at most 1,000 per request."""
+    services, dry_run = services_of(request), body.dry_run
+    now = services.clock.now()
+    ids = await run_transaction(
+        services,
+        lambda tx: relays.retry_dead(tx, MAX_RETRIES, now, dry=dry_run),
+        dry_run=dry_run,
+    )
+    plan = {"relays": ids, "count": len(ids), "more": len(ids) == MAX_RETRIES}
+    return action_response(plan, dry_run=dry_run)

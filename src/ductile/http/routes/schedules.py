@@ -1,157 +1,131 @@
-"""Schedules and breakers, for operators."""
+"""Schedules and circuit breakers."""
 
 from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ductile.clock import from_text
 from ductile.engine.services import Services
-from ductile.errors import NotFound
-from ductile.http.requests import is_dry, moment, whole
-from ductile.http.responses import JsonResponse, gateway_of, reading, writing
+from ductile.http.responses import (
+    JsonResponse,
+    read_ledger,
+    run_transaction,
+    services_of,
+    write_ledger,
+)
 from ductile.operations import schedule_report
+from ductile.operations.reports.breakers import BreakerReset, show_breakers
 from ductile.operations.schedules import set_paused
-from ductile.store import breakers, reminders
-from ductile.store.engines.api import Tx
+from ductile.store import reminders
 
-FIRES, MOST_FIRES = 20, 1000
-MOST_REMINDERS = 1000
-"""Shown beside the schedules; `GET /gateway/cron` has all."""
+if TYPE_CHECKING:
+    from ductile.http.models.bodies import ActionBody
+    from ductile.http.models.queries import NextFireQuery, ScheduleHistoryQuery
 
-
-def _boot(gateway: Services) -> datetime | None:
-    """When the scheduler that decides began; None where no gateway runs."""
-    return gateway.scheduler.boot if gateway.loops else None
+MAX_REMINDERS = 1000
+"""Reminders that are listed with the schedules; `GET /gateway/cron` lists all of them."""
+DEFAULT_HISTORY = timedelta(days=1)
 
 
-async def listing(request: Request) -> Response:
-    """`GET /scheduler/jobs`: every entry, its next run and its state; and agents' reminders."""
-    gateway = gateway_of(request)
+def _boot_time(services: Services) -> datetime | None:
+    """Return when the running scheduler started; None if no gateway runs."""
+    return services.scheduler.boot if services.loops else None
+
+
+async def list_schedules(request: Request) -> Response:
+    """`GET /scheduler/jobs`: List schedules with next run and state, and agents' reminders."""
+    services = services_of(request)
     rows = await asyncio.to_thread(
         schedule_report.listing,
-        gateway.compiled,
-        gateway.unready,
-        gateway.ledger,
-        gateway.clock.now(),
-        _boot(gateway),
+        services.compiled,
+        services.unready,
+        services.ledger,
+        services.clock.now(),
+        _boot_time(services),
     )
-    kept = await reading(
-        gateway, lambda tx: reminders.listing(tx, limit=MOST_REMINDERS, payloads=False)
+    kept = await read_ledger(
+        services, lambda tx: reminders.listing(tx, limit=MAX_REMINDERS, payloads=False)
     )
-    return JsonResponse({"schedules": rows, "reminders": [_without_payload(one) for one in kept]})
+    return JsonResponse({"schedules": rows, "reminders": [_without_payload(row) for row in kept]})
 
 
 def _without_payload(reminder: dict[str, Any]) -> dict[str, Any]:
-    """What is told to whoever may see schedules; the rest is between agents."""
+    """Return what callers that may see schedules may see; payloads are for agents."""
     return {key: value for key, value in reminder.items() if key != "payload"}
 
 
-async def coming(request: Request) -> Response:
-    """`GET /scheduler/next?name=plugin[/id]&count=20`: the exact coming fires."""
-    gateway, query = gateway_of(request), request.query_params
-    entries = schedule_report.find(gateway.compiled, query.get("name", ""))
+async def list_next_fires(request: Request, query: NextFireQuery) -> Response:
+    """`GET /scheduler/next`: List the exact times of the coming fires."""
+    services = services_of(request)
+    entries = schedule_report.find(services.compiled, query.name)
     fires = await asyncio.to_thread(
         schedule_report.next_fires_of_all,
         entries,
-        gateway.ledger,
-        gateway.clock.now(),
-        whole(query, "count", least=1, most=MOST_FIRES) or FIRES,
-        _boot(gateway),
+        services.ledger,
+        services.clock.now(),
+        query.count,
+        _boot_time(services),
     )
     return JsonResponse({"fires": fires})
 
 
-async def explain(request: Request) -> Response:
-    """`GET /scheduler/explain?name=plugin[/id]&since=TIME`: every slot, and why it did not fire."""
-    gateway, query = gateway_of(request), request.query_params
-    now, since = gateway.clock.now(), moment(query, "since")
-    back = timedelta(days=1) if since is None else now - from_text(since)
-    entries = schedule_report.find(gateway.compiled, query.get("name", ""))
+async def explain_occurrences(request: Request, query: ScheduleHistoryQuery) -> Response:
+    """`GET /scheduler/explain`: List every occurrence, and why one did not fire."""
+    services = services_of(request)
+    now = services.clock.now()
+    back = DEFAULT_HISTORY if query.since is None else now - query.since
+    entries = schedule_report.find(services.compiled, query.name)
 
     def work() -> list[dict[str, Any]]:
-        slots = [
-            slot
+        found = [
+            occurrence
             for entry in entries
-            for slot in schedule_report.explain(entry, gateway.ledger, now, back=back)
+            for occurrence in schedule_report.explain(entry, services.ledger, now, back=back)
         ]
-        return sorted(slots, key=lambda slot: (slot["slot"], slot["schedule"]))
+        return sorted(found, key=lambda row: (row["slot"], row["schedule"]))
 
     return JsonResponse({"slots": await asyncio.to_thread(work)})
 
 
-async def pause(request: Request) -> Response:
-    """`POST /scheduler/{plugin}/{schedule}/pause`: it fires no more until it is resumed."""
-    return await _set_paused(request, paused=True)
+async def pause_schedule(request: Request, body: ActionBody) -> Response:
+    """`POST /scheduler/{plugin}/{schedule}/pause`: Pause a schedule until it is resumed."""
+    return await _set_paused(request, body, paused=True)
 
 
-async def resume(request: Request) -> Response:
-    """`POST /scheduler/{plugin}/{schedule}/resume`: it fires again, as its rule says."""
-    return await _set_paused(request, paused=False)
+async def resume_schedule(request: Request, body: ActionBody) -> Response:
+    """`POST /scheduler/{plugin}/{schedule}/resume`: Resume a paused schedule."""
+    return await _set_paused(request, body, paused=False)
 
 
-async def _set_paused(request: Request, *, paused: bool) -> Response:
-    gateway = gateway_of(request)
+async def _set_paused(request: Request, body: ActionBody, *, paused: bool) -> Response:
+    services = services_of(request)
     plugin, id = request.path_params["plugin"], request.path_params["schedule"]
-    (schedule,) = schedule_report.find(gateway.compiled, f"{plugin}/{id}")
-    body = {"plugin": plugin, "schedule": id, "paused": paused}
-    if await is_dry(request):
-        return JsonResponse({**body, "dry_run": True})
-    now = gateway.clock.now()
-    await writing(gateway, lambda tx: set_paused(tx, schedule, now, paused=paused))
-    if gateway.loops:
-        await asyncio.to_thread(gateway.scheduler.refresh)
-        gateway.loops["scheduler"].wake()
-    return JsonResponse(body)
+    (schedule,) = schedule_report.find(services.compiled, f"{plugin}/{id}")
+    result = {"plugin": plugin, "schedule": id, "paused": paused}
+    if body.dry_run:
+        return JsonResponse({**result, "dry_run": True})
+    now = services.clock.now()
+    await write_ledger(services, lambda tx: set_paused(tx, schedule, now, paused=paused))
+    if services.loops:
+        await asyncio.to_thread(services.scheduler.refresh)
+        services.loops.wake("scheduler")
+    return JsonResponse(result)
 
 
-def _breakers(tx: Tx, gateway: Services, plugin: str) -> list[dict[str, Any]]:
-    """Those of a plugin; one that is gone may have left some. `NotFound` where nobody knows it."""
-    rows, compiled = tx.dicts("breakers", plugin=plugin), gateway.compiled
-    if not rows and plugin not in compiled.settings.plugins and plugin not in compiled.plans:
-        raise NotFound(f"there is no plugin {plugin!r}")
-    return rows
+async def list_breakers(request: Request) -> Response:
+    """`GET /system/breaker/{plugin}`: Show the circuit breakers of a plugin and their history."""
+    plugin = request.path_params["plugin"]
+    return JsonResponse(await asyncio.to_thread(show_breakers, services_of(request), plugin))
 
 
-async def breaker(request: Request) -> Response:
-    """`GET /system/breaker/{plugin}`: its state and its history."""
-    gateway, plugin = gateway_of(request), request.path_params["plugin"]
-
-    def work(tx: Tx) -> dict[str, Any]:
-        rows = {row["command"]: row for row in _breakers(tx, gateway, plugin)}
-        for entry in gateway.compiled.schedules:
-            if entry.plugin == plugin:
-                rows.setdefault(entry.command, _never_failed(plugin, entry.command))
-        return {
-            "plugin": plugin,
-            "breakers": list(rows.values()),
-            "transitions": tx.dicts("breaker_transitions", plugin=plugin, limit=100),
-        }
-
-    return JsonResponse(await reading(gateway, work))
-
-
-def _never_failed(plugin: str, command: str) -> dict[str, Any]:
-    absent = ("opened_at", "last_failure_at", "last_job_id", "probe_job_id", "updated_at")
-    row = {"plugin": plugin, "command": command, "state": "closed", "failure_count": 0}
-    return {**row, **dict.fromkeys(absent)}
-
-
-async def reset(request: Request) -> Response:
-    """`POST /system/reset/{plugin}`: close its breakers."""
-    gateway, plugin = gateway_of(request), request.path_params["plugin"]
-    now, answer = gateway.clock.now(), {"status": "ok", "plugin": plugin}
-    if await is_dry(request):
-        rows = await reading(gateway, lambda tx: _breakers(tx, gateway, plugin))
-        closed = [row["command"] for row in rows if row["state"] != "closed"]
-        return JsonResponse({**answer, "closed": closed, "dry_run": True})
-
-    def work(tx: Tx) -> list[str]:
-        _breakers(tx, gateway, plugin)
-        return breakers.reset(tx, plugin, now)
-
-    return JsonResponse({**answer, "closed": await writing(gateway, work)})
+async def reset_breakers(request: Request, body: ActionBody) -> Response:
+    """`POST /system/reset/{plugin}`: Close the circuit breakers of a plugin."""
+    services, plugin, dry_run = services_of(request), request.path_params["plugin"], body.dry_run
+    reset = BreakerReset(services, plugin, dry=dry_run)
+    closed = await run_transaction(services, reset, dry_run=dry_run)
+    result = {"status": "ok", "plugin": plugin, "closed": closed}
+    return JsonResponse({**result, "dry_run": True} if dry_run else result)

@@ -1,25 +1,32 @@
-"""The gateway itself: what it is, how it is, what it has loaded."""
+"""The gateway itself: root page, status, overview, plugins, configuration, reload, backups."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 import ductile
 from ductile.engine.services import Services
-from ductile.errors import LedgerError
-from ductile.http.middleware.auth import is_from_this_machine, principal_of
+from ductile.errors import Refused, UsageError
+from ductile.http.middleware.auth import access_of
 from ductile.http.middleware.context import app_context_of
-from ductile.http.requests import is_dry
-from ductile.http.responses import JsonResponse, gateway_of
-from ductile.operations import status as report
+from ductile.http.responses import JsonResponse, services_of
+from ductile.operations import status
+from ductile.operations.backup import UNDER_WAY, check_target, room_at, target_for
 from ductile.operations.dry_run import pipeline
-from ductile.store import breakers
-from ductile.store.jobs.read import count_jobs
+from ductile.operations.overview import overview
+from ductile.operations.reports.config_view import show_config
 
-LEDGER_PATIENCE = 2.0
+if TYPE_CHECKING:
+    from ductile.http.models.bodies import ActionBody, BackupBody
+    from ductile.http.models.queries import BackupQuery
+
+BACKUP_POLL = 0.05
 LINKS = {
     "health": "/healthz",
     "docs": "/docs",
@@ -29,108 +36,107 @@ LINKS = {
 }
 
 
-def _uptime(gateway: Services) -> int:
-    return int((gateway.clock.now() - gateway.started_at).total_seconds())
+def _uptime(services: Services) -> int:
+    return int((services.clock.now() - services.started_at).total_seconds())
 
 
-async def root(request: Request) -> Response:
-    """`GET /`: the name of the gateway, how long it runs, and where to go on."""
-    gateway = gateway_of(request)
+async def show_root(request: Request) -> Response:
+    """`GET /`: Show the gateway's name, its uptime and links to other routes."""
+    services = services_of(request)
     return JsonResponse(
         {
-            "name": gateway.compiled.settings.service.name,
+            "name": services.compiled.settings.service.name,
             "version": ductile.__version__,
-            "uptime_seconds": _uptime(gateway),
+            "uptime_seconds": _uptime(services),
             "links": LINKS,
         }
     )
 
 
-async def healthz(request: Request) -> Response:
-    """`GET /healthz`: how the gateway is, 503 if not well; to a stranger the status alone."""
-    known = principal_of(request) is not None or is_from_this_machine(request.scope)
-    return await health_of(gateway_of(request), whole=known)
+async def show_status(request: Request) -> Response:
+    """`GET /system/status`: Show the gateway's state and check the health of its plugins.
 
-
-async def health_of(gateway: Services, *, whole: bool) -> Response:
-    """200 and `ok`, or 503 and `error`; with `whole` the figures too, or what is amiss."""
-    counted = await _counted(gateway)
-    status, code = ("error", 503) if "error" in counted else ("ok", 200)
-    if not whole:
-        return JsonResponse({"status": status}, code)
-    told = {
-        "status": status,
-        "version": ductile.__version__,
-        "uptime_seconds": _uptime(gateway),
-        "plugins_loaded": len(gateway.compiled.plans),
-        **counted,
-    }
-    return JsonResponse(told, code)
-
-
-async def _counted(gateway: Services) -> dict[str, object]:
-    """What the ledger says, or an `error` where it says nothing or cannot be trusted."""
-
-    def count() -> dict[str, object]:
-        waiting, _ = count_jobs(gateway.ledger)
-        broken = gateway.ledger.read(breakers.plugins_not_closed)
-        here = [plugin for plugin in broken if gateway.compiled.gone(plugin) is None]
-        return {"queue_depth": waiting, "plugins_circuit_open": len(here)}
-
-    if gateway.failure is not None:
-        return _amiss(gateway.failure)
-    try:
-        return await asyncio.wait_for(asyncio.to_thread(count), LEDGER_PATIENCE)
-    except TimeoutError:
-        return _amiss(LedgerError("the ledger does not answer"))
-    except LedgerError as error:
-        return _amiss(error)
-
-
-def _amiss(error: LedgerError) -> dict[str, object]:
-    return {"error": error.message, "code": error.code}
-
-
-async def status(request: Request) -> Response:
-    """`GET /system/status`: runs `health` of every plugin that declares it.
-
-    There is one check-up at a time: who asks meanwhile is told what it finds.
+    It runs the `health` command of every plugin that declares it. Concurrent requests share one
+    check.
     """
-    gateway, checks = gateway_of(request), await app_context_of(request).health_checks()
+    services = services_of(request)
+    checks = await app_context_of(request).health_checks()
 
     def work() -> dict[str, object]:
-        page = report.status(gateway.compiled, gateway.unready, gateway.ledger, checks)
+        page = status.status(services.compiled, services.unready, services.ledger, checks)
         return {
             "running_gateway": True,
             "version": ductile.__version__,
-            "boot": gateway.boot,
-            "uptime_seconds": _uptime(gateway),
-            "workers": gateway.workers,
-            "ledger": gateway.ledger.health(),
+            "boot": services.boot,
+            "uptime_seconds": _uptime(services),
+            "workers": services.workers,
+            "ledger": services.ledger.health(),
             **page,
         }
 
     return JsonResponse(await asyncio.to_thread(work))
 
 
-async def reload(request: Request) -> Response:
-    """`POST /system/reload`: the new configuration whole, or 409 with its problems."""
-    if await is_dry(request):
-        return await rehearse_reload(request)
-    gateway = gateway_of(request)
-    warnings = await app_context_of(request).aside(gateway.reload)
-    refused = {refusal.name: refusal.reason for refusal in gateway.compiled.registry.refused}
-    told = [str(warning) for warning in warnings]
-    return JsonResponse({"status": "ok", "warnings": told, "refused": refused})
+async def show_overview(request: Request) -> Response:
+    """`GET /system/overview`: Show running and queued jobs, recent failures and coming fires."""
+    return JsonResponse(await asyncio.to_thread(overview, services_of(request)))
 
 
-async def rehearse_reload(request: Request) -> Response:
-    """`GET /system/reload`: what a reload would bring, or 409 with what it would refuse."""
-    app_context = app_context_of(request)
-    return JsonResponse(await app_context.aside(pipeline.reload, app_context.gateway.compiled))
+async def list_plugins(request: Request) -> Response:
+    """`GET /plugins`: List every plugin that was found or configured, and why one cannot run."""
+    services = services_of(request)
+    return JsonResponse({"plugins": status.plugins(services.compiled, services.unready)})
 
 
-async def plugins(request: Request) -> Response:
-    """`GET /plugins`: every plugin that was found or configured, and why one cannot run."""
-    gateway = gateway_of(request)
-    return JsonResponse({"plugins": report.plugins(gateway.compiled, gateway.unready)})
+async def view_config(request: Request) -> Response:
+    """`GET /config/view`: Show the configuration in force, redacted, and its compiled routes."""
+    return JsonResponse(show_config(services_of(request).compiled))
+
+
+async def reload(request: Request, body: ActionBody) -> Response:
+    """`POST /system/reload`: Put the configuration on disk in force; 409 with its problems."""
+    if body.dry_run:
+        return await preview_reload(request)
+    services = services_of(request)
+    warnings = await app_context_of(request).run_blocking(services.reload)
+    refused = {refusal.name: refusal.reason for refusal in services.compiled.registry.refused}
+    shown = [str(warning) for warning in warnings]
+    return JsonResponse({"status": "ok", "warnings": shown, "refused": refused})
+
+
+async def preview_reload(request: Request) -> Response:
+    """`GET /system/reload`: Show what a reload would change; 409 with its problems."""
+    context = app_context_of(request)
+    return JsonResponse(await context.run_blocking(pipeline.reload, context.services.compiled))
+
+
+async def start_backup(request: Request, body: BackupBody) -> Response:
+    """`POST /system/backup`: Start a backup; 409 while another one runs.
+
+    Only the local socket accepts a `path`, since other callers could write files anywhere.
+    """
+    services = services_of(request)
+    if body.path is not None and not access_of(request).local:
+        raise Refused("a path can be given on the local socket only")
+    if body.path is not None and (not body.path.startswith("/") or "\0" in body.path):
+        raise UsageError("path must be absolute")
+    path = Path(body.path) if body.path is not None else None
+    ledger = services.compiled.settings.state.path
+    target = target_for(path, services.state_dir, ledger, services.clock.now())
+    if body.dry_run:
+        check_target(target, replace=body.replace)
+        free = await asyncio.to_thread(room_at, target.parent)
+        return JsonResponse({"dry_run": True, "path": str(target), "free": free})
+    start = app_context_of(request).backups.start
+    return JsonResponse(await asyncio.to_thread(start, target, replace=body.replace), 202)
+
+
+async def show_backup(request: Request, query: BackupQuery) -> Response:
+    """`GET /system/backup`: Show the backup that runs, or the last one."""
+    backups = app_context_of(request).backups
+    # Poll instead of blocking a thread: threads are for requests that read the ledger.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(query.wait):
+            while backups.state()["state"] in UNDER_WAY:
+                await asyncio.sleep(BACKUP_POLL)
+    return JsonResponse(backups.state())

@@ -1,0 +1,219 @@
+"""Request bodies of each route. Unknown keys are refused."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from ductile.core.agents.reminder import LARGEST_PAYLOAD
+from ductile.core.delivery.retry_policy import RETRIABLE, DeliveryStatus
+from ductile.core.jobs.state_machine import status_named
+from ductile.core.values.scopes import is_scope
+from ductile.http.models.fields import (
+    AnyJson,
+    BodyDuration,
+    BodyFlag,
+    BodyInteger,
+    BodyText,
+    FieldType,
+    OneOf,
+    Payload,
+    RequestModel,
+    Timestamp,
+)
+from ductile.http.requests import row_id
+from ductile.model import JobStatus, SubmittedBy
+
+MAX_DEDUPE_TTL = 10 * 366 * 86_400
+MAX_BULK_JOBS, DEFAULT_BULK_JOBS = 1000, 100
+MAX_BULK_DELIVERIES = 10_000
+MAX_TOKEN_NAME = 100
+MAX_WEBHOOK_TEXT = 200
+MIN_SECRET, MAX_SECRET = 8, 512
+
+Text = Annotated[str | None, BodyText()]
+WebhookText = Annotated[str, BodyText(most=MAX_WEBHOOK_TEXT, required=True)]
+
+
+class ActionBody(RequestModel):
+    """The body of an action that takes no other argument."""
+
+    dry_run: Annotated[bool, BodyFlag()] = Field(
+        False, description="Return what would be done; change nothing."
+    )
+
+
+class TriggerBody(ActionBody):
+    payload: Annotated[Any, Payload()] = Field(
+        default_factory=dict, description="The job's payload; an empty object by default."
+    )
+    dedupe_key: Text = Field(
+        None, description="Skip if a job with the same plugin, command and key exists."
+    )
+    dedupe_ttl: Annotated[float | None, BodyDuration(MAX_DEDUPE_TTL)] = Field(
+        None, description="How long the key is remembered: `1h`, or seconds."
+    )
+
+
+class PipelineStartBody(TriggerBody):
+    payload: Annotated[Any, Payload()] = Field(
+        default_factory=dict, description="The payload of the event that starts the pipeline."
+    )
+    dedupe_key: Text = Field(None, description="Skip if a first job with this key exists.")
+
+
+class ReplayBody(ActionBody):
+    step: Text = Field(None, description="Replay the job of this step instead.")
+
+
+class JobSelector(RequestModel):
+    """A filter with at least one key."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    plugin: Text = Field(None, description="Jobs of this plugin.")
+    command: Text = Field(None, description="Jobs of this command.")
+    status: Annotated[JobStatus | None, OneOf(JobStatus, status_named)] = Field(
+        None, description="Jobs in this state."
+    )
+    submitted_by: Annotated[SubmittedBy | None, OneOf(SubmittedBy)] = Field(
+        None, description="Jobs of this producer."
+    )
+    before: Annotated[datetime | None, Timestamp()] = Field(
+        None, description="Jobs created before this time."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_keys(cls, value: Any) -> Any:
+        names = ", ".join(cls.model_fields)
+        if not isinstance(value, dict) or not value:
+            raise ValueError(f"must name at least one of {names}")
+        if any("\0" in text for text in value.values() if isinstance(text, str)):
+            raise ValueError("must not contain U+0000")
+        return value
+
+
+class BulkBody(ActionBody):
+    filter: JobSelector = Field(description="The jobs to act on; at least one key is required.")
+    limit: Annotated[int, BodyInteger(1, MAX_BULK_JOBS)] = Field(
+        DEFAULT_BULK_JOBS, description="Maximum number of jobs."
+    )
+
+
+class ScopeList(FieldType):
+    schema = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+
+    def parse(self, value: Any) -> list[str]:
+        if not isinstance(value, list) or not value:
+            raise ValueError("must be a list of scopes")
+        for scope in value:
+            if not isinstance(scope, str) or not is_scope(scope):
+                raise ValueError(
+                    f"{scope!r} is not a valid scope; "
+                    "allowed: *, or a noun or plugin with :ro or :rw"
+                )
+        return value
+
+
+class NewTokenBody(ActionBody):
+    name: Annotated[str, BodyText(most=MAX_TOKEN_NAME, required=True)] = Field(
+        description="A name that is not in use."
+    )
+    scopes: Annotated[list[str], ScopeList()] = Field(
+        description="`*`, or nouns or plugins with `:ro` or `:rw`."
+    )
+    expires_in: Text = Field(None, description="`30d`; by default the token does not expire.")
+
+
+class TokenRotationBody(ActionBody):
+    expires_in: Text = Field(None, description="A new lifetime: `30d`.")
+
+
+class BackupBody(ActionBody):
+    path: Text = Field(None, description="An absolute path; on the local socket only.")
+    replace: Annotated[bool, BodyFlag()] = Field(False, description="Overwrite an existing file.")
+
+
+class NewReminderBody(ActionBody):
+    """Give either `delay_ms` or `schedule`."""
+
+    # `core/agents/reminder` judges the values, with error codes of its own.
+
+    agent_id: Annotated[Any, AnyJson({"type": "string"})] = Field(
+        None, description="The agent to remind."
+    )
+    delay_ms: Annotated[Any, AnyJson({"type": "integer", "minimum": 1})] = Field(
+        None, description="Remind once, after this number of milliseconds."
+    )
+    schedule: Annotated[Any, AnyJson({"type": "string"})] = Field(
+        None, description="Remind repeatedly, by a cron expression of five fields in UTC."
+    )
+    payload: Annotated[Any, Payload()] = Field(
+        default_factory=dict, description=f"An object of at most {LARGEST_PAYLOAD} bytes."
+    )
+
+    @model_validator(mode="after")
+    def _check_time(self) -> Self:
+        if (self.schedule is None) is (self.delay_ms is None):
+            raise ValueError("give either delay_ms or schedule")
+        return self
+
+
+class DeliveryBody(ActionBody):
+    """Give either `webhook_id`, or `source_identifier` and `event_type`."""
+
+    webhook_id: Annotated[Any, AnyJson({"type": "integer", "minimum": 0})] = Field(
+        None, description="The webhook, by its id."
+    )
+    source_identifier: Text = Field(None, description="The webhook, together with `event_type`.")
+    event_type: Text = Field(None, description="The webhook, with `source_identifier`.")
+    payload: Annotated[Any, AnyJson({})] = Field(
+        default_factory=dict, description="The body to send."
+    )
+
+    @model_validator(mode="after")
+    def _check_webhook(self) -> Self:
+        id, names = self.webhook_id, (self.source_identifier, self.event_type)
+        by_id = type(id) is int and row_id(str(id)) is not None and names == (None, None)
+        by_name = id is None and None not in names and "".join(map(str, names)).isprintable()
+        if not (by_id or by_name):
+            raise ValueError("name webhook_id, or source_identifier and event_type")
+        return self
+
+
+class RedeliveryBody(ActionBody):
+    status: Annotated[
+        DeliveryStatus, OneOf(sorted(RETRIABLE - {DeliveryStatus.PENDING}), required=True)
+    ] = Field(description="The deliveries to retry.")
+    since: Annotated[datetime | None, Timestamp()] = Field(
+        None, description="Deliveries attempted, or else created, since this time."
+    )
+    limit: Annotated[int, BodyInteger(1, MAX_BULK_DELIVERIES)] = Field(
+        MAX_BULK_DELIVERIES, description="Maximum number of deliveries."
+    )
+
+
+class NewWebhookBody(ActionBody):
+    """Give at most one of `target_url`, `plugin` and `pipeline`."""
+
+    source_identifier: WebhookText = Field(description="The sender.")
+    event_type: WebhookText = Field(description="The type of the events.")
+    agent_intent: Annotated[str | None, BodyText(most=MAX_WEBHOOK_TEXT)] = Field(
+        None, description="What an agent should do with an event."
+    )
+    target_session: WebhookText = Field(description="The session of the agent.")
+    target_url: Text = Field(None, description="Where outbound events are sent.")
+    plugin: Text = Field(None, description="The plugin that handles inbound events.")
+    pipeline: Text = Field(None, description="The pipeline that inbound events start.")
+    secret: Annotated[str | None, BodyText(MIN_SECRET, MAX_SECRET)] = Field(
+        None, description="By default a secret is generated and returned once."
+    )
+
+    @model_validator(mode="after")
+    def _check_target(self) -> Self:
+        if sum(target is not None for target in (self.target_url, self.plugin, self.pipeline)) > 1:
+            raise ValueError("name at most one of target_url, plugin and pipeline")
+        return self

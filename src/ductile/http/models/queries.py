@@ -1,0 +1,177 @@
+"""Query parameters of each route."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field
+
+from ductile.core.delivery.retry_policy import DeliveryStatus
+from ductile.core.jobs.state_machine import status_named
+from ductile.http.models.fields import (
+    AnyText,
+    OneOf,
+    QueryFlag,
+    QueryInteger,
+    QuerySeconds,
+    RequestModel,
+    TextList,
+    Timestamp,
+)
+from ductile.model import JobStatus, SubmittedBy
+
+MAX_PAGE = 1000
+DEFAULT_PAGE = 50
+MAX_WAIT = 60.0
+MAX_BACKUP_WAIT = 20.0
+MAX_FIRES, DEFAULT_FIRES = 1000, 20
+
+Text = Annotated[str | None, AnyText()]
+Flag = Annotated[bool, QueryFlag()]
+Count = Annotated[int | None, QueryInteger()]
+PageLimit = Annotated[int, QueryInteger(1, MAX_PAGE)]
+Time = Annotated[datetime | None, Timestamp()]
+_LIMIT = "Maximum number of rows."
+_STATUS = "Jobs in this state; `pending`, `ok` and `error` are accepted too."
+
+
+class PageQuery(RequestModel):
+    limit: PageLimit = Field(DEFAULT_PAGE, description=_LIMIT)
+    before: Count = Field(None, description="The `cursor` of the previous page.")
+
+
+class QueueQuery(RequestModel):
+    limit: PageLimit = Field(DEFAULT_PAGE, description=_LIMIT)
+
+
+class JobWaitQuery(RequestModel):
+    wait: Annotated[float, QuerySeconds(MAX_WAIT)] = Field(
+        0.0, description="Seconds to wait for the end of the job, at most 60."
+    )
+
+
+class RunWaitQuery(RequestModel):
+    wait: Annotated[float, QuerySeconds(MAX_WAIT)] = Field(
+        0.0, description="Seconds to wait for another finished job, at most 60."
+    )
+    seen: Count = Field(
+        None, description="The number of finished jobs that the caller knows; used with `wait`."
+    )
+
+
+class JobTreeQuery(RequestModel):
+    flat: Flag = Field(False, description="Return a list instead of a tree.")
+
+
+class JobFilterQuery(PageQuery):
+    status: Annotated[JobStatus | None, OneOf(JobStatus, status_named)] = Field(
+        None, description=_STATUS
+    )
+    plugin: Text = Field(None, description="Jobs of this plugin.")
+    command: Text = Field(None, description="Jobs of this command.")
+    submitted_by: Annotated[SubmittedBy | None, OneOf(SubmittedBy)] = Field(
+        None, description="Jobs of this producer."
+    )
+
+
+class JobLogQuery(JobFilterQuery):
+    job_id: Text = Field(None, description="Attempts of this job.")
+    since: Time = Field(None, description="Attempts that ended at this time or later.")
+    from_: Time = Field(None, alias="from", description="The same as `since`.")
+    to: Time = Field(None, description="Attempts that ended at this time or before.")
+    query: Text = Field(None, description="A text in the error, in stderr or in the response.")
+    include_result: Flag = Field(False, description="Include the responses.")
+
+
+class JobIdQuery(RequestModel):
+    begins: Annotated[str, AnyText()] = Field("", description="The prefix of a job id.")
+    limit: PageLimit = Field(DEFAULT_PAGE, description=_LIMIT)
+
+
+class SummaryQuery(RequestModel):
+    window: Annotated[str, AnyText()] = Field(
+        "24h", description="How far to look back: `30m`, `24h`, `7d`."
+    )
+
+
+class PipelineStartQuery(RequestModel):
+    async_: Flag = Field(
+        False, alias="async", description="Answer at once, even for a synchronous pipeline."
+    )
+
+
+class NoticeQuery(RequestModel):
+    after: Text = Field(None, description="The `cursor` of the previous page, or an event id.")
+    last: Count = Field(None, description="The number of newest notices, at most 1,000.")
+
+
+class EventQuery(RequestModel):
+    topic: Annotated[list[str], TextList()] = Field(
+        [], description="Only these topics; several are separated by commas or repeated."
+    )
+    after: Text = Field(None, description="Resume after this event id, as `Last-Event-ID` does.")
+
+
+class NextFireQuery(RequestModel):
+    name: Annotated[str, AnyText()] = Field(
+        "", description="A plugin, or `plugin/id` for one of its schedules."
+    )
+    count: Annotated[int, QueryInteger(1, MAX_FIRES)] = Field(
+        DEFAULT_FIRES, description="Maximum number of fires."
+    )
+
+
+class ScheduleHistoryQuery(RequestModel):
+    name: Annotated[str, AnyText()] = Field(
+        "", description="A plugin, or `plugin/id` for one of its schedules."
+    )
+    since: Time = Field(None, description="Occurrences since this time; by default of one day.")
+
+
+class FactQuery(PageQuery):
+    fact_type: Text = Field(None, description="Facts of this type.")
+
+
+class RelayQuery(RequestModel):
+    status: Annotated[DeliveryStatus | None, OneOf(DeliveryStatus)] = Field(
+        None, description="Relays in this state."
+    )
+    instance: Text = Field(None, description="Relays to this gateway, by its name in `instances`.")
+    limit: PageLimit = Field(DEFAULT_PAGE, description=_LIMIT)
+
+
+class AgentQuery(RequestModel):
+    live: Flag = Field(False, description="Only agents whose heartbeats arrive.")
+    agent_id: Text = Field(None, description="Only this agent.")
+    after: Annotated[str, AnyText()] = Field("", description="The `cursor` of the previous page.")
+    limit: PageLimit = Field(MAX_PAGE, description=_LIMIT)
+
+
+class CapabilityQuery(RequestModel):
+    after: Annotated[str, AnyText()] = Field("", description="The `cursor` of the previous page.")
+    limit: PageLimit = Field(MAX_PAGE, description=_LIMIT)
+
+
+class ReminderQuery(RequestModel):
+    agent_id: Text = Field(None, description="Reminders of this agent.")
+    after: Count = Field(None, description="The `cursor` of the previous page.")
+    limit: PageLimit = Field(MAX_PAGE, description=_LIMIT)
+
+
+class DeliveryQuery(PageQuery):
+    status: Annotated[DeliveryStatus | None, OneOf(DeliveryStatus)] = Field(
+        None, description="Deliveries in this state."
+    )
+    webhook_id: Count = Field(None, description="Deliveries of this webhook.")
+    since: Time = Field(None, description="Deliveries attempted, or else created, since this time.")
+
+
+class WebhookRemovalQuery(RequestModel):
+    dry_run: Flag = Field(False, description="Return what would be done; change nothing.")
+
+
+class BackupQuery(RequestModel):
+    wait: Annotated[float, QuerySeconds(MAX_BACKUP_WAIT)] = Field(
+        0.0, description="Seconds to wait for the end of the backup, at most 20."
+    )

@@ -1,0 +1,347 @@
+"""Responses about jobs."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ductile.http.models.responses.fields import OMITTED, JobState, ResponseModel, Timestamp
+from ductile.model import SubmittedBy
+
+
+class JobQueuedModel(ResponseModel):
+    """The job is durably queued."""
+
+    job_id: str
+    status: str
+    plugin: str
+    command: str
+    deduplicated: bool
+    """Whether the job existed already; then `job_id` is its id."""
+
+
+class JobPlanModel(ResponseModel):
+    """With `dry_run`: whether a job would be queued."""
+
+    plugin: str
+    command: str
+    deduplicated: bool
+    job_id: str | None
+    """The existing job with the same key."""
+    dry_run: bool
+
+
+class JobSummaryModel(ResponseModel):
+    """A job without its payload and attempts."""
+
+    job_id: str
+    plugin: str
+    command: str
+    status: JobState
+    attempt: int
+    """The attempt that runs, or runs next."""
+    max_attempts: int
+    submitted_by: SubmittedBy
+    dedupe_key: str | None
+    dedupe_ttl: float | None
+    created_at: Timestamp
+    started_at: Timestamp | None
+    completed_at: Timestamp | None
+    next_retry_at: Timestamp | None
+    """The job waits until this time."""
+    last_error: str | None
+    parent_job_id: str | None
+    """The job whose event created this one."""
+    source_event_id: str | None
+    owner: str | None
+    """The boot id of the gateway that runs it."""
+    enqueued_snapshot_id: str | None
+    started_snapshot_id: str | None
+    schedule_id: str | None
+    slot: str | None
+    """The occurrence of its schedule."""
+    event_context_id: str | None
+    entered_context_id: str | None
+    hops: int
+    pipeline: str
+    """The pipeline that it is a step of; empty without one."""
+    step_path: str
+    branch: str
+    scope_id: str | None
+    join_of: str | None
+    replay_of: str | None
+    waits_for: str | None
+    """Why it does not run yet."""
+
+
+class JobPageModel(ResponseModel):
+    """Jobs, newest first."""
+
+    jobs: list[JobSummaryModel]
+    cursor: int | None
+    """For the next page; null on the last one."""
+
+
+class QueueModel(ResponseModel):
+    """Running and queued jobs in the order of the queue."""
+
+    queue_depth: int
+    running: int
+    jobs: list[JobSummaryModel]
+
+
+class JobIdsModel(ResponseModel):
+    """Job ids with the prefix."""
+
+    job_ids: list[str]
+
+
+class AttemptModel(ResponseModel):
+    """One attempt of a job."""
+
+    seq: int
+    id: str
+    """The job's id, a hyphen and the number of the attempt."""
+    job_id: str | None
+    plugin: str
+    command: str
+    status: JobState
+    attempt: int
+    """0 if the job ended without having run."""
+    submitted_by: str
+    result: Any
+    """The whole response; in lists null without `include_result`."""
+    last_error: str | None
+    stdout: str | None
+    """What the plugin printed instead of a response."""
+    stderr: str | None
+    logs: Any
+    """The plugin's log lines, each with a level and a message."""
+    created_at: str
+    started_at: str | None
+    completed_at: str
+    duration_ms: float | None
+    parent_job_id: str | None
+    source_event_id: str | None
+
+
+class AttemptPageModel(ResponseModel):
+    """Attempts, newest first."""
+
+    logs: list[AttemptModel]
+    cursor: int | None
+    """For the next page; null on the last one."""
+
+
+class TransitionModel(ResponseModel):
+    """A change of a job's state."""
+
+    from_status: str | None
+    to_status: JobState
+    attempt: int
+    reason: str | None
+    created_at: Timestamp
+
+
+class JobModel(ResponseModel):
+    """A job with its attempts and changes of state.
+
+    A job that is past its retention is known from the log alone, which is `pruned`: it has the
+    keys of its last attempt.
+    """
+
+    job_id: str
+    seq: int
+    plugin: str
+    command: str
+    payload: Any = OMITTED
+    status: JobState
+    attempt: int
+    """The attempt that runs, or runs next."""
+    max_attempts: int = OMITTED
+    submitted_by: str
+    dedupe_key: str | None = OMITTED
+    dedupe_ttl: float | None = OMITTED
+    created_at: str
+    started_at: str | None
+    completed_at: str | None
+    next_retry_at: str | None = OMITTED
+    last_error: str | None
+    stderr: str | None = OMITTED
+    duration_ms: float | None = OMITTED
+    parent_job_id: str | None
+    source_event_id: str | None
+    owner: str | None = OMITTED
+    enqueued_snapshot_id: str | None = OMITTED
+    started_snapshot_id: str | None = OMITTED
+    schedule_id: str | None = OMITTED
+    slot: str | None = OMITTED
+    event_context_id: str | None = OMITTED
+    entered_context_id: str | None = OMITTED
+    hops: int = OMITTED
+    pipeline: str = OMITTED
+    step_path: str = OMITTED
+    branch: str = OMITTED
+    scope_id: str | None = OMITTED
+    join_of: str | None = OMITTED
+    replay_of: str | None = OMITTED
+    result: Any
+    """The whole response of the last attempt."""
+    attempts: list[AttemptModel]
+    """The last attempts, as many as have room."""
+    attempts_left_out: int = OMITTED
+    """The number of earlier attempts; see /job-logs."""
+    transitions: list[TransitionModel]
+    """The last thousand."""
+    transitions_left_out: int = OMITTED
+    waits_for: str = OMITTED
+    """Why it does not run yet."""
+    pruned: bool = OMITTED
+
+
+class NodeAttemptModel(ResponseModel):
+    """One attempt of a job in a tree."""
+
+    attempt: int
+    status: JobState
+    started_at: str | None
+    completed_at: str
+    duration_ms: float | None
+    last_error: str | None
+
+
+class NodeModel(ResponseModel):
+    """One job of a tree."""
+
+    job_id: str
+    plugin: str
+    command: str
+    status: JobState
+    pipeline: str | None = OMITTED
+    step: str | None = OMITTED
+    branch: str | None = OMITTED
+    join_of: str | None = OMITTED
+    replay_of: str | None = OMITTED
+    parent_job_id: str | None
+    source_event_id: str | None
+    submitted_by: str
+    hops: int = OMITTED
+    attempt: int
+    created_at: str
+    started_at: str | None
+    completed_at: str | None
+    duration_ms: float | None
+    last_error: str | None
+    attempts: list[NodeAttemptModel]
+    result: Any
+    baggage_added: dict[str, Any] = OMITTED
+    depth: int
+    left_out: list[str] = OMITTED
+    """Keys that the response has no room for; ask for that job."""
+    more: bool = OMITTED
+    """On the first job: there may be more jobs than these."""
+    pruned: bool = OMITTED
+    children: list[NodeModel] = OMITTED
+    children_left_out: int = OMITTED
+    """The number of children too deep for a tree; ask with `flat=true`."""
+
+
+class JobTreeModel(ResponseModel):
+    """The jobs of one graph, as a tree or as a list."""
+
+    tree: NodeModel = OMITTED
+    jobs: list[NodeModel] = OMITTED
+
+
+class JobReasonsModel(ResponseModel):
+    """Why a job ran, waits, failed or did not run."""
+
+    job_id: str
+    status: str
+    why: list[str]
+
+
+class JobCancellationModel(ResponseModel):
+    """The job ends; with `dry_run`, it would."""
+
+    job_id: str
+    was: JobState
+    cancelled: bool = OMITTED
+    dry_run: bool = OMITTED
+
+
+class JobRetryModel(ResponseModel):
+    """The job is queued again; with `dry_run`, it would be."""
+
+    job_id: str
+    status: JobState
+    attempt: int
+    max_attempts: int
+    dry_run: bool = OMITTED
+
+
+class JobReplayModel(ResponseModel):
+    """A new job is queued; with `dry_run`, it would be."""
+
+    replay_of: str
+    job_id: str = OMITTED
+    status: Literal["queued"] = OMITTED
+    dry_run: bool = OMITTED
+
+
+class BulkRefusalModel(ResponseModel):
+    """A job that the action was refused for."""
+
+    job_id: str
+    error: str
+    code: str
+
+
+class BulkResultModel(ResponseModel):
+    """The jobs of a bulk action."""
+
+    jobs: list[str]
+    """The jobs that the action was applied to."""
+    count: int
+    refused: list[BulkRefusalModel]
+    more: bool
+    """Whether there may be more jobs than the limit allowed."""
+    dry_run: bool = OMITTED
+
+
+class AttemptCountModel(ResponseModel):
+    """Finished attempts of a plugin."""
+
+    plugin: str
+    status: JobState
+    attempts: int
+    mean_ms: float | None
+    max_ms: float | None
+
+
+class AnalyticsSummaryModel(ResponseModel):
+    """Finished attempts by plugin and status."""
+
+    since: Timestamp
+    window: str
+    total: dict[str, int]
+    """Attempts by status, over all plugins."""
+    plugins: list[AttemptCountModel]
+
+
+class QueueCountModel(ResponseModel):
+    """Queued or running jobs of a plugin."""
+
+    plugin: str
+    status: Literal["queued", "running"]
+    jobs: int
+    oldest: Timestamp
+    """When the first of them was created."""
+    oldest_seconds: float
+
+
+class AnalyticsQueueModel(ResponseModel):
+    """Queued and running jobs by plugin."""
+
+    queued: int
+    running: int
+    plugins: list[QueueCountModel]

@@ -1,0 +1,271 @@
+"""Responses about pipelines and schedules."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from ductile.http.models.responses.fields import OMITTED, JobState, ResponseModel, Timestamp
+from ductile.http.models.responses.jobs import NodeModel
+
+
+class PipelineSummaryModel(ResponseModel):
+    """A pipeline."""
+
+    name: str
+    on: str | None
+    """The event type that starts it."""
+    on_hook: str | None
+    from_plugin: str | None
+    if_: str | None = Field(alias="if")
+    execution_mode: str
+    timeout: float | None
+    workspace: Any
+    max_depth: int | None
+    steps: int
+    """The number of steps."""
+
+
+class PipelinesModel(ResponseModel):
+    """Every pipeline."""
+
+    pipelines: list[PipelineSummaryModel]
+
+
+class StepModel(ResponseModel):
+    """A compiled step."""
+
+    step: str
+    kind: str
+    plugin: str | None
+    command: str | None
+    if_: str | None = Field(alias="if")
+    next: str | None
+    otherwise: str | None
+    branches: dict[str, Any]
+    on_events: dict[str, list[str]]
+    join_always: bool
+    with_: bool = Field(alias="with")
+    baggage: dict[str, str]
+    source: str
+    """File and line of the configuration."""
+
+
+class PipelineModel(ResponseModel):
+    """A pipeline with its compiled steps and two diagrams of them."""
+
+    name: str
+    on: str | None
+    """The event type that starts it."""
+    on_hook: str | None
+    from_plugin: str | None
+    if_: str | None = Field(alias="if")
+    execution_mode: str
+    timeout: float | None
+    workspace: Any
+    max_depth: int | None
+    steps: list[StepModel]
+    mermaid: str
+    drawing: str
+
+
+class PipelineStartedModel(ResponseModel):
+    """The pipeline is started."""
+
+    job_id: str | None
+    instance_id: str
+    status: Literal["queued", "running", "skipped"]
+    pipeline: str
+    deduplicated: bool
+    timeout_exceeded: bool = OMITTED
+    """Set if a synchronous pipeline continues without its caller."""
+
+
+class PipelineOutcomeModel(ResponseModel):
+    """The synchronous pipeline has ended."""
+
+    job_id: str | None
+    status: str
+    duration_ms: float
+    result: Any
+    """The whole response of the last step."""
+    tree: NodeModel | None
+    """As `GET /job/{job_id}/tree` returns it."""
+    reason: str | None = OMITTED
+
+
+class PipelinePlanModel(ResponseModel):
+    """With `dry_run`: what would run first."""
+
+    dry_run: bool
+    pipeline: str
+    step: str | None
+    event: str
+    payload: Any
+    if_: Any = Field(alias="if")
+    context: Any
+    max_depth: int | None
+    first: list[dict[str, Any]]
+    resolution: list[StepModel]
+    deduplicated: bool
+    job_id: str | None
+    """The existing job with the same key."""
+
+
+class RunJobModel(ResponseModel):
+    """A job of a pipeline run."""
+
+    job_id: str
+    step: str
+    plugin: str
+    command: str
+    status: JobState
+    branch: str
+    attempt: int
+    max_attempts: int
+    created_at: Timestamp
+    started_at: Timestamp | None
+    completed_at: Timestamp | None
+    next_retry_at: Timestamp | None
+    last_error: str | None
+
+
+class InstanceModel(ResponseModel):
+    """A pipeline run and its jobs."""
+
+    instance_id: str
+    pipeline: str
+    status: Literal["open", "succeeded", "failed", "skipped"]
+    reason: str | None
+    created_at: Timestamp
+    ended_at: Timestamp | None
+    jobs: list[RunJobModel]
+    jobs_left_out: bool
+    result: Any
+    """The whole response of its last step."""
+
+
+class ScheduleModel(ResponseModel):
+    """A schedule and what it will do."""
+
+    plugin: str
+    schedule: str
+    command: str
+    rule: str
+    timezone: str
+    next_run: Timestamp | None
+    last_fire: Timestamp | None
+    last_success: Timestamp | None
+    state: str
+    reason: str | None
+    """Why it does not fire."""
+
+
+class ReminderSummaryModel(ResponseModel):
+    """A reminder of an agent without its payload."""
+
+    id: int
+    agent_id: str
+    schedule: str | None
+    next_fire_at: str
+    is_one_time: bool
+    created_at: str = OMITTED
+
+
+class SchedulesModel(ResponseModel):
+    """Every schedule, and the reminders of agents."""
+
+    schedules: list[ScheduleModel]
+    reminders: list[ReminderSummaryModel]
+
+
+class FireModel(ResponseModel):
+    """A coming fire of a schedule."""
+
+    schedule: str
+    fires_at: Timestamp
+    local: str
+    zone: str
+    slot: str
+
+
+class FiresModel(ResponseModel):
+    """The coming fires."""
+
+    fires: list[FireModel]
+
+
+class OccurrenceModel(ResponseModel):
+    """An occurrence of a schedule."""
+
+    schedule: str
+    slot: str
+    fired: bool
+    job_id: str | None
+    status: str | None
+    reason: str | None
+    why: str | None
+    """Why it did not fire."""
+    decided_at: Timestamp | None
+    local: str
+
+
+class OccurrencesModel(ResponseModel):
+    """The occurrences of the schedules."""
+
+    slots: list[OccurrenceModel]
+
+
+class SchedulePauseModel(ResponseModel):
+    """The schedule is paused or resumed; with `dry_run`, it would be."""
+
+    plugin: str
+    schedule: str
+    paused: bool
+    dry_run: bool = OMITTED
+
+
+class BreakerModel(ResponseModel):
+    """A circuit breaker."""
+
+    plugin: str
+    command: str
+    state: Literal["closed", "open", "half_open"]
+    failure_count: int
+    opened_at: Timestamp | None
+    last_failure_at: Timestamp | None
+    last_job_id: str | None
+    probe_job_id: str | None
+    updated_at: Timestamp | None
+
+
+class BreakerTransitionModel(ResponseModel):
+    """A change of a breaker's state."""
+
+    id: str
+    plugin: str
+    command: str
+    from_state: str | None
+    to_state: str
+    failure_count: int
+    reason: str
+    job_id: str | None
+    created_at: Timestamp
+
+
+class BreakersModel(ResponseModel):
+    """The breakers of a plugin."""
+
+    plugin: str
+    breakers: list[BreakerModel]
+    transitions: list[BreakerTransitionModel]
+
+
+class BreakerResetModel(ResponseModel):
+    """The breakers are closed; with `dry_run`, they would be."""
+
+    status: Literal["ok"]
+    plugin: str
+    closed: list[str]
+    dry_run: bool = OMITTED

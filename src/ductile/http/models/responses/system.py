@@ -1,0 +1,392 @@
+"""Responses about the gateway: status, plugins, configuration, tokens, backups, relays, events."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import RootModel
+
+from ductile.core.delivery.retry_policy import DeliveryStatus
+from ductile.http.models.responses.fields import OMITTED, JobState, ResponseModel, Timestamp
+
+
+class RootPageModel(ResponseModel):
+    """The gateway's name and links."""
+
+    name: str
+    version: str
+    uptime_seconds: int
+    links: dict[str, str]
+
+
+class HealthModel(ResponseModel):
+    """The health of the gateway; unknown callers see the status alone."""
+
+    status: Literal["ok", "error"]
+    version: str = OMITTED
+    uptime_seconds: int = OMITTED
+    queue_depth: int = OMITTED
+    """The number of queued jobs."""
+    plugins_loaded: int = OMITTED
+    plugins_circuit_open: int = OMITTED
+    """The number of plugins with a breaker that is not closed."""
+    error: str = OMITTED
+    """What is wrong."""
+    code: str = OMITTED
+
+
+class PluginModel(ResponseModel):
+    """A plugin that was found or configured."""
+
+    name: str
+    state: Literal["ready", "unhealthy", "refused", "shadowed", "disabled", "available"]
+    reason: str | None
+    """Why it is not ready."""
+    version: str = OMITTED
+    protocol: int = OMITTED
+    commands: dict[str, str]
+    """The type of each command."""
+    uses: str | None = OMITTED
+    parallelism: int | None = OMITTED
+    path: str | None
+    description: str = OMITTED
+
+
+class PluginsModel(ResponseModel):
+    """Every plugin."""
+
+    plugins: list[PluginModel]
+
+
+class CommandModel(ResponseModel):
+    """A command of a plugin."""
+
+    name: str
+    type: Literal["read", "write"]
+    description: str
+    input_schema: Any
+    output_schema: Any
+    idempotent: bool | None
+
+
+class PluginDetailModel(ResponseModel):
+    """A plugin and its commands."""
+
+    name: str
+    state: str
+    reason: str | None
+    version: str = OMITTED
+    protocol: int = OMITTED
+    commands: list[CommandModel]
+    uses: str | None = OMITTED
+    parallelism: int | None = OMITTED
+    path: str | None
+    description: str = OMITTED
+
+
+class CheckupModel(ResponseModel):
+    """The result of a plugin's `health` command."""
+
+    healthy: bool
+    detail: str | None
+    duration_ms: float | None
+
+
+class LastRunModel(ResponseModel):
+    """The last attempt of a plugin."""
+
+    plugin: str
+    command: str
+    status: JobState
+    completed_at: str
+    last_error: str | None
+
+
+class PluginStatusModel(PluginModel):
+    """A plugin with its health and last run."""
+
+    health: CheckupModel | None
+    last_run: LastRunModel | None
+
+
+class StatusModel(ResponseModel):
+    """The state of the gateway, its ledger and its plugins."""
+
+    running_gateway: bool
+    version: str
+    boot: str
+    uptime_seconds: int
+    workers: int
+    ledger: dict[str, Any]
+    queue_depth: int
+    running: int
+    plugins: list[PluginStatusModel]
+
+
+class OverviewQueueModel(ResponseModel):
+    """The numbers of jobs."""
+
+    ready: int
+    retrying: int
+    running: int
+
+
+class OverviewModel(ResponseModel):
+    """What runs, waits, failed and comes next."""
+
+    at: Timestamp
+    running_gateway: bool
+    version: str
+    name: str
+    uptime_seconds: int | None
+    workers: int
+    plugins: int
+    state_dir: str
+    queue: OverviewQueueModel
+    running: list[dict[str, Any]]
+    waiting: list[dict[str, Any]]
+    failures: list[dict[str, Any]]
+    breakers: list[dict[str, Any]]
+    held: dict[str, str]
+    """Plugins whose jobs wait, and why."""
+    next: list[dict[str, Any]]
+
+
+class ReloadChangesModel(ResponseModel):
+    """Names that a reload would add, remove or change."""
+
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
+
+
+class ReloadModel(ResponseModel):
+    """The configuration is in force; with `dry_run`, it would be."""
+
+    status: Literal["ok"]
+    warnings: list[str]
+    refused: dict[str, str]
+    """Plugins that cannot be loaded, and why."""
+    dry_run: bool = OMITTED
+    changes: dict[str, ReloadChangesModel] = OMITTED
+
+
+class ConfigViewModel(ResponseModel):
+    """The configuration in force."""
+
+    config: dict[str, Any]
+    """Every key with its value or default; secrets are [REDACTED]."""
+    config_hash: str
+    snapshot_id: str | None
+    compiled_routes: dict[str, dict[str, Any]]
+    """By pipeline: its source, its condition and its steps."""
+    routes: list[dict[str, Any]]
+    warnings: list[str]
+
+
+class SkillModel(ResponseModel):
+    """A command or pipeline that an agent can run."""
+
+    name: str
+    kind: Literal["command", "pipeline"]
+    description: str
+    type: str
+    method: str
+    path: str
+    input_schema: Any = OMITTED
+    output_schema: Any = OMITTED
+
+
+class SkillsModel(ResponseModel):
+    """Commands and pipelines."""
+
+    skills: list[SkillModel]
+
+
+class OpenApiModel(ResponseModel):
+    """An OpenAPI 3.1 document."""
+
+    openapi: str
+    info: dict[str, Any]
+    paths: dict[str, Any]
+    components: dict[str, Any]
+    tags: list[dict[str, Any]] = OMITTED
+
+
+class AiPluginModel(ResponseModel):
+    """The plugin manifest for agents."""
+
+    schema_version: str
+    name_for_human: str
+    name_for_model: str
+    description_for_human: str
+    description_for_model: str
+    auth: dict[str, str]
+    api: dict[str, str]
+
+
+class FactModel(ResponseModel):
+    """A fact that a plugin has recorded."""
+
+    id: int
+    seq: int
+    plugin_name: str
+    fact_type: str
+    job_id: str | None
+    command: str | None
+    fact_json: Any
+    created_at: Timestamp
+
+
+class FactsModel(ResponseModel):
+    """Facts of a plugin, newest first, and the state they came to."""
+
+    plugin: str
+    state: Any
+    facts: list[FactModel]
+    cursor: int | None
+    """For the next page; null on the last one."""
+
+
+class NoticeModel(ResponseModel):
+    """An event of the event stream."""
+
+    id: int
+    topic: str
+    type: str
+    job_id: str | None
+    created_at: Timestamp
+    payload: Any
+
+
+class NoticesModel(ResponseModel):
+    """Notices, oldest first."""
+
+    notices: list[NoticeModel]
+    cursor: str
+    """The `after` of the next page."""
+
+
+class TokenModel(ResponseModel):
+    """A token of the ledger."""
+
+    id: str
+    name: str
+    scopes: list[str]
+    created_at: Timestamp
+    expires_at: Timestamp | None
+    revoked_at: Timestamp | None
+    rotated_at: Timestamp | None
+
+
+class TokensModel(ResponseModel):
+    """The tokens of the ledger."""
+
+    tokens: list[TokenModel]
+
+
+class TokenCreatedModel(TokenModel):
+    """The token is created; its secret is shown this once."""
+
+    token: str
+    warnings: list[str]
+    """Scopes that allow nothing."""
+
+
+class TokenPlanModel(ResponseModel):
+    """With `dry_run`: the token that would be created."""
+
+    dry_run: bool
+    name: str
+    scopes: list[str]
+    warnings: list[str]
+
+
+class TokenChangedModel(TokenModel):
+    """The token is changed; with `dry_run`, it would be."""
+
+    token: str = OMITTED
+    """The new secret, shown this once."""
+    dry_run: bool = OMITTED
+
+
+class BackupModel(ResponseModel):
+    """The state of the current or the last backup."""
+
+    state: str
+    path: str | None
+    done: int
+    total: int
+    made: dict[str, Any] | None
+    """The backup, once it is complete."""
+    error: str | None
+    code: str | None
+    details: dict[str, Any]
+
+
+class BackupPlanModel(ResponseModel):
+    """With `dry_run`: where the backup would be written."""
+
+    dry_run: bool
+    path: str
+    free: int | None
+    """Free bytes there."""
+
+
+class RelayModel(ResponseModel):
+    """An event on its way to another gateway."""
+
+    id: str
+    instance: str
+    job_id: str | None
+    event_id: str | None
+    event_type: str
+    status: DeliveryStatus
+    attempt_count: int
+    last_attempted_at: Timestamp | None
+    next_retry_at: Timestamp | None
+    created_at: Timestamp
+    error_detail: str | None
+
+
+class RelaysModel(ResponseModel):
+    """Relayed events, newest first."""
+
+    relays: list[RelayModel]
+
+
+class RelayRetryModel(ResponseModel):
+    """The event is sent again; with `dry_run`, it would be."""
+
+    id: str
+    was: str
+    status: DeliveryStatus = OMITTED
+    dry_run: bool = OMITTED
+
+
+class RelaysRetryModel(ResponseModel):
+    """The dead events are sent again; with `dry_run`, they would be."""
+
+    relays: list[str]
+    count: int
+    more: bool
+    """Whether there are more of them."""
+    dry_run: bool = OMITTED
+
+
+class EventStreamModel(RootModel[str]):
+    """Server-sent events; the connection stays open."""
+
+    media_type: ClassVar[str] = "text/event-stream"
+
+
+class MetricsTextModel(RootModel[str]):
+    """Samples in the Prometheus text format."""
+
+    media_type: ClassVar[str] = "text/plain"
+
+
+class DocsPageModel(RootModel[str]):
+    """A page that shows this document and can call the routes."""
+
+    media_type: ClassVar[str] = "text/html"

@@ -1,0 +1,1 @@
+"""Routes under /gateway/, for agents and their operators."""

@@ -1,0 +1,175 @@
+"""Webhooks for agents: create, list and remove them, and receive their events."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ductile.clock import to_text
+from ductile.core.delivery import ssrf
+from ductile.core.delivery.payload import to_json_text
+from ductile.core.delivery.retry_policy import INBOUND_DELAY, OBSERVATORY
+from ductile.core.delivery.signatures import verify
+from ductile.core.jobs.commands import HANDLE
+from ductile.core.values import scopes
+from ductile.engine.outbox.webhooks import EnqueueDelivery
+from ductile.engine.services import Services
+from ductile.errors import LedgerError, UsageError
+from ductile.http.middleware.auth import MissingScope, principal_of
+from ductile.http.middleware.context import app_context_of
+from ductile.http.requests import headers_of, read_body, row_id
+from ductile.http.responses import (
+    JsonResponse,
+    agent_error,
+    read_ledger,
+    run_transaction,
+    services_of,
+    write_ledger,
+)
+from ductile.model import Notice
+from ductile.operations.pipelines import find_pipeline
+from ductile.store import notices
+from ductile.store.engines.api import Tx
+from ductile.store.outbox import deliveries
+from ductile.store.outbox.deliveries import TOPIC, NewWebhook, Webhook, WebhookNotFound
+
+if TYPE_CHECKING:
+    from ductile.http.models.bodies import NewWebhookBody
+    from ductile.http.models.queries import WebhookRemovalQuery
+
+SECRET_BYTES = 32
+METRIC_NAME = "/gateway/webhooks"
+
+
+async def receive_event(request: Request) -> Response:
+    """`POST /gateway/webhooks/{webhook_id}`: Receive an event, authenticated by its signature.
+
+    202 once it is durable; it is delivered 30 seconds later.
+    """
+    services, metrics = services_of(request), app_context_of(request).metrics
+    try:
+        id = _webhook_id(request)
+        webhook = await read_ledger(services, lambda tx: deliveries.find_webhook(tx, id))
+        body = await read_body(request)
+        headers = headers_of(request)
+        now = services.clock.now()
+        if verify(OBSERVATORY, webhook.secret, headers, body, now.timestamp()) is None:
+            metrics.count_webhook(METRIC_NAME, "signature_mismatch")
+            return await _refuse_signature(request, webhook)
+        text = to_json_text(body, headers.get("content-type", [""])[0])
+        enqueue = EnqueueDelivery(id, text, services.entropy.uuid(), now, delay=INBOUND_DELAY)
+        sent = await write_ledger(services, enqueue)
+    except WebhookNotFound as error:
+        metrics.count_webhook(METRIC_NAME, error.code)
+        return agent_error(404, error.code)
+    metrics.count_webhook(METRIC_NAME, "accepted")
+    return JsonResponse({"status": "accepted", "delivery_id": sent.delivery_id}, 202)
+
+
+def _webhook_id(request: Request) -> int:
+    text = request.path_params["webhook_id"]
+    id = row_id(text)
+    if id is None:
+        raise WebhookNotFound(f"there is no webhook {text!r}")
+    return id
+
+
+async def _refuse_signature(request: Request, webhook: Webhook) -> Response:
+    services = services_of(request)
+    now = services.clock.now()
+    unrecorded = app_context_of(request).rejections.admit(webhook.id, now)
+    if unrecorded is not None:
+        payload = {"webhook_id": webhook.id, "unrecorded": unrecorded}
+        notice = Notice(TOPIC, "WebhookSignatureFailureEvent", payload)
+        # The request is refused whether or not the notice can be stored.
+        with suppress(LedgerError):
+            await write_ledger(services, lambda tx: notices.post(tx, notice, now))
+    return agent_error(401, "signature_mismatch")
+
+
+async def list_webhooks(request: Request) -> Response:
+    """`GET /gateway/webhook-configs`: List webhooks, without their secrets."""
+    rows = await read_ledger(services_of(request), lambda tx: tx.dicts("webhook_configs"))
+    return JsonResponse({"webhooks": rows})
+
+
+async def create_webhook(request: Request, body: NewWebhookBody) -> Response:
+    """`POST /gateway/webhook-configs`: Create a webhook; a generated secret is shown once.
+
+    To name a plugin or pipeline requires the scope to run it.
+    """
+    services = services_of(request)
+    new = _new_webhook(services, body)
+    _check_scope(request, new)
+    secret = body.secret or _generate_secret()
+    if body.dry_run:
+        return JsonResponse({**asdict(new), "dry_run": True})
+    now = services.clock.now()
+    id = await write_ledger(services, lambda tx: deliveries.add_webhook(tx, new, secret, now))
+    created = {"id": id, **asdict(new), "created_at": to_text(now)}
+    return JsonResponse(created if body.secret else {**created, "secret": secret}, 201)
+
+
+def _generate_secret() -> str:
+    return f"whsec_{base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()}"
+
+
+def _new_webhook(services: Services, body: NewWebhookBody) -> NewWebhook:
+    if body.target_url is not None:
+        _check_url(body.target_url, services.compiled.settings.gateway.allowed_networks)
+    if body.plugin is not None:
+        services.check(body.plugin, HANDLE)
+    if body.pipeline is not None:
+        find_pipeline(services.compiled.tx_config.router, body.pipeline)
+    return NewWebhook(
+        body.source_identifier,
+        body.event_type,
+        body.agent_intent or "",
+        body.target_session,
+        body.target_url,
+        body.plugin,
+        body.pipeline,
+    )
+
+
+def _check_url(url: str, networks: tuple[str, ...]) -> None:
+    """Check what is known before a DNS look-up; each send checks everything again."""
+    try:
+        target = ssrf.parse_url(url, networks)
+        if target.literal:
+            ssrf.check_addresses(target, [target.host], networks)
+        if not (target.secure or networks):
+            raise ssrf.Forbidden("must be https, since gateway.allowed_networks is empty")
+    except ssrf.Forbidden as refusal:
+        raise UsageError(f"target_url: {refusal}") from None
+
+
+def _check_scope(request: Request, new: NewWebhook) -> None:
+    """Refuse a webhook that would run what its creator may not run."""
+    principal = principal_of(request)
+    granted = frozenset[str]() if principal is None else principal.scopes
+    if new.plugin is not None and not scopes.allows_command(granted, new.plugin, reads=False):
+        raise MissingScope(f"this token may not run {new.plugin}", scope=f"{new.plugin}:rw")
+    if new.pipeline is not None and not scopes.allows(granted, "plugin:rw"):
+        raise MissingScope("this token may not start pipelines", scope="plugin:rw")
+
+
+async def remove_webhook(request: Request, query: WebhookRemovalQuery) -> Response:
+    """`DELETE /gateway/webhook-configs/{webhook_id}`: Remove a webhook."""
+    services, id, dry_run = services_of(request), _webhook_id(request), query.dry_run
+    now = services.clock.now()
+
+    def work(tx: Tx) -> Webhook:
+        if dry_run:
+            return deliveries.find_webhook(tx, id)
+        return deliveries.remove_webhook(tx, id, now)
+
+    found = await run_transaction(services, work, dry_run=dry_run)
+    shown = {"id": id, "source_identifier": found.source_identifier, "event_type": found.event_type}
+    return JsonResponse({**shown, **({"dry_run": True} if dry_run else {"removed": True})})

@@ -1,0 +1,33 @@
+"""Figures about attempts and the queue."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ductile.config.models.units import parse_duration
+from ductile.errors import UsageError
+from ductile.http.responses import JsonResponse, services_of
+from ductile.operations.reports import analytics
+
+if TYPE_CHECKING:
+    from ductile.http.models.queries import SummaryQuery
+
+
+async def show_summary(request: Request, query: SummaryQuery) -> Response:
+    """`GET /analytics/summary`: Count the attempts that ended in a window, by plugin and status."""
+    try:
+        window = timedelta(seconds=parse_duration(query.window))
+    except ValueError as error:
+        raise UsageError(f"window {error}") from None
+    found = await asyncio.to_thread(analytics.summarize_attempts, services_of(request), window)
+    return JsonResponse({"since": found["since"], "window": query.window, **found})
+
+
+async def show_queue(request: Request) -> Response:
+    """`GET /analytics/queue`: Count queued and running jobs by plugin, with the oldest job."""
+    return JsonResponse(await asyncio.to_thread(analytics.summarize_queue, services_of(request)))
