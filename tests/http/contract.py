@@ -10,13 +10,13 @@ from urllib.parse import unquote
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from ductile.http.app import ENDPOINTS
 from ductile.http.endpoint import Endpoint
 from ductile.http.middleware.router import PathRouter
 from ductile.http.models.responses.fields import AgentsErrorModel, ErrorModel
 from ductile.http.openapi.document import refusal_statuses
 from ductile.http.openapi.schema import response_models
 from ductile.http.responses import AGENT_ROUTES
+from ductile.http.route_table import ENDPOINTS
 
 EVERYWHERE = {408, 431, 500}
 """Refusals that a connection or a bug causes, whatever the route."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ductile.http.app import ENDPOINTS
+from ductile.http.route_table import ENDPOINTS
 from ductile.http.server.run import _log_crashes
 from tests.canaries import (
     ADMIN,

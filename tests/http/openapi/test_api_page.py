@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ductile.http.app import ENDPOINTS, Endpoint
+from ductile.http.endpoint import Endpoint
+from ductile.http.route_table import ENDPOINTS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `([A-Z]+ /[^`]*)` \| (.*?) \| (.+?) \|$", re.MULTILINE)

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
-from ductile.http.app import ENDPOINTS, Endpoint
+from ductile.http.endpoint import Endpoint
 from ductile.http.openapi.document import PATH_PARAMETERS, describe_routes, summarize
 from ductile.http.openapi.schema import response_models
 from ductile.http.requests import request_model
+from ductile.http.route_table import ENDPOINTS
 from tests.http.doors import CONFIG, House, opened
 
 DOCUMENT = describe_routes(ENDPOINTS)

@@ -14,7 +14,7 @@ import pytest
 
 from ductile.core.delivery.retry_policy import mark_rejected
 from ductile.core.pipelines.intents import SendRelay
-from ductile.http.app import ENDPOINTS
+from ductile.http.route_table import ENDPOINTS
 from ductile.store.engines.api import Tx
 from ductile.store.outbox import relays
 from tests.core.agents.test_decision_log import LOG

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ductile.http.app import ENDPOINTS
+from ductile.http.route_table import ENDPOINTS
 from tests.http.doors import ADMIN, CONFIG, NOTHING, House, opened
 
 PIPELINES = """\

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ductile.http.app import ENDPOINTS
+from ductile.http.route_table import ENDPOINTS
 from tests.http.doors import ADMIN, CONFIG, House, opened
 from tests.waiting import WAIT_LIMIT
 

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from ductile.errors import LedgerError
-from ductile.http.app import ENDPOINTS, Endpoint
+from ductile.http.endpoint import Endpoint
 from ductile.http.middleware.auth import is_from_this_machine
+from ductile.http.route_table import ENDPOINTS
 from ductile.http.routes.healthz import check_health
 from tests.http.doors import ADMIN, CONFIG, NOTHING, READER, House, opened
 from tests.waiting import WAIT_LIMIT

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ductile.errors import Refused
-from ductile.http.app import ENDPOINTS
+from ductile.http.route_table import ENDPOINTS
 from ductile.http.server.listeners import bind_local, bind_tcp
 from ductile.operations import bulk, jobs
 from tests.engine.site import OK, Site

@@ -28,9 +28,10 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from ductile.http.app import ENDPOINTS, Endpoint
+from ductile.http.endpoint import Endpoint
 from ductile.http.openapi.document import describe_routes
 from ductile.http.requests import request_model
+from ductile.http.route_table import ENDPOINTS
 from tests.http.doors import ADMIN, CONFIG, House, error_keys, opened
 from tests.http.routes.test_nodes import config as on_postgres
 from tests.postgres import Server

@@ -1,0 +1,335 @@
+"""The route table: the only list of the API's routes.
+
+A row binds a method and a path to the scope of a token, a handler, and the models of its query,
+body and responses, which are the only source for parsing and for OpenAPI. Rows name the models, so
+that the start of a gateway does not wait for the definition of about 130 classes: see `Endpoint`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ductile.http.endpoint import Endpoint
+from ductile.http.requests import InvalidJson
+from ductile.http.routes import (
+    analytics,
+    discovery,
+    docs,
+    events,
+    facts,
+    healthz,
+    jobs,
+    metrics,
+    pipelines,
+    relays,
+    schedules,
+    system,
+    tokens,
+)
+from ductile.http.routes.agents import deliveries, heartbeats, reminders, webhooks
+
+_get, _post, _delete = (partial(Endpoint, method) for method in ("GET", "POST", "DELETE"))
+_KEY = ("Idempotency-Key",)
+
+
+def _action(model: str) -> dict[int, str]:
+    """Return the responses of an action: accepted, or with `dry_run` planned."""
+    return {202: model, 200: model}
+
+
+_JOBS = (
+    _post(
+        "/plugin/{plugin}/{command}",
+        "plugin",
+        jobs.trigger,
+        {202: "JobQueued", 200: "JobPlan"},
+        body="TriggerBody",
+        allow_trailing=True,
+        headers=_KEY,
+    ),
+    _get("/job/{job_id}", "jobs:ro", jobs.show_job, "Job", query="JobWaitQuery"),
+    _get("/job/{job_id}/tree", "jobs:ro", jobs.show_tree, "JobTree", query="JobTreeQuery"),
+    _get("/job/{job_id}/why", "jobs:ro", jobs.explain, "JobReasons"),
+    _post(
+        "/job/{job_id}/cancel",
+        "jobs:rw",
+        jobs.cancel_job,
+        _action("JobCancellation"),
+        body="ActionBody",
+    ),
+    _post(
+        "/job/{job_id}/retry",
+        "jobs:rw",
+        jobs.retry_job,
+        _action("JobRetry"),
+        body="ActionBody",
+        headers=_KEY,
+    ),
+    _post(
+        "/job/{job_id}/replay",
+        "jobs:rw",
+        jobs.replay_job,
+        _action("JobReplay"),
+        body="ReplayBody",
+        headers=_KEY,
+    ),
+    _get("/jobs", "jobs:ro", jobs.list_jobs, "JobPage", query="JobFilterQuery"),
+    _get("/job-ids", "jobs:ro", jobs.list_ids, "JobIds", query="JobIdQuery"),
+    _get("/queue", "jobs:ro", jobs.list_queue, "Queue", query="QueueQuery"),
+    _get("/job-logs", "jobs:ro", jobs.list_attempts, "AttemptPage", query="JobLogQuery"),
+    _post("/jobs/cancel", "jobs:rw", jobs.cancel_jobs, "BulkResult", body="BulkBody"),
+    _post("/jobs/retry", "jobs:rw", jobs.retry_jobs, "BulkResult", body="BulkBody", headers=_KEY),
+    _get(
+        "/analytics/summary",
+        "jobs:ro",
+        analytics.show_summary,
+        "AnalyticsSummary",
+        query="SummaryQuery",
+    ),
+    _get("/analytics/queue", "jobs:ro", analytics.show_queue, "AnalyticsQueue"),
+)
+
+_PIPELINES = (
+    _get("/pipelines", "any", pipelines.list_pipelines, "Pipelines"),
+    _get("/pipeline/{name}", "any", pipelines.show_pipeline, "Pipeline"),
+    _post(
+        "/pipeline/{name}",
+        "plugin:rw",
+        pipelines.start_pipeline,
+        {202: "PipelineStarted", 200: "PipelineOutcome | PipelinePlan"},
+        query="PipelineStartQuery",
+        body="PipelineStartBody",
+        allow_trailing=True,
+        headers=_KEY,
+    ),
+    _get(
+        "/pipeline-instance/{instance_id}",
+        "jobs:ro",
+        pipelines.show_run,
+        "Instance",
+        query="RunWaitQuery",
+    ),
+)
+
+_SCHEDULES = (
+    _get("/scheduler/jobs", "jobs:ro", schedules.list_schedules, "Schedules"),
+    _get("/scheduler/next", "jobs:ro", schedules.list_next_fires, "Fires", query="NextFireQuery"),
+    _get(
+        "/scheduler/explain",
+        "jobs:ro",
+        schedules.explain_occurrences,
+        "Occurrences",
+        query="ScheduleHistoryQuery",
+    ),
+    _post(
+        "/scheduler/{plugin}/{schedule}/pause",
+        "system:rw",
+        schedules.pause_schedule,
+        "SchedulePause",
+        body="ActionBody",
+    ),
+    _post(
+        "/scheduler/{plugin}/{schedule}/resume",
+        "system:rw",
+        schedules.resume_schedule,
+        "SchedulePause",
+        body="ActionBody",
+    ),
+    _get("/system/breaker/{plugin}", "jobs:ro", schedules.list_breakers, "Breakers"),
+    _post(
+        "/system/reset/{plugin}",
+        "system:rw",
+        schedules.reset_breakers,
+        "BreakerReset",
+        body="ActionBody",
+    ),
+)
+
+_EVENTS = (
+    _get("/notices", "events:ro", events.list_notices, "Notices", query="NoticeQuery"),
+    _get(
+        "/events",
+        "events:ro",
+        events.stream_events,
+        "EventStream",
+        query="EventQuery",
+        headers=("Last-Event-ID",),
+    ),
+)
+
+_SYSTEM = (
+    _get("/", None, system.show_root, "RootPage"),
+    _get("/healthz", None, healthz.show_health, {200: "Health", 503: "Health"}),
+    _get("/metrics", "system:ro", metrics.show_metrics, "MetricsText", is_public=metrics.is_public),
+    _get("/system/status", "system:ro", system.show_status, "Status"),
+    _get("/system/overview", "system:ro", system.show_overview, "Overview"),
+    _get("/config/view", "system:ro", system.view_config, "ConfigView"),
+    _get("/system/reload", "system:rw", system.preview_reload, "Reload"),
+    _post("/system/reload", "system:rw", system.reload, "Reload", body="ActionBody"),
+    _get("/system/backup", "system:ro", system.show_backup, "Backup", query="BackupQuery"),
+    _post(
+        "/system/backup",
+        "system:rw",
+        system.start_backup,
+        {202: "Backup", 200: "BackupPlan"},
+        body="BackupBody",
+    ),
+    _get("/system/plugin-facts/{plugin}", "jobs:ro", facts.list_facts, "Facts", query="FactQuery"),
+)
+
+_DISCOVERY = (
+    _get("/plugins", "any", system.list_plugins, "Plugins"),
+    _get("/plugin/{plugin}", "any", discovery.show_plugin, "PluginDetail"),
+    _get("/plugin/{plugin}/openapi.json", "any", discovery.show_plugin_openapi, "OpenApi"),
+    _get("/skills", "any", discovery.list_skills, "Skills"),
+    _get("/openapi.json", "any", discovery.show_openapi, "OpenApi"),
+    _get("/docs", None, docs.show_docs, "DocsPage"),
+    _get("/.well-known/ai-plugin.json", "any", discovery.show_ai_plugin, "AiPlugin"),
+)
+
+_TOKENS = (
+    _get("/tokens", "system:ro", tokens.list_tokens, "Tokens"),
+    _post(
+        "/tokens",
+        "*",
+        tokens.create_token,
+        {201: "TokenCreated", 200: "TokenPlan"},
+        body="NewTokenBody",
+    ),
+    _post("/token/{which}/revoke", "*", tokens.revoke_token, "TokenChanged", body="ActionBody"),
+    _post(
+        "/token/{which}/rotate", "*", tokens.rotate_token, "TokenChanged", body="TokenRotationBody"
+    ),
+)
+
+_RELAYS = (
+    _get("/relays", "jobs:ro", relays.list_relays, "Relays", query="RelayQuery"),
+    _post(
+        "/relays/retry",
+        "jobs:rw",
+        relays.retry_dead_relays,
+        _action("RelaysRetry"),
+        body="ActionBody",
+    ),
+    _post(
+        "/relay/{relay_id}/retry",
+        "jobs:rw",
+        relays.retry_relay,
+        _action("RelayRetry"),
+        body="ActionBody",
+    ),
+)
+
+_AGENTS = (
+    _post(
+        "/gateway/heartbeat",
+        "agents:rw",
+        heartbeats.record_heartbeat,
+        "HeartbeatAccepted",
+        raw_body="Heartbeat",
+        is_public=heartbeats.is_public,
+    ),
+    _post(
+        "/gateway/messages",
+        "agents:rw",
+        heartbeats.publish_message,
+        {202: "MessageAccepted"},
+        raw_body="DecisionLog",
+        is_public=heartbeats.is_public,
+    ),
+    _get("/gateway/heartbeats", "agents:ro", heartbeats.list_agents, "Agents", query="AgentQuery"),
+    _get(
+        "/gateway/capabilities",
+        "agents:ro",
+        heartbeats.list_capabilities,
+        "Capabilities",
+        query="CapabilityQuery",
+    ),
+    _get(
+        "/gateway/cron", "agents:ro", reminders.list_reminders, "Reminders", query="ReminderQuery"
+    ),
+    _post(
+        "/gateway/cron",
+        "agents:rw",
+        reminders.create_reminder,
+        {201: "Reminder", 200: "Reminder"},
+        body="NewReminderBody",
+        max_body=reminders.MAX_BODY,
+        json_error=InvalidJson,
+    ),
+    _post(
+        "/gateway/cron/{reminder_id}/forget",
+        "agents:rw",
+        reminders.forget_reminder,
+        "Reminder",
+        body="ActionBody",
+        max_body=reminders.MAX_BODY,
+        json_error=InvalidJson,
+    ),
+    _get(
+        "/gateway/deliveries",
+        "agents:ro",
+        deliveries.list_deliveries,
+        "Deliveries",
+        query="DeliveryQuery",
+    ),
+    _get(
+        "/gateway/deliveries/{delivery_id}", "agents:ro", deliveries.show_delivery, "DeliveryDetail"
+    ),
+    _post(
+        "/gateway/deliveries",
+        "agents:rw",
+        deliveries.send_delivery,
+        {202: "DeliverySent", 200: "DeliveryPlan"},
+        body="DeliveryBody",
+        headers=_KEY,
+    ),
+    _post(
+        "/gateway/deliveries/retry",
+        "agents:rw",
+        deliveries.retry_deliveries,
+        _action("DeliveriesRetry"),
+        body="RedeliveryBody",
+    ),
+    _post(
+        "/gateway/deliveries/{delivery_id}/retry",
+        "agents:rw",
+        deliveries.retry_delivery,
+        _action("DeliveryRetry"),
+        body="ActionBody",
+    ),
+    _get("/gateway/webhook-configs", "agents:ro", webhooks.list_webhooks, "Webhooks"),
+    _post(
+        "/gateway/webhook-configs",
+        "agents:rw",
+        webhooks.create_webhook,
+        {201: "WebhookCreated", 200: "WebhookPlan"},
+        body="NewWebhookBody",
+    ),
+    _delete(
+        "/gateway/webhook-configs/{webhook_id}",
+        "agents:rw",
+        webhooks.remove_webhook,
+        "WebhookRemoved",
+        query="WebhookRemovalQuery",
+    ),
+    _post(
+        "/gateway/webhooks/{webhook_id}",
+        None,
+        webhooks.receive_event,
+        {202: "EventAccepted"},
+        raw_body="",
+    ),
+)
+
+ENDPOINTS = (
+    *_JOBS,
+    *_PIPELINES,
+    *_SCHEDULES,
+    *_EVENTS,
+    *_SYSTEM,
+    *_DISCOVERY,
+    *_TOKENS,
+    *_RELAYS,
+    *_AGENTS,
+)
