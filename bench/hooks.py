@@ -26,7 +26,7 @@ async def kept_nowhere(_gateway: Gateway, _work: Any) -> AcceptedWebhook:
 def main(config: str, *how: str) -> None:
     configure("error", "json")
     if how == ("unstored",):
-        webhooks.writing = kept_nowhere  # type: ignore[assignment]
+        webhooks.write_ledger = kept_nowhere  # type: ignore[assignment]
     gateway = Gateway(load(Path(config), environ=os.environ), environ=os.environ)
     gateway.open()
     server = open_listeners(gateway)
