@@ -85,7 +85,7 @@ def _known(place: Place) -> None:
     ledger, now = SqliteLedger(place.ledger), SystemClock().now()
     ledger.start()
     beats = [Beat(_name(number), "bench", to_text(now)) for number in range(AGENTS)]
-    ledger.write(lambda tx: agents.record(tx, beats, now))
+    ledger.write(lambda tx: agents.record_heartbeats(tx, beats, now))
     ledger.close()
 
 

@@ -85,7 +85,7 @@ def _prune(ledger: SqliteLedger, now: datetime, held: list[float]) -> None:
     """As the janitor does, batch by batch, timing how long each has the writer."""
     while True:
         fullest = 0
-        for batch in retention.batches(RETENTION, now):
+        for batch in retention.prune_batches(RETENTION, now):
             fullest = max(fullest, ledger.write(_timed(batch, held)))
         freed = ledger.vacuum()
         if fullest < retention.BATCH and not freed:

@@ -30,14 +30,14 @@ class House:
         self.woken += 1
 
     def told(self, topic: str) -> list[tuple[str, Any]]:
-        found = self.ledger.read(lambda tx: notices.after(tx, BEGINNING, 10_000))
+        found = self.ledger.read(lambda tx: notices.list_after(tx, BEGINNING, 10_000))
         return [(n.type, json.loads(n.payload)) for n in found if n.topic == topic]
 
     def rows(self) -> dict[str, dict[str, Any]]:
-        return {row["agent_id"]: row for row in self.ledger.read(agents.listing)}
+        return {row["agent_id"]: row for row in self.ledger.read(agents.list_agents)}
 
     def reminders(self) -> list[dict[str, Any]]:
-        return self.ledger.read(reminders.listing)
+        return self.ledger.read(reminders.list_reminders)
 
 
 class Log:

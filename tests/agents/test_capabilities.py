@@ -47,7 +47,7 @@ def test_restart_and_other_nodes_see_the_same_agents(house: House) -> None:
 
 def test_agent_with_only_heartbeats_is_not_listed(house: House) -> None:
     now = house.clock.now()
-    house.ledger.write(lambda tx: agents.sign(tx, "a", "west", now, now))
+    house.ledger.write(lambda tx: agents.record_contact(tx, "a", "west", now, now))
     assert house.agents.capabilities.get_agent("a") is None
     assert house.agents.capabilities.list_agents() == []
 

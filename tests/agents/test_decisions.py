@@ -141,7 +141,7 @@ def test_payload_that_is_not_an_object_is_logged(house: House, log: Log) -> None
 def test_too_many_reminders_are_logged_and_the_log_accepted(
     house: House, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reminders, "MOST", 1)
+    monkeypatch.setattr(reminders, "MAX_REMINDERS", 1)
     accept(house, asking({"delay_ms": 1000}))
     assert log.lines() == []
     accept(house, asking({"delay_ms": 1000}))

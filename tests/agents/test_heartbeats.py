@@ -32,7 +32,7 @@ def beat(house: House, *ids: str) -> None:
     for id in ids:
         house.agents.heartbeats.record_heartbeat(id, "west")
     beats, now = [Beat(id, "west", SAID) for id in ids], house.clock.now()
-    house.ledger.write(lambda tx: agents.record(tx, beats, now))
+    house.ledger.write(lambda tx: agents.record_heartbeats(tx, beats, now))
 
 
 def check(house: House) -> float:

@@ -14,7 +14,7 @@ from ductile.core.agents.reminder import LONGEST_DELAY_MS, ScheduleError, build_
 from ductile.core.jobs.limits import document
 from ductile.core.values.redact import Redactor
 from ductile.store import reminders
-from ductile.store.reminders import Scheduled
+from ductile.store.reminders import ScheduledReminder
 from tests.agents.house import House, Log
 from tests.store.conftest import execute
 
@@ -36,7 +36,7 @@ def write_row(house: House, schedule: str, next_fire_at: str) -> None:
 
 def test_payload_is_published_when_due(house: House) -> None:
     kept = house.agents.reminders.schedule_once("agent-7", 5_000, PAYLOAD)
-    assert isinstance(kept, Scheduled)
+    assert isinstance(kept, ScheduledReminder)
     house.clock.advance(4.999)
     tick(house)
     assert house.told(TOPIC) == []

@@ -17,8 +17,8 @@ import orjson
 import pytest
 
 from ductile.engine.outbox.webhooks import EnqueueDelivery
-from ductile.store.outbox import deliveries
-from ductile.store.outbox.deliveries import NewWebhook
+from ductile.store.outbox import webhooks
+from ductile.store.outbox.webhooks import NewWebhook
 from tests.crash.gateway_process import GatewayProcess
 from tests.engine.receiver import Received, Receiver, receiving
 from tests.engine.site import Running, Site
@@ -37,7 +37,7 @@ def _open_to_loopback(site: Site) -> None:
 def add(running: Running, event: str, **more: Any) -> int:
     gateway = running.gateway
     new, now = NewWebhook("test", event, "", "s-1", **more), gateway.clock.now()
-    return gateway.ledger.write(lambda tx: deliveries.add_webhook(tx, new, SECRET, now))
+    return gateway.ledger.write(lambda tx: webhooks.add_webhook(tx, new, SECRET, now))
 
 
 def put(running: Running, webhook_id: int, delay: float = 0.0) -> int:

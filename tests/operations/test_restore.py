@@ -95,7 +95,7 @@ def test_jobs_that_ran_in_the_copy_are_recovered_at_the_next_start(
         made = copied(house, target)
         gate.open()
         house.ended(job_id)
-    assert made.notes == ["1 running when it was left, to be recovered by a start"]
+    assert made.notes == ["running jobs: 1; the next start recovers them"]
     put_back(place, target)
     assert jobs_of(place) == {job_id: "running"}
     with place.running() as house:
@@ -351,7 +351,7 @@ def test_a_ledger_moves_from_one_engine_to_the_other_and_back(
     put_back(site, copy)
     back = folder / "back.db"
     ledger = looked_at(site)
-    assert len(ledger.read(lambda tx: notices.after(tx, BEGINNING))) == len(before["notices"])
+    assert len(ledger.read(lambda tx: notices.list_after(tx, BEGINNING))) == len(before["notices"])
     back_up(ledger, back, state_dir=site.state, clock=CLOCK)
     ledger.close()
     assert contents(back) == before
@@ -368,7 +368,7 @@ def test_notices_of_another_servers_transactions_can_be_followed(
     on_postgres(site, postgres)
     put_back(site, copy)
     ledger = looked_at(site)
-    assert len(ledger.read(lambda tx: notices.after(tx, BEGINNING))) == len(
+    assert len(ledger.read(lambda tx: notices.list_after(tx, BEGINNING))) == len(
         contents(copy)["notices"]
     )
     ledger.close()

@@ -47,7 +47,7 @@ def test_without_a_ledger_the_next_run_is_still_told(make: Make) -> None:
 
 def test_a_paused_entry_says_so(make: Make) -> None:
     work = make({"every": "5m"})
-    work.ledger.write(lambda tx: schedules.pause(tx, "echo", "default", paused=True))
+    work.ledger.write(lambda tx: schedules.set_paused(tx, "echo", "default", paused=True))
     row = listed(work)
     assert (row["state"], row["next_run"]) == ("paused", None)
 

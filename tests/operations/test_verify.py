@@ -35,7 +35,7 @@ def test_a_gateway_that_runs_is_alive_and_those_before_it_are_not(place: Site) -
         now = house.gateway.clock.now()
         # One that was killed, whose process id is ours again.
         house.gateway.ledger.write(
-            lambda tx: boots.begin(tx, id="0-killed", pid=os.getpid(), version="1", now=now)
+            lambda tx: boots.begin_boot(tx, id="0-killed", pid=os.getpid(), version="1", now=now)
         )
         execute(house.gateway.ledger, "UPDATE boots SET started_at = '2020' WHERE id = '0-killed'")
         alive = living_boots(house.gateway.ledger, place.state)
@@ -65,7 +65,7 @@ def test_a_running_job_of_a_living_gateway_is_no_breach(place: Site) -> None:
         assert (report.ok, report.notes) == (True, [])
         execute(house.gateway.ledger, "UPDATE job_queue SET owner = 'another'")
         report = verify_ledger(house.gateway.ledger, place.state, quick=True)
-        assert {breach.promise for breach in report.breaches} == {"owners", "jobs"}
+        assert {found.invariant for found in report.violations} == {"owners", "jobs"}
         owner = house.gateway.boot
         execute(house.gateway.ledger, f"UPDATE job_queue SET owner = '{owner}'")
         gate.open()
@@ -78,6 +78,6 @@ def test_an_empty_database_is_no_ledger(place: Site) -> None:
         place.state.mkdir()
         state.path.touch()
     ledger = looked_at(place)
-    with pytest.raises(LedgerError, match="no ledger of ductile"):
+    with pytest.raises(LedgerError, match="not a ductile ledger"):
         verify_ledger(ledger, place.state)
     ledger.close()

@@ -12,7 +12,7 @@ import pytest
 from ductile.clock import to_text
 from ductile.core.agents.heartbeat import Beat
 from ductile.store import agents, notices
-from ductile.store.agents import Alive, Span
+from ductile.store.agents import AliveAgent, AliveWindow
 from ductile.store.engines.api import BEGINNING, Ledger
 from tests.conftest import FakeClock
 from tests.store.conftest import execute
@@ -32,31 +32,31 @@ class House:
 
     def beat(self, *ids: str, cluster: str = "west", said: str = SAID) -> None:
         beats, now = [Beat(id, cluster, said) for id in ids], self.clock.now()
-        self.ledger.write(lambda tx: agents.record(tx, beats, now))
+        self.ledger.write(lambda tx: agents.record_heartbeats(tx, beats, now))
 
     def rows(self, **which: Any) -> list[dict[str, Any]]:
-        return self.ledger.read(lambda tx: agents.listing(tx, **which))
+        return self.ledger.read(lambda tx: agents.list_agents(tx, **which))
 
     def register(self, id: str, capabilities: dict[str, Any] = CAPABLE) -> bool:
         now = self.clock.now()
         return self.ledger.write(
-            lambda tx: agents.register(tx, id, capabilities, capabilities, now)
+            lambda tx: agents.register_capabilities(tx, id, capabilities, capabilities, now)
         )
 
-    def overdue(self) -> list[Alive]:
+    def overdue(self) -> list[AliveAgent]:
         span = self.span()
-        return self.ledger.read(lambda tx: agents.overdue(tx, span))
+        return self.ledger.read(lambda tx: agents.list_overdue(tx, span))
 
-    def span(self) -> Span:
+    def span(self) -> AliveWindow:
         reach = timedelta(seconds=90)
-        return Span(to_text(self.clock.now() - reach), to_text(self.clock.now() + reach))
+        return AliveWindow(to_text(self.clock.now() - reach), to_text(self.clock.now() + reach))
 
-    def evict(self, agent: Alive) -> bool:
+    def evict(self, agent: AliveAgent) -> bool:
         now = self.clock.now()
         return self.ledger.write(lambda tx: agents.evict(tx, agent, now))
 
     def told(self) -> list[tuple[str, str]]:
-        found = self.ledger.read(lambda tx: notices.after(tx, BEGINNING))
+        found = self.ledger.read(lambda tx: notices.list_after(tx, BEGINNING))
         return [(notice.topic, notice.type) for notice in found]
 
 
@@ -84,7 +84,7 @@ def test_many_beats_are_one_row_and_the_last_counts(house: House) -> None:
 
 def test_the_last_of_a_batch_counts(house: House) -> None:
     beats = [Beat("a", "one", SAID), Beat("b", "x", SAID), Beat("a", "two", SAID)]
-    house.ledger.write(lambda tx: agents.record(tx, beats, house.clock.now()))
+    house.ledger.write(lambda tx: agents.record_heartbeats(tx, beats, house.clock.now()))
     assert [row["cluster_id"] for row in house.rows()] == ["two", "x"]
 
 
@@ -104,10 +104,10 @@ def test_a_beat_keeps_what_the_agent_can_do(house: House) -> None:
 
 def test_a_sign_without_a_cluster_keeps_the_known_one(house: House) -> None:
     now = house.clock.now()
-    house.ledger.write(lambda tx: agents.sign(tx, "a", None, now, now))
+    house.ledger.write(lambda tx: agents.record_contact(tx, "a", None, now, now))
     assert house.rows()[0]["cluster_id"] == ""
-    house.ledger.write(lambda tx: agents.sign(tx, "a", "west", now, now))
-    house.ledger.write(lambda tx: agents.sign(tx, "a", None, now, now))
+    house.ledger.write(lambda tx: agents.record_contact(tx, "a", "west", now, now))
+    house.ledger.write(lambda tx: agents.record_contact(tx, "a", None, now, now))
     assert house.rows()[0]["cluster_id"] == "west"
 
 
@@ -125,8 +125,8 @@ def test_what_is_removed_is_told_once(house: House) -> None:
     house.beat("a")
     house.register("a")
     now = house.clock.now()
-    assert house.ledger.write(lambda tx: agents.remove(tx, "a", now))
-    assert not house.ledger.write(lambda tx: agents.remove(tx, "a", now))
+    assert house.ledger.write(lambda tx: agents.remove_capabilities(tx, "a", now))
+    assert not house.ledger.write(lambda tx: agents.remove_capabilities(tx, "a", now))
     assert house.told()[1:] == [(agents.CAPABILITIES, "agent.removed")]
     assert house.rows()[0]["received_at"] is not None
 
@@ -200,10 +200,10 @@ def test_those_that_live_are_the_latest_first(house: House) -> None:
         house.beat(id)
         house.clock.advance(60)
     house.clock.advance(-30)
-    found = house.ledger.read(lambda tx: agents.alive(tx, house.span(), 10))
+    found = house.ledger.read(lambda tx: agents.list_alive(tx, house.span(), 10))
     assert [agent.agent_id for agent in found] == ["a", "b"]
     assert [row["agent_id"] for row in house.rows(within=house.span())] == ["a", "b"]
-    assert len(house.ledger.read(lambda tx: agents.alive(tx, house.span(), 1))) == 1
+    assert len(house.ledger.read(lambda tx: agents.list_alive(tx, house.span(), 1))) == 1
 
 
 @pytest.mark.parametrize("text", ["not json", "[]", "7", ""])

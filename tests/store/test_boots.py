@@ -27,24 +27,24 @@ SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND database =
 
 
 def begin(ledger: Ledger, id: str, now: datetime) -> None:
-    ledger.write(lambda tx: boots.begin(tx, id=id, pid=1, version="1", now=now))
+    ledger.write(lambda tx: boots.begin_boot(tx, id=id, pid=1, version="1", now=now))
 
 
 def under_way(ledger: Ledger, id: str) -> bool:
-    return ledger.read(lambda tx: boots.is_under_way(tx, id))
+    return ledger.read(lambda tx: boots.is_open(tx, id))
 
 
 def test_a_boot_is_under_way_until_it_ends(ledger: Ledger, clock: FakeClock) -> None:
     begin(ledger, "a", clock.now())
     assert under_way(ledger, "a")
-    ledger.write(lambda tx: boots.end(tx, "a", clock.now()))
+    ledger.write(lambda tx: boots.end_boot(tx, "a", clock.now()))
     assert not under_way(ledger, "a")
     assert not under_way(ledger, "of nobody")
 
 
 def test_a_boot_that_was_taken_for_dead_may_begin_again(ledger: Ledger, clock: FakeClock) -> None:
     begin(ledger, "a", clock.now())
-    ledger.write(lambda tx: boots.end(tx, "a", clock.now()))
+    ledger.write(lambda tx: boots.end_boot(tx, "a", clock.now()))
     begin(ledger, "a", clock.now())
     assert under_way(ledger, "a")
 

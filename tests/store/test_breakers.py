@@ -59,7 +59,7 @@ def test_a_plugin_that_nobody_counted_is_closed(t: Timer) -> None:
 
 
 def test_it_can_be_looked_at_on_a_snapshot_that_changes_nothing(t: Timer) -> None:
-    found = t.ledger.read(lambda tx: breakers.get(tx, "echo", "poll"))
+    found = t.ledger.read(lambda tx: breakers.load_breaker(tx, "echo", "poll"))
     assert (found.state, found.failure_count) == (State.CLOSED, 0)
 
 
@@ -92,7 +92,9 @@ def test_jobs_are_counted_and_not_attempts(t: Timer) -> None:
     for _ in range(3):
         t.end(t.must_take(), BAD)
         t.clock.advance(3600)
-        t.ledger.write(lambda tx: tx.run("due_retries", now="9999", horizon="9999", limit=10))
+        t.ledger.write(
+            lambda tx: tx.run("promote_due_retries", now="9999", horizon="9999", limit=10)
+        )
     assert state(t) == (State.CLOSED, 0)
     t.end(t.must_take(), BAD)
     assert state(t) == (State.CLOSED, 1)
@@ -145,7 +147,7 @@ def test_a_change_commits_with_the_job_that_caused_it_or_not_at_all(t: Timer) ->
     scheduled(t, BAD, BAD)
 
     def work(tx: Any) -> None:
-        breakers.job_ended(
+        breakers.record_result(
             tx,
             plugin="echo",
             command="poll",
@@ -164,7 +166,7 @@ def test_a_change_commits_with_the_job_that_caused_it_or_not_at_all(t: Timer) ->
 def test_a_reset_closes_it_and_forgets_what_was_counted(t: Timer) -> None:
     scheduled(t, BAD, BAD, BAD)
     t.clock.advance(1)
-    assert t.ledger.write(lambda tx: breakers.reset(tx, "echo", t.clock.now())) == ["poll"]
+    assert t.ledger.write(lambda tx: breakers.reset_breakers(tx, "echo", t.clock.now())) == ["poll"]
     assert state(t) == (State.CLOSED, 0)
     assert history(t)[-1]["reason"] == "manual_reset"
     assert len(t.after(60).job_ids) == 1
@@ -172,13 +174,13 @@ def test_a_reset_closes_it_and_forgets_what_was_counted(t: Timer) -> None:
 
 def test_a_reset_of_a_closed_one_forgets_the_count_and_records_no_change(t: Timer) -> None:
     scheduled(t, BAD, BAD)
-    assert t.ledger.write(lambda tx: breakers.reset(tx, "echo", t.clock.now())) == []
+    assert t.ledger.write(lambda tx: breakers.reset_breakers(tx, "echo", t.clock.now())) == []
     assert (state(t), history(t)) == ((State.CLOSED, 0), [])
 
 
 def test_a_reset_leaves_other_plugins_alone(t: Timer) -> None:
     scheduled(t, BAD, BAD, BAD)
-    assert t.ledger.write(lambda tx: breakers.reset(tx, "other", t.clock.now())) == []
+    assert t.ledger.write(lambda tx: breakers.reset_breakers(tx, "other", t.clock.now())) == []
     assert state(t)[0] is State.OPEN
 
 
@@ -188,17 +190,20 @@ def test_a_reset_closes_the_breaker_of_every_command(t: Timer) -> None:
         for _ in range(3):
             assert len(t.after(60, schedule).job_ids) == 1
             t.finish(BAD)
-    assert t.ledger.write(lambda tx: breakers.reset(tx, "echo", t.clock.now())) == ["poll", "sync"]
+    assert t.ledger.write(lambda tx: breakers.reset_breakers(tx, "echo", t.clock.now())) == [
+        "poll",
+        "sync",
+    ]
 
 
 def test_a_plugin_is_named_once_however_many_of_its_breakers_are_open(t: Timer) -> None:
-    assert t.ledger.read(breakers.plugins_not_closed) == []
+    assert t.ledger.read(breakers.list_open_plugins) == []
     for command in ("poll", "sync"):
         schedule = t.begin(replace(MINUTELY, id=command, command=command))
         for _ in range(3):
             assert len(t.after(60, schedule).job_ids) == 1
             t.finish(BAD)
-    assert t.ledger.read(breakers.plugins_not_closed) == ["echo"]
+    assert t.ledger.read(breakers.list_open_plugins) == ["echo"]
 
 
 def test_two_jobs_that_fail_at_once_are_two_failures(t: Timer) -> None:
@@ -206,7 +211,7 @@ def test_two_jobs_that_fail_at_once_are_two_failures(t: Timer) -> None:
     other_began, errors = threading.Event(), list[BaseException]()
 
     def ended(tx: Any, id: str) -> None:
-        breakers.job_ended(
+        breakers.record_result(
             tx,
             plugin="fresh",
             command="poll",

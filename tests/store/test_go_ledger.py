@@ -1,4 +1,4 @@
-"""What another program's plugins remember, on both engines."""
+"""Importing the contents of a Go ledger, on both engines."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from ductile.core.schedules.decide import At, Schedule
 from ductile.core.schedules.history import rule_text
 from ductile.store import schedules
 from ductile.store.engines.api import Ledger, Tx
-from ductile.store.go_ledger import Entry, Fact, Memory, take_over
+from ductile.store.go_ledger import GoFact, GoLedgerContents, GoScheduleEntry, import_contents
 
 NOW = datetime(2026, 2, 8, 10, 0, tzinfo=UTC)
-MEMORY = Memory(
+CONTENTS = GoLedgerContents(
     {"withings": '{"cursor":41}', "echo": '{"n":1}'},
     [
-        Fact("withings", "weight", "a", "poll", '{"cursor":40}', "2026-02-08T05:00:00.000000Z"),
-        Fact("withings", "token", None, None, '{"t":1}', None),
-        Fact("gone", "weight", "b", "poll", '{"x":1}', None),
+        GoFact("withings", "weight", "a", "poll", '{"cursor":40}', "2026-02-08T05:00:00.000000Z"),
+        GoFact("withings", "token", None, None, '{"t":1}', None),
+        GoFact("gone", "weight", "b", "poll", '{"x":1}', None),
     ],
     unfinished=0,
     entries=[
-        Entry("echo", "once", "2026-01-01T00:00:30.000000Z", None, exhausted=True, paused=False),
-        Entry("echo", "held", None, None, exhausted=False, paused=True),
-        Entry("gone", "default", None, "2026-02-08T06:00:02.000000Z", False, False),
+        GoScheduleEntry(
+            "echo", "once", "2026-01-01T00:00:30.000000Z", None, exhausted=True, paused=False
+        ),
+        GoScheduleEntry("echo", "held", None, None, exhausted=False, paused=True),
+        GoScheduleEntry("gone", "default", None, "2026-02-08T06:00:02.000000Z", False, False),
     ],
 )
-TAKE = partial(take_over, memory=MEMORY, now=NOW)
+IMPORT = partial(import_contents, contents=CONTENTS, now=NOW)
 
 
 def facts(ledger: Ledger, plugin: str) -> list[tuple[int, str, str]]:
@@ -42,9 +44,9 @@ def state(ledger: Ledger, plugin: str) -> object:
     return None if row is None else orjson.loads(row[0])
 
 
-def test_states_and_facts_are_taken_over_in_their_order(ledger: Ledger) -> None:
-    taken = ledger.write(TAKE)
-    assert (taken.states, taken.kept, taken.facts) == (["echo", "withings"], [], 3)
+def test_states_and_facts_are_imported_in_order(ledger: Ledger) -> None:
+    imported = ledger.write(IMPORT)
+    assert (imported.states, imported.kept, imported.facts) == (["echo", "withings"], [], 3)
     assert state(ledger, "withings") == {"cursor": 41}
     assert facts(ledger, "withings") == [
         (2, "token", "2026-02-08T10:00:00.000000Z"),
@@ -53,14 +55,14 @@ def test_states_and_facts_are_taken_over_in_their_order(ledger: Ledger) -> None:
     assert len(facts(ledger, "gone")) == 1
 
 
-def test_what_a_plugin_remembers_here_stays(ledger: Ledger) -> None:
+def test_existing_state_is_kept(ledger: Ledger) -> None:
     def remember(tx: Tx) -> None:
         tx.run("ensure_state", plugin="withings", now="x")
         tx.run("set_state", plugin="withings", state='{"mine":1}', now="x")
 
     ledger.write(remember)
-    taken = ledger.write(TAKE)
-    assert (taken.states, taken.kept) == (["echo"], ["withings"])
+    imported = ledger.write(IMPORT)
+    assert (imported.states, imported.kept) == (["echo"], ["withings"])
     assert state(ledger, "withings") == {"mine": 1}
     assert facts(ledger, "withings") == []
 
@@ -70,9 +72,9 @@ def entries(ledger: Ledger) -> dict[str, dict[str, object]]:
     return {f"{row.pop('plugin')}/{row.pop('schedule_id')}": row for row in rows}
 
 
-def test_the_past_of_schedules_is_taken_over(ledger: Ledger) -> None:
-    taken = ledger.write(TAKE)
-    assert (taken.schedules, taken.known) == (["echo/once", "echo/held", "gone/default"], [])
+def test_history_of_schedules_is_imported(ledger: Ledger) -> None:
+    imported = ledger.write(IMPORT)
+    assert (imported.schedules, imported.known) == (["echo/once", "echo/held", "gone/default"], [])
     found = entries(ledger)
     assert found["echo/once"] == {
         "rule": "",
@@ -89,20 +91,20 @@ def test_the_past_of_schedules_is_taken_over(ledger: Ledger) -> None:
     assert found["gone/default"]["last_success_at"] == "2026-02-08T06:00:02.000000Z"
 
 
-def test_taken_over_twice_a_schedule_is_as_it_was(ledger: Ledger) -> None:
-    ledger.write(TAKE)
+def test_second_import_changes_no_schedule(ledger: Ledger) -> None:
+    ledger.write(IMPORT)
     before = entries(ledger)
-    again = ledger.write(TAKE)
+    again = ledger.write(IMPORT)
     assert (again.schedules, again.known) == ([], ["echo/once", "echo/held", "gone/default"])
     assert entries(ledger) == before
 
 
-def test_a_schedule_without_a_rule_takes_the_first_that_it_meets_and_keeps_its_past(
+def test_imported_schedule_gets_its_configured_rule_and_keeps_its_history(
     ledger: Ledger,
 ) -> None:
     schedule = Schedule("echo", "once", At(NOW - timedelta(days=60)), ZoneInfo("UTC"))
-    ledger.write(TAKE)
-    anchors = ledger.write(lambda tx: schedules.ensure(tx, schedule, NOW, NOW))
+    ledger.write(IMPORT)
+    anchors = ledger.write(lambda tx: schedules.ensure_entry(tx, schedule, NOW, NOW))
     assert anchors.exhausted
     assert anchors.last_fired_at == datetime(2026, 1, 1, 0, 0, 30, tzinfo=UTC)
     assert entries(ledger)["echo/once"]["rule"] == rule_text(schedule)

@@ -32,7 +32,7 @@ def post(ledger: Ledger, name: str, pause: float = 0.0) -> None:
 
 
 def after(ledger: Ledger, position: Position = BEGINNING, limit: int = 1000) -> list[StoredNotice]:
-    return ledger.read(lambda tx: notices.after(tx, position, limit))
+    return ledger.read(lambda tx: notices.list_after(tx, position, limit))
 
 
 def names(found: list[StoredNotice]) -> list[str]:
@@ -53,14 +53,14 @@ def test_a_position_survives_being_written_down() -> None:
 
 
 def test_the_last_and_those_before_it(ledger: Ledger) -> None:
-    assert ledger.read(notices.last) == BEGINNING
+    assert ledger.read(notices.last_position) == BEGINNING
     for name in "abc":
         post(ledger, name)
     stream = after(ledger)
-    assert ledger.read(notices.last) == stream[-1].position
-    assert ledger.read(lambda tx: notices.last(tx, 1)) == stream[1].position
-    assert names(after(ledger, ledger.read(lambda tx: notices.last(tx, 2)))) == ["b", "c"]
-    assert ledger.read(lambda tx: notices.last(tx, 3)) == BEGINNING
+    assert ledger.read(notices.last_position) == stream[-1].position
+    assert ledger.read(lambda tx: notices.last_position(tx, 1)) == stream[1].position
+    assert names(after(ledger, ledger.read(lambda tx: notices.last_position(tx, 2)))) == ["b", "c"]
+    assert ledger.read(lambda tx: notices.last_position(tx, 3)) == BEGINNING
 
 
 def test_whoever_reads_on_misses_nothing_and_sees_nothing_twice(
@@ -115,12 +115,12 @@ def test_what_an_older_transaction_may_still_stand_before_is_held_back(
     assert posted.wait(WAIT_LIMIT)
     post(ledger, "younger")
     assert names(after(ledger)) == []
-    assert ledger.read(notices.last) == BEGINNING
-    assert ledger.read(notices.held)
+    assert ledger.read(notices.last_position) == BEGINNING
+    assert ledger.read(notices.has_held_back)
     go_on.set()
     older.join(WAIT_LIMIT)
     assert names(after(ledger)) == ["older", "younger"]
-    assert not ledger.read(notices.held)
+    assert not ledger.read(notices.has_held_back)
 
 
 def test_the_stream_of_a_restored_database_goes_on(

@@ -15,7 +15,7 @@ from ductile.clock import to_text
 from ductile.core.agents.reminder import NewReminder, ScheduleError, build_once, build_recurring
 from ductile.store import notices, reminders
 from ductile.store.engines.api import BEGINNING, Ledger
-from ductile.store.reminders import Page, Scheduled
+from ductile.store.reminders import FiredReminders, ScheduledReminder
 from tests.conftest import FakeClock
 from tests.store.conftest import execute
 
@@ -24,16 +24,18 @@ class House:
     def __init__(self, ledger: Ledger, clock: FakeClock) -> None:
         self.ledger, self.clock = ledger, clock
 
-    def once(self, delay_ms: int = 5000, payload: Any = None, agent: str = "a") -> Scheduled:
+    def once(
+        self, delay_ms: int = 5000, payload: Any = None, agent: str = "a"
+    ) -> ScheduledReminder:
         return self._add(build_once(agent, delay_ms, payload or {"n": 1}, self.clock.now()))
 
-    def recurring(self, rule: str = "0 * * * *") -> Scheduled:
+    def recurring(self, rule: str = "0 * * * *") -> ScheduledReminder:
         return self._add(build_recurring("a", rule, {"n": 1}, self.clock.now()))
 
-    def _add(self, new: NewReminder | ScheduleError) -> Scheduled:
+    def _add(self, new: NewReminder | ScheduleError) -> ScheduledReminder:
         assert isinstance(new, NewReminder)
-        kept = self.ledger.write(lambda tx: reminders.add(tx, new))
-        assert isinstance(kept, Scheduled)
+        kept = self.ledger.write(lambda tx: reminders.add_reminder(tx, new))
+        assert isinstance(kept, ScheduledReminder)
         return kept
 
     def script(self, next_fire_at: str, schedule: str | None = None, *, once: bool = True) -> None:
@@ -45,19 +47,19 @@ class House:
             f" VALUES ('a', {rule}, '{next_fire_at}', '{{}}', {str(once).upper()})",
         )
 
-    def fire(self) -> Page:
+    def fire(self) -> FiredReminders:
         now = self.clock.now()
         return self.ledger.write(lambda tx: reminders.fire_due(tx, now, lambda value: value))
 
     def rows(self) -> list[dict[str, Any]]:
-        return self.ledger.read(reminders.listing)
+        return self.ledger.read(reminders.list_reminders)
 
     def told(self) -> list[tuple[str, Any]]:
-        found = self.ledger.read(lambda tx: notices.after(tx, BEGINNING, 10_000))
+        found = self.ledger.read(lambda tx: notices.list_after(tx, BEGINNING, 10_000))
         return [(notice.topic, json.loads(notice.payload)) for notice in found]
 
     def first(self, after: datetime | None = None) -> datetime | None:
-        return self.ledger.read(lambda tx: reminders.first(tx, after))
+        return self.ledger.read(lambda tx: reminders.next_fire_at(tx, after))
 
 
 @pytest.fixture
@@ -68,7 +70,7 @@ def house(ledger: Ledger, clock: FakeClock) -> House:
 def test_one_that_is_not_due_stays(house: House) -> None:
     house.once(5000)
     house.clock.advance(4.999)
-    assert house.fire() == Page((), (), None)
+    assert house.fire() == FiredReminders((), (), None)
     assert house.told() == []
     assert len(house.rows()) == 1
 
@@ -108,14 +110,14 @@ def test_one_that_cannot_be_fired_stops_no_other(house: House) -> None:
     house.clock.advance(1)
     page = house.fire()
     assert len(page.fired) == 1
-    assert len(page.flawed) == 3
+    assert len(page.unreadable) == 3
     assert len(house.rows()) == 3
 
 
 def test_pages_pass_those_that_cannot_be_fired(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reminders, "AT_ONCE", 2)
+    monkeypatch.setattr(reminders, "BATCH", 2)
     past = to_text(house.clock.now() - timedelta(hours=1))
     for _ in range(4):
         house.script(past, "nonsense", once=False)
@@ -127,26 +129,26 @@ def test_pages_pass_those_that_cannot_be_fired(
             lambda tx, behind=behind: reminders.fire_due(tx, now, lambda value: value, behind)
         )
         fired += len(page.fired)
-        if page.behind is None:
+        if page.next_after is None:
             break
-        behind = page.behind
+        behind = page.next_after
     assert fired == 1
-    assert page.behind is None
+    assert page.next_after is None
 
 
 def test_a_time_in_another_form_is_straightened(house: House) -> None:
     house.script("2026-02-08 10:00:05")
     house.script("2026-02-08T12:00:05+02:00")
     house.script("soon")
-    assert house.ledger.read(reminders.has_odd)
-    assert house.ledger.write(reminders.straighten) == 2
+    assert house.ledger.read(reminders.has_foreign_time)
+    assert house.ledger.write(reminders.normalize_times) == 2
     times = [row["next_fire_at"] for row in house.rows()]
     assert times == ["2026-02-08T10:00:05.000000Z"] * 2 + ["soon"]
 
 
 def test_a_time_that_only_looks_due_is_moved_and_does_not_fire(house: House) -> None:
     house.script("2026-02-08 23:00:00")
-    assert house.fire() == Page((), (), None)
+    assert house.fire() == FiredReminders((), (), None)
     assert house.rows()[0]["next_fire_at"] == "2026-02-08T23:00:00.000000Z"
 
 
@@ -180,34 +182,34 @@ def test_the_first_one(house: House) -> None:
 
 
 def test_there_is_an_end_to_them(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reminders, "MOST", 2)
+    monkeypatch.setattr(reminders, "MAX_REMINDERS", 2)
     house.once()
     house.once()
     new = build_once("a", 1, {}, house.clock.now())
     assert isinstance(new, NewReminder)
-    assert house.ledger.write(lambda tx: reminders.add(tx, new)) is ScheduleError.TOO_MANY
+    assert house.ledger.write(lambda tx: reminders.add_reminder(tx, new)) is ScheduleError.TOO_MANY
     assert len(house.rows()) == 2
 
 
 def test_one_is_forgotten_once(house: House) -> None:
     kept = house.once()
-    forgotten = house.ledger.write(lambda tx: reminders.forget(tx, kept.id))
+    forgotten = house.ledger.write(lambda tx: reminders.delete_reminder(tx, kept.id))
     assert forgotten is not None
     assert forgotten["id"] == kept.id
-    assert house.ledger.write(lambda tx: reminders.forget(tx, kept.id)) is None
+    assert house.ledger.write(lambda tx: reminders.delete_reminder(tx, kept.id)) is None
 
 
 def test_an_id_is_never_used_again(house: House) -> None:
     first = house.once()
-    house.ledger.write(lambda tx: reminders.forget(tx, first.id))
+    house.ledger.write(lambda tx: reminders.delete_reminder(tx, first.id))
     assert house.once().id > first.id
 
 
 def test_those_of_one_agent_in_pages(house: House) -> None:
     ids = [house.once(agent=agent).id for agent in ("a", "b", "a", "a")]
-    found = house.ledger.read(lambda tx: reminders.listing(tx, agent_id="a", limit=2))
+    found = house.ledger.read(lambda tx: reminders.list_reminders(tx, agent_id="a", limit=2))
     assert [row["id"] for row in found] == [ids[0], ids[2]]
-    more = house.ledger.read(lambda tx: reminders.listing(tx, agent_id="a", after=ids[2]))
+    more = house.ledger.read(lambda tx: reminders.list_reminders(tx, agent_id="a", after=ids[2]))
     assert [row["id"] for row in more] == [ids[3]]
 
 
@@ -234,16 +236,16 @@ def test_two_nodes_never_fire_one_row_twice(
 
 def test_recurring_ones_that_a_clock_ahead_has_set_come_by_their_rule(house: House) -> None:
     kept = house.recurring("0 11 * * *")
-    for _ in range(reminders.AT_ONCE):
+    for _ in range(reminders.BATCH):
         house.script("2031-02-08T11:00:00.000000Z", "0 11 * * *", once=False)
     house.script("2031-02-08T11:00:00.000000Z", once=True)
     now, behind, moved = house.clock.now(), 0, 0
     while behind is not None:
-        look = partial(reminders.late_by_rule, now=now, behind=behind)
+        look = partial(reminders.list_delayed, now=now, after=behind)
         late, behind = house.ledger.read(look)
-        moved += house.ledger.write(lambda tx, late=late: reminders.move(tx, late))
-    assert moved == reminders.AT_ONCE
-    rows = house.ledger.read(lambda tx: reminders.listing(tx, limit=1000))
+        moved += house.ledger.write(lambda tx, late=late: reminders.reschedule_delayed(tx, late))
+    assert moved == reminders.BATCH
+    rows = house.ledger.read(lambda tx: reminders.list_reminders(tx, limit=1000))
     assert {row["next_fire_at"] for row in rows if not row["is_one_time"]} == {kept.next_fire_at}
     assert [row["next_fire_at"][:4] for row in rows if row["is_one_time"]] == ["2031"]
 
@@ -251,6 +253,6 @@ def test_recurring_ones_that_a_clock_ahead_has_set_come_by_their_rule(house: Hou
 def test_one_that_was_fired_meanwhile_is_not_moved(house: House) -> None:
     house.script("2031-02-08T11:00:00.000000Z", "0 11 * * *", once=False)
     now = house.clock.now()
-    late, _ = house.ledger.read(lambda tx: reminders.late_by_rule(tx, now))
-    assert house.ledger.write(lambda tx: reminders.move(tx, late)) == 1
-    assert house.ledger.write(lambda tx: reminders.move(tx, late)) == 0
+    late, _ = house.ledger.read(lambda tx: reminders.list_delayed(tx, now))
+    assert house.ledger.write(lambda tx: reminders.reschedule_delayed(tx, late)) == 1
+    assert house.ledger.write(lambda tx: reminders.reschedule_delayed(tx, late)) == 0

@@ -45,7 +45,7 @@ def t(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> Timer:
 def pruned(t: Timer, retention: prune.Retention = RETENTION) -> int:
     """One round, as the janitor's; how many rows went."""
     now = t.clock.now()
-    return sum(t.ledger.write(batch) for batch in prune.batches(retention, now))
+    return sum(t.ledger.write(batch) for batch in prune.prune_batches(retention, now))
 
 
 def rows(t: Timer, query: str, **values: Any) -> list[Any]:
@@ -251,7 +251,7 @@ def test_notices_go_with_the_logs(t: Timer) -> None:
 
 def test_breaker_transitions_stay_ninety_days(t: Timer) -> None:
     t.ledger.write(
-        lambda tx: breakers.job_ended(
+        lambda tx: breakers.record_result(
             tx,
             plugin="echo",
             command="poll",
@@ -294,9 +294,9 @@ def test_boots_that_ended_go_and_the_living_stay(t: Timer) -> None:
     for id in ("old", "new"):
         now = t.clock.now()
         t.ledger.write(
-            lambda tx, id=id, now=now: boots.begin(tx, id=id, pid=1, version="1", now=now)
+            lambda tx, id=id, now=now: boots.begin_boot(tx, id=id, pid=1, version="1", now=now)
         )
-    t.ledger.write(lambda tx: boots.end(tx, "old", t.clock.now()))
+    t.ledger.write(lambda tx: boots.end_boot(tx, "old", t.clock.now()))
     t.clock.advance(31 * DAY)
     pruned(t)
     assert count(t, "boots") == 1
@@ -505,7 +505,7 @@ def test_rows_of_a_clock_that_was_ahead_do_not_keep_the_old_ones(t: Timer) -> No
 def test_each_kind_is_a_transaction_of_its_own(t: Timer) -> None:
     ended(t)
     t.clock.advance(31 * DAY)
-    batches = prune.batches(RETENTION, t.clock.now())
+    batches = prune.prune_batches(RETENTION, t.clock.now())
     assert len(batches) >= 9
     assert t.ledger.write(batches[0]) == 1
     assert len(logs(t)) == 1

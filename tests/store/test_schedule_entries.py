@@ -110,7 +110,7 @@ def test_a_one_shot_that_comes_back_stays_spent(t: Timer) -> None:
 def test_what_is_still_configured_is_not_withdrawn(t: Timer) -> None:
     t.begin()
     before = t.entry()
-    t.ledger.write(lambda tx: schedules.withdraw(tx, {("echo", "default")}))
+    t.ledger.write(lambda tx: schedules.withdraw_entries(tx, {("echo", "default")}))
     assert t.entry() == before
 
 
@@ -238,7 +238,7 @@ def test_what_one_node_fires_is_not_forgotten_by_another_that_starts(
 
     mine = replace(once, zone=ZoneInfo("Europe/Vienna")) if rewritten else once
     now = t.clock.now()
-    other.write(lambda tx: schedules.ensure(Slow(tx, meanwhile), mine, now, now))
+    other.write(lambda tx: schedules.ensure_entry(Slow(tx, meanwhile), mine, now, now))
     node.join(WAIT_LIMIT)
     assert len(jobs) == 1
     assert t.entry()["exhausted"] == 1

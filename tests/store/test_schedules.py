@@ -34,7 +34,7 @@ from ductile.store.engines.api import Ledger
 from ductile.store.jobs import cancel_requests
 from ductile.store.jobs.claim import ClaimedJob
 from ductile.store.jobs.settle import settle
-from ductile.store.schedules import Fired, FirePolicy
+from ductile.store.schedules import FirePolicy, FireResult
 from ductile.store.tx_config import TxConfig
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.jobs.test_queue import BAD, BASE, OK, RULES, Queue
@@ -59,17 +59,17 @@ class Timer(Queue):
     def see(self, schedule: Schedule = MINUTELY) -> Schedule:
         """As a start does; the entry is seen, for the first time or again."""
         self.boot = self.clock.now()
-        self.ledger.write(lambda tx: schedules.ensure(tx, schedule, self.boot, self.boot))
+        self.ledger.write(lambda tx: schedules.ensure_entry(tx, schedule, self.boot, self.boot))
         return schedule
 
     def reload(self, schedule: Schedule = MINUTELY) -> Schedule:
         now = self.clock.now()
-        self.ledger.write(lambda tx: schedules.ensure(tx, schedule, self.boot, now))
+        self.ledger.write(lambda tx: schedules.ensure_entry(tx, schedule, self.boot, now))
         return schedule
 
     def withdraw(self) -> None:
         """As a configuration does that has no entry at all."""
-        self.ledger.write(lambda tx: schedules.withdraw(tx, ()))
+        self.ledger.write(lambda tx: schedules.withdraw_entries(tx, ()))
 
     def entry(self) -> dict[str, Any]:
         [row] = self.ledger.read(lambda tx: tx.dicts("entries"))
@@ -82,7 +82,7 @@ class Timer(Queue):
             self.finish()
         return schedule
 
-    def fire(self, schedule: Schedule = MINUTELY, policy: FirePolicy = POLICY) -> Fired:
+    def fire(self, schedule: Schedule = MINUTELY, policy: FirePolicy = POLICY) -> FireResult:
         now, boot, base_id = self.clock.now(), self.boot, self.entropy.uuid()
         fired = self.ledger.write(
             lambda tx: schedules.fire_due(
@@ -97,7 +97,7 @@ class Timer(Queue):
         base_id, tx_config = self.entropy.uuid(), self.tx_config
         return self.ledger.write(lambda tx: settle(tx, verdict, tx_config, base_id)) is not None
 
-    def after(self, seconds: float, schedule: Schedule = MINUTELY, **more: Any) -> Fired:
+    def after(self, seconds: float, schedule: Schedule = MINUTELY, **more: Any) -> FireResult:
         self.clock.advance(seconds)
         return self.fire(schedule, **more)
 
@@ -340,9 +340,9 @@ def test_with_cancel_who_runs_a_job_is_asked_to_end_it(t: Timer) -> None:
     schedule = t.begin(replace(MINUTELY, if_running=IfRunning.CANCEL))
     [old] = t.after(60, schedule).job_ids
     t.must_take()
-    before = t.ledger.read(notices.last)
+    before = t.ledger.read(notices.last_position)
     assert len(t.after(60, schedule).job_ids) == 1
-    told = t.ledger.read(lambda tx: notices.after(tx, before))
+    told = t.ledger.read(lambda tx: notices.list_after(tx, before))
     requests = [
         cancel_requests.parse_cancel_request(one)
         for one in told
@@ -413,23 +413,23 @@ def test_a_cron_slot_on_a_barred_day_says_weekday(t: Timer) -> None:
 
 def test_a_paused_entry_fires_nothing_and_says_so(t: Timer) -> None:
     t.begin()
-    assert t.ledger.write(lambda tx: schedules.pause(tx, "echo", "default", paused=True))
+    assert t.ledger.write(lambda tx: schedules.set_paused(tx, "echo", "default", paused=True))
     t.after(60)
     assert t.reasons() == ["paused"]
-    assert t.ledger.write(lambda tx: schedules.pause(tx, "echo", "default", paused=False))
+    assert t.ledger.write(lambda tx: schedules.set_paused(tx, "echo", "default", paused=False))
     assert len(t.after(60).job_ids) == 1
 
 
 def test_a_pause_outlives_a_restart_and_a_new_rule(t: Timer) -> None:
     t.begin()
-    t.ledger.write(lambda tx: schedules.pause(tx, "echo", "default", paused=True))
+    t.ledger.write(lambda tx: schedules.set_paused(tx, "echo", "default", paused=True))
     for rule in (Every(30.0), Cron("* * * * *")):
         schedule = t.begin(replace(MINUTELY, rule=rule))
         assert t.after(60, schedule).job_ids == ()
 
 
 def test_there_is_nothing_to_pause_in_an_entry_that_is_not_there(t: Timer) -> None:
-    assert not t.ledger.write(lambda tx: schedules.pause(tx, "echo", "nosuch", paused=True))
+    assert not t.ledger.write(lambda tx: schedules.set_paused(tx, "echo", "nosuch", paused=True))
 
 
 # The breaker's part

@@ -20,7 +20,7 @@ RETENTION = retention.Retention(
 def record(ledger: Ledger, clock: FakeClock, id: str, config_hash: str) -> str:
     now = clock.now()
     return ledger.write(
-        lambda tx: snapshots.record(
+        lambda tx: snapshots.record_snapshot(
             tx,
             id=id,
             config_hash=config_hash,
@@ -39,7 +39,7 @@ def kept(ledger: Ledger, clock: FakeClock) -> set[str]:
 
 def pruned(ledger: Ledger, clock: FakeClock) -> None:
     now = clock.now()
-    for batch in retention.batches(RETENTION, now):
+    for batch in retention.prune_batches(RETENTION, now):
         ledger.write(batch)
 
 

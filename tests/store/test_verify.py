@@ -1,9 +1,10 @@
-"""Promises that are kept pass, and every breach of one is found, on both engines."""
+"""Verifying a ledger: a correct one passes, and every violation is found, on both engines."""
 
 from __future__ import annotations
 
 import random
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import apsw
@@ -20,7 +21,7 @@ from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.jobs import close, read, requeue
 from ductile.store.jobs.claim import ClaimPolicy
 from ductile.store.jobs.retries import promote_due
-from ductile.store.verify import Breach, Report
+from ductile.store.verify import VerifyReport, Violation
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
 from tests.store.jobs.test_pipelines import SPLIT, House
@@ -30,12 +31,12 @@ BOOT = "boot-1"
 LOST = Outcome(Ending.LOST, reason="gone")
 
 
-class Place(Queue):
-    """A queue whose jobs are owned by a boot that there is."""
+class OwnedQueue(Queue):
+    """A queue whose jobs belong to a recorded boot."""
 
-    def begin(self) -> Place:
+    def begin(self) -> OwnedQueue:
         now = self.clock.now()
-        self.ledger.write(lambda tx: boots.begin(tx, id=BOOT, pid=1, version="1", now=now))
+        self.ledger.write(lambda tx: boots.begin_boot(tx, id=BOOT, pid=1, version="1", now=now))
         return self
 
     def cancel(self, job_id: str) -> None:
@@ -59,87 +60,87 @@ class Place(Queue):
         self.clock.advance(1)
         return job_id
 
-    def check(self, **more: object) -> Report:
+    def check(self, **more: object) -> VerifyReport:
         return verify.verify(self.ledger, **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def place(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> Place:
-    return Place(ledger, clock, entropy).begin()
+def queue(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> OwnedQueue:
+    return OwnedQueue(ledger, clock, entropy).begin()
 
 
-def only(report: Report) -> Breach:
-    assert [*map(str, report.breaches)] != []
-    [breach] = report.breaches
-    return breach
+def only(report: VerifyReport) -> Violation:
+    assert [*map(str, report.violations)] != []
+    [violation] = report.violations
+    return violation
 
 
-def test_an_empty_ledger_keeps_its_promises(ledger: Ledger) -> None:
+def test_empty_ledger_has_no_violations(ledger: Ledger) -> None:
     report = verify.verify(ledger)
     assert report.ok
     assert report.notes == []
     assert set(report.rows.values()) == {0}
 
 
-def test_every_row_is_looked_at(place: Place) -> None:
+def test_every_row_is_checked(queue: OwnedQueue) -> None:
     for _ in range(3):
-        place.done()
-    report = place.check()
+        queue.done()
+    report = queue.check()
     assert report.ok
     assert (report.rows["job_queue"], report.rows["job_log"]) == (3, 3)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_happens_to_jobs_the_promises_are_kept(place: Place, seed: int) -> None:
+def test_random_job_histories_have_no_violations(queue: OwnedQueue, seed: int) -> None:
     chance = random.Random(seed)
     known: list[str] = []
     for _ in range(120):
-        _something(place, chance, known)
-        place.clock.advance(chance.choice((0, 1, 600)))
-    report = place.check(alive=lambda boot: boot == BOOT)
-    assert [*map(str, report.breaches)] == []
+        _do_something(queue, chance, known)
+        queue.clock.advance(chance.choice((0, 1, 600)))
+    report = queue.check(is_alive=lambda boot: boot == BOOT)
+    assert [*map(str, report.violations)] == []
     assert report.rows["job_queue"] > 10
 
 
-def test_a_job_that_never_runs_can_be_cancelled_as_often_as_it_is_retried(place: Place) -> None:
-    job_id = place.put().job_id
+def test_unstarted_job_can_be_cancelled_and_retried_repeatedly(queue: OwnedQueue) -> None:
+    job_id = queue.put().job_id
     for _ in range(3):
-        place.cancel(job_id)
-        assert place.job(job_id)["status"] == "dead"
-        place.retry(job_id)
-    assert [*map(str, place.check().breaches)] == []
+        queue.cancel(job_id)
+        assert queue.job(job_id)["status"] == "dead"
+        queue.retry(job_id)
+    assert [*map(str, queue.check().violations)] == []
 
 
-def _something(place: Place, chance: random.Random, known: list[str]) -> None:
+def _do_something(queue: OwnedQueue, chance: random.Random, known: list[str]) -> None:
     what = chance.choice(("put", "put", "run", "run", "run", "cancel", "retry", "prune"))
     if what == "put":
-        known.append(place.put(chance.choice("ab")).job_id)
+        known.append(queue.put(chance.choice("ab")).job_id)
     elif what == "run":
-        now = place.clock.now()
-        place.ledger.write(lambda tx: promote_due(tx, now))
-        claimed = place.take(ClaimPolicy(owner=BOOT))
+        now = queue.clock.now()
+        queue.ledger.write(lambda tx: promote_due(tx, now))
+        claimed = queue.take(ClaimPolicy(owner=BOOT))
         if claimed is not None and chance.random() < 0.9:
-            place.end(claimed, chance.choice((OK, BAD, LOST)))
+            queue.end(claimed, chance.choice((OK, BAD, LOST)))
     elif known and what in ("cancel", "retry"):
         job_id = chance.choice(known)
-        found = place.ledger.read(lambda tx: read.load_job(tx, job_id))
+        found = queue.ledger.read(lambda tx: read.load_job(tx, job_id))
         if found is None:
             known.remove(job_id)
         elif what == "cancel" and found.status is JobStatus.QUEUED:
-            place.cancel(job_id)
+            queue.cancel(job_id)
         elif what == "retry" and found.status in (JobStatus.FAILED, JobStatus.DEAD):
-            place.retry(job_id)
+            queue.retry(job_id)
     elif what == "prune":
-        _prune(place, chance.choice((300.0, 3000.0)), chance.choice((300.0, 3000.0)))
+        _prune(queue, chance.choice((300.0, 3000.0)), chance.choice((300.0, 3000.0)))
 
 
-def _prune(place: Place, of_jobs: float, of_logs: float) -> None:
+def _prune(queue: OwnedQueue, of_jobs: float, of_logs: float) -> None:
     kept = retention.Retention(of_jobs, of_logs, of_logs, of_logs, None, 1.0)
-    for batch in retention.batches(kept, place.clock.now()):
-        place.ledger.write(batch)
+    for batch in retention.prune_batches(kept, queue.clock.now()):
+        queue.ledger.write(batch)
 
 
-def test_pipelines_with_splits_keep_the_promises(
+def test_pipelines_with_splits_have_no_violations(
     ledger: Ledger, clock: FakeClock, entropy: CountingEntropy
 ) -> None:
     house = House(ledger, clock, entropy, [{"name": "p", "on": "go", "steps": SPLIT}])
@@ -150,7 +151,7 @@ def test_pipelines_with_splits_keep_the_promises(
     assert taken is not None
     house.end(taken)
     report = verify.verify(ledger)
-    assert [*map(str, report.breaches)] == []
+    assert [*map(str, report.violations)] == []
     assert report.rows["scopes"] > 2
     assert report.rows["event_context"] > 4
 
@@ -165,17 +166,25 @@ RELAY = (
     "INSERT INTO relay_deliveries (id, instance, event_id, event_type, body, status, created_at,"
     " owner) VALUES ('r', 'i', 'e', 't', '{{}}', 'STATUS', '2026', NULL)"
 )
-BREACHES = [
+VIOLATIONS = [
     (
         "UPDATE job_queue SET status = 'dead', completed_at = created_at WHERE id = '{queued}'",
         "jobs",
         "its transitions end in queued",
     ),
-    ("UPDATE job_queue SET status = 'timed_out' WHERE id = '{done}'", "jobs", "rests in timed_out"),
+    (
+        "UPDATE job_queue SET status = 'timed_out' WHERE id = '{done}'",
+        "jobs",
+        "has the status timed_out",
+    ),
     ("UPDATE job_queue SET completed_at = NULL WHERE id = '{done}'", "jobs", "has no completed_at"),
     ("UPDATE job_queue SET owner = '{boot}' WHERE id = '{done}'", "jobs", "has an owner"),
-    ("UPDATE job_queue SET owner = NULL WHERE id = '{running}'", "jobs", "nobody owns it"),
-    ("UPDATE job_queue SET owner = 'nobody' WHERE id = '{running}'", "jobs", "nobody is no boot"),
+    ("UPDATE job_queue SET owner = NULL WHERE id = '{running}'", "jobs", "has no owner"),
+    (
+        "UPDATE job_queue SET owner = 'nobody' WHERE id = '{running}'",
+        "jobs",
+        "nobody is not a known boot",
+    ),
     (
         "UPDATE job_queue SET completed_at = created_at WHERE id = '{queued}'",
         "jobs",
@@ -184,7 +193,7 @@ BREACHES = [
     (
         "UPDATE job_queue SET next_retry_at = created_at WHERE id = '{done}'",
         "jobs",
-        "waits for a retry",
+        "has a next_retry_at",
     ),
     (
         "UPDATE job_transitions SET from_status = 'failed' WHERE " + LAST,
@@ -211,7 +220,7 @@ BREACHES = [
     (
         "UPDATE job_queue SET parent_job_id = 'lost' WHERE id = '{queued}'",
         "jobs",
-        "its parent lost is gone",
+        "its parent lost is missing",
     ),
     (
         "UPDATE job_queue SET scope_id = 'lost' WHERE id = '{queued}'",
@@ -232,7 +241,7 @@ BREACHES = [
     (
         "INSERT INTO event_context (id, accumulated_json, created_at) VALUES ('c', '[]', '2026')",
         "contexts",
-        "is no JSON object",
+        "is not a JSON object",
     ),
     (
         f"{CONTEXT} VALUES ('c', 'lost', '{{{{}}}}', '2026')",
@@ -262,14 +271,18 @@ BREACHES = [
     (
         RELAY.replace("STATUS", "delivered").replace("NULL", "'x'"),
         "deliveries",
-        "somebody sends it",
+        "has an owner",
     ),
     (
         RELAY.replace("STATUS", "dead"),
         "deliveries",
         "after 0 failed sends",
     ),
-    ("INSERT INTO plugin_state (plugin_name, state) VALUES ('p', '7')", "states", "no JSON object"),
+    (
+        "INSERT INTO plugin_state (plugin_name, state) VALUES ('p', '7')",
+        "states",
+        "not a JSON object",
+    ),
     ("DROP INDEX job_queue_ready", "schema", "index job_queue_ready is missing"),
     ("ALTER TABLE job_log DROP COLUMN stdout", "schema", "table job_log.stdout is missing"),
     (
@@ -285,34 +298,38 @@ BREACHES = [
 ]
 
 
-@pytest.mark.parametrize(("sql", "promise", "detail"), BREACHES, ids=[b[2] for b in BREACHES])
-def test_a_breach_is_found(place: Place, sql: str, promise: str, detail: str) -> None:
-    first, done = place.done(), place.done()
-    running = place.put().job_id
-    place.must_take()
-    place.clock.advance(1)
-    queued = place.put().job_id
-    assert place.check(alive=lambda _: True).ok
+@pytest.mark.parametrize(
+    ("sql", "invariant", "detail"), VIOLATIONS, ids=[case[2] for case in VIOLATIONS]
+)
+def test_violation_is_found(queue: OwnedQueue, sql: str, invariant: str, detail: str) -> None:
+    first, done = queue.done(), queue.done()
+    running = queue.put().job_id
+    queue.must_take()
+    queue.clock.advance(1)
+    queued = queue.put().job_id
+    assert queue.check(is_alive=lambda _: True).ok
     names = {"first": first, "done": done, "running": running, "queued": queued, "boot": BOOT}
-    execute(place.ledger, sql.format(**names))
+    execute(queue.ledger, sql.format(**names))
     for quick in (False, True):
-        found = place.check(alive=lambda _: True, quick=quick).breaches
-        assert any(breach.promise == promise and detail in str(breach) for breach in found)
-        assert {breach.promise for breach in found} <= {promise, "jobs", "logs"}
+        found = queue.check(is_alive=lambda _: True, quick=quick).violations
+        assert any(
+            violation.invariant == invariant and detail in str(violation) for violation in found
+        )
+        assert {violation.invariant for violation in found} <= {invariant, "jobs", "logs"}
 
 
-def test_a_log_row_of_an_attempt_that_its_job_has_not_come_to(place: Place) -> None:
-    done = place.done()
+def test_log_row_of_a_later_attempt_than_its_job_is_a_violation(queue: OwnedQueue) -> None:
+    done = queue.done()
     execute(
-        place.ledger, f"UPDATE job_log SET id = '{done}-9', attempt = 9 WHERE job_id = '{done}'"
+        queue.ledger, f"UPDATE job_log SET id = '{done}-9', attempt = 9 WHERE job_id = '{done}'"
     )
-    found = [breach for breach in place.check().breaches if breach.promise == "logs"]
-    assert [breach.detail for breach in found] == [
-        "is of an attempt that its job, at 1, has not come to"
+    found = [violation for violation in queue.check().violations if violation.invariant == "logs"]
+    assert [violation.detail for violation in found] == [
+        "has attempt 9, but its job is at attempt 1"
     ]
 
 
-def test_a_context_that_lost_what_it_inherits(
+def test_context_without_its_parents_values_is_a_violation(
     ledger: Ledger, clock: FakeClock, entropy: CountingEntropy
 ) -> None:
     house = House(ledger, clock, entropy, [{"name": "p", "on": "go", "steps": [{"uses": "a"}]}])
@@ -322,104 +339,104 @@ def test_a_context_that_lost_what_it_inherits(
         "INSERT INTO event_context (id, parent_id, accumulated_json, created_at)"
         f" VALUES ('c', '{scope}', '{{\"ductile\": {{\"route_depth\": 3}}}}', '2026')",
     )
-    breach = only(verify.verify(ledger))
-    assert breach.subject == "c"
-    assert "does not contain its parent's ductile.origin" in breach.detail
+    violation = only(verify.verify(ledger))
+    assert violation.subject == "c"
+    assert "does not contain its parent's ductile.origin" in violation.detail
 
 
-def test_what_was_pruned_breaks_no_promise(place: Place) -> None:
-    parent = place.done()
-    place.clock.advance(10)
-    child = place.put().job_id
-    execute(place.ledger, f"UPDATE job_queue SET parent_job_id = '{parent}' WHERE id = '{child}'")
-    place.end(place.must_take())
-    place.clock.advance(1000)
-    place.done()
-    execute(place.ledger, f"DELETE FROM job_queue WHERE id = '{parent}'")
+def test_pruned_rows_are_not_violations(queue: OwnedQueue) -> None:
+    parent = queue.done()
+    queue.clock.advance(10)
+    child = queue.put().job_id
+    execute(queue.ledger, f"UPDATE job_queue SET parent_job_id = '{parent}' WHERE id = '{child}'")
+    queue.end(queue.must_take())
+    queue.clock.advance(1000)
+    queue.done()
+    execute(queue.ledger, f"DELETE FROM job_queue WHERE id = '{parent}'")
     for table in ("job_transitions", "job_log"):
-        execute(place.ledger, f"DELETE FROM {table} WHERE job_id IN ('{parent}', '{child}')")
-    assert [*map(str, place.check().breaches)] == []
+        execute(queue.ledger, f"DELETE FROM {table} WHERE job_id IN ('{parent}', '{child}')")
+    assert [*map(str, queue.check().violations)] == []
 
 
-def test_rows_of_a_script_are_no_breach(place: Place) -> None:
-    place.done()
+def test_rows_written_by_a_script_are_not_violations(queue: OwnedQueue) -> None:
+    queue.done()
     execute(
-        place.ledger,
+        queue.ledger,
         "INSERT INTO job_queue (id, plugin, command, payload, status, submitted_by, created_at)"
         " VALUES ('by-hand', 'echo', 'poll', '{}', 'queued', 'cli', '2026-02-08 10:00:00')",
     )
-    assert place.check().ok
+    assert queue.check().ok
 
 
-def test_running_jobs_of_a_dead_boot_are_a_breach_while_others_live(place: Place) -> None:
-    place.put()
-    place.must_take()
-    breach = only(place.check(alive=lambda _: False))
-    assert str(breach) == f"owners: boot {BOOT} is dead, and 1 of its jobs are running"
+def test_running_jobs_of_a_dead_boot_are_a_violation_while_a_gateway_runs(
+    queue: OwnedQueue,
+) -> None:
+    queue.put()
+    queue.must_take()
+    violation = only(queue.check(is_alive=lambda _: False))
+    assert str(violation) == f"owners: boot {BOOT} is dead, and 1 of its jobs are running"
 
 
-def test_a_boot_that_ends_between_two_looks_is_no_breach(place: Place) -> None:
-    place.put()
-    claimed = place.must_take()
+def test_boot_that_ends_during_the_check_is_not_a_violation(queue: OwnedQueue) -> None:
+    queue.put()
+    claimed = queue.must_take()
 
-    def alive(_boot: str) -> bool:
-        place.end(claimed)
+    def is_alive(_boot: str) -> bool:
+        queue.end(claimed)
         return False
 
-    assert place.check(alive=alive).ok
+    assert queue.check(is_alive=is_alive).ok
 
 
-def test_what_ran_when_the_ledger_was_left_is_a_note(place: Place) -> None:
-    place.put()
-    place.must_take()
-    report = place.check()
+def test_running_jobs_without_a_gateway_are_a_note(queue: OwnedQueue) -> None:
+    queue.put()
+    queue.must_take()
+    report = queue.check()
     assert report.ok
-    assert report.notes == ["1 running when it was left, to be recovered by a start"]
+    assert report.notes == ["running jobs: 1; the next start recovers them"]
 
 
-def test_a_quick_check_looks_at_the_newest_rows_and_at_all_open_scopes(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+def test_quick_check_reads_the_newest_rows_and_all_open_scopes(
+    queue: OwnedQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verify, "NEWEST", 2)
-    old = place.done()
+    old = queue.done()
     for _ in range(3):
-        place.done()
+        queue.done()
     sql = "INSERT INTO scopes (id, pipeline, status, created_at, ended_at) VALUES "
-    execute(place.ledger, sql + "('a', 'p', 'open', '2026', NULL)")
+    execute(queue.ledger, sql + "('a', 'p', 'open', '2026', NULL)")
     for name in "bcd":
-        execute(place.ledger, sql + f"('{name}', 'p', 'ended', '2026', '2026')")
-    execute(place.ledger, f"UPDATE job_queue SET status = 'timed_out' WHERE id = '{old}'")
-    report = place.check(quick=True)
+        execute(queue.ledger, sql + f"('{name}', 'p', 'ended', '2026', '2026')")
+    execute(queue.ledger, f"UPDATE job_queue SET status = 'timed_out' WHERE id = '{old}'")
+    report = queue.check(quick=True)
     assert report.rows["job_queue"] == 2
     assert only(report).subject == "a"
-    assert {breach.subject for breach in place.check().breaches} == {"a", old}
+    assert {violation.subject for violation in queue.check().violations} == {"a", old}
 
 
-def test_a_table_larger_than_a_window_is_walked_to_its_end(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+def test_table_larger_than_a_window_is_read_to_its_end(
+    queue: OwnedQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = tuple(
-        verify.Walk(w.promise, w.table, w.first, w.look, w.newest, window=2) for w in verify.WALKS
-    )
-    monkeypatch.setattr(verify, "WALKS", small)
-    ids = [place.done() for _ in range(5)]
-    execute(place.ledger, f"UPDATE job_queue SET completed_at = NULL WHERE id = '{ids[-1]}'")
+    small = tuple(replace(table, window=2) for table in verify.TABLES)
+    monkeypatch.setattr(verify, "TABLES", small)
+    ids = [queue.done() for _ in range(5)]
+    execute(queue.ledger, f"UPDATE job_queue SET completed_at = NULL WHERE id = '{ids[-1]}'")
     told: list[tuple[str, int]] = []
-    report = place.check(tell=lambda table, rows: told.append((table, rows)))
+    report = queue.check(progress=lambda table, rows: told.append((table, rows)))
     assert report.rows["job_queue"] == 5
     assert [rows for table, rows in told if table == "job_queue"] == [2, 4, 5]
     assert only(report).subject == ids[-1]
 
 
-def test_of_many_breaches_some_are_told_and_all_are_counted(place: Place) -> None:
-    for _ in range(verify.TOLD + 5):
-        place.done()
-    execute(place.ledger, "UPDATE job_queue SET completed_at = NULL")
-    report = place.check()
-    assert (len(report.breaches), report.more) == (verify.TOLD, 5)
+def test_listed_violations_are_limited_and_all_are_counted(queue: OwnedQueue) -> None:
+    for _ in range(verify.MAX_LISTED + 5):
+        queue.done()
+    execute(queue.ledger, "UPDATE job_queue SET completed_at = NULL")
+    report = queue.check()
+    assert (len(report.violations), report.more) == (verify.MAX_LISTED, 5)
 
 
-def test_a_schema_that_is_behind_is_a_note_and_its_rows_wait(
+def test_pending_migrations_are_a_note_and_rows_are_not_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as older:
@@ -428,29 +445,29 @@ def test_a_schema_that_is_behind_is_a_note_and_its_rows_wait(
         old.start()
     report = verify.verify(old)
     assert report.ok
-    assert "the schema is of migration 0001" in report.notes[0]
+    assert "the schema is at migration 0001" in report.notes[0]
     assert report.rows == {}
     old.close()
 
 
-def test_what_is_no_ledger_is_refused(tmp_path: Path) -> None:
+def test_database_that_is_not_a_ledger_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     apsw.Connection(str(path)).execute("CREATE TABLE t (a)")
     other = SqliteLedger(path, read_only=True)
-    with pytest.raises(LedgerError, match="no ledger of ductile"):
+    with pytest.raises(LedgerError, match="not a ductile ledger"):
         verify.verify(other)
     other.close()
 
 
-def test_a_damaged_page_is_found(
+def test_damaged_page_is_a_violation(
     tmp_path: Path, clock: FakeClock, entropy: CountingEntropy
 ) -> None:
     path = tmp_path / "state.db"
     ledger = SqliteLedger(path)
     ledger.start()
-    place = Place(ledger, clock, entropy).begin()
+    queue = OwnedQueue(ledger, clock, entropy).begin()
     for _ in range(50):
-        place.done()
+        queue.done()
     ledger.close()
     data = bytearray(path.read_bytes())
     for page in range(20, len(data) // 4096):
@@ -459,11 +476,11 @@ def test_a_damaged_page_is_found(
     broken = SqliteLedger(path, read_only=True)
     for quick in (True, False):
         report = verify.verify(broken, quick=quick)
-        assert {breach.promise for breach in report.breaches} == {"pages"}
+        assert {violation.invariant for violation in report.violations} == {"pages"}
     broken.close()
 
 
-def test_a_row_that_names_none_is_found(tmp_path: Path) -> None:
+def test_dangling_reference_is_a_violation(tmp_path: Path) -> None:
     ledger = SqliteLedger(tmp_path / "state.db")
     ledger.start()
     execute(
@@ -472,13 +489,13 @@ def test_a_row_that_names_none_is_found(tmp_path: Path) -> None:
         " payload, target_url, signature, status, created_at, next_retry_at)"
         " VALUES (7, 's', '{}', 'u', 's', 'pending', '2026', '2026')",
     )
-    breach = only(verify.verify(ledger))
-    assert breach.promise == "references"
-    assert breach.subject == "row 1 of webhook_deliveries"
+    violation = only(verify.verify(ledger))
+    assert violation.invariant == "references"
+    assert violation.subject == "row 1 of webhook_deliveries"
     ledger.close()
 
 
-def test_a_quick_check_of_pages_ends_when_its_time_is_up(
+def test_quick_check_of_pages_ends_after_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verify, "QUICK_SECONDS", -1.0)
@@ -488,27 +505,27 @@ def test_a_quick_check_of_pages_ends_when_its_time_is_up(
     report = verify.verify(ledger, quick=True)
     ledger.close()
     assert report.ok
-    assert report.notes == ["not all pages were checked: that takes longer than a quick check may"]
+    assert report.notes == ["not all pages were checked, because a quick check has limited time"]
 
 
-def test_the_ledger_can_be_checked_while_it_is_written(place: Place) -> None:
-    """A window is one snapshot: no job is seen between its state and its transitions."""
+def test_ledger_can_be_verified_while_it_is_written(queue: OwnedQueue) -> None:
+    """A window is one snapshot, so that a job and its transitions are consistent."""
     stop = threading.Event()
 
     def work() -> None:
         while not stop.is_set():
-            place.put()
-            claimed = place.take()
+            queue.put()
+            claimed = queue.take()
             if claimed is not None:
-                place.end(claimed)
+                queue.end(claimed)
 
     writer = threading.Thread(target=work)
     writer.start()
     try:
         rows = 0
         while rows < 100:
-            report = place.check(alive=lambda _: True)
-            assert [*map(str, report.breaches)] == []
+            report = queue.check(is_alive=lambda _: True)
+            assert [*map(str, report.violations)] == []
             rows = report.rows["job_queue"]
             assert writer.is_alive()
     finally:

@@ -23,19 +23,20 @@ class CapabilityRegistry:
         now = self._clock.now()
 
         def work(tx: Tx) -> bool:
-            agents.sign(tx, agent_id, None, now, now)
-            return agents.register(tx, agent_id, capabilities, self._redact(capabilities), now)
+            agents.record_contact(tx, agent_id, None, now, now)
+            shown = self._redact(capabilities)
+            return agents.register_capabilities(tx, agent_id, capabilities, shown, now)
 
         return self._ledger.write(work)
 
     def remove_agent(self, agent_id: str) -> bool:
         """Whether the agent was registered."""
         now = self._clock.now()
-        return self._ledger.write(lambda tx: agents.remove(tx, agent_id, now))
+        return self._ledger.write(lambda tx: agents.remove_capabilities(tx, agent_id, now))
 
     def get_agent(self, agent_id: str) -> dict[str, Any] | None:
         """The agent's row with `capabilities`; None if it has none."""
-        found = self._ledger.read(lambda tx: agents.find(tx, agent_id))
+        found = self._ledger.read(lambda tx: agents.find_agent(tx, agent_id))
         return None if found is None or found["capabilities"] is None else found
 
     def list_agents(self) -> list[dict[str, Any]]:
@@ -43,7 +44,7 @@ class CapabilityRegistry:
         found: list[dict[str, Any]] = []
         while True:
             after = found[-1]["agent_id"] if found else ""
-            page = self._ledger.read(partial(agents.capable, after=after))
+            page = self._ledger.read(partial(agents.list_capable, after=after))
             found += page
-            if len(page) < agents.AT_ONCE:
+            if len(page) < agents.BATCH:
                 return found

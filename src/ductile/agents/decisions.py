@@ -18,7 +18,7 @@ from ductile.model import Json, Notice
 from ductile.record import dataclass
 from ductile.store import agents, notices, reminders
 from ductile.store.engines.api import Tx, Work
-from ductile.store.reminders import Scheduled
+from ductile.store.reminders import ScheduledReminder
 
 MESSAGES = "gateway:messages"
 VIOLATIONS = "gateway:violations"
@@ -29,7 +29,7 @@ class AcceptedLog:
     """The result of accepting a log."""
 
     agent_id: str
-    reminder: Scheduled | ScheduleError | None
+    reminder: ScheduledReminder | ScheduleError | None
 
 
 class DecisionLogIntake:
@@ -58,16 +58,16 @@ class DecisionLogIntake:
         document, capabilities = self._redact(log.document), self._redact(log.capabilities)
 
         def work(tx: Tx) -> AcceptedLog:
-            agents.sign(tx, log.agent_id, log.cluster_id, log.timestamp, now)
-            agents.register(tx, log.agent_id, log.capabilities, capabilities, now)
-            stored = None if new is None else reminders.add(tx, new)
+            agents.record_contact(tx, log.agent_id, log.cluster_id, log.timestamp, now)
+            agents.register_capabilities(tx, log.agent_id, log.capabilities, capabilities, now)
+            stored = None if new is None else reminders.add_reminder(tx, new)
             notices.post(tx, Notice(MESSAGES, "decision_log", document), now)
             return AcceptedLog(log.agent_id, stored)
 
         return work
 
     def finish_acceptance(self, outcome: AcceptedLog) -> None:
-        if isinstance(outcome.reminder, Scheduled):
+        if isinstance(outcome.reminder, ScheduledReminder):
             self._scheduler.wake()
         elif outcome.reminder is ScheduleError.TOO_MANY:
             self._warn("too many reminders for schedule_reminder", outcome.agent_id)

@@ -13,7 +13,7 @@ from ductile.errors import DuctileError
 from ductile.log import logger
 from ductile.record import dataclass
 from ductile.store import agents
-from ductile.store.agents import Alive, Span
+from ductile.store.agents import AliveAgent, AliveWindow
 from ductile.store.engines.api import Ledger, Tx
 
 EVICTION_THRESHOLD_SECONDS = 90
@@ -37,10 +37,10 @@ class LastSeen:
     cluster_id: str
 
 
-def build_alive_span(now: datetime) -> Span:
+def build_alive_span(now: datetime) -> AliveWindow:
     """The times of a last heartbeat at which an agent counts as alive."""
     threshold = timedelta(seconds=EVICTION_THRESHOLD_SECONDS)
-    return Span(to_text(now - threshold), to_text(now + threshold))
+    return AliveWindow(to_text(now - threshold), to_text(now + threshold))
 
 
 class HeartbeatManager:
@@ -62,7 +62,9 @@ class HeartbeatManager:
     def start(self) -> None:
         """Load the living agents from the ledger; the first check evicts the silent ones."""
         now = self._clock.now()
-        known = self._ledger.read(lambda tx: agents.alive(tx, build_alive_span(now), MAX_AGENTS))
+        known = self._ledger.read(
+            lambda tx: agents.list_alive(tx, build_alive_span(now), MAX_AGENTS)
+        )
         seen = {
             row.agent_id: LastSeen(at, row.cluster_id)
             for row in known
@@ -98,8 +100,8 @@ class HeartbeatManager:
         self._forget_overdue(now)
         span = build_alive_span(now)
         while True:
-            page = self._ledger.read(partial(agents.overdue, span=span))
-            if not self._evict(page, now) or len(page) < agents.AT_ONCE:
+            page = self._ledger.read(partial(agents.list_overdue, window=span))
+            if not self._evict(page, now) or len(page) < agents.BATCH:
                 return CHECK_INTERVAL_MS / 1000
 
     def _forget_overdue(self, now: datetime) -> None:
@@ -112,14 +114,14 @@ class HeartbeatManager:
                 if self._state.get(agent_id) is seen:
                     del self._state[agent_id]
 
-    def _evict(self, page: list[Alive], now: datetime) -> bool:
+    def _evict(self, page: list[AliveAgent], now: datetime) -> bool:
         """Evict the agents of which this node has not heard either; whether there were any."""
         with self._lock:
             silent = [agent for agent in page if agent.agent_id not in self._state]
         if not silent:
             return False
 
-        def work(tx: Tx) -> list[Alive]:
+        def work(tx: Tx) -> list[AliveAgent]:
             return [agent for agent in silent if agents.evict(tx, agent, now)]
 
         for agent in self._ledger.write(work):

@@ -13,7 +13,7 @@ from ductile.log import logger
 from ductile.model import Json
 from ductile.store import reminders
 from ductile.store.engines.api import Ledger
-from ductile.store.reminders import Flawed, Scheduled
+from ductile.store.reminders import ScheduledReminder, UnreadableReminder
 
 POLL_SECONDS = 1.0
 """A row that another process has written is found within this time."""
@@ -38,15 +38,15 @@ class ReminderScheduler:
 
     def schedule_once(
         self, agent_id: str, delay_ms: int, payload: Json
-    ) -> Scheduled | ScheduleError:
+    ) -> ScheduledReminder | ScheduleError:
         """Remind an agent once, in `delay_ms` milliseconds."""
         return self.schedule(core.build_once(agent_id, delay_ms, payload, self._clock.now()))
 
-    def schedule(self, new: NewReminder | ScheduleError) -> Scheduled | ScheduleError:
+    def schedule(self, new: NewReminder | ScheduleError) -> ScheduledReminder | ScheduleError:
         """Store a reminder; it is durable when this returns."""
         if isinstance(new, ScheduleError):
             return new
-        stored = self._ledger.write(lambda tx: reminders.add(tx, new))
+        stored = self._ledger.write(lambda tx: reminders.add_reminder(tx, new))
         self.wake()
         return stored
 
@@ -57,10 +57,10 @@ class ReminderScheduler:
     def tick(self, now: datetime) -> float:
         """Fire the due reminders; returns the seconds until the next call."""
         self._normalize(now)
-        due = self._ledger.read(reminders.first)
+        due = self._ledger.read(reminders.next_fire_at)
         if due is not None and due <= now:
             self._fire(now)
-            due = self._ledger.read(lambda tx: reminders.first(tx, after=now))
+            due = self._ledger.read(lambda tx: reminders.next_fire_at(tx, after=now))
         wait = POLL_SECONDS if due is None else (due - now).total_seconds()
         return min(max(wait, 0.0), POLL_SECONDS)
 
@@ -69,8 +69,8 @@ class ReminderScheduler:
         last = self._normalized_at
         if last is None or abs(now - last) >= NORMALIZE_EVERY:
             self._normalized_at = now
-            if self._ledger.read(reminders.has_odd):
-                self._ledger.write(reminders.straighten)
+            if self._ledger.read(reminders.has_foreign_time):
+                self._ledger.write(reminders.normalize_times)
             if last is None or now < last:
                 self._correct_late(now)
 
@@ -78,27 +78,27 @@ class ReminderScheduler:
         """Move recurring reminders to the next time of their schedule if a clock was set back."""
         behind: int | None = 0
         while behind is not None:
-            find = partial(reminders.late_by_rule, now=now, behind=behind)
+            find = partial(reminders.list_delayed, now=now, after=behind)
             late, behind = self._ledger.read(find)
             if late:
-                self._ledger.write(partial(reminders.move, late=late))
+                self._ledger.write(partial(reminders.reschedule_delayed, delayed=late))
                 self._log.info("rescheduled reminders: the clock was ahead", count=len(late))
 
     def _fire(self, now: datetime) -> None:
-        flawed: list[Flawed] = []
+        flawed: list[UnreadableReminder] = []
         behind = ("", 0)
         while True:
-            fire = partial(reminders.fire_due, now=now, redact=self._redact, behind=behind)
+            fire = partial(reminders.fire_due, now=now, redact=self._redact, after=behind)
             page = self._ledger.write(fire)
             for id, agent_id in page.fired:
                 self._log.info("reminder fired", agent_id=agent_id, reminder_id=id)
-            flawed += page.flawed
-            if page.behind is None:
+            flawed += page.unreadable
+            if page.next_after is None:
                 break
-            behind = page.behind
+            behind = page.next_after
         self._log_flawed(flawed)
 
-    def _log_flawed(self, flawed: list[Flawed]) -> None:
+    def _log_flawed(self, flawed: list[UnreadableReminder]) -> None:
         """Log each row once per reason."""
         for row in flawed:
             if self._logged_flaws.get(row.id) != row.reason:

@@ -104,7 +104,7 @@ class Gateway(Services):
     def _open_ledger(self) -> None:
         state = self._loaded.settings.state
         self.ledger = open_ledger(path=state.path, url=state.url, connections=self.workers + 4)
-        position = self.ledger.read(notices.last)
+        position = self.ledger.read(notices.last_position)
         self.notice_bus.start(position)
         self.notice_bus.subscribe(REQUESTED, self._cancel_requests.receive)
         tailer = NoticeTailer(self.ledger, self.notice_bus, position)

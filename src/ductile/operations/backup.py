@@ -28,7 +28,7 @@ from ductile.record import dataclass
 from ductile.store.backup.copy import Progress
 from ductile.store.engines.api import Ledger
 from ductile.store.engines.sqlite import SqliteLedger
-from ductile.store.verify import Report, Tell, verify
+from ductile.store.verify import VerifyProgress, VerifyReport, verify
 
 DIRECTORY = "backups"
 LAST = "last-backup.json"
@@ -106,7 +106,7 @@ def back_up(
     clock: Clock,
     replace: bool = False,
     watch: Progress = lambda _done, _total: None,
-    tell: Tell = lambda _table, _rows: None,
+    tell: VerifyProgress = lambda _table, _rows: None,
 ) -> CompletedBackup:
     """Copy, verify, sync, and only then give the copy its name.
 
@@ -141,21 +141,21 @@ def back_up(
     return made
 
 
-def check_copy(path: Path, tell: Tell = lambda _table, _rows: None) -> Report:
+def check_copy(path: Path, tell: VerifyProgress = lambda _table, _rows: None) -> VerifyReport:
     """Verify the whole copy; `Refused` if it is damaged."""
     copy = SqliteLedger(path, read_only=True)
     try:
-        report = verify(copy, tell=tell)
+        report = verify(copy, progress=tell)
     finally:
         copy.close()
-    damage = [str(breach) for breach in report.breaches if breach.promise in DAMAGE]
+    damage = [str(found) for found in report.violations if found.invariant in DAMAGE]
     if damage:
         raise Refused(f"the copy is damaged: {damage[0]}", damage=damage)
     return report
 
 
-def _describe_violations(report: Report) -> list[str]:
-    found = len(report.breaches) + report.more
+def _describe_violations(report: VerifyReport) -> list[str]:
+    found = len(report.violations) + report.more
     hint = f"the ledger itself has {found} violations: run `ductile system verify`"
     return [hint] if found else []
 

@@ -31,7 +31,7 @@ class Selection:
     def find(self, tx: Tx, action: str) -> list[str]:
         """The ids of the matching jobs to which `action` applies."""
         rows = tx.all(
-            "jobs_to_act_on",
+            "jobs_for_bulk",
             action=action,
             plugin=self.plugin,
             command=self.command,

@@ -16,7 +16,7 @@ from ductile.store import go_ledger
 from ductile.store.backup import copy
 from ductile.store.engines.open import open_ledger
 from ductile.store.engines.sqlite import SqliteLedger
-from ductile.store.go_ledger import Memory, Taken
+from ductile.store.go_ledger import GoImportResult, GoLedgerContents
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +45,16 @@ def import_memory(
     the same directory before it replaces that file.
     """
     own = settings.state.path
-    in_place = own is not None and go_ledger.is_foreign(own)
+    in_place = own is not None and go_ledger.is_go_ledger(own)
     if source is None:
         if own is None or not in_place:
             raise Refused("there is no ledger of the Go program at state.path; name its file")
         source = own
-    memory = go_ledger.read(source)
+    memory = go_ledger.read_go_ledger(source)
     moved = None
     if dry:
         entries = [entry.name for entry in memory.entries]
-        taken = Taken(sorted(memory.states), [], len(memory.facts), entries, [])
+        taken = GoImportResult(sorted(memory.states), [], len(memory.facts), entries, [])
     elif in_place:
         taken, moved = _in_place(settings, memory, now)
     else:
@@ -72,27 +72,29 @@ def import_memory(
     )
 
 
-def _into(settings: Settings, memory: Memory, now: datetime) -> Taken:
+def _into(settings: Settings, memory: GoLedgerContents, now: datetime) -> GoImportResult:
     lock = InstanceLock(settings.state_dir)
     lock.acquire()
     try:
         ledger = open_ledger(path=settings.state.path, url=settings.state.url)
         try:
-            return ledger.write(partial(go_ledger.take_over, memory=memory, now=now))
+            return ledger.write(partial(go_ledger.import_contents, contents=memory, now=now))
         finally:
             ledger.close()
     finally:
         lock.release()
 
 
-def _in_place(settings: Settings, memory: Memory, now: datetime) -> tuple[Taken, str | None]:
+def _in_place(
+    settings: Settings, memory: GoLedgerContents, now: datetime
+) -> tuple[GoImportResult, str | None]:
     """Create our ledger in a temporary directory, then let it replace the other one."""
     with tempfile.TemporaryDirectory(prefix=".import-", dir=settings.state_dir) as folder:
         path = Path(folder) / "ledger.db"
         ledger = SqliteLedger(path)
         ledger.start()
         try:
-            taken = ledger.write(partial(go_ledger.take_over, memory=memory, now=now))
+            taken = ledger.write(partial(go_ledger.import_contents, contents=memory, now=now))
         finally:
             ledger.close()
         copy.fold_wal(path)

@@ -42,8 +42,8 @@ def overview(gateway: Services) -> dict[str, Any]:
 
 
 def _queue(tx: Tx, compiled: CompiledConfig) -> dict[str, Any]:
-    waiting = tx.dicts("waiting_by_plugin")
-    retrying = tx.all("waiting_for_a_retry")[0][0]
+    waiting = tx.dicts("ready_by_plugin")
+    retrying = tx.all("retries_waiting")[0][0]
     return {
         "queue": {
             "ready": sum(row["jobs"] for row in waiting),

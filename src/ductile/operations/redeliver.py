@@ -29,7 +29,7 @@ def redeliver(
 
     With `dry`, only return which they are.
     """
-    found = gateway.ledger.read(lambda tx: deliveries.to_retry(tx, status, since, limit + 1))
+    found = gateway.ledger.read(lambda tx: deliveries.list_ids(tx, status, since, limit + 1))
     ids, more = found[:limit], len(found) > limit
     if dry:
         return Redelivered(ids, more)
@@ -52,7 +52,7 @@ class _RetryDeliveries:
     def _retry(self, tx: Tx, id: int) -> bool:
         """False if the delivery was claimed or pruned since it was listed."""
         try:
-            deliveries.retry(tx, id, self.now)
+            deliveries.retry_delivery(tx, id, self.now)
         except DuctileError:
             return False
         return True

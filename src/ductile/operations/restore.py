@@ -79,8 +79,8 @@ def restore(
         with _draft(settings, source, watch) as draft:
             migrated = _migrate_draft(draft)
             report = check_copy(draft)
-            if report.breaches and not allow_violations:
-                found = [str(breach) for breach in report.breaches]
+            if report.violations and not allow_violations:
+                found = [str(violation) for violation in report.violations]
                 raise Refused(
                     f"the copy has {len(found) + report.more} violations, first: {found[0]}; "
                     "--allow-violations restores it all the same",

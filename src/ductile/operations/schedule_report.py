@@ -76,7 +76,7 @@ class _History:
 
     def anchors(self, schedule: Schedule) -> Anchors:
         boot = self._boot or self._now
-        known = schedules.remembered(self._tx, schedule, boot, self._now) if self._tx else None
+        known = schedules.preview_entry(self._tx, schedule, boot, self._now) if self._tx else None
         return known or Anchors(first_seen=self._now, boot=boot)
 
     def last_refusal(self, schedule: Schedule, anchors: Anchors) -> str | None:
@@ -219,8 +219,8 @@ def explain(
 
     def work(tx: Tx) -> tuple[list[dict[str, Any]], Anchors | None]:
         key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
-        rows = tx.dicts("slots_told_since", since=to_text(since), **key)
-        return rows[-MOST_OCCURRENCES:], schedules.remembered(tx, schedule, now, now)
+        rows = tx.dicts("slots_decided_since", since=to_text(since), **key)
+        return rows[-MOST_OCCURRENCES:], schedules.preview_entry(tx, schedule, now, now)
 
     rows, anchors = ledger.read(work)
     explained = {row["slot"]: _explain_row(row) for row in rows}

@@ -11,6 +11,6 @@ from ductile.store.engines.api import Tx
 
 def set_paused(tx: Tx, schedule: Schedule, now: datetime, *, paused: bool) -> None:
     """Pause or resume an entry, also one that no gateway has fired yet."""
-    if schedules.anchors_of(tx, schedule, now) is None:
-        schedules.ensure(tx, schedule, now, now)
-    schedules.pause(tx, schedule.plugin, schedule.id, paused=paused)
+    if schedules.load_anchors(tx, schedule, now) is None:
+        schedules.ensure_entry(tx, schedule, now, now)
+    schedules.set_paused(tx, schedule.plugin, schedule.id, paused=paused)

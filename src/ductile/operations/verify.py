@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ductile.engine.instance_lock import find_running_pid
 from ductile.store.engines.api import Ledger
-from ductile.store.verify import Alive, Report, Tell, applied_migrations, verify
+from ductile.store.verify import IsAlive, VerifyProgress, VerifyReport, applied_migrations, verify
 
 
 def verify_ledger(
@@ -14,16 +14,16 @@ def verify_ledger(
     state_dir: Path,
     *,
     quick: bool = False,
-    tell: Tell = lambda _table, _rows: None,
-) -> Report:
+    tell: VerifyProgress = lambda _table, _rows: None,
+) -> VerifyReport:
     """Raises `LedgerError` if this is not a ledger."""
     ledger.read(applied_migrations)
-    return verify(ledger, quick=quick, alive=living_boots(ledger, state_dir), tell=tell)
+    return verify(ledger, quick=quick, is_alive=living_boots(ledger, state_dir), progress=tell)
 
 
-def living_boots(ledger: Ledger, state_dir: Path) -> Alive | None:
+def living_boots(ledger: Ledger, state_dir: Path) -> IsAlive | None:
     """A predicate for boots that are alive; None if no gateway runs on this ledger."""
-    boots = ledger.read(lambda tx: tx.all("unended_boots"))
+    boots = ledger.read(lambda tx: tx.all("open_boots"))
     if ledger.engine == "sqlite":
         # One gateway per file, whose process holds the lock. In a container its pid may equal that
         # of earlier ones, so the newest boot counts.

@@ -49,7 +49,7 @@ def _why(
         reasons.append(f"It is queued: {waits}{cause}.")
     reasons += _changes(job["transitions"])
     reasons += _consequences(tx, job)
-    for drop in tx.dicts("drops_onto", id=job_id):
+    for drop in tx.dicts("dedupe_drops_of", id=job_id):
         reasons.append(
             f"{drop['created_at']} a {drop['submitted_by']} job with key "
             f"{drop['dedupe_key']!r} was dropped as a duplicate of this one."

@@ -1,4 +1,4 @@
-"""Agents: the last sign of life of each, and what it can do; changes are posted with them."""
+"""Agents: the last contact of each, and its capabilities; changes are posted as notices."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from ductile.store import notices
 from ductile.store.engines.api import Tx
 
 CAPABILITIES = "gateway:capabilities"
-AT_ONCE = 500
+BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Alive:
+class AliveAgent:
     """An agent that counts as alive."""
 
     agent_id: str
     cluster_id: str
     received_at: str
-    """Its last sign, by the gateway's clock."""
+    """Its last contact, by the gateway's clock."""
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """The time in which a sign of life counts, both ends in the ledger's form."""
+class AliveWindow:
+    """The period in which a contact makes an agent alive, in the ledger's time format."""
 
     oldest: str
     newest: str
 
 
-def record(tx: Tx, beats: Iterable[Beat], now: datetime) -> None:
-    """Heartbeats that have gathered; the last of an agent's counts."""
+def record_heartbeats(tx: Tx, beats: Iterable[Beat], now: datetime) -> None:
+    """Store a batch of heartbeats; the last one of each agent counts."""
     newest = {beat.agent_id: (beat.agent_id, beat.cluster_id, beat.last_seen_at) for beat in beats}
-    # In one order, so that nodes which write the same rows do not wait for each other in a ring.
+    # Sorted, so that two nodes that write the same rows do not deadlock.
     rows = [newest[agent_id] for agent_id in sorted(newest)]
-    tx.run("record_beats", beats=orjson.dumps(rows).decode(), now=to_text(now))
+    tx.run("record_heartbeats", beats=orjson.dumps(rows).decode(), now=to_text(now))
 
 
-def sign(
+def record_contact(
     tx: Tx, agent_id: str, cluster_id: str | None, last_seen_at: datetime, now: datetime
 ) -> None:
-    """A sign of life that is no heartbeat; without a cluster the known one stays."""
+    """Store a contact other than a heartbeat; without a cluster the known one is kept."""
     tx.run(
-        "record_sign",
+        "record_contact",
         agent_id=agent_id,
         cluster_id=cluster_id,
         last_seen_at=to_text(last_seen_at),
@@ -59,10 +59,10 @@ def sign(
     )
 
 
-def register(
+def register_capabilities(
     tx: Tx, agent_id: str, capabilities: Mapping[str, Json], shown: Json, now: datetime
 ) -> bool:
-    """Keep what an agent can do; whether that is news. `shown` is what is posted of it."""
+    """Store an agent's capabilities; whether they changed. The notice contains `shown`."""
     text = orjson.dumps(capabilities, option=orjson.OPT_SORT_KEYS).decode()
     if not tx.run("set_capabilities", agent_id=agent_id, capabilities=text):
         return False
@@ -71,8 +71,8 @@ def register(
     return True
 
 
-def remove(tx: Tx, agent_id: str, now: datetime) -> bool:
-    """Forget what an agent can do; whether there was anything."""
+def remove_capabilities(tx: Tx, agent_id: str, now: datetime) -> bool:
+    """Delete an agent's capabilities; whether it had any."""
     if not tx.run("set_capabilities", agent_id=agent_id, capabilities=None):
         return False
     payload = {"agent_id": agent_id, "reason": "removed"}
@@ -80,21 +80,22 @@ def remove(tx: Tx, agent_id: str, now: datetime) -> bool:
     return True
 
 
-def alive(tx: Tx, span: Span, limit: int) -> list[Alive]:
-    """Those that have given a sign in that time, the latest first."""
-    rows = tx.all("signs_of_life", oldest=span.oldest, newest=span.newest, limit=limit)
-    return [Alive(*row) for row in rows]
+def list_alive(tx: Tx, window: AliveWindow, limit: int) -> list[AliveAgent]:
+    """The agents with a contact in this period, the latest first."""
+    rows = tx.all("alive_agents", oldest=window.oldest, newest=window.newest, limit=limit)
+    return [AliveAgent(*row) for row in rows]
 
 
-def overdue(tx: Tx, span: Span) -> list[Alive]:
-    """Those that count as alive and gave none, by id; at most `AT_ONCE`, the others later."""
-    rows = tx.all("overdue_agents", oldest=span.oldest, newest=span.newest, limit=AT_ONCE)
-    return [Alive(*row) for row in sorted(rows)]
+def list_overdue(tx: Tx, window: AliveWindow) -> list[AliveAgent]:
+    """The agents that count as alive without a contact in this period, by id; at most `BATCH`."""
+    rows = tx.all("overdue_agents", oldest=window.oldest, newest=window.newest, limit=BATCH)
+    return [AliveAgent(*row) for row in sorted(rows)]
 
 
-def evict(tx: Tx, agent: Alive, now: datetime) -> bool:
-    """It counts as alive no more, nor what it can do; its row stays. False where another sign
-    of life came, or another node was quicker.
+def evict(tx: Tx, agent: AliveAgent, now: datetime) -> bool:
+    """Mark an agent as not alive and delete its capabilities; its row stays.
+
+    False if it has made contact since, or another node has evicted it.
     """
     if not tx.run("evict_agent", agent_id=agent.agent_id, received_at=agent.received_at):
         return False
@@ -108,15 +109,15 @@ def evict(tx: Tx, agent: Alive, now: datetime) -> bool:
     return True
 
 
-def listing(
+def list_agents(
     tx: Tx,
     *,
     agent_id: str | None = None,
     after: str = "",
-    limit: int = AT_ONCE,
-    within: Span | None = None,
+    limit: int = BATCH,
+    within: AliveWindow | None = None,
 ) -> list[dict[str, Any]]:
-    """Every agent that was ever seen, by id; `within` a time only those alive in it."""
+    """All agents that were ever seen, by id; with `within`, only those alive in that period."""
     rows = tx.dicts(
         "agents",
         agent_id=agent_id,
@@ -125,19 +126,19 @@ def listing(
         oldest=within.oldest if within else None,
         newest=within.newest if within else None,
     )
-    return [_agent(row) for row in rows]
+    return [_parse_agent(row) for row in rows]
 
 
-def find(tx: Tx, agent_id: str) -> dict[str, Any] | None:
-    return next(iter(listing(tx, agent_id=agent_id)), None)
+def find_agent(tx: Tx, agent_id: str) -> dict[str, Any] | None:
+    return next(iter(list_agents(tx, agent_id=agent_id)), None)
 
 
-def capable(tx: Tx, *, after: str = "", limit: int = AT_ONCE) -> list[dict[str, Any]]:
-    """The agents of which it is known what they can do, by id."""
-    return [_agent(row) for row in tx.dicts("capable_agents", after=after, limit=limit)]
+def list_capable(tx: Tx, *, after: str = "", limit: int = BATCH) -> list[dict[str, Any]]:
+    """The agents that have registered capabilities, by id."""
+    return [_parse_agent(row) for row in tx.dicts("capable_agents", after=after, limit=limit)]
 
 
-def _agent(row: dict[str, Any]) -> dict[str, Any]:
-    """As it is told; capabilities that a script wrote and nobody can read are none."""
+def _parse_agent(row: dict[str, Any]) -> dict[str, Any]:
+    """Capabilities that a script wrote and that are not a JSON object count as none."""
     capabilities = document(row["capabilities"] or "null")
     return {**row, "capabilities": capabilities if isinstance(capabilities, dict) else None}

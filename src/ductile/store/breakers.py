@@ -1,4 +1,4 @@
-"""The breaker's row, its history, and its change when a scheduled job ends."""
+"""Circuit breakers: their rows, their history, and their update when a scheduled job ends."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ductile.store import notices
 from ductile.store.engines.api import Tx
 
 
-def held(tx: Tx, plugin: str, command: str) -> Breaker:
-    """The breaker, for whoever is about to change it: others wait until this one has."""
+def lock_breaker(tx: Tx, plugin: str, command: str) -> Breaker:
+    """Load the breaker for an update; other transactions that lock it wait for this one."""
     tx.hold("breaker", f"{plugin}\x1f{command}", wait=True)
-    return get(tx, plugin, command)
+    return load_breaker(tx, plugin, command)
 
 
-def get(tx: Tx, plugin: str, command: str) -> Breaker:
+def load_breaker(tx: Tx, plugin: str, command: str) -> Breaker:
     row = tx.one("breaker", plugin=plugin, command=command)
     if row is None:
         return Breaker()
@@ -33,12 +33,12 @@ def get(tx: Tx, plugin: str, command: str) -> Breaker:
     )
 
 
-def plugins_not_closed(tx: Tx) -> list[str]:
-    """Each plugin that has such a breaker, also one that no configuration has any more."""
+def list_open_plugins(tx: Tx) -> list[str]:
+    """The plugins with a breaker that is not closed, including plugins not configured any more."""
     return [plugin for (plugin,) in tx.all("open_breakers")]
 
 
-def put(
+def store_breaker(
     tx: Tx,
     plugin: str,
     command: str,
@@ -46,10 +46,10 @@ def put(
     transition: Transition | None,
     now: datetime,
 ) -> None:
-    """Store the row and, where the state changed, the fact that it did."""
+    """Store the row and, if the state changed, the transition."""
     at = to_text(now)
     tx.run(
-        "put_breaker",
+        "store_breaker",
         plugin=plugin,
         command=command,
         state=breaker.state.value,
@@ -62,7 +62,7 @@ def put(
     )
     if transition is None:
         return
-    told = {
+    fields = {
         "plugin": plugin,
         "command": command,
         "from_state": transition.from_state.value,
@@ -71,11 +71,11 @@ def put(
         "failure_count": transition.failure_count,
         "job_id": transition.job_id,
     }
-    id = notices.post(tx, Notice("breakers", f"breaker.{transition.to_state}", told), now)
-    tx.run("insert_breaker_transition", id=f"{at}-{id:012}", now=at, **told)
+    id = notices.post(tx, Notice("breakers", f"breaker.{transition.to_state}", fields), now)
+    tx.run("insert_breaker_transition", id=f"{at}-{id:012}", now=at, **fields)
 
 
-def job_ended(
+def record_result(
     tx: Tx,
     *,
     plugin: str,
@@ -85,21 +85,21 @@ def job_ended(
     policy: BreakerPolicy,
     now: datetime,
 ) -> None:
-    """Count the end of a scheduled job."""
-    before = held(tx, plugin, command)
+    """Update the breaker for the end of a scheduled job."""
+    before = lock_breaker(tx, plugin, command)
     after, transition = core.record(before, result, job_id, now, policy)
     if after != before:
-        put(tx, plugin, command, after, transition, now)
+        store_breaker(tx, plugin, command, after, transition, now)
 
 
-def reset(tx: Tx, plugin: str, now: datetime) -> list[str]:
-    """Close every breaker of the plugin; the commands whose breaker was not closed."""
-    reopened = []
+def reset_breakers(tx: Tx, plugin: str, now: datetime) -> list[str]:
+    """Close every breaker of the plugin; returns the commands whose breaker was not closed."""
+    changed = []
     for row in tx.dicts("breakers", plugin=plugin):
         command = row["command"]
-        before = held(tx, plugin, command)
+        before = lock_breaker(tx, plugin, command)
         after, transition = core.reset(before)
-        put(tx, plugin, command, after, transition, now)
+        store_breaker(tx, plugin, command, after, transition, now)
         if before.state is not State.CLOSED:
-            reopened.append(command)
-    return reopened
+            changed.append(command)
+    return changed

@@ -1,4 +1,4 @@
-"""The ledger of the Go program: how to tell it from ours, and what is remembered in it."""
+"""The SQLite ledger of the earlier Go program: recognizing it, and importing its contents."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from ductile.store.engines.api import Tx
 from ductile.store.engines.migrate import HISTORY
 from ductile.store.jobs.plugin_state import MAX_STATE
 
-THEIRS = "job_queue"
-MOST_FACTS = 1_000_000
-MOST_ENTRIES = 100_000
+SHARED_TABLE = "job_queue"
+"""A table that both programs have."""
+MAX_FACTS = 1_000_000
+MAX_ENTRIES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class GoFact:
     plugin: str
     fact_type: str
     job_id: str | None
@@ -35,7 +36,7 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class GoScheduleEntry:
     """A schedule entry that has fired, or that an operator has paused."""
 
     plugin: str
@@ -51,49 +52,50 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """What the plugins and schedules of another ledger remember."""
+class GoLedgerContents:
+    """What can be imported from a ledger of the Go program."""
 
     states: dict[str, str]
     """By plugin, as JSON text."""
-    facts: list[Fact]
-    """The oldest first."""
+    facts: list[GoFact]
+    """Oldest first."""
     unfinished: int
-    """Jobs that wait or run there, which stay behind."""
+    """Number of queued and running jobs, which are not imported."""
     notes: list[str] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)
+    """What cannot be imported, and why."""
+    entries: list[GoScheduleEntry] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class GoImportResult:
     states: list[str]
-    """The plugins whose state was taken over."""
+    """The plugins whose state was imported."""
     kept: list[str]
-    """Those that had one here already, which stays."""
+    """The plugins that already had a state, which was kept."""
     facts: int
     schedules: list[str]
-    """The entries that go on from where they were there, as `plugin/id`."""
+    """The imported schedule entries, as `plugin/id`."""
     known: list[str]
-    """Those that this ledger knows already, which go on as they are."""
+    """The entries that this ledger already had, which were kept."""
 
 
-def is_foreign(path: Path) -> bool:
-    """Whether a file is a ledger, but none that we made."""
+def is_go_ledger(path: Path) -> bool:
+    """Whether a file is a ledger of the Go program."""
     if not path.is_file() or not path.stat().st_size:
         return False
-    connection = glimpsed(path)
+    connection = _open_without_traces(path)
     try:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema").fetchall()}
-        return THEIRS in tables and not (HISTORY in tables and _was_migrated(connection))
+        return SHARED_TABLE in tables and not (HISTORY in tables and _was_migrated(connection))
     except apsw.Error:
-        # Not a database, or a broken one: whoever opens it for real says so.
+        # Not a database, or a damaged one, which is reported when it is opened as a ledger.
         return False
     finally:
         connection.close()
 
 
 def _was_migrated(connection: apsw.Connection) -> bool:
-    """Our tables come with the migration that made them, in one transaction."""
+    """Our tables are created in one transaction with the row of their migration."""
     try:
         rows = connection.execute(f"SELECT checksum FROM {HISTORY} LIMIT 1").fetchall()
     except apsw.SQLError:
@@ -102,38 +104,39 @@ def _was_migrated(connection: apsw.Connection) -> bool:
 
 
 def refuse_go_ledger(path: Path) -> None:
-    if is_foreign(path):
+    """Raise `LedgerError` for a ledger of the Go program."""
+    if is_go_ledger(path):
         raise LedgerError(
-            f"{path} is the ledger of another program; take over what its plugins remember, "
-            "and have it kept aside: ductile system import"
+            f"{path} is a ledger of the Go program; import its state and schedules, and move it "
+            "out of the way, with: ductile system import"
         )
 
 
-def read(path: Path) -> Memory:
-    """What the ledger at `path` knows; it is not changed."""
+def read_go_ledger(path: Path) -> GoLedgerContents:
+    """The contents of the ledger at `path`, which is not changed."""
     if not path.is_file():
         raise NotFound(f"there is no file {path}")
-    connection = _opened(path)
+    connection = _open(path)
     try:
         notes: list[str] = []
-        states = dict(_states(connection, notes))
-        facts = list(_facts(connection, notes))
+        states = dict(_read_states(connection, notes))
+        facts = list(_read_facts(connection, notes))
         unfinished = connection.execute(
             "SELECT count(*) FROM job_queue WHERE status IN ('queued', 'running')"
         ).fetchall()[0][0]
-        entries = list(_entries(connection, notes))
-        return Memory(states, facts, int(str(unfinished)), notes, entries)
+        entries = list(_read_entries(connection, notes))
+        return GoLedgerContents(states, facts, int(str(unfinished)), notes, entries)
     except apsw.Error as error:
-        raise Refused(f"{path} is no ledger that can be read: {error}") from error
+        raise Refused(f"{path} cannot be read as a ledger: {error}") from error
     finally:
         connection.close()
 
 
-def take_over(tx: Tx, memory: Memory, now: datetime) -> Taken:
-    """Write what is remembered in another ledger; what is in ours stays as it is."""
+def import_contents(tx: Tx, contents: GoLedgerContents, now: datetime) -> GoImportResult:
+    """Write the contents of another ledger; what is in this one stays as it is."""
     moment = to_text(now)
     states, kept = [], []
-    for plugin, text in sorted(memory.states.items()):
+    for plugin, text in sorted(contents.states.items()):
         row = tx.one("state_of", plugin=plugin)
         if row is not None and row[0] != "{}":
             kept.append(plugin)
@@ -142,7 +145,7 @@ def take_over(tx: Tx, memory: Memory, now: datetime) -> Taken:
         tx.run("set_state", plugin=plugin, state=text, now=moment)
         states.append(plugin)
     facts = 0
-    for fact in memory.facts:
+    for fact in contents.facts:
         if fact.plugin in kept:
             continue
         tx.run(
@@ -156,16 +159,16 @@ def take_over(tx: Tx, memory: Memory, now: datetime) -> Taken:
         )
         facts += 1
     names: dict[bool, list[str]] = {True: [], False: []}
-    for entry in memory.entries:
-        names[_take_entry(tx, entry, moment)].append(entry.name)
-    return Taken(states, kept, facts, schedules=names[True], known=names[False])
+    for entry in contents.entries:
+        names[_import_entry(tx, entry, moment)].append(entry.name)
+    return GoImportResult(states, kept, facts, schedules=names[True], known=names[False])
 
 
-def _take_entry(tx: Tx, entry: Entry, now: str) -> bool:
-    """Whether it was not known here."""
+def _import_entry(tx: Tx, entry: GoScheduleEntry, now: str) -> bool:
+    """Insert the entry; False if this ledger already has it."""
     moments = filter(None, (entry.last_fired_at, entry.last_success_at, now))
-    taken = tx.run(
-        "take_entry",
+    inserted = tx.run(
+        "import_entry",
         plugin=entry.plugin,
         schedule_id=entry.schedule_id,
         first_seen=min(moments),
@@ -174,18 +177,18 @@ def _take_entry(tx: Tx, entry: Entry, now: str) -> bool:
         paused=int(entry.paused),
         exhausted=int(entry.exhausted),
     )
-    return taken == 1
+    return inserted == 1
 
 
-def glimpsed(path: Path) -> apsw.Connection:
-    """A connection for a short look into a ledger, which leaves nothing beside it.
+def _open_without_traces(path: Path) -> apsw.Connection:
+    """Open a ledger for a short read that leaves no files behind.
 
-    Whoever has a ledger open has a journal beside it. Where there is none the file is read as it
-    is: else SQLite would make one to read it, which nobody takes away.
+    A ledger that is in use has a journal file. Without one the file is opened as immutable,
+    because SQLite would otherwise create a journal and leave it there.
     """
     real = path.resolve()
     if any(real.with_name(f"{real.name}{end}").exists() for end in _JOURNALS):
-        return _opened(path)
+        return _open(path)
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     return apsw.Connection(f"{real.as_uri()}?immutable=1", flags=flags)
 
@@ -193,72 +196,79 @@ def glimpsed(path: Path) -> apsw.Connection:
 _JOURNALS = ("-wal", "-journal")
 
 
-def _opened(path: Path) -> apsw.Connection:
+def _open(path: Path) -> apsw.Connection:
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     connection.set_busy_timeout(5000)
     return connection
 
 
-def _states(connection: apsw.Connection, notes: list[str]) -> Iterator[tuple[str, str]]:
+def _read_states(connection: apsw.Connection, notes: list[str]) -> Iterator[tuple[str, str]]:
     for plugin, text in connection.execute("SELECT plugin_name, state FROM plugin_state"):
-        found = _object(text)
+        found = _parse_object(text)
         if found is None or len(found) > MAX_STATE:
-            notes.append(f"the state of {plugin} is no JSON object of at most 1 MiB, and is left")
+            notes.append(f"state of {plugin} skipped: not a JSON object of at most 1 MiB")
         elif not fits(str(plugin), LONGEST_NAME):
-            notes.append(f"the name of a plugin has {size(str(plugin))} bytes; its state is left")
+            notes.append(f"state skipped: its plugin's name has {size(str(plugin))} bytes")
         elif found != "{}":
             yield str(plugin), found
 
 
-def _facts(connection: apsw.Connection, notes: list[str]) -> Iterator[Fact]:
+def _read_facts(connection: apsw.Connection, notes: list[str]) -> Iterator[GoFact]:
     columns = {row[1] for row in connection.execute("PRAGMA table_info(plugin_facts)").fetchall()}
     if not columns:
         return
     order = "seq, rowid" if "seq" in columns else "created_at, rowid"
     rows = connection.execute(
         "SELECT plugin_name, fact_type, job_id, command, fact_json, created_at"
-        f" FROM plugin_facts ORDER BY {order} LIMIT {MOST_FACTS}"
+        f" FROM plugin_facts ORDER BY {order} LIMIT {MAX_FACTS}"
     )
-    left = 0
+    skipped = 0
     for plugin, kind, job_id, command, text, created_at in rows:
-        found = _object(text)
+        found = _parse_object(text)
         if found is None or len(found) > MAX_STATE or not fits(str(plugin), LONGEST_NAME):
-            left += 1
+            skipped += 1
             continue
-        yield Fact(
-            str(plugin), str(kind), _text(job_id), _text(command), found, _moment(created_at)
+        yield GoFact(
+            str(plugin),
+            str(kind),
+            _to_text(job_id),
+            _to_text(command),
+            found,
+            _normalize_time(created_at),
         )
-    if left:
-        why = "no JSON object of at most 1 MiB, or no name of a plugin"
-        notes.append(f"{left} facts are left: {why}")
+    if skipped:
+        why = "not a JSON object of at most 1 MiB, or not a valid plugin name"
+        notes.append(f"{skipped} facts skipped: {why}")
 
 
-def _entries(connection: apsw.Connection, notes: list[str]) -> Iterator[Entry]:
+def _read_entries(connection: apsw.Connection, notes: list[str]) -> Iterator[GoScheduleEntry]:
     found = connection.execute("PRAGMA table_info(schedule_entries)").fetchall()
     if not found:
         return
-    if missing := _ENTRY - {row[1] for row in found}:
+    if missing := _ENTRY_COLUMNS - {row[1] for row in found}:
         lacks = ", ".join(sorted(missing))
-        notes.append(f"the schedules' past is left: their table has no column {lacks}")
+        notes.append(f"schedules skipped: their table has no column {lacks}")
         return
-    left = 0
+    skipped = 0
     for row in connection.execute(
         "SELECT plugin, schedule_id, status, last_fired_at, last_success_at"
-        f" FROM schedule_entries ORDER BY plugin, schedule_id LIMIT {MOST_ENTRIES}"
+        f" FROM schedule_entries ORDER BY plugin, schedule_id LIMIT {MAX_ENTRIES}"
     ):
         plugin, id, status, fired, success = row
         if not (_is_name(plugin) and _is_name(id)):
-            left += 1
+            skipped += 1
             continue
         exhausted, paused = status == "exhausted", status == "paused_manual"
-        entry = Entry(plugin, id, _moment(fired), _moment(success), exhausted, paused)
+        entry = GoScheduleEntry(
+            plugin, id, _normalize_time(fired), _normalize_time(success), exhausted, paused
+        )
         if exhausted or paused or entry.last_fired_at or entry.last_success_at:
             yield entry
-    if left:
-        notes.append(f"{left} schedules' past is left: they have no name that an entry can have")
+    if skipped:
+        notes.append(f"{skipped} schedules skipped: not a valid plugin or schedule name")
 
 
-_ENTRY = frozenset({"plugin", "schedule_id", "status", "last_fired_at", "last_success_at"})
+_ENTRY_COLUMNS = frozenset({"plugin", "schedule_id", "status", "last_fired_at", "last_success_at"})
 
 
 def _is_name(value: Any) -> TypeGuard[str]:
@@ -267,7 +277,7 @@ def _is_name(value: Any) -> TypeGuard[str]:
     return fits(value, LONGEST_NAME)
 
 
-def _object(value: Any) -> str | None:
+def _parse_object(value: Any) -> str | None:
     """A JSON object as compact text."""
     try:
         found = orjson.loads(value if isinstance(value, str | bytes) else str(value))
@@ -277,11 +287,11 @@ def _object(value: Any) -> str | None:
     return orjson.dumps(found).decode() if fit else None
 
 
-def _text(value: Any) -> str | None:
+def _to_text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _moment(value: Any) -> str | None:
+def _normalize_time(value: Any) -> str | None:
     try:
         return to_text(from_text(str(value)))
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""The operator's stream: rows that commit with what they tell of."""
+"""The event stream for operators: each notice commits with the change that it reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ductile.store.engines.api import BEGINNING, Position, StoredNotice, Tx
 def post(
     tx: Tx, notice: Notice, now: datetime, *, job_id: str | None = None, plugin: str | None = None
 ) -> int:
-    """Record a notice, and have it announced once this transaction is durable; its id."""
+    """Store a notice, to be announced when this transaction is durable; returns its id."""
     payload = orjson.dumps(notice.payload).decode()
     at = to_text(now)
     id = tx.insert(
@@ -31,23 +31,24 @@ def post(
     return id
 
 
-def after(
-    tx: Tx, position: Position, limit: int = 1000, room: int | None = None
+def list_after(
+    tx: Tx, position: Position, limit: int = 1000, max_bytes: int | None = None
 ) -> list[StoredNotice]:
-    """What stands behind `position`, in the order of the stream; no more bytes than `room`."""
-    place = {"xact": position.xact, "after": position.id}
-    if room is not None:
-        limit = fitting((size for (size,) in tx.all("notice_sizes", **place, limit=limit)), room)
-    rows = tx.all("notices_after", **place, limit=limit)
+    """The notices after `position` in the order of the stream, at most `max_bytes` of them."""
+    start = {"xact": position.xact, "after": position.id}
+    if max_bytes is not None:
+        sizes = tx.all("notice_sizes", **start, limit=limit)
+        limit = fitting((size for (size,) in sizes), max_bytes)
+    rows = tx.all("notices_after", **start, limit=limit)
     return [StoredNotice(*row) for row in rows]
 
 
-def last(tx: Tx, skipped: int = 0) -> Position:
-    """Where the last notice stands, or the one so many before it; nowhere is the beginning."""
+def last_position(tx: Tx, skipped: int = 0) -> Position:
+    """The position of the last notice, or of the one `skipped` before it; else the beginning."""
     row = tx.one("notices_before_last", skipped=skipped)
     return Position(*row) if row else BEGINNING
 
 
-def held(tx: Tx) -> bool:
-    """Whether some have to wait for an older transaction to end, before their place is known."""
+def has_held_back(tx: Tx) -> bool:
+    """Whether some have no final position before an older transaction has ended."""
     return tx.one("notices_held") is not None

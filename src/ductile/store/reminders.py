@@ -1,4 +1,4 @@
-"""Reminders: a fire, and the row's end or its next time, are one transaction."""
+"""Reminders: the notice, and the deletion or next time of its row, are one transaction."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ductile.record import dataclass
 from ductile.store import notices
 from ductile.store.engines.api import Row, Tx
 
-MOST = 100_000
-AT_ONCE = 100
+MAX_REMINDERS = 100_000
+BATCH = 100
 LONG_AGO = "0001-01-01"
 
 
 @dataclass(frozen=True, slots=True)
-class Scheduled:
-    """A reminder that is kept."""
+class ScheduledReminder:
+    """A reminder that is stored."""
 
     id: int
     agent_id: str
@@ -32,7 +32,7 @@ class Scheduled:
 
 
 @dataclass(frozen=True, slots=True)
-class Flawed:
+class UnreadableReminder:
     """A row that cannot be fired, and why."""
 
     id: int
@@ -41,17 +41,18 @@ class Flawed:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """What became of some rows that were due, and where the next begin; None after the last."""
+class FiredReminders:
+    """The result of one batch of due rows."""
 
     fired: tuple[tuple[int, str], ...]
-    """Ids, each with its agent's."""
-    flawed: tuple[Flawed, ...]
-    behind: tuple[str, int] | None
+    """The ids of the reminder and of its agent."""
+    unreadable: tuple[UnreadableReminder, ...]
+    next_after: tuple[str, int] | None
+    """Where the next batch continues; None after the last."""
 
 
-def add(tx: Tx, new: NewReminder) -> Scheduled | ScheduleError:
-    if tx.one("reminders_are_full", most=MOST - 1) is not None:
+def add_reminder(tx: Tx, new: NewReminder) -> ScheduledReminder | ScheduleError:
+    if tx.one("reminders_are_full", most=MAX_REMINDERS - 1) is not None:
         return ScheduleError.TOO_MANY
     at = to_text(new.next_fire_at)
     row = tx.one(
@@ -63,71 +64,72 @@ def add(tx: Tx, new: NewReminder) -> Scheduled | ScheduleError:
         is_one_time=new.schedule is None,
     )
     assert row is not None
-    return Scheduled(row[0], new.agent_id, new.schedule, at)
+    return ScheduledReminder(row[0], new.agent_id, new.schedule, at)
 
 
 def fire_due(
-    tx: Tx, now: datetime, redact: Callable[[Json], Json], behind: tuple[str, int] = ("", 0)
-) -> Page:
-    """Fire some rows that are due, those that stand behind `behind`.
+    tx: Tx, now: datetime, redact: Callable[[Json], Json], after: tuple[str, int] = ("", 0)
+) -> FiredReminders:
+    """Fire a batch of the rows that are due, those after the position `after`.
 
-    Each write is guarded by the time that was read: whichever node is first fires it, and no
-    other does.
+    Each write is guarded by the time that was read, so that only one node fires a row.
     """
-    rows = tx.all(
-        "due_reminders", now=to_text(now), fired_at=behind[0], id=behind[1], limit=AT_ONCE
-    )
-    fired, flawed = [], []
+    rows = tx.all("due_reminders", now=to_text(now), fired_at=after[0], id=after[1], limit=BATCH)
+    fired, unreadable = [], []
     for row in rows:
         judged = core.judge_reminder(row[3], row[2], is_one_time=bool(row[5]), now=now)
         if isinstance(judged, Failure):
-            flawed.append(Flawed(row[0], row[1], judged.reason))
+            unreadable.append(UnreadableReminder(row[0], row[1], judged.reason))
         elif isinstance(judged, FireLater):
-            _move(tx, row, judged.at)
-        elif _done(tx, row, judged):
-            payload = redact(_told(row[4]))
+            _reschedule(tx, row, judged.at)
+        elif _finish_fire(tx, row, judged):
+            payload = redact(_notice_payload(row[4]))
             notices.post(tx, Notice(core.build_topic(row[1]), "reminder", payload), now)
             fired.append((row[0], row[1]))
-    last = (rows[-1][3], rows[-1][0]) if len(rows) == AT_ONCE else None
-    return Page(tuple(fired), tuple(flawed), last)
+    last = (rows[-1][3], rows[-1][0]) if len(rows) == BATCH else None
+    return FiredReminders(tuple(fired), tuple(unreadable), last)
 
 
-def _told(text: str) -> Json:
-    """What a notice says of it: an object, also where a script wrote another payload."""
+def _notice_payload(text: str) -> Json:
+    """Always an object, even if a script has stored another payload."""
     payload = document(text)
     return payload if isinstance(payload, dict) else {"payload": payload}
 
 
-def _done(tx: Tx, row: Row, due: FireNow) -> bool:
+def _finish_fire(tx: Tx, row: Row, due: FireNow) -> bool:
+    """Delete or reschedule the row; False if another node has fired it."""
     if due.then is not None:
-        return _move(tx, row, due.then)
+        return _reschedule(tx, row, due.then)
     return bool(tx.run("delete_fired_reminder", id=row[0], next_fire_at=row[3]))
 
 
-def _move(tx: Tx, row: Row, then: datetime) -> bool:
+def _reschedule(tx: Tx, row: Row, then: datetime) -> bool:
     return bool(tx.run("move_reminder", id=row[0], next_fire_at=row[3], then=to_text(then)))
 
 
-def first(tx: Tx, after: datetime | None = None) -> datetime | None:
-    """When the next one is due, of all or of those after that; one that is no time is now."""
+def next_fire_at(tx: Tx, after: datetime | None = None) -> datetime | None:
+    """When the next reminder, or the next one after `after`, is due.
+
+    A time that cannot be read counts as due now.
+    """
     row = tx.one("first_reminder", after="" if after is None else to_text(after))
     if row is None or row[0] is None:
         return None
     return moment_of(row[0]) or from_text(LONG_AGO)
 
 
-def has_odd(tx: Tx) -> bool:
-    return bool(tx.all("odd_reminders", after=0, limit=1))
+def has_foreign_time(tx: Tx) -> bool:
+    """Whether a row has a time that is not in the ledger's format."""
+    return bool(tx.all("foreign_reminder_times", after=0, limit=1))
 
 
-def straighten(tx: Tx) -> int:
-    """Write times that others wrote in another form as ours; how many there were.
+def normalize_times(tx: Tx) -> int:
+    """Rewrite such times in the ledger's format, so that they sort by time; returns how many.
 
-    Only so do all of them sort by time. One that cannot be read stays: it is told when it
-    seems due.
+    A time that cannot be read stays, and is reported when its row seems due.
     """
     moved = after = 0
-    while rows := tx.all("odd_reminders", after=after, limit=AT_ONCE):
+    while rows := tx.all("foreign_reminder_times", after=after, limit=BATCH):
         for id, text in rows:
             at = moment_of(text)
             if at is not None:
@@ -137,69 +139,68 @@ def straighten(tx: Tx) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
-    """A row that waits for longer than its rule says."""
+class DelayedReminder:
+    """A row whose next time is later than its rule says."""
 
     id: int
     next_fire_at: str
     then: datetime
 
 
-def late_by_rule(tx: Tx, now: datetime, behind: int = 0) -> tuple[list[Late], int | None]:
-    """Some recurring rows that wait for too long, and the id that the next stand behind."""
-    rows = tx.all("recurring_reminders", after=behind, now=to_text(now), limit=AT_ONCE)
+def list_delayed(tx: Tx, now: datetime, after: int = 0) -> tuple[list[DelayedReminder], int | None]:
+    """The delayed ones of a batch of recurring rows, and the id after which the next continues."""
+    rows = tx.all("recurring_reminders", after=after, now=to_text(now), limit=BATCH)
     found = [
-        Late(id, at, then)
+        DelayedReminder(id, at, then)
         for id, rule, at in rows
         if (then := core.find_earlier_fire(at, rule, now))
     ]
-    return found, rows[-1][0] if len(rows) == AT_ONCE else None
+    return found, rows[-1][0] if len(rows) == BATCH else None
 
 
-def move(tx: Tx, late: list[Late]) -> int:
-    """Have them come by their rule, unless somebody was first; how many do."""
+def reschedule_delayed(tx: Tx, delayed: list[DelayedReminder]) -> int:
+    """Set their next time by their rule, unless it has changed since; returns how many."""
     return sum(
         tx.run("move_reminder", id=row.id, next_fire_at=row.next_fire_at, then=to_text(row.then))
-        for row in late
+        for row in delayed
     )
 
 
-def listing(
+def list_reminders(
     tx: Tx,
     *,
     agent_id: str | None = None,
     after: int = 0,
-    limit: int = AT_ONCE,
+    limit: int = BATCH,
     payloads: bool = True,
 ) -> list[dict[str, Any]]:
-    """By id; a payload that is not asked for is None."""
+    """The reminders by id; without `payloads` each payload is None."""
     rows = tx.dicts("reminders", agent_id=agent_id, after=after, limit=limit, payloads=payloads)
-    return [_reminder(row) for row in rows]
+    return [_parse_reminder(row) for row in rows]
 
 
-def page(
-    tx: Tx, *, agent_id: str | None, after: int, limit: int, room: int
+def list_page(
+    tx: Tx, *, agent_id: str | None, after: int, limit: int, max_bytes: int
 ) -> tuple[list[dict[str, Any]], int | None]:
-    """A page of no more bytes than `room`, and the id that the next one goes on behind."""
-    place = {"agent_id": agent_id, "after": after}
-    sizes = [size for (size,) in tx.all("reminder_sizes", **place, limit=limit)]
-    count = fitting(sizes, room)
-    rows = listing(tx, agent_id=agent_id, after=after, limit=count)
+    """A page of at most `max_bytes`, and the id after which the next one continues."""
+    sizes = tx.all("reminder_sizes", agent_id=agent_id, after=after, limit=limit)
+    count = fitting([size for (size,) in sizes], max_bytes)
+    rows = list_reminders(tx, agent_id=agent_id, after=after, limit=count)
     return rows, rows[-1]["id"] if rows and (count == limit or count < len(sizes)) else None
 
 
-def find(tx: Tx, id: int) -> dict[str, Any] | None:
+def find_reminder(tx: Tx, id: int) -> dict[str, Any] | None:
     rows = tx.dicts("reminder", id=id)
-    return _reminder(rows[0]) if rows else None
+    return _parse_reminder(rows[0]) if rows else None
 
 
-def forget(tx: Tx, id: int) -> dict[str, Any] | None:
-    """Delete one; what it was, None where there is none any more."""
-    found = find(tx, id)
+def delete_reminder(tx: Tx, id: int) -> dict[str, Any] | None:
+    """Delete a reminder and return it; None if there is none with this id."""
+    found = find_reminder(tx, id)
     return found if found is not None and tx.run("delete_reminder", id=id) else None
 
 
-def _reminder(row: dict[str, Any]) -> dict[str, Any]:
+def _parse_reminder(row: dict[str, Any]) -> dict[str, Any]:
     return {
         **row,
         "payload": document(row["payload"]),

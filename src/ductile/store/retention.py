@@ -1,4 +1,4 @@
-"""Forgetting what is past its retention, a small batch a transaction."""
+"""Deleting rows that are past their retention, in small transactions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ BATCH = 200
 DAY = 86400.0
 WEEK = 7 * DAY
 WINDOW = 20 * BATCH
-"""How many of the oldest rows of a log are looked at for a batch."""
+"""Maximum number of the oldest rows of a log that are looked at for a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Seconds that each kind of row is kept; None is for ever."""
+    """Seconds for which each kind of row is kept; None means permanently."""
 
     jobs: float
     logs: float
@@ -28,63 +28,71 @@ class Retention:
     facts: float | None
     dedupe_ttl: float
     replays: float = DAY
-    """In which a signature of a peer could come again."""
+    """In which a peer's signed request could be replayed."""
 
 
-def batches(retention: Retention, now: datetime) -> list[Callable[[Tx], int]]:
-    """One transaction a kind of row; each says how many it deleted, at most `BATCH`."""
+def prune_batches(retention: Retention, now: datetime) -> list[Callable[[Tx], int]]:
+    """One transaction per kind of row; each returns how many rows it deleted, at most `BATCH`."""
 
-    def before(seconds: float) -> str:
+    def cutoff(seconds: float) -> str:
         return to_text(now - timedelta(seconds=seconds))
 
-    def prune(query: str, seconds: float, **more: object) -> Callable[[Tx], int]:
-        cutoff = before(seconds)
-        return lambda tx: tx.run(query, before=cutoff, limit=BATCH, **more)
+    def prune(query: str, seconds: float, **values: object) -> Callable[[Tx], int]:
+        before = cutoff(seconds)
+        return lambda tx: tx.run(query, before=before, limit=BATCH, **values)
 
-    def prune_log(query: str, seconds: float) -> Callable[[Tx], int]:
-        return prune(query, seconds, window=WINDOW)
+    def prune_jobs(tx: Tx) -> int:
+        before = cutoff(retention.jobs)
+        _normalize_ends(tx, before, now)
+        kept_for = max(retention.dedupe_ttl, retention.jobs)
+        times = {"before": before, "dedupe_before": cutoff(kept_for), "now": to_text(now)}
+        return tx.run("prune_jobs", limit=BATCH, **times)
 
-    prune_jobs = prune(
-        "prune_jobs",
-        retention.jobs,
-        dedupe_before=before(max(retention.dedupe_ttl, retention.jobs)),
-        now=to_text(now),
-    )
-
-    def mend_and_prune_jobs(tx: Tx) -> int:
-        _mend_ends(tx, before(retention.jobs), now)
-        return prune_jobs(tx)
-
-    work = [
-        mend_and_prune_jobs,
-        prune_log("prune_logs", retention.logs),
-        prune_log("prune_transitions", retention.transitions),
-        prune("prune_breaker_transitions", retention.breaker_transitions),
-        prune_log("prune_notices", retention.logs),
-        prune("prune_slots", retention.jobs),
-        prune_log("prune_dedupe_drops", retention.jobs),
-        prune("prune_scopes", retention.jobs),
-        prune("prune_contexts", retention.jobs),
-        prune("prune_boots", retention.jobs),
-        prune("prune_snapshots", retention.jobs),
-        prune("prune_receipts", retention.jobs),
-        prune_log("prune_deliveries", retention.jobs),
-        prune("prune_relays", retention.jobs),
-        # An operator may send an event again long after its sender gave it up.
-        prune("prune_relay_receipts", max(retention.jobs, WEEK)),
-        prune("prune_relay_signatures", retention.replays),
-        prune("prune_tokens", retention.jobs),
-        prune("prune_idempotency_keys", idempotency.RETENTION.total_seconds()),
+    work: list[Callable[[Tx], int]] = [prune_jobs]
+    work += [
+        prune(query, seconds, window=WINDOW) for query, seconds in _log_queries(retention).items()
     ]
-    if retention.facts is not None:
-        work.append(prune("prune_facts", retention.facts))
+    work += [prune(query, seconds) for query, seconds in _other_queries(retention).items()]
     return work
 
 
-def _mend_ends(tx: Tx, before: str, now: datetime) -> None:
-    """Write the ends of what is about to be pruned in our form, where a script wrote them.
+def _log_queries(retention: Retention) -> dict[str, float]:
+    """Query to seconds, for the tables of which only the oldest rows are looked at."""
+    return {
+        "prune_logs": retention.logs,
+        "prune_transitions": retention.transitions,
+        "prune_notices": retention.logs,
+        "prune_dedupe_drops": retention.jobs,
+        "prune_deliveries": retention.jobs,
+    }
 
-    What ended nobody can say when, counts from now on.
+
+def _other_queries(retention: Retention) -> dict[str, float]:
+    """Query to seconds, for the other tables. Scopes precede the contexts that they refer to."""
+    queries = {
+        "prune_breaker_transitions": retention.breaker_transitions,
+        "prune_slots": retention.jobs,
+        "prune_scopes": retention.jobs,
+        "prune_contexts": retention.jobs,
+        "prune_boots": retention.jobs,
+        "prune_snapshots": retention.jobs,
+        "prune_receipts": retention.jobs,
+        "prune_relays": retention.jobs,
+        # An operator may send an event again long after its sender has given up.
+        "prune_relay_receipts": max(retention.jobs, WEEK),
+        "prune_relay_signatures": retention.replays,
+        "prune_tokens": retention.jobs,
+        "prune_idempotency_keys": idempotency.RETENTION.total_seconds(),
+    }
+    if retention.facts is not None:
+        queries["prune_facts"] = retention.facts
+    return queries
+
+
+def _normalize_ends(tx: Tx, before: str, now: datetime) -> None:
+    """Rewrite end times that scripts wrote in another format, before their jobs are pruned.
+
+    The retention of a job whose end cannot be read starts now.
     """
-    for id, text in tx.all("foreign_ends", before=before, window=WINDOW, now=to_text(now)):
+    for id, text in tx.all("foreign_end_times", before=before, window=WINDOW, now=to_text(now)):
         tx.run("set_end", id=id, completed_at=to_text(moment_of(text) or now))

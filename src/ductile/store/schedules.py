@@ -1,4 +1,4 @@
-"""Schedule entries and their slots: a fire and its job are one transaction."""
+"""Schedule entries and their occurrences: a fire and its job are one transaction."""
 
 from __future__ import annotations
 
@@ -24,45 +24,46 @@ from ductile.store.tx_config import TxConfig
 
 @dataclass(frozen=True, slots=True)
 class FirePolicy:
-    """What the configuration says of an entry's plugin."""
+    """What limits the fires of an entry: the plugin's configuration and health."""
 
     max_outstanding: int
     healthy: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Fired:
-    """What one round of an entry came to."""
+class FireResult:
+    """The result of one `fire_due`."""
 
     anchors: Anchors
     job_ids: tuple[str, ...] = ()
     passed: tuple[tuple[datetime, Reason], ...] = ()
+    """The occurrences that did not fire, and why."""
 
 
-def ensure(tx: Tx, schedule: Schedule, boot: datetime, now: datetime) -> Anchors:
-    """The entry's anchors as of `now`, made at first sight; its rule is in force from then on."""
+def ensure_entry(tx: Tx, schedule: Schedule, boot: datetime, now: datetime) -> Anchors:
+    """The entry's anchors at `now`; inserts a new entry, and stores its current rule."""
     key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
     rule = entries.rule_text(schedule)
     tx.run("ensure_entry", rule=rule, now=to_text(now), **key)
-    # Another node may be about to fire it.
+    # Locked, because another node may be about to fire it.
     row = tx.one("entry_for_update", **key)
     assert row is not None
-    known, before = _anchors(row, boot), row[-1]
+    known, before = _parse_anchors(row, boot), row[-1]
     anchors = entries.seen(schedule, known, before, boot, now)
     if before != rule:
         tx.run(
             "rewrite_entry",
             rule=rule,
             first_seen=to_text(anchors.first_seen),
-            last_success_at=_text(anchors.last_success_at),
-            **_moved(anchors),
+            last_success_at=_format_time(anchors.last_success_at),
+            **_changeable_columns(anchors),
             **key,
         )
     return anchors
 
 
-def withdraw(tx: Tx, configured: Collection[tuple[str, str]]) -> None:
-    """Mark the entries that the configuration lacks, so that they are known when they return."""
+def withdraw_entries(tx: Tx, configured: Collection[tuple[str, str]]) -> None:
+    """Mark the entries that are not configured any more, so that they are known if they return."""
     for row in tx.dicts("entries"):
         plugin, id, rule = row["plugin"], row["schedule_id"], row["rule"]
         gone = entries.withdrawn(rule)
@@ -70,47 +71,48 @@ def withdraw(tx: Tx, configured: Collection[tuple[str, str]]) -> None:
             tx.run("withdraw_entry", plugin=plugin, schedule_id=id, before=rule, rule=gone)
 
 
-def anchors_of(tx: Tx, schedule: Schedule, boot: datetime) -> Anchors | None:
+def load_anchors(tx: Tx, schedule: Schedule, boot: datetime) -> Anchors | None:
+    """The stored anchors of an entry as of this boot; None if it was never seen."""
     row = tx.one("entry", plugin=schedule.plugin, schedule_id=schedule.id)
-    return None if row is None else core.started(schedule, _anchors(row, boot), boot)
+    return None if row is None else core.started(schedule, _parse_anchors(row, boot), boot)
 
 
-def remembered(tx: Tx, schedule: Schedule, boot: datetime, now: datetime) -> Anchors | None:
-    """What `ensure` would say of an entry that has been seen before; nothing is changed."""
+def preview_entry(tx: Tx, schedule: Schedule, boot: datetime, now: datetime) -> Anchors | None:
+    """What `ensure_entry` would return for a known entry; None for a new one. Writes nothing."""
     row = tx.one("entry", plugin=schedule.plugin, schedule_id=schedule.id)
     if row is None:
         return None
-    return entries.seen(schedule, _anchors(row, boot), row[-1], boot, now)
+    return entries.seen(schedule, _parse_anchors(row, boot), row[-1], boot, now)
 
 
-def _anchors(row: Row, boot: datetime) -> Anchors:
+def _parse_anchors(row: Row, boot: datetime) -> Anchors:
     first_seen, last_fire, fired_at, passed, success, paused, exhausted, _ = row
     return Anchors(
         first_seen=from_text(first_seen),
         boot=boot,
-        last_fire=_moment(last_fire),
-        last_fired_at=_moment(fired_at),
-        last_passed=_moment(passed),
-        last_success_at=_moment(success),
+        last_fire=_parse_time(last_fire),
+        last_fired_at=_parse_time(fired_at),
+        last_passed=_parse_time(passed),
+        last_success_at=_parse_time(success),
         paused=bool(paused),
         exhausted=bool(exhausted),
     )
 
 
-def _moment(text: str | None) -> datetime | None:
+def _parse_time(text: str | None) -> datetime | None:
     return None if text is None else from_text(text)
 
 
-def _text(moment: datetime | None) -> str | None:
+def _format_time(moment: datetime | None) -> str | None:
     return None if moment is None else to_text(moment)
 
 
-def _moved(anchors: Anchors) -> dict[str, object]:
-    """What a round may change."""
+def _changeable_columns(anchors: Anchors) -> dict[str, object]:
+    """The columns that a fire may change."""
     return {
-        "last_fire": _text(anchors.last_fire),
-        "last_fired_at": _text(anchors.last_fired_at),
-        "last_passed": _text(anchors.last_passed),
+        "last_fire": _format_time(anchors.last_fire),
+        "last_fired_at": _format_time(anchors.last_fired_at),
+        "last_passed": _format_time(anchors.last_passed),
         "exhausted": int(anchors.exhausted),
     }
 
@@ -125,14 +127,14 @@ def fire_due(
     now: datetime,
     base_id: str,
     awake: datetime | None = None,
-) -> Fired | None:
-    """One round of an entry: its due slots fire, or leave a row that says why not."""
+) -> FireResult | None:
+    """Fire the due occurrences of an entry, or record why they do not; None if it is unknown."""
     ids = Ids(base_id)
     key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
     row = tx.one("entry_for_update", **key)
     if row is None:
         return None
-    known = replace(core.started(schedule, _anchors(row, boot), boot), awake=awake)
+    known = replace(core.started(schedule, _parse_anchors(row, boot), boot), awake=awake)
     decision = core.due(schedule, known, now)
     anchors = decision.anchors
     passed = [(item.slot, item.reason) for item in decision.passed]
@@ -152,15 +154,15 @@ def fire_due(
         _enqueue(tx, schedule, run, tx_config, job_id, now)
         fired.append(job_id)
         anchors = core.fired(schedule, anchors, run.slot, now)
-    _tell(tx, schedule, passed, now)
-    tx.run("move_entry", **_moved(anchors), **key)
-    return Fired(anchors, tuple(fired), tuple(passed))
+    _record_passed(tx, schedule, passed, now)
+    tx.run("move_entry", **_changeable_columns(anchors), **key)
+    return FireResult(anchors, tuple(fired), tuple(passed))
 
 
-def _tell(
+def _record_passed(
     tx: Tx, schedule: Schedule, passed: Iterable[tuple[datetime, Reason]], now: datetime
 ) -> None:
-    """One statement a reason: there may be very many slots."""
+    """One statement per reason, because there may be very many occurrences."""
     for reason, group in groupby(passed, key=lambda item: item[1]):
         slots = orjson.dumps([to_text(slot) for slot, _ in group]).decode()
         tx.run(
@@ -185,7 +187,7 @@ def _admit(
     key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
     outstanding: dict[str, int] = dict(tx.all("entry_outstanding", **key))
     target = {"plugin": schedule.plugin, "command": schedule.command}
-    before = breakers.held(tx, **target)
+    before = breakers.lock_breaker(tx, **target)
     row = tx.one("scheduled_outstanding", **target)
     count = row[0] if row else 0
     allowed, after, transition = breakers_core.allow(
@@ -201,7 +203,7 @@ def _admit(
         healthy=policy.healthy,
     )
     if isinstance(verdict, Fire) and after != before:
-        breakers.put(tx, schedule.plugin, schedule.command, after, transition, now)
+        breakers.store_breaker(tx, schedule.plugin, schedule.command, after, transition, now)
     return verdict
 
 
@@ -216,7 +218,7 @@ def _enqueue(
 def _cancel_outstanding(
     tx: Tx, schedule: Schedule, tx_config: TxConfig, ids: Ids, now: datetime
 ) -> None:
-    """End the entry's queued jobs here; its running ones have to be killed by who runs them."""
+    """End the entry's queued jobs, and ask the nodes that run the others to kill them."""
     for row in tx.all("entry_jobs", plugin=schedule.plugin, schedule_id=schedule.id):
         job: Job = read.parse_job(row)
         if job.status is JobStatus.RUNNING:
@@ -226,5 +228,6 @@ def _cancel_outstanding(
             close.end_queued(tx, job, JobStatus.DEAD, reason, now, tx_config, ids)
 
 
-def pause(tx: Tx, plugin: str, schedule_id: str, *, paused: bool) -> bool:
+def set_paused(tx: Tx, plugin: str, schedule_id: str, *, paused: bool) -> bool:
+    """Pause or resume an entry; False if it is unknown."""
     return tx.run("pause_entry", plugin=plugin, schedule_id=schedule_id, paused=int(paused)) == 1

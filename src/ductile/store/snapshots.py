@@ -1,4 +1,4 @@
-"""Each configuration that ran, redacted; jobs name the ones they were made and started under."""
+"""Every configuration that ran, redacted; jobs name those they were created and started under."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ductile.model import Json
 from ductile.store.engines.api import Tx
 
 
-def record(
+def record_snapshot(
     tx: Tx, *, id: str, config_hash: str, config: Json, fingerprints: Json, now: datetime
 ) -> str:
-    """The id of the snapshot with this hash; a new row where the ledger has none."""
+    """The id of the snapshot with this hash, which is inserted if there is none."""
     row = tx.one(
         "adopt_snapshot",
         id=id,

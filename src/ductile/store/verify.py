@@ -1,8 +1,8 @@
-"""Whether a ledger keeps what it promises: its pages, its schema, and every row. Reads only.
+"""Verifying a ledger: its pages, its schema, and the invariants of every row. Read-only.
 
-Rows are walked in windows, each one snapshot and soon over: a ledger that is being written
-can be checked, and no window keeps the WAL from being reset. SQL fetches what a row is to be
-judged by, `promises` judges it.
+Rows are read in windows. Each window is one short snapshot, so that a ledger can be verified while
+it is written, and the WAL can be reset in between. SQL fetches what a row is checked by, and
+`invariants` checks it.
 """
 
 from __future__ import annotations
@@ -23,120 +23,141 @@ from ductile.store.engines.migrate import History, compare_history, load_migrati
 from ductile.store.engines.queries import load_queries
 
 WINDOW = 500
-LARGE_ROWS = 25
-"""A window over rows of up to a MiB."""
+LARGE_ROW_WINDOW = 25
+"""A window of rows that may have up to a MiB each."""
 NEWEST = 5_000
-"""How many of the newest rows of a table a quick check looks at."""
+"""Number of the newest rows of a table that a quick check reads."""
 QUICK_SECONDS = 5.0
-"""How long a quick check looks at pages."""
-TOLD = 20
-"""Breaches of one promise that are told in full; the others are counted."""
+"""Seconds for which a quick check reads pages."""
+MAX_LISTED = 20
+"""Maximum number of violations per invariant that are listed; the others are counted."""
 
-Found = Iterator[tuple[str, str]]
-"""What breaks a promise, and how."""
-Alive = Callable[[str], bool]
+Findings = Iterator[tuple[str, str]]
+"""The subject of each violation, and its description."""
+IsAlive = Callable[[str], bool]
 """Whether a gateway holds this boot id now."""
-Tell = Callable[[str, int], None]
-"""Hears of the progress through a table, or through the pages; ends the check by raising."""
+VerifyProgress = Callable[[str, int], None]
+"""Receives a table, or `pages`, and the rows read so far; ends the check by raising."""
 
 
 @dataclass(frozen=True, slots=True)
-class Breach:
-    promise: str
+class Violation:
+    invariant: str
     subject: str
     detail: str
 
     def __str__(self) -> str:
-        return f"{self.promise}: {self.subject} {self.detail}"
+        return f"{self.invariant}: {self.subject} {self.detail}"
 
 
 @dataclass(slots=True)
-class Report:
-    """What was looked at, and what was found to be wrong."""
+class VerifyReport:
+    """What was checked, and the violations that were found."""
 
     engine: str
     quick: bool
     rows: dict[str, int] = field(default_factory=dict)
-    """How many rows of each table were judged."""
-    breaches: list[Breach] = field(default_factory=list)
+    """Number of checked rows per table."""
+    violations: list[Violation] = field(default_factory=list)
     more: int = 0
-    """Breaches beyond those told."""
+    """Number of violations that are not listed."""
     notes: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        return not self.breaches
+        return not self.violations
 
-    def breaks(self, *promises: str) -> bool:
-        return any(breach.promise in promises for breach in self.breaches)
+    def violates(self, *invariants: str) -> bool:
+        return any(violation.invariant in invariants for violation in self.violations)
 
-    def add(self, promise: str, found: Found) -> None:
-        told = sum(breach.promise == promise for breach in self.breaches)
+    def add(self, invariant: str, found: Findings) -> None:
+        listed = sum(violation.invariant == invariant for violation in self.violations)
         for subject, detail in found:
-            if told < TOLD:
-                self.breaches.append(Breach(promise, subject, detail))
-                told += 1
+            if listed < MAX_LISTED:
+                self.violations.append(Violation(invariant, subject, detail))
+                listed += 1
             else:
                 self.more += 1
+
+    def to_json(self) -> dict[str, Any]:
+        """The report with the documented field names: `breaches`, each with its `promise`."""
+        breaches = [
+            {
+                "promise": violation.invariant,
+                "subject": violation.subject,
+                "detail": violation.detail,
+            }
+            for violation in self.violations
+        ]
+        return {
+            "ok": self.ok,
+            "engine": self.engine,
+            "quick": self.quick,
+            "rows": self.rows,
+            "breaches": breaches,
+            "more": self.more,
+            "notes": self.notes,
+        }
 
 
 def verify(
     ledger: Ledger,
     *,
     quick: bool = False,
-    alive: Alive | None = None,
-    tell: Tell = lambda _table, _rows: None,
-) -> Report:
-    """Judge everything or, where `quick`, the newest rows and as many pages as time allows.
+    is_alive: IsAlive | None = None,
+    progress: VerifyProgress = lambda _table, _rows: None,
+) -> VerifyReport:
+    """Check everything or, with `quick`, the newest rows and as many pages as time allows.
 
-    Without `alive` nobody runs: what was running when the ledger was left waits to be
-    recovered, and is noted.
+    Without `is_alive` no gateway runs: running jobs are left to the recovery of the next start,
+    and mentioned in a note.
     """
-    report = Report(ledger.engine, quick)
-    damage, whole = ledger.check_integrity(
-        QUICK_SECONDS if quick else None, lambda: tell("pages", 0)
-    )
-    for promise, subject, detail in damage:
-        report.add(promise, iter([(subject, detail)]))
-    if not whole:
-        report.notes.append("not all pages were checked: that takes longer than a quick check may")
-    if report.breaks("pages"):
+    report = VerifyReport(ledger.engine, quick)
+    seconds = QUICK_SECONDS if quick else None
+    damage, complete = ledger.check_integrity(seconds, lambda: progress("pages", 0))
+    for invariant, subject, detail in damage:
+        report.add(invariant, iter([(subject, detail)]))
+    if not complete:
+        report.notes.append("not all pages were checked, because a quick check has limited time")
+    if report.violates("pages"):
         return report
     history = compare_history(ledger.read(applied_migrations), ledger.engine)
     _verify_schema(ledger, report, history)
-    if not report.breaks("schema") and not _is_behind(report, history):
-        _verify_owners(ledger, report, alive)
-        for walk in WALKS:
-            _walk(ledger, report, walk, tell)
+    if not report.violates("schema") and not _is_behind(report, history):
+        _verify_owners(ledger, report, is_alive)
+        for table in TABLES:
+            _verify_table(ledger, report, table, progress)
         if quick:
             _verify_open_scopes(ledger, report)
     return report
 
 
 def applied_migrations(tx: Tx) -> dict[int, str]:
-    """Number to checksum; `LedgerError` where this is no ledger of ours."""
+    """Number to checksum; `LedgerError` if this is not a ductile ledger."""
     try:
         applied = {int(number): str(checksum) for number, checksum in tx.all("applied_migrations")}
     except Exception as error:
-        raise LedgerError(f"this is no ledger of ductile: {error}") from error
+        raise LedgerError(f"not a ductile ledger: {error}") from error
     if not applied:
-        raise LedgerError("this is no ledger of ductile: no migration was ever applied")
+        raise LedgerError("not a ductile ledger: no migration was applied to it")
     return applied
 
 
-def _verify_schema(ledger: Ledger, report: Report, history: History) -> None:
+def _verify_schema(ledger: Ledger, report: VerifyReport, history: History) -> None:
     if history.foreign:
-        # What such a migration makes, nobody here can say.
+        # This version does not know what such a migration creates.
         report.add("schema", ((f"migration {number:04}", how) for number, how in history.foreign))
         return
     found = {tuple(row) for row in ledger.read(lambda tx: tx.all("schema_objects"))}
-    missing = _expected(frozenset(migration.number for migration in history.applied)) - found
-    report.add("schema", ((_named(entry), "is missing") for entry in sorted(missing)))
+    missing = (
+        _expected_objects(frozenset(migration.number for migration in history.applied)) - found
+    )
+    report.add("schema", ((_object_name(entry), "is missing") for entry in sorted(missing)))
 
 
 @cache
-def _expected(applied: frozenset[int]) -> frozenset[Row]:
-    """Tables with their columns, indexes and triggers, as these migrations make them."""
+def _expected_objects(applied: frozenset[int]) -> frozenset[Row]:
+    """The tables with their columns, the indexes and the triggers that these migrations create."""
     connection = apsw.Connection(":memory:")
     for migration in load_migrations("sqlite"):
         if migration.number in applied:
@@ -147,31 +168,31 @@ def _expected(applied: frozenset[int]) -> frozenset[Row]:
     return frozenset(tuple(row) for row in rows)
 
 
-def _named(entry: Row) -> str:
+def _object_name(entry: Row) -> str:
     kind, name, column = entry
     return f"{kind} {name}.{column}" if column else f"{kind} {name}"
 
 
-def _is_behind(report: Report, history: History) -> bool:
-    """Whether the next start has migrations to apply; rows are judged by the newest schema."""
+def _is_behind(report: VerifyReport, history: History) -> bool:
+    """Whether migrations are pending: rows are checked by the newest schema only."""
     if history.pending:
         report.notes.append(
-            f"the schema is of migration {history.applied[-1].number:04} and the next start brings "
-            f"it to {history.pending[-1].number:04}; its rows can be checked after that"
+            f"the schema is at migration {history.applied[-1].number:04}, and the next start "
+            f"migrates it to {history.pending[-1].number:04}; its rows can be checked after that"
         )
     return bool(history.pending)
 
 
-def _verify_owners(ledger: Ledger, report: Report, alive: Alive | None) -> None:
-    counts = ledger.read(_running)
-    if alive is None:
+def _verify_owners(ledger: Ledger, report: VerifyReport, is_alive: IsAlive | None) -> None:
+    counts = ledger.read(_count_running)
+    if is_alive is None:
         if counts:
             left = sum(counts.values())
-            report.notes.append(f"{left} running when it was left, to be recovered by a start")
+            report.notes.append(f"running jobs: {left}; the next start recovers them")
         return
-    dead = [owner for owner in counts if owner is not None and not alive(owner)]
-    # What ended between the two looks was alive when it was seen to own something.
-    still = ledger.read(_running) if dead else {}
+    dead = [owner for owner in counts if owner is not None and not is_alive(owner)]
+    # A boot that has ended between the two reads has no running jobs any more.
+    still = ledger.read(_count_running) if dead else {}
     report.add(
         "owners",
         (
@@ -182,113 +203,131 @@ def _verify_owners(ledger: Ledger, report: Report, alive: Alive | None) -> None:
     )
 
 
-def _running(tx: Tx) -> dict[str | None, int]:
+def _count_running(tx: Tx) -> dict[str | None, int]:
     return dict(tx.all("running_by_owner"))
 
 
-def _verify_open_scopes(ledger: Ledger, report: Report) -> None:
-    """Those that a pipeline still waits for matter, however old they are."""
-    idle = ledger.read(lambda tx: tx.all("open_scopes", limit=TOLD))
-    known = {breach.subject for breach in report.breaches}
+def _verify_open_scopes(ledger: Ledger, report: VerifyReport) -> None:
+    """A quick check reads all open scopes, however old: a pipeline may wait for them for ever."""
+    idle = ledger.read(lambda tx: tx.all("open_scopes", limit=MAX_LISTED))
+    known = {violation.subject for violation in report.violations}
     report.add("scopes", ((id, invariants.IDLE_SCOPE) for (id,) in idle if id not in known))
 
 
-Look = Callable[[Tx, Any, int], tuple[list[Row], Found]]
+CheckWindow = Callable[[Tx, Any, int], tuple[list[Row], Findings]]
 """The rows of one window, their key first, and what is wrong with them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
-    """A table from its first row, or from its newest, to its last."""
+class CheckedTable:
+    """How a table is read and checked."""
 
-    promise: str
-    table: str
+    invariant: str
+    name: str
     first: int | str
     """Sorts before every key."""
-    look: Look
+    check: CheckWindow
     newest: str | None = None
-    """The query for the key that the newest rows come after; None is for a small table."""
+    """The query for the key before the newest rows; None for a small table."""
     window: int = WINDOW
 
 
-def _walk(ledger: Ledger, report: Report, walk: Walk, tell: Tell) -> None:
-    after: Any = walk.first
-    if report.quick and walk.newest is not None:
-        query = walk.newest
+def _verify_table(
+    ledger: Ledger, report: VerifyReport, table: CheckedTable, progress: VerifyProgress
+) -> None:
+    after: Any = table.first
+    if report.quick and table.newest is not None:
+        query = table.newest
         after = ledger.read(lambda tx: tx.all(query, newest=NEWEST))[0][0]
     rows = 0
     while True:
-        last, count, found = ledger.read(_window(walk, after))
-        report.add(walk.promise, iter(found))
+        last, count, found = ledger.read(_check_window(table, after))
+        report.add(table.invariant, iter(found))
         rows += count
-        tell(walk.table, rows)
-        if count < walk.window:
+        progress(table.name, rows)
+        if count < table.window:
             break
         after = last
-    report.rows[walk.table] = rows
+    report.rows[table.name] = rows
 
 
-def _window(walk: Walk, after: Any) -> Callable[[Tx], tuple[Any, int, list[tuple[str, str]]]]:
+def _check_window(
+    table: CheckedTable, after: Any
+) -> Callable[[Tx], tuple[Any, int, list[tuple[str, str]]]]:
     def work(tx: Tx) -> tuple[Any, int, list[tuple[str, str]]]:
-        rows, found = walk.look(tx, after, walk.window)
+        rows, found = table.check(tx, after, table.window)
         return (rows[-1][0] if rows else after), len(rows), list(found)
 
     return work
 
 
-def _jobs(tx: Tx, after: Any, limit: int) -> tuple[list[Row], Found]:
+def _check_jobs(tx: Tx, after: Any, limit: int) -> tuple[list[Row], Findings]:
     rows = tx.dicts("verify_jobs", after=after, limit=limit)
     upto = rows[-1]["seq"] if rows else after
-    changes: dict[str, list[tuple[str, str]]] = {}
+    transitions: dict[str, list[tuple[str, str]]] = {}
     for job_id, start, end in tx.all("verify_transitions", after=after, upto=upto):
-        changes.setdefault(job_id, []).append((start, end))
-    kept = invariants.Kept(*tx.all("kept_since")[0])
+        transitions.setdefault(job_id, []).append((start, end))
+    since = invariants.RetainedSince(*tx.all("retained_since")[0])
     found = (
         (row["id"], detail)
         for row in rows
-        for detail in invariants.job(row, changes.get(row["id"], []), kept)
+        for detail in invariants.check_job(row, transitions.get(row["id"], []), since)
     )
     return [(row["seq"],) for row in rows], found
 
 
-def _rows(query: str, judge: Callable[..., Iterator[str]], subject: int = 0) -> Look:
-    """Rows whose column `subject` is what they are called; they are judged by the others."""
+def _check_rows(query: str, check: Callable[..., Iterator[str]], subject: int = 0) -> CheckWindow:
+    """Check rows by the columns after column `subject`, which is what they are called."""
 
-    def look(tx: Tx, after: Any, limit: int) -> tuple[list[Row], Found]:
+    def check_window(tx: Tx, after: Any, limit: int) -> tuple[list[Row], Findings]:
         rows = tx.all(query, after=after, limit=limit)
-        judged = (
-            ((str(row[subject]), detail) for detail in judge(*row[subject + 1 :])) for row in rows
+        found = (
+            ((str(row[subject]), detail) for detail in check(*row[subject + 1 :])) for row in rows
         )
-        return rows, chain.from_iterable(judged)
+        return rows, chain.from_iterable(found)
 
-    return look
+    return check_window
 
 
-WALKS = (
-    Walk("jobs", "job_queue", 0, _jobs, "newest_jobs_after"),
-    Walk("logs", "job_log", 0, _rows("verify_logs", invariants.log, 1), "newest_logs_after"),
-    Walk(
+TABLES = (
+    CheckedTable("jobs", "job_queue", 0, _check_jobs, "newest_jobs_after"),
+    CheckedTable(
+        "logs",
+        "job_log",
+        0,
+        _check_rows("verify_logs", invariants.check_log, 1),
+        "newest_logs_after",
+    ),
+    CheckedTable(
         "contexts",
         "event_context",
         "",
-        _rows("verify_contexts", invariants.context),
+        _check_rows("verify_contexts", invariants.check_context),
         "newest_contexts_after",
-        window=LARGE_ROWS,
+        window=LARGE_ROW_WINDOW,
     ),
-    Walk("scopes", "scopes", "", _rows("verify_scopes", invariants.scope), "newest_scopes_after"),
-    Walk(
+    CheckedTable(
+        "scopes",
+        "scopes",
+        "",
+        _check_rows("verify_scopes", invariants.check_scope),
+        "newest_scopes_after",
+    ),
+    CheckedTable(
         "deliveries",
         "webhook_deliveries",
         0,
-        _rows("verify_webhook_deliveries", invariants.delivery),
+        _check_rows("verify_webhook_deliveries", invariants.check_delivery),
         "newest_webhook_deliveries_after",
     ),
-    Walk(
+    CheckedTable(
         "deliveries",
         "relay_deliveries",
         "",
-        _rows("verify_relay_deliveries", invariants.delivery),
+        _check_rows("verify_relay_deliveries", invariants.check_delivery),
         "newest_relay_deliveries_after",
     ),
-    Walk("states", "plugin_state", "", _rows("verify_states", invariants.state)),
+    CheckedTable(
+        "states", "plugin_state", "", _check_rows("verify_states", invariants.check_state)
+    ),
 )

@@ -20,8 +20,8 @@ from ductile.engine.outbox.worker import OutboxWorker
 from ductile.errors import LedgerBroken
 from ductile.store import notices
 from ductile.store.engines.api import BEGINNING, Ledger, T, Work
-from ductile.store.outbox import deliveries, relays
-from ductile.store.outbox.deliveries import NewWebhook
+from ductile.store.outbox import deliveries, relays, webhooks
+from ductile.store.outbox.webhooks import NewWebhook
 from tests.conftest import CountingEntropy, FakeClock
 from tests.engine.site import OK, Site
 from tests.store.conftest import execute
@@ -168,11 +168,11 @@ class OutboxHarness(ABC):
         return str(self.row(id)["status"])
 
     def claimed(self) -> dict[str, list[Any]]:
-        found: dict[str, list[Any]] = self.ledger.read(self.policy.store.under_way)
+        found: dict[str, list[Any]] = self.ledger.read(self.policy.store.list_claimed)
         return found
 
     def notices(self, type: str) -> list[dict[str, Any]]:
-        stored = self._plain_ledger.read(lambda tx: notices.after(tx, BEGINNING))
+        stored = self._plain_ledger.read(lambda tx: notices.list_after(tx, BEGINNING))
         return [orjson.loads(notice.payload) for notice in stored if notice.type == type]
 
 
@@ -192,7 +192,7 @@ class WebhookHarness(OutboxHarness):
         given = {"target_url": "https://example.com/hook", **more}
         new = NewWebhook("github", event, "review", "s-1", **given)
         now = self.clock.now()
-        id: int = self.ledger.write(lambda tx: deliveries.add_webhook(tx, new, WEBHOOK_SECRET, now))
+        id: int = self.ledger.write(lambda tx: webhooks.add_webhook(tx, new, WEBHOOK_SECRET, now))
         return id
 
     def put(
@@ -212,7 +212,7 @@ class WebhookHarness(OutboxHarness):
         return id
 
     def row(self, id: int) -> dict[str, Any]:
-        found: dict[str, Any] = self.ledger.read(lambda tx: deliveries.get(tx, id))
+        found: dict[str, Any] = self.ledger.read(lambda tx: deliveries.find_delivery(tx, id))
         return found
 
 
@@ -234,7 +234,7 @@ class RelayHarness(OutboxHarness):
         id = id or f"{self.owner}-{self.entropy.uuid()}"
         given = SendRelay("j-1", instance, f"e-{id}", event_type, RELAY_BODY)
         now = self.clock.now()
-        self.ledger.write(lambda tx: relays.enqueue(tx, given, id=id, now=now))
+        self.ledger.write(lambda tx: relays.enqueue_relay(tx, given, id=id, now=now))
         return id
 
     def row(self, id: str) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def test_event_is_published_to_its_session(outbox: WebhookHarness) -> None:
     assert event["payload"] == {"ok": True}
     assert (event["event_type"], event["agent_intent"]) == ("deploy.finished", "review")
     assert event["job_ids"] == []
-    stored = outbox.ledger.read(lambda tx: notices.after(tx, BEGINNING))
+    stored = outbox.ledger.read(lambda tx: notices.list_after(tx, BEGINNING))
     assert {n.topic for n in stored if n.type == "WebhookEvent"} == {"session:s-1"}
     assert outbox.worker.count_outcomes() == {"in_house": 1}
 

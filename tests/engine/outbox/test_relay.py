@@ -132,11 +132,11 @@ class TestRequest:
         slow = {**INSTANCE, "name": "slow", "base_url": "https://slow.example/"}
         outbox.set_instances(INSTANCE, slow)
         outbox.reload()
-        count = relays.IN_FLIGHT + 2
+        count = relays.MAX_IN_FLIGHT + 2
         hanging = [outbox.put(instance="slow") for _ in range(count)]
         others = [outbox.put() for _ in range(count)]
         outbox.worker.tick(outbox.clock.now())
-        until(lambda: len(outbox.claimed()[OWNER]) == relays.IN_FLIGHT)
+        until(lambda: len(outbox.claimed()[OWNER]) == relays.MAX_IN_FLIGHT)
         outbox.worker.tick(outbox.clock.now())
         until(lambda: [outbox.status(id) for id in others] == ["delivered"] * count)
         assert {outbox.status(id) for id in hanging} == {"pending"}
@@ -180,7 +180,7 @@ class TestResult:
         outbox.tick()
         row = outbox.row(id)
         assert (row["status"], row["error_detail"]) == ("failed", error)
-        stored = outbox.ledger.read(lambda tx: notices.after(tx, BEGINNING))
+        stored = outbox.ledger.read(lambda tx: notices.list_after(tx, BEGINNING))
         payloads = [notice.payload for notice in stored if notice.topic == relays.TOPIC]
         assert len(payloads) == 2
         assert RELAY_SECRET not in "".join(payloads)
@@ -221,12 +221,12 @@ def test_enqueue_and_retry_wake_the_worker(
     until(lambda: ticks > 0)
     before, now = ticks, gateway.clock.now()
     given = SendRelay("j-1", "nowhere", "e", "made", "{}")
-    gateway.ledger.write(lambda tx: relays.enqueue(tx, given, id="r", now=now))
+    gateway.ledger.write(lambda tx: relays.enqueue_relay(tx, given, id="r", now=now))
     until(lambda: ticks > before)
     execute(
         gateway.ledger,
         "UPDATE relay_deliveries SET status = 'dead', next_retry_at = NULL, attempt_count = 9",
     )
     before = ticks
-    gateway.ledger.write(lambda tx: relays.retry(tx, "r", now))
+    gateway.ledger.write(lambda tx: relays.retry_relay(tx, "r", now))
     until(lambda: ticks > before)

@@ -21,8 +21,8 @@ from ductile.engine.outbox.http_client import HttpClient
 from ductile.engine.outbox.policy import UNREADABLE, SendResult
 from ductile.engine.outbox.webhooks import POLL_INTERVAL_MS, EnqueueDelivery
 from ductile.store.engines.api import Ledger
-from ductile.store.outbox import deliveries
-from ductile.store.outbox.deliveries import NewWebhook
+from ductile.store.outbox import deliveries, webhooks
+from ductile.store.outbox.webhooks import NewWebhook
 from tests.conftest import FakeClock
 from tests.engine.outbox.harness import (
     FAILURE,
@@ -123,7 +123,7 @@ class TestRetries:
         assert changes == ["pending", *["failed"] * 5, "dead"]
 
         now = outbox.clock.now()
-        outbox.ledger.write(lambda tx: deliveries.retry(tx, id, now))
+        outbox.ledger.write(lambda tx: deliveries.retry_delivery(tx, id, now))
         outbox.run(30_000)
         assert len(outbox.sent) == 12
         assert len(outbox.notices("WebhookDLQEvent")) == 2
@@ -166,7 +166,7 @@ class TestRetries:
         removed, kept = outbox.add_webhook(), outbox.add_webhook("release")
         ids = [outbox.put(removed), outbox.put(removed, inbound=True), outbox.put(kept)]
         now = outbox.clock.now()
-        outbox.ledger.write(lambda tx: deliveries.remove_webhook(tx, removed, now))
+        outbox.ledger.write(lambda tx: webhooks.remove_webhook(tx, removed, now))
         outbox.run(40)
         assert [outbox.status(id) for id in ids] == ["dead", "dead", "delivered"]
         row = outbox.row(ids[0])
@@ -294,13 +294,13 @@ class TestRunningGateway:
         new = NewWebhook("github", f"push-{message_id}", "review", "s-1", target_url=url)
 
         def work(tx: Any) -> int:
-            webhook = deliveries.add_webhook(tx, new, WEBHOOK_SECRET, now)
+            webhook = webhooks.add_webhook(tx, new, WEBHOOK_SECRET, now)
             return EnqueueDelivery(webhook, "{}", message_id, now, delay)(tx).delivery_id
 
         return gateway.ledger.write(work)
 
     def row(self, running: Running, id: int) -> dict[str, Any]:
-        return running.gateway.ledger.read(lambda tx: deliveries.get(tx, id))
+        return running.gateway.ledger.read(lambda tx: deliveries.find_delivery(tx, id))
 
     def test_enqueue_wakes_the_worker(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         assert POLL_INTERVAL_MS == 5_000

@@ -153,7 +153,7 @@ def begun(worker: tuple[Running, Gate], count: int = 1) -> list[str]:
 
 
 def requests(house: Running) -> list[str | None]:
-    told = house.gateway.ledger.read(lambda tx: notices.after(tx, BEGINNING))
+    told = house.gateway.ledger.read(lambda tx: notices.list_after(tx, BEGINNING))
     return [notice.job_id for notice in told if notice.type == cancel_requests.REQUESTED]
 
 

@@ -105,7 +105,7 @@ class Watch:
             self._came_back,
         )
         now = clock.now()
-        ledger.write(lambda tx: boots.begin(tx, id=boot, pid=1, version="1", now=now))
+        ledger.write(lambda tx: boots.begin_boot(tx, id=boot, pid=1, version="1", now=now))
 
     def _lets_go(self) -> None:
         self.let_go += 1
@@ -444,7 +444,7 @@ def test_node_declared_dead_terminates_processes_of_recovered_jobs(
 
 def under_way(house: Running) -> bool:
     gateway = house.gateway
-    return gateway.ledger.read(lambda tx: boots.is_under_way(tx, gateway.boot))
+    return gateway.ledger.read(lambda tx: boots.is_open(tx, gateway.boot))
 
 
 def test_settlement_of_a_node_declared_dead_is_dropped(node: Make, url: str, soon: None) -> None:

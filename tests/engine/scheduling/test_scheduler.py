@@ -139,7 +139,7 @@ def test_overlap_cancel_requests_the_end_of_the_running_job(make) -> None:
     work.run(0, outcome=None)
     old = work.claim()
     work.run(300, outcome=None)
-    told = work.ledger.read(lambda tx: notices.after(tx, BEGINNING))
+    told = work.ledger.read(lambda tx: notices.list_after(tx, BEGINNING))
     asked = [notice for notice in told if notice.type == REQUESTED]
     assert [notice.job_id for notice in asked] == [old]
     assert len(work.fires()) == 2
@@ -173,7 +173,7 @@ def test_schedule_fires_only_within_its_window(make) -> None:
 
 
 def paused(work: Clockwork, paused: bool) -> None:
-    assert work.ledger.write(lambda tx: schedules.pause(tx, "echo", "default", paused=paused))
+    assert work.ledger.write(lambda tx: schedules.set_paused(tx, "echo", "default", paused=paused))
     work.scheduler.refresh()
 
 

@@ -82,7 +82,7 @@ OK = (200, b'{"status":"ok"}\n')
 
 
 def row(house: House, agent_id: str) -> dict[str, Any] | None:
-    return house.gateway.ledger.read(lambda tx: agents.find(tx, agent_id))
+    return house.gateway.ledger.read(lambda tx: agents.find_agent(tx, agent_id))
 
 
 def test_one_in_order_is_taken_and_durable(house: House, taken: list[bool]) -> None:
@@ -201,7 +201,7 @@ def test_a_ledger_that_takes_nothing_is_told(
         raise LedgerFull("no space")
 
     with monkeypatch.context() as patch:
-        patch.setattr(agents, "record", full)
+        patch.setattr(agents, "record_heartbeats", full)
         ((code, raw),) = said(house, last(beat("full")))
     assert (code, json.loads(raw)["reason"]) == (507, "ledger_full")
     assert taken == [True]

@@ -114,7 +114,7 @@ def use_relays(house: House) -> None:
 
     def add_dead_relays(tx: Tx) -> None:
         for id in ("r1", "r2"):
-            relays.enqueue(tx, sent, id=id, now=now)
+            relays.enqueue_relay(tx, sent, id=id, now=now)
         for claimed in relays.claim(tx, ["other"], "boot", now):
             assert relays.settle(tx, claimed, "boot", mark_rejected(0, "refused"), now)
 

@@ -60,7 +60,7 @@ def beat(house: House, *given: Any, **more: Any) -> Answer:
 
 
 def row(house: House, agent_id: str) -> dict[str, Any] | None:
-    return house.gateway.ledger.read(lambda tx: agents.find(tx, agent_id))
+    return house.gateway.ledger.read(lambda tx: agents.find_agent(tx, agent_id))
 
 
 def log_of(agent_id: str, **action: Any) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def log_of(agent_id: str, **action: Any) -> dict[str, Any]:
 
 
 def told(house: House, topic: str) -> list[Any]:
-    found = house.gateway.ledger.read(lambda tx: notices.after(tx, BEGINNING, 10_000))
+    found = house.gateway.ledger.read(lambda tx: notices.list_after(tx, BEGINNING, 10_000))
     return [json.loads(notice.payload) for notice in found if notice.topic == topic]
 
 
@@ -129,13 +129,13 @@ def test_reading_order_in_memory_before_the_upsert(
     own: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known: list[bool] = []
-    record = agents.record
+    record = agents.record_heartbeats
 
     def spying(tx: Any, gathered: Any, now: Any) -> None:
         known.append("agent-1" in own.gateway.agents.heartbeats.state)
         record(tx, gathered, now)
 
-    monkeypatch.setattr(agents, "record", spying)
+    monkeypatch.setattr(agents, "record_heartbeats", spying)
     assert beat(own, "agent-1").status == 200
     assert known == [True]
 
@@ -147,14 +147,14 @@ def test_fr_10_4_positive_a_hundred_heartbeats_are_one_row(
     for second in range(100):
         moment = f"2026-02-22T12:{second // 60:02}:{second % 60:02}Z"
         assert beat(own, timestamp=moment).status == 200
-    rows = own.gateway.ledger.read(agents.listing)
+    rows = own.gateway.ledger.read(agents.list_agents)
     assert [(r["agent_id"], r["last_seen_at"]) for r in rows] == [
         ("agent-42", "2026-02-22T12:01:39.000000Z")
     ]
 
 
 def test_fr_10_4_negative_the_table_is_there_before_the_first_heartbeat(own: House) -> None:
-    assert own.gateway.ledger.read(agents.listing) == []
+    assert own.gateway.ledger.read(agents.list_agents) == []
 
 
 def test_fr_10_2_positive_the_loop_evicts(own: House) -> None:
@@ -235,7 +235,7 @@ def test_a_ledger_that_takes_nothing_is_told_to_every_caller(
     def full(*_: object) -> None:
         raise LedgerFull("no space")
 
-    monkeypatch.setattr(agents, "record", full)
+    monkeypatch.setattr(agents, "record_heartbeats", full)
     answer = beat(own, "agent-full")
     assert (answer.status, answer.json["reason"]) == (507, "ledger_full")
     monkeypatch.undo()
@@ -309,7 +309,7 @@ def test_fr_10_7_positive_a_reminder_comes_on_the_agents_topic(house: House) -> 
 def test_fr_10_7_negative_a_bad_delay_is_no_error_to_the_agent(house: House) -> None:
     document = log_of("agent-8", tool_call="schedule_reminder", tool_input={"delay_ms": -500})
     assert house.ask("POST", "/gateway/messages", document).status == 202
-    kept = house.gateway.ledger.read(lambda tx: reminders.listing(tx, agent_id="agent-8"))
+    kept = house.gateway.ledger.read(lambda tx: reminders.list_reminders(tx, agent_id="agent-8"))
     assert kept == []
     assert told(house, "gateway:messages")[-1] == document
 
@@ -441,7 +441,7 @@ def test_a_deep_reminder_that_stands_in_the_ledger_is_listed_as_text(
 ) -> None:
     at, agent_id = house.gateway.clock.now() + timedelta(hours=1), f"agent-{levels}"
     new = NewReminder(agent_id, at, deep(levels).decode(), None)
-    house.gateway.ledger.write(lambda tx: reminders.add(tx, new))
+    house.gateway.ledger.write(lambda tx: reminders.add_reminder(tx, new))
     answer = house.ask("GET", f"/gateway/cron?agent_id={agent_id}")
     assert answer.status == 200
     assert answer.json["reminders"][0]["payload"] == deep(levels).decode()
@@ -461,7 +461,7 @@ def test_a_bad_page(house: House, query: str) -> None:
 
 
 def test_there_is_an_end_to_reminders(own: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reminders, "MOST", 1)
+    monkeypatch.setattr(reminders, "MAX_REMINDERS", 1)
     body = {"agent_id": "a", "delay_ms": 3_600_000}
     assert own.ask("POST", "/gateway/cron", body).status == 201
     answer = own.ask("POST", "/gateway/cron", body)

@@ -74,7 +74,7 @@ def deliver(house: House, id: object, body: bytes, **headers: str) -> Answer:
 
 
 def row(house: House, id: int) -> dict[str, Any]:
-    return house.gateway.ledger.read(lambda tx: deliveries.get(tx, id))
+    return house.gateway.ledger.read(lambda tx: deliveries.find_delivery(tx, id))
 
 
 class Ear:

@@ -81,7 +81,7 @@ def test_a_topic_is_filtered(house: House, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(events, "HEARTBEAT_INTERVAL", 0.02)
     with following(house, "?topic=breakers,pipelines") as follower:
         trigger(house)
-        newest = house.gateway.ledger.read(notices.last)
+        newest = house.gateway.ledger.read(notices.last_position)
         while follower.line() != f"id: {newest}":
             pass
     with following(house, "?topic=jobs") as follower:

@@ -562,7 +562,7 @@ def test_a_dry_trigger_tells_the_job_that_makes_it_needless(served) -> None:
     answer = served.post("/plugin/echo/poll", {**body, "dry_run": True}).json
     assert (answer["deduplicated"], answer["job_id"]) == (True, id)
     ledger = served.house.gateway.ledger
-    assert ledger.read(lambda tx: tx.all("drops_onto", id=id)) == []
+    assert ledger.read(lambda tx: tx.all("dedupe_drops_of", id=id)) == []
     fresh = served.post("/plugin/echo/poll", {"dedupe_key": "other", "dry_run": True}).json
     assert fresh["deduplicated"] is False
 

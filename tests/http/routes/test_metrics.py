@@ -149,7 +149,7 @@ def put_breaker(house: House, plugin: str) -> None:
     absent = ("opened_at", "last_failure_at", "last_job_id", "probe_job_id")
     row = {"plugin": plugin, "command": "poll", "state": "open", "failure_count": 3}
     row |= {"now": "2026-02-08T10:00:00.000000Z", **dict.fromkeys(absent)}
-    house.gateway.ledger.write(lambda tx: tx.run("put_breaker", **row))
+    house.gateway.ledger.write(lambda tx: tx.run("store_breaker", **row))
 
 
 def test_breakers_are_told_by_state(house: House) -> None:

@@ -124,5 +124,5 @@ def test_the_overview_shows_the_breakers_of_plugins_that_are_there(
         absent = ("last_failure_at", "last_job_id", "probe_job_id")
         opened_at = "2026-02-09" if plugin == "echo" else "2026-02-08"
         row |= {"now": "2026-02-09", "opened_at": opened_at, **dict.fromkeys(absent)}
-        served.house.gateway.ledger.write(lambda tx, row=row: tx.run("put_breaker", **row))
+        served.house.gateway.ledger.write(lambda tx, row=row: tx.run("store_breaker", **row))
     assert [row["plugin"] for row in served.get("/system/overview").json["breakers"]] == ["echo"]

@@ -75,7 +75,7 @@ def test_slots_that_no_gateway_decided_are_told_too(request: pytest.FixtureReque
     home.state.mkdir()
     ledger = SqliteLedger(home.state / "state.db")
     ledger.start()
-    ledger.write(lambda tx: schedules.ensure(tx, entry, long_ago, long_ago))
+    ledger.write(lambda tx: schedules.ensure_entry(tx, entry, long_ago, long_ago))
     ledger.close()
     with onlooker(loaded) as door:
         slots = door.get("/scheduler/explain", name="hello/default")["slots"]

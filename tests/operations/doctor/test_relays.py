@@ -28,7 +28,7 @@ def found(site: Site, *instances: dict[str, Any], age: timedelta) -> list[Findin
     given = SendRelay("j", "lab", "e", "made", "{}")
     with site.opened() as house:
         for id in ("r-1", "dead"):
-            work = lambda tx, id=id: relays.enqueue(tx, given, id=id, now=now - age)  # noqa: E731
+            work = lambda tx, id=id: relays.enqueue_relay(tx, given, id=id, now=now - age)  # noqa: E731
             house.gateway.ledger.write(work)
         house.gateway.ledger.write(_fail)
     site.settings["instances"] = list(instances)
@@ -45,7 +45,7 @@ def _fail(tx: Any) -> None:
         if claimed.id == "dead":
             relays.settle(tx, claimed, "boot", mark_rejected(0, "no luck"), later)
         else:
-            relays.give_back(tx, claimed, "boot")
+            relays.undo_claim(tx, claimed, "boot")
 
 
 @pytest.mark.parametrize(

@@ -84,9 +84,9 @@ def test_postgres_reads_no_whole_table_for_a_job_even_before_it_has_statistics(
         enqueue.enqueue_job(tx, new, CHART, id=id, now=now)
         (claimed,) = claim(tx, POLICY, now)
         assert settle(tx, judge(claimed.job, OK, RULES, now, 0.5), CHART, BASE) is not None
-        assert len(notices.after(tx, BEGINNING, 10)) == 10
-        notices.last(tx)
-        notices.held(tx)
+        assert len(notices.list_after(tx, BEGINNING, 10)) == 10
+        notices.last_position(tx)
+        notices.has_held_back(tx)
         rows = tx._connection.execute(
             "SELECT relname, seq_tup_read FROM pg_stat_xact_user_tables WHERE seq_tup_read >= %s",
             (MANY,),

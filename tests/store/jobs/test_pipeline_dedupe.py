@@ -36,7 +36,7 @@ def drops(house: House) -> list[tuple[object, object]]:
     return sorted(
         (row["plugin"], drop["dedupe_key"])
         for row in found
-        for drop in house.rows("drops_onto", id=row["id"])
+        for drop in house.rows("dedupe_drops_of", id=row["id"])
     )
 
 

@@ -156,7 +156,7 @@ def test_where_a_split_that_was_to_follow_is_gone_the_instance_has_failed_and_sa
     why = "step second no longer exists in pipeline p"
     assert (house.scope(instance), reason_of(house, instance)) == ("failed", why)
     assert house.announced(instance) == ["pipeline.failed"]
-    stored = house.ledger.read(lambda tx: notices.after(tx, BEGINNING))
+    stored = house.ledger.read(lambda tx: notices.list_after(tx, BEGINNING))
     [told] = [notice for notice in stored if notice.type == "pipeline.failed"]
     assert orjson.loads(told.payload)["reason"] == why
 

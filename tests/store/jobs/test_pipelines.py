@@ -147,7 +147,7 @@ class House:
 
     def announced(self, instance: str) -> list[str]:
         """What was said of an instance, in order."""
-        stored = self.ledger.read(lambda tx: notices.after(tx, BEGINNING))
+        stored = self.ledger.read(lambda tx: notices.list_after(tx, BEGINNING))
         return [n.type for n in stored if n.topic == "pipelines" and n.job_id == instance]
 
     def payload_of(self, step: str) -> object:

@@ -22,8 +22,9 @@ from ductile.store.engines import queries
 from ductile.store.engines.api import Effects, Ledger, StoredNotice
 from ductile.store.engines.postgres import PostgresLedger
 from ductile.store.engines.sqlite import SqliteLedger
-from ductile.store.outbox import deliveries
-from ductile.store.outbox.deliveries import CYCLE, SENDS_A_CYCLE, TOPIC, Claimed, NewWebhook
+from ductile.store.outbox import deliveries, webhooks
+from ductile.store.outbox.deliveries import CYCLE, SENDS_PER_CYCLE, TOPIC, ClaimedDelivery
+from ductile.store.outbox.webhooks import NewWebhook
 from tests.store.conftest import execute
 
 NOW = datetime(2026, 2, 8, 10, 0, tzinfo=UTC)
@@ -50,7 +51,7 @@ def later(seconds: float) -> datetime:
 
 def add(ledger: Ledger, event: str = "push", **more: Any) -> int:
     new = NewWebhook("github", event, "review", "s-1", **more)
-    return ledger.write(lambda tx: deliveries.add_webhook(tx, new, SECRET, NOW))
+    return ledger.write(lambda tx: webhooks.add_webhook(tx, new, SECRET, NOW))
 
 
 def enqueue(ledger: Ledger, due: datetime = NOW, webhook_id: int | None = None) -> int:
@@ -58,32 +59,34 @@ def enqueue(ledger: Ledger, due: datetime = NOW, webhook_id: int | None = None) 
 
     def work(tx: Any) -> int:
         if webhook_id is not None:
-            webhook = deliveries.find_webhook(tx, webhook_id)
+            webhook = webhooks.find_webhook(tx, webhook_id)
         else:
-            webhook = deliveries.webhook_of(tx, "github", "push")
-        return deliveries.enqueue(tx, webhook, '{"a":1}', message_id="m-1", due=due, now=NOW)
+            webhook = webhooks.find_webhook_of_event(tx, "github", "push")
+        return deliveries.enqueue_delivery(
+            tx, webhook, '{"a":1}', message_id="m-1", due=due, now=NOW
+        )
 
     if not ledger.read(lambda tx: tx.dicts("webhook_configs")):
         add(ledger, target_url="https://example.com/hook")
     return ledger.write(work)
 
 
-def claim(ledger: Ledger, now: datetime = NOW, owner: str = "boot-1") -> list[Claimed]:
+def claim(ledger: Ledger, now: datetime = NOW, owner: str = "boot-1") -> list[ClaimedDelivery]:
     return ledger.write(lambda tx: deliveries.claim(tx, owner, now))
 
 
-def fail(ledger: Ledger, claimed: Claimed, now: datetime, owner: str = "boot-1") -> bool:
+def fail(ledger: Ledger, claimed: ClaimedDelivery, now: datetime, owner: str = "boot-1") -> bool:
     update = rules.mark_failed(claimed.delivery.attempt_count, "no luck", now)
     return ledger.write(lambda tx: deliveries.settle(tx, claimed, owner, update, now))
 
 
-def succeed(ledger: Ledger, claimed: Claimed, now: datetime, owner: str = "boot-1") -> bool:
+def succeed(ledger: Ledger, claimed: ClaimedDelivery, now: datetime, owner: str = "boot-1") -> bool:
     update = rules.mark_delivered(claimed.delivery.attempt_count)
     return ledger.write(lambda tx: deliveries.settle(tx, claimed, owner, update, now))
 
 
 def row(ledger: Ledger, id: int) -> dict[str, Any]:
-    return ledger.read(lambda tx: deliveries.get(tx, id))
+    return ledger.read(lambda tx: deliveries.find_delivery(tx, id))
 
 
 def free_slots(ledger: Ledger) -> None:
@@ -110,7 +113,7 @@ def types(told: list[StoredNotice]) -> list[tuple[str, str]]:
 
 def test_a_webhook_is_kept_and_shown_without_its_secret(ledger: Ledger) -> None:
     id = add(ledger, plugin="echo", pipeline="flow", target_url="https://example.com/")
-    found = ledger.read(lambda tx: deliveries.find_webhook(tx, id))
+    found = ledger.read(lambda tx: webhooks.find_webhook(tx, id))
     assert (found.secret, found.target, found.plugin) == (SECRET, "https://example.com/", "echo")
     assert SECRET not in repr(found)
     (shown,) = ledger.read(lambda tx: tx.dicts("webhook_configs"))
@@ -121,9 +124,7 @@ def test_a_webhook_is_kept_and_shown_without_its_secret(ledger: Ledger) -> None:
 
 def test_a_webhook_without_a_url_is_for_its_session(ledger: Ledger) -> None:
     id = add(ledger)
-    assert (
-        ledger.read(lambda tx: deliveries.find_webhook(tx, id)).target == "internal://session/s-1"
-    )
+    assert ledger.read(lambda tx: webhooks.find_webhook(tx, id)).target == "internal://session/s-1"
 
 
 def test_a_source_and_event_have_one_webhook(ledger: Ledger) -> None:
@@ -135,14 +136,14 @@ def test_a_source_and_event_have_one_webhook(ledger: Ledger) -> None:
 
 def test_a_removed_webhook_is_gone_and_its_secret_forgotten(ledger: Ledger) -> None:
     id = add(ledger)
-    ledger.write(lambda tx: deliveries.remove_webhook(tx, id, NOW))
+    ledger.write(lambda tx: webhooks.remove_webhook(tx, id, NOW))
     with pytest.raises(NotFound):
-        ledger.read(lambda tx: deliveries.find_webhook(tx, id))
-    kept = ledger.read(lambda tx: deliveries.webhook(tx, id))
+        ledger.read(lambda tx: webhooks.find_webhook(tx, id))
+    kept = ledger.read(lambda tx: webhooks.load_webhook(tx, id))
     assert kept is not None
     assert (kept.removed, kept.secret) == (True, "")
     with pytest.raises(NotFound):
-        ledger.write(lambda tx: deliveries.remove_webhook(tx, id, NOW))
+        ledger.write(lambda tx: webhooks.remove_webhook(tx, id, NOW))
     assert add(ledger) != id
 
 
@@ -174,8 +175,8 @@ def test_fr_10_8_a_status_that_there_is_not_is_refused(ledger: Ledger) -> None:
 
 def test_fr_10_8_a_delivery_names_a_webhook_that_there_is(ledger: Ledger) -> None:
     def work(tx: Any) -> Any:
-        nobody = deliveries.Webhook(99, "a", "b", "c", "d", "secret", None, None, None)
-        return deliveries.enqueue(tx, nobody, "{}", message_id="m", due=NOW, now=NOW)
+        nobody = webhooks.Webhook(99, "a", "b", "c", "d", "secret", None, None, None)
+        return deliveries.enqueue_delivery(tx, nobody, "{}", message_id="m", due=NOW, now=NOW)
 
     with pytest.raises((apsw.ConstraintError, psycopg.errors.ForeignKeyViolation)):
         ledger.write(work)
@@ -271,7 +272,7 @@ def test_fr_10_11_what_is_dead_or_delivered_is_not_claimed(ledger: Ledger, statu
     id = enqueue(ledger)
     execute(ledger, f"UPDATE webhook_deliveries SET status = '{status}' WHERE id = {id}")
     assert claim(ledger) == []
-    assert ledger.read(lambda tx: deliveries.next_at(tx, NOW)) is None
+    assert ledger.read(lambda tx: deliveries.next_due_at(tx, NOW)) is None
 
 
 def test_what_is_being_sent_is_not_claimed_again(ledger: Ledger) -> None:
@@ -297,8 +298,8 @@ def test_many_claim_at_once_and_nobody_gets_more_or_the_same(
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == SENDS_A_CYCLE
-    assert len({id for _, id in found}) == SENDS_A_CYCLE
+    assert len(found) == SENDS_PER_CYCLE
+    assert len({id for _, id in found}) == SENDS_PER_CYCLE
 
 
 def test_a_clock_that_was_set_back_does_not_hold_deliveries_up(ledger: Ledger) -> None:
@@ -307,7 +308,7 @@ def test_a_clock_that_was_set_back_does_not_hold_deliveries_up(ledger: Ledger) -
     before = NOW - timedelta(days=1)
     enqueue(ledger, due=before)
     execute(ledger, f"UPDATE delivery_slots SET taken_at = '{to_text(NOW)}'")
-    assert ledger.read(lambda tx: deliveries.next_at(tx, before)) == before
+    assert ledger.read(lambda tx: deliveries.next_due_at(tx, before)) == before
     assert len(claim(ledger, before)) == 1
 
 
@@ -322,7 +323,7 @@ def test_a_node_whose_clock_is_a_little_ahead_counts(ledger: Ledger) -> None:
 def test_when_the_next_may_be_claimed(ledger: Ledger, due: int, taken: int, expected: int) -> None:
     enqueue(ledger, due=later(due))
     execute(ledger, f"UPDATE delivery_slots SET taken_at = '{to_text(later(taken))}'")
-    assert ledger.read(lambda tx: deliveries.next_at(tx, later(4))) == later(expected)
+    assert ledger.read(lambda tx: deliveries.next_due_at(tx, later(4))) == later(expected)
 
 
 def test_a_payload_that_cannot_be_read_is_none(ledger: Ledger) -> None:
@@ -373,12 +374,12 @@ def script_sets(ledger: Ledger, id: int, written: str | None, status: str = "pen
 
 
 def mend(ledger: Ledger, now: datetime = NOW) -> dict[int, datetime | None]:
-    ids = ledger.read(deliveries.foreign)
-    return ledger.write(lambda tx: deliveries.mend(tx, ids, now))
+    ids = ledger.read(deliveries.list_foreign_times)
+    return ledger.write(lambda tx: deliveries.normalize_due_times(tx, ids, now))
 
 
 def next_at(ledger: Ledger, now: datetime = NOW) -> datetime | None:
-    return ledger.read(lambda tx: deliveries.next_at(tx, now))
+    return ledger.read(lambda tx: deliveries.next_due_at(tx, now))
 
 
 @pytest.mark.parametrize("status", ["pending", "failed"])
@@ -389,7 +390,7 @@ def test_a_time_in_another_form_is_waited_for_as_in_ours(
     id = enqueue(ledger)
     script_sets(ledger, id, written, status)
     assert mend(ledger) == {id: later(30)}
-    assert ledger.read(deliveries.foreign) == []
+    assert ledger.read(deliveries.list_foreign_times) == []
     assert next_at(ledger) == later(30)
     assert claim(ledger, later(29)) == []
     assert [found.id for found in claim(ledger, later(30))] == [id]
@@ -419,7 +420,7 @@ def test_one_whose_time_cannot_be_read_is_due_now(ledger: Ledger, written: str) 
     id = enqueue(ledger)
     script_sets(ledger, id, written)
     assert mend(ledger) == {id: None}
-    assert ledger.read(deliveries.foreign) == []
+    assert ledger.read(deliveries.list_foreign_times) == []
     assert [found.id for found in claim(ledger)] == [id]
 
 
@@ -449,15 +450,15 @@ def test_times_in_our_form_and_of_what_has_ended_are_left_alone(ledger: Ledger) 
     for status in ("delivered", "dead"):
         script_sets(ledger, enqueue(ledger), "soon", status)
         script_sets(ledger, enqueue(ledger), None, status)
-    assert ledger.read(deliveries.foreign) == []
+    assert ledger.read(deliveries.list_foreign_times) == []
 
 
 def test_what_has_ended_since_it_was_found_is_not_mended(ledger: Ledger) -> None:
     id = enqueue(ledger)
     script_sets(ledger, id, None)
-    ids = ledger.read(deliveries.foreign)
+    ids = ledger.read(deliveries.list_foreign_times)
     script_sets(ledger, id, None, "delivered")
-    assert ledger.write(lambda tx: deliveries.mend(tx, ids, NOW)) == {}
+    assert ledger.write(lambda tx: deliveries.normalize_due_times(tx, ids, NOW)) == {}
     assert row(ledger, id)["next_retry_at"] is None
 
 
@@ -543,7 +544,7 @@ def test_what_is_given_back_is_as_it_was(ledger: Ledger, told: list[StoredNotice
     fail(ledger, claim(ledger)[0], later(1))
     before = row(ledger, id)
     (claimed,) = claim(ledger, later(31))
-    ledger.write(lambda tx: deliveries.give_back(tx, claimed, "boot-1"))
+    ledger.write(lambda tx: deliveries.undo_claim(tx, claimed, "boot-1"))
     assert row(ledger, id) == before
     assert len(told) == 2
 
@@ -551,11 +552,11 @@ def test_what_is_given_back_is_as_it_was(ledger: Ledger, told: list[StoredNotice
 def test_what_a_dead_boot_was_sending_is_released(ledger: Ledger) -> None:
     id = enqueue(ledger)
     claim(ledger)
-    assert ledger.read(deliveries.under_way) == {"boot-1": [id]}
+    assert ledger.read(deliveries.list_claimed) == {"boot-1": [id]}
     assert ledger.write(lambda tx: deliveries.release(tx, "boot-1", id + 1)) == 0
     assert ledger.write(lambda tx: deliveries.release(tx, "boot-2")) == 0
     assert ledger.write(lambda tx: deliveries.release(tx, "boot-1")) == 1
-    assert ledger.read(deliveries.under_way) == {}
+    assert ledger.read(deliveries.list_claimed) == {}
     (again,) = claim(ledger, later(5), "boot-2")
     assert (again.delivery.id, again.delivery.message_id) == (id, "m-1")
 
@@ -569,7 +570,7 @@ def test_fr_10_12_retry_now_gives_all_six_sends_again(
 ) -> None:
     id = enqueue(ledger, due=later(9999))
     execute(ledger, f"UPDATE webhook_deliveries SET status = '{status}', attempt_count = 4")
-    was = ledger.write(lambda tx: deliveries.retry(tx, id, later(7)))
+    was = ledger.write(lambda tx: deliveries.retry_delivery(tx, id, later(7)))
     assert was["status"] == status
     found = row(ledger, id)
     assert (found["status"], found["attempt_count"]) == ("pending", 0)
@@ -587,18 +588,18 @@ def test_what_is_delivered_or_being_sent_cannot_be_retried(ledger: Ledger) -> No
     id = enqueue(ledger)
     (claimed,) = claim(ledger)
     with pytest.raises(Refused, match="being sent"):
-        ledger.write(lambda tx: deliveries.retry(tx, id, NOW))
+        ledger.write(lambda tx: deliveries.retry_delivery(tx, id, NOW))
     succeed(ledger, claimed, NOW)
     with pytest.raises(Refused, match="delivered"):
-        ledger.write(lambda tx: deliveries.retry(tx, id, NOW))
+        ledger.write(lambda tx: deliveries.retry_delivery(tx, id, NOW))
     with pytest.raises(NotFound):
-        ledger.write(lambda tx: deliveries.retry(tx, 999, NOW))
+        ledger.write(lambda tx: deliveries.retry_delivery(tx, 999, NOW))
 
 
 def test_a_dry_retry_changes_nothing(ledger: Ledger, told: list[StoredNotice]) -> None:
     id = enqueue(ledger)
     before = row(ledger, id)
-    assert ledger.read(lambda tx: deliveries.retry(tx, id, NOW, dry=True)) == before
+    assert ledger.read(lambda tx: deliveries.retry_delivery(tx, id, NOW, dry=True)) == before
     assert row(ledger, id) == before
     assert len(told) == 1
 
@@ -613,7 +614,7 @@ def test_many_are_found_by_status_and_by_when_they_were_tried(ledger: Ledger) ->
     )
 
     def found(since: str | None, limit: int = 100) -> list[int]:
-        return ledger.read(lambda tx: deliveries.to_retry(tx, DeliveryStatus.DEAD, since, limit))
+        return ledger.read(lambda tx: deliveries.list_ids(tx, DeliveryStatus.DEAD, since, limit))
 
     assert found(None) == ids
     assert found(to_text(later(60))) == ids[2:]
@@ -641,7 +642,7 @@ def test_delivered_ones_go_in_time_and_dead_ones_never(ledger: Ledger) -> None:
     )
 
     def pruned(now: datetime) -> set[str]:
-        for batch in prune.batches(retention, now):
+        for batch in prune.prune_batches(retention, now):
             ledger.write(batch)
         page = ledger.read(lambda tx: tx.dicts("deliveries", **NO_FILTER))
         return {found["status"] for found in page}
@@ -684,4 +685,4 @@ def test_there_are_as_many_slots_as_sends_a_cycle(ledger: Ledger) -> None:
             "take_slots", now=to_text(NOW), before=to_text(NOW), beyond=to_text(NOW), limit=100
         )
     )
-    assert len(taken) == SENDS_A_CYCLE == 5
+    assert len(taken) == SENDS_PER_CYCLE == 5

@@ -22,7 +22,7 @@ from ductile.store.engines.api import Effects, Ledger, StoredNotice, Tx
 from ductile.store.engines.postgres import PostgresLedger
 from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.outbox import relays
-from ductile.store.outbox.relays import IN_FLIGHT, TOPIC, Claimed, Receipt
+from ductile.store.outbox.relays import MAX_IN_FLIGHT, TOPIC, ClaimedRelay, Receipt
 from tests.store.conftest import execute
 from tests.waiting import WAIT_LIMIT
 
@@ -36,17 +36,19 @@ def later(seconds: float) -> datetime:
 
 def enqueue(ledger: Ledger, id: str = "r-1", *, instance: str = "lab", now: datetime = NOW) -> str:
     sent = SendRelay("j-1", instance, f"e-{id}", "made", f'{{"id":"{id}"}}')
-    ledger.write(lambda tx: relays.enqueue(tx, sent, id=id, now=now))
+    ledger.write(lambda tx: relays.enqueue_relay(tx, sent, id=id, now=now))
     return id
 
 
-def claim(ledger: Ledger, *instances: str, now: datetime = NOW, owner: str = BOOT) -> list[Claimed]:
+def claim(
+    ledger: Ledger, *instances: str, now: datetime = NOW, owner: str = BOOT
+) -> list[ClaimedRelay]:
     return ledger.write(lambda tx: relays.claim(tx, instances or ("lab",), owner, now))
 
 
 def settle(
     ledger: Ledger,
-    claimed: Claimed,
+    claimed: ClaimedRelay,
     error: str | None = None,
     *,
     now: datetime = NOW,
@@ -59,7 +61,7 @@ def settle(
 
 
 def retry(ledger: Ledger, id: str, now: datetime = NOW, *, dry: bool = False) -> str:
-    return ledger.write(lambda tx: relays.retry(tx, id, now, dry=dry))
+    return ledger.write(lambda tx: relays.retry_relay(tx, id, now, dry=dry))
 
 
 def row(ledger: Ledger, id: str) -> dict[str, Any]:
@@ -77,7 +79,7 @@ def kill(ledger: Ledger, id: str, *, now: datetime = NOW) -> None:
 
 
 def under_way(ledger: Ledger) -> dict[str, list[str]]:
-    return ledger.read(relays.under_way)
+    return ledger.read(relays.list_claimed)
 
 
 @pytest.fixture
@@ -99,7 +101,7 @@ class TestClaims:
     def test_a_claim_brings_all_that_it_takes_to_send_it(self, ledger: Ledger) -> None:
         enqueue(ledger)
         (claimed,) = claim(ledger)
-        assert claimed == Claimed(
+        assert claimed == ClaimedRelay(
             "r-1", "lab", "j-1", "e-r-1", "made", '{"id":"r-1"}', 0, None, to_text(NOW)
         )
         assert row(ledger, "r-1")["last_attempted_at"] == to_text(NOW)
@@ -125,7 +127,7 @@ class TestClaims:
         enqueue(ledger)
         execute(ledger, f"UPDATE relay_deliveries SET status = '{status}'")
         assert claim(ledger) == []
-        assert ledger.read(lambda tx: relays.next_due(tx, ["lab"])) == {}
+        assert ledger.read(lambda tx: relays.next_due_by_instance(tx, ["lab"])) == {}
 
     def test_another_instances_are_left_alone(self, ledger: Ledger) -> None:
         enqueue(ledger, instance="attic")
@@ -133,20 +135,20 @@ class TestClaims:
         assert len(claim(ledger, "attic")) == 1
 
     def test_so_many_to_one_instance_at_a_time_whoever_sends_them(self, ledger: Ledger) -> None:
-        for n in range(IN_FLIGHT + 3):
+        for n in range(MAX_IN_FLIGHT + 3):
             enqueue(ledger, f"r-{n}")
         enqueue(ledger, "other", instance="attic")
         first = claim(ledger, "lab", owner="boot-1")[:1]
-        assert len(under_way(ledger)["boot-1"]) == IN_FLIGHT
+        assert len(under_way(ledger)["boot-1"]) == MAX_IN_FLIGHT
         assert claim(ledger, "lab", owner="boot-2") == []
         assert [c.id for c in claim(ledger, "lab", "attic", owner="boot-2")] == ["other"]
         settle(ledger, first[0])
         assert len(claim(ledger, "lab", owner="boot-2")) == 1
 
     def test_no_node_claims_between_anothers_count_and_its_claim(self, ledger: Ledger) -> None:
-        for n in range(2 * IN_FLIGHT):
+        for n in range(2 * MAX_IN_FLIGHT):
             enqueue(ledger, f"r-{n}")
-        second: list[list[Claimed]] = []
+        second: list[list[ClaimedRelay]] = []
         other = threading.Thread(target=lambda: second.append(claim(ledger, owner="boot-2")))
 
         class Interrupted:
@@ -160,17 +162,17 @@ class TestClaims:
 
             def all(self, query: str, **values: object) -> Any:
                 rows = self._tx.all(query, **values)
-                if query == "relays_under_way":
+                if query == "claimed_relays":
                     other.start()
                     # It has to wait until this one is committed.
                     other.join(0.5)
                 return rows
 
-        def first(tx: Tx) -> list[Claimed]:
+        def first(tx: Tx) -> list[ClaimedRelay]:
             wrapped: Any = Interrupted(tx)
             return relays.claim(wrapped, ["lab"], "boot-1", NOW)
 
-        assert len(ledger.write(first)) == IN_FLIGHT
+        assert len(ledger.write(first)) == MAX_IN_FLIGHT
         other.join(WAIT_LIMIT)
         assert second == [[]]
 
@@ -199,7 +201,7 @@ class TestClaims:
         # One that found no room stopped; what is left is another's.
         node("boot-last")
         assert sorted(sent) == sorted({f"r-{n}" for n in range(40)})
-        assert most <= IN_FLIGHT
+        assert most <= MAX_IN_FLIGHT
 
     def test_when_each_instance_has_something_to_send(self, ledger: Ledger) -> None:
         enqueue(ledger, "a", now=later(5))
@@ -208,7 +210,9 @@ class TestClaims:
         execute(ledger, "UPDATE relay_deliveries SET status = 'failed' WHERE id = 'a'")
 
         def due() -> dict[str, datetime]:
-            return ledger.read(lambda tx: relays.next_due(tx, ["lab", "attic", "nowhere"]))
+            return ledger.read(
+                lambda tx: relays.next_due_by_instance(tx, ["lab", "attic", "nowhere"])
+            )
 
         assert due() == {"lab": later(3), "attic": later(9)}
         claim(ledger, now=later(3))
@@ -243,14 +247,14 @@ class TestTimesThatScriptsWrite:
         return id
 
     def foreign(self, ledger: Ledger, *instances: str) -> list[str]:
-        return ledger.read(lambda tx: relays.foreign(tx, instances or ("attic", "lab")))
+        return ledger.read(lambda tx: relays.list_foreign_times(tx, instances or ("attic", "lab")))
 
     def mend(self, ledger: Ledger) -> dict[str, datetime | None]:
         ids = self.foreign(ledger)
-        return ledger.write(lambda tx: relays.mend(tx, ids, NOW))
+        return ledger.write(lambda tx: relays.normalize_due_times(tx, ids, NOW))
 
     def due(self, ledger: Ledger) -> datetime | None:
-        return ledger.read(lambda tx: relays.next_due(tx, ["lab"])).get("lab")
+        return ledger.read(lambda tx: relays.next_due_by_instance(tx, ["lab"])).get("lab")
 
     @pytest.mark.parametrize("status", ["pending", "failed"])
     @pytest.mark.parametrize("written", OTHER_FORMS)
@@ -315,7 +319,7 @@ class TestTimesThatScriptsWrite:
         self.put(ledger, None)
         ids = self.foreign(ledger)
         execute(ledger, "UPDATE relay_deliveries SET status = 'delivered'")
-        assert ledger.write(lambda tx: relays.mend(tx, ids, NOW)) == {}
+        assert ledger.write(lambda tx: relays.normalize_due_times(tx, ids, NOW)) == {}
 
 
 class TestOwners:
@@ -347,14 +351,14 @@ class TestOwners:
         enqueue(ledger)
         before = row(ledger, "r-1")
         (claimed,) = claim(ledger, now=later(1))
-        ledger.write(lambda tx: relays.give_back(tx, claimed, BOOT))
+        ledger.write(lambda tx: relays.undo_claim(tx, claimed, BOOT))
         assert row(ledger, "r-1") == before
         assert len(claim(ledger, now=later(1))) == 1
 
     def test_what_another_sends_is_not_given_back(self, ledger: Ledger) -> None:
         enqueue(ledger)
         (claimed,) = claim(ledger)
-        ledger.write(lambda tx: relays.give_back(tx, claimed, "another"))
+        ledger.write(lambda tx: relays.undo_claim(tx, claimed, "another"))
         assert under_way(ledger) == {BOOT: ["r-1"]}
 
     def test_what_a_boot_was_sending_is_released(self, ledger: Ledger) -> None:
@@ -389,7 +393,7 @@ class TestEnds:
         now, gaps = NOW, []
         while claimed := claim(ledger, now=now):
             settle(ledger, claimed[0], "no luck", now=now)
-            due = ledger.read(lambda tx: relays.next_due(tx, ["lab"]))
+            due = ledger.read(lambda tx: relays.next_due_by_instance(tx, ["lab"]))
             if due:
                 gaps.append((due["lab"] - now).total_seconds())
                 now = due["lab"]
@@ -490,7 +494,7 @@ class TestReceipts:
         self, ledger: Ledger, event_id: str | None, *, peer: str = "home"
     ) -> Receipt | None:
         return ledger.write(
-            lambda tx: relays.receive(
+            lambda tx: relays.record_receipt(
                 tx, peer=peer, event_id=event_id, receiver_event_id="ours", now=NOW
             )
         )
@@ -534,7 +538,7 @@ class TestReceipts:
 class TestPruning:
     def prune(self, ledger: Ledger, now: datetime, *, jobs: float = 30 * prune.DAY) -> None:
         retention = prune.Retention(jobs, jobs, jobs, jobs, None, prune.DAY)
-        for batch in prune.batches(retention, now):
+        for batch in prune.prune_batches(retention, now):
             ledger.write(batch)
 
     def count(self, ledger: Ledger, table: str) -> int:
@@ -620,7 +624,7 @@ def plan(ledger: Ledger, query: str, **values: object) -> str:
         ("due_relays", {"instance": "lab", "now": to_text(NOW), "limit": 4}, "due"),
         ("next_relay", {"instance": "lab"}, "due"),
         ("foreign_relays", {"instance": "lab", "limit": 500}, "due"),
-        ("relays_under_way", {}, "owner"),
+        ("claimed_relays", {}, "owner"),
         ("dead_relays", {"limit": 4}, "status"),
         ("prune_relays", {"before": "2026-02-08T09:00:11.000000Z", "limit": 4}, "status"),
     ],

@@ -127,7 +127,7 @@ class ConfigManager:
         now, id = self._clock.now(), self._entropy.uuid()
         prints = fingerprint_secrets(compiled.settings, fingerprint_key(self._state_dir))
         return self._ledger.write(
-            lambda tx: snapshots.record(
+            lambda tx: snapshots.record_snapshot(
                 tx,
                 id=id,
                 config_hash=compiled.loaded.config_hash,

@@ -76,7 +76,7 @@ class Authenticator:
             at, now, changes = self._clock.monotonic(), self._clock.now(), self._changes
             self._stored = tuple(
                 _TokenEntry(t.hash, Principal(t.id, t.name, normalize(t.scopes)), t.expires_at)
-                for t in self._ledger.read(lambda tx: tokens.good(tx, now))
+                for t in self._ledger.read(lambda tx: tokens.list_valid(tx, now))
             )
             # A change during the read may be missing from its result.
             self._read_at = at if changes == self._changes else None

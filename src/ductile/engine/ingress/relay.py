@@ -106,7 +106,7 @@ class AcceptRelay:
         )
         if not fresh:
             raise ReplayedRelay("forbidden")
-        known = relays.receive(
+        known = relays.record_receipt(
             tx, peer=peer, event_id=event_id, receiver_event_id=self._event_id, now=now
         )
         if known is not None:

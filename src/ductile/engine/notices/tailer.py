@@ -49,5 +49,5 @@ class NoticeTailer:
         place = {"xact": self._position.xact, "after": self._position.id}
         sizes = [size for (size,) in tx.all("notice_sizes", **place, limit=BATCH)]
         count = fitting(sizes, PAGE_BYTES)
-        found = notices.after(tx, self._position, count) if count else []
-        return _NoticePage(found, count == len(sizes) < BATCH, notices.held(tx))
+        found = notices.list_after(tx, self._position, count) if count else []
+        return _NoticePage(found, count == len(sizes) < BATCH, notices.has_held_back(tx))

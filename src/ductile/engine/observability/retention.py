@@ -33,7 +33,7 @@ class RetentionCleaner:
             # A request dated ahead by the allowed skew is valid until it is that far behind.
             replays=max(prune.DAY, 2 * skew),
         )
-        fullest = max(self._ledger.write(batch) for batch in prune.batches(retention, now))
+        fullest = max(self._ledger.write(batch) for batch in prune.prune_batches(retention, now))
         freed = self._ledger.vacuum()
         self._compiled().workspaces.sweep(now, service.workspace_retention, self._in_use)
         return PAUSE if fullest == prune.BATCH or freed else service.tick_interval

@@ -19,7 +19,8 @@ from ductile.store import notices
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import close
 from ductile.store.jobs.spawn import SpawnPoint
-from ductile.store.outbox.deliveries import Delivery, Webhook
+from ductile.store.outbox.deliveries import Delivery
+from ductile.store.outbox.webhooks import Webhook
 
 MAX_PUBLISHED = 64 * 1024
 """A larger payload is omitted from the notice; the delivery contains it."""

@@ -71,16 +71,18 @@ class OutboxStore(Protocol[RowIn]):
     ) -> bool:
         """Record the result of a send; False if this boot no longer owns the row."""
 
-    def give_back(self, tx: Tx, claimed: RowIn, owner: str, /) -> None:
+    def undo_claim(self, tx: Tx, claimed: RowIn, owner: str, /) -> None:
         """Undo the claim of a row that was not sent."""
 
-    def under_way(self, tx: Tx, /) -> Mapping[str, Sequence[Any]]:
+    def list_claimed(self, tx: Tx, /) -> Mapping[str, Sequence[Any]]:
         """The ids of the claimed rows, by the boot that owns them."""
 
     def release(self, tx: Tx, owner: str, id: Any = None, /) -> int:
         """Make the rows that this boot has claimed, or one of them, due again; returns how many."""
 
-    def mend(self, tx: Tx, ids: Sequence[Any], now: datetime, /) -> Mapping[Any, datetime | None]:
+    def normalize_due_times(
+        self, tx: Tx, ids: Sequence[Any], now: datetime, /
+    ) -> Mapping[Any, datetime | None]:
         """Rewrite `next_retry_at` in our format; None for a value that could not be parsed."""
 
 

@@ -21,13 +21,13 @@ from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.outbox.policy import UNREADABLE, OutboundRequest, OutboxPolicy, SendResult
 from ductile.store.engines.api import Tx
 from ductile.store.outbox import relays
-from ductile.store.outbox.relays import Claimed
+from ductile.store.outbox.relays import ClaimedRelay
 
 NOT_ALLOWED = "not sent: the instance no longer allows this event type"
 REJECTED = "the gateway rejects this event permanently"
 
 
-class RelayPolicy(OutboxPolicy[Claimed]):
+class RelayPolicy(OutboxPolicy[ClaimedRelay]):
     """Rows of `relay_deliveries`. The store limits the concurrent sends per instance."""
 
     name, noun = "relay", "relay"
@@ -36,18 +36,20 @@ class RelayPolicy(OutboxPolicy[Claimed]):
     store = relays
 
     def next_due(self, tx: Tx, config: CompiledConfig, _now: datetime) -> datetime | None:
-        return min(relays.next_due(tx, tuple(_enabled(config))).values(), default=None)
+        return min(relays.next_due_by_instance(tx, tuple(_enabled(config))).values(), default=None)
 
     def find_odd_times(self, tx: Tx, config: CompiledConfig) -> list[str]:
-        return relays.foreign(tx, tuple(_enabled(config)))
+        return relays.list_foreign_times(tx, tuple(_enabled(config)))
 
-    def claim(self, tx: Tx, config: CompiledConfig, owner: str, now: datetime) -> list[Claimed]:
-        due = relays.next_due(tx, tuple(_enabled(config)))
+    def claim(
+        self, tx: Tx, config: CompiledConfig, owner: str, now: datetime
+    ) -> list[ClaimedRelay]:
+        due = relays.next_due_by_instance(tx, tuple(_enabled(config)))
         ready = [name for name, at in due.items() if at <= now]
         return relays.claim(tx, ready, owner, now)
 
     def build_request(
-        self, row: Claimed, config: CompiledConfig, now: datetime
+        self, row: ClaimedRelay, config: CompiledConfig, now: datetime
     ) -> OutboundRequest | SendResult:
         sender, instance = config.settings.service.name, _enabled(config)[row.instance]
         body = rename_sender(row.body, sender)
@@ -66,11 +68,11 @@ class RelayPolicy(OutboxPolicy[Claimed]):
             plain_http=instance.url.startswith("http://"),
         )
 
-    def judge(self, row: Claimed, result: SendResult, now: datetime) -> DeliveryUpdate:
+    def judge(self, row: ClaimedRelay, result: SendResult, now: datetime) -> DeliveryUpdate:
         final = is_permanent_rejection(result.status, result.body)
         return judge_send(row.attempts, _describe_error(result, final), final=final, now=now)
 
-    def log_fields(self, row: Claimed) -> dict[str, int | str]:
+    def log_fields(self, row: ClaimedRelay) -> dict[str, int | str]:
         return {**super().log_fields(row), "instance": row.instance}
 
 

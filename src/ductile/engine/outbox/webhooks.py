@@ -13,15 +13,16 @@ from ductile.engine.outbox.policy import UNREADABLE, OutboundRequest, OutboxPoli
 from ductile.errors import Refused
 from ductile.record import dataclass
 from ductile.store.engines.api import Tx
-from ductile.store.outbox import deliveries
-from ductile.store.outbox.deliveries import Claimed, Webhook
+from ductile.store.outbox import deliveries, webhooks
+from ductile.store.outbox.deliveries import ClaimedDelivery
+from ductile.store.outbox.webhooks import Webhook
 
 POLL_INTERVAL_MS = 5_000
 SEND_TIMEOUT = 15.0
 REMOVED = "its webhook was removed"
 
 
-class WebhookPolicy(OutboxPolicy[Claimed]):
+class WebhookPolicy(OutboxPolicy[ClaimedDelivery]):
     """Rows of `webhook_deliveries`. The store limits how many are claimed per cycle."""
 
     name, noun = "deliveries", "delivery"
@@ -33,16 +34,18 @@ class WebhookPolicy(OutboxPolicy[Claimed]):
         self._entropy = entropy
 
     def next_due(self, tx: Tx, _config: CompiledConfig, now: datetime) -> datetime | None:
-        return deliveries.next_at(tx, now)
+        return deliveries.next_due_at(tx, now)
 
     def find_odd_times(self, tx: Tx, _config: CompiledConfig) -> list[int]:
-        return deliveries.foreign(tx)
+        return deliveries.list_foreign_times(tx)
 
-    def claim(self, tx: Tx, _config: CompiledConfig, owner: str, now: datetime) -> list[Claimed]:
+    def claim(
+        self, tx: Tx, _config: CompiledConfig, owner: str, now: datetime
+    ) -> list[ClaimedDelivery]:
         return deliveries.claim(tx, owner, now)
 
     def build_request(
-        self, row: Claimed, config: CompiledConfig, now: datetime
+        self, row: ClaimedDelivery, config: CompiledConfig, now: datetime
     ) -> OutboundRequest | SendResult:
         delivery, webhook = row.delivery, row.webhook
         if webhook is None or webhook.removed:
@@ -62,7 +65,12 @@ class WebhookPolicy(OutboxPolicy[Claimed]):
         )
 
     def _deliver_here(
-        self, row: Claimed, webhook: Webhook, payload: str, config: CompiledConfig, now: datetime
+        self,
+        row: ClaimedDelivery,
+        webhook: Webhook,
+        payload: str,
+        config: CompiledConfig,
+        now: datetime,
     ) -> SendResult:
         base_id = self._entropy.uuid()
         try:
@@ -71,7 +79,7 @@ class WebhookPolicy(OutboxPolicy[Claimed]):
             return SendResult(None, refusal.message)
         return SendResult(None, local_write=delivery)
 
-    def judge(self, row: Claimed, result: SendResult, now: datetime) -> DeliveryUpdate:
+    def judge(self, row: ClaimedDelivery, result: SendResult, now: datetime) -> DeliveryUpdate:
         if row.webhook is None or row.webhook.removed:
             return retry_policy.mark_unsendable(row.attempts, REMOVED)
         if result.is_success:
@@ -105,12 +113,12 @@ class EnqueueDelivery:
 
     def find(self, tx: Tx) -> Webhook:
         if isinstance(self.webhook, int):
-            return deliveries.find_webhook(tx, self.webhook)
-        return deliveries.webhook_of(tx, *self.webhook)
+            return webhooks.find_webhook(tx, self.webhook)
+        return webhooks.find_webhook_of_event(tx, *self.webhook)
 
     def __call__(self, tx: Tx) -> EnqueuedDelivery:
         webhook, due = self.find(tx), self.now + self.delay
-        id = deliveries.enqueue(
+        id = deliveries.enqueue_delivery(
             tx, webhook, self.payload, message_id=self.message_id, due=due, now=self.now
         )
         return EnqueuedDelivery(id, webhook.id, self.message_id, webhook.target, to_text(due))

@@ -79,7 +79,7 @@ class OutboxWorker(Generic[RowT]):
 
         It is not known whether they arrived. Receivers recognize a repetition by its id.
         """
-        self._abandoned.recover(self._ledger.read(self._policy.store.under_way))
+        self._abandoned.recover(self._ledger.read(self._policy.store.list_claimed))
 
     def tick(self, now: datetime) -> float:
         """Claim the due rows and start a send for each; returns the seconds until the next call."""
@@ -90,7 +90,7 @@ class OutboxWorker(Generic[RowT]):
         due, claimed = self._ledger.read(
             lambda tx: (
                 self._policy.next_due(tx, config, now),
-                self._policy.store.under_way(tx),
+                self._policy.store.list_claimed(tx),
             )
         )
         if released := self._abandoned.release(claimed, self._in_flight, now):
@@ -199,7 +199,7 @@ class OutboxWorker(Generic[RowT]):
         self._count("given_back")
         store = self._policy.store
         self._write_until_recorded(
-            lambda: self._ledger.write(lambda tx: store.give_back(tx, row, self._owner))
+            lambda: self._ledger.write(lambda tx: store.undo_claim(tx, row, self._owner))
         )
 
     def _write_until_recorded(self, write: Callable[[], None]) -> None:
@@ -233,7 +233,9 @@ class OutboxWorker(Generic[RowT]):
         ids = self._ledger.read(lambda tx: self._policy.find_odd_times(tx, config))
         if not ids:
             return False
-        normalized = self._ledger.write(lambda tx: self._policy.store.mend(tx, ids, now))
+        normalized = self._ledger.write(
+            lambda tx: self._policy.store.normalize_due_times(tx, ids, now)
+        )
         for id, due in normalized.items():
             if due is None:
                 self._log.warning("next_retry_at is not a time; due now", **{self._policy.noun: id})

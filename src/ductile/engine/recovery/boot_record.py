@@ -14,12 +14,12 @@ from ductile.store.engines.api import Ledger
 
 def begin_boot(ledger: Ledger, boot: str, now: datetime) -> None:
     pid, version = os.getpid(), ductile.__version__
-    ledger.write(lambda tx: boots.begin(tx, id=boot, pid=pid, version=version, now=now))
+    ledger.write(lambda tx: boots.begin_boot(tx, id=boot, pid=pid, version=version, now=now))
 
 
 def end_boot(ledger: Ledger, boot: str, now: datetime, log: Logger) -> None:
     """A boot whose end cannot be recorded counts as crashed: the next start recovers it."""
     try:
-        ledger.write(lambda tx: boots.end(tx, boot, now))
+        ledger.write(lambda tx: boots.end_boot(tx, boot, now))
     except LedgerError as error:
         log.error("the end of this boot is not recorded", error=error.message)

@@ -46,7 +46,7 @@ class ClusterMonitor:
         """Hold the lock of this boot, then recover the jobs of lost boots."""
         self._hold()
         owners, under_way = self._ledger.read(
-            lambda tx: (boots.owners(tx), boots.is_under_way(tx, self._boot))
+            lambda tx: (boots.list_job_owners(tx), boots.is_open(tx, self._boot))
         )
         if not under_way:
             # The lock is held again: from now on no other node takes over this one's jobs.

@@ -37,7 +37,7 @@ def recover_at_start(
     state directory: another boot without a lock may be a node that is about to take its lock
     again after a restart of the database. `ClusterMonitor` recovers those.
     """
-    owners = ledger.read(boots.owners)
+    owners = ledger.read(boots.list_job_owners)
     if ledger.engine != "sqlite":
         owners = [owner for owner in owners if owner is None or owner == last]
     recover_boots(ledger, compiled, clock, entropy, owners, unstarted)
@@ -91,7 +91,7 @@ def _recover_batch(
             if not tx.hold("boot", owner, wait=False):
                 # It is alive after all, or another node recovers it.
                 return 0, []
-            boots.end(tx, owner, now)
+            boots.end_boot(tx, owner, now)
         orphans = requeue.list_orphans(tx, owner, BATCH)
         recovered = []
         for job, (chance, base_id) in zip(orphans, random, strict=False):
@@ -117,7 +117,7 @@ def end_jobs_of_removed_plugins(
     Another node may already have a newer configuration: its new jobs are left to it.
     """
     count = 0
-    others = ledger.read(lambda tx: boots.others(tx, boot))
+    others = ledger.read(lambda tx: boots.list_other_open(tx, boot))
     # An hour ahead if no other node is alive: a clock may have been set back.
     ahead = HOUR if all(map(ledger.boot_is_dead, others)) else -LEFT_TO_OTHERS
     until = clock.now() + ahead

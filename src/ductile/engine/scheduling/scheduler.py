@@ -15,7 +15,7 @@ from ductile.errors import LedgerError
 from ductile.log import logger
 from ductile.store import schedules
 from ductile.store.engines.api import Ledger
-from ductile.store.schedules import Fired, FirePolicy
+from ductile.store.schedules import FirePolicy, FireResult
 
 SET_BACK_SECONDS = 1.0
 """By how much the wall clock falls behind the monotonic clock when it was set back."""
@@ -63,7 +63,7 @@ class Scheduler:
         """Use the schedules of a configuration; unchanged ones keep their anchors."""
         with self._adopting:
             configured = {(entry.plugin, entry.id) for entry in compiled.schedules}
-            self._ledger.write(lambda tx: schedules.withdraw(tx, configured))
+            self._ledger.write(lambda tx: schedules.withdraw_entries(tx, configured))
             self._install(compiled)
 
     def _install(self, compiled: CompiledConfig) -> None:
@@ -88,9 +88,11 @@ class Scheduler:
         """When the schedule is due; a new or changed one is written to the ledger."""
         known = self._entries.get(key)
         if known is not None and rule_text(known) == rule_text(schedule):
-            found = self._ledger.read(lambda tx: schedules.anchors_of(tx, schedule, self.boot))
+            found = self._ledger.read(lambda tx: schedules.load_anchors(tx, schedule, self.boot))
             return None if found is None else next_due(schedule, found, now)
-        anchors = self._ledger.write(lambda tx: schedules.ensure(tx, schedule, self.boot, now))
+        anchors = self._ledger.write(
+            lambda tx: schedules.ensure_entry(tx, schedule, self.boot, now)
+        )
         return next_due(schedule, anchors, now)
 
     def _postpone(self, schedule: Schedule, error: Exception, now: datetime) -> datetime:
@@ -173,7 +175,7 @@ class Scheduler:
         if upcoming is not None:
             self._push(upcoming, key, schedule)
 
-    def _log_fired(self, schedule: Schedule, fired: Fired) -> None:
+    def _log_fired(self, schedule: Schedule, fired: FireResult) -> None:
         if fired.job_ids:
             self._log.debug(
                 "fired", plugin=schedule.plugin, schedule=schedule.id, jobs=len(fired.job_ids)
@@ -192,7 +194,9 @@ class Scheduler:
             if self._entries.get(key) is schedule:
                 heapq.heappush(self._heap, (due, key))
 
-    def _fire(self, compiled: CompiledConfig, schedule: Schedule, now: datetime) -> Fired | None:
+    def _fire(
+        self, compiled: CompiledConfig, schedule: Schedule, now: datetime
+    ) -> FireResult | None:
         plugin = schedule.plugin
         policy = FirePolicy(
             max_outstanding=compiled.plugin_settings(plugin).max_outstanding_polls,

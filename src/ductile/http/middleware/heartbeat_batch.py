@@ -59,6 +59,8 @@ class HeartbeatBatcher:
             loop.call_soon_threadsafe(report, error)
 
         try:
-            self._services.ledger.submit(lambda tx: agents.record(tx, beats, now), on_commit)
+            self._services.ledger.submit(
+                lambda tx: agents.record_heartbeats(tx, beats, now), on_commit
+            )
         except LedgerError as error:
             report(error)

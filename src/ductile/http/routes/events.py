@@ -53,7 +53,7 @@ async def stream_events(request: Request, query: EventQuery) -> Response:
     last = header or query.after
     # The whole text as well: an agent's id, and so its topic, may contain a comma.
     topics = {topic for text in query.topic for topic in (text, *text.split(",")) if topic}
-    newest = await read_ledger(services, stored.last)
+    newest = await read_ledger(services, stored.last_position)
     name = "Last-Event-ID" if header else "after"
     position = newest if last is None else _resume(parse_position(last, name), newest)
     if not subscribers.enter():
@@ -89,7 +89,7 @@ async def _stream(
             found = services.notice_bus.read_since(position)
             if found is None:
                 read = partial(
-                    stored.after, position=position, limit=MAX_BATCH, room=MAX_BATCH_BYTES
+                    stored.list_after, position=position, limit=MAX_BATCH, max_bytes=MAX_BATCH_BYTES
                 )
                 found = await read_ledger(services, read)
             found = found[: fitting((len(n.payload) for n in found), MAX_BATCH_BYTES)]
@@ -148,8 +148,12 @@ async def list_notices(request: Request, query: NoticeQuery) -> Response:
     given = None if query.after is None else parse_position(query.after, "after")
 
     def work(tx: Tx) -> dict[str, Any]:
-        start = stored.last(tx, last) if given is None else _resume(given, stored.last(tx))
-        found = stored.after(tx, start, MAX_NOTICES, PAGE_BYTES)
+        start = (
+            stored.last_position(tx, last)
+            if given is None
+            else _resume(given, stored.last_position(tx))
+        )
+        found = stored.list_after(tx, start, MAX_NOTICES, PAGE_BYTES)
         cursor = found[-1].position if found else start
         return {"notices": [_describe(notice) for notice in found], "cursor": str(cursor)}
 

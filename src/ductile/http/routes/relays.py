@@ -44,7 +44,7 @@ async def retry_relay(request: Request, body: ActionBody) -> Response:
     services, id = services_of(request), request.path_params["relay_id"]
     now, dry_run = services.clock.now(), body.dry_run
     was = await run_transaction(
-        services, lambda tx: relays.retry(tx, id, now, dry=dry_run), dry_run=dry_run
+        services, lambda tx: relays.retry_relay(tx, id, now, dry=dry_run), dry_run=dry_run
     )
     plan = {"id": id, "was": was}
     return action_response(plan, dry_run=dry_run, status=DeliveryStatus.PENDING)

@@ -48,7 +48,7 @@ async def list_schedules(request: Request) -> Response:
         _boot_time(services),
     )
     kept = await read_ledger(
-        services, lambda tx: reminders.listing(tx, limit=MAX_REMINDERS, payloads=False)
+        services, lambda tx: reminders.list_reminders(tx, limit=MAX_REMINDERS, payloads=False)
     )
     return JsonResponse({"schedules": rows, "reminders": [_without_payload(row) for row in kept]})
 

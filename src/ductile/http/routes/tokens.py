@@ -25,7 +25,7 @@ MAX_LIFETIME = 100 * 366 * 86_400
 
 async def list_tokens(request: Request) -> Response:
     """`GET /tokens`: List the ledger's tokens with their expiry times, without their secrets."""
-    return JsonResponse({"tokens": await read_ledger(services_of(request), tokens.listing)})
+    return JsonResponse({"tokens": await read_ledger(services_of(request), tokens.list_tokens)})
 
 
 async def create_token(request: Request, body: NewTokenBody) -> Response:
@@ -39,7 +39,7 @@ async def create_token(request: Request, body: NewTokenBody) -> Response:
         return JsonResponse({"dry_run": True, **plan})
     created = await write_ledger(
         services,
-        lambda tx: tokens.create(
+        lambda tx: tokens.create_token(
             tx,
             id=id,
             name=body.name,
@@ -58,9 +58,9 @@ async def revoke_token(request: Request, body: ActionBody) -> Response:
     services, which = services_of(request), request.path_params["which"]
     now = services.clock.now()
     if body.dry_run:
-        found = await read_ledger(services, lambda tx: tokens.find(tx, which))
+        found = await read_ledger(services, lambda tx: tokens.find_token(tx, which))
         return JsonResponse({**found, "dry_run": True})
-    revoked = await write_ledger(services, lambda tx: tokens.revoke(tx, which, now))
+    revoked = await write_ledger(services, lambda tx: tokens.revoke_token(tx, which, now))
     app_context_of(request).tokens_changed()
     return JsonResponse(revoked)
 
@@ -71,11 +71,11 @@ async def rotate_token(request: Request, body: TokenRotationBody) -> Response:
     now, token, lifetime = services.clock.now(), make_token(), _lifetime(body.expires_in)
     end = None if lifetime is None else now + lifetime
     if body.dry_run:
-        found = await read_ledger(services, lambda tx: tokens.rotatable(tx, which, end, now))
+        found = await read_ledger(services, lambda tx: tokens.check_rotatable(tx, which, end, now))
         return JsonResponse({**found, "dry_run": True})
     rotated = await write_ledger(
         services,
-        lambda tx: tokens.rotate(tx, which, hash=hash_token(token), expires_at=end, now=now),
+        lambda tx: tokens.rotate_token(tx, which, hash=hash_token(token), expires_at=end, now=now),
     )
     app_context_of(request).tokens_changed()
     return JsonResponse({**rotated, "token": token})

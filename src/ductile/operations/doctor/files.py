@@ -152,7 +152,7 @@ def workspaces(context: DoctorContext) -> Iterator[Finding]:
     if context.rows is None:
         return
     waiting = context.rows.read(
-        lambda tx: tx.all("waiting_because", cause=NO_WORKSPACE, limit=MOST)
+        lambda tx: tx.all("waiting_after_error", cause=NO_WORKSPACE, limit=MOST)
     )
     if waiting:
         id, why = waiting[0]

@@ -15,7 +15,7 @@ from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
 from ductile.operations.doctor.locks import wal_readers
 from ductile.operations.verify import verify_ledger
-from ductile.store.go_ledger import is_foreign
+from ductile.store.go_ledger import is_go_ledger
 
 LARGEST_WAL = 64 * 1024 * 1024
 """Twice the size that a checkpoint leaves, plus a burst of writes."""
@@ -49,7 +49,7 @@ def _repair_command(context: DoctorContext) -> str:
         return f"pg_isready -h {server.hostname or 'localhost'} -p {server.port or 5432}"
     if state.path is not None and not os.access(state.path, os.R_OK):
         return f"ls -l {quote(str(state.path))}"
-    if state.path is not None and is_foreign(state.path):
+    if state.path is not None and is_go_ledger(state.path):
         return context.command("system import")
     return context.command("system restore PATH_OF_A_BACKUP")
 
@@ -118,10 +118,10 @@ def invariants(context: DoctorContext) -> Iterator[Finding]:
     if context.ledger is None or context.state_dir is None:
         return
     report = verify_ledger(context.ledger, context.state_dir, quick=True)
-    for violation in report.breaches[:TOLD]:
+    for violation in report.violations[:TOLD]:
         run = context.command("system verify")
         yield error("ledger", str(violation), "the ledger violates an invariant", run)
-    left = len(report.breaches) - TOLD + report.more
+    left = len(report.violations) - TOLD + report.more
     if left > 0:
         run = context.command("system verify")
         yield error("ledger", f"{left} more violations", "as above", run)

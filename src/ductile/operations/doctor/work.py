@@ -57,7 +57,7 @@ def waiting(context: DoctorContext) -> Iterator[Finding]:
     compiled = context.compiled
     if context.rows is None or compiled is None:
         return
-    counts: dict[str, int] = dict(context.rows.read(lambda tx: tx.all("waiting_by_plugin")))
+    counts: dict[str, int] = dict(context.rows.read(lambda tx: tx.all("ready_by_plugin")))
     heads = context.rows.read(lambda tx: tx.dicts("oldest_ready"))
     for row in heads:
         plugin, since = row["plugin"], from_text(row["created_at"])

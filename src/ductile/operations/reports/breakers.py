@@ -57,4 +57,4 @@ class BreakerReset:
         rows = _read(tx, self._services, self._plugin)
         if self._dry:
             return [row["command"] for row in rows if row["state"] != "closed"]
-        return breakers.reset(tx, self._plugin, self._now)
+        return breakers.reset_breakers(tx, self._plugin, self._now)

@@ -122,7 +122,7 @@ def _list_run(
     A job that has no worker yet must have attempts left: if the gateway dies now, this one counts.
     """
     ids: list[tuple[int, str]] = []
-    rows = tx.all("ready_run", plugin=plugin, before=following, limit=limit)
+    rows = tx.all("consecutive_ready", plugin=plugin, before=following, limit=limit)
     for seq, id, has_key, is_last_attempt in rows:
         if has_key or (is_last_attempt and len(ids) >= workers):
             break
@@ -134,7 +134,7 @@ def _start_run(
     tx: Tx, policy: ClaimPolicy, plugin: str, run: list[tuple[int, str]], now: datetime
 ) -> list[ClaimedJob]:
     rows = tx.all(
-        "start_run",
+        "start_consecutive",
         plugin=plugin,
         first=run[0][0],
         last=run[-1][0],

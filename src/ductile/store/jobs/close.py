@@ -162,7 +162,7 @@ class _Closing:
         if result is Result.SUCCESS:
             at = to_text(self._now)
             self._tx.run("entry_succeeded", plugin=job.plugin, schedule_id=schedule_id, now=at)
-        breakers.job_ended(
+        breakers.record_result(
             self._tx,
             plugin=job.plugin,
             command=job.command,
@@ -209,7 +209,7 @@ class _Closing:
         if scope is None or scope.status != "open" or scopes.is_busy(self._tx, scope_id):
             return []
         work: list[_Work] = []
-        failure = self._tx.one("scope_went_badly", id=scope_id)
+        failure = self._tx.one("scope_failure", id=scope_id)
         if failure is not None and not (scope.split and scope.join_always):
             scopes.end_scope(self._tx, scope, "failed", self._now, reason=failure[0])
         elif scope.split:

@@ -55,7 +55,7 @@ def run_once(
         if found is None:
             result = work(tx)
             tx.run(
-                "keep_idempotent_answer",
+                "store_idempotent_answer",
                 body_hash=key.body_hash,
                 answer=encode(result),
                 now=to_text(now),

@@ -85,7 +85,7 @@ def _job_of_log(job_id: str, attempt: dict[str, Any]) -> dict[str, Any]:
 
 def find_job_ids(tx: Tx, prefix: str, limit: int) -> list[str]:
     """The first job ids with this prefix, including those that only the log has."""
-    rows = tx.all("ids_beginning", prefix=prefix, beyond=f"{prefix}\U0010ffff", limit=limit)
+    rows = tx.all("job_ids_with_prefix", prefix=prefix, beyond=f"{prefix}\U0010ffff", limit=limit)
     return [row[0] for row in rows]
 
 

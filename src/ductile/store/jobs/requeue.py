@@ -16,7 +16,7 @@ UNSTARTED = "claimed, but never started"
 
 def undo_claim(tx: Tx, job: Job, now: datetime) -> bool:
     """Requeue a claimed job whose process never started: its attempt does not count."""
-    if tx.run("unstart_job", id=job.id, attempt=job.attempt) != 1:
+    if tx.run("undo_claim", id=job.id, attempt=job.attempt) != 1:
         return False
     _record_requeue(tx, job, JobStatus.RUNNING, UNSTARTED, now)
     return True
@@ -25,7 +25,7 @@ def undo_claim(tx: Tx, job: Job, now: datetime) -> bool:
 def was_claim_undone(tx: Tx, job: Job) -> bool:
     """Whether a claim of this attempt was undone before: the job may be what kills the gateway."""
     values = {"id": job.id, "attempt": job.attempt, "reason": UNSTARTED}
-    return tx.one("was_given_back", **values) is not None
+    return tx.one("was_claim_undone", **values) is not None
 
 
 def retry_job(tx: Tx, job: Job, attempts: int, now: datetime) -> bool:

@@ -15,7 +15,7 @@ MAX_DELAY = timedelta(seconds=retry.LONGEST_DELAY)
 def promote_due(tx: Tx, now: datetime) -> int:
     """Make due jobs ready, at most `BATCH`; returns how many."""
     horizon = to_text(now + MAX_DELAY)
-    count = tx.run("due_retries", now=to_text(now), horizon=horizon, limit=BATCH)
+    count = tx.run("promote_due_retries", now=to_text(now), horizon=horizon, limit=BATCH)
     tx.effects.ready += count
     return count
 

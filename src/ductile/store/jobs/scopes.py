@@ -37,7 +37,7 @@ def lock_scope(tx: Tx, scope_id: str) -> ScopeRow | None:
     What the scope contains has to be read in a later statement: only then does PostgreSQL's
     snapshot include what the previous holder of the lock committed.
     """
-    row = tx.one("scope_locked", id=scope_id)
+    row = tx.one("lock_scope", id=scope_id)
     return None if row is None else ScopeRow(*row)
 
 

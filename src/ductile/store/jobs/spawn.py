@@ -72,7 +72,7 @@ class _IntentWriter:
         elif isinstance(intent, OpenScope):
             self._open_scope(intent, point)
         elif isinstance(intent, SendRelay):
-            relays.enqueue(self._tx, intent, id=self._ids.next(), now=self._now)
+            relays.enqueue_relay(self._tx, intent, id=self._ids.next(), now=self._now)
         elif not self._has_duplicate(intent):
             self._insert_job(intent, point)
 

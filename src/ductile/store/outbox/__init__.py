@@ -1,1 +1,1 @@
-"""Rows that wait to be sent: webhook deliveries and relayed events."""
+"""Rows to be sent over HTTP: webhook deliveries for agents, and events for other gateways."""

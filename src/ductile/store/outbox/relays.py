@@ -1,4 +1,4 @@
-"""Events for other gateways, and those that other gateways have sent us."""
+"""Relays: events for other gateways, and receipts of the events that they have sent."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ductile.store.outbox import due_times
 
 TOPIC = "relay"
 RETRIABLE = retry_policy.RETRIABLE - {DeliveryStatus.PENDING}
-"""By an operator: one that is pending is due, and waits for room alone."""
-IN_FLIGHT = 4
-"""Sends to one instance at a time, so that one that hangs holds up nobody else."""
+"""By an operator: a pending relay is due already, and only waits for its turn."""
+MAX_IN_FLIGHT = 4
+"""Maximum number of concurrent sends per instance, so that a slow one does not delay others."""
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
+class ClaimedRelay:
     """A row of `relay_deliveries`, as it was claimed."""
 
     id: str
@@ -35,26 +35,26 @@ class Claimed:
     event_type: str
     body: str
     attempts: int
-    """Sends that have failed."""
+    """Number of failed sends."""
     tried_at: str | None
-    """When it was sent before this."""
+    """When it was last sent before this claim."""
     claimed_at: str
-    """Tells this claim from an earlier one of the same boot."""
+    """Distinguishes this claim from an earlier one of the same boot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of an event that a peer has sent."""
+    """The answer to an event that a peer has sent."""
 
     receiver_event_id: str
     job_id: str | None
     duplicate: bool = False
-    """Whether the event had come before."""
+    """Whether the event was received before."""
     deduplicated: bool = False
-    """Whether its dedupe key made a job needless: `job_id` is the one that did."""
+    """Whether `job_id` is an existing job that replaces the event's by its dedupe key."""
 
 
-def enqueue(tx: Tx, sent: SendRelay, *, id: str, now: datetime) -> None:
+def enqueue_relay(tx: Tx, sent: SendRelay, *, id: str, now: datetime) -> None:
     tx.run(
         "insert_relay",
         id=id,
@@ -66,54 +66,55 @@ def enqueue(tx: Tx, sent: SendRelay, *, id: str, now: datetime) -> None:
         now=to_text(now),
     )
     tx.effects.relays += 1
-    told = _told(id, sent.instance, sent.event_type, sent.event_id)
-    _tell(tx, DeliveryStatus.PENDING, told, sent.job_id, now)
+    fields = _relay_fields(id, sent.instance, sent.event_type, sent.event_id)
+    _post_status(tx, DeliveryStatus.PENDING, fields, sent.job_id, now)
 
 
-def claim(tx: Tx, instances: Sequence[str], owner: str, now: datetime) -> list[Claimed]:
-    """Take what may be sent to these instances now."""
+def claim(tx: Tx, instances: Sequence[str], owner: str, now: datetime) -> list[ClaimedRelay]:
+    """Claim the due relays of these instances, as many as may be sent at a time."""
     at = to_text(now)
-    return [row for instance in sorted(instances) for row in _claim(tx, instance, owner, at)]
+    return [row for name in sorted(instances) for row in _claim_instance(tx, name, owner, at)]
 
 
-def _claim(tx: Tx, instance: str, owner: str, at: str) -> list[Claimed]:
-    # Nodes count what is in flight one after the other, or they would exceed it together.
+def _claim_instance(tx: Tx, instance: str, owner: str, at: str) -> list[ClaimedRelay]:
+    # Nodes count the sends in flight one after the other, or together they would exceed the limit.
     tx.hold("relay", instance, wait=True)
-    room = IN_FLIGHT - sum(row[2] == instance for row in tx.all("relays_under_way"))
+    room = MAX_IN_FLIGHT - sum(row[2] == instance for row in tx.all("claimed_relays"))
     if room <= 0:
         return []
     rows = tx.all("due_relays", instance=instance, now=at, limit=room)
     return [
-        Claimed(id, instance, job_id, event_id, event_type, body, attempts, tried_at, at)
+        ClaimedRelay(id, instance, job_id, event_id, event_type, body, attempts, tried_at, at)
         for id, job_id, event_id, event_type, body, attempts, tried_at in rows
-        if tx.run("take_relay", id=id, owner=owner, now=at)
+        if tx.run("claim_relay", id=id, owner=owner, now=at)
     ]
 
 
-def next_due(tx: Tx, instances: Sequence[str]) -> dict[str, datetime]:
-    """Which of these have something to send, and when the first of it is due."""
+def next_due_by_instance(tx: Tx, instances: Sequence[str]) -> dict[str, datetime]:
+    """When the next relay of each instance is due; instances without one are left out."""
     rows = ((name, tx.one("next_relay", instance=name)) for name in instances)
-    return {name: due_times.moment(row[1]) for name, row in rows if row is not None}
+    return {name: due_times.parse_due_time(row[1]) for name, row in rows if row is not None}
 
 
-def foreign(tx: Tx, instances: Sequence[str]) -> list[str]:
-    """Ids of some that are outstanding, and of which nobody knows when they are due before they
-    are mended: a script wrote the time, or left it out."""
-    return [row[0] for name in instances for row in _foreign(tx, name)]
+def list_foreign_times(tx: Tx, instances: Sequence[str]) -> list[str]:
+    """Ids of outstanding relays whose due time has to be normalized first (a batch)."""
+    return [row[0] for name in instances for row in _foreign_times_of(tx, name)]
 
 
-def _foreign(tx: Tx, instance: str) -> list[Row]:
-    rows = tx.all("foreign_relays", instance=instance, limit=due_times.AT_ONCE)
-    return [*rows, *due_times.unread(tx.one("next_relay", instance=instance))]
+def _foreign_times_of(tx: Tx, instance: str) -> list[Row]:
+    rows = tx.all("foreign_relays", instance=instance, limit=due_times.BATCH)
+    return [*rows, *due_times.unreadable_first(tx.one("next_relay", instance=instance))]
 
 
-def mend(tx: Tx, ids: Sequence[str], now: datetime) -> dict[str, datetime | None]:
-    """Write their times in our form, as `due.mend` does; when each is due."""
-    return due_times.mend(tx, ids, now, read="relay_due", write="set_relay_due")
+def normalize_due_times(tx: Tx, ids: Sequence[str], now: datetime) -> dict[str, datetime | None]:
+    """Rewrite the due times of these relays, as `due_times.normalize_due_times` does."""
+    return due_times.normalize_due_times(tx, ids, now, read="relay_due", write="set_relay_due")
 
 
-def settle(tx: Tx, claimed: Claimed, owner: str, update: DeliveryUpdate, now: datetime) -> bool:
-    """Record what became of a send; False where the claim had ended already."""
+def settle(
+    tx: Tx, claimed: ClaimedRelay, owner: str, update: DeliveryUpdate, now: datetime
+) -> bool:
+    """Record the result of a send; False if the claim is not valid any more."""
     retry_at = update.next_retry_at
     changed = tx.run(
         "settle_relay",
@@ -127,18 +128,17 @@ def settle(tx: Tx, claimed: Claimed, owner: str, update: DeliveryUpdate, now: da
     )
     if changed != 1:
         return False
-    # Whoever waits for the next one must look again: this one may be due sooner, or there is
-    # room for another.
+    # The worker looks again: this relay may be due sooner than the others, or another fits now.
     tx.effects.relays += 1
-    told = _told(claimed.id, claimed.instance, claimed.event_type, claimed.event_id)
-    _tell(tx, update.status, {**told, "error": update.error}, claimed.job_id, now)
+    fields = _relay_fields(claimed.id, claimed.instance, claimed.event_type, claimed.event_id)
+    _post_status(tx, update.status, {**fields, "error": update.error}, claimed.job_id, now)
     return True
 
 
-def give_back(tx: Tx, claimed: Claimed, owner: str) -> None:
-    """It was not sent: it is as it was before it was claimed."""
+def undo_claim(tx: Tx, claimed: ClaimedRelay, owner: str) -> None:
+    """Restore a row that was claimed and not sent."""
     tx.run(
-        "return_relay",
+        "undo_relay_claim",
         id=claimed.id,
         owner=owner,
         claimed_at=claimed.claimed_at,
@@ -146,23 +146,23 @@ def give_back(tx: Tx, claimed: Claimed, owner: str) -> None:
     )
 
 
-def under_way(tx: Tx) -> dict[str, list[str]]:
-    """The boots that send something now, and what."""
+def list_claimed(tx: Tx) -> dict[str, list[str]]:
+    """The ids of the claimed relays, by the boot that owns them."""
     found: dict[str, list[str]] = {}
-    for owner, id, _ in tx.all("relays_under_way"):
+    for owner, id, _ in tx.all("claimed_relays"):
         found.setdefault(owner, []).append(id)
     return found
 
 
 def release(tx: Tx, owner: str, id: str | None = None) -> int:
-    """What this boot has claimed, or one of it, is due again; how many that is."""
+    """Make the rows that this boot has claimed, or one of them, due again; returns how many."""
     return tx.run("release_relays", owner=owner, id=id)
 
 
-def retry(tx: Tx, id: str, now: datetime, *, dry: bool = False) -> str:
-    """Send it again, now, with all its attempts; the status that it had.
+def retry_relay(tx: Tx, id: str, now: datetime, *, dry: bool = False) -> str:
+    """Make a relay due now with all its attempts; returns the status that it had.
 
-    `Refused` for one that is delivered or waits anyway, or that is being sent at this moment.
+    `Refused` for a relay that is delivered, pending or being sent.
     """
     rows = tx.dicts("relay", id=id)
     if not rows:
@@ -170,35 +170,35 @@ def retry(tx: Tx, id: str, now: datetime, *, dry: bool = False) -> str:
     row = rows[0]
     was: str = row["status"]
     if was not in RETRIABLE:
-        raise Refused(f"relay {id} is {was}; only failed and dead ones can be sent again")
-    free = row["owner"] is None and (dry or tx.run("retry_relay", id=id, now=to_text(now)) == 1)
-    if not free:
+        raise Refused(f"relay {id} is {was}; only failed and dead ones can be retried")
+    is_free = row["owner"] is None and (dry or tx.run("retry_relay", id=id, now=to_text(now)) == 1)
+    if not is_free:
         raise Refused(f"relay {id} is being sent now")
     if not dry:
-        _retried(tx, row, now)
+        _post_retry(tx, row, now)
     return was
 
 
 def retry_dead(tx: Tx, limit: int, now: datetime, *, dry: bool = False) -> list[str]:
-    """`retry` for those that were given up, the oldest first; their ids."""
+    """Retry dead relays, oldest first; returns their ids."""
     rows = tx.dicts("dead_relays", limit=limit)
     if not dry:
         rows = [row for row in rows if tx.run("retry_relay", id=row["id"], now=to_text(now))]
         for row in rows:
-            _retried(tx, row, now)
+            _post_retry(tx, row, now)
     return [row["id"] for row in rows]
 
 
-def _retried(tx: Tx, row: dict[str, Any], now: datetime) -> None:
+def _post_retry(tx: Tx, row: dict[str, Any], now: datetime) -> None:
     tx.effects.relays += 1
-    told = _told(row["id"], row["instance"], row["event_type"], row["event_id"])
-    _tell(tx, DeliveryStatus.PENDING, told, row["job_id"], now)
+    fields = _relay_fields(row["id"], row["instance"], row["event_type"], row["event_id"])
+    _post_status(tx, DeliveryStatus.PENDING, fields, row["job_id"], now)
 
 
-def receive(
+def record_receipt(
     tx: Tx, *, peer: str, event_id: str | None, receiver_event_id: str, now: datetime
 ) -> Receipt | None:
-    """The receipt of an event that was taken in before; None notes down a new one."""
+    """Record that an event was received; returns the earlier receipt if it is a duplicate."""
     if event_id is None:
         return None
     own = {"peer": peer, "event_id": event_id}
@@ -212,12 +212,12 @@ def receive(
     return Receipt(row[0], row[1], duplicate=True)
 
 
-def _told(id: str, instance: str, event_type: str, event_id: str) -> dict[str, Any]:
+def _relay_fields(id: str, instance: str, event_type: str, event_id: str) -> dict[str, Any]:
     return {"id": id, "instance": instance, "event_type": event_type, "event_id": event_id}
 
 
-def _tell(
-    tx: Tx, status: DeliveryStatus, told: dict[str, Any], job_id: str | None, now: datetime
+def _post_status(
+    tx: Tx, status: DeliveryStatus, fields: dict[str, Any], job_id: str | None, now: datetime
 ) -> None:
-    notice = Notice(TOPIC, f"relay.{status}", {**told, "status": status.value})
+    notice = Notice(TOPIC, f"relay.{status}", {**fields, "status": status.value})
     notices.post(tx, notice, now, job_id=job_id)

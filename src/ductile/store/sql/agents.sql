@@ -1,12 +1,12 @@
--- name: record_beats
--- All that have gathered, each agent once; what it can do stays.
+-- name: record_heartbeats
+-- A batch of heartbeats, one per agent; capabilities are kept.
 INSERT INTO gateway_heartbeats (agent_id, cluster_id, last_seen_at, received_at)
 SELECT value ->> 0, value ->> 1, value ->> 2, :now FROM json_each(:beats) WHERE TRUE
 ON CONFLICT (agent_id) DO UPDATE
 SET cluster_id = excluded.cluster_id, last_seen_at = excluded.last_seen_at,
     received_at = excluded.received_at;
 
--- name: record_beats [postgres]
+-- name: record_heartbeats [postgres]
 INSERT INTO gateway_heartbeats (agent_id, cluster_id, last_seen_at, received_at)
 SELECT value ->> 0, value ->> 1, value ->> 2, :now
 FROM jsonb_array_elements(CAST(:beats AS jsonb)) AS beat(value)
@@ -14,8 +14,8 @@ ON CONFLICT (agent_id) DO UPDATE
 SET cluster_id = excluded.cluster_id, last_seen_at = excluded.last_seen_at,
     received_at = excluded.received_at;
 
--- name: record_sign
--- Another sign of life than a heartbeat, which may not name the cluster.
+-- name: record_contact
+-- A contact other than a heartbeat, which may not name the cluster.
 INSERT INTO gateway_heartbeats (agent_id, cluster_id, last_seen_at, received_at)
 VALUES (:agent_id, coalesce(CAST(:cluster_id AS TEXT), ''), :last_seen_at, :now)
 ON CONFLICT (agent_id) DO UPDATE
@@ -23,22 +23,23 @@ SET cluster_id = coalesce(CAST(:cluster_id AS TEXT), gateway_heartbeats.cluster_
     last_seen_at = excluded.last_seen_at, received_at = excluded.received_at;
 
 -- name: set_capabilities
--- No row means that it had the same before.
+-- No row means that the capabilities are unchanged.
 UPDATE gateway_heartbeats SET capabilities = :capabilities
 WHERE agent_id = :agent_id AND capabilities IS DISTINCT FROM CAST(:capabilities AS TEXT);
 
--- name: signs_of_life
+-- name: alive_agents
 SELECT agent_id, cluster_id, received_at FROM gateway_heartbeats
 WHERE received_at BETWEEN :oldest AND :newest ORDER BY received_at DESC LIMIT :limit;
 
 -- name: overdue_agents
--- Those that count as alive and are not; also those whose last sign lies in the future, from
--- before our clock was set back. A scan, twice a minute: an index would cost every heartbeat.
+-- Agents that count as alive without a recent contact; also those whose last contact is in the
+-- future, from before the clock was set back. A scan twice per minute: an index would slow down
+-- every heartbeat.
 SELECT agent_id, cluster_id, received_at FROM gateway_heartbeats
 WHERE received_at NOT BETWEEN :oldest AND :newest LIMIT :limit;
 
 -- name: evict_agent
--- Guarded by the sign that it was judged by: no row means a newer one, or that it is done.
+-- Guarded by the contact that was judged: no row means a newer contact, or an earlier eviction.
 UPDATE gateway_heartbeats SET received_at = NULL, capabilities = NULL
 WHERE agent_id = :agent_id AND received_at = :received_at;
 

@@ -1,7 +1,7 @@
 -- name: job_attempts
--- An attempt's id is its job's, a hyphen and its number. Other ids hold hyphens too: the range
--- (`.` follows the hyphen) is for the index alone. The last ones, of no more than 4 MiB unless one
--- alone has more; each with how many there are before it.
+-- An attempt's id is the job's id, a hyphen and its number. Ids contain hyphens too, so the range
+-- (`.` follows the hyphen) only serves the index. Returns the last attempts of up to 4 MiB, at
+-- least one, each with the number of earlier ones.
 WITH sized AS (
   SELECT seq, attempt, coalesce(octet_length(result), 0) + coalesce(octet_length(last_error), 0)
          + coalesce(octet_length(stdout), 0) + coalesce(octet_length(stderr), 0)
@@ -22,19 +22,19 @@ SELECT seq, coalesce(octet_length(result), 0),
 FROM job_log;
 
 -- name: attempts
--- The newest first, `before` the cursor: which they are and how large.
+-- The newest first, before the cursor `before`: which they are and how large.
 @attempt_sizes@ WHERE seq < :before ORDER BY seq DESC LIMIT :limit;
 
 -- name: attempts_of_plugin
 @attempt_sizes@ WHERE plugin = :plugin AND seq < :before ORDER BY seq DESC LIMIT :limit;
 
 -- name: attempts_of_job
--- By the index, as `job_attempts` finds them.
+-- By the index, as in `job_attempts`.
 @attempt_sizes@ WHERE id > :job_id || '-' AND id < :job_id || '.' AND seq < :before
 ORDER BY seq DESC LIMIT :limit;
 
 -- name: matching_attempts
--- Of those that are given. What text order does not tell of a time is for the caller to judge.
+-- Among the given ones. The caller checks times whose text order is not time order.
 SELECT l.seq, l.completed_at
 FROM @given@ JOIN job_log l ON l.seq = CAST(given.id AS @big@)
 WHERE (CAST(:job_id AS TEXT) IS NULL OR l.id = :job_id || '-' || l.attempt)

@@ -7,18 +7,18 @@ UPDATE boots SET ended_at = NULL WHERE id = :id;
 -- name: end_boot
 UPDATE boots SET ended_at = :now WHERE id = :id AND ended_at IS NULL;
 
--- name: boot_under_way
+-- name: open_boot
 SELECT 1 FROM boots WHERE id = :id AND ended_at IS NULL;
 
--- name: other_boots
--- Those whose end nobody has recorded.
+-- name: other_open_boots
+-- The boots whose end is not recorded.
 SELECT id FROM boots WHERE ended_at IS NULL AND id <> :id;
 
 -- name: running_owners
 SELECT DISTINCT owner FROM job_queue WHERE status = 'running';
 
 -- name: adopt_snapshot
--- A configuration that ran before is adopted again under its old id.
+-- A configuration that ran before keeps its id.
 INSERT INTO config_snapshots (id, config_hash, config, secret_fingerprints, created_at,
                               adopted_at)
 VALUES (:id, :config_hash, :config, :secret_fingerprints, :now, :now)

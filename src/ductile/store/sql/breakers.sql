@@ -6,7 +6,7 @@ FROM circuit_breakers WHERE plugin = :plugin AND command = :command;
 SELECT * FROM circuit_breakers
 WHERE (CAST(:plugin AS TEXT) IS NULL OR plugin = :plugin) ORDER BY plugin, command;
 
--- name: put_breaker
+-- name: store_breaker
 INSERT INTO circuit_breakers (plugin, command, state, failure_count, opened_at,
                               last_failure_at, last_job_id, probe_job_id, updated_at)
 VALUES (:plugin, :command, :state, :failure_count, :opened_at, :last_failure_at,

@@ -1,8 +1,8 @@
 -- name: ready_heads
--- Each plugin that has a ready job: how many of its jobs run now, where the oldest that waits
--- stands, and whether that has a dedupe key. A loose index scan: its cost grows with the plugins
--- that wait, not with the jobs. Not by a join, for which PostgreSQL may read all of job_queue,
--- and does where it has no statistics yet.
+-- Each plugin with a ready job: the number of its running jobs, the position of its oldest ready
+-- job, and whether that has a dedupe key. A loose index scan, whose cost grows with the number of
+-- plugins, not of jobs. Not a join, for which PostgreSQL reads all of job_queue as long as it has
+-- no statistics.
 WITH RECURSIVE ready(plugin) AS (
   SELECT (SELECT min(plugin) FROM job_queue WHERE status = 'queued' AND next_retry_at IS NULL)
   UNION ALL
@@ -27,9 +27,8 @@ FROM ready WHERE ready.plugin IS NOT NULL;
 SELECT count(*) FROM job_queue WHERE status = 'running' AND plugin = :plugin;
 
 -- name: first_ready
--- Where a plugin's oldest job stands that may run: only `init` where the others must wait for
--- it, none whose dedupe key runs now and, where several claim at once, none that another is
--- about to start.
+-- The position of a plugin's oldest job that may run: only `init` if the others must wait for it,
+-- none whose dedupe key is running, and none that another node is about to start.
 SELECT j.seq FROM job_queue j
 WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
   AND (j.command = 'init' OR 0 = :init_only)
@@ -39,8 +38,8 @@ WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
 ORDER BY j.seq LIMIT 1 @skip_locked@;
 
 -- name: start_first
--- Start that job. The claim is the start: once this is committed the attempt counts. With the
--- job come its plugin's state and the context that it enters with.
+-- Start that job. The claim is the start: from its commit the attempt counts. Also returns the
+-- plugin's state and the context that the job enters with.
 UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
                      started_snapshot_id = :snapshot_id
 WHERE seq = (@first_ready@)
@@ -49,15 +48,15 @@ RETURNING @job@,
           (SELECT accumulated_json FROM event_context
            WHERE event_context.id = job_queue.entered_context_id);
 
--- name: ready_run
--- A plugin's jobs that wait before a place in line: whether each has a dedupe key, and whether
+-- name: consecutive_ready
+-- A plugin's ready jobs before a position in the queue: whether each has a dedupe key, and whether
 -- this would be its last attempt.
 SELECT seq, id, dedupe_key IS NOT NULL, attempt >= max_attempts FROM job_queue
 WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL AND seq < :before
 ORDER BY seq LIMIT :limit;
 
--- name: start_run
--- Start all of a plugin's that wait between two places in line.
+-- name: start_consecutive
+-- Start all ready jobs of a plugin between two positions in the queue.
 UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
                      started_snapshot_id = :snapshot_id
 WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL
@@ -68,7 +67,7 @@ RETURNING @job@,
            WHERE event_context.id = job_queue.entered_context_id);
 
 -- name: start_job
--- The same for one job by its id, whatever waits before it.
+-- Start one job by its id, ahead of all others.
 UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
                      started_snapshot_id = :snapshot_id
 WHERE @waits@
@@ -77,10 +76,10 @@ RETURNING @job@,
           (SELECT accumulated_json FROM event_context
            WHERE event_context.id = job_queue.entered_context_id);
 
--- name: due_retries
--- Clear the waiting mark of what is due; small batches keep the writer free. No delay
--- reaches beyond the horizon: what does was set by a clock that has been set back since. Of
--- times that are not in our form text order says nothing: they have to be mended first.
+-- name: promote_due_retries
+-- Make due jobs ready, in small batches that keep the writer free. No delay reaches beyond the
+-- horizon, so a later time comes from a clock that has been set back since. Times in other
+-- formats do not sort by time, and have to be normalized first.
 UPDATE job_queue SET next_retry_at = NULL
 WHERE id IN (SELECT id FROM job_queue
              WHERE status = 'queued' AND next_retry_at IS NOT NULL
@@ -89,7 +88,7 @@ WHERE id IN (SELECT id FROM job_queue
              ORDER BY next_retry_at LIMIT :limit @skip_locked@);
 
 -- name: next_retry
--- Each end of the index by itself: asked for both at once, SQLite walks through all of it.
+-- One query per end of the index: for both in one query SQLite scans all of it.
 SELECT (SELECT min(next_retry_at) FROM job_queue
         WHERE status = 'queued' AND next_retry_at IS NOT NULL),
        (SELECT max(next_retry_at) FROM job_queue

@@ -1,5 +1,5 @@
 -- name: insert_webhook_config
--- No row means that this source and event have one already.
+-- No row means that this source and event already have a webhook.
 INSERT INTO webhook_configs (source_identifier, event_type, agent_intent, target_session, secret,
                              target_url, plugin, pipeline, created_at)
 VALUES (:source_identifier, :event_type, :agent_intent, :target_session, :secret, :target_url,
@@ -8,7 +8,7 @@ ON CONFLICT DO NOTHING
 RETURNING id;
 
 -- name: webhook_configs
--- Never with the secret.
+-- Without the secret.
 SELECT id, source_identifier, event_type, agent_intent, target_session, target_url, plugin,
        pipeline, created_at
 FROM webhook_configs WHERE removed_at IS NULL ORDER BY id;
@@ -23,7 +23,7 @@ SELECT id FROM webhook_configs
 WHERE source_identifier = :source_identifier AND event_type = :event_type AND removed_at IS NULL;
 
 -- name: remove_webhook_config
--- Its deliveries still name it; what signed them is forgotten.
+-- Its deliveries still refer to it; the secret is deleted.
 UPDATE webhook_configs SET removed_at = :now, secret = '' WHERE id = :id AND removed_at IS NULL;
 
 -- name: insert_delivery
@@ -34,8 +34,8 @@ VALUES (:webhook_id, :session_id, :payload, :target_url, :signature, 'pending', 
 RETURNING id;
 
 -- name: next_delivery
--- The next one that is due, sought in the index's own order for each status. Of times that are
--- not in our form text order says nothing: they have to be mended first.
+-- The next due delivery, by the index, for each status. Times in other formats do not sort by
+-- time, and have to be normalized first.
 SELECT id, next_retry_at FROM (
   SELECT * FROM (SELECT id, next_retry_at FROM webhook_deliveries
                  WHERE status = 'pending' AND next_retry_at IS NOT NULL AND owner IS NULL
@@ -49,7 +49,7 @@ SELECT id, next_retry_at FROM (
 ORDER BY next_retry_at LIMIT 1;
 
 -- name: foreign_deliveries
--- Outstanding ones whose time is missing, or that somebody else wrote in a form of his own.
+-- Outstanding ones whose time is missing or not in our format.
 SELECT id FROM webhook_deliveries
 WHERE status IN ('pending', 'failed')
   AND (next_retry_at IS NULL OR next_retry_at @not_our_time@) LIMIT :limit;
@@ -62,8 +62,8 @@ WHERE id = :id AND status IN ('pending', 'failed') @skip_locked@;
 UPDATE webhook_deliveries SET next_retry_at = :next_retry_at WHERE id = :id;
 
 -- name: due_deliveries
--- The oldest due, as many as may be sent at once: the first few of each status, merged. Rows
--- are then found by id alone: a second word on their status would lead SQLite through all of it.
+-- The oldest due ones, as many as may be sent: the first few of each status, merged. The rows are
+-- then found by id only: with a second condition on the status SQLite scans the whole index.
 SELECT id, webhook_id, session_id, target_url, status, attempt_count, last_attempted_at,
        message_id
 FROM webhook_deliveries
@@ -85,43 +85,43 @@ ORDER BY next_retry_at, id @skip_locked@;
 SELECT payload FROM webhook_deliveries WHERE id = :id;
 
 -- name: take_slots
--- As many sends may start, whichever nodes start them. A slot that was taken in the future
--- was taken by a clock that has been set back since.
+-- The slots limit how many sends may start, over all nodes. A slot that was taken in the future
+-- comes from a clock that has been set back since.
 UPDATE delivery_slots SET taken_at = :now WHERE slot IN (
   SELECT slot FROM delivery_slots WHERE taken_at <= :before OR taken_at > :beyond
   ORDER BY slot LIMIT :limit @skip_locked@)
 RETURNING slot;
 
 -- name: first_slot
--- The one that has been taken for longest; empty where one is free because of its clock.
+-- The slot that was taken first; empty if one is free because of a clock that was set back.
 SELECT min(CASE WHEN taken_at > :beyond THEN '' ELSE taken_at END) FROM delivery_slots;
 
--- name: own_delivery
+-- name: claim_delivery
 UPDATE webhook_deliveries SET owner = :owner, last_attempted_at = :now
 WHERE id = :id AND owner IS NULL AND status = :status AND attempt_count = :attempt_count;
 
 -- name: settle_delivery
--- Only by the boot that sent it, and only as it was when it was claimed.
+-- Only by the boot that claimed it, and only if it is unchanged since.
 UPDATE webhook_deliveries
 SET status = :status, attempt_count = :attempt_count, next_retry_at = :next_retry_at,
     error_detail = :error_detail, owner = NULL
 WHERE id = :id AND owner = :owner AND status = :was AND attempt_count = :attempts_before;
 
--- name: give_delivery_back
+-- name: undo_delivery_claim
 UPDATE webhook_deliveries SET owner = NULL, last_attempted_at = :last_attempted_at
 WHERE id = :id AND owner = :owner;
 
--- name: deliveries_under_way
+-- name: claimed_deliveries
 SELECT owner, id FROM webhook_deliveries WHERE owner IS NOT NULL ORDER BY owner, id;
 
 -- name: release_deliveries
--- Whether they arrived is not known: they are due again, under the same message id.
+-- It is unknown whether they arrived: they are due again, with the same message id.
 UPDATE webhook_deliveries SET owner = NULL
 WHERE owner = :owner AND (CAST(:id AS BIGINT) IS NULL OR id = :id);
 
 -- name: deliveries
--- The newest first; each filter counts only where it is given. Since then means tried, or
--- made, since then.
+-- The newest first; a filter that is NULL is not applied. `since` applies to the last attempt, or
+-- to the creation if there was none.
 SELECT id, webhook_id, session_id, target_url, status, attempt_count, last_attempted_at,
        next_retry_at, created_at, error_detail, message_id
 FROM webhook_deliveries
@@ -136,14 +136,14 @@ SELECT id, webhook_id, session_id, payload, target_url, signature, status, attem
        last_attempted_at, next_retry_at, created_at, error_detail, message_id, owner
 FROM webhook_deliveries WHERE id = :id;
 
--- name: deliveries_to_retry
+-- name: delivery_ids
 SELECT id FROM webhook_deliveries
 WHERE status = :status AND owner IS NULL
   AND (CAST(:since AS TEXT) IS NULL OR coalesce(last_attempted_at, created_at) >= :since)
 ORDER BY id LIMIT :limit;
 
 -- name: retry_delivery
--- With all its sends again; not while it is being sent.
+-- With all its attempts; not while it is being sent.
 UPDATE webhook_deliveries SET status = 'pending', attempt_count = 0, next_retry_at = :now
 WHERE id = :id AND status = :was AND owner IS NULL;
 

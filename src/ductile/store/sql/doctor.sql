@@ -5,7 +5,7 @@ SELECT started_at FROM boots ORDER BY id DESC LIMIT 1;
 SELECT started_at FROM boots ORDER BY id LIMIT 1;
 
 -- name: oldest_ready
--- Each plugin's first ready job: a loose index scan, as the claim's.
+-- Each plugin's first ready job: a loose index scan, as in `ready_heads`.
 WITH RECURSIVE ready(plugin) AS (
   SELECT (SELECT min(plugin) FROM job_queue WHERE status = 'queued' AND next_retry_at IS NULL)
   UNION ALL
@@ -20,9 +20,9 @@ SELECT head.plugin, head.id, head.created_at FROM ready JOIN job_queue head
                  ORDER BY first.seq LIMIT 1)
 WHERE ready.plugin IS NOT NULL;
 
--- name: waiting_because
--- Those whose last attempt ended with an error that begins so, and that wait for the next or
--- make it: each in the index of its state, for most of the rows are of jobs that have ended.
+-- name: waiting_after_error
+-- Queued and running jobs whose last error has this prefix: each by the index of its status,
+-- because most rows are finished jobs.
 SELECT id, last_error FROM (
   SELECT id, last_error FROM job_queue WHERE status = 'queued' AND next_retry_at IS NOT NULL
   UNION ALL
@@ -51,12 +51,12 @@ WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_xmin 
 ORDER BY xact_start LIMIT 10;
 
 -- name: contents
--- How much a ledger holds, also one of the Go program; jobs are counted up to a limit.
+-- Row counts of a ledger, also of the Go program; jobs are counted up to a limit.
 SELECT (SELECT count(*) FROM (SELECT 1 FROM job_queue LIMIT :most) AS jobs),
        (SELECT count(*) FROM plugin_state WHERE state <> '{}');
 
 -- name: beginnings
--- The oldest that is left of what a ledger begins with, and the number of its first job.
+-- The oldest remaining rows of a ledger, and the number of its first job.
 SELECT (SELECT min(started_at) FROM boots), (SELECT min(first_seen) FROM schedule_entries),
        (SELECT min(seq) FROM job_queue);
 

@@ -1,12 +1,12 @@
 -- name: insert_job
--- A fresh job, ready at once.
+-- A new job, ready at once.
 INSERT INTO job_queue (id, plugin, command, payload, status, attempt, max_attempts,
                        submitted_by, dedupe_key, dedupe_ttl, created_at, enqueued_snapshot_id)
 VALUES (:id, :plugin, :command, :payload, 'queued', 1, :max_attempts, :submitted_by,
         :dedupe_key, :dedupe_ttl, :now, :snapshot_id);
 
 -- name: insert_routed_job
--- A job that an event makes. No row means that this event has made it already.
+-- A job for an event. No row means that this event already has the job.
 INSERT INTO job_queue (id, plugin, command, payload, status, attempt, max_attempts,
                        submitted_by, dedupe_key, dedupe_ttl, created_at, parent_job_id,
                        source_event_id, enqueued_snapshot_id, event_context_id,
@@ -19,7 +19,7 @@ VALUES (:id, :plugin, :command, :payload, 'queued', 1, :max_attempts, :submitted
 ON CONFLICT DO NOTHING;
 
 -- name: outstanding_duplicate
--- A queued or running job with the same key and target: where a step is given, of that.
+-- A queued or running job with the same key and target, and of the step if one is given.
 SELECT id, status FROM job_queue
 WHERE dedupe_key = :dedupe_key AND plugin = :plugin AND command = :command
   AND (CAST(:step_path AS TEXT) IS NULL OR (pipeline = :pipeline AND step_path = :step_path))
@@ -27,8 +27,8 @@ WHERE dedupe_key = :dedupe_key AND plugin = :plugin AND command = :command
 ORDER BY seq LIMIT 1;
 
 -- name: succeeded_duplicates
--- Successes with the same key and target inside the window; and those that a script has
--- written, whose times text order does not tell.
+-- Successes with the same key and target in the period; also those with a time in another
+-- format, which does not sort by time.
 SELECT id, status, completed_at FROM job_queue
 WHERE dedupe_key = :dedupe_key AND plugin = :plugin AND command = :command
   AND (CAST(:step_path AS TEXT) IS NULL OR (pipeline = :pipeline AND step_path = :step_path))

@@ -3,8 +3,8 @@ SELECT body_hash, answer FROM idempotency_keys
 WHERE principal = :principal AND method = :method AND path = :path AND idem_key = :idem_key
   AND created_at > :since;
 
--- name: keep_idempotent_answer
--- A key whose day is over may be used again, whether or not it was pruned.
+-- name: store_idempotent_answer
+-- A key that is older than a day may be used again, even if it is not pruned yet.
 INSERT INTO idempotency_keys (principal, method, path, idem_key, body_hash, answer, created_at)
 VALUES (:principal, :method, :path, :idem_key, :body_hash, :answer, :now)
 ON CONFLICT (principal, method, path, idem_key)
@@ -12,7 +12,7 @@ DO UPDATE SET body_hash = excluded.body_hash, answer = excluded.answer,
               created_at = excluded.created_at;
 
 -- name: insert_receipt
--- No row means that this delivery was taken in before.
+-- No row means that this delivery was received before.
 INSERT INTO webhook_receipts (endpoint, delivery_id, job_id, created_at)
 VALUES (:endpoint, :delivery_id, NULL, :now)
 ON CONFLICT DO NOTHING;

@@ -3,9 +3,9 @@ SELECT id, plugin, pipeline, step_path, status FROM job_queue WHERE parent_job_i
 ORDER BY seq LIMIT :limit;
 
 -- name: lineage
--- The graph that a job belongs to: all that came of its root and of the jobs that began an
--- instance with that. Where it is too large, first of all the job's ancestors, then what came
--- of the job. Loops end by hops.
+-- The tree of a job: all descendants of its root, and of the jobs that began an instance together
+-- with the root. If it is too large, the job's ancestors come first, then its descendants. Loops
+-- end by the hop limit.
 WITH RECURSIVE up(id, parent, scope, depth) AS (
   SELECT id, parent_job_id, scope_id, 0 FROM job_queue WHERE id = :id
   UNION ALL
@@ -49,8 +49,8 @@ SELECT j.seq, j.id, j.plugin, j.command, j.status, j.pipeline, j.step_path, j.br
 FROM picked JOIN job_queue j ON j.id = picked.id ORDER BY j.seq;
 
 -- name: logs_of_jobs
--- Each job's attempts, found as `job_attempts` finds them, with the size of the response; the
--- response itself of the last alone, and where that is small.
+-- Each job's attempts, by the index as in `job_attempts`, with the size of the response; the
+-- response itself only of the last attempt, and only if it is small.
 SELECT given.id AS job_id, l.id, l.attempt, l.status, l.started_at, l.completed_at, l.duration_ms,
        l.last_error, coalesce(octet_length(l.result), 0) AS result_size,
        CASE WHEN octet_length(l.result) <= 16384
@@ -68,6 +68,6 @@ SELECT l.id, l.result FROM @given@ JOIN job_log l ON l.id = given.id;
 SELECT id, topic, type, payload, created_at FROM notices
 WHERE job_id = :id AND topic = 'events' ORDER BY id LIMIT 200;
 
--- name: drops_onto
+-- name: dedupe_drops_of
 SELECT dedupe_key, submitted_by, created_at FROM dedupe_drops
 WHERE existing_job_id = :id ORDER BY id DESC LIMIT 20;

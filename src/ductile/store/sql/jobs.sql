@@ -5,7 +5,7 @@ SELECT @job@ FROM job_queue WHERE id = :id;
 SELECT * FROM job_queue WHERE id = :id;
 
 -- name: job_summaries
--- Without their payloads, which may be large.
+-- Without payloads, which may be large.
 SELECT seq, id, plugin, command, status, attempt, max_attempts, submitted_by, dedupe_key,
        dedupe_ttl, created_at, started_at, completed_at, next_retry_at, last_error,
        parent_job_id, source_event_id, owner, enqueued_snapshot_id, started_snapshot_id,
@@ -14,7 +14,7 @@ SELECT seq, id, plugin, command, status, attempt, max_attempts, submitted_by, de
 FROM job_queue;
 
 -- name: jobs
--- The newest first; each filter counts only where it is given, `before` is a cursor.
+-- The newest first; a filter that is NULL is not applied. `before` is a cursor.
 @job_summaries@
 WHERE (CAST(:status AS TEXT) IS NULL OR status = :status)
   AND (CAST(:plugin AS TEXT) IS NULL OR plugin = :plugin)
@@ -24,13 +24,13 @@ WHERE (CAST(:status AS TEXT) IS NULL OR status = :status)
 ORDER BY seq DESC LIMIT :limit;
 
 -- name: pending_jobs
--- What waits and what runs, in the order of the queue.
+-- Queued and running jobs, in queue order.
 @job_summaries@
 WHERE status IN ('queued', 'running') ORDER BY seq LIMIT :limit;
 
--- name: ids_beginning
--- The first ids from `prefix` to `beyond`, of the queue and of the log, where every job is one
--- probe: behind its attempts (`:` follows the digits) the next one's begin.
+-- name: job_ids_with_prefix
+-- The first ids from `prefix` to `beyond`, of the queue and of the log. In the log every job is one
+-- index probe: the next job's attempts follow after `:`, which sorts after the digits.
 WITH RECURSIVE logged(id, number) AS (
   SELECT (SELECT substr(id, 1, length(id) - length('-' || attempt)) FROM job_log
           WHERE id >= :prefix AND id < :beyond ORDER BY id LIMIT 1), 1
@@ -45,8 +45,8 @@ UNION
 SELECT id FROM logged WHERE id >= :prefix
 ORDER BY id LIMIT :limit;
 
--- name: jobs_to_act_on
--- The oldest first; each filter counts only where it is given.
+-- name: jobs_for_bulk
+-- The oldest first; a filter that is NULL is not applied.
 SELECT id FROM job_queue
 WHERE (CAST(:status AS TEXT) IS NULL OR status = :status)
   AND (CAST(:plugin AS TEXT) IS NULL OR plugin = :plugin)
@@ -58,7 +58,7 @@ WHERE (CAST(:status AS TEXT) IS NULL OR status = :status)
 ORDER BY seq LIMIT :limit;
 
 -- name: job_transitions
--- The last thousand, each with how many there are before it.
+-- The last thousand, each with the number of earlier ones.
 SELECT from_status, to_status, attempt, reason, created_at, older FROM (
   SELECT id, from_status, to_status, attempt, reason, created_at,
          row_number() OVER (ORDER BY id) - 1 AS older
@@ -69,8 +69,8 @@ ORDER BY id;
 SELECT result FROM job_log WHERE id = :id;
 
 -- name: workspace_in_use
--- By the job itself, by one that follows it, or by the join of a split behind it, which will
--- begin with the same files.
+-- By the job itself, by a following job, or by the join of a split after it, which starts with
+-- the same files.
 SELECT 1 FROM job_queue j WHERE (id = :id OR parent_job_id = :id)
   AND (status IN ('queued', 'running')
        OR EXISTS (@open_around_j@ AND around.parent_job_id = :id)) LIMIT 1;

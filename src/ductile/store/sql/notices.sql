@@ -10,15 +10,15 @@ SELECT id, topic, type, job_id, payload, created_at, xact FROM notices
 WHERE id > :after ORDER BY id LIMIT :limit;
 
 -- name: notices_after [postgres]
--- Below the oldest transaction that still runs nothing can appear any more: whoever reads on
--- from there misses nothing, which by ids alone it would.
+-- No notice can appear any more below the oldest running transaction, so that a reader which
+-- continues from there misses none. By ids alone it would.
 SELECT id, topic, type, job_id, payload, created_at, xact FROM notices
 WHERE (xact, id) > (:xact, :after)
   AND xact < CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)
 ORDER BY xact, id LIMIT :limit;
 
 -- name: notice_sizes
--- Of those that `notices_after` finds.
+-- Of the rows of `notices_after`.
 SELECT octet_length(payload) FROM notices WHERE id > :after ORDER BY id LIMIT :limit;
 
 -- name: notice_sizes [postgres]
@@ -28,7 +28,7 @@ WHERE (xact, id) > (:xact, :after)
 ORDER BY xact, id LIMIT :limit;
 
 -- name: notices_before_last
--- The notice that stands `skipped` before the last.
+-- The notice that is `skipped` before the last.
 SELECT xact, id FROM notices ORDER BY id DESC LIMIT 1 OFFSET :skipped;
 
 -- name: notices_before_last [postgres]
@@ -37,10 +37,10 @@ WHERE xact < CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigin
 ORDER BY xact DESC, id DESC LIMIT 1 OFFSET :skipped;
 
 -- name: notices_held
--- Whether there are some that have to wait for an older transaction to end.
+-- Whether some have to wait for the end of an older transaction.
 SELECT 1 WHERE FALSE;
 
 -- name: notices_held [postgres]
--- By the last in order: for a condition alone the planner may read them all.
+-- By the last one in order: with a condition only, the planner may read all of them.
 SELECT 1 FROM (SELECT xact FROM notices ORDER BY xact DESC, id DESC LIMIT 1) last
 WHERE xact >= CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint);

@@ -17,7 +17,7 @@ SELECT coalesce(max(seq), 0) + 1, :plugin, :fact_type, :job_id, :command, :fact,
 FROM plugin_facts WHERE plugin_name = :plugin;
 
 -- name: facts_of
--- The newest first, of those before the cursor `before`.
+-- The newest first, before the cursor `before`.
 SELECT id, seq, plugin_name, fact_type, job_id, command, fact_json, created_at
 FROM plugin_facts WHERE plugin_name = :plugin AND seq < :before ORDER BY seq DESC LIMIT :limit;
 
@@ -27,12 +27,12 @@ FROM plugin_facts WHERE plugin_name = :plugin AND fact_type = :fact_type AND seq
 ORDER BY seq DESC LIMIT :limit;
 
 -- name: fact_sizes_of
--- Of those that `facts_of` finds.
+-- Of the rows of `facts_of`.
 SELECT octet_length(fact_json) FROM plugin_facts
 WHERE plugin_name = :plugin AND seq < :before ORDER BY seq DESC LIMIT :limit;
 
 -- name: fact_sizes_of_type
--- Of those that `facts_of_type` finds.
+-- Of the rows of `facts_of_type`.
 SELECT octet_length(fact_json) FROM plugin_facts
 WHERE plugin_name = :plugin AND fact_type = :fact_type AND seq < :before
 ORDER BY seq DESC LIMIT :limit;

@@ -4,8 +4,8 @@ INSERT INTO relay_deliveries
 VALUES (:id, :instance, :job_id, :event_id, :event_type, :body, 'pending', :now, :now);
 
 -- name: due_relays
--- The oldest due, as many as may be sent: the first few of each status, merged. What some
--- boot sends now is not due.
+-- The oldest due ones, as many as may be sent: the first few of each status, merged. A claimed
+-- relay is not due.
 SELECT id, job_id, event_id, event_type, body, attempt_count, last_attempted_at
 FROM relay_deliveries
 WHERE id IN (
@@ -23,8 +23,8 @@ WHERE id IN (
 ORDER BY next_retry_at, id;
 
 -- name: next_relay
--- The next one that is due, sought in the index's own order for each status. Of times that are
--- not in our form text order says nothing: they have to be mended first.
+-- The next due relay, by the index, for each status. Times in other formats do not sort by time,
+-- and have to be normalized first.
 SELECT id, next_retry_at FROM (
   SELECT * FROM (SELECT id, next_retry_at FROM relay_deliveries
                  WHERE instance = :instance AND status = 'pending' AND next_retry_at IS NOT NULL
@@ -38,7 +38,7 @@ SELECT id, next_retry_at FROM (
 ORDER BY next_retry_at LIMIT 1;
 
 -- name: foreign_relays
--- Outstanding ones whose time is missing, or that somebody else wrote in a form of his own.
+-- Outstanding ones whose time is missing or not in our format.
 SELECT id FROM relay_deliveries
 WHERE instance = :instance AND status IN ('pending', 'failed')
   AND (next_retry_at IS NULL OR next_retry_at @not_our_time@) LIMIT :limit;
@@ -50,28 +50,27 @@ WHERE id = :id AND status IN ('pending', 'failed') @skip_locked@;
 -- name: set_relay_due
 UPDATE relay_deliveries SET next_retry_at = :next_retry_at WHERE id = :id;
 
--- name: take_relay
+-- name: claim_relay
 UPDATE relay_deliveries SET owner = :owner, last_attempted_at = :now
 WHERE id = :id AND owner IS NULL AND status IN ('pending', 'failed');
 
 -- name: settle_relay
--- Only by the boot that sent it, and only the claim by which it did.
+-- Only by the boot that claimed it, and only for the same claim.
 UPDATE relay_deliveries
 SET status = :status, attempt_count = :attempt_count, next_retry_at = :next_retry_at,
     error_detail = :error, owner = NULL
 WHERE id = :id AND owner = :owner AND last_attempted_at = :claimed_at;
 
--- name: return_relay
+-- name: undo_relay_claim
 UPDATE relay_deliveries SET owner = NULL, last_attempted_at = :tried_at
 WHERE id = :id AND owner = :owner AND last_attempted_at = :claimed_at;
 
--- name: relays_under_way
--- In the order of the one index that holds no other rows; by any other it would be sought
--- among all of them.
+-- name: claimed_relays
+-- In the order of the partial index of claimed rows, so that no other index is used.
 SELECT owner, id, instance FROM relay_deliveries WHERE owner IS NOT NULL ORDER BY owner;
 
 -- name: release_relays
--- Whether it arrived is not known: it is due again, under the same event id.
+-- It is unknown whether it arrived: it is due again, with the same event id.
 UPDATE relay_deliveries SET owner = NULL
 WHERE owner = :owner AND (CAST(:id AS TEXT) IS NULL OR id = :id);
 
@@ -92,22 +91,22 @@ SELECT id, instance, job_id, event_id, event_type FROM relay_deliveries
 WHERE status = 'dead' ORDER BY last_attempted_at, id LIMIT :limit;
 
 -- name: retry_relay
--- With all its attempts again; not while it is being sent.
+-- With all its attempts; not while it is being sent.
 UPDATE relay_deliveries SET status = 'pending', attempt_count = 0, next_retry_at = :now
 WHERE id = :id AND status IN ('failed', 'dead') AND owner IS NULL;
 
 -- name: count_relays
--- What waits and what was given up, and since when: delivered ones are not counted.
+-- Outstanding and dead relays, and since when; delivered ones are not counted.
 SELECT instance, status, count(*) AS relays, min(created_at) AS since FROM relay_deliveries
 WHERE status IN ('pending', 'failed', 'dead') GROUP BY instance, status;
 
 -- name: insert_relay_signature
--- No row means that these very bytes were let in before.
+-- No row means that exactly these bytes were accepted before.
 INSERT INTO relay_signatures (peer, signature, created_at) VALUES (:peer, :signature, :now)
 ON CONFLICT DO NOTHING;
 
 -- name: insert_relay_receipt
--- No row means that this event was taken in before.
+-- No row means that this event was received before.
 INSERT INTO relay_receipts (peer, event_id, receiver_event_id, job_id, created_at)
 VALUES (:peer, :event_id, :receiver_event_id, NULL, :now)
 ON CONFLICT DO NOTHING;

@@ -7,7 +7,7 @@ RETURNING id;
 SELECT 1 FROM cron_jobs ORDER BY next_fire_at LIMIT 1 OFFSET :most;
 
 -- name: due_reminders
--- Page after page: one that cannot be fired does not stand in the way of the next.
+-- Page by page, so that a row that cannot be fired does not block the following ones.
 SELECT id, agent_id, schedule, next_fire_at, payload, is_one_time FROM cron_jobs
 WHERE next_fire_at <= :now AND (next_fire_at, id) > (:fired_at, :id)
 ORDER BY next_fire_at, id LIMIT :limit;
@@ -15,14 +15,14 @@ ORDER BY next_fire_at, id LIMIT :limit;
 -- name: first_reminder
 SELECT min(next_fire_at) FROM cron_jobs WHERE next_fire_at > :after;
 
--- name: odd_reminders
--- Times that a script wrote in another form than ours, and that do not sort as we need them to.
+-- name: foreign_reminder_times
+-- Times that a script wrote in another format, which do not sort by time.
 SELECT id, next_fire_at FROM cron_jobs
 WHERE next_fire_at NOT LIKE '____-__-__T________.______Z' AND id > :after
 ORDER BY id LIMIT :limit;
 
 -- name: recurring_reminders
--- Those that are not due, by id.
+-- Reminders that are not due, by id.
 SELECT id, schedule, next_fire_at FROM cron_jobs
 WHERE id > :after AND NOT is_one_time AND next_fire_at > :now ORDER BY id LIMIT :limit;
 
@@ -33,7 +33,7 @@ UPDATE cron_jobs SET next_fire_at = :then WHERE id = :id AND next_fire_at = :nex
 DELETE FROM cron_jobs WHERE id = :id AND next_fire_at = :next_fire_at;
 
 -- name: reminder_sizes
--- Of those that `reminders` finds.
+-- Of the rows of `reminders`.
 SELECT octet_length(payload) FROM cron_jobs
 WHERE id > :after AND (CAST(:agent_id AS TEXT) IS NULL OR agent_id = :agent_id)
 ORDER BY id LIMIT :limit;

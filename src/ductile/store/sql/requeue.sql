@@ -1,5 +1,5 @@
 -- name: orphans
--- Running jobs of a boot that is no more, the oldest first.
+-- Running jobs of a boot that has ended, oldest first.
 SELECT @job@ FROM job_queue
 WHERE status = 'running' AND (owner = :owner OR (owner IS NULL AND CAST(:owner AS TEXT) IS NULL))
 ORDER BY seq LIMIT :limit;
@@ -7,12 +7,12 @@ ORDER BY seq LIMIT :limit;
 -- name: running_of_owner
 SELECT id, attempt FROM job_queue WHERE status = 'running' AND owner = :owner;
 
--- name: unstart_job
--- A claim that was never started goes back as it was: its attempt does not count.
+-- name: undo_claim
+-- A claimed job whose process never started: its attempt does not count.
 UPDATE job_queue SET status = 'queued', owner = NULL, started_at = NULL
 WHERE id = :id AND status = 'running' AND attempt = :attempt;
 
--- name: was_given_back
+-- name: was_claim_undone
 SELECT 1 FROM job_transitions
 WHERE job_id = :id AND attempt = :attempt AND to_status = 'queued' AND reason = :reason
 LIMIT 1;
@@ -25,7 +25,7 @@ SELECT @job@ FROM job_queue WHERE status = 'queued' AND plugin = :plugin AND cre
 ORDER BY seq LIMIT :limit;
 
 -- name: requeue_job
--- An operator's retry: the same job, one attempt later, with the plugin's attempts again.
+-- An operator's retry: the same job and the next attempt, with the plugin's number of attempts.
 UPDATE job_queue SET status = 'queued', attempt = attempt + 1,
                      max_attempts = attempt + :attempts, started_at = NULL,
                      completed_at = NULL, next_retry_at = NULL, last_error = NULL

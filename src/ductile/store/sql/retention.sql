@@ -1,6 +1,6 @@
--- name: foreign_ends
--- Among the oldest by text order: what a script has written in a form of its own; and, where a
--- key guards for so long after it, a day that no calendar has.
+-- name: foreign_end_times
+-- Among the oldest by text order: end times in another format; and, for jobs with a dedupe period
+-- of their own, days that do not exist.
 SELECT id, completed_at FROM (
   SELECT id, completed_at, dedupe_ttl FROM job_queue
   WHERE completed_at IS NOT NULL AND completed_at < :before
@@ -12,9 +12,9 @@ WHERE completed_at @not_our_time@
 UPDATE job_queue SET completed_at = :completed_at WHERE id = :id;
 
 -- name: prune_jobs
--- Ended jobs past their retention, unless their dedupe key still guards, or the instance that
--- they belong to goes on: its joins ask for them. One whose key guards for so long after a day
--- that no calendar has is passed over.
+-- Finished jobs past their retention, unless their dedupe key is still in force or their pipeline
+-- instance is open, because its joins need them. A job with a dedupe period whose end is a day
+-- that does not exist is skipped.
 DELETE FROM job_queue WHERE id IN (
   SELECT id FROM job_queue j
   WHERE completed_at IS NOT NULL AND completed_at < :before
@@ -26,8 +26,8 @@ DELETE FROM job_queue WHERE id IN (
   ORDER BY completed_at LIMIT :limit);
 
 -- name: prune_logs
--- Among the oldest by sequence, which need no index on time; a few that a clock ahead of its
--- time has written, or that an instance that goes on will ask for, do not stand in the way.
+-- Among the oldest by sequence, so that no index on the time is needed; rows from a clock that was
+-- ahead, or of an open instance, do not block the others.
 DELETE FROM job_log WHERE seq IN (
   SELECT seq FROM (SELECT seq, job_id, completed_at FROM job_log ORDER BY seq LIMIT :window) oldest
   WHERE completed_at < :before AND NOT EXISTS (
@@ -36,8 +36,8 @@ DELETE FROM job_log WHERE seq IN (
   LIMIT :limit);
 
 -- name: prune_transitions
--- Among the oldest by sequence, which need no index on time; a few that a clock ahead of its
--- time has written do not stand in the way.
+-- Among the oldest by sequence, so that no index on the time is needed; rows from a clock that was
+-- ahead do not block the others.
 DELETE FROM job_transitions WHERE id IN (
   SELECT id FROM (SELECT id, created_at FROM job_transitions ORDER BY id LIMIT :window) AS oldest
   WHERE created_at < :before LIMIT :limit);
@@ -48,27 +48,27 @@ DELETE FROM circuit_breaker_transitions WHERE id IN (
   ORDER BY created_at LIMIT :limit);
 
 -- name: prune_notices
--- Among the oldest by sequence, which need no index on time; a few that a clock ahead of its
--- time has written do not stand in the way.
+-- Among the oldest by sequence, so that no index on the time is needed; rows from a clock that was
+-- ahead do not block the others.
 DELETE FROM notices WHERE id IN (
   SELECT id FROM (SELECT id, created_at FROM notices ORDER BY id LIMIT :window) AS oldest
   WHERE created_at < :before LIMIT :limit);
 
 -- name: prune_slots
--- What the next slot is counted from stands in `schedule_entries`.
+-- The next occurrence is computed from `schedule_entries`.
 DELETE FROM schedule_slots WHERE (plugin, schedule_id, slot) IN (
   SELECT plugin, schedule_id, slot FROM schedule_slots WHERE created_at < :before
   ORDER BY created_at LIMIT :limit);
 
 -- name: prune_dedupe_drops
--- Among the oldest by sequence, which need no index on time; a few that a clock ahead of its
--- time has written do not stand in the way.
+-- Among the oldest by sequence, so that no index on the time is needed; rows from a clock that was
+-- ahead do not block the others.
 DELETE FROM dedupe_drops WHERE id IN (
   SELECT id FROM (SELECT id, created_at FROM dedupe_drops ORDER BY id LIMIT :window) AS oldest
   WHERE created_at < :before LIMIT :limit);
 
 -- name: prune_facts
--- The newest fact of a type always stays.
+-- The newest fact of a type is always kept.
 DELETE FROM plugin_facts WHERE id IN (
   SELECT f.id FROM plugin_facts f
   WHERE f.created_at < :before AND EXISTS (
@@ -77,14 +77,14 @@ DELETE FROM plugin_facts WHERE id IN (
   ORDER BY f.id LIMIT :limit);
 
 -- name: prune_boots
--- One that never ended may still run; a crashed one's row is all that tells of it.
+-- A boot without an end may still run; after a crash its row is the only trace of it.
 DELETE FROM boots WHERE id IN (
   SELECT b.id FROM boots b WHERE b.started_at < :before AND b.ended_at IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM job_queue j WHERE j.status = 'running' AND j.owner = b.id)
   LIMIT :limit);
 
 -- name: prune_snapshots
--- Only those that no job names, and never the one in force: the last that was adopted.
+-- Only snapshots that no job refers to, and never the current one, which was adopted last.
 DELETE FROM config_snapshots WHERE id IN (
   SELECT s.id FROM config_snapshots s
   WHERE s.created_at < :before
@@ -102,7 +102,7 @@ DELETE FROM scopes WHERE id IN (
   ORDER BY s.ended_at LIMIT :limit);
 
 -- name: prune_contexts
--- Those that no job and no scope names any more.
+-- Contexts that no job and no scope refers to.
 DELETE FROM event_context WHERE id IN (
   SELECT c.id FROM event_context c
   WHERE c.created_at < :before
@@ -118,7 +118,7 @@ DELETE FROM webhook_receipts WHERE (endpoint, delivery_id) IN (
   WHERE created_at < :before ORDER BY created_at LIMIT :limit);
 
 -- name: prune_deliveries
--- Delivered ones alone, among the oldest of them. A dead one stays until an operator sees it.
+-- Delivered ones only, among the oldest of them. Dead ones are kept for the operator.
 DELETE FROM webhook_deliveries WHERE id IN (
   SELECT id FROM (SELECT id, last_attempted_at, created_at FROM webhook_deliveries
                   WHERE status = 'delivered' AND next_retry_at IS NULL
@@ -126,7 +126,7 @@ DELETE FROM webhook_deliveries WHERE id IN (
   WHERE coalesce(last_attempted_at, created_at) < :before LIMIT :limit);
 
 -- name: prune_relays
--- Delivered ones alone, the oldest of them. A dead one stays until an operator sees it.
+-- Delivered ones only, the oldest of them. Dead ones are kept for the operator.
 DELETE FROM relay_deliveries WHERE id IN (
   SELECT id FROM relay_deliveries WHERE status = 'delivered' AND last_attempted_at < :before
   ORDER BY last_attempted_at LIMIT :limit);
@@ -142,7 +142,7 @@ DELETE FROM relay_signatures WHERE (peer, signature) IN (
   ORDER BY created_at LIMIT :limit);
 
 -- name: prune_tokens
--- Revoked or expired, and past the time that an operator may want to see them.
+-- Revoked or expired ones, past the retention of jobs.
 DELETE FROM api_tokens WHERE id IN (
   SELECT id FROM api_tokens WHERE revoked_at < :before OR expires_at < :before
   ORDER BY id LIMIT :limit);

@@ -3,9 +3,9 @@ INSERT INTO schedule_entries (plugin, schedule_id, rule, first_seen)
 VALUES (:plugin, :schedule_id, :rule, :now)
 ON CONFLICT (plugin, schedule_id) DO NOTHING;
 
--- name: take_entry
--- From another program: it has no rule before it is seen. No row changed means that the entry
--- is known here.
+-- name: import_entry
+-- An imported entry, which has no rule until it is configured. No changed row means that the
+-- ledger already has the entry.
 INSERT INTO schedule_entries (plugin, schedule_id, rule, first_seen, last_fire, last_fired_at,
                               last_success_at, paused, exhausted)
 VALUES (:plugin, :schedule_id, '', :first_seen, :last_fired_at, :last_fired_at,
@@ -51,7 +51,7 @@ UPDATE schedule_entries SET paused = :paused
 WHERE plugin = :plugin AND schedule_id = :schedule_id;
 
 -- name: slot_fired
--- No row changed means that this slot has fired already.
+-- No changed row means that this occurrence has already fired.
 INSERT INTO schedule_slots (plugin, schedule_id, slot, job_id, created_at)
 VALUES (:plugin, :schedule_id, :slot, :job_id, :now)
 ON CONFLICT (plugin, schedule_id, slot)
@@ -59,7 +59,7 @@ DO UPDATE SET job_id = excluded.job_id, reason = NULL, created_at = excluded.cre
 WHERE schedule_slots.job_id IS NULL;
 
 -- name: slots_passed
--- One that was held back before keeps the reason that it had then.
+-- An occurrence that was held back before keeps its reason.
 INSERT INTO schedule_slots (plugin, schedule_id, slot, reason, created_at)
 SELECT :plugin, :schedule_id, given.id, :reason, :now FROM @given@ WHERE TRUE
 ON CONFLICT (plugin, schedule_id, slot) DO NOTHING;
@@ -74,8 +74,8 @@ FROM schedule_slots s LEFT JOIN job_queue j ON j.id = s.job_id
 WHERE s.plugin = :plugin AND s.schedule_id = :schedule_id AND s.slot >= :since
 ORDER BY s.slot;
 
--- name: slots_told_since
--- Those decided since too: a moment that was past, or a run caught up on, has an older slot.
+-- name: slots_decided_since
+-- Also those decided since: a time that was past, or a run that was caught up, is older.
 SELECT s.slot, s.reason, s.job_id, s.created_at, j.status
 FROM schedule_slots s LEFT JOIN job_queue j ON j.id = s.job_id
 WHERE s.plugin = :plugin AND s.schedule_id = :schedule_id
@@ -89,7 +89,7 @@ WHERE plugin = :plugin AND schedule_id = :schedule_id AND status IN ('queued', '
 GROUP BY status;
 
 -- name: scheduled_outstanding
--- Scheduled jobs of a plugin and command, whatever entry made them.
+-- Scheduled jobs of a plugin and command, of any entry.
 SELECT count(*) FROM job_queue
 WHERE plugin = :plugin AND schedule_id IS NOT NULL AND status IN ('queued', 'running')
   AND command = :command;

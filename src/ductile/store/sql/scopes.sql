@@ -4,7 +4,7 @@ INSERT INTO scopes (id, parent_id, pipeline, split, branch, parent_job_id, hops,
 VALUES (:id, :parent_id, :pipeline, :split, :branch, :parent_job_id, :hops, :join_always,
         :join_step, :join_plugin, :join_command, :context_id, :join_of, :now);
 
--- name: scope_locked
+-- name: lock_scope
 SELECT id, parent_id, pipeline, split, branch, parent_job_id, hops, join_always, context_id,
        status, join_step, join_plugin, join_command
 FROM scopes WHERE id = :id @lock_scope@;
@@ -13,14 +13,14 @@ FROM scopes WHERE id = :id @lock_scope@;
 SELECT * FROM scopes WHERE id = :id;
 
 -- name: scope_is_busy
--- A statement of its own, after the lock, so that it sees what the last holder committed.
+-- A separate statement after the lock, so that it sees what the previous holder committed.
 SELECT 1 WHERE EXISTS (SELECT 1 FROM job_queue WHERE scope_id = :id
                        AND status IN ('queued', 'running'))
             OR EXISTS (SELECT 1 FROM scopes WHERE parent_id = :id AND status = 'open');
 
--- name: scope_went_badly
--- In `timed_out` no job of ours rests; one that a script has left there did not end well. What
--- a scope inside says of its end is told.
+-- name: scope_failure
+-- `timed_out` is never a final status of ours, but a script may have set it. Returns the reason of
+-- an inner scope that failed.
 SELECT (SELECT min(reason) FROM scopes WHERE parent_id = :id AND status = 'failed')
 WHERE EXISTS (SELECT 1 FROM job_queue WHERE scope_id = :id
               AND status IN ('failed', 'dead', 'timed_out'))
@@ -35,7 +35,7 @@ UPDATE scopes SET status = 'open', ended_at = NULL, reason = NULL
 WHERE id = :id AND status IN ('failed', 'skipped');
 
 -- name: ended_jobs_of_scope
--- The jobs of a scope and of the scopes inside it, each with its last attempt's response.
+-- The jobs of a scope and of its inner scopes, each with the response of its last attempt.
 WITH RECURSIVE inside(id, joined) AS (
   SELECT CAST(:id AS TEXT) @collate@, 0
   UNION ALL
@@ -52,7 +52,7 @@ LEFT JOIN job_log l ON l.id = j.id || '-' || j.attempt
 ORDER BY j.seq;
 
 -- name: jobs_of_instance
--- The first of the jobs of a scope and of the scopes inside it.
+-- The first jobs of a scope and of its inner scopes.
 WITH RECURSIVE inside(id) AS (
   SELECT id FROM scopes WHERE id = :id
   UNION ALL
@@ -63,7 +63,7 @@ SELECT j.id AS job_id, j.step_path AS step, j.plugin, j.command, j.status, j.bra
 FROM inside JOIN job_queue j ON j.scope_id = inside.id ORDER BY j.seq LIMIT :limit;
 
 -- name: result_of_instance
--- The response of its newest job, of one of `:switch` only where there is no other.
+-- The response of its newest job, and of a `:switch` only if there is no other job.
 WITH RECURSIVE inside(id) AS (
   SELECT id FROM scopes WHERE id = :id
   UNION ALL
@@ -85,7 +85,7 @@ SELECT accumulated_json FROM event_context WHERE id = :id;
 SELECT c.id, c.accumulated_json FROM @given@ JOIN event_context c ON c.id = given.id;
 
 -- name: context_sizes
--- Each with its text, where that is small.
+-- Each with its text, if that is small.
 SELECT c.id, octet_length(c.accumulated_json),
        CASE WHEN octet_length(c.accumulated_json) <= 16384 THEN c.accumulated_json END
 FROM @given@ JOIN event_context c ON c.id = given.id;

@@ -1,5 +1,5 @@
 -- name: settle_job
--- Guarded by the attempt it belongs to: no row means that somebody else ended it.
+-- Guarded by its attempt and owner: no row means that another process has ended the attempt.
 UPDATE job_queue
 SET status = :status, attempt = :next_attempt, max_attempts = max_attempts + :uncounted,
     started_at = CASE WHEN :status = 'queued' THEN NULL ELSE started_at END,
@@ -12,7 +12,7 @@ INSERT INTO job_transitions (job_id, from_status, to_status, attempt, reason, cr
 VALUES (:job_id, :from_status, :to_status, :attempt, :reason, :now);
 
 -- name: insert_log
--- What the row shares with its job is copied from the job, in this transaction.
+-- The columns that it shares with its job are copied from the job in this transaction.
 INSERT INTO job_log (id, job_id, plugin, command, status, result, attempt, submitted_by,
                      created_at, started_at, completed_at, duration_ms, last_error, stdout,
                      stderr, logs, parent_job_id, source_event_id)
@@ -21,13 +21,13 @@ VALUES (:id, :job_id, :plugin, :command, :status, :result, :attempt, :submitted_
         :parent_job_id, :source_event_id);
 
 -- name: end_queued_job
--- A job that ends without having run.
+-- A job that ends while it is queued.
 UPDATE job_queue SET status = :status, completed_at = :now, next_retry_at = NULL,
                      last_error = :error
 WHERE id = :id AND status = 'queued' AND attempt = :attempt;
 
 -- name: end_last_attempt
--- A job that ends while it waits for a retry: its last attempt's row carries the final state.
+-- A job that ends while it waits for a retry: the row of its last attempt gets the final status.
 UPDATE job_log SET status = :status, last_error = :error WHERE id = :id;
 
 -- name: attempt_timed_out

@@ -1,5 +1,5 @@
 -- name: running_jobs
--- What runs, the longest first.
+-- Running jobs, the longest first.
 SELECT id AS job_id, plugin, command, attempt, started_at, pipeline, step_path AS step
 FROM job_queue WHERE status = 'running' ORDER BY started_at, seq LIMIT :limit;
 
@@ -7,16 +7,16 @@ FROM job_queue WHERE status = 'running' ORDER BY started_at, seq LIMIT :limit;
 SELECT plugin, command, dedupe_key, id FROM job_queue
 WHERE status = 'running' ORDER BY plugin LIMIT :limit;
 
--- name: waiting_by_plugin
--- Ready jobs, by the index of the claim alone.
+-- name: ready_by_plugin
+-- Ready jobs, by the index of the claim only.
 SELECT plugin, count(*) AS jobs FROM job_queue
 WHERE status = 'queued' AND next_retry_at IS NULL GROUP BY plugin ORDER BY count(*) DESC, plugin;
 
--- name: waiting_for_a_retry
+-- name: retries_waiting
 SELECT count(*) FROM job_queue WHERE status = 'queued' AND next_retry_at IS NOT NULL;
 
 -- name: recent_failures
--- Among the newest attempts: in a ledger without failures nobody looks further for one.
+-- Among the newest attempts only, so that a ledger without failures is not scanned.
 SELECT job_id, plugin, command, status, attempt, completed_at, last_error AS error
 FROM (SELECT seq, job_id, plugin, command, status, attempt, completed_at, last_error
       FROM job_log ORDER BY seq DESC LIMIT :among) AS newest
@@ -27,12 +27,12 @@ SELECT plugin, command, state, failure_count, opened_at FROM circuit_breakers
 WHERE state <> 'closed' ORDER BY opened_at, plugin, command LIMIT :limit;
 
 -- name: queue_by_plugin
--- What waits and runs, and since when the first of it waits.
+-- Queued and running jobs, and since when the oldest one waits.
 SELECT plugin, status, count(*) AS jobs, min(created_at) AS oldest FROM job_queue
 WHERE status IN ('queued', 'running') GROUP BY plugin, status ORDER BY plugin, status;
 
--- name: ends_by_plugin
--- Attempts that ended since, with their run times.
+-- name: finished_by_plugin
+-- Attempts that ended since then, with their run times.
 SELECT plugin, status, count(*) AS attempts, avg(duration_ms) AS mean_ms, max(duration_ms) AS max_ms
 FROM job_log WHERE completed_at >= :since GROUP BY plugin, status ORDER BY plugin, status;
 

@@ -7,14 +7,14 @@ ON CONFLICT DO NOTHING;
 SELECT id, name, scopes, created_at, expires_at, revoked_at, rotated_at
 FROM api_tokens ORDER BY created_at, id;
 
--- name: good_tokens
--- Those that open a door now, with the hashes to compare by.
+-- name: valid_tokens
+-- The valid tokens, with their hashes.
 SELECT id, name, hash, scopes, expires_at FROM api_tokens
 WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)
 ORDER BY id;
 
 -- name: find_token
--- By id or, among those not revoked, by name.
+-- By id or, among tokens that are not revoked, by name.
 SELECT id, name, scopes, created_at, expires_at, revoked_at, rotated_at FROM api_tokens
 WHERE id = :which OR (name = :which AND revoked_at IS NULL)
 ORDER BY CASE WHEN id = :which THEN 0 ELSE 1 END LIMIT 1;

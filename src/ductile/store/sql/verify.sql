@@ -1,11 +1,11 @@
--- Reads of `store/verify.py`: what the ledger promises of its rows, window by window. Each window
--- is one snapshot, so that a ledger that is being written can be checked.
+-- Reads of `store/verify.py`, window by window. Each window is one snapshot, so that a ledger can
+-- be verified while it is written.
 
 -- name: applied_migrations
 SELECT number, checksum FROM schema_migrations ORDER BY number;
 
 -- name: schema_objects [sqlite]
--- Tables with their columns, indexes and triggers; what SQLite makes by itself is left out.
+-- Tables with their columns, indexes and triggers, without those that SQLite creates itself.
 SELECT m.type, m.name, coalesce(c.name, '')
 FROM sqlite_master m LEFT JOIN pragma_table_info(m.name) c ON m.type = 'table'
 WHERE m.name NOT LIKE 'sqlite%' AND m.type IN ('table', 'index', 'trigger');
@@ -25,8 +25,8 @@ SELECT i.indexrelid::regclass::text FROM pg_index i
   JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = current_schema() AND NOT (i.indisvalid AND i.indisready);
 
--- name: kept_since
--- From when on each log is whole: whatever is older may have been pruned.
+-- name: retained_since
+-- The time from which each table is complete: older rows may be pruned.
 SELECT (SELECT created_at FROM job_transitions ORDER BY id LIMIT 1),
        (SELECT completed_at FROM job_log ORDER BY seq LIMIT 1),
        (SELECT min(completed_at) FROM job_queue
@@ -72,7 +72,7 @@ SELECT j.seq, j.id, j.status, j.attempt, j.owner, j.created_at, j.started_at, j.
 FROM job_queue j WHERE j.seq > :after ORDER BY j.seq LIMIT :limit;
 
 -- name: verify_transitions
--- Of the jobs of one window, in the order in which they happened.
+-- The transitions of the jobs of one window, in order.
 SELECT t.job_id, t.from_status, t.to_status FROM job_transitions t
 WHERE t.job_id IN (SELECT id FROM job_queue WHERE seq > :after AND seq <= :upto)
 ORDER BY t.job_id, t.id;
@@ -103,7 +103,7 @@ SELECT s.id, s.status, s.ended_at,
 FROM scopes s WHERE s.id > :after ORDER BY s.id LIMIT :limit;
 
 -- name: open_scopes
--- The ones that a pipeline still waits for, wherever they stand among the others.
+-- Open scopes that nothing can close any more.
 SELECT s.id FROM scopes s
 WHERE s.status = 'open'
   AND NOT EXISTS (SELECT 1 FROM job_queue j WHERE j.scope_id = s.id
@@ -124,5 +124,5 @@ WHERE id > :after ORDER BY id LIMIT :limit;
 SELECT plugin_name, state FROM plugin_state WHERE plugin_name > :after
 ORDER BY plugin_name LIMIT :limit;
 
--- name: unended_boots
+-- name: open_boots
 SELECT id, pid FROM boots WHERE ended_at IS NULL ORDER BY started_at DESC LIMIT 1000;

@@ -157,7 +157,7 @@ def test_a_job_that_ran_in_the_copy_is_recovered(house: House) -> None:
     until(lambda: house("system", "restore", str(target)).code == 0)
     checked = house("system", "verify")
     assert checked.code == 0
-    assert "1 running when it was left, to be recovered by a start" in checked.out
+    assert "running jobs: 1; the next start recovers them" in checked.out
     with house.gateway():
         # Recovered as a lost attempt, and waits its backoff or runs again.
         assert house("job", "inspect", job, "--json").json["attempt"] == 2

@@ -65,14 +65,14 @@ def test_a_state_that_nests_too_deep_is_left(moving: House, levels: int) -> None
         db.execute("UPDATE plugin_state SET state = ? WHERE plugin_name = 'withings'", (deep,))
     done = moving("system", "import")
     assert done.code == 0, done.err
-    assert "the state of withings is no JSON object" in done.out
+    assert "state of withings skipped: not a JSON object" in done.out
 
 
 def test_it_is_taken_over_in_its_place_and_kept(moving: House) -> None:
     done = moving("system", "import")
     assert done.code == 0, done.err
     assert "imported 1 state, 2 facts and the history of 3 schedules" in done.out
-    assert "the state of broken is no JSON object" in done.out
+    assert "state of broken skipped: not a JSON object" in done.out
     assert "not imported: 1 job that had not ended" in done.out
     seen = moving("plugin", "run", "withings", "--json").json["result"]["result"]
     assert seen["state"]["cursor"] == 41
@@ -141,8 +141,8 @@ def test_what_is_remembered_under_a_name_that_no_plugin_can_have_stays_behind(ho
     )
     done = house("system", "import", str(source), "--json").json
     assert (done["states"], done["facts"]) == (["withings"], 0)
-    assert "the name of a plugin has 256 bytes; its state is left" in done["notes"]
-    assert any(note.startswith("2 facts are left") for note in done["notes"])
+    assert "state skipped: its plugin's name has 256 bytes" in done["notes"]
+    assert any(note.startswith("2 facts skipped") for note in done["notes"])
 
 
 def test_not_beside_a_gateway(house: House) -> None:
@@ -155,7 +155,7 @@ def test_not_beside_a_gateway(house: House) -> None:
 
 @pytest.mark.parametrize(
     ("text", "word"),
-    [(None, "there is no file"), (b"no database at all" * 99, "no ledger that can be read")],
+    [(None, "there is no file"), (b"no database at all" * 99, "cannot be read as a ledger")],
 )
 def test_no_such_ledger(house: House, text: bytes | None, word: str) -> None:
     path = house.root / "old.db"
@@ -213,7 +213,7 @@ def test_that_the_schedules_are_left_is_told_with_the_reason(house: House) -> No
     sql = "ALTER TABLE schedule_entries RENAME COLUMN last_fired_at TO fired"
     source = other(house.root / "old.db", f"{SQL}; {sql}")
     told = house("system", "import", str(source)).out
-    assert "the schedules' past is left: their table has no column last_fired_at" in told
+    assert "schedules skipped: their table has no column last_fired_at" in told
 
 
 def test_schedules_under_names_that_no_entry_can_have_stay_behind(house: House) -> None:
@@ -226,7 +226,7 @@ def test_schedules_under_names_that_no_entry_can_have_stay_behind(house: House) 
     source = other(house.root / "old.db", f"{sql}; {insert} VALUES {values}")
     done = house("system", "import", str(source), "--json").json
     assert len(done["schedules"]) == 3
-    assert any(note.startswith("6 schedules' past is left") for note in done["notes"])
+    assert any(note.startswith("6 schedules skipped") for note in done["notes"])
 
 
 def test_facts_of_an_older_version_have_no_number(house: House) -> None:

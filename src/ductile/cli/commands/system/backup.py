@@ -234,8 +234,6 @@ def verify(call: CommandContext, quick: bool) -> int:
 
     The gateway may be running. Exit 1 if an invariant is violated.
     """
-    from dataclasses import asdict
-
     from ductile.operations.verify import verify_ledger as check
 
     if call.api_url is not None:
@@ -249,7 +247,7 @@ def verify(call: CommandContext, quick: bool) -> int:
             quick=quick,
             tell=lambda table, rows: tell(f"{table} {rows}", 0, 0),
         )
-    call.show({"ok": report.ok, **asdict(report)}, _show_report)
+    call.show(report.to_json(), _show_report)
     return 0 if report.ok else 1
 
 

@@ -84,7 +84,7 @@ def _without_signature(row: dict[str, Any]) -> dict[str, Any]:
 async def show_delivery(request: Request) -> Response:
     """`GET /gateway/deliveries/{delivery_id}`: Show a delivery with its payload."""
     services, id = services_of(request), _delivery_id(request)
-    row = await read_ledger(services, lambda tx: deliveries.get(tx, id))
+    row = await read_ledger(services, lambda tx: deliveries.find_delivery(tx, id))
     row["payload"] = services.compiled.redactor.document(document(row["payload"]))
     return JsonResponse({**_without_signature(row), "sending": row["owner"] is not None})
 
@@ -102,7 +102,7 @@ async def retry_delivery(request: Request, body: ActionBody) -> Response:
     services, id, dry_run = services_of(request), _delivery_id(request), body.dry_run
     now = services.clock.now()
     row = await run_transaction(
-        services, lambda tx: deliveries.retry(tx, id, now, dry=dry_run), dry_run=dry_run
+        services, lambda tx: deliveries.retry_delivery(tx, id, now, dry=dry_run), dry_run=dry_run
     )
     plan = {"delivery_id": id, "was": row["status"]}
     return action_response(plan, dry_run=dry_run, status=DeliveryStatus.PENDING)

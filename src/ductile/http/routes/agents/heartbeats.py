@@ -89,7 +89,7 @@ async def list_agents(request: Request, query: AgentQuery) -> Response:
     span = build_alive_span(services.clock.now())
     rows = await read_ledger(
         services,
-        lambda tx: agents.listing(
+        lambda tx: agents.list_agents(
             tx,
             agent_id=query.agent_id,
             after=query.after,
@@ -101,7 +101,7 @@ async def list_agents(request: Request, query: AgentQuery) -> Response:
     return JsonResponse({"agents": shown, "cursor": next_cursor(rows, query.limit, "agent_id")})
 
 
-def _with_state(row: dict[str, Any], span: agents.Span) -> dict[str, Any]:
+def _with_state(row: dict[str, Any], span: agents.AliveWindow) -> dict[str, Any]:
     seen = row["received_at"]
     is_live = seen is not None and span.oldest <= seen <= span.newest
     return {**row, "state": "live" if is_live else "gone"}
@@ -111,7 +111,7 @@ async def list_capabilities(request: Request, query: CapabilityQuery) -> Respons
     """`GET /gateway/capabilities`: List the capabilities that agents have declared."""
     rows = await read_ledger(
         services_of(request),
-        lambda tx: agents.capable(tx, after=query.after, limit=query.limit),
+        lambda tx: agents.list_capable(tx, after=query.after, limit=query.limit),
     )
     keys = ("agent_id", "cluster_id", "capabilities")
     shown = [{key: row[key] for key in keys} for row in rows]

@@ -43,7 +43,7 @@ REASONS = {
     ScheduleError.INVALID_AGENT: f"agent_id must be 1 to {LONGEST_ID} printable characters",
     ScheduleError.INVALID_DELAY: f"delay_ms must be a whole number from 1 to {LONGEST_DELAY_MS}",
     ScheduleError.INVALID_PAYLOAD: f"payload must be an object of at most {LARGEST_PAYLOAD} bytes",
-    ScheduleError.TOO_MANY: f"there are {reminders.MOST} reminders already; remove some first",
+    ScheduleError.TOO_MANY: f"there are {reminders.MAX_REMINDERS} reminders; remove some first",
 }
 
 
@@ -62,12 +62,12 @@ async def list_reminders(request: Request, query: ReminderQuery) -> Response:
     services = services_of(request)
 
     def work(tx: Tx) -> dict[str, Any]:
-        rows, cursor = reminders.page(
+        rows, cursor = reminders.list_page(
             tx,
             agent_id=query.agent_id,
             after=query.after or 0,
             limit=query.limit,
-            room=PAGE_BYTES,
+            max_bytes=PAGE_BYTES,
         )
         return {"reminders": [_redact(services, row) for row in rows], "cursor": cursor}
 
@@ -116,7 +116,9 @@ async def forget_reminder(request: Request, body: ActionBody) -> Response:
     id = row_id(text) or 0
 
     def work(tx: Tx) -> dict[str, Any] | None:
-        return reminders.find(tx, id) if body.dry_run else reminders.forget(tx, id)
+        return (
+            reminders.find_reminder(tx, id) if body.dry_run else reminders.delete_reminder(tx, id)
+        )
 
     found = await run_transaction(services, work, dry_run=body.dry_run)
     if found is None:

@@ -36,8 +36,9 @@ from ductile.model import Notice
 from ductile.operations.pipelines import find_pipeline
 from ductile.store import notices
 from ductile.store.engines.api import Tx
-from ductile.store.outbox import deliveries
-from ductile.store.outbox.deliveries import TOPIC, NewWebhook, Webhook, WebhookNotFound
+from ductile.store.outbox import webhooks
+from ductile.store.outbox.deliveries import TOPIC
+from ductile.store.outbox.webhooks import NewWebhook, Webhook, WebhookNotFound
 
 if TYPE_CHECKING:
     from ductile.http.models.bodies import NewWebhookBody
@@ -55,7 +56,7 @@ async def receive_event(request: Request) -> Response:
     services, metrics = services_of(request), app_context_of(request).metrics
     try:
         id = _webhook_id(request)
-        webhook = await read_ledger(services, lambda tx: deliveries.find_webhook(tx, id))
+        webhook = await read_ledger(services, lambda tx: webhooks.find_webhook(tx, id))
         body = await read_body(request)
         headers = headers_of(request)
         now = services.clock.now()
@@ -111,7 +112,7 @@ async def create_webhook(request: Request, body: NewWebhookBody) -> Response:
     if body.dry_run:
         return JsonResponse({**asdict(new), "dry_run": True})
     now = services.clock.now()
-    id = await write_ledger(services, lambda tx: deliveries.add_webhook(tx, new, secret, now))
+    id = await write_ledger(services, lambda tx: webhooks.add_webhook(tx, new, secret, now))
     created = {"id": id, **asdict(new), "created_at": to_text(now)}
     return JsonResponse(created if body.secret else {**created, "secret": secret}, 201)
 
@@ -167,8 +168,8 @@ async def remove_webhook(request: Request, query: WebhookRemovalQuery) -> Respon
 
     def work(tx: Tx) -> Webhook:
         if dry_run:
-            return deliveries.find_webhook(tx, id)
-        return deliveries.remove_webhook(tx, id, now)
+            return webhooks.find_webhook(tx, id)
+        return webhooks.remove_webhook(tx, id, now)
 
     found = await run_transaction(services, work, dry_run=dry_run)
     shown = {"id": id, "source_identifier": found.source_identifier, "event_type": found.event_type}
