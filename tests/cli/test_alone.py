@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ductile.cli import output, target
-from ductile.cli.client import Client
+from ductile.cli.client import GatewayClient
 from tests.cli.running import House
 from tests.postgres import Server
 
@@ -91,7 +91,7 @@ class TestRun:
         try:
             assert house("plugin", "run", "bad").code == 1
             (row,) = house("queue", "list", "--json").json["jobs"]
-            retry, local = row["next_retry_at"], output.when(row["next_retry_at"])
+            retry, local = row["next_retry_at"], output.format_time(row["next_retry_at"])
             told = house("job", "list").out
         finally:
             monkeypatch.undo()
@@ -280,7 +280,7 @@ class TestLock:
     def test_who_cannot_have_it_says_who_has(
         self, house: House, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(target, "LOCK_PATIENCE", 0.0)
+        monkeypatch.setattr(target, "LOCK_TIMEOUT", 0.0)
         lock = house.write("data/ductile.lock", "1\n")
         with lock.open() as held:
             fcntl.flock(held, fcntl.LOCK_EX)
@@ -292,7 +292,7 @@ class TestLock:
     ) -> None:
         lock = house.write("data/ductile.lock", "1\n")
         looks = iter((False, True))
-        monkeypatch.setattr(Client, "answers", lambda _path: next(looks))
+        monkeypatch.setattr(GatewayClient, "is_listening", lambda _path: next(looks))
         with lock.open() as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             done = house("run", "hello", "--json")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ductile.cli import client
-from ductile.cli.client import Client, Said, path_to, wait_for, with_query
+from ductile.cli.client import ApiError, GatewayClient, path_to, wait_for_job, with_query
 from ductile.errors import NotRunning
 from tests.waiting import WAIT_LIMIT
 
@@ -76,12 +76,12 @@ def serve(where: Path) -> Iterator[Serve]:
 
 
 def test_a_gateway_that_many_ask_at_once_is_there(full: socket.socket, where: Path) -> None:
-    assert Client.answers(where)
+    assert GatewayClient.is_listening(where)
 
 
 def test_who_finds_the_queue_full_waits_for_its_turn(full: socket.socket, where: Path) -> None:
     with ThreadPoolExecutor(1) as threads:
-        asked = threads.submit(Client(where).get, "/healthz")
+        asked = threads.submit(GatewayClient(where).get, "/healthz")
         with ExitStack() as stack:
             while True:
                 peer = stack.enter_context(full.accept()[0])
@@ -96,13 +96,13 @@ def test_who_finds_the_queue_full_waits_for_its_turn(full: socket.socket, where:
 def test_a_signal_does_not_end_the_wait(
     full: socket.socket, where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "ANSWER_WITHIN", 0.3)
+    monkeypatch.setattr(client, "RESPONSE_TIMEOUT", 0.3)
     heard: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
     signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
     try:
         with pytest.raises(NotRunning, match="did not respond within"):
-            Client(where).get("/healthz")
+            GatewayClient(where).get("/healthz")
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
@@ -112,9 +112,9 @@ def test_a_signal_does_not_end_the_wait(
 def test_who_waits_too_long_in_a_full_queue_is_told(
     full: socket.socket, where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "ANSWER_WITHIN", 0.05)
+    monkeypatch.setattr(client, "RESPONSE_TIMEOUT", 0.05)
     with pytest.raises(NotRunning, match="did not respond within"):
-        Client(where).get("/healthz")
+        GatewayClient(where).get("/healthz")
 
 
 def answer(status: int, body: Any) -> bytes:
@@ -125,7 +125,7 @@ def answer(status: int, body: Any) -> bytes:
 
 def test_it_names_itself_and_asks_with_a_query(where: Path, serve: Serve) -> None:
     asked = serve(answer(200, {"jobs": []}))
-    assert Client(where).get("/jobs", status="dead", plugin=None) == {"jobs": []}
+    assert GatewayClient(where).get("/jobs", status="dead", plugin=None) == {"jobs": []}
     assert asked[0].startswith(b"GET /jobs?status=dead HTTP/1.1")
     assert b"X-Ductile-Client: cli" in asked[0]
 
@@ -137,8 +137,8 @@ def test_segments_of_a_path_are_quoted() -> None:
 @pytest.mark.parametrize(("slug", "code"), [("not_found", 1), ("usage", 2), ("config_invalid", 78)])
 def test_a_refusal_keeps_its_words(where: Path, serve: Serve, slug: str, code: int) -> None:
     serve(answer(400, {"error": "no", "code": slug, "plugin": "x"}))
-    with pytest.raises(Said, match="no") as refused:
-        Client(where).post("/plugin/x/poll", {})
+    with pytest.raises(ApiError, match="no") as refused:
+        GatewayClient(where).post("/plugin/x/poll", {})
     error = refused.value
     assert (error.code, error.exit_code, error.details) == (slug, code, {"plugin": "x"})
 
@@ -146,43 +146,43 @@ def test_a_refusal_keeps_its_words(where: Path, serve: Serve, slug: str, code: i
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]"])
 def test_an_answer_that_is_none(where: Path, serve: Serve, body: bytes) -> None:
     serve(answer(200, body))
-    with pytest.raises(Said, match="without a JSON object"):
-        Client(where).get("/jobs")
+    with pytest.raises(ApiError, match="without a JSON object"):
+        GatewayClient(where).get("/jobs")
 
 
 def test_nobody_there(where: Path) -> None:
-    assert not Client.answers(where)
+    assert not GatewayClient.is_listening(where)
     with pytest.raises(NotRunning, match="no gateway responds at"):
-        Client(where).get("/jobs")
-    assert not Client.answers(Path("/tmp") / ("x" * 200))
+        GatewayClient(where).get("/jobs")
+    assert not GatewayClient.is_listening(Path("/tmp") / ("x" * 200))
 
 
 def test_a_socket_that_was_left_behind(where: Path) -> None:
     with socket.socket(socket.AF_UNIX) as gone:
         gone.bind(str(where))
-    assert not Client.answers(where)
+    assert not GatewayClient.is_listening(where)
 
 
 def test_a_gateway_that_dies_while_it_is_asked(where: Path, serve: Serve) -> None:
     serve(b"")
     with pytest.raises(NotRunning, match="job 7 had not finished"):
-        Client(where).finish("7", None, lambda _: None)
+        GatewayClient(where).finish_job("7", None, lambda _: None)
 
 
 def test_a_gateway_that_hangs(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "ANSWER_WITHIN", 0.05)
+    monkeypatch.setattr(client, "RESPONSE_TIMEOUT", 0.05)
     with socket.socket(socket.AF_UNIX) as deaf:
         deaf.bind(str(where))
         deaf.listen()
         with pytest.raises(NotRunning, match="did not respond"):
-            Client(where).get("/jobs")
+            GatewayClient(where).get("/jobs")
 
 
 def test_an_answer_without_end(where: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "LARGEST_ANSWER", 10)
+    monkeypatch.setattr(client, "MAX_RESPONSE_BYTES", 10)
     serve(answer(200, {"jobs": ["x" * 100]}))
-    with pytest.raises(Said, match="exceeds 10 bytes"):
-        Client(where).get("/jobs")
+    with pytest.raises(ApiError, match="exceeds 10 bytes"):
+        GatewayClient(where).get("/jobs")
 
 
 class Answers:
@@ -210,17 +210,17 @@ RETRY = {"status": "queued", "next_retry_at": "2026-02-08T10:00:00.000000Z"}
 def test_waiting_goes_on_until_the_end_and_says_why_once() -> None:
     told: list[str] = []
     door = Answers(QUEUED, QUEUED, RUNNING, {"status": "dead"})
-    assert wait_for(door, "7", None, told.append) == {"status": "dead"}
+    assert wait_for_job(door, "7", None, told.append) == {"status": "dead"}
     assert told == ["all workers are busy"]
     assert door.waits == [0.1, 0.2, 0.4, 0.8]
 
 
 def test_a_retry_is_not_waited_for() -> None:
-    assert wait_for(Answers(RUNNING, RETRY), "7", None, lambda _: None) is RETRY
+    assert wait_for_job(Answers(RUNNING, RETRY), "7", None, lambda _: None) is RETRY
 
 
 def test_waiting_has_an_end() -> None:
-    assert wait_for(Answers(RUNNING), "7", 0.0, lambda _: None) is RUNNING
+    assert wait_for_job(Answers(RUNNING), "7", 0.0, lambda _: None) is RUNNING
 
 
 def test_seconds_are_asked_for_without_an_exponent() -> None:

@@ -21,7 +21,7 @@ Told = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def told(capsys: pytest.CaptureFixture[str]) -> Told:
     def tell(error: BaseException, *, as_json: bool = False) -> tuple[int, str, str]:
-        with errors.reported(as_json=as_json) as ended:
+        with errors.report_errors(as_json=as_json) as ended:
             raise error
         return ended.code, *capsys.readouterr()
 
@@ -93,6 +93,6 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 
 
 def test_a_file_that_is_not_there_is_told_without_a_trace(tmp_path: Path, told: Told) -> None:
-    with errors.reported(as_json=False) as ended:
+    with errors.report_errors(as_json=False) as ended:
         (tmp_path / "nothing").read_text()
     assert ended.code == 1

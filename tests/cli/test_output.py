@@ -15,12 +15,12 @@ from tests.waiting import until
 
 
 def test_a_table_is_plain_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    output.table(("name", "state"), [("hello", "ready"), ("b", None)])
+    output.print_table(("name", "state"), [("hello", "ready"), ("b", None)])
     assert capsys.readouterr().out == "NAME   STATE\nhello  ready\nb      -\n"
 
 
 def test_an_empty_table_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    output.table(("name",), [], empty="no plugins")
+    output.print_table(("name",), [], empty="no plugins")
     assert capsys.readouterr().out == "no plugins\n"
 
 
@@ -30,13 +30,13 @@ def test_a_terminal_has_colours_and_an_edge() -> None:
 
 
 def test_a_moment_that_a_script_wrote_is_shown_as_it_stands() -> None:
-    assert output.when("soon") == "soon"
-    assert output.when(None) == "-"
+    assert output.format_time("soon") == "soon"
+    assert output.format_time(None) == "-"
 
 
 def test_nothing_of_a_plugin_commands_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    output.section("stderr", "one\x1b[2J\ntwo\a")
-    output.table(("x",), [("a\x1b]0;title\a\nb",)])
+    output.print_section("stderr", "one\x1b[2J\ntwo\a")
+    output.print_table(("x",), [("a\x1b]0;title\a\nb",)])
     shown = capsys.readouterr().out
     assert "\x1b" not in shown
     assert "\a" not in shown
@@ -48,7 +48,7 @@ def test_nothing_of_a_plugin_commands_the_terminal(capsys: pytest.CaptureFixture
     [(0.0123, "12 ms"), (1.25, "1.2 s"), (75, "1m 15s"), (3600, "1h"), (93_780, "1d 2h")],
 )
 def test_a_span_is_short(seconds: float, text: str) -> None:
-    assert output.span(seconds) == text
+    assert output.format_duration(seconds) == text
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
@@ -56,7 +56,7 @@ def test_json_survives_any_encoding(encoding: str, monkeypatch: pytest.MonkeyPat
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding)
     monkeypatch.setattr("sys.stdout", stream)
-    output.document({"sky": "18 °C ☔"})
+    output.print_json({"sky": "18 °C ☔"})
     stream.flush()
     assert json.loads(raw.getvalue().decode(encoding)) == {"sky": "18 °C ☔"}
 
@@ -64,7 +64,7 @@ def test_json_survives_any_encoding(encoding: str, monkeypatch: pytest.MonkeyPat
 class TestWorking:
     @pytest.fixture(autouse=True)
     def quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(output, "MOMENT", 0.01)
+        monkeypatch.setattr(output, "PROGRESS_INTERVAL", 0.01)
 
     def test_a_terminal_is_told_that_something_goes_on(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -76,12 +76,12 @@ class TestWorking:
             said.append(capsys.readouterr().err)
             return "echo runs … 0 s" in "".join(said)
 
-        with output.working("echo runs"):
+        with output.show_progress("echo runs"):
             until(is_shown)
         assert capsys.readouterr().err.endswith("\r\x1b[K")
 
     def test_nobody_else_is(self, capsys: pytest.CaptureFixture[str]) -> None:
-        with output.working("echo runs"):
+        with output.show_progress("echo runs"):
             time.sleep(0.05)
         assert capsys.readouterr().err == ""
 
@@ -91,7 +91,7 @@ def test_a_difference_has_the_colours_of_its_signs() -> None:
     shown: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("click.echo", shown.append)
-        output.difference("\n".join(lines))
+        output.print_diff("\n".join(lines))
     assert shown == [
         click.style(t, fg=c, bold=None) if c else click.style(t) for t, c in lines.items()
     ]

@@ -1,15 +1,14 @@
-"""The command line: NOUN ACTION, thin modules that parse, call and render.
+"""The command line: `ductile NOUN ACTION`. Commands parse, call and render; nothing else.
 
-    root      the tree, loaded lazily          action   the options that every command shares
-    site      config, gateway, ledger          client   a running gateway, over its socket
-    workshop  the same answers without one     failure  errors to exit codes and JSON
-    output    tables, JSON, colours            follow   logs, and what is announced
-    edit      config get and set               author   plugin new, test, validate
+main        the nouns and short forms, loaded lazily    command   options of every command
+target      the configuration and its gateway           client    HTTP to a running gateway
+in_process  the same API without a running gateway      errors    exit codes, error output
+output      tables, JSON and text                       display   output of several commands
+options     option types and values                     aliases   hidden words for old scripts
+commands/   one module per noun; `system` has several
 
-The nouns have a module each; `system` has its actions in several, gathered by `operations`.
-
-Nothing heavy is imported until a command runs. A new command is a function under
-`@noun.read(...)` or `@noun.write(...)`; a new noun is a module and a line in `root`.
+Nothing expensive is imported before a command runs. A new command is a function decorated with
+`@noun.read(...)` or `@noun.write(...)`; a new noun is a module and a line in `main.NOUNS`.
 """
 
 from __future__ import annotations

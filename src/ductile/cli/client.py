@@ -1,4 +1,4 @@
-"""Talking to a running gateway: HTTP over its local socket, bounded in time and size."""
+"""HTTP clients of a running gateway, over its local socket or a URL, bounded in time and size."""
 
 from __future__ import annotations
 
@@ -9,56 +9,58 @@ import struct
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from ductile.core.jobs.state_machine import ENDED
 from ductile.errors import ConfigError, DuctileError, NotRunning, UsageError
 
 HEADERS = {"Host": "localhost", "X-Ductile-Client": "cli", "Content-Type": "application/json"}
-ANSWER_WITHIN = 30.0
-LARGEST_ANSWER = 256 * 1024 * 1024
-SILENCE = 45.0
-"""Three heartbeats of the stream of events; a connection that is quieter is dead."""
-SHORTEST_WAIT, LONGEST_WAIT = 0.1, 1.0
-"""Seconds of one question; between two of them a retry that was scheduled is seen."""
+RESPONSE_TIMEOUT = 30.0
+MAX_RESPONSE_BYTES = 256 * 1024 * 1024
+STREAM_TIMEOUT = 45.0
+"""Three heartbeats of the event stream; a connection that is silent for longer is dead."""
+MIN_WAIT, MAX_WAIT = 0.1, 1.0
+"""Seconds of one long poll for a job; a scheduled retry is noticed between two polls."""
 
 Json = dict[str, Any]
 
 
-class Door(Protocol):
-    """The routes of a gateway, running or not, by one interface."""
+class GatewayApi(Protocol):
+    """The local API of a gateway: one that is running, or one inside this process."""
 
     running: bool
-    """Whether a gateway answers, or this process in its stead."""
+    """Whether a running gateway responds, rather than this process."""
 
     def get(self, path: str, **query: object) -> Json:
-        """The answer, or a `DuctileError` that says what the gateway said."""
+        """Return the response, or raise the gateway's error as a `DuctileError`."""
 
     def post(self, path: str, body: Mapping[str, Any]) -> Json: ...
 
     def delete(self, path: str, **query: object) -> Json: ...
 
 
-class Workplace(Door, Protocol):
-    """A door behind which jobs are run."""
+class JobRunner(GatewayApi, Protocol):
+    """An API whose gateway runs jobs."""
 
-    def finish(self, job_id: str, timeout: float | None, waiting: Callable[[str], None]) -> Json:
-        """The job once it has ended or will be retried later, or when the time is up.
+    def finish_job(
+        self, job_id: str, timeout: float | None, on_wait: Callable[[str], None]
+    ) -> Json:
+        """Return the job once it has ended or is scheduled for a retry, or after the timeout.
 
-        `waiting` is told, once for each, why the job does not run yet.
+        `on_wait` is called with each reason why the job does not run yet.
         """
 
 
-class Said(DuctileError):
-    """A refusal, as the gateway worded it."""
+class ApiError(DuctileError):
+    """An error response of the gateway."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         if "error" not in body and "reason" in body:
-            body = _in_one_shape(body)
+            body = _normalize_error(body)
         details = {key: value for key, value in body.items() if key not in ("error", "code")}
         super().__init__(str(body.get("error", "the gateway rejected the request")), **details)
         self.code = str(body.get("code", "error"))
@@ -68,8 +70,8 @@ class Said(DuctileError):
 _EXIT_CODES = {kind.code: kind.exit_code for kind in (UsageError, ConfigError)}
 
 
-def _in_one_shape(body: Mapping[str, Any]) -> Json:
-    """What stands below /gateway/ as status, reason and detail, like any other error."""
+def _normalize_error(body: Mapping[str, Any]) -> Json:
+    """Convert an error of a route below /gateway/ (status, reason, detail) to `error`, `code`."""
     rest = {key: body[key] for key in body.keys() - {"status", "reason", "detail"}}
     text = body.get("detail", body["reason"])
     if "field" in body:
@@ -77,14 +79,15 @@ def _in_one_shape(body: Mapping[str, Any]) -> Json:
     return {"error": text, "code": body["reason"], **rest}
 
 
-def path_to(*parts: str) -> str:
-    """A path of these segments, each quoted."""
-    return "".join(f"/{quote(part, safe='')}" for part in parts)
+def path_to(*segments: str) -> str:
+    """Return the path of these segments, each quoted."""
+    return "".join(f"/{quote(segment, safe='')}" for segment in segments)
 
 
 def with_query(path: str, query: Mapping[str, object]) -> str:
+    """Append the parameters that are not None."""
     given = {
-        # Seconds as people write them: no exponent, no more than milliseconds.
+        # Seconds without an exponent, and with no more than milliseconds.
         name: f"{value:.3f}" if isinstance(value, float) else value
         for name, value in query.items()
         if value is not None
@@ -92,57 +95,57 @@ def with_query(path: str, query: Mapping[str, object]) -> str:
     return f"{path}?{urlencode(given)}" if given else path
 
 
-def read_answer(status: int, raw: bytes) -> Json:
-    """The document of an answer; an error is raised."""
+def read_response(status: int, raw: bytes) -> Json:
+    """Return the JSON object of a response; raise `ApiError` for an error."""
     try:
         document = json.loads(raw)
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise Said({"error": f"the gateway returned status {status} without a JSON object"})
+        raise ApiError({"error": f"the gateway returned status {status} without a JSON object"})
     if status >= 400:
-        raise Said(document)
+        raise ApiError(document)
     return document
 
 
-def wait_for(
-    door: Door, job_id: str, timeout: float | None, waiting: Callable[[str], None]
+def wait_for_job(
+    api: GatewayApi, job_id: str, timeout: float | None, on_wait: Callable[[str], None]
 ) -> Json:
-    """See `Workplace.finish`."""
+    """See `JobRunner.finish_job`."""
     deadline = None if timeout is None else time.monotonic() + timeout
-    told, turn = None, SHORTEST_WAIT
+    reported, wait = None, MIN_WAIT
     while True:
-        left = turn if deadline is None else max(deadline - time.monotonic(), 0.0)
-        job = door.get(path_to("job", job_id), wait=min(turn, left) or None)
+        left = wait if deadline is None else max(deadline - time.monotonic(), 0.0)
+        job = api.get(path_to("job", job_id), wait=min(wait, left) or None)
         if job["status"] in ENDED or job.get("next_retry_at") or left <= 0:
             return job
-        why = job.get("waits_for")
-        if why and why != told:
-            waiting(why)
-            told = why
-        turn = min(turn * 2, LONGEST_WAIT)
+        reason = job.get("waits_for")
+        if reason and reason != reported:
+            on_wait(reason)
+            reported = reason
+        wait = min(wait * 2, MAX_WAIT)
 
 
 class _LocalConnection(HTTPConnection):
     def __init__(self, path: Path | str) -> None:
-        super().__init__("localhost", timeout=ANSWER_WITHIN)
+        super().__init__("localhost", timeout=RESPONSE_TIMEOUT)
         self._path = path
 
     def connect(self) -> None:
-        until = time.monotonic() + ANSWER_WITHIN
-        while not self._is_connected(until - time.monotonic()):
+        until = time.monotonic() + RESPONSE_TIMEOUT
+        while not self._try_connect(until - time.monotonic()):
             self.close()
         assert self.sock is not None
         self.sock.settimeout(self.timeout)
 
-    def _is_connected(self, seconds: float) -> bool:
-        """False where a signal came between."""
+    def _try_connect(self, seconds: float) -> bool:
+        """Return False if a signal interrupted the attempt."""
         if seconds <= 0:
             raise TimeoutError("the socket's accept queue is full")
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # The kernel lets only a blocking socket wait for a place in a queue that is full.
-        patience = struct.pack("ll", *divmod(int(seconds * 1e6) + 1, 1_000_000))
-        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
+        # The kernel lets only a blocking socket wait for a place in a full accept queue.
+        timeout = struct.pack("ll", *divmod(int(seconds * 1e6) + 1, 1_000_000))
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
         try:
             self.sock.connect(str(self._path))
             self.sock.getpeername()
@@ -155,8 +158,8 @@ class _LocalConnection(HTTPConnection):
         return True
 
 
-class Client:
-    """A running gateway. `NotRunning` where it does not answer."""
+class GatewayClient:
+    """The API of a running gateway. Raises `NotRunning` if it does not respond."""
 
     running = True
 
@@ -166,68 +169,95 @@ class Client:
         self.path = path
 
     @staticmethod
-    def answers(path: Path) -> bool:
-        """Whether somebody listens on this socket."""
+    def is_listening(path: Path) -> bool:
+        """Return whether a process accepts connections on this socket."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(ANSWER_WITHIN)
+            probe.settimeout(RESPONSE_TIMEOUT)
             try:
                 probe.connect(str(path))
             except BlockingIOError:
-                return True  # Many ask at once.
+                return True  # Its accept queue is full.
             except OSError:
                 return False
         return True
 
     def connect(self) -> HTTPConnection:
-        """A connection that has yet to be opened."""
+        """Return a connection that is opened by its first request."""
         return _LocalConnection(self.path)
 
     def get(self, path: str, **query: object) -> Json:
-        return self._ask("GET", with_query(path, query), None)
+        return self._request_json("GET", with_query(path, query), None)
 
     def post(self, path: str, body: Mapping[str, Any]) -> Json:
-        return self._ask("POST", path, json.dumps(body).encode())
+        return self._request_json("POST", path, json.dumps(body).encode())
 
     def delete(self, path: str, **query: object) -> Json:
-        return self._ask("DELETE", with_query(path, query), None)
+        return self._request_json("DELETE", with_query(path, query), None)
 
-    def finish(self, job_id: str, timeout: float | None, waiting: Callable[[str], None]) -> Json:
+    def finish_job(
+        self, job_id: str, timeout: float | None, on_wait: Callable[[str], None]
+    ) -> Json:
         try:
-            return wait_for(self, job_id, timeout, waiting)
+            return wait_for_job(self, job_id, timeout, on_wait)
         except NotRunning as error:
             message = f"{error.message}; job {job_id} had not finished"
             raise NotRunning(message, job_id=job_id) from error
 
-    def _ask(self, method: str, target: str, body: bytes | None) -> Json:
-        return read_answer(*self.call(method, target, body))
+    def _request_json(self, method: str, target: str, body: bytes | None) -> Json:
+        return read_response(*self.request(method, target, body))
 
-    def call(
+    def request(
         self,
         method: str,
         target: str,
         body: bytes | None,
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[int, bytes]:
-        """Status and body of the answer, whatever they are. `headers` go before our own."""
+        """Return the status and body of any response. `headers` replace our own."""
         given = {name.lower() for name in headers}
         own = {name: value for name, value in self.headers.items() if name.lower() not in given}
         connection = self.connect()
         try:
-            # Whoever refuses a body before its end has answered all the same.
+            # A gateway that rejects a body before its end has sent a response all the same.
             with suppress(BrokenPipeError):
                 connection.request(method, target, body, {**own, **headers})
             response = connection.getresponse()
-            raw = response.read(LARGEST_ANSWER + 1)
+            raw = response.read(MAX_RESPONSE_BYTES + 1)
         except TimeoutError as error:
-            message = f"the gateway at {self.path} did not respond within {ANSWER_WITHIN:.0f} s"
+            message = f"the gateway at {self.path} did not respond within {RESPONSE_TIMEOUT:.0f} s"
             raise NotRunning(message) from error
         except (OSError, HTTPException) as error:
-            why = str(error) or type(error).__name__
-            raise NotRunning(f"no gateway responds at {self.path}: {why}") from error
+            reason = str(error) or type(error).__name__
+            raise NotRunning(f"no gateway responds at {self.path}: {reason}") from error
         finally:
             connection.close()
-        if len(raw) > LARGEST_ANSWER:
-            raise Said(
-                {"error": f"the response exceeds {LARGEST_ANSWER} bytes; request fewer rows"}
-            )
+        if len(raw) > MAX_RESPONSE_BYTES:
+            message = f"the response exceeds {MAX_RESPONSE_BYTES} bytes; request fewer rows"
+            raise ApiError({"error": message})
         return response.status, raw
+
+
+class RemoteClient(GatewayClient):
+    """The API of a gateway at a URL, with a token."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageError(
+                f"{url!r} is not a valid gateway URL; use http://HOST:PORT or https://HOST"
+            )
+        try:
+            self._port = parts.port
+        except ValueError:
+            raise UsageError(f"{url!r} has an invalid port") from None
+        super().__init__(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}")
+        self._host, self._secure = parts.hostname, parts.scheme == "https"
+        self.headers = {"Content-Type": "application/json"}
+        if token is not None:
+            if not token.isascii() or not token.isprintable():
+                raise UsageError("the token must be printable ASCII text")
+            self.headers["Authorization"] = f"Bearer {token}"
+
+    def connect(self) -> HTTPConnection:
+        kind = HTTPSConnection if self._secure else HTTPConnection
+        return kind(self._host, self._port, timeout=RESPONSE_TIMEOUT)

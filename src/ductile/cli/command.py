@@ -1,4 +1,4 @@
-"""What every command shares: its options, and the call that carries them."""
+"""What every command shares: its options, its context, and the groups that contain it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ductile.cli.aliases import AliasedCommand
 from ductile.core.values.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from ductile.cli.client import Door, Json
-    from ductile.cli.target import Target
+    from ductile.cli.client import GatewayApi, Json
+    from ductile.cli.target import CommandTarget
     from ductile.config import Loaded
     from ductile.engine.config.compiled import CompiledConfig
 
 Body = Callable[..., int | None]
-"""A command: takes the `CommandContext` first; returns an exit code, or None for 0."""
+"""The function of a command: takes a `CommandContext` and returns an exit code, or None for 0."""
 
 
 def config_option() -> click.Option:
@@ -79,56 +79,54 @@ class CommandContext:
     api_key: str | None = None
 
     @cached_property
-    def site(self) -> Target:
-        from ductile.cli.target import Target
+    def target(self) -> CommandTarget:
+        from ductile.cli.client import RemoteClient
+        from ductile.cli.target import CommandTarget
 
-        if self.api_url is None:
-            return Target(self.config, note=self.note)
-        from ductile.cli.remote import Remote
-
-        return Target(self.config, note=self.note, remote=Remote(self.api_url, self.api_key))
+        remote = None if self.api_url is None else RemoteClient(self.api_url, self.api_key)
+        return CommandTarget(self.config, note=self.note, remote=remote)
 
     def note(self, text: str) -> None:
-        """Something that only `-v` wants to know; on stderr."""
+        """Print details to stderr, with `-v` only."""
         if self.verbose:
-            output.aside(text)
+            output.print_stderr(text)
 
     @contextmanager
-    def place(self) -> Iterator[Door]:
-        """Where a command that writes does so; with `--dry-run`, where it only asks."""
+    def open_api(self) -> Iterator[GatewayApi]:
+        """Yield the API for a command that writes; a read-only one with `--dry-run`."""
         if self.dry_run:
-            with self.site.reading() as door:
-                yield door
+            with self.target.open_reader() as api:
+                yield api
         else:
-            with self.site.working(verbose=self.verbose) as door:
-                yield door
+            with self.target.open_runner(verbose=self.verbose) as api:
+                yield api
 
-    def act(self, path: str, body: Mapping[str, Any] | None = None) -> Json:
-        """One POST that changes something or, with `--dry-run`, says what it would change."""
-        with self.place() as door:
-            return self.send(door, path, body)
+    def post(self, path: str, body: Mapping[str, Any] | None = None) -> Json:
+        """Make one POST request; with `--dry-run`, the gateway reports what it would change."""
+        with self.open_api() as api:
+            return self.post_to(api, path, body)
 
-    def send(self, door: Door, path: str, body: Mapping[str, Any] | None = None) -> Json:
-        """The same, through a door that is open already."""
-        return door.post(path, {**(body or {}), **({"dry_run": True} if self.dry_run else {})})
+    def post_to(self, api: GatewayApi, path: str, body: Mapping[str, Any] | None = None) -> Json:
+        """Make the same request over an API that is open."""
+        return api.post(path, {**(body or {}), **({"dry_run": True} if self.dry_run else {})})
 
     def show(self, document: Any, render: Callable[[Any], None]) -> None:
-        """The answer: as JSON for a program, rendered for people."""
+        """Print the result: as JSON with `--json`, else with `render`."""
         if self.as_json:
-            output.document(document)
+            output.print_json(document)
         else:
             render(document)
 
 
-def blueprint_of(loaded: Loaded) -> CompiledConfig:
-    """What a configuration comes to, for one who only looks."""
+def compile_config(loaded: Loaded) -> CompiledConfig:
+    """Compile a configuration, for reading only."""
     from ductile.engine.config.compiled import build
 
     return build(loaded, boot_marker="", environ=os.environ)
 
 
 class Action(AliasedCommand):
-    """A command that reads or writes, with the options that such a command must have."""
+    """A command with the options of every command, and `--dry-run` if it writes."""
 
     def __init__(self, *args: Any, writes: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -138,26 +136,26 @@ class Action(AliasedCommand):
         self.params += [_json_option(), config_option(), verbose_option(), *remote_options()]
 
     def invoke(self, ctx: click.Context) -> Any:
-        own, root = ctx.params, ctx.find_root().params
-        config, verbose = own.pop("config"), own.pop("verbose")
-        own["call"] = CommandContext(
-            config=config or root.get("config"),
-            verbose=verbose or bool(root.get("verbose")),
-            as_json=own.pop("as_json"),
-            dry_run=own.pop("dry_run", False),
-            api_url=own.pop("api_url"),
-            api_key=own.pop("api_key"),
+        params, root_params = ctx.params, ctx.find_root().params
+        config, verbose = params.pop("config"), params.pop("verbose")
+        params["context"] = CommandContext(
+            config=config or root_params.get("config"),
+            verbose=verbose or bool(root_params.get("verbose")),
+            as_json=params.pop("as_json"),
+            dry_run=params.pop("dry_run", False),
+            api_url=params.pop("api_url"),
+            api_key=params.pop("api_key"),
         )
         return super().invoke(ctx)
 
 
 def read(name: str) -> Callable[[Body], Action]:
-    """Make a command that changes nothing: it has `--json`."""
+    """Make a command that changes nothing."""
     return click.command(name, cls=Action, writes=False)
 
 
 def write(name: str) -> Callable[[Body], Action]:
-    """Make a command that changes something: it has `--dry-run` as well."""
+    """Make a command that changes something: it has `--dry-run`."""
     return click.command(name, cls=Action, writes=True)
 
 
@@ -168,8 +166,8 @@ HINTS = {
 """Hints for words that users expect to be commands."""
 
 
-class Helpful(AliasedCommand, click.Group):
-    """A group that answers a command it does not know with the nearest that it does."""
+class SuggestingGroup(AliasedCommand, click.Group):
+    """A group that suggests the nearest command for an unknown one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -181,10 +179,11 @@ class Helpful(AliasedCommand, click.Group):
         return super().resolve_command(ctx, args)
 
 
-class Noun(Helpful):
-    """A noun, whose actions are added by `read` and `write`.
+class Noun(SuggestingGroup):
+    """A group of actions. `read` and `write` decorate a function and add it.
 
-    With `default`, the noun alone means that action.
+    Without an action, `default` is run. Actions that are in another module are made there by the
+    functions `read` and `write`, and added with `add_command` where the noun is defined.
     """
 
     def __init__(self, name: str, help: str, *, default: str | None = None) -> None:
@@ -192,23 +191,23 @@ class Noun(Helpful):
         self._default = default
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        bare = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
-        if self._default is not None and bare:
+        no_action = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        if self._default is not None and no_action:
             args = [self._default, *args]
-        elif args and bare:
+        elif args and no_action:
             place = f"{ctx.command_path} ACTION {args[0]}"
             raise click.UsageError(f"options follow the action: {place}", ctx)
         return super().parse_args(ctx, args)
 
     def read(self, name: str) -> Callable[[Body], Action]:
-        return self._adding(read(name))
+        return self._and_add(read(name))
 
     def write(self, name: str) -> Callable[[Body], Action]:
-        return self._adding(write(name))
+        return self._and_add(write(name))
 
-    def _adding(self, make: Callable[[Body], Action]) -> Callable[[Body], Action]:
+    def _and_add(self, make_action: Callable[[Body], Action]) -> Callable[[Body], Action]:
         def decorate(body: Body) -> Action:
-            action = make(body)
+            action = make_action(body)
             self.add_command(action)
             return action
 

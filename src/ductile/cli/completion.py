@@ -1,4 +1,4 @@
-"""`ductile completion`: what a shell needs to complete our commands, and names it may offer."""
+"""`ductile completion`: shell completion of commands, and of names in the configuration."""
 
 from __future__ import annotations
 
@@ -27,20 +27,22 @@ WHERE = {
 @read("completion")
 @click.argument("shell", type=SHELLS)
 @click.pass_context
-def completion(ctx: click.Context, call: CommandContext, shell: str) -> None:
+def completion(ctx: click.Context, context: CommandContext, shell: str) -> None:
     """Print a shell completion script."""
     program = Path(ctx.find_root().info_name or "ductile").name
     found = get_completion_class(shell)
     assert found is not None
     variable = f"_{program}_COMPLETE".replace("-", "_").upper()
-    # Its own `source` would start a bash to ask for its version.
+    # Bash's own `source` would start a bash to read its version.
     script = ShellComplete.source(found(ctx.find_root().command, {}, program, variable))
-    call.note(f"add this to {WHERE[shell].format(program=program)}")
-    call.show({"shell": shell, "script": script}, lambda shown: output.line(shown["script"]))
+    context.note(f"add this to {WHERE[shell].format(program=program)}")
+    context.show(
+        {"shell": shell, "script": script}, lambda shown: output.print_line(shown["script"])
+    )
 
 
 def suggestions(kind: str, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
-    """Names of the configuration that is meant; none where it cannot be read."""
+    """Return the matching names in the configuration; none if it cannot be read."""
     from ductile.errors import DuctileError
 
     config = ctx.params.get("config") or ctx.find_root().params.get("config")
@@ -67,7 +69,7 @@ def _named(kind: str, config: Path | None) -> Iterable[str]:
 
 
 def _in_roots(settings: Settings) -> Iterator[str]:
-    """By the names of their directories, which is cheap, and nearly always right."""
+    """Yield the names of the plugins' directories: cheaper than reading the manifests."""
     from ductile.config import bundled
 
     for root in settings.plugin_roots:
@@ -76,7 +78,7 @@ def _in_roots(settings: Settings) -> Iterator[str]:
 
 
 def _settings(config: Path | None, incomplete: str) -> Iterator[str]:
-    """The keys that may follow: those that are written, and those that the schema knows."""
+    """Yield the keys that can follow: those in the files, and those in the schema."""
     from ductile.config import find
     from ductile.config.edit.editor import ConfigEditor
     from ductile.config.edit.paths import ENTITIES, get_at, resolve_path

@@ -1,4 +1,4 @@
-"""The one place where errors become exit codes, and text or JSON."""
+"""Turn errors into exit codes, and into text or JSON. No other module does."""
 
 from __future__ import annotations
 
@@ -20,51 +20,52 @@ PIPE_CLOSED = 1
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, taken for what Ctrl-C is."""
+    """SIGTERM, handled like Ctrl-C."""
 
     exit_code = 143
 
 
 def terminate(_signal: int, _frame: FrameType | None) -> None:
-    """A handler of signals."""
+    """Raise `Terminated`; a signal handler."""
     raise Terminated
 
 
 @dataclass
-class Ended:
+class ExitStatus:
     code: int = 0
 
 
 @contextmanager
-def reported(*, as_json: bool) -> Iterator[Ended]:
-    """Run a command line inside; whatever it raises is told and becomes `code`."""
-    ended = Ended()
+def report_errors(*, as_json: bool) -> Iterator[ExitStatus]:
+    """Print each error that the block raises, and set `code` to its exit code."""
+    status = ExitStatus()
     try:
-        yield ended
+        yield status
     except SystemExit as error:
-        ended.code = error.code if isinstance(error.code, int) else 1
+        status.code = error.code if isinstance(error.code, int) else 1
     except (KeyboardInterrupt, click.Abort) as error:
-        ended.code = getattr(error.__context__ or error, "exit_code", INTERRUPTED)
+        status.code = getattr(error.__context__ or error, "exit_code", INTERRUPTED)
     except BrokenPipeError:
-        ended.code = PIPE_CLOSED
-    except Exception as error:  # noqa: BLE001 - told in full by `_tell`
-        ended.code = _tell(error, as_json)
-    if not _flushed():
-        ended.code = PIPE_CLOSED
+        status.code = PIPE_CLOSED
+    except Exception as error:  # noqa: BLE001 - `_print_error` prints it in full
+        status.code = _print_error(error, as_json)
+    if not _flush_stdout():
+        status.code = PIPE_CLOSED
 
 
-def _tell(error: Exception, as_json: bool) -> int:
-    code, body = _described(error)
+def _print_error(error: Exception, as_json: bool) -> int:
+    """Print the error and return its exit code."""
+    code, body = _describe(error)
     if as_json:
-        output.document(body)
+        output.print_json(body)
     elif isinstance(error, click.exceptions.NoArgsIsHelpError):
-        output.aside(error.format_message())
+        output.print_stderr(error.format_message())
     elif isinstance(error, ConfigError):
-        _show_problems(error)
+        _print_problems(error)
     else:
-        output.aside(f"error: {body['error']}", fg="red")
+        output.print_stderr(f"error: {body['error']}", fg="red")
         if isinstance(error, click.UsageError) and error.ctx is not None:
-            output.aside(f"try: {error.ctx.command_path} --help")
+            output.print_stderr(f"try: {error.ctx.command_path} --help")
     if body["code"] == "internal":
         import traceback
 
@@ -72,8 +73,8 @@ def _tell(error: Exception, as_json: bool) -> int:
     return code
 
 
-def _described(error: Exception) -> tuple[int, dict[str, Any]]:
-    """Exit code, and the error as a program reads it."""
+def _describe(error: Exception) -> tuple[int, dict[str, Any]]:
+    """Return the exit code, and the error as a JSON object."""
     body: dict[str, Any]
     if isinstance(error, DuctileError):
         body = {"error": error.message, "code": error.code, **error.details}
@@ -89,15 +90,17 @@ def _described(error: Exception) -> tuple[int, dict[str, Any]]:
     return 1, {"error": f"internal error: {type(error).__name__}: {error}", "code": "internal"}
 
 
-def _show_problems(error: ConfigError) -> None:
+def _print_problems(error: ConfigError) -> None:
     for problem in error.problems:
-        output.aside(f"error: {problem}", fg="red")
+        output.print_stderr(f"error: {problem}", fg="red")
     if len(error.problems) > 1:
-        output.aside(f"{output.count(len(error.problems), 'problem')} in the configuration")
+        problems = output.format_count(len(error.problems), "problem")
+        output.print_stderr(f"{problems} in the configuration")
 
 
-def _flushed() -> bool:
-    """Whether the reader of stdout took everything; if not, nobody hears of it at exit."""
+def _flush_stdout() -> bool:
+    """Return whether the reader of stdout took everything; if not, the interpreter's own flush
+    at exit is redirected, so that it reports nothing."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -1,7 +1,7 @@
-"""Without a running gateway: its routes inside this process, and one job at a time.
+"""The gateway's API inside this process, for commands without a running gateway.
 
-Reads and the one job of `plugin run` go through the same application as over the socket, so
-that what a user sees does not depend on whether a gateway runs.
+The requests are handled by the same application as over the socket, so that the output of a
+command does not depend on whether a gateway is running.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import unquote
 
-from ductile.cli.client import HEADERS, Json, path_to, read_answer, wait_for, with_query
+from ductile.cli.client import HEADERS, Json, path_to, read_response, wait_for_job, with_query
 from ductile.cli.errors import terminate
 from ductile.config import Loaded
 from ductile.engine.dispatch.dispatcher import Dispatcher
@@ -35,13 +35,15 @@ from ductile.store.engines.open import open_ledger
 from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.jobs import claim
 
-CANCEL_AGAIN = 0.2
+CANCEL_INTERVAL = 0.2
 NO_TABLES = frozenset({"SQLError", "UndefinedTable"})
-"""What the engines raise where a query's table was never made."""
+"""Names of the exceptions that the engines raise for a missing table."""
+
+Message = MutableMapping[str, Any]
 
 
 class InProcessClient:
-    """A gateway's routes, called in this process."""
+    """The API of a gateway in this process."""
 
     running = False
 
@@ -49,15 +51,15 @@ class InProcessClient:
         self._app = local_app(gateway)
 
     def get(self, path: str, **query: object) -> Json:
-        return self._ask("GET", with_query(path, query), b"")
+        return self._request_json("GET", with_query(path, query), b"")
 
     def post(self, path: str, body: Mapping[str, Any]) -> Json:
-        return self._ask("POST", path, json.dumps(body).encode())
+        return self._request_json("POST", path, json.dumps(body).encode())
 
     def delete(self, path: str, **query: object) -> Json:
-        return self._ask("DELETE", with_query(path, query), b"")
+        return self._request_json("DELETE", with_query(path, query), b"")
 
-    def _ask(self, method: str, target: str, body: bytes) -> Json:
+    def _request_json(self, method: str, target: str, body: bytes) -> Json:
         path, _, query = target.partition("?")
         scope = {
             "type": "http",
@@ -73,44 +75,41 @@ class InProcessClient:
             "client": None,
             "server": None,
         }
-        answer: list[MutableMapping[str, Any]] = []
+        requests: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        response: list[Message] = []
 
-        asked: list[MutableMapping[str, Any]] = [
-            {"type": "http.request", "body": body, "more_body": False}
-        ]
+        async def receive() -> Message:
+            # Nothing follows the body: this client does not disconnect before the response.
+            return requests.pop() if requests else await asyncio.Future()
 
-        async def receive() -> MutableMapping[str, Any]:
-            # After the body comes nothing: this client stays until it has its answer.
-            return asked.pop() if asked else await asyncio.Future()
-
-        async def send(message: MutableMapping[str, Any]) -> None:
-            answer.append(message)
+        async def send(message: Message) -> None:
+            response.append(message)
 
         asyncio.run(self._app(scope, receive, send))
-        return read_answer(answer[0]["status"], b"".join(m.get("body", b"") for m in answer))
+        return read_response(response[0]["status"], b"".join(m.get("body", b"") for m in response))
 
 
 @contextmanager
-def onlooking(loaded: Loaded) -> Iterator[Services]:
-    """A gateway to look through, over the ledger's file."""
-    with _logs_to(None), _ledger(loaded) as ledger:
+def open_services(loaded: Loaded) -> Iterator[Services]:
+    """Yield the services of a gateway over the ledger's file, read-only."""
+    with _redirect_logs(None), _ledger(loaded) as ledger:
         services = Services(loaded, environ=os.environ)
         services.open_read_only(ledger)
         yield services
 
 
 @contextmanager
-def onlooker(loaded: Loaded) -> Iterator[InProcessClient]:
-    """The routes that read."""
-    with onlooking(loaded) as gateway:
-        yield InProcessClient(gateway)
+def open_reader(loaded: Loaded) -> Iterator[InProcessClient]:
+    """Yield the API over the ledger's file, read-only."""
+    with open_services(loaded) as services:
+        yield InProcessClient(services)
 
 
 @contextmanager
 def _ledger(loaded: Loaded) -> Iterator[Ledger]:
-    """The ledger, read-only; an empty one in a temporary place while there is none."""
+    """Yield the ledger, read-only; an empty temporary one if there is none."""
     with contextlib.ExitStack() as cleanup:
-        ledger = _existing(loaded)
+        ledger = _open_existing(loaded)
         if ledger is None:
             directory = cleanup.enter_context(tempfile.TemporaryDirectory())
             ledger = SqliteLedger(Path(directory) / "empty.db")
@@ -119,8 +118,8 @@ def _ledger(loaded: Loaded) -> Iterator[Ledger]:
         yield ledger
 
 
-def _existing(loaded: Loaded) -> Ledger | None:
-    """The ledger, if a gateway has ever made one."""
+def _open_existing(loaded: Loaded) -> Ledger | None:
+    """Return the ledger, or None if no gateway has created one."""
     state = loaded.settings.state
     try:
         ledger = open_ledger(path=state.path, url=state.url, read_only=True)
@@ -137,15 +136,17 @@ def _existing(loaded: Loaded) -> Ledger | None:
 
 
 class InProcessGateway(InProcessClient):
-    """A gateway that runs the jobs it is told to, one at a time, and leaves the rest queued."""
+    """A gateway that runs one given job at a time; other jobs stay queued."""
 
     def __init__(self, gateway: Gateway) -> None:
         super().__init__(gateway)
         self._gateway = gateway
         self._dispatcher = Dispatcher(gateway, [gateway.pool.slot(0)], claims=False)
 
-    def finish(self, job_id: str, timeout: float | None, waiting: Callable[[str], None]) -> Json:
-        """Run the job here. Interrupted or out of time, it goes back to the queue."""
+    def finish_job(
+        self, job_id: str, timeout: float | None, on_wait: Callable[[str], None]
+    ) -> Json:
+        """Run the job. After the timeout or an interrupt, it is queued again."""
         job = self.get(path_to("job", job_id))
         with ThreadPoolExecutor(1) as thread:
             work = thread.submit(self._run, job["plugin"], job_id)
@@ -156,8 +157,8 @@ class InProcessGateway(InProcessClient):
                 self._release(work)
         work.result()
         if ran and job["plugin"] not in self._gateway.unready:
-            # Another node of the same database may have been quicker.
-            return wait_for(self, job_id, timeout, waiting)
+            # Another node of the same database may have claimed it first.
+            return wait_for_job(self, job_id, timeout, on_wait)
         return self.get(path_to("job", job_id))
 
     def _run(self, plugin: str, job_id: str) -> None:
@@ -181,33 +182,33 @@ class InProcessGateway(InProcessClient):
         self._dispatcher.close()
 
     def _release(self, work: Future[None]) -> None:
-        """End what runs, if it does; its attempt does not count."""
+        """Cancel a running attempt, which then does not count."""
         grace = CANCEL_GRACE
         while not work.done():
             self._gateway.stopping.set()
             try:
                 self._dispatcher.cancel(Cancellation.STOP, grace)
-                wait([work], CANCEL_AGAIN)
+                wait([work], CANCEL_INTERVAL)
             except KeyboardInterrupt:
                 grace = 0.0
 
 
 @contextmanager
-def workshop(loaded: Loaded, *, verbose: bool) -> Iterator[InProcessGateway]:
-    """Take the state directory and recover what a crash left; `Locked` where it is taken."""
+def open_runner(loaded: Loaded, *, verbose: bool) -> Iterator[InProcessGateway]:
+    """Lock the state directory, recover from a crash, and yield a gateway; may raise `Locked`."""
     gateway = Gateway(loaded, environ=os.environ)
-    with _logs_to(sys.stderr if verbose else None), terminable():
+    with _redirect_logs(sys.stderr if verbose else None), sigterm_as_interrupt():
         try:
             gateway.open(slots=1)
-            with contextlib.closing(InProcessGateway(gateway)) as shop:
-                yield shop
+            with contextlib.closing(InProcessGateway(gateway)) as runner:
+                yield runner
         finally:
             gateway.close()
 
 
 @contextmanager
-def _logs_to(stream: TextIO | None) -> Iterator[None]:
-    """Keep the logs off stdout, which is for the answer; None is nowhere."""
+def _redirect_logs(stream: TextIO | None) -> Iterator[None]:
+    """Write the logs to this stream instead of stdout, which is for the result; None discards."""
     with contextlib.ExitStack() as stack:
         target = stream or stack.enter_context(Path(os.devnull).open("w"))
         stack.enter_context(contextlib.redirect_stdout(target))
@@ -215,8 +216,8 @@ def _logs_to(stream: TextIO | None) -> Iterator[None]:
 
 
 @contextmanager
-def terminable() -> Iterator[None]:
-    """SIGTERM raises inside, as Ctrl-C does."""
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Raise an exception on SIGTERM in the block, as on Ctrl-C."""
     before = signal.signal(signal.SIGTERM, terminate)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The tree of commands: nouns and short forms by name, each loaded when it is asked for."""
+"""The program `ductile`: its nouns and short forms, each imported when it is used."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import click
 
 import ductile
 from ductile.cli import aliases, errors
-from ductile.cli.command import Helpful, config_option, verbose_option
+from ductile.cli.command import SuggestingGroup, config_option, verbose_option
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-Home = tuple[str, str]
-"""Where a command lives (`module:attribute`), and its line in the help."""
+Entry = tuple[str, str]
+"""Where a command is defined (`module:attribute`), and its line in the help."""
 
-NOUNS: Mapping[str, Home] = {
+NOUNS: Mapping[str, Entry] = {
     "system": ("commands.system.group:system", "Run, inspect and maintain the gateway."),
-    "config": ("commands.config_edit:config", "Create, check, edit and seal the configuration."),
-    "plugin": ("commands.plugin_dev:plugin", "Create, test, list and run plugins."),
+    "config": ("commands.config:config", "Create, check, edit and seal the configuration."),
+    "plugin": ("commands.plugin:plugin", "Create, test, list and run plugins."),
     "pipeline": ("commands.pipeline:pipeline", "Show, run and dry-run pipelines."),
     "schedule": ("commands.schedule:schedule", "List, explain, pause and resume schedules."),
-    "job": ("commands.job_logs:job", "List, inspect, retry, cancel and replay jobs."),
+    "job": ("commands.job:job", "List, inspect, retry, cancel and replay jobs."),
     "queue": ("commands.queue:queue", "List queued and running jobs."),
     "relay": ("commands.relay:relay", "List and retry events sent to other gateways."),
     "webhook": ("commands.webhook:webhook", "Manage agent webhooks and their deliveries."),
@@ -38,7 +38,7 @@ NOUNS: Mapping[str, Home] = {
     "completion": ("completion:completion", "Print a shell completion script."),
 }
 
-SHORT: Mapping[str, Home] = {
+SHORT: Mapping[str, Entry] = {
     "start": ("commands.system.gateway:start", "system start"),
     "status": ("commands.system.gateway:status", "system status"),
     "run": ("commands.plugin:run", "plugin run"),
@@ -47,21 +47,20 @@ SHORT: Mapping[str, Home] = {
     "reload": ("commands.system.gateway:reload", "system reload"),
     "reset": ("commands.plugin:reset_breaker", "plugin reset-breaker"),
 }
-"""002 §11.6 and 000 §9.6; `queue` is the noun, which alone means `queue list`."""
+"""Short forms; `queue` is one too: as a noun, it runs `queue list`."""
 
 SENECHAL = "senechal-gw"
 SENECHAL_COMMANDS = ("start", "run", "status", "reload", "reset", "plugins", "logs", "queue")
-"""000 §9.6, which is what the command tells of when it is called by that name."""
+"""The name of the first version, and the commands that it shows in its help."""
+
+OPTION_WORDS = {"help": "--help", "version": "--version"}
+"""Options that users type as commands: `ductile help job list`."""
 
 
-ASKED = {"help": "--help", "version": "--version"}
-"""Options that people type as commands: `ductile help job list`."""
-
-
-class Root(Helpful):
+class RootGroup(SuggestingGroup):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] in ASKED:
-            args = [*args[1:], ASKED[args[0]]]
+        if args and args[0] in OPTION_WORDS:
+            args = [*args[1:], OPTION_WORDS[args[0]]]
         return super().parse_args(ctx, args)
 
     def resolve_command(
@@ -73,44 +72,44 @@ class Root(Helpful):
         return [*NOUNS, *SHORT]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
-        home = NOUNS.get(name) or SHORT.get(name)
-        if home is None:
+        entry = NOUNS.get(name) or SHORT.get(name)
+        if entry is None:
             return None
-        module, _, attribute = home[0].partition(":")
-        found = getattr(import_module(f"ductile.cli.{module}"), attribute)
-        assert isinstance(found, click.Command)
-        return found
+        module, _, attribute = entry[0].partition(":")
+        command = getattr(import_module(f"ductile.cli.{module}"), attribute)
+        assert isinstance(command, click.Command)
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if ctx.info_name == SENECHAL:
             with formatter.section("Commands"):
-                formatter.write_dl([(name, self._about(name)) for name in SENECHAL_COMMANDS])
+                formatter.write_dl([(name, self._help_line(name)) for name in SENECHAL_COMMANDS])
             return
-        for title, homes in (("Nouns", NOUNS), ("Short forms", SHORT)):
+        for title, entries in (("Nouns", NOUNS), ("Short forms", SHORT)):
             with formatter.section(title):
-                formatter.write_dl([(name, line) for name, (_, line) in homes.items()])
+                formatter.write_dl([(name, line) for name, (_, line) in entries.items()])
 
-    def _about(self, name: str) -> str:
+    def _help_line(self, name: str) -> str:
         command = self.get_command(click.Context(self), name)
         return (command.help or "").split("\n")[0] if command else ""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
-        """From the table alone: a Tab loads no command."""
+        """Complete from the tables alone, so that a Tab imports no command."""
         from click.shell_completion import CompletionItem
 
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
-        homes = {**NOUNS, **SHORT}
-        names = SENECHAL_COMMANDS if ctx.info_name == SENECHAL else homes
+        entries = {**NOUNS, **SHORT}
+        names = SENECHAL_COMMANDS if ctx.info_name == SENECHAL else entries
         return [
-            CompletionItem(name, help=homes[name][1])
+            CompletionItem(name, help=entries[name][1])
             for name in names
             if name.startswith(incomplete)
         ]
 
 
 @click.group(
-    cls=Root,
+    cls=RootGroup,
     params=[config_option(), verbose_option()],
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -123,14 +122,14 @@ def root(**_: object) -> None:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run one command line; the exit code.
+    """Run one command line and return its exit code.
 
-    0 done, 1 refused or failed, 2 wrong usage, 78 wrong configuration, 130 interrupted. With
-    `--json` an error is `{"error", "code", ...}` on stdout, where a program reads the answer;
-    for people it is text on stderr.
+    0 success, 1 refused or failed, 2 wrong usage, 78 invalid configuration, 130 interrupted. With
+    `--json` an error is `{"error", "code", ...}` on stdout, where programs read the result;
+    without it, text on stderr.
     """
-    line = list(sys.argv[1:] if args is None else args)
+    words = list(sys.argv[1:] if args is None else args)
     colour = False if os.environ.get("NO_COLOR") else None
-    with errors.reported(as_json=not aliases.JSON.isdisjoint(line)) as ended:
-        ended.code = root.main(line, standalone_mode=False, color=colour) or 0
-    return ended.code
+    with errors.report_errors(as_json=not aliases.JSON.isdisjoint(words)) as status:
+        status.code = root.main(words, standalone_mode=False, color=colour) or 0
+    return status.code

@@ -1,27 +1,34 @@
-"""Values of options that more than one command takes."""
+"""Options, and types of option values, that several commands share."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ductile.core.jobs.commands import HANDLE, POLL
 from ductile.core.jobs.state_machine import status_named
 from ductile.core.values.suggest import did_you_mean
-from ductile.errors import UsageError
+from ductile.errors import NotFound, UsageError
 from ductile.model import JobStatus, SubmittedBy
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from ductile.cli.client import Door
+    from ductile.cli.client import GatewayApi
+
+DEFAULT_COMMANDS = (POLL, HANDLE)
+MIN_ID_LENGTH = 6
+"""Characters that a shortened job id must have."""
+MAX_MATCHES = 5
+"""Jobs that the error for an ambiguous id lists."""
 
 
-class Known(click.ParamType[str]):
-    """The name of something that the configuration has, which a shell can complete."""
+class ConfigName(click.ParamType[str]):
+    """The name of an entity in the configuration, completed by the shell."""
 
     name = "text"
 
@@ -31,7 +38,7 @@ class Known(click.ParamType[str]):
     def shell_complete(
         self,
         ctx: click.Context,
-        param: click.Parameter,  # noqa: ARG002 - the kind says it all
+        param: click.Parameter,  # noqa: ARG002 - the kind is enough
         incomplete: str,
     ) -> list[CompletionItem[Any]]:
         from ductile.cli.completion import suggestions
@@ -39,32 +46,65 @@ class Known(click.ParamType[str]):
         return suggestions(self._kind, ctx, incomplete)
 
 
-class Status(click.Choice[str]):
-    """The state of a job, by its name or by one that the Go program had for it."""
+class JobStatusParam(click.Choice[str]):
+    """The state of a job, by its name or by its name in the Go program."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return super().convert(status_named(value), param, ctx)
 
 
-def check_plugin(door: Door, name: str | None) -> None:
-    """Refuse a plugin of which nobody has ever heard: no root has it, nor does the log."""
+def check_plugin(api: GatewayApi, name: str | None) -> None:
+    """Raise `UsageError` for a plugin that is neither known to the gateway nor in its log."""
     if name is None:
         return
-    known = [row["name"] for row in door.get("/plugins")["plugins"]]
-    if name not in known and not door.get("/job-logs", plugin=name, limit=1)["logs"]:
+    known = [row["name"] for row in api.get("/plugins")["plugins"]]
+    if name not in known and not api.get("/job-logs", plugin=name, limit=1)["logs"]:
         raise UsageError(f"unknown plugin {name!r}{did_you_mean(name, known)}", plugin=name)
 
 
-PLUGIN = Known("plugin")
-PIPELINE = Known("pipeline")
-SCHEDULE = Known("schedule")
-SETTING = Known("setting")
-STATUS = Status([status.value for status in JobStatus])
+def choose_command(plugin: str, known: Collection[str], wanted: str | None) -> str:
+    """Return the command that `--command` names or, without it, the plugin's default command."""
+    listed = ", ".join(sorted(known))
+    if wanted is not None:
+        if wanted not in known:
+            raise UsageError(f"plugin {plugin} has no command {wanted!r}; it has: {listed}")
+        return wanted
+    default = next((command for command in DEFAULT_COMMANDS if command in known), None)
+    if default is not None:
+        return default
+    if len(commands := list(known)) != 1:
+        raise UsageError(f"plugin {plugin} has several commands; choose with --command: {listed}")
+    return commands[0]
+
+
+def resolve_job_id(api: GatewayApi, typed_id: str) -> str:
+    """Return the whole id of a job, of which the start may have been typed.
+
+    An id that matches no job is returned as it is: the route that is called next reports it.
+    """
+    known = api.get("/job-ids", begins=typed_id, limit=MAX_MATCHES + 1)["job_ids"]
+    if typed_id in known or not known:
+        return typed_id
+    if len(typed_id) < MIN_ID_LENGTH:
+        needed = f"a shortened id needs at least {MIN_ID_LENGTH} characters"
+        raise NotFound(f"there is no job {typed_id}; {needed}")
+    if len(known) > 1:
+        first = known[:MAX_MATCHES]
+        listed = ", ".join([*first, "..."] if len(known) > MAX_MATCHES else first)
+        raise UsageError(f"the id {typed_id} matches several jobs: {listed}", jobs=first)
+    return str(known[0])
+
+
+PLUGIN = ConfigName("plugin")
+PIPELINE = ConfigName("pipeline")
+SCHEDULE = ConfigName("schedule")
+SETTING = ConfigName("setting")
+STATUS = JobStatusParam([status.value for status in JobStatus])
 PRODUCER = click.Choice([producer.value for producer in SubmittedBy])
 DELIVERY_STATUS = click.Choice(["pending", "delivered", "failed", "dead"])
 
 
-class Whole(click.IntRange):
+class WholeNumber(click.IntRange):
     """A whole number, within bounds."""
 
     name = "number"
@@ -81,16 +121,16 @@ Option = Callable[[Any], Any]
 """Adds an option to a command."""
 
 
-def limited(most: int = 50) -> Option:
-    """`--limit`, of a page that has so many rows without it."""
-    limit = Whole(1, 1000)
+def limit_option(default: int = 50) -> Option:
+    """Return the option `--limit`."""
+    limit = WholeNumber(1, 1000)
     return click.option(
-        "--limit", type=limit, default=most, show_default=True, help="Maximum number of rows."
+        "--limit", type=limit, default=default, show_default=True, help="Maximum number of rows."
     )
 
 
-def seconds(text: str) -> float:
-    """`90s`, `5m`, `1h30m`."""
+def parse_seconds(text: str) -> float:
+    """Parse a duration such as `90s`, `5m` or `1h30m` to seconds."""
     from ductile.config.models.units import DURATION, parse_duration
 
     try:
@@ -99,9 +139,9 @@ def seconds(text: str) -> float:
         raise click.BadParameter(f"{text!r} is not {DURATION}") from None
 
 
-PATIENCE: Option = click.option(
+TIMEOUT: Option = click.option(
     "--timeout",
-    type=seconds,
+    type=parse_seconds,
     default="5m",
     show_default=True,
     metavar="D",
@@ -112,8 +152,8 @@ DEDUPE_TTL: Option = click.option(
 )
 
 
-def since(text: str) -> str:
-    """A moment, or a duration before now, in the ledger's form."""
+def parse_since(text: str) -> str:
+    """Parse a time, or a duration before now, to a time in the ledger's format."""
     from datetime import timedelta
 
     from ductile.clock import SystemClock, from_text, to_text
@@ -130,8 +170,8 @@ def since(text: str) -> str:
         raise click.BadParameter(f"{text!r} is neither {wanted}") from None
 
 
-def payload(text: str | None, what: str = "the payload") -> Any:
-    """The JSON that is given, in a file (`@path`), or on stdin (`-`); None without one."""
+def read_json(text: str | None, what: str = "the payload") -> Any:
+    """Parse JSON that is given as text, in a file (`@path`) or on stdin (`-`)."""
     if text is None:
         return None
     import orjson

@@ -1,9 +1,9 @@
-"""How answers look: tables for people, JSON for programs, colours on a terminal alone."""
+"""Print results: tables and text for people, JSON for programs, colours on terminals only."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,62 +21,66 @@ _CONTROLS = {
     code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"
 }
 _GAP = "  "
-MOMENT = 1.0
+PROGRESS_INTERVAL = 1.0
 
 
-def document(value: Any) -> None:
-    """JSON, for programs."""
+def print_json(value: Any) -> None:
+    """Print a JSON document to stdout."""
     import json
 
     encoding = (sys.stdout.encoding or "").lower().replace("-", "")
     click.echo(json.dumps(value, indent=2, ensure_ascii=encoding != "utf8", default=str))
 
 
-def line(text: str = "", **style: Any) -> None:
-    click.echo(click.style(safe(text), **style) if style else safe(text))
+def print_line(text: str = "", **style: Any) -> None:
+    click.echo(_styled(text, style))
 
 
-def aside(text: str, **style: Any) -> None:
-    """A remark on stderr, out of the way of the answer."""
-    click.echo(click.style(safe(text), **style) if style else safe(text), err=True)
+def print_stderr(text: str, **style: Any) -> None:
+    """Print a note, a warning or an error; stdout is for the result."""
+    click.echo(_styled(text, style), err=True)
 
 
-def safe(text: str) -> str:
-    """Text of a plugin or a file, with nothing in it that commands a terminal."""
+def _styled(text: str, style: Mapping[str, Any]) -> str:
+    return click.style(escape(text), **style) if style else escape(text)
+
+
+def escape(text: str) -> str:
+    """Escape control characters in text from plugins or files, which a terminal would obey."""
     return text.translate(_CONTROLS)
 
 
-def clipped(text: str, most: int) -> str:
-    """Somebody else's words as one line of at most so many characters."""
+def clip(text: str, max_length: int) -> str:
+    """Join the text to one line, and cut it to `max_length` characters."""
     line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return line if len(line) <= max_length else f"{line[: max_length - 1]}…"
 
 
 def colour_of(word: str) -> str | None:
-    """Of a state, or of how bad something is."""
+    """Return the colour of a state or a severity."""
     return _COLOURS.get(word)
 
 
-def coloured(word: str) -> str:
-    return click.style(safe(word), fg=colour_of(word))
+def format_status(word: str) -> str:
+    return click.style(escape(word), fg=colour_of(word))
 
 
-def table(
-    headings: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "nothing"
+def print_table(
+    headings: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "no rows"
 ) -> None:
-    """Columns as wide as they need to be; on a terminal lines end at its edge."""
+    """Print columns as wide as their content; on a terminal, lines are cut at its width."""
     cells = [[_cell(value) for value in row] for row in rows]
     if not cells:
         click.echo(empty)
         return
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
-    edge = _edge()
+    edge = _terminal_width()
     click.echo(_row([heading.upper() for heading in headings], widths, edge, heading=True))
     for row in cells:
         click.echo(_row(row, widths, edge))
 
 
-def _edge() -> int | None:
+def _terminal_width() -> int | None:
     from shutil import get_terminal_size
 
     return get_terminal_size().columns if sys.stdout.isatty() else None
@@ -84,7 +88,7 @@ def _edge() -> int | None:
 
 def _cell(value: object) -> str:
     text = "-" if value is None or value == "" else str(value)
-    return safe(" ".join(text.split()))
+    return escape(" ".join(text.split()))
 
 
 def _row(
@@ -102,56 +106,57 @@ def _row(
     return _GAP.join(shown).rstrip()
 
 
-def section(title: str, text: str) -> None:
-    """A titled block, its text indented."""
+def print_section(title: str, text: str) -> None:
+    """Print a title, and the text indented below it."""
     click.echo(click.style(title, bold=True))
-    for part in safe(text).rstrip("\n").split("\n"):
+    for part in escape(text).rstrip("\n").split("\n"):
         click.echo(f"  {part}".rstrip())
 
 
 @contextmanager
-def working(text: str) -> Iterator[None]:
-    """Say on a terminal that something goes on, once it takes longer than a moment."""
+def show_progress(text: str) -> Iterator[None]:
+    """Show the text and the elapsed time on a terminal, once the block takes over a second."""
     if not sys.stderr.isatty():
         yield
         return
     from threading import Event, Thread
     from time import monotonic
 
-    ended, began = Event(), monotonic()
+    ended, started = Event(), monotonic()
 
-    def tell() -> None:
-        while not ended.wait(MOMENT):
-            click.echo(f"\r{safe(text)} … {monotonic() - began:.0f} s", nl=False, err=True)
+    def print_elapsed() -> None:
+        while not ended.wait(PROGRESS_INTERVAL):
+            elapsed = f"{monotonic() - started:.0f} s"
+            click.echo(f"\r{escape(text)} … {elapsed}", nl=False, err=True)
 
-    teller = Thread(target=tell, daemon=True)
-    teller.start()
+    printer = Thread(target=print_elapsed, daemon=True)
+    printer.start()
     try:
         yield
     finally:
         ended.set()
-        teller.join()
-        if monotonic() - began >= MOMENT:
+        printer.join()
+        if monotonic() - started >= PROGRESS_INTERVAL:
             click.echo("\r\x1b[K", nl=False, err=True)
 
 
-def difference(text: str) -> None:
-    """A unified diff."""
+def print_diff(text: str) -> None:
+    """Print a unified diff."""
     colours = {"+": "green", "-": "red", "@": "cyan"}
     for part in text.splitlines():
         marks = part.startswith(("+++", "---"))
-        line(part, fg=None if marks else colours.get(part[:1]), bold=True if marks else None)
+        print_line(part, fg=None if marks else colours.get(part[:1]), bold=True if marks else None)
 
 
-def value(found: Any) -> str:
-    """A JSON value for people: text as it is, the rest as JSON."""
+def format_value(found: Any) -> str:
+    """Format a JSON value for people: text as it is, anything else as JSON."""
     import json
 
     return found if isinstance(found, str) else json.dumps(found, indent=2, ensure_ascii=False)
 
 
-def when(text: str | None) -> str:
-    """A moment of the ledger in local time; what a script wrote that is none, as it stands."""
+def format_time(text: str | None) -> str:
+    """Format a time of the ledger as local time; return text that is not a time as it is."""
     from ductile.clock import moment_of
 
     if text is None:
@@ -160,8 +165,8 @@ def when(text: str | None) -> str:
     return text if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
-def span(seconds: float) -> str:
-    """How long something took or takes."""
+def format_duration(seconds: float) -> str:
+    """Format a duration with one or two units: `15 ms`, `2.5 s`, `3h 20m`."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:
@@ -173,12 +178,12 @@ def span(seconds: float) -> str:
     return " ".join([f"{count}{unit}" for count, unit in parts if count][:2])
 
 
-def count(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def size(count: int) -> str:
-    """Bytes, for people."""
+def format_size(count: int) -> str:
+    """Format a number of bytes with a binary unit."""
     amount = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if amount < 1024 or unit == "GiB":

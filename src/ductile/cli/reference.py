@@ -1,6 +1,6 @@
-"""The reference of the commands, in Markdown, out of the tree of commands itself.
+"""Generate the command reference in Markdown from the commands themselves.
 
-`python -m ductile.cli.reference` prints it; `make docs` writes it where readers find it.
+`python -m ductile.cli.reference` prints it; `make docs` writes it to docs/.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import click
 
 from ductile.cli.main import NOUNS, SHORT, root
 
-EVERYWHERE = frozenset({"config", "verbose", "as_json", "dry_run", "api_url", "api_key"})
+SHARED_OPTIONS = frozenset({"config", "verbose", "as_json", "dry_run", "api_url", "api_key"})
 _INTRODUCTION = """\
 # Commands
 
@@ -34,11 +34,11 @@ Exit codes: 0 success, 1 refused or failed, 2 wrong usage, 78 invalid configurat
 
 
 def markdown() -> str:
-    """The whole page."""
-    return "\n".join([_INTRODUCTION, *_shorts(), *_nouns()])
+    """Return the whole page."""
+    return "\n".join([_INTRODUCTION, *_short_forms(), *_nouns()])
 
 
-def _shorts() -> Iterator[str]:
+def _short_forms() -> Iterator[str]:
     yield "## Short forms\n"
     yield "| short form | command |\n| --- | --- |"
     for name, (_, meaning) in SHORT.items():
@@ -52,17 +52,17 @@ def _nouns() -> Iterator[str]:
         command = root.get_command(top, name)
         assert command is not None
         yield f"## `{name}`\n\n{line}\n"
-        yield from _described(command, click.Context(command, info_name=name, parent=top))
+        yield from _describe(command, click.Context(command, info_name=name, parent=top))
 
 
-def _described(command: click.Command, context: click.Context) -> Iterator[str]:
+def _describe(command: click.Command, context: click.Context) -> Iterator[str]:
     if not isinstance(command, click.Group):
         yield _command(command, context)
         return
     for name in command.list_commands(context):
         inner = command.get_command(context, name)
         assert inner is not None
-        yield from _described(inner, click.Context(inner, info_name=name, parent=context))
+        yield from _describe(inner, click.Context(inner, info_name=name, parent=context))
 
 
 def _command(command: click.Command, context: click.Context) -> str:
@@ -84,7 +84,7 @@ def _arguments(command: click.Command) -> Iterator[str]:
 
 
 def _option(option: click.Option) -> str | None:
-    if option.name in EVERYWHERE or option.hidden:
+    if option.name in SHARED_OPTIONS or option.hidden:
         return None
     names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
     value = "" if option.is_flag else f" {option.metavar or option.type.name.upper()}"

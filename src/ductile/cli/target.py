@@ -1,4 +1,4 @@
-"""Where a command works: the configuration it means, and whoever answers for it."""
+"""What a command works on: a configuration, and the gateway that belongs to it."""
 
 from __future__ import annotations
 
@@ -10,103 +10,104 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from ductile.cli.client import Client, Door, Workplace
+from ductile.cli.client import GatewayApi, GatewayClient, JobRunner
 from ductile.config import Loaded, find_state, load
 from ductile.errors import ConfigError, Locked
 
 SOCKET = "ductile.sock"
-LOCK_PATIENCE = 10.0
-"""How long a start, or another command that holds the lock, is waited for."""
-LOCK_PAUSE = 0.05
+LOCK_TIMEOUT = 10.0
+"""Seconds to wait for a starting gateway, or for another command that holds the lock."""
+LOCK_RETRY_INTERVAL = 0.05
 T = TypeVar("T")
 
 
-class Target:
+class CommandTarget:
     def __init__(
         self,
         config: Path | None,
         *,
         note: Callable[[str], None],
-        remote: Client | None = None,
+        remote: GatewayClient | None = None,
     ) -> None:
-        """`remote` answers in the place of whatever runs here."""
+        """`remote` is used instead of the local gateway; `note` reports what is used."""
         self._config = config
         self._note = note
         self._remote = remote
 
     @cached_property
     def loaded(self) -> Loaded:
-        """The configuration, verified; `ConfigError` with all its problems."""
+        """The configuration, verified; raises `ConfigError` with all its problems."""
         loaded = load(self._config, environ=os.environ)
         self._note(f"config: {loaded.settings.config_dir}")
         return loaded
 
     @cached_property
     def state_dir(self) -> Path:
-        """Of the configuration; `ConfigError` with all its problems, unless a gateway runs there.
+        """The configured state directory.
 
-        What keeps a gateway from starting (a file that is not sealed, a variable that only its
-        service has, a slip in some section) keeps no operator from looking at the one that runs.
+        Raises `ConfigError` for an invalid configuration only if no gateway is running there: an
+        operator must be able to inspect a running gateway whose configuration on disk is broken.
         """
         try:
             return self.loaded.settings.state_dir
         except ConfigError:
             state = find_state(self._config, environ=os.environ)
-            if state is None or not Client.answers(state.dir / SOCKET):
+            if state is None or not GatewayClient.is_listening(state.dir / SOCKET):
                 raise
             self._note("the configuration on disk has problems; run: ductile config check")
             return state.dir
 
-    def client(self) -> Client | None:
-        """The running gateway, if there is one."""
+    def client(self) -> GatewayClient | None:
+        """Return a client of the running gateway, or None."""
         if self._remote is not None:
             self._note(f"using the gateway at {self._remote.path}")
             return self._remote
         path = self.state_dir / SOCKET
-        if not Client.answers(path):
+        if not GatewayClient.is_listening(path):
             return None
         self._note(f"using the gateway at {path}")
-        return Client(path)
+        return GatewayClient(path)
 
     @contextmanager
-    def reading(self) -> Iterator[Door]:
-        """The running gateway, else the ledger's file: the same answers by either way."""
+    def open_reader(self) -> Iterator[GatewayApi]:
+        """Yield the running gateway or, without one, the same API over the ledger's file."""
         client = self.client()
         if client is not None:
             yield client
             return
-        from ductile.cli.in_process import onlooker
+        from ductile.cli.in_process import open_reader
 
         self._note(f"no gateway is running; reading the ledger in {self.state_dir}")
-        with onlooker(self.loaded) as door:
-            yield door
+        with open_reader(self.loaded) as api:
+            yield api
 
     @contextmanager
-    def working(self, *, verbose: bool) -> Iterator[Workplace]:
-        """The running gateway, else this process, holding the lock of the state directory."""
+    def open_runner(self, *, verbose: bool) -> Iterator[JobRunner]:
+        """Yield the running gateway or, without one, this process with the instance lock."""
         with ExitStack() as stack:
-            yield self.client_or(lambda: self._workshop(stack, verbose))
+            yield self.client_or(lambda: self._open_in_process(stack, verbose))
 
-    def _workshop(self, stack: ExitStack, verbose: bool) -> Workplace:
-        from ductile.cli.in_process import workshop
+    def _open_in_process(self, stack: ExitStack, verbose: bool) -> JobRunner:
+        from ductile.cli.in_process import open_runner
 
-        place = stack.enter_context(workshop(self.loaded, verbose=verbose))
+        runner = stack.enter_context(open_runner(self.loaded, verbose=verbose))
         self._note(f"no gateway is running; running jobs in this process, in {self.state_dir}")
-        return place
+        return runner
 
-    def client_or(self, work: Callable[[], T]) -> Client | T:
-        """The running gateway, else what `work`, which takes the lock, comes to.
+    def client_or(self, run_locked: Callable[[], T]) -> GatewayClient | T:
+        """Return a client of the running gateway or, without one, the result of `run_locked`.
 
-        A gateway that holds the lock and does not answer will, or will end.
+        `run_locked` takes the instance lock. A process that holds it without responding is a
+        gateway that starts or stops, or another command: both are retried until `LOCK_TIMEOUT`.
         """
-        give_up = time.monotonic() + LOCK_PATIENCE
+        deadline = time.monotonic() + LOCK_TIMEOUT
         while True:
             client = self.client()
             if client is not None:
                 return client
             try:
-                return work()
+                return run_locked()
             except Locked:
-                if time.monotonic() > give_up:
+                if time.monotonic() > deadline:
                     raise
-                time.sleep(LOCK_PAUSE)
+                time.sleep(LOCK_RETRY_INTERVAL)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ductile.cli.client import Client, Said
+from ductile.cli.client import ApiError, GatewayClient
 from tests.cli.conftest import house  # noqa: F401 - a fixture
 from tests.cli.flows import furnish, is_up, ran
 from tests.cli.running import House
@@ -29,13 +29,13 @@ def flow(request: Request) -> House:
 
 
 @contextmanager
-def answering(flow: House) -> Iterator[Client]:
+def answering(flow: House) -> Iterator[GatewayClient]:
     with flow.gateway():
-        yield Client(flow.state / "ductile.sock")
+        yield GatewayClient(flow.state / "ductile.sock")
 
 
-def refusal(client: Client, path: str, body: dict[str, Any]) -> str:
-    with pytest.raises(Said) as refused:
+def refusal(client: GatewayClient, path: str, body: dict[str, Any]) -> str:
+    with pytest.raises(ApiError) as refused:
         client.post(path, body)
     return refused.value.code
 
@@ -105,10 +105,10 @@ def test_no_more_callers_than_allowed_and_one_who_leaves_makes_room(flow: House)
         until(lambda: _taken(client, chain))
 
 
-def _taken(client: Client, body: dict[str, Any]) -> bool:
+def _taken(client: GatewayClient, body: dict[str, Any]) -> bool:
     try:
         return bool(client.post("/pipeline/chain", body)["status"] == "succeeded")
-    except Said:
+    except ApiError:
         return False
 
 
@@ -160,7 +160,7 @@ def test_a_dedupe_ttl_of_a_pipeline_counts_instead_of_the_services(flow: House) 
         assert refusal(client, "/pipeline/chain", {**body, "dedupe_ttl": -1}) == "usage"
 
 
-def _until_over(client: Client, instance_id: str) -> dict[str, Any]:
+def _until_over(client: GatewayClient, instance_id: str) -> dict[str, Any]:
     def look() -> dict[str, Any] | None:
         found = client.get(f"/pipeline-instance/{instance_id}", wait=5, seen=1000)
         return found if found["status"] != "open" else None
@@ -184,10 +184,10 @@ def test_who_waits_for_an_instance_hears_of_each_end(flow: House) -> None:
         (found,) = heard
         assert (found["status"], found["jobs"][0]["status"]) == ("failed", "dead")
         assert client.get(path, wait=20)["status"] == "failed"
-        with pytest.raises(Said, match="no pipeline instance"):
+        with pytest.raises(ApiError, match="no pipeline instance"):
             client.get("/pipeline-instance/nope")
         for query in ("wait=x", "wait=-1", "seen=nan"):
-            with pytest.raises(Said) as refused:
+            with pytest.raises(ApiError) as refused:
                 client.get(f"{path}?{query}")
             assert refused.value.code == "usage"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ductile.cli.client import Said
-from ductile.cli.in_process import InProcessClient, onlooker
+from ductile.cli.client import ApiError
+from ductile.cli.in_process import InProcessClient, open_reader
 from ductile.clock import SystemClock
 from ductile.config import load
 from ductile.engine.config.compiled import build
@@ -32,12 +32,12 @@ plugins:
 def door(request: pytest.FixtureRequest) -> Iterator[InProcessClient]:
     home: House = request.getfixturevalue("house")
     home.write("config.yaml", CONFIG)
-    with onlooker(load(home.root, environ={})) as door:
+    with open_reader(load(home.root, environ={})) as door:
         yield door
 
 
 def refused(door: InProcessClient, path: str, **query: Any) -> str:
-    with pytest.raises(Said) as refusal:
+    with pytest.raises(ApiError) as refusal:
         door.get(path, **query)
     return refusal.value.code
 
@@ -77,7 +77,7 @@ def test_slots_that_no_gateway_decided_are_told_too(request: pytest.FixtureReque
     ledger.start()
     ledger.write(lambda tx: schedules.ensure_entry(tx, entry, long_ago, long_ago))
     ledger.close()
-    with onlooker(loaded) as door:
+    with open_reader(loaded) as door:
         slots = door.get("/scheduler/explain", name="hello/default")["slots"]
     assert len(slots) in (4, 5)
     assert {(slot["fired"], slot["why"]) for slot in slots} == {(False, "no gateway was running")}

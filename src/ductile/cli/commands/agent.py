@@ -1,4 +1,4 @@
-"""`ductile agent`: which agents live, what they can do, and what they are reminded of."""
+"""`ductile agent`: known agents, their capabilities and their reminders."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ import click
 from ductile.cli import output
 from ductile.cli.client import Json, path_to
 from ductile.cli.command import CommandContext, Noun
-from ductile.cli.options import Whole, limited, seconds
-from ductile.cli.options import payload as read_payload
+from ductile.cli.options import WholeNumber, limit_option, parse_seconds, read_json
 from ductile.errors import NotFound, UsageError
 
 agent = Noun("agent", "List agents and manage their reminders.", default="list")
 
-_limit = limited(1000)
+_limit = limit_option(1000)
 
 
 @agent.read("list")
 @click.option("--live", is_flag=True, help="Show only live agents.")
 @click.option("--after", metavar="ID", help="Continue after this agent.")
 @_limit
-def listing(call: CommandContext, live: bool, after: str | None, limit: int) -> None:
+def listing(context: CommandContext, live: bool, after: str | None, limit: int) -> None:
     """List known agents and whether they are alive."""
-    asked = {"live": "true" if live else None, "after": after, "limit": limit}
-    with call.site.reading() as door:
-        page = door.get("/gateway/heartbeats", **asked)
-    call.show(page, _show_list)
+    with context.target.open_reader() as api:
+        page = api.get(
+            "/gateway/heartbeats", live="true" if live else None, after=after, limit=limit
+        )
+    context.show(page, _show_list)
 
 
 def _show_list(page: Json) -> None:
-    output.table(
+    output.print_table(
         ("agent", "cluster", "state", "last seen", "capabilities"),
         (
             (
                 row["agent_id"],
                 row["cluster_id"],
                 row["state"],
-                output.when(row["received_at"] or row["last_seen_at"]),
-                _abilities(row),
+                output.format_time(row["received_at"] or row["last_seen_at"]),
+                _capabilities(row),
             )
             for row in page["agents"]
         ),
@@ -48,7 +48,7 @@ def _show_list(page: Json) -> None:
     _show_cursor(page)
 
 
-def _abilities(row: Json) -> str:
+def _capabilities(row: Json) -> str:
     known: dict[str, Any] = row["capabilities"] or {}
     words = [str(known[key]) for key in ("agent_type", "capability_version") if key in known]
     return " ".join([*words, *map(str, known.get("capabilities", ()))])
@@ -56,34 +56,34 @@ def _abilities(row: Json) -> str:
 
 def _show_cursor(page: Json) -> None:
     if page["cursor"] is not None:
-        output.aside(f"more rows: --after {page['cursor']}")
+        output.print_stderr(f"more rows: --after {page['cursor']}")
 
 
 @agent.read("show")
 @click.argument("agent_id", metavar="ID")
-def show(call: CommandContext, agent_id: str) -> None:
+def show(context: CommandContext, agent_id: str) -> None:
     """Show one agent, its capabilities and its reminders."""
-    with call.site.reading() as door:
-        found = door.get("/gateway/heartbeats", agent_id=agent_id)["agents"]
-        kept = door.get("/gateway/cron", agent_id=agent_id)["reminders"]
-    if not found and not kept:
+    with context.target.open_reader() as api:
+        rows = api.get("/gateway/heartbeats", agent_id=agent_id)["agents"]
+        reminders = api.get("/gateway/cron", agent_id=agent_id)["reminders"]
+    if not rows and not reminders:
         raise NotFound(f"there is no agent {agent_id!r}")
-    unseen = dict.fromkeys(("cluster_id", "last_seen_at", "received_at", "capabilities"))
-    row = found[0] if found else {"agent_id": agent_id, **unseen, "state": "never seen"}
-    call.show({**row, "reminders": kept}, _show_one)
+    unknown = dict.fromkeys(("cluster_id", "last_seen_at", "received_at", "capabilities"))
+    row = rows[0] if rows else {"agent_id": agent_id, **unknown, "state": "never seen"}
+    context.show({**row, "reminders": reminders}, _show_one)
 
 
 def _show_one(row: Json) -> None:
-    name = click.style(output.safe(row["agent_id"]), bold=True)
-    click.echo(f"{name} {output.coloured(row['state'])}")
-    output.table(
+    name = click.style(output.escape(row["agent_id"]), bold=True)
+    click.echo(f"{name} {output.format_status(row['state'])}")
+    output.print_table(
         ("cluster", "reported", "received", "capabilities"),
         [
             (
                 row["cluster_id"],
-                output.when(row["last_seen_at"]),
-                output.when(row["received_at"]),
-                _abilities(row),
+                output.format_time(row["last_seen_at"]),
+                output.format_time(row["received_at"]),
+                _capabilities(row),
             )
         ],
     )
@@ -96,15 +96,17 @@ def _show_one(row: Json) -> None:
 @click.option(
     "--in",
     "delay",
-    type=seconds,
+    type=parse_seconds,
     metavar="D",
     help="Fire after this duration, such as 5m or 1h30m.",
 )
-@click.option("--delay-ms", type=Whole(1), metavar="N", help="Fire after this many milliseconds.")
+@click.option(
+    "--delay-ms", type=WholeNumber(1), metavar="N", help="Fire after this many milliseconds."
+)
 @click.option("--cron", metavar="RULE", help="Fire repeatedly by this 5-field cron rule, in UTC.")
 @click.option("--payload", metavar="JSON|@FILE|-", help="Payload of the reminder, a JSON object.")
 def remind(
-    call: CommandContext,
+    context: CommandContext,
     agent_id: str,
     delay: float | None,
     delay_ms: int | None,
@@ -120,42 +122,46 @@ def remind(
         raise UsageError("give exactly one of --in, --delay-ms and --cron")
     if delay is not None:
         delay_ms = max(round(delay * 1000), 0)
-    asked = {
+    fields = {
         "agent_id": agent_id,
         "delay_ms": delay_ms,
         "schedule": cron,
-        "payload": read_payload(payload),
+        "payload": read_json(payload),
     }
-    body = {key: value for key, value in asked.items() if value is not None}
-    call.show(call.act("/gateway/cron", body), _show_kept)
+    body = {key: value for key, value in fields.items() if value is not None}
+    context.show(context.post("/gateway/cron", body), _show_created)
 
 
-def _show_kept(kept: Json) -> None:
-    done = "would create a reminder" if kept.get("dry_run") else f"created reminder {kept['id']}"
-    rule = f", then by cron {kept['schedule']} (UTC)" if kept["schedule"] else ""
-    fires_at = output.when(kept["next_fire_at"])
-    output.line(f"{done} for {kept['agent_id']}; it fires at {fires_at}{rule}")
+def _show_created(reminder: Json) -> None:
+    done = (
+        "would create a reminder"
+        if reminder.get("dry_run")
+        else f"created reminder {reminder['id']}"
+    )
+    rule = f", then by cron {reminder['schedule']} (UTC)" if reminder["schedule"] else ""
+    fires_at = output.format_time(reminder["next_fire_at"])
+    output.print_line(f"{done} for {reminder['agent_id']}; it fires at {fires_at}{rule}")
 
 
 @agent.read("reminders")
 @click.option("--agent", "agent_id", metavar="ID", help="Show only this agent's reminders.")
-@click.option("--after", type=Whole(0), metavar="ID", help="Continue after this reminder.")
+@click.option("--after", type=WholeNumber(0), metavar="ID", help="Continue after this reminder.")
 @_limit
-def reminders(call: CommandContext, agent_id: str | None, after: int | None, limit: int) -> None:
+def reminders(context: CommandContext, agent_id: str | None, after: int | None, limit: int) -> None:
     """List pending reminders."""
-    with call.site.reading() as door:
-        page = door.get("/gateway/cron", agent_id=agent_id, after=after, limit=limit)
-    call.show(page, _show_reminders)
+    with context.target.open_reader() as api:
+        page = api.get("/gateway/cron", agent_id=agent_id, after=after, limit=limit)
+    context.show(page, _show_reminders)
 
 
 def _show_reminders(page: Json) -> None:
-    output.table(
+    output.print_table(
         ("reminder", "agent", "fires", "rule", "payload"),
         (
             (
                 row["id"],
                 row["agent_id"],
-                output.when(row["next_fire_at"]),
+                output.format_time(row["next_fire_at"]),
                 "once" if row["is_one_time"] else row["schedule"],
                 _compact(row["payload"]),
             )
@@ -173,13 +179,13 @@ def _compact(payload: Any) -> str:
 
 
 @agent.write("forget")
-@click.argument("reminder_id", metavar="REMINDER_ID", type=Whole(1))
-def forget(call: CommandContext, reminder_id: int) -> None:
+@click.argument("reminder_id", metavar="REMINDER_ID", type=WholeNumber(1))
+def forget(context: CommandContext, reminder_id: int) -> None:
     """Delete a reminder."""
-    gone = call.act(path_to("gateway", "cron", str(reminder_id), "forget"))
-    call.show(gone, _show_forgotten)
+    deleted = context.post(path_to("gateway", "cron", str(reminder_id), "forget"))
+    context.show(deleted, _show_deleted)
 
 
-def _show_forgotten(row: Json) -> None:
+def _show_deleted(row: Json) -> None:
     done = "would delete" if row.get("dry_run") else "deleted"
-    output.line(f"{done} reminder {row['id']} of {row['agent_id']}")
+    output.print_line(f"{done} reminder {row['id']} of {row['agent_id']}")

@@ -1,4 +1,4 @@
-"""`ductile api`: any route of the running gateway."""
+"""`ductile api`: call any route of the running gateway."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ductile.cli import output
-from ductile.cli.client import Client
+from ductile.cli.client import GatewayClient, RemoteClient
 from ductile.cli.command import CommandContext, write
 from ductile.errors import NotRunning
 
@@ -41,7 +41,7 @@ METHODS = click.Choice(["GET", "POST", "DELETE"], case_sensitive=False)
     help="Request header, such as an Idempotency-Key.",
 )
 def api(
-    call: CommandContext,
+    context: CommandContext,
     path: str,
     method: str | None,
     fields: tuple[str, ...],
@@ -51,13 +51,13 @@ def api(
     """Call any API route of the running gateway."""
     method = (method or ("POST" if fields or data is not None else "GET")).upper()
     path = f"/{path.lstrip('/')}"
-    body, named = _body(fields, data), _headers(headers)
-    if call.dry_run:
+    body, extra_headers = _parse_body(fields, data), _parse_headers(headers)
+    if context.dry_run:
         plan = {"dry_run": True, "method": method, "path": path, "body": body}
-        # Their values may be secrets.
-        output.document({**plan, "headers": list(named)})
+        # Without the values of the headers, which may be secrets.
+        output.print_json({**plan, "headers": list(extra_headers)})
         return 0
-    client = call.site.client() or _own(call)
+    client = context.target.client() or _configured_api(context)
     if client is None:
         raise NotRunning(
             "no gateway is running; start one (ductile start), or name one with --api-url"
@@ -65,24 +65,23 @@ def api(
     if method == "GET" and fields:
         from urllib.parse import urlencode
 
-        path, body = f"{path}{'&' if '?' in path else '?'}{urlencode(_texts(fields))}", None
-    sent = None if body is None else json.dumps(body).encode()
-    status, raw = client.call(method, path, sent, named)
-    click.echo(_shown(raw), nl=False)
+        path, body = f"{path}{'&' if '?' in path else '?'}{urlencode(_parse_fields(fields))}", None
+    raw_body = None if body is None else json.dumps(body).encode()
+    status, raw = client.request(method, path, raw_body, extra_headers)
+    click.echo(_format(raw), nl=False)
     return 0 if status < 400 else 1
 
 
-def _own(call: CommandContext) -> Client | None:
-    """The API of the configuration, with its own address and first token (compat)."""
-    settings = call.site.loaded.settings
+def _configured_api(context: CommandContext) -> GatewayClient | None:
+    """Return a client of the configured API address with the first token, as in the Go program."""
+    settings = context.target.loaded.settings
     if not settings.api.enabled or not settings.all_tokens:
         return None
-    from ductile.cli.remote import Remote
 
-    return Remote(f"http://{settings.api.listen}", settings.all_tokens[0].key)
+    return RemoteClient(f"http://{settings.api.listen}", settings.all_tokens[0].key)
 
 
-def _texts(fields: tuple[str, ...]) -> list[tuple[str, str]]:
+def _parse_fields(fields: tuple[str, ...]) -> list[tuple[str, str]]:
     pairs = []
     for field in fields:
         name, divided, value = field.partition("=")
@@ -92,9 +91,9 @@ def _texts(fields: tuple[str, ...]) -> list[tuple[str, str]]:
     return pairs
 
 
-def _body(fields: tuple[str, ...], data: str | None) -> Any:
+def _parse_body(fields: tuple[str, ...], data: str | None) -> Any:
     if data is None:
-        return {name: _value(text) for name, text in _texts(fields)} or None
+        return {name: _parse_value(text) for name, text in _parse_fields(fields)} or None
     if fields:
         raise click.UsageError("-f and -d cannot be combined")
     text = sys.stdin.read() if data == "-" else data
@@ -104,31 +103,31 @@ def _body(fields: tuple[str, ...], data: str | None) -> Any:
         raise click.BadParameter(f"not valid JSON: {error}", param_hint="-d") from None
 
 
-def _headers(lines: tuple[str, ...]) -> dict[str, str]:
-    named = {}
+def _parse_headers(lines: tuple[str, ...]) -> dict[str, str]:
+    headers = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not _HEADER_NAME.fullmatch(name.strip()) or not _is_plain(value):
-            # Not as it was typed: it may hold a secret.
+            # Without the header itself, which may be a secret.
             raise click.BadParameter("a header must be NAME: VALUE, on one line", param_hint="-H")
-        named[name.strip()] = value.strip()
-    return named
+        headers[name.strip()] = value.strip()
+    return headers
 
 
 def _is_plain(text: str) -> bool:
     return text.isascii() and text.isprintable()
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
         return text
 
 
-def _shown(raw: bytes) -> str:
-    """JSON for people to read; anything else as it came, without what commands a terminal."""
+def _format(raw: bytes) -> str:
+    """Indent JSON; escape control characters in anything else."""
     try:
         return json.dumps(json.loads(raw), indent=2, ensure_ascii=False) + "\n"
     except ValueError:
-        return output.safe(raw.decode("utf-8", "replace"))
+        return output.escape(raw.decode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""`ductile events`: everything that happens, as it happens."""
+"""`ductile events`: follow the gateway's event stream."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 import click
 
 from ductile.cli import output
-from ductile.cli.client import SILENCE, Client, read_answer, with_query
+from ductile.cli.client import STREAM_TIMEOUT, GatewayClient, read_response, with_query
 from ductile.cli.command import CommandContext, Noun
-from ductile.cli.options import Whole
+from ductile.cli.options import WholeNumber
 from ductile.errors import NotRunning
 
 events = Noun("events", "Follow the gateway's events.", default="follow")
 
-PAUSE = 1.0
-MOST_TRIES = 30
+RECONNECT_DELAY = 1.0
+MAX_RECONNECTS = 30
 
 
 @events.read("follow")
@@ -26,19 +26,19 @@ MOST_TRIES = 30
     "--topic", "topics", multiple=True, help="Show only this topic, such as jobs. Repeatable."
 )
 @click.option("--after", metavar="ID", help="Start after this event instead of now.")
-@click.option("--count", type=Whole(1), help="Exit after this many events.")
+@click.option("--count", type=WholeNumber(1), help="Exit after this many events.")
 def follow(
-    call: CommandContext, topics: tuple[str, ...], after: str | None, count: int | None
+    context: CommandContext, topics: tuple[str, ...], after: str | None, count: int | None
 ) -> None:
     """Print events as they happen, until Ctrl-C.
 
     After a lost connection the stream is resumed where it stopped.
     """
-    client = call.site.client()
+    client = context.target.client()
     if client is None:
         raise NotRunning("no gateway is running, so there are no events; start one: ductile start")
-    for seen, event in enumerate(_followed(client, topics, after), 1):
-        if call.as_json:
+    for seen, event in enumerate(_follow(client, topics, after), 1):
+        if context.as_json:
             click.echo(json.dumps(event))
         else:
             _show(event)
@@ -46,46 +46,46 @@ def follow(
             return
 
 
-def _followed(
-    client: Client, topics: tuple[str, ...], after: str | None
+def _follow(
+    client: GatewayClient, topics: tuple[str, ...], after: str | None
 ) -> Iterator[dict[str, Any]]:
-    """Every event once, over as many connections as it takes."""
+    """Yield every event once, over as many connections as necessary."""
     import time
 
-    tries = 0
+    failures = 0
     while True:
         try:
-            for id, event in _connected(client, topics, after):
-                after, tries = id, 0
+            for id, event in _stream(client, topics, after):
+                after, failures = id, 0
                 if event is not None:
                     yield event
-            why = "the gateway closed the stream"
+            reason = "the gateway closed the stream"
         except (OSError, HTTPException) as error:
-            why = str(error) or type(error).__name__
-        tries += 1
-        if after is None or tries > MOST_TRIES:
-            raise NotRunning(f"no gateway responds at {client.path}: {why}")
-        time.sleep(PAUSE)
+            reason = str(error) or type(error).__name__
+        failures += 1
+        if after is None or failures > MAX_RECONNECTS:
+            raise NotRunning(f"no gateway responds at {client.path}: {reason}")
+        time.sleep(RECONNECT_DELAY)
 
 
-def _connected(
-    client: Client, topics: tuple[str, ...], after: str | None
+def _stream(
+    client: GatewayClient, topics: tuple[str, ...], after: str | None
 ) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    """Ids as they pass, with their events where they have one."""
+    """Yield the ids of one connection, each with its event or None."""
     connection = client.connect()
-    connection.timeout = SILENCE
+    connection.timeout = STREAM_TIMEOUT
     try:
         target = with_query("/events", {"topic": ",".join(topics) or None, "after": after})
         connection.request("GET", target, headers=dict(client.headers))
         response = connection.getresponse()
         if response.status != 200:
-            read_answer(response.status, response.read())
-        yield from _parsed(response)
+            read_response(response.status, response.read())
+        yield from _parse(response)
     finally:
         connection.close()
 
 
-def _parsed(response: HTTPResponse) -> Iterator[tuple[str, dict[str, Any] | None]]:
+def _parse(response: HTTPResponse) -> Iterator[tuple[str, dict[str, Any] | None]]:
     id = data = None
     for raw in response:
         name, _, value = raw.decode().rstrip("\n").partition(": ")
@@ -99,9 +99,9 @@ def _parsed(response: HTTPResponse) -> Iterator[tuple[str, dict[str, Any] | None
 
 
 def _show(event: dict[str, Any]) -> None:
-    # An agent's own may be any JSON.
-    told = event["data"] if isinstance(event["data"], dict) else {"reason": event["data"]}
-    what = " ".join(str(told[key]) for key in ("plugin", "command", "pipeline") if told.get(key))
-    rest = told.get("error") or told.get("reason") or ""
-    head = f"{output.when(event['at'])}  {event['type']:<16} {what}"
-    output.line(f"{head}  {told.get('job_id') or ''}  {rest}".rstrip())
+    # The data of an agent's event may be any JSON.
+    data = event["data"] if isinstance(event["data"], dict) else {"reason": event["data"]}
+    what = " ".join(str(data[key]) for key in ("plugin", "command", "pipeline") if data.get(key))
+    rest = data.get("error") or data.get("reason") or ""
+    head = f"{output.format_time(event['at'])}  {event['type']:<16} {what}"
+    output.print_line(f"{head}  {data.get('job_id') or ''}  {rest}".rstrip())

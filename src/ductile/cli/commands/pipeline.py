@@ -1,4 +1,4 @@
-"""`ductile pipeline`: draw one, run one, and see what it would do."""
+"""`ductile pipeline`: show, run and dry-run pipelines."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any
 import click
 
 from ductile.cli import output
-from ductile.cli.client import LONGEST_WAIT, Client, Json, path_to
-from ductile.cli.command import CommandContext, Noun, blueprint_of
-from ductile.cli.options import DEDUPE_TTL, PATIENCE, PIPELINE
-from ductile.cli.options import payload as read_payload
+from ductile.cli.client import MAX_WAIT, GatewayClient, Json, path_to
+from ductile.cli.command import CommandContext, Noun, compile_config
+from ductile.cli.display import print_routing
+from ductile.cli.options import DEDUPE_TTL, PIPELINE, TIMEOUT, read_json, resolve_job_id
 from ductile.core.jobs.state_machine import ENDED
 from ductile.errors import NotRunning, UsageError
 
 pipeline = Noun("pipeline", "Show, run and dry-run pipelines.")
 
 PAYLOAD = click.option("--payload", metavar="JSON|@FILE|-", help="Initial payload.")
-WELL = frozenset({"succeeded", "skipped"})
+SUCCESSFUL = frozenset({"succeeded", "skipped"})
 
 
 @pipeline.read("list")
-def listing(call: CommandContext) -> None:
+def listing(context: CommandContext) -> None:
     """List pipelines and their triggers."""
-    with call.site.reading() as door:
-        page = door.get("/pipelines")
-    call.show(page, _show_list)
+    with context.target.open_reader() as api:
+        page = api.get("/pipelines")
+    context.show(page, _show_list)
 
 
 def _show_list(page: Json) -> None:
-    output.table(
+    output.print_table(
         ("pipeline", "trigger", "mode", "steps"),
         (
             (row["name"], _trigger(row), row["execution_mode"], row["steps"])
@@ -50,33 +50,33 @@ def _trigger(row: Json) -> str:
 
 @pipeline.read("show")
 @click.argument("name", metavar="NAME", type=PIPELINE)
-def show(call: CommandContext, name: str) -> None:
+def show(context: CommandContext, name: str) -> None:
     """Show a pipeline's diagram, trigger, settings and steps."""
-    call.show(_get(call, name), lambda found: _show_pipeline(call, found))
+    context.show(_get(context, name), lambda found: _show_pipeline(context, found))
 
 
-def _get(call: CommandContext, name: str) -> Json:
-    with call.site.reading() as door:
-        return door.get(path_to("pipeline", name))
+def _get(context: CommandContext, name: str) -> Json:
+    with context.target.open_reader() as api:
+        return api.get(path_to("pipeline", name))
 
 
-def _show_pipeline(call: CommandContext, found: Json) -> None:
-    output.line(found["drawing"].rstrip())
+def _show_pipeline(context: CommandContext, found: Json) -> None:
+    output.print_line(found["drawing"].rstrip())
     facts = {
         "trigger": _trigger(found),
         "mode": found["execution_mode"],
-        "timeout": output.span(found["timeout"]) if found["timeout"] else None,
+        "timeout": output.format_duration(found["timeout"]) if found["timeout"] else None,
         "workspace": found["workspace"],
         "max depth": found["max_depth"] or "none",
     }
     for name, fact in facts.items():
         if fact is not None:
-            output.line(f"{name + ':':<11} {fact}")
-    output.table(
+            output.print_line(f"{name + ':':<11} {fact}")
+    output.print_table(
         ("step", "runs", "next", "defined in"),
         ((step["step"], _runs(step), _then(step), step["source"]) for step in found["steps"]),
     )
-    _note_resolution(call, found["steps"])
+    _note_resolution(context, found["steps"])
 
 
 def _runs(step: Json) -> str:
@@ -97,21 +97,23 @@ def _then(step: Json) -> str:
     return "; ".join(ways) or "end"
 
 
-def _note_resolution(call: CommandContext, steps: list[Json]) -> None:
+def _note_resolution(context: CommandContext, steps: list[Json]) -> None:
     for step in steps:
-        call.note(f"{step['step']}: {_runs(step)}; {_then(step)}; at {step['source']}")
+        context.note(f"{step['step']}: {_runs(step)}; {_then(step)}; at {step['source']}")
         for path, source in step["baggage"].items():
-            call.note(f"  baggage {path} from {source}")
+            context.note(f"  baggage {path} from {source}")
 
 
 @pipeline.read("visualize")
 @click.argument("name", metavar="NAME", type=PIPELINE)
 @click.option("--text", is_flag=True, help="Draw for the terminal instead of Mermaid.")
-def visualize(call: CommandContext, name: str, text: bool) -> None:
+def visualize(context: CommandContext, name: str, text: bool) -> None:
     """Print a pipeline as a Mermaid diagram."""
-    found = _get(call, name)
+    found = _get(context, name)
     drawing = found["drawing" if text else "mermaid"]
-    call.show({"pipeline": name, "drawing": drawing}, lambda _: output.line(drawing.rstrip()))
+    context.show(
+        {"pipeline": name, "drawing": drawing}, lambda _: output.print_line(drawing.rstrip())
+    )
 
 
 @pipeline.write("run")
@@ -120,9 +122,9 @@ def visualize(call: CommandContext, name: str, text: bool) -> None:
 @click.option("--dedupe-key", metavar="K", help="Skip if a first step with this key already ran.")
 @DEDUPE_TTL
 @click.option("--async", "detached", is_flag=True, help="Do not wait for the end.")
-@PATIENCE
+@TIMEOUT
 def run(
-    call: CommandContext,
+    context: CommandContext,
     name: str,
     payload: str | None,
     dedupe_key: str | None,
@@ -136,11 +138,11 @@ def run(
     are not evaluated: they apply to events. Exit 1 if the pipeline did not succeed in time.
     Needs a running gateway.
     """
-    given = read_payload(payload)
-    if call.dry_run:
-        call.show(_plan(call, name, given), lambda plan: _show_plan(call, plan))
+    given = read_json(payload)
+    if context.dry_run:
+        context.show(_plan(context, name, given), lambda plan: _show_plan(context, plan))
         return 0
-    client = call.site.client()
+    client = context.target.client()
     if client is None:
         raise NotRunning(
             "no gateway is running, and a pipeline needs one; start it (ductile start), "
@@ -152,41 +154,41 @@ def run(
         {key: value for key, value in body.items() if value is not None},
     )
     if detached:
-        call.show(started, _show_started)
+        context.show(started, _show_started)
         return 0
-    told = _Progress(call)
     try:
-        ended = _follow(client, started["instance_id"], timeout, told)
+        ended = _wait_for_end(client, started["instance_id"], timeout, _StepReporter(context))
     except KeyboardInterrupt:
-        output.aside(f"interrupted; instance {started['instance_id']} continues")
+        output.print_stderr(f"interrupted; instance {started['instance_id']} continues")
         raise
     except NotRunning as error:
         instance = started["instance_id"]
         raise NotRunning(f"{error.message}; instance {instance} had not finished") from error
-    call.show({"job_id": started["job_id"], **ended}, _show_outcome)
-    return 0 if ended["status"] in WELL else 1
+    context.show({"job_id": started["job_id"], **ended}, _show_outcome)
+    return 0 if ended["status"] in SUCCESSFUL else 1
 
 
-class _Progress:
-    """Tells each change of a job once, on stderr."""
+class _StepReporter:
+    """Prints each state change of a job once, to stderr, on a terminal or with `-v`."""
 
-    def __init__(self, call: CommandContext) -> None:
-        self._wanted = call.verbose or sys.stderr.isatty()
-        self._told: set[tuple[str, str, int]] = set()
+    def __init__(self, context: CommandContext) -> None:
+        self._enabled = context.verbose or sys.stderr.isatty()
+        self._reported: set[tuple[str, str, int]] = set()
 
     def __call__(self, found: Json) -> None:
-        for job in found["jobs"] if self._wanted else ():
+        for job in found["jobs"] if self._enabled else ():
             change = (job["job_id"], job["status"], job["attempt"])
-            if change not in self._told and (job["status"] != "queued" or job["next_retry_at"]):
-                self._told.add(change)
-                output.aside(_told(job))
+            is_new = change not in self._reported
+            if is_new and (job["status"] != "queued" or job["next_retry_at"]):
+                self._reported.add(change)
+                output.print_stderr(_describe_step(job))
 
 
-def _told(job: Json) -> str:
+def _describe_step(job: Json) -> str:
     step = f"{job['branch']} {job['step']}" if job["branch"] else job["step"]
     what = f"{step}: {job['plugin']}.{job['command']}"
     if job["next_retry_at"]:
-        when = output.when(job["next_retry_at"])
+        when = output.format_time(job["next_retry_at"])
         return f"{what} failed ({job['last_error']}); attempt {job['attempt']} at {when}"
     if job["status"] not in ENDED:
         return f"{what} {job['status']}"
@@ -199,17 +201,19 @@ def _took(start: str | None, end: str | None) -> str:
 
     if start is None or end is None:
         return ""
-    return f" in {output.span((from_text(end) - from_text(start)).total_seconds())}"
+    return f" in {output.format_duration((from_text(end) - from_text(start)).total_seconds())}"
 
 
-def _follow(client: Client, instance_id: str, timeout: float, tell: Callable[[Json], None]) -> Json:
-    """The instance once it is over, or when the time is up; each answer is told."""
+def _wait_for_end(
+    client: GatewayClient, instance_id: str, timeout: float, on_change: Callable[[Json], None]
+) -> Json:
+    """Return the instance once it has ended, or after the timeout."""
     deadline, seen = time.monotonic() + timeout, 0
     while True:
         left = max(deadline - time.monotonic(), 0.0)
-        wait = min(left, LONGEST_WAIT) or None
+        wait = min(left, MAX_WAIT) or None
         found = client.get(path_to("pipeline-instance", instance_id), wait=wait, seen=seen)
-        tell(found)
+        on_change(found)
         if found["status"] != "open" or not left:
             return found
         seen = sum(job["status"] in ENDED for job in found["jobs"])
@@ -217,27 +221,27 @@ def _follow(client: Client, instance_id: str, timeout: float, tell: Callable[[Js
 
 def _show_started(started: Json) -> None:
     if started["deduplicated"]:
-        output.line(f"not started: job {started['job_id']} has the same dedupe key")
+        output.print_line(f"not started: job {started['job_id']} has the same dedupe key")
     else:
-        output.line(f"started {started['pipeline']}, instance {started['instance_id']}")
-        output.line(f"job {started['job_id']}", fg="bright_black")
+        output.print_line(f"started {started['pipeline']}, instance {started['instance_id']}")
+        output.print_line(f"job {started['job_id']}", fg="bright_black")
 
 
 def _show_outcome(ended: Json) -> None:
-    name = click.style(output.safe(ended["pipeline"]), bold=True)
+    name = click.style(output.escape(ended["pipeline"]), bold=True)
     took = _took(ended["created_at"], ended["ended_at"])
-    click.echo(f"{name} {output.coloured(ended['status'])}{took}")
+    click.echo(f"{name} {output.format_status(ended['status'])}{took}")
     if ended["status"] == "open":
-        output.line("not finished yet; it continues without this command")
+        output.print_line("not finished yet; it continues without this command")
     if ended["reason"]:
-        output.line(ended["reason"])
+        output.print_line(ended["reason"])
     for job in ended["jobs"]:
         if job["last_error"]:
-            output.line(f"{job['step']}: {job['last_error']} (job {job['job_id']})")
+            output.print_line(f"{job['step']}: {job['last_error']} (job {job['job_id']})")
     response = ended["result"]
     if isinstance(response, dict) and response.get("result") is not None:
-        output.line(output.value(response["result"]))
-    output.line(f"job {ended['job_id']}", fg="bright_black")
+        output.print_line(output.format_value(response["result"]))
+    output.print_line(f"job {ended['job_id']}", fg="bright_black")
 
 
 @pipeline.read("dry-run")
@@ -246,7 +250,7 @@ def _show_outcome(ended: Json) -> None:
 @click.option("--job", "job_id", metavar="ID", help="Run the step with the input of this job.")
 @click.option("--step", metavar="S", hidden=True, help="Same as PIPELINE/STEP.")
 def dry_run(
-    call: CommandContext, name: str, payload: str | None, job_id: str | None, step: str | None
+    context: CommandContext, name: str, payload: str | None, job_id: str | None, step: str | None
 ) -> int:
     """Show what a pipeline would run, or dry-run one step.
 
@@ -260,116 +264,110 @@ def dry_run(
     before that job. Its response, state updates and events are shown and not committed; its
     other side effects are real. Name it PIPELINE/STEP if several pipelines have the step.
     """
-    from ductile.operations.dry_run import pipeline as rehearse
+    from ductile.operations.dry_run.pipeline import find
 
-    which, given = name if step is None else f"{name}/{step}", read_payload(payload)
-    pipeline, path = rehearse.find(blueprint_of(call.site.loaded).tx_config.router, which)
+    which, given = name if step is None else f"{name}/{step}", read_json(payload)
+    router = compile_config(context.target.loaded).tx_config.router
+    pipeline, path = find(router, which)
     if job_id is not None and path is None:
         raise UsageError(f"--job requires a step: {pipeline.name}/STEP")
     if job_id is not None and payload is not None:
         raise UsageError("--job and --payload cannot be combined: a job has its own payload")
     if path is None or payload is not None:
-        call.show(_plan(call, which, given), lambda plan: _show_plan(call, plan))
+        context.show(_plan(context, which, given), lambda plan: _show_plan(context, plan))
         return 0
-    from ductile.cli.commands.job import meant
-    from ductile.cli.in_process import InProcessClient, onlooking, terminable
-    from ductile.operations.dry_run import step as rerun
+    from ductile.cli.in_process import InProcessClient, open_services, sigterm_as_interrupt
+    from ductile.operations.dry_run.step import step as run_step
 
-    with terminable(), onlooking(call.site.loaded) as gateway:
-        chosen = None if job_id is None else meant(InProcessClient(gateway), job_id)
-        done = rerun.step(gateway, pipeline, path, chosen)
-    call.show(done, lambda done: _show_rehearsal(call, done))
+    with sigterm_as_interrupt(), open_services(context.target.loaded) as services:
+        chosen = None if job_id is None else resolve_job_id(InProcessClient(services), job_id)
+        done = run_step(services, pipeline, path, chosen)
+    context.show(done, lambda done: _show_step_run(context, done))
     return 0 if done.get("status", "succeeded") == "succeeded" and "fails" not in done else 1
 
 
-def _plan(call: CommandContext, name: str, given: Any) -> Json:
+def _plan(context: CommandContext, name: str, given: Any) -> Json:
     from ductile.clock import SystemClock
-    from ductile.operations.dry_run import pipeline as rehearse
+    from ductile.operations.dry_run.pipeline import plan
 
     payload = {} if given is None else given
-    return rehearse.plan(blueprint_of(call.site.loaded), name, payload, SystemClock().now())
+    return plan(compile_config(context.target.loaded), name, payload, SystemClock().now())
 
 
-def _show_plan(call: CommandContext, plan: Json) -> None:
+def _show_plan(context: CommandContext, plan: Json) -> None:
     where = f" at {plan['step']}" if plan["step"] else ""
-    output.line(f"{plan['pipeline']} would start{where} with an event {plan['event']}", bold=True)
+    output.print_line(
+        f"{plan['pipeline']} would start{where} with an event {plan['event']}", bold=True
+    )
     if plan["if"]:
-        output.line(_own_condition(plan["if"]))
-    _note_resolution(call, plan["resolution"])
-    call.note(f"root context: {output.value(plan['context'])}; max depth {plan['max_depth']}")
+        output.print_line(_describe_condition(plan["if"]))
+    _note_resolution(context, plan["resolution"])
+    context.note(
+        f"root context: {output.format_value(plan['context'])}; max depth {plan['max_depth']}"
+    )
     for item in plan["first"]:
-        _show_ahead(call, item)
+        _show_first_step(context, item)
 
 
-def _own_condition(judged: Json) -> str:
-    if "fails" in judged:
-        verdict = f"would fail: {judged['fails']}; such an event would not start it"
-    elif judged["matched"]:
+def _describe_condition(result: Json) -> str:
+    if "fails" in result:
+        verdict = f"would fail: {result['fails']}; such an event would not start it"
+    elif result["matched"]:
         verdict = "is true"
     else:
         verdict = "is false: such an event would not start it; a manual run would"
-    return f"if {judged['condition']} {verdict}"
+    return f"if {result['condition']} {verdict}"
 
 
-def _show_ahead(call: CommandContext, item: Json) -> None:
+def _show_first_step(context: CommandContext, item: Json) -> None:
     where = f"{item['branch']} {item['step']}" if item["branch"] else item["step"] or "route"
     if "fails" in item:
-        output.line(f"{where}: would fail: {item['fails']}", fg="red")
+        output.print_line(f"{where}: would fail: {item['fails']}", fg="red")
     elif "if" in item:
         verdict = "true" if item["matched"] else "false"
-        output.line(f"{where}: if {item['if']} is {verdict}")
+        output.print_line(f"{where}: if {item['if']} is {verdict}")
     else:
         to = item.get("relays")
         what = f"relay {to} to {item['to']}" if to else f"{item['plugin']}.{item['command']}"
-        output.line(f"{where}: {what}")
-        output.section("  payload", output.value(item["payload"]))
+        output.print_line(f"{where}: {what}")
+        output.print_section("  payload", output.format_value(item["payload"]))
         if "context" in item:
-            output.section("  context", output.value(item["context"]))
+            output.print_section("  context", output.format_value(item["context"]))
     for path, value in (item.get("baggage_added") or {}).items():
-        call.note(f"{where}: baggage adds {path} = {output.value(value)}")
+        context.note(f"{where}: baggage adds {path} = {output.format_value(value)}")
 
 
-def _show_rehearsal(call: CommandContext, done: Json) -> None:
+def _show_step_run(context: CommandContext, done: Json) -> None:
     name = f"{done['pipeline']} {done['step']}"
     if "status" not in done:
         words = {
             key: done[key] for key in ("if", "matched", "relays", "to", "fails") if key in done
         }
-        output.line(f"{name}: " + ", ".join(f"{key} {value}" for key, value in words.items()))
+        output.print_line(f"{name}: " + ", ".join(f"{key} {value}" for key, value in words.items()))
         return
-    title = click.style(output.safe(name), bold=True)
-    click.echo(f"{title} {output.coloured(done['status'])}  (nothing was committed)")
+    title = click.style(output.escape(name), bold=True)
+    click.echo(f"{title} {output.format_status(done['status'])}  (nothing was committed)")
     if done.get("error"):
-        output.section("error", done["error"])
+        output.print_section("error", done["error"])
     if "response" not in done:
         return
     box = done["sandbox"]
     if box["gone"]:
-        output.line(box["gone"], fg="yellow")
-    call.note(f"sandbox {box['directory']}, cloned from {box['cloned_from'] or 'nothing'}")
-    call.note(f"request: {output.value(done['request'])}")
+        output.print_line(box["gone"], fg="yellow")
+    context.note(f"sandbox {box['directory']}, cloned from {box['cloned_from'] or 'nothing'}")
+    context.note(f"request: {output.format_value(done['request'])}")
     for heading in ("response", "state_updates", "baggage_added", "stdout", "stderr"):
         if done[heading]:
-            output.section(heading.replace("_", " "), output.value(done[heading]))
+            output.print_section(heading.replace("_", " "), output.format_value(done[heading]))
     for change, names in box["files"].items():
         if names:
-            output.line(f"files {change}: {', '.join(names)}")
-    _show_what_follows(done)
+            output.print_line(f"files {change}: {', '.join(names)}")
+    _show_following(done)
 
 
-def show_routing(done: Json) -> None:
-    """Where the events of an attempt that was not recorded would have gone."""
-    for job in done["goes_to"]:
-        step = f", step {job['step']} of {job['pipeline']}" if job["pipeline"] else ""
-        dead = f", dead: {job['fails']}" if job["fails"] else ""
-        output.line(f"{job['event']} would go to {job['plugin']}.{job['command']}{step}{dead}")
-    for item in done["unrouted"]:
-        output.line(f"would not start {item['pipeline']}: {item['reason']}")
-
-
-def _show_what_follows(done: Json) -> None:
+def _show_following(done: Json) -> None:
     for event in done["events"]:
-        output.line(f"event {event.get('type')}")
-    show_routing(done)
+        output.print_line(f"event {event.get('type')}")
+    print_routing(done)
     if done["status"] == "succeeded" and not done["goes_to"]:
-        output.line("no job would follow")
+        output.print_line("no job would follow")

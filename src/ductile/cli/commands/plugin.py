@@ -1,53 +1,55 @@
-"""`ductile plugin`: what there is, and running one by hand. `author` has the rest."""
+"""`ductile plugin`: list plugins, run one, reset its breakers, and commands for its author."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from ductile.cli import output
-from ductile.cli.client import Door, Json, Workplace, path_to
-from ductile.cli.command import CommandContext, Noun, blueprint_of
-from ductile.cli.commands.job import RELOAD, hint_at_reload, show_words
-from ductile.cli.options import DEDUPE_TTL, PATIENCE, PLUGIN
-from ductile.cli.options import payload as read_payload
-from ductile.core.jobs.commands import HANDLE, POLL
+from ductile.cli.client import GatewayApi, JobRunner, Json, path_to
+from ductile.cli.command import CommandContext, Noun, compile_config
+from ductile.cli.commands.plugin_dev import new, test, validate
+from ductile.cli.display import RELOAD, print_attempt_output, print_reload_hint
+from ductile.cli.options import DEDUPE_TTL, PLUGIN, TIMEOUT, choose_command, read_json
 from ductile.core.values.suggest import did_you_mean
 from ductile.errors import ConfigError, UsageError
 
 plugin = Noun("plugin", "Create, test, list and run plugins.")
+plugin.add_command(new)
+plugin.add_command(test)
+plugin.add_command(validate)
 
-PREFERRED = (POLL, HANDLE)
-UNSEEN = "the running gateway has not loaded"
+NOT_LOADED = "the running gateway has not loaded"
 
 
 @plugin.read("list")
-def listing(call: CommandContext) -> None:
+def listing(context: CommandContext) -> None:
     """List plugins with their state and commands."""
-    with call.site.reading() as door:
-        page = door.get("/plugins")
-    call.show(page, _show)
+    with context.target.open_reader() as api:
+        page = api.get("/plugins")
+    context.show(page, _show)
     if any(row["state"] == "refused" for row in page["plugins"]):
-        hint_at_reload(door)
-    if door.running and (unseen := _on_disk(call) - {row["name"] for row in page["plugins"]}):
-        output.aside(f"{UNSEEN}: {', '.join(sorted(unseen))}; run: {RELOAD}")
+        print_reload_hint(api)
+    if api.running and (
+        missing := _find_on_disk(context) - {row["name"] for row in page["plugins"]}
+    ):
+        output.print_stderr(f"{NOT_LOADED}: {', '.join(sorted(missing))}; run: {RELOAD}")
 
 
-def _on_disk(call: CommandContext) -> frozenset[str]:
-    """The plugins that a gateway would load now, as far as can be told from here."""
-    if call.api_url is not None:
+def _find_on_disk(context: CommandContext) -> frozenset[str]:
+    """Return the plugins that a gateway would load now; none if that cannot be determined."""
+    if context.api_url is not None:
         return frozenset()
     try:
-        return frozenset(blueprint_of(call.site.loaded).registry.plugins)
+        return frozenset(compile_config(context.target.loaded).registry.plugins)
     except ConfigError:
         return frozenset()
 
 
 def _show(page: Json) -> None:
-    output.table(
+    output.print_table(
         ("plugin", "state", "version", "commands", "note"),
         (
             (
@@ -77,9 +79,9 @@ def _alias(row: Json) -> str | None:
 @click.option("--dedupe-key", metavar="K", help="Skip if a job with this key already ran.")
 @DEDUPE_TTL
 @click.option("--async", "detached", is_flag=True, help="Do not wait for the end.")
-@PATIENCE
+@TIMEOUT
 def run(
-    call: CommandContext,
+    context: CommandContext,
     name: str,
     command: str | None,
     payload: str | None,
@@ -98,124 +100,110 @@ def run(
         if payload is not None:
             raise UsageError("--payload and --payload-file cannot be combined")
         payload = f"@{payload_file}"
-    given = {"payload": read_payload(payload), "dedupe_key": dedupe_key, "dedupe_ttl": dedupe_ttl}
+    given = {"payload": read_json(payload), "dedupe_key": dedupe_key, "dedupe_ttl": dedupe_ttl}
     body = {key: value for key, value in given.items() if value is not None}
-    if call.dry_run:
-        with call.site.reading() as door:
-            planned = {"plugin": name, "command": _command(call, door, name, command), **body}
-        call.show({"dry_run": True, **planned}, _show_plan)
+    if context.dry_run:
+        with context.target.open_reader() as api:
+            chosen = _find_command(context, api, name, command)
+        context.show({"dry_run": True, "plugin": name, "command": chosen, **body}, _show_plan)
         return 0
-    with call.site.working(verbose=call.verbose) as place:
-        chosen = _command(call, place, name, command)
-        answer = place.post(path_to("plugin", name, chosen), body)
-        job = None if detached else _finish(call, place, answer["job_id"], timeout)
+    with context.target.open_runner(verbose=context.verbose) as runner:
+        chosen = _find_command(context, runner, name, command)
+        queued = runner.post(path_to("plugin", name, chosen), body)
+        job = None if detached else _finish_job(context, runner, queued["job_id"], timeout)
     if job is None:
-        call.show(answer, _show_queued)
+        context.show(queued, _show_queued)
         return 0
-    call.show({**job, "deduplicated": answer["deduplicated"]}, _show_outcome)
+    context.show({**job, "deduplicated": queued["deduplicated"]}, _show_outcome)
     return 0 if job["status"] == "succeeded" else 1
 
 
-def _finish(call: CommandContext, place: Workplace, job_id: str, timeout: float) -> Json:
-    def waiting(why: str) -> None:
-        if call.verbose or sys.stderr.isatty():
-            output.aside(f"queued: {why}")
+def _finish_job(context: CommandContext, runner: JobRunner, job_id: str, timeout: float) -> Json:
+    def report_wait(reason: str) -> None:
+        if context.verbose or sys.stderr.isatty():
+            output.print_stderr(f"queued: {reason}")
 
     try:
-        with output.working(f"job {job_id} has not finished"):
-            return place.finish(job_id, timeout, waiting)
+        with output.show_progress(f"waiting for job {job_id}"):
+            return runner.finish_job(job_id, timeout, report_wait)
     except KeyboardInterrupt:
-        output.aside(f"interrupted; job {job_id} has not finished")
+        output.print_stderr(f"interrupted; job {job_id} has not finished")
         raise
 
 
-def _command(call: CommandContext, door: Door, name: str, wanted: str | None) -> str:
-    """The command that is meant; `UsageError` where there is no such plugin or command."""
-    rows = door.get("/plugins")["plugins"]
+def _find_command(context: CommandContext, api: GatewayApi, name: str, wanted: str | None) -> str:
+    """Return the command to run; raise `UsageError` if there is no such plugin or command."""
+    rows = api.get("/plugins")["plugins"]
     loaded = {row["name"]: row for row in rows if row["commands"]}
     if name not in loaded:
         found = next((row for row in rows if row["name"] == name), None)
-        if found is None and door.running and name in _on_disk(call):
-            raise UsageError(f"{UNSEEN} plugin {name}; run: {RELOAD}", plugin=name)
+        if found is None and api.running and name in _find_on_disk(context):
+            raise UsageError(f"{NOT_LOADED} plugin {name}; run: {RELOAD}", plugin=name)
         if found is None:
             raise UsageError(f"unknown plugin {name!r}{did_you_mean(name, loaded)}", plugin=name)
-        is_refused = door.running and found["state"] == "refused"
+        is_refused = api.running and found["state"] == "refused"
         then = f"; after fixing it, run: {RELOAD}" if is_refused else ""
         why = f"{found['state']}: {found['reason']}{then}"
         raise UsageError(f"plugin {name} is {why}", plugin=name)
     return choose_command(name, loaded[name]["commands"], wanted)
 
 
-def choose_command(name: str, known: Mapping[str, str], wanted: str | None) -> str:
-    """The one of a plugin's commands that is meant."""
-    if wanted is not None:
-        if wanted not in known:
-            listed = ", ".join(sorted(known))
-            raise UsageError(f"plugin {name} has no command {wanted!r}; it has: {listed}")
-        return wanted
-    usual = next((command for command in PREFERRED if command in known), None)
-    if usual is None and len(known) != 1:
-        listed = ", ".join(sorted(known))
-        raise UsageError(f"plugin {name} has several commands; choose with --command: {listed}")
-    return usual or next(iter(known))
-
-
 @plugin.write("reset-breaker")
 @click.argument("name", metavar="PLUGIN", type=PLUGIN)
-def reset_breaker(call: CommandContext, name: str) -> None:
+def reset_breaker(context: CommandContext, name: str) -> None:
     """Close a plugin's circuit breakers.
 
     Its schedules fire again.
     """
-    answer = call.act(path_to("system", "reset", name))
-    call.show(answer, _show_reset)
+    context.show(context.post(path_to("system", "reset", name)), _show_reset)
 
 
-def _show_reset(answer: Json) -> None:
-    would = "would close" if answer.get("dry_run") else "closed"
-    commands = ", ".join(answer["closed"])
-    done = f"{would} the breaker of {commands}" if commands else "no breaker was open"
-    output.line(f"{answer['plugin']}: {done}")
+def _show_reset(done: Json) -> None:
+    closed = "would close" if done.get("dry_run") else "closed"
+    commands = ", ".join(done["closed"])
+    result = f"{closed} the breaker of {commands}" if commands else "no breaker was open"
+    output.print_line(f"{done['plugin']}: {result}")
 
 
 def _show_plan(plan: Json) -> None:
-    output.line(f"would run {plan['plugin']} {plan['command']}")
+    output.print_line(f"would run {plan['plugin']} {plan['command']}")
     if "payload" in plan:
-        output.section("payload", output.value(plan["payload"]))
+        output.print_section("payload", output.format_value(plan["payload"]))
 
 
-def _show_queued(answer: Json) -> None:
-    if answer["deduplicated"]:
-        output.line(f"not queued: job {answer['job_id']} has this dedupe key ({answer['status']})")
+def _show_queued(job: Json) -> None:
+    if job["deduplicated"]:
+        same = f"job {job['job_id']} has this dedupe key ({job['status']})"
+        output.print_line(f"not queued: {same}")
     else:
-        output.line(f"queued job {answer['job_id']}")
+        output.print_line(f"queued job {job['job_id']}")
 
 
 def _show_outcome(job: Json) -> None:
     last = job["attempts"][-1] if job["attempts"] else None
     status = last["status"] if last else job["status"]
-    took = f" in {output.span((last['duration_ms'] or 0) / 1000)}" if last else ""
-    name = output.safe(f"{job['plugin']} {job['command']}")
-    click.echo(f"{click.style(name, bold=True)} {output.coloured(status)}{took}")
+    took = f" in {output.format_duration((last['duration_ms'] or 0) / 1000)}" if last else ""
+    name = output.escape(f"{job['plugin']} {job['command']}")
+    click.echo(f"{click.style(name, bold=True)} {output.format_status(status)}{took}")
     if job["deduplicated"]:
-        output.line("not run again: a job with this dedupe key exists")
+        output.print_line("not run again: a job with this dedupe key exists")
     if last is not None:
         _show_response(last["result"])
-        show_words(last)
+        print_attempt_output(last)
     if job.get("next_retry_at"):
         turn = f"attempt {job['attempt']} of {job['max_attempts']}"
-        output.line(f"{turn} is due at {output.when(job['next_retry_at'])}")
+        output.print_line(f"{turn} is due at {output.format_time(job['next_retry_at'])}")
     elif job.get("waits_for"):
-        output.line(job["waits_for"])
+        output.print_line(job["waits_for"])
     elif job["status"] == "running":
-        output.line("not finished yet; it continues without this command")
-    output.line(f"job {job['job_id']}", fg="bright_black")
+        output.print_line("not finished yet; it continues without this command")
+    output.print_line(f"job {job['job_id']}", fg="bright_black")
 
 
 def _show_response(response: Any) -> None:
     if not isinstance(response, dict):
         return
     if response.get("result") is not None:
-        output.line(output.value(response["result"]))
+        output.print_line(output.format_value(response["result"]))
     for event in response.get("events") or ():
-        output.line(f"event {event.get('type')}: {output.value(event.get('payload'))}")
+        output.print_line(f"event {event.get('type')}: {output.format_value(event.get('payload'))}")

@@ -1,4 +1,4 @@
-"""`ductile plugin new`, `test` and `validate`: for whoever writes plugins."""
+"""`ductile plugin new`, `test` and `validate`: commands for authors of plugins."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import click
 
 from ductile.cli import output
 from ductile.cli.client import Json
-from ductile.cli.command import CommandContext, blueprint_of
-from ductile.cli.commands.pipeline import show_routing
-from ductile.cli.commands.plugin import choose_command, plugin
-from ductile.cli.options import PLUGIN
-from ductile.cli.options import payload as read_json
+from ductile.cli.command import CommandContext, compile_config, read, write
+from ductile.cli.display import print_routing
+from ductile.cli.options import PLUGIN, choose_command, read_json
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.values.suggest import did_you_mean
 from ductile.errors import NotFound, Problem, Refused, UsageError, errors_of
@@ -28,7 +26,7 @@ LANGUAGES = click.Choice(["python", "sh", "node"])
 TARGET = "NAME|DIR"
 
 
-@plugin.write("new")
+@write("new")
 @click.argument("name")
 @click.option(
     "--lang",
@@ -42,7 +40,7 @@ TARGET = "NAME|DIR"
     type=click.Path(path_type=Path, file_okay=False),
     help="Parent directory. Default: the first of plugin_roots.",
 )
-def new(call: CommandContext, name: str, lang: str, root: Path | None) -> None:
+def new(context: CommandContext, name: str, lang: str, root: Path | None) -> None:
     """Create a working plugin from a template.
 
     Writes a manifest, a program, a test and a README. Existing files are not overwritten.
@@ -50,9 +48,9 @@ def new(call: CommandContext, name: str, lang: str, root: Path | None) -> None:
     from ductile.plugins import scaffold
 
     texts = scaffold.render_files(name, lang)
-    where = (root or _first_root(call, name)).absolute()
+    where = (root or _first_root(context, name)).absolute()
     target = where / name
-    if call.dry_run:
+    if context.dry_run:
         scaffold.refuse_to_overwrite(target)
         files = [target / file for file in texts]
     else:
@@ -62,15 +60,15 @@ def new(call: CommandContext, name: str, lang: str, root: Path | None) -> None:
         "language": lang,
         "directory": str(target),
         "files": [str(path) for path in files],
-        "dry_run": call.dry_run,
+        "dry_run": context.dry_run,
     }
-    call.show(document, _show_new)
+    context.show(document, _show_new)
 
 
-def _first_root(call: CommandContext, name: str) -> Path:
-    """Where the configuration has its plugins, if it has none of that name yet."""
-    loaded = call.site.loaded
-    found = blueprint_of(loaded).registry.plugins.get(name)
+def _first_root(context: CommandContext, name: str) -> Path:
+    """Return the first plugin root; raise `Refused` if there is a plugin of this name."""
+    loaded = context.target.loaded
+    found = compile_config(loaded).registry.plugins.get(name)
     if found is not None:
         raise Refused(f"there is already a plugin {name}, in {found.directory}")
     from ductile.config import bundled
@@ -83,20 +81,20 @@ def _first_root(call: CommandContext, name: str) -> Path:
 
 def _show_new(document: Json) -> None:
     for path in document["files"]:
-        output.line(f"{'would write' if document['dry_run'] else 'wrote'} {path}")
+        output.print_line(f"{'would write' if document['dry_run'] else 'wrote'} {path}")
     if not document["dry_run"]:
         from shlex import quote
 
-        output.line(f"next: ductile plugin test {quote(_short(Path(document['directory'])))}")
+        output.print_line(f"next: ductile plugin test {quote(_short(Path(document['directory'])))}")
 
 
 def _short(path: Path) -> str:
-    """As it may be typed here, and taken for a directory."""
+    """Return the path as one types it here; with a slash, it is taken for a directory."""
     here = Path.cwd()
     return f"./{path.relative_to(here)}" if path.is_relative_to(here) else str(path)
 
 
-@plugin.read("test")
+@read("test")
 @click.argument("target", metavar=TARGET, type=PLUGIN)
 @click.option(
     "--command", metavar="C", help="Command to run. Default: poll, handle or the only one."
@@ -110,7 +108,7 @@ def _short(path: Path) -> str:
     "--config-json", metavar="JSON|@FILE|-", help="Plugin config instead of the configured one."
 )
 def test(
-    call: CommandContext,
+    context: CommandContext,
     target: str,
     command: str | None,
     payload: str | None,
@@ -126,45 +124,46 @@ def test(
     """
     if payload is not None and event is not None:
         raise UsageError("--payload and --event cannot be combined")
-    config = _object(config_json, "--config-json")
-    compiled, name = _prepared(call, target, config)
+    config = _read_object(config_json, "--config-json")
+    compiled, name = _prepare(context, target, config)
     if event is not None and command not in (None, HANDLE):
         raise UsageError(f"--event works with the command {HANDLE}, not with {command}")
     known = {c.name: c.type.value for c in compiled.registry.plugins[name].manifest.commands}
     chosen = choose_command(name, known, HANDLE if event is not None else command)
-    given = read_json(payload) if event is None else _event(event)
-    done = _tried(call, compiled, name, chosen, {} if given is None else given, _state(state))
-    call.show(done, lambda done: _show_trial(call, done))
+    given = read_json(payload) if event is None else _read_event(event)
+    trial_input = {} if given is None else given
+    done = _run_trial(context, compiled, name, chosen, trial_input, _read_state(state))
+    context.show(done, lambda done: _show_trial(context, done))
     return 0 if done["status"] == "succeeded" else 1
 
 
-def _tried(
-    call: CommandContext,
+def _run_trial(
+    context: CommandContext,
     compiled: CompiledConfig,
     name: str,
     command: str,
     payload: Any,
     state: Json,
 ) -> Json:
-    from ductile.cli.in_process import terminable
+    from ductile.cli.in_process import sigterm_as_interrupt
     from ductile.clock import SystemClock, SystemEntropy
     from ductile.operations.dry_run import plugin as trial
 
-    call.note(f"running {compiled.plans[name].argv[0]}")
-    with terminable(), output.working(f"running {name} {command}"):
+    context.note(f"running {compiled.plans[name].argv[0]}")
+    with sigterm_as_interrupt(), output.show_progress(f"running {name} {command}"):
         wanted = trial.PluginTest(name, command, payload, state)
         return trial.run(compiled, wanted, SystemClock().now(), SystemEntropy())
 
 
-def _object(text: str | None, option: str) -> Json | None:
+def _read_object(text: str | None, option: str) -> Json | None:
     given = read_json(text, option)
     if given is not None and not isinstance(given, dict):
         raise UsageError(f"{option} must be a JSON object")
     return given
 
 
-def _event(file: str) -> Json:
-    event = _object(file if file == "-" else f"@{file}", "--event") or {}
+def _read_event(file: str) -> Json:
+    event = _read_object(file if file == "-" else f"@{file}", "--event") or {}
     if not event.keys() & {"type", "payload"}:
         raise UsageError(
             'an event must be {"type": "...", "payload": {...}}; use --payload for anything else'
@@ -172,48 +171,48 @@ def _event(file: str) -> Json:
     return event
 
 
-def _state(file: str | None) -> Json:
+def _read_state(file: str | None) -> Json:
     if file is None:
         return {}
-    return _object(file if file == "-" else f"@{file}", "--state") or {}
+    return _read_object(file if file == "-" else f"@{file}", "--state") or {}
 
 
-def _prepared(
-    call: CommandContext, target: str, config: Mapping[str, Any] | None
+def _prepare(
+    context: CommandContext, target: str, config: Mapping[str, Any] | None
 ) -> tuple[CompiledConfig, str]:
-    """What would run, and its name; `Invalid` where the plugin's files are not sound."""
+    """Return the configuration with the plugin, and its name; may raise `InvalidPlugin`."""
     from ductile.operations.dry_run import plugin as trial
 
-    if not _is_directory(call, target):
-        loaded = trial.with_plugin(call.site.loaded, target, config)
-        compiled = blueprint_of(loaded)
+    if not _is_directory(context, target):
+        loaded = trial.with_plugin(context.target.loaded, target, config)
+        compiled = compile_config(loaded)
         if target not in compiled.registry.plugins:
             raise _not_loaded(compiled, target)
         return compiled, target
-    inspection = _inspected(_path(target), call)
+    inspection = _inspect(_path(target), context)
     if not inspection.is_valid:
-        raise Invalid([inspection])
+        raise InvalidPlugin([inspection])
     name, directory = inspection.name, inspection.directory
-    if call.config is None:
+    if context.config is None:
         loaded = trial.unconfigured(directory, name, config or {})
     else:
-        loaded = trial.with_plugin(call.site.loaded, name, config, directory.parent)
-    compiled = blueprint_of(loaded)
+        loaded = trial.with_plugin(context.target.loaded, name, config, directory.parent)
+    compiled = compile_config(loaded)
     if name not in compiled.registry.plugins:
         raise _not_loaded(compiled, name)
     return compiled, name
 
 
-def _is_directory(call: CommandContext, target: str) -> bool:
+def _is_directory(context: CommandContext, target: str) -> bool:
     from ductile.plugins.manifest import MANIFEST_NAME
 
     if "/" in target or target in (".", ".."):
         return True
-    return call.config is None and (Path(target) / MANIFEST_NAME).exists()
+    return context.config is None and (Path(target) / MANIFEST_NAME).exists()
 
 
 def _path(target: str) -> Path:
-    """A directory as the gateway would come to it: who names it may come by any link."""
+    """Return the directory with its parent resolved, since a plugin may not be a link itself."""
     path = Path(os.path.normpath(Path(target).absolute()))
     return path.parent.resolve() / path.name
 
@@ -229,111 +228,113 @@ def _not_loaded(compiled: CompiledConfig, name: str) -> Exception:
     return NotFound(f"there is no plugin {name!r}{hint}", plugin=name)
 
 
-def _show_trial(call: CommandContext, done: Json) -> None:
-    _note_request(call, done)
-    name = click.style(output.safe(f"{done['plugin']} {done['command']}"), bold=True)
-    took = output.span(done["duration_ms"] / 1000)
-    click.echo(f"{name} {output.coloured(done['status'])} in {took}  (nothing was recorded)")
+def _show_trial(context: CommandContext, done: Json) -> None:
+    _note_request(context, done)
+    name = click.style(output.escape(f"{done['plugin']} {done['command']}"), bold=True)
+    took = output.format_duration(done["duration_ms"] / 1000)
+    click.echo(f"{name} {output.format_status(done['status'])} in {took}  (nothing was recorded)")
     if done["error"]:
-        output.section("error", done["error"])
+        output.print_section("error", done["error"])
     for advice in done["advice"]:
         word = advice["severity"]
-        output.line(f"{word}: {advice['what']}", fg=output.colour_of(word))
-        output.line(f"  hint: {advice['hint']}")
+        output.print_line(f"{word}: {advice['what']}", fg=output.colour_of(word))
+        output.print_line(f"  hint: {advice['hint']}")
     for heading in ("response", "stdout", "stderr"):
         if done[heading]:
-            output.section(heading, output.value(done[heading]))
+            output.print_section(heading, output.format_value(done[heading]))
     _show_consequences(done)
 
 
-def _note_request(call: CommandContext, done: Json) -> None:
-    call.note(f"request: {output.value(done['request'])}")
-    call.note(f"environment: {' '.join(done['environment'])}")
-    call.note(f"time limit: {done['timeout']:g} s")
+def _note_request(context: CommandContext, done: Json) -> None:
+    context.note(f"request: {output.format_value(done['request'])}")
+    context.note(f"environment: {' '.join(done['environment'])}")
+    context.note(f"time limit: {done['timeout']:g} s")
 
 
 def _show_consequences(done: Json) -> None:
-    """What a gateway would make of it."""
+    """Print what a gateway would do next."""
     retry, state = done["retry"], done["state"]
     if retry["would_retry"]:
         turn = f"attempt {retry['attempt']} of {retry['max_attempts']}"
-        output.line(f"would be retried: {turn} after {output.span(retry['after_seconds'])}")
+        output.print_line(
+            f"would be retried: {turn} after {output.format_duration(retry['after_seconds'])}"
+        )
     elif retry["why"]:
-        output.line(f"would not be retried: {retry['why']}")
+        output.print_line(f"would not be retried: {retry['why']}")
     if state["updates"]:
         fact = f"record a fact {done['fact']} and " if done["fact"] else ""
-        output.section(f"would {fact}set the state to", output.value(state["after"]))
-    show_routing(done)
+        output.print_section(f"would {fact}set the state to", output.format_value(state["after"]))
+    print_routing(done)
     taken = {job["event"] for job in done["goes_to"]}
     for event in done["events"]:
         if event["type"] not in taken:
-            output.line(
+            output.print_line(
                 f"event {event['type']} would not be routed: no route or pipeline matches it"
             )
 
 
-@plugin.read("validate")
+@read("validate")
 @click.argument("targets", metavar=f"[{TARGET}]...", type=PLUGIN, nargs=-1)
-def validate(call: CommandContext, targets: tuple[str, ...]) -> int:
+def validate(context: CommandContext, targets: tuple[str, ...]) -> int:
     """Validate plugin manifests and files.
 
     Every problem is reported with its place. Without a name, every plugin in plugin_roots is
     validated. Exit 1 if a plugin has an error.
     """
-    inspections = list(_chosen(call, targets))
-    call.show(_validated(inspections), lambda _: _show_inspections(inspections))
+    inspections = list(_inspect_all(context, targets))
+    context.show(_to_document(inspections), lambda _: _show_inspections(inspections))
     return 0 if all(inspection.is_valid for inspection in inspections) else 1
 
 
-def _chosen(call: CommandContext, targets: tuple[str, ...]) -> Iterator[Inspection]:
+def _inspect_all(context: CommandContext, targets: tuple[str, ...]) -> Iterator[Inspection]:
     from ductile.plugins.validate import plugin_directories
 
     if not targets:
-        for directory in plugin_directories(call.site.loaded.settings.plugin_roots):
-            yield _inspected(directory, call, configured=True)
+        for directory in plugin_directories(context.target.loaded.settings.plugin_roots):
+            yield _inspect(directory, context, configured=True)
     for target in targets:
-        if _is_directory(call, target):
-            yield _inspected(_path(target), call, configured=call.config is not None)
+        if _is_directory(context, target):
+            yield _inspect(_path(target), context, configured=context.config is not None)
         else:
-            yield _inspected(_directory_of(call, target), call, configured=True)
+            yield _inspect(_directory_of(context, target), context, configured=True)
 
 
-def _directory_of(call: CommandContext, name: str) -> Path:
-    """Where the plugin of a name is, loaded or not."""
+def _directory_of(context: CommandContext, name: str) -> Path:
+    """Return the directory of a plugin, loaded or not."""
     from ductile.plugins.validate import plugin_directories
 
-    registry = blueprint_of(call.site.loaded).registry
+    registry = compile_config(context.target.loaded).registry
     if name in registry.plugins:
         return registry.plugins[name].directory
     refusal = registry.refusal(name)
     if refusal is not None and refusal.path is not None:
         return refusal.path
-    roots = call.site.loaded.settings.plugin_roots
+    roots = context.target.loaded.settings.plugin_roots
     found = {path.name: path for path in plugin_directories(roots)}
     if name not in found:
         raise NotFound(f"there is no plugin {name!r}{did_you_mean(name, found)}", plugin=name)
     return found[name]
 
 
-def _inspected(directory: Path, call: CommandContext, *, configured: bool = False) -> Inspection:
+def _inspect(directory: Path, context: CommandContext, *, configured: bool = False) -> Inspection:
     from ductile.plugins.validate import Inspection
 
     config, allow = None, False
     if configured:
         from ductile.config import bundled
 
-        settings = call.site.loaded.settings
+        settings = context.target.loaded.settings
         own, allow = settings.plugins.get(directory.name), settings.service.allow_symlinks
-        # What comes with us is only offered until the configuration names it.
-        offered = own is None and directory.parent == bundled.directory()
-        config = None if offered else own.config if own else {}
+        # A bundled plugin is in use only if the configuration names it.
+        is_unused = own is None and directory.parent == bundled.directory()
+        config = None if is_unused else own.config if own else {}
     return Inspection(
         directory, allow_symlinks=allow, config=config, search_path=os.environ.get("PATH")
     )
 
 
-class Invalid(Refused):
-    """A plugin that cannot be run at all, with everything that is wrong with it."""
+class InvalidPlugin(Refused):
+    """A plugin that cannot run, with all its problems."""
 
     code = "plugin_invalid"
 
@@ -343,7 +344,7 @@ class Invalid(Refused):
         super().__init__(text, problems=[problem.document() for problem in problems])
 
 
-def _validated(inspections: list[Inspection]) -> Json:
+def _to_document(inspections: list[Inspection]) -> Json:
     return {
         "ok": all(inspection.is_valid for inspection in inspections),
         "plugins": [
@@ -363,9 +364,9 @@ def _show_inspections(inspections: list[Inspection]) -> None:
         for problem in inspection.problems:
             _show_problem(problem)
     valid = sum(inspection.is_valid for inspection in inspections)
-    output.line(f"{valid} of {output.count(len(inspections), 'plugin')} valid")
+    output.print_line(f"{valid} of {output.format_count(len(inspections), 'plugin')} valid")
 
 
 def _show_problem(problem: Problem) -> None:
     word = problem.severity.value
-    output.line(f"{word}: {problem}", fg=output.colour_of(word))
+    output.print_line(f"{word}: {problem}", fg=output.colour_of(word))

@@ -1,4 +1,4 @@
-"""`ductile queue`: what waits and what runs."""
+"""`ductile queue`: queued and running jobs."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from typing import Any
 
 from ductile.cli import output
 from ductile.cli.command import CommandContext, Noun
-from ductile.cli.commands.job import hint_at_reload, is_refused, show_jobs
-from ductile.cli.options import limited
+from ductile.cli.display import is_refusal, print_jobs, print_reload_hint
+from ductile.cli.options import limit_option
 
 queue = Noun("queue", "List queued and running jobs.", default="list")
 
 
 @queue.read("list")
-@limited()
-def listing(call: CommandContext, limit: int) -> None:
+@limit_option()
+def listing(context: CommandContext, limit: int) -> None:
     """List queued and running jobs, in queue order."""
-    with call.site.reading() as door:
-        page = door.get("/queue", limit=limit)
-    call.show(page, _show)
-    if any(is_refused(row["waits_for"]) for row in page["jobs"]):
-        hint_at_reload(door)
+    with context.target.open_reader() as api:
+        page = api.get("/queue", limit=limit)
+    context.show(page, _show)
+    if any(is_refusal(row["waits_for"]) for row in page["jobs"]):
+        print_reload_hint(api)
 
 
 def _show(page: dict[str, Any]) -> None:
     if page["jobs"]:
-        show_jobs(page["jobs"], empty="")
-    output.line(f"{page['queue_depth']} queued, {page['running']} running")
+        print_jobs(page["jobs"], empty="")
+    output.print_line(f"{page['queue_depth']} queued, {page['running']} running")

@@ -9,7 +9,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import path_to
 from ductile.cli.command import CommandContext, Noun
-from ductile.cli.options import DELIVERY_STATUS, limited
+from ductile.cli.options import DELIVERY_STATUS, limit_option
 from ductile.errors import UsageError
 
 relay = Noun("relay", "List and retry events sent to other gateways.")
@@ -18,29 +18,29 @@ relay = Noun("relay", "List and retry events sent to other gateways.")
 @relay.read("list")
 @click.option("--status", type=DELIVERY_STATUS, help="Show only relays in this state.")
 @click.option("--instance", metavar="NAME", help="Show only relays to this gateway.")
-@limited()
-def listing(call: CommandContext, status: str | None, instance: str | None, limit: int) -> None:
+@limit_option()
+def listing(context: CommandContext, status: str | None, instance: str | None, limit: int) -> None:
     """List events sent to other gateways, newest first."""
-    with call.site.reading() as door:
-        page = door.get("/relays", status=status, instance=instance, limit=limit)
-    call.show(page, _show)
+    with context.target.open_reader() as api:
+        page = api.get("/relays", status=status, instance=instance, limit=limit)
+    context.show(page, _show)
 
 
 @relay.write("retry")
 @click.argument("relay_id", metavar="ID", required=False)
 @click.option("--all-dead", is_flag=True, help="Retry every dead relay.")
-def retry(call: CommandContext, relay_id: str | None, all_dead: bool) -> None:
+def retry(context: CommandContext, relay_id: str | None, all_dead: bool) -> None:
     """Retry a failed or dead relay now."""
     if (relay_id is None) is not all_dead:
         raise UsageError("give one relay ID, or --all-dead")
     if relay_id is not None:
-        call.show(call.act(path_to("relay", relay_id, "retry")), _show_one)
+        context.show(context.post(path_to("relay", relay_id, "retry")), _show_retried)
     else:
-        call.show(call.act("/relays/retry"), _show_many)
+        context.show(context.post("/relays/retry"), _show_all_retried)
 
 
 def _show(page: dict[str, Any]) -> None:
-    output.table(
+    output.print_table(
         ("id", "to", "event", "status", "failures", "next attempt", "error"),
         (
             (
@@ -49,7 +49,7 @@ def _show(page: dict[str, Any]) -> None:
                 row["event_type"],
                 row["status"],
                 row["attempt_count"],
-                output.when(row["next_retry_at"]),
+                output.format_time(row["next_retry_at"]),
                 row["error_detail"],
             )
             for row in page["relays"]
@@ -58,11 +58,11 @@ def _show(page: dict[str, Any]) -> None:
     )
 
 
-def _show_one(done: dict[str, Any]) -> None:
-    output.line(f"{'would retry' if done.get('dry_run') else 'retrying'} relay {done['id']}")
+def _show_retried(done: dict[str, Any]) -> None:
+    output.print_line(f"{'would retry' if done.get('dry_run') else 'retrying'} relay {done['id']}")
 
 
-def _show_many(done: dict[str, Any]) -> None:
+def _show_all_retried(done: dict[str, Any]) -> None:
     verb = "would retry" if done.get("dry_run") else "retrying"
     more = "; more relays are dead, run the command again" if done["more"] else ""
-    output.line(f"{verb} {output.count(done['count'], 'relay')}{more}")
+    output.print_line(f"{verb} {output.format_count(done['count'], 'relay')}{more}")

@@ -1,4 +1,4 @@
-"""`ductile schedule`: what comes next, what fired, why something did not; pause and resume."""
+"""`ductile schedule`: list, explain, pause and resume schedules."""
 
 from __future__ import annotations
 
@@ -8,51 +8,51 @@ from typing import Any
 import click
 
 from ductile.cli import output
-from ductile.cli.client import Door, Json, path_to
+from ductile.cli.client import GatewayApi, Json, path_to
 from ductile.cli.command import CommandContext, Noun
-from ductile.cli.options import SCHEDULE, Whole, since
+from ductile.cli.options import SCHEDULE, WholeNumber, parse_since
 from ductile.errors import NotFound, UsageError
 
 LATE = timedelta(minutes=1)
-"""How long after its slot a fire is told with its own time."""
+"""A delay of the fire after its occurrence that is shown."""
 
 schedule = Noun("schedule", "List, explain, pause and resume schedules.", default="list")
 
 
 @schedule.read("list")
-def listing(call: CommandContext) -> None:
+def listing(context: CommandContext) -> None:
     """List schedules with their next and last runs.
 
     Reminders of agents follow, as agent:ID.
     """
-    with call.site.reading() as door:
-        page = door.get("/scheduler/jobs")
-    call.show(page, _show_list)
+    with context.target.open_reader() as api:
+        page = api.get("/scheduler/jobs")
+    context.show(page, _show_list)
 
 
 def _show_list(page: Json) -> None:
-    output.table(
+    output.print_table(
         ("schedule", "rule", "state", "next run", "last fire", "last success", "note"),
-        [*map(_entry, page["schedules"]), *map(_reminder, page["reminders"])],
+        [*map(_schedule_row, page["schedules"]), *map(_reminder_row, page["reminders"])],
         empty="no schedules; define one under a plugin's `schedules:` in the config",
     )
 
 
-def _entry(row: Json) -> tuple[Any, ...]:
+def _schedule_row(row: Json) -> tuple[Any, ...]:
     return (
         f"{row['plugin']}/{row['schedule']}",
         row["rule"],
         row["state"],
-        output.when(row["next_run"]),
-        output.when(row["last_fire"]),
-        output.when(row["last_success"]),
+        output.format_time(row["next_run"]),
+        output.format_time(row["last_fire"]),
+        output.format_time(row["last_success"]),
         row["reason"],
     )
 
 
-def _reminder(row: Json) -> tuple[Any, ...]:
+def _reminder_row(row: Json) -> tuple[Any, ...]:
     rule = "once" if row["is_one_time"] else f"cron {row['schedule']} (UTC)"
-    fires, note = output.when(row["next_fire_at"]), f"reminder {row['id']}"
+    fires, note = output.format_time(row["next_fire_at"]), f"reminder {row['id']}"
     return f"agent:{row['agent_id']}", rule, "active", fires, None, None, note
 
 
@@ -60,32 +60,32 @@ def _reminder(row: Json) -> tuple[Any, ...]:
 @click.argument("name", metavar="NAME[/ID]", type=SCHEDULE)
 @click.option(
     "--count",
-    type=Whole(1, 1000),
+    type=WholeNumber(1, 1000),
     default=20,
     show_default=True,
     help="Maximum number of fire times.",
 )
-def coming(call: CommandContext, name: str, count: int) -> None:
+def next_fires(context: CommandContext, name: str, count: int) -> None:
     """Show the next fire times of a plugin's schedules.
 
     With NAME/ID, those of one schedule. The times assume that nothing delays a job and, for
     `every`, that each run ends at once. Without a running gateway they are the times of a
     gateway that starts now.
     """
-    with call.site.reading() as door:
-        page = door.get("/scheduler/next", name=name, count=count)
-        page["held"] = [] if page["fires"] else _held(door, name)
-    call.show(page, _show_fires)
+    with context.target.open_reader() as api:
+        page = api.get("/scheduler/next", name=name, count=count)
+        page["held"] = [] if page["fires"] else _block_reasons(api, name)
+    context.show(page, _show_fires)
 
 
-def _held(door: Door, name: str) -> list[str]:
-    """Why entries have no coming fire."""
-    rows = _entries(door, name)
+def _block_reasons(api: GatewayApi, name: str) -> list[str]:
+    """Return why schedules have no next fire time."""
+    rows = _find(api, name)
     return [f"{row['plugin']}/{row['schedule']}: {row['reason'] or row['state']}" for row in rows]
 
 
 def _show_fires(page: Json) -> None:
-    output.table(
+    output.print_table(
         ("local time", "zone", "utc", "schedule"),
         (
             (fire["local"].replace("T", " "), fire["zone"], fire["fires_at"], fire["schedule"])
@@ -99,21 +99,21 @@ def _show_fires(page: Json) -> None:
 @click.argument("name", metavar="NAME[/ID]", type=SCHEDULE)
 @click.option(
     "--since",
-    type=since,
+    type=parse_since,
     default="24h",
     show_default=True,
     metavar="TIME",
     help="Start of the period (24h, or ISO 8601).",
 )
-def explain(call: CommandContext, name: str, since: str) -> None:
+def explain(context: CommandContext, name: str, since: str) -> None:
     """Show which occurrences fired, and why others did not."""
-    with call.site.reading() as door:
-        page = door.get("/scheduler/explain", name=name, since=since)
-    call.show(page, _show_slots)
+    with context.target.open_reader() as api:
+        page = api.get("/scheduler/explain", name=name, since=since)
+    context.show(page, _show_occurrences)
 
 
-def _show_slots(page: Json) -> None:
-    output.table(
+def _show_occurrences(page: Json) -> None:
+    output.print_table(
         ("occurrence", "schedule", "fired", "job or reason"),
         (
             (
@@ -134,48 +134,48 @@ def _fired(slot: Json) -> str:
     if not slot["fired"]:
         return "not fired"
     late = from_text(slot["decided_at"]) - from_text(slot["slot"]) > LATE
-    return f"fired {output.when(slot['decided_at'])}" if late else "fired"
+    return f"fired {output.format_time(slot['decided_at'])}" if late else "fired"
 
 
 @schedule.write("pause")
 @click.argument("name", metavar="NAME/ID", type=SCHEDULE)
-def pause(call: CommandContext, name: str) -> None:
+def pause(context: CommandContext, name: str) -> None:
     """Pause a schedule until it is resumed.
 
     Its occurrences are recorded as not fired meanwhile.
     """
-    _set(call, name, "pause")
+    _set(context, name, "pause")
 
 
 @schedule.write("resume")
 @click.argument("name", metavar="NAME/ID", type=SCHEDULE)
-def resume(call: CommandContext, name: str) -> None:
+def resume(context: CommandContext, name: str) -> None:
     """Resume a paused schedule."""
-    _set(call, name, "resume")
+    _set(context, name, "resume")
 
 
-def _set(call: CommandContext, name: str, verb: str) -> None:
-    with call.place() as door:
-        row = _one(door, name)
-        answer = call.send(door, path_to("scheduler", row["plugin"], row["schedule"], verb))
-    call.show({**answer, "was": row["state"]}, _show_pause)
+def _set(context: CommandContext, name: str, verb: str) -> None:
+    with context.open_api() as api:
+        row = _find_one(api, name)
+        result = context.post_to(api, path_to("scheduler", row["plugin"], row["schedule"], verb))
+    context.show({**result, "was": row["state"]}, _show_pause)
 
 
-def _show_pause(answer: Json) -> None:
-    wanted = "paused" if answer["paused"] else "resumed"
-    would = "would be" if answer.get("dry_run") else "is"
-    name = f"{answer['plugin']}/{answer['schedule']}"
-    output.line(f"{name} {would} {wanted} (was {answer['was']})")
+def _show_pause(result: Json) -> None:
+    wanted = "paused" if result["paused"] else "resumed"
+    would = "would be" if result.get("dry_run") else "is"
+    name = f"{result['plugin']}/{result['schedule']}"
+    output.print_line(f"{name} {would} {wanted} (was {result['was']})")
 
 
-def _entries(door: Door, name: str) -> list[Any]:
+def _find(api: GatewayApi, name: str) -> list[Any]:
     plugin, _, id = name.partition("/")
-    rows = door.get("/scheduler/jobs")["schedules"]
+    rows = api.get("/scheduler/jobs")["schedules"]
     return [row for row in rows if row["plugin"] == plugin and id in ("", row["schedule"])]
 
 
-def _one(door: Door, name: str) -> Json:
-    found = _entries(door, name)
+def _find_one(api: GatewayApi, name: str) -> Json:
+    found = _find(api, name)
     if not found:
         raise NotFound(f"there is no schedule {name!r}")
     if len(found) > 1:

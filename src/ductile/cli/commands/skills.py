@@ -1,4 +1,4 @@
-"""`ductile skills`: what an agent can have done here, for the agent to read."""
+"""`ductile skills`: describe this gateway to agents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ductile.cli import output
-from ductile.cli.client import Door, Json, path_to
+from ductile.cli.client import GatewayApi, Json, path_to
 from ductile.cli.command import Action, CommandContext, Noun
 from ductile.errors import Refused
 
@@ -18,7 +18,7 @@ skills = Noun("skills", "Describe this gateway's skills to agents.", default="ex
 
 FILE = "SKILL.md"
 MARK = "<!-- written by: ductile skills export -->"
-LONGEST_LINE = 300
+MAX_LINE_LENGTH = 300
 
 ABOUT = """\
 An automation gateway: it runs plugins (programs in any language) as durable jobs, on schedules,
@@ -60,15 +60,15 @@ Send `Authorization: Bearer $DUCTILE_API_KEY`; an `Idempotency-Key` makes a POST
 
 
 @skills.read("list")
-def listing(call: CommandContext) -> None:
+def listing(context: CommandContext) -> None:
     """List the plugin commands and pipelines to call."""
-    with call.site.reading() as door:
-        page = door.get("/skills")
-    call.show(page, _show_list)
+    with context.target.open_reader() as api:
+        page = api.get("/skills")
+    context.show(page, _show_list)
 
 
 def _show_list(page: Json) -> None:
-    output.table(
+    output.print_table(
         ("skill", "kind", "type", "description"),
         ((row["name"], row["kind"], row["type"], row["description"]) for row in page["skills"]),
         empty="no skills: there are no plugins and no pipelines",
@@ -82,31 +82,31 @@ def _show_list(page: Json) -> None:
     type=click.Path(path_type=Path, file_okay=False),
     help=f"Write {FILE} to this directory instead of stdout.",
 )
-def export(call: CommandContext, directory: Path | None) -> None:
+def export(context: CommandContext, directory: Path | None) -> None:
     """Write a skill document for agents.
 
     It describes the commands, API, plugins and pipelines of this gateway.
     """
-    with call.site.reading() as door:
-        text = _document(call, door)
+    with context.target.open_reader() as api:
+        text = _document(context, api)
     path = None if directory is None else directory.absolute() / FILE
     if path is not None:
-        _check_ours(path)
-        if not call.dry_run:
+        _check_overwrite(path)
+        if not context.dry_run:
             _write(path, text)
-    document = {"path": path and str(path), "dry_run": call.dry_run, "document": text}
-    call.show(document, _show_export)
+    document = {"path": path and str(path), "dry_run": context.dry_run, "document": text}
+    context.show(document, _show_export)
 
 
 def _show_export(document: Json) -> None:
     if document["path"] is None:
-        click.echo(output.safe(document["document"]), nl=False)
+        click.echo(output.escape(document["document"]), nl=False)
     else:
         verb = "would write" if document["dry_run"] else "wrote"
-        output.line(f"{verb} {document['path']}")
+        output.print_line(f"{verb} {document['path']}")
 
 
-def _check_ours(path: Path) -> None:
+def _check_overwrite(path: Path) -> None:
     if path.exists() and MARK not in path.read_text(encoding="utf-8", errors="replace"):
         raise Refused(
             f"{path} exists, and was not written by `ductile skills export`; move it away first"
@@ -124,9 +124,9 @@ def _write(path: Path, text: str) -> None:
         raise Refused(f"cannot write {path}: {error.strerror}") from error
 
 
-def _document(call: CommandContext, door: Door) -> str:
-    found = door.get("/skills")["skills"]
-    name = str(door.get("/")["name"])
+def _document(context: CommandContext, api: GatewayApi) -> str:
+    found = api.get("/skills")["skills"]
+    name = str(api.get("/")["name"])
     parts = [
         _front_matter(name),
         MARK,
@@ -134,8 +134,8 @@ def _document(call: CommandContext, door: Door) -> str:
         ABOUT,
         RULES,
         "\n".join(_commands(found)),
-        "\n".join(_pipelines(door, found)),
-        API.format(where=_where(call)),
+        "\n".join(_pipelines(api, found)),
+        API.format(where=_api_address(context)),
         "\n".join(_command_line()),
     ]
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
@@ -150,10 +150,10 @@ def _front_matter(name: str) -> str:
     return f"---\nname: {slug}\ndescription: {json.dumps(about, ensure_ascii=False)}\n---"
 
 
-def _where(call: CommandContext) -> str:
-    if call.api_url is not None:
-        return f"At {_line(call.api_url)}."
-    api = call.site.loaded.settings.api
+def _api_address(context: CommandContext) -> str:
+    if context.api_url is not None:
+        return f"At {_line(context.api_url)}."
+    api = context.target.loaded.settings.api
     if not api.enabled:
         return "The API is disabled (`api.enabled: false`): use the command line on this machine."
     return f"At http://{api.listen}, with a token (`ductile token create NAME --scope ...`)."
@@ -172,15 +172,15 @@ def _commands(found: list[Json]) -> Iterator[str]:
             yield ""
         yield f"`ductile plugin run {plugin} --command {command} --payload JSON --json`"
         yield ""
-        yield from _input(skill.get("input_schema"))
+        yield from _payload_schema(skill.get("input_schema"))
     if not commands:
         yield "There are no plugins yet: create one with `ductile plugin new NAME`."
 
 
-def _pipelines(door: Door, found: list[Json]) -> Iterator[str]:
+def _pipelines(api: GatewayApi, found: list[Json]) -> Iterator[str]:
     schemas = {skill["name"]: skill.get("input_schema") for skill in found}
-    for row in door.get("/pipelines")["pipelines"]:
-        shown = door.get(path_to("pipeline", row["name"]))
+    for row in api.get("/pipelines")["pipelines"]:
+        shown = api.get(path_to("pipeline", row["name"]))
         yield f"### pipeline `{row['name']}` ({row['execution_mode']})"
         yield ""
         steps = [f"{s['plugin']}.{s['command']}" for s in shown["steps"] if s["plugin"]]
@@ -189,10 +189,10 @@ def _pipelines(door: Door, found: list[Json]) -> Iterator[str]:
         yield ""
         yield f"`ductile pipeline run {row['name']} --payload JSON --json`"
         yield ""
-        yield from _input(schemas.get(steps[0]) if steps else None)
+        yield from _payload_schema(schemas.get(steps[0]) if steps else None)
 
 
-def _input(schema: Any) -> Iterator[str]:
+def _payload_schema(schema: Any) -> Iterator[str]:
     if schema:
         yield "Payload:"
         yield ""
@@ -218,6 +218,6 @@ def _command_line() -> Iterator[str]:
 
 
 def _line(text: str) -> str:
-    """Somebody else's words as one line that means nothing to Markdown's tables and fences."""
+    """Return a plugin author's text as one line, without Markdown's table and fence marks."""
     line = " ".join(text.split()).replace("|", "\\|").replace("```", "'''").replace("<", "&lt;")
-    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
+    return line if len(line) <= MAX_LINE_LENGTH else f"{line[:MAX_LINE_LENGTH]}…"

@@ -1,4 +1,4 @@
-"""`ductile token`: who may call the API, and what they may do."""
+"""`ductile token`: create, list, rotate and revoke API tokens."""
 
 from __future__ import annotations
 
@@ -28,73 +28,77 @@ _expires = click.option(
     help="Scope, such as '*', jobs:ro or my-plugin:rw. Repeatable.",
 )
 @_expires
-def create(call: CommandContext, name: str, scopes: tuple[str, ...], expires: str | None) -> None:
+def create(
+    context: CommandContext, name: str, scopes: tuple[str, ...], expires: str | None
+) -> None:
     """Create an API token, and show it once."""
     for scope in scopes:
         if "," in scope:
             apart = " ".join(f"--scope {part.strip()}" for part in scope.split(","))
             raise UsageError(f"{scope!r} is not a valid scope; repeat the option: {apart}")
     body = {"name": name, "scopes": list(scopes), "expires_in": expires}
-    made = call.act("/tokens", body)
-    for warning in () if call.as_json else made["warnings"]:
-        output.aside(f"warning: {warning}", fg="yellow")
-    call.show(made, _show_secret)
+    created = context.post("/tokens", body)
+    for warning in () if context.as_json else created["warnings"]:
+        output.print_stderr(f"warning: {warning}", fg="yellow")
+    context.show(created, _show_secret)
 
 
 @token.write("rotate")
 @click.argument("which", metavar="NAME_OR_ID")
 @_expires
-def rotate(call: CommandContext, which: str, expires: str | None) -> None:
+def rotate(context: CommandContext, which: str, expires: str | None) -> None:
     """Replace a token's secret, and show the new one once.
 
     The old secret is invalid at once.
     """
-    made = call.act(path_to("token", which, "rotate"), {"expires_in": expires})
-    call.show(made, _show_secret)
+    created = context.post(path_to("token", which, "rotate"), {"expires_in": expires})
+    context.show(created, _show_secret)
 
 
 @token.write("revoke")
 @click.argument("which", metavar="NAME_OR_ID")
-def revoke(call: CommandContext, which: str) -> None:
+def revoke(context: CommandContext, which: str) -> None:
     """Revoke a token at once."""
-    call.show(call.act(path_to("token", which, "revoke")), _show_revoked)
+    context.show(context.post(path_to("token", which, "revoke")), _show_revoked)
 
 
 @token.read("list")
-def listing(call: CommandContext) -> None:
+def listing(context: CommandContext) -> None:
     """List the API tokens in the ledger.
 
     Tokens in the configuration are not listed.
     """
-    with call.site.reading() as door:
-        page = door.get("/tokens")
-    call.show(page, _show_list)
+    with context.target.open_reader() as api:
+        page = api.get("/tokens")
+    context.show(page, _show_list)
 
 
-def _show_secret(made: dict[str, Any]) -> None:
-    if made.get("dry_run"):
-        output.line(f"would create a token {made['name']} with {', '.join(made['scopes'])}")
+def _show_secret(created: dict[str, Any]) -> None:
+    scopes = ", ".join(created["scopes"])
+    if created.get("dry_run"):
+        output.print_line(f"would create a token {created['name']} with {scopes}")
         return
-    click.echo(made["token"])
-    until = f"expires {output.when(made['expires_at'])}" if made["expires_at"] else "no expiry"
-    output.aside(f"{made['name']}: {', '.join(made['scopes'])}; {until}. It is not shown again.")
+    click.echo(created["token"])
+    expiry = created["expires_at"]
+    expires = f"expires {output.format_time(expiry)}" if expiry else "no expiry"
+    output.print_stderr(f"{created['name']}: {scopes}; {expires}. It is not shown again.")
 
 
 def _show_revoked(done: dict[str, Any]) -> None:
-    output.line(f"{'would revoke' if done.get('dry_run') else 'revoked'} {done['name']}")
+    output.print_line(f"{'would revoke' if done.get('dry_run') else 'revoked'} {done['name']}")
 
 
 def _show_list(page: dict[str, Any]) -> None:
-    output.table(
+    output.print_table(
         ("id", "name", "scopes", "created", "expires", "revoked"),
         (
             (
                 row["id"],
                 row["name"],
                 " ".join(row["scopes"]),
-                output.when(row["created_at"]),
-                output.when(row["expires_at"]),
-                output.when(row["revoked_at"]),
+                output.format_time(row["created_at"]),
+                output.format_time(row["expires_at"]),
+                output.format_time(row["revoked_at"]),
             )
             for row in page["tokens"]
         ),

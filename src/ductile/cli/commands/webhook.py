@@ -1,4 +1,4 @@
-"""`ductile webhook`: webhooks for agents, their deliveries, and the dead letters among them."""
+"""`ductile webhook`: agent webhooks, their deliveries and dead letters."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ import click
 from ductile.cli import output
 from ductile.cli.client import Json, path_to
 from ductile.cli.command import CommandContext, Noun
-from ductile.cli.options import DELIVERY_STATUS, Whole, limited, since
-from ductile.cli.options import payload as read_payload
+from ductile.cli.options import (
+    DELIVERY_STATUS,
+    WholeNumber,
+    limit_option,
+    parse_since,
+    read_json,
+)
 from ductile.errors import UsageError
 
-LONGEST_SECRET_FILE = 4096
+MAX_SECRET_LENGTH = 4096
 
 webhook = Noun("webhook", "Manage agent webhooks and their deliveries.")
 config = Noun("config", "Add, list and remove agent webhooks.")
@@ -24,7 +29,7 @@ webhook.add_command(config)
 
 _since = click.option(
     "--since",
-    type=since,
+    type=parse_since,
     metavar="TIME",
     help="Only deliveries attempted since then (2h, or ISO 8601).",
 )
@@ -41,7 +46,7 @@ _since = click.option(
 @click.option("--secret-env", metavar="NAME", help="Environment variable with the secret.")
 @click.option("--secret-file", metavar="FILE", help="File with the secret; - reads stdin.")
 def add(
-    call: CommandContext,
+    context: CommandContext,
     source: str,
     event: str,
     session: str,
@@ -64,13 +69,13 @@ def add(
         "target_url": url,
         "plugin": plugin,
         "pipeline": pipeline,
-        "secret": _secret(secret_env, secret_file),
+        "secret": _read_secret(secret_env, secret_file),
     }
-    call.show(call.act("/gateway/webhook-configs", body), _show_added)
+    context.show(context.post("/gateway/webhook-configs", body), _show_added)
 
 
-def _secret(variable: str | None, file: str | None) -> str | None:
-    """Never from the command line: there everybody on the machine can read it."""
+def _read_secret(variable: str | None, file: str | None) -> str | None:
+    """Read the secret; it is not an argument, since other users can read a command line."""
     if variable is not None and file is not None:
         raise UsageError("--secret-env and --secret-file cannot be combined")
     if variable is not None:
@@ -80,37 +85,37 @@ def _secret(variable: str | None, file: str | None) -> str | None:
     if file is None:
         return None
     if file == "-":
-        text = sys.stdin.read(LONGEST_SECRET_FILE)
+        text = sys.stdin.read(MAX_SECRET_LENGTH)
     else:
         with Path(file).open(encoding="utf-8") as opened:
-            text = opened.read(LONGEST_SECRET_FILE)
+            text = opened.read(MAX_SECRET_LENGTH)
     if not text.strip():
         raise UsageError("the secret is empty")
     return text.strip()
 
 
-def _show_added(made: Json) -> None:
-    name = f"{made['source_identifier']}/{made['event_type']}"
-    if made.get("dry_run"):
-        output.line(f"would add a webhook for {name}")
+def _show_added(webhook: Json) -> None:
+    name = f"{webhook['source_identifier']}/{webhook['event_type']}"
+    if webhook.get("dry_run"):
+        output.print_line(f"would add a webhook for {name}")
         return
-    output.line(f"added webhook {made['id']} for {name}")
-    output.aside(f"send its events to /gateway/webhooks/{made['id']}")
-    if "secret" in made:
-        click.echo(made["secret"])
-        output.aside("This is its secret. It is not shown again.")
+    output.print_line(f"added webhook {webhook['id']} for {name}")
+    output.print_stderr(f"send its events to /gateway/webhooks/{webhook['id']}")
+    if "secret" in webhook:
+        click.echo(webhook["secret"])
+        output.print_stderr("This is its secret. It is not shown again.")
 
 
 @config.read("list")
-def listing(call: CommandContext) -> None:
+def listing(context: CommandContext) -> None:
     """List webhooks, without their secrets."""
-    with call.site.reading() as door:
-        page = door.get("/gateway/webhook-configs")
-    call.show(page, _show_list)
+    with context.target.open_reader() as api:
+        page = api.get("/gateway/webhook-configs")
+    context.show(page, _show_list)
 
 
 def _show_list(page: Json) -> None:
-    output.table(
+    output.print_table(
         ("id", "source", "event", "session", "intent", "target"),
         (
             (
@@ -119,7 +124,7 @@ def _show_list(page: Json) -> None:
                 row["event_type"],
                 row["target_session"],
                 row["agent_intent"],
-                _goes_to(row),
+                _targets(row),
             )
             for row in page["webhooks"]
         ),
@@ -127,7 +132,7 @@ def _show_list(page: Json) -> None:
     )
 
 
-def _goes_to(row: Json) -> str:
+def _targets(row: Json) -> str:
     if row["target_url"]:
         return str(row["target_url"])
     kinds = [f"{kind} {row[kind]}" for kind in ("plugin", "pipeline") if row[kind]]
@@ -135,52 +140,60 @@ def _goes_to(row: Json) -> str:
 
 
 @config.write("remove")
-@click.argument("id", type=Whole(1))
-def remove(call: CommandContext, id: int) -> None:
+@click.argument("id", type=WholeNumber(1))
+def remove(context: CommandContext, id: int) -> None:
     """Remove a webhook.
 
     Its pending deliveries become dead when they are due.
     """
-    with call.place() as door:
-        done = door.delete(
+    with context.open_api() as api:
+        done = api.delete(
             path_to("gateway", "webhook-configs", str(id)),
-            dry_run="true" if call.dry_run else None,
+            dry_run="true" if context.dry_run else None,
         )
-    call.show(done, _show_removed)
+    context.show(done, _show_removed)
 
 
 def _show_removed(done: Json) -> None:
     verb = "would remove" if done.get("dry_run") else "removed"
-    output.line(f"{verb} webhook {done['id']}: {done['source_identifier']}/{done['event_type']}")
+    output.print_line(
+        f"{verb} webhook {done['id']}: {done['source_identifier']}/{done['event_type']}"
+    )
 
 
 @webhook.write("send")
-@click.argument("id", type=Whole(1), required=False)
+@click.argument("id", type=WholeNumber(1), required=False)
 @click.option("--source", help="Source of the webhook; with --event, instead of ID.")
 @click.option("--event", help="Event of the webhook; with --source, instead of ID.")
 @click.option(
     "--payload", metavar="JSON|@FILE|-", help="Payload to send; - reads stdin. Default: {}."
 )
 def send(
-    call: CommandContext, id: int | None, source: str | None, event: str | None, payload: str | None
+    context: CommandContext,
+    id: int | None,
+    source: str | None,
+    event: str | None,
+    payload: str | None,
 ) -> None:
     """Send a signed payload by a webhook.
 
     It is sent at once, and again until it is delivered or dead.
     """
-    named: dict[str, Any] = {"webhook_id": id, "source_identifier": source, "event_type": event}
-    body = {key: value for key, value in named.items() if value is not None}
+    fields: dict[str, Any] = {"webhook_id": id, "source_identifier": source, "event_type": event}
+    body = {key: value for key, value in fields.items() if value is not None}
     if payload is not None:
-        body["payload"] = read_payload(payload)
-    call.show(call.act("/gateway/deliveries", body), _show_sent)
+        body["payload"] = read_json(payload)
+    context.show(context.post("/gateway/deliveries", body), _show_sent)
 
 
 def _show_sent(sent: Json) -> None:
     if sent.get("dry_run"):
-        size = output.count(sent["bytes"], "byte")
-        output.line(f"would send {size} by webhook {sent['webhook_id']} to {sent['target_url']}")
+        size = output.format_count(sent["bytes"], "byte")
+        output.print_line(
+            f"would send {size} by webhook {sent['webhook_id']} to {sent['target_url']}"
+        )
         return
-    output.line(f"queued delivery {sent['delivery_id']} to {sent['target_url']}")
+    output.print_line(f"queued delivery {sent['delivery_id']} to {sent['target_url']}")
 
 
 @webhook.read("deliveries")
@@ -188,15 +201,15 @@ def _show_sent(sent: Json) -> None:
 @click.option(
     "--webhook",
     "webhook_id",
-    type=Whole(1),
+    type=WholeNumber(1),
     metavar="ID",
     help="Show only deliveries of this webhook.",
 )
 @_since
-@click.option("--before", type=Whole(1), metavar="ID", help="Continue after this delivery.")
-@limited()
+@click.option("--before", type=WholeNumber(1), metavar="ID", help="Continue after this delivery.")
+@limit_option()
 def deliveries(
-    call: CommandContext,
+    context: CommandContext,
     status: str | None,
     webhook_id: int | None,
     since: str | None,
@@ -204,14 +217,14 @@ def deliveries(
     limit: int,
 ) -> None:
     """List deliveries, newest first."""
-    asked = {"status": status, "webhook_id": webhook_id, "since": since}
-    with call.site.reading() as door:
-        page = door.get("/gateway/deliveries", before=before, limit=limit, **asked)
-    call.show(page, _show_deliveries)
+    filters = {"status": status, "webhook_id": webhook_id, "since": since}
+    with context.target.open_reader() as api:
+        page = api.get("/gateway/deliveries", before=before, limit=limit, **filters)
+    context.show(page, _show_deliveries)
 
 
 def _show_deliveries(page: Json) -> None:
-    output.table(
+    output.print_table(
         ("id", "webhook", "status", "failures", "last attempt", "next attempt", "target", "error"),
         (
             (
@@ -219,8 +232,8 @@ def _show_deliveries(page: Json) -> None:
                 row["webhook_id"],
                 row["status"],
                 row["attempt_count"],
-                output.when(row["last_attempted_at"]),
-                output.when(row["next_retry_at"]),
+                output.format_time(row["last_attempted_at"]),
+                output.format_time(row["next_retry_at"]),
                 row["target_url"],
                 row["error_detail"],
             )
@@ -229,29 +242,29 @@ def _show_deliveries(page: Json) -> None:
         empty="no deliveries",
     )
     if page["cursor"] is not None:
-        output.aside(f"more rows: --before {page['cursor']}")
+        output.print_stderr(f"more rows: --before {page['cursor']}")
 
 
 @webhook.read("show")
-@click.argument("id", type=Whole(1))
-def show(call: CommandContext, id: int) -> None:
+@click.argument("id", type=WholeNumber(1))
+def show(context: CommandContext, id: int) -> None:
     """Show one delivery with its payload."""
-    with call.site.reading() as door:
-        row = door.get(path_to("gateway", "deliveries", str(id)))
-    call.show(row, _show_one)
+    with context.target.open_reader() as api:
+        row = api.get(path_to("gateway", "deliveries", str(id)))
+    context.show(row, _show_one)
 
 
 def _show_one(row: Json) -> None:
     for key in (k for k in row if k != "payload"):
-        output.line(f"{key}: {'-' if row[key] is None else row[key]}")
-    output.section("payload", output.value(row["payload"]))
+        output.print_line(f"{key}: {'-' if row[key] is None else row[key]}")
+    output.print_section("payload", output.format_value(row["payload"]))
 
 
 @webhook.write("retry")
-@click.argument("id", type=Whole(1), required=False)
+@click.argument("id", type=WholeNumber(1), required=False)
 @click.option("--all-dead", is_flag=True, help="Retry every dead delivery.")
 @_since
-def retry(call: CommandContext, id: int | None, all_dead: bool, since: str | None) -> None:
+def retry(context: CommandContext, id: int | None, all_dead: bool, since: str | None) -> None:
     """Retry a failed or dead delivery now.
 
     It gets its full number of attempts again.
@@ -259,21 +272,21 @@ def retry(call: CommandContext, id: int | None, all_dead: bool, since: str | Non
     if (id is None) is not all_dead or (since is not None and not all_dead):
         raise UsageError("give one delivery ID, or --all-dead, which --since can limit")
     if id is not None:
-        answer = call.act(path_to("gateway", "deliveries", str(id), "retry"))
-        call.show(answer, _show_retried)
+        done = context.post(path_to("gateway", "deliveries", str(id), "retry"))
+        context.show(done, _show_retried)
         return
     body = {"status": "dead", **({"since": since} if since is not None else {})}
-    call.show(call.act("/gateway/deliveries/retry", body), _show_many)
+    context.show(context.post("/gateway/deliveries/retry", body), _show_all_retried)
 
 
 def _show_retried(done: Json) -> None:
     verb = "would retry" if done.get("dry_run") else "retrying"
-    output.line(f"{verb} delivery {done['delivery_id']} (was {done['was']})")
+    output.print_line(f"{verb} delivery {done['delivery_id']} (was {done['was']})")
 
 
-def _show_many(done: Json) -> None:
+def _show_all_retried(done: Json) -> None:
     verb = "would retry" if done.get("dry_run") else "retrying"
     count = done["count"]
-    output.line(f"{verb} {count} {'delivery' if count == 1 else 'deliveries'}")
+    output.print_line(f"{verb} {count} {'delivery' if count == 1 else 'deliveries'}")
     if done["more"]:
-        output.aside("more deliveries are dead; run the command again")
+        output.print_stderr("more deliveries are dead; run the command again")

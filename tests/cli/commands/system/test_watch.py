@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from ductile.cli.client import Client
-from ductile.cli.commands.system.watch_frame import cells, frame, painted
-from ductile.cli.commands.system.watch_screen import ENTER, LEAVE
+from ductile.cli.client import GatewayClient
+from ductile.cli.commands.system.terminal import ENTER, LEAVE
+from ductile.cli.commands.system.watch_frame import cells, frame, paint
 from tests.cli.running import COMMAND, House
 from tests.waiting import WAIT_LIMIT, until
 
@@ -213,7 +213,7 @@ def test_while_nothing_happens_it_asks_for_nothing(house: House) -> None:
 
 def _asked(house: House) -> float:
     """How often the page was asked for."""
-    _, raw = Client(house.state / "ductile.sock").call("GET", "/metrics", None)
+    _, raw = GatewayClient(house.state / "ductile.sock").request("GET", "/metrics", None)
     counts = re.findall(r"http_requests_total\{.*/system/overview.*\} (\S+)", raw.decode())
     return sum(map(float, counts))
 
@@ -351,6 +351,6 @@ def test_a_page_that_has_not_come_yet() -> None:
 
 
 def test_colours_are_for_terminals() -> None:
-    assert painted([("a", "red"), ("b", None), ("c", "bold")]) == (
+    assert paint([("a", "red"), ("b", None), ("c", "bold")]) == (
         "\x1b[31ma\x1b[0mb\x1b[0m\x1b[1mc\x1b[0m"
     )

@@ -1,4 +1,4 @@
-"""`ductile system demo`: a gateway on a small config of its own, that works and says so."""
+"""`ductile system demo`: start a gateway with a configuration and example plugins."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ductile import files as directory
+import click
+
+from ductile import files as file_access
 from ductile.cli import output
+from ductile.cli.command import CommandContext, write
 
 if TYPE_CHECKING:
     from ductile.engine.gateway import Gateway
 
 EXECUTABLES = (".sh", ".py")
 SHOWN = {"heartbeat": "sh", "weather": "Python"}
-FIRST_RUN_WITHIN = 15.0
+FIRST_RUN_TIMEOUT = 15.0
 
 WELCOME = """
 The gateway is ready, and has run two plugins:
@@ -39,24 +42,48 @@ The plugins are in {plugins}: edit one, and run it again. Stop the gateway with 
 """
 
 
-def missing(where: Path) -> list[Path]:
-    """The files of the demo that `where` does not have; none where it has a configuration."""
+@write("demo")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    default="demo",
+    show_default=True,
+    help="Directory of the demo; existing files are kept.",
+)
+def demo(context: CommandContext, directory: Path) -> int:
+    """Start a demo gateway with example plugins."""
+    where = directory.absolute()
+    if not context.dry_run:
+        return _run(where)
+    paths = [str(path) for path in _missing_files(where)]
+    context.show(
+        {"dry_run": True, "directory": str(where), "would_write": paths},
+        lambda _: output.print_line(
+            f"would write {len(paths)} files to {where} and start a gateway there"
+        ),
+    )
+    return 0
+
+
+def _missing_files(where: Path) -> list[Path]:
+    """Return the files to copy: none if `where` has a configuration."""
     if (where / "config.yaml").exists():
         return []
     return [path for path, _ in _targets(where) if not os.path.lexists(path)]
 
 
-def run(where: Path) -> int:
-    """Put the demo into `where`, and run a gateway on it until it is stopped."""
+def _run(where: Path) -> int:
+    """Copy the demo to `where`, and run a gateway there until it is stopped."""
     from ductile.config import load
     from ductile.http.server.run import serve
 
-    wanted = set(missing(where))
+    missing = set(_missing_files(where))
     for path, source in _targets(where):
-        if path in wanted:
+        if path in missing:
             _write(path, source.read_bytes())
     loaded = load(where, environ=os.environ)
-    return serve(loaded, environ=os.environ, ready=lambda gateway: _show_off(gateway, where))
+    return serve(loaded, environ=os.environ, ready=lambda gateway: _print_welcome(gateway, where))
 
 
 def _targets(where: Path) -> Iterator[tuple[Path, Traversable]]:
@@ -69,21 +96,21 @@ def _targets(where: Path) -> Iterator[tuple[Path, Traversable]]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    directory.create(path.parent)
-    # A wheel need not keep the mode, and a plugin must be executable.
-    directory.write_new(path, content, executable=path.suffix in EXECUTABLES)
+    file_access.create(path.parent)
+    # An installed package may have lost the mode, and a plugin must be executable.
+    file_access.write_new(path, content, executable=path.suffix in EXECUTABLES)
 
 
-def _show_off(gateway: Gateway, where: Path) -> None:
+def _print_welcome(gateway: Gateway, where: Path) -> None:
     results = _first_runs(gateway)
     ran = "\n".join(f"  {name:<10} {SHOWN[name]:<8} {results[name]}" for name in SHOWN)
     commands = "\n".join(f"  {line}" for line in _suggestions(where))
     plugins = _short(where / "plugins")
-    output.line(WELCOME.format(ran=ran, commands=commands, plugins=plugins))
+    output.print_line(WELCOME.format(ran=ran, commands=commands, plugins=plugins))
 
 
 def _first_runs(gateway: Gateway) -> dict[str, str]:
-    """What each plugin says at once, before its schedule is due."""
+    """Run each plugin once, before its schedule is due, and return the results."""
     from ductile.core.jobs.commands import POLL
     from ductile.model import NewJob, SubmittedBy
     from ductile.store.jobs import read
@@ -91,22 +118,22 @@ def _first_runs(gateway: Gateway) -> dict[str, str]:
     results = {}
     for name in SHOWN:
         job_id = gateway.enqueue(NewJob(name, POLL, SubmittedBy.CLI)).job_id
-        _wait(gateway, job_id)
+        _wait_for_end(gateway, job_id)
         job = gateway.ledger.read(partial(read.describe_job, job_id=job_id))
         response: Any = job and job["result"]
         results[name] = str(response.get("result")) if isinstance(response, dict) else "no response"
     return results
 
 
-def _wait(gateway: Gateway, job_id: str) -> None:
+def _wait_for_end(gateway: Gateway, job_id: str) -> None:
     from ductile.store.jobs import read
 
     ended = threading.Event()
     gateway.notice_bus.add_on_end(job_id, ended.set)
-    # It may have ended before anybody listened.
+    # The job may have ended before the event was registered.
     job = gateway.ledger.read(partial(read.describe_job, job_id=job_id))
     if job and job["completed_at"] is None:
-        ended.wait(FIRST_RUN_WITHIN)
+        ended.wait(FIRST_RUN_TIMEOUT)
     gateway.notice_bus.remove_on_end(job_id, ended.set)
 
 
@@ -124,7 +151,7 @@ def _suggestions(where: Path) -> list[str]:
 
 
 def _program() -> str:
-    """How the user called us, so that the suggestions work as they stand."""
+    """Return the program as the user typed it, so that the suggested commands work."""
     program = Path(sys.argv[0]).absolute()
     if program.name.startswith("__main__") or not program.is_file():
         return f"{shlex.quote(sys.executable)} -m ductile"
@@ -135,6 +162,6 @@ def _program() -> str:
 
 
 def _short(path: Path) -> str:
-    """Relative to where the user is, if it is below."""
+    """Return the path relative to the current directory, if it is below."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -1,4 +1,4 @@
-"""`ductile system doctor`: what is wrong, why, and what to run."""
+"""`ductile system doctor`: find problems, their causes and the commands to run."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ductile.cli import output
-from ductile.cli.command import CommandContext
-from ductile.cli.commands.system.gateway import system
-from ductile.errors import DuctileError, UsageError
+from ductile.cli.command import CommandContext, read
+from ductile.errors import UsageError
 
 if TYPE_CHECKING:
-    from ductile.cli.client import Client
+    from ductile.cli.client import GatewayClient
     from ductile.operations.doctor import DoctorContext
 
 
-@system.read("doctor")
-def doctor(call: CommandContext) -> int:
+@read("doctor")
+def doctor(context: CommandContext) -> int:
     """Find problems, their causes and the commands to run.
 
     Checks the configuration, the ledger and the gateway, running or not. Changes nothing. Exit 1
@@ -27,93 +26,66 @@ def doctor(call: CommandContext) -> int:
     """
     from ductile.clock import SystemClock
     from ductile.operations.doctor import DoctorContext, Severity, examine
+    from ductile.operations.doctor.facts import collect_facts
 
-    if call.api_url is not None:
+    if context.api_url is not None:
         raise UsageError("doctor examines its own machine; omit --api-url")
-    patient = DoctorContext(call.config, dict(os.environ), SystemClock().now())
-    client = _client(patient)
+    examined = DoctorContext(context.config, dict(os.environ), SystemClock().now())
+    client = _find_gateway(examined)
     if client is not None:
-        patient.ask = client.get
+        examined.ask = client.get
     try:
-        findings, facts = examine(patient), _facts(patient)
+        findings, facts = examine(examined), collect_facts(examined)
     finally:
-        patient.close()
+        examined.close()
     ok = all(finding.severity is not Severity.ERROR for finding in findings)
     page = {"ok": ok, "facts": facts, "findings": [asdict(finding) for finding in findings]}
-    call.show(page, _show)
+    context.show(page, _show)
     return 0 if ok else 1
 
 
-def _client(patient: DoctorContext) -> Client | None:
-    from ductile.cli.client import Client
+def _find_gateway(examined: DoctorContext) -> GatewayClient | None:
+    from ductile.cli.client import GatewayClient
     from ductile.cli.target import SOCKET
 
-    if patient.state_dir is None or not Client.answers(patient.state_dir / SOCKET):
+    if examined.state_dir is None or not GatewayClient.is_listening(examined.state_dir / SOCKET):
         return None
-    return Client(patient.state_dir / SOCKET)
-
-
-def _facts(patient: DoctorContext) -> dict[str, Any]:
-    import ductile
-    from ductile.config import find
-    from ductile.operations.backup import last_backup, room_at
-    from ductile.operations.doctor.ledger import wal_size
-
-    facts: dict[str, Any] = {"version": ductile.__version__}
-    state, directory = patient.state, patient.state_dir
-    if state is None or directory is None:
-        return facts
-    size = None
-    if state.path is not None and state.path.exists():
-        size = state.path.stat().st_size
-    up = None
-    if patient.ask is not None:
-        try:
-            up = patient.health()["uptime_seconds"]
-        except DuctileError:
-            up = None
-    return facts | {
-        "config": str(find(patient.config, patient.environ).parent),
-        "state_dir": str(directory),
-        "engine": "sqlite" if state.url is None else "postgres",
-        "pid": patient.pid,
-        "uptime_seconds": up,
-        "ledger_bytes": size,
-        "wal_bytes": wal_size(patient),
-        "free_bytes": room_at(directory),
-        "last_backup": last_backup(directory),
-    }
+    return GatewayClient(examined.state_dir / SOCKET)
 
 
 def _show(page: dict[str, Any]) -> None:
     _show_facts(page["facts"])
     for finding in page["findings"]:
-        output.line()
+        output.print_line()
         word = finding["severity"]
-        head = click.style(output.safe(word), bold=True, fg=output.colour_of(word))
-        click.echo(f"{head}  {output.safe(finding['topic'])}: {output.safe(finding['what'])}")
-        output.line(f"  why  {finding['why']}")
+        head = click.style(output.escape(word), bold=True, fg=output.colour_of(word))
+        click.echo(f"{head}  {output.escape(finding['topic'])}: {output.escape(finding['what'])}")
+        output.print_line(f"  why  {finding['why']}")
         if finding["run"]:
-            output.line(f"  run  {finding['run']}")
-    output.line()
+            output.print_line(f"  run  {finding['run']}")
+    output.print_line()
     counts = {
         word: sum(finding["severity"] == word for finding in page["findings"])
         for word in ("error", "warning")
     }
-    said = [output.count(number, word) for word, number in counts.items() if number]
-    output.line(", ".join(said) or "no problems found", fg=None if said else "green")
+    parts = [output.format_count(number, word) for word, number in counts.items() if number]
+    output.print_line(", ".join(parts) or "no problems found", fg=None if parts else "green")
 
 
 def _show_facts(facts: dict[str, Any]) -> None:
     if "config" not in facts:
-        output.line(f"ductile {facts['version']}")
+        output.print_line(f"ductile {facts['version']}")
         return
-    output.line(f"ductile {facts['version']}, config {facts['config']}, state {facts['state_dir']}")
+    output.print_line(
+        f"ductile {facts['version']}, config {facts['config']}, state {facts['state_dir']}"
+    )
     if facts["uptime_seconds"] is not None:
-        output.line(f"gateway: pid {facts['pid']}, up {output.span(facts['uptime_seconds'])}")
-    size = "" if facts["ledger_bytes"] is None else f" {output.size(facts['ledger_bytes'])},"
-    wal = f" WAL {output.size(facts['wal_bytes'])}," if facts["wal_bytes"] else ""
-    free = output.size(facts["free_bytes"])
-    output.line(f"ledger: {facts['engine']},{size}{wal} {free} free on its disk")
+        output.print_line(
+            f"gateway: pid {facts['pid']}, up {output.format_duration(facts['uptime_seconds'])}"
+        )
+    size = "" if facts["ledger_bytes"] is None else f" {output.format_size(facts['ledger_bytes'])},"
+    wal = f" WAL {output.format_size(facts['wal_bytes'])}," if facts["wal_bytes"] else ""
+    free = output.format_size(facts["free_bytes"])
+    output.print_line(f"ledger: {facts['engine']},{size}{wal} {free} free on its disk")
     if facts["last_backup"]:
-        output.line(f"last backup: {facts['last_backup']['made_at']}")
+        output.print_line(f"last backup: {facts['last_backup']['made_at']}")

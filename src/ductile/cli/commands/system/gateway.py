@@ -1,52 +1,49 @@
-"""`ductile system`: start a gateway, and see how it is."""
+"""`ductile system start`, `status`, `breaker` and `reload`: the running gateway."""
 
 from __future__ import annotations
 
 import gc
 import os
-from pathlib import Path
 from typing import Any
 
 import click
 
 from ductile.cli import output
 from ductile.cli.client import Json, path_to
-from ductile.cli.command import CommandContext, Noun, blueprint_of
-from ductile.cli.options import PLUGIN, limited
+from ductile.cli.command import CommandContext, compile_config, read, write
+from ductile.cli.options import PLUGIN, limit_option
 from ductile.errors import NotRunning, UsageError
 
-LONGEST_NOTE = 200
-
-system = Noun("system", "Run, inspect and maintain the gateway.")
+MAX_NOTE_LENGTH = 200
 
 
-@system.write("start")
-def start(call: CommandContext) -> int:
+@write("start")
+def start(context: CommandContext) -> int:
     """Run the gateway in the foreground until SIGTERM or Ctrl-C."""
-    if call.dry_run:
-        call.show(_plan(call), _show_plan)
+    if context.dry_run:
+        context.show(_plan(context), _show_plan)
         return 0
-    # What a start makes is there to stay: to look through it for garbage is a tenth of it.
+    # The objects made at start live on: collecting garbage would take a tenth of the start.
     gc.disable()
     try:
-        loaded = call.site.loaded
+        loaded = context.target.loaded
         from ductile.http.server.run import serve
 
-        return serve(loaded, environ=os.environ, ready=_collect)
+        return serve(loaded, environ=os.environ, ready=_enable_gc)
     finally:
         gc.enable()
 
 
-def _collect(_: object) -> None:
+def _enable_gc(_: object) -> None:
     gc.freeze()
     gc.enable()
 
 
-def _plan(call: CommandContext) -> dict[str, Any]:
+def _plan(context: CommandContext) -> dict[str, Any]:
     from ductile.engine.instance_lock import find_running_pid
 
-    loaded = call.site.loaded
-    registry = blueprint_of(loaded).registry
+    loaded = context.target.loaded
+    registry = compile_config(loaded).registry
     return {
         "dry_run": True,
         "config": str(loaded.settings.config_dir),
@@ -60,61 +57,66 @@ def _plan(call: CommandContext) -> dict[str, Any]:
 
 def _show_plan(plan: dict[str, Any]) -> None:
     workers, plugins = (
-        output.count(plan["workers"], "worker"),
-        output.count(len(plan["plugins"]), "plugin"),
+        output.format_count(plan["workers"], "worker"),
+        output.format_count(len(plan["plugins"]), "plugin"),
     )
-    output.line(f"would start {workers} with {plugins} on {plan['state_dir']}")
+    output.print_line(f"would start {workers} with {plugins} on {plan['state_dir']}")
     if plan["refused"]:
-        output.line(f"refused: {', '.join(plan['refused'])}", fg="yellow")
+        output.print_line(f"refused: {', '.join(plan['refused'])}", fg="yellow")
     if plan["locked_by"]:
-        output.line(f"but process {plan['locked_by']} has locked that directory", fg="red")
+        output.print_line(f"but process {plan['locked_by']} has locked that directory", fg="red")
 
 
-@system.read("status")
-def status(call: CommandContext) -> None:
+@read("status")
+def status(context: CommandContext) -> None:
     """Show plugins, their health, the queue and the last runs."""
-    with call.site.reading() as door:
-        page = door.get("/system/status")
-    if not door.running:
+    with context.target.open_reader() as api:
+        page = api.get("/system/status")
+    if not api.running:
         page |= {"running_gateway": False, "boot": None, "uptime_seconds": None}
-    page["state_dir"] = str(call.site.state_dir)
-    call.show(page, _show_status)
+    page["state_dir"] = str(context.target.state_dir)
+    context.show(page, _show_status)
 
 
 def _show_status(page: dict[str, Any]) -> None:
-    workers = output.count(page["workers"], "worker")
+    workers = output.format_count(page["workers"], "worker")
     if page["running_gateway"]:
-        whole = page["uptime_seconds"]
-        up = output.span(whole) if whole else "less than a second"
-        output.line(f"running for {up}, {workers}, version {page['version']}", fg="green")
+        seconds = page["uptime_seconds"]
+        up = output.format_duration(seconds) if seconds else "less than a second"
+        output.print_line(f"running for {up}, {workers}, version {page['version']}", fg="green")
     else:
-        output.line("no gateway is running; showing the state on disk", fg="yellow")
-    output.line(f"{page['queue_depth']} queued, {page['running']} running, in {page['state_dir']}")
-    output.line()
-    output.table(
+        output.print_line("no gateway is running; showing the state on disk", fg="yellow")
+    output.print_line(
+        f"{page['queue_depth']} queued, {page['running']} running, in {page['state_dir']}"
+    )
+    output.print_line()
+    output.print_table(
         ("plugin", "state", "version", "health", "last run", "note"),
-        ((row["name"], row["state"], row.get("version"), *_recent(row)) for row in page["plugins"]),
+        (
+            (row["name"], row["state"], row.get("version"), *_health_columns(row))
+            for row in page["plugins"]
+        ),
         empty="no plugins; add one to a directory in plugin_roots: ductile plugin new NAME",
     )
 
 
-def _recent(row: dict[str, Any]) -> tuple[str | None, str | None, str | None]:
+def _health_columns(row: dict[str, Any]) -> tuple[str | None, str | None, str | None]:
     health, last = row["health"], row["last_run"]
-    well = None if health is None else "healthy" if health["healthy"] else "unhealthy"
-    ran = f"{output.when(last['completed_at'])} {last['status']}" if last else None
-    sick = health["detail"] if health and not health["healthy"] else None
-    note = row["reason"] or sick or (last["last_error"] if last else None)
-    return well, ran, output.clipped(note, LONGEST_NOTE) if note else None
+    state = None if health is None else "healthy" if health["healthy"] else "unhealthy"
+    last_run = f"{output.format_time(last['completed_at'])} {last['status']}" if last else None
+    problem = health["detail"] if health and not health["healthy"] else None
+    note = row["reason"] or problem or (last["last_error"] if last else None)
+    return state, last_run, output.clip(note, MAX_NOTE_LENGTH) if note else None
 
 
-@system.read("breaker")
+@read("breaker")
 @click.argument("name", metavar="PLUGIN", type=PLUGIN)
 @click.option("--command", metavar="C", help="Show only the breaker of this command.")
-@limited(100)
-def breaker(call: CommandContext, name: str, command: str | None, limit: int) -> None:
+@limit_option(100)
+def breaker(context: CommandContext, name: str, command: str | None, limit: int) -> None:
     """Show a plugin's circuit breakers and their changes."""
-    with call.site.reading() as door:
-        page = door.get(path_to("system", "breaker", name))
+    with context.target.open_reader() as api:
+        page = api.get(path_to("system", "breaker", name))
     known = [row["command"] for row in page["breakers"]]
     if command is not None and command not in known:
         raise UsageError(
@@ -123,19 +125,19 @@ def breaker(call: CommandContext, name: str, command: str | None, limit: int) ->
     for part in ("breakers", "transitions"):
         page[part] = [row for row in page[part] if command in (None, row["command"])]
     page["transitions"] = page["transitions"][:limit]
-    call.show(page, _show_breaker)
+    context.show(page, _show_breaker)
 
 
 def _show_breaker(page: Json) -> None:
-    output.table(
+    output.print_table(
         ("command", "state", "failures", "opened", "last failure", "last job"),
         (
             (
                 row["command"],
                 row["state"],
                 row["failure_count"],
-                output.when(row["opened_at"]),
-                output.when(row["last_failure_at"]),
+                output.format_time(row["opened_at"]),
+                output.format_time(row["last_failure_at"]),
                 row["last_job_id"],
             )
             for row in page["breakers"]
@@ -145,65 +147,41 @@ def _show_breaker(page: Json) -> None:
     for change in page["transitions"]:
         states = f"{change['from_state']} -> {change['to_state']}"
         job = f", job {change['job_id']}" if change["job_id"] else ""
-        count = output.count(change["failure_count"], "failure")
-        output.line(
-            f"{output.when(change['created_at'])}  {change['command']}  {states}  "
+        count = output.format_count(change["failure_count"], "failure")
+        output.print_line(
+            f"{output.format_time(change['created_at'])}  {change['command']}  {states}  "
             f"{change['reason']}, {count}{job}"
         )
 
 
-@system.write("reload")
-def reload(call: CommandContext) -> None:
+@write("reload")
+def reload(context: CommandContext) -> None:
     """Reload the configuration of the running gateway.
 
     The new configuration is applied as a whole, or not at all.
     """
-    client = call.site.client()
+    client = context.target.client()
     if client is None:
         raise NotRunning(
-            f"no gateway is running in {call.site.state_dir}, so there is nothing to reload"
+            f"no gateway is running in {context.target.state_dir}, so there is nothing to reload"
         )
-    answer = client.get("/system/reload") if call.dry_run else client.post("/system/reload", {})
-    call.show(answer, _show_reload)
+    result = client.get("/system/reload") if context.dry_run else client.post("/system/reload", {})
+    context.show(result, _show_reload)
 
 
-def _show_reload(answer: Json) -> None:
-    for warning in answer["warnings"]:
-        output.line(f"warning: {warning}", fg="yellow")
-    dry = answer.get("dry_run")
-    for name, reason in answer["refused"].items():
-        output.line(f"plugin {name} {'would be' if dry else 'is'} refused: {reason}", fg="yellow")
+def _show_reload(result: Json) -> None:
+    for warning in result["warnings"]:
+        output.print_line(f"warning: {warning}", fg="yellow")
+    dry = result.get("dry_run")
+    for name, reason in result["refused"].items():
+        output.print_line(
+            f"plugin {name} {'would be' if dry else 'is'} refused: {reason}", fg="yellow"
+        )
     if not dry:
-        output.line("reloaded")
+        output.print_line("reloaded")
         return
-    for kind, changes in answer["changes"].items():
+    for kind, changes in result["changes"].items():
         for change, names in changes.items():
             if names:
-                output.line(f"{kind} {change}: {', '.join(names)}")
-    output.line("would reload")
-
-
-@system.write("demo")
-@click.option(
-    "--dir",
-    "directory",
-    type=click.Path(path_type=Path),
-    default="demo",
-    show_default=True,
-    help="Directory of the demo; existing files are kept.",
-)
-def demo(call: CommandContext, directory: Path) -> int:
-    """Start a demo gateway with example plugins."""
-    from ductile.cli.commands.system import demo
-
-    where = directory.absolute()
-    if call.dry_run:
-        missing = [str(path) for path in demo.missing(where)]
-        call.show(
-            {"dry_run": True, "directory": str(where), "would_write": missing},
-            lambda _: output.line(
-                f"would write {len(missing)} files to {where} and start a gateway there"
-            ),
-        )
-        return 0
-    return demo.run(where)
+                output.print_line(f"{kind} {change}: {', '.join(names)}")
+    output.print_line("would reload")

@@ -1,8 +1,29 @@
-"""The noun `system` with all its actions; importing a module registers its commands."""
+"""The noun `system` and its actions."""
 
 from __future__ import annotations
 
-from ductile.cli.commands.system import backup, doctor, facts, import_go, watch
-from ductile.cli.commands.system.gateway import system
+from ductile.cli.command import Noun
+from ductile.cli.commands.system.backup import backup, restore, verify
+from ductile.cli.commands.system.demo import demo
+from ductile.cli.commands.system.doctor import doctor
+from ductile.cli.commands.system.facts import plugin_facts
+from ductile.cli.commands.system.gateway import breaker, reload, start, status
+from ductile.cli.commands.system.import_go import import_
+from ductile.cli.commands.system.watch import watch
 
-__all__ = ["backup", "doctor", "facts", "import_go", "system", "watch"]
+system = Noun("system", "Run, inspect and maintain the gateway.")
+for action in (
+    backup,
+    breaker,
+    demo,
+    doctor,
+    import_,
+    plugin_facts,
+    reload,
+    restore,
+    start,
+    status,
+    verify,
+    watch,
+):
+    system.add_command(action)

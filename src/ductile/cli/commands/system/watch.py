@@ -1,7 +1,7 @@
-"""`ductile system watch`: a gateway at work, live in a terminal.
+"""`ductile system watch`: a live view of the gateway in a terminal.
 
-Events wake it; it asks for the page when something has happened, and seldom otherwise.
-Between that it only lets the times on the screen go on.
+An overview is requested after events, and seldom without any. Between two requests only the
+times on the screen are updated.
 """
 
 from __future__ import annotations
@@ -17,117 +17,116 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ductile.cli.client import SILENCE, Client
-from ductile.cli.command import CommandContext
-from ductile.cli.commands.system.gateway import system
-from ductile.cli.commands.system.watch_frame import frame, painted
+from ductile.cli.client import STREAM_TIMEOUT, GatewayClient
+from ductile.cli.command import CommandContext, read
+from ductile.cli.commands.system.watch_frame import frame, paint
 from ductile.errors import NotRunning
 
 if TYPE_CHECKING:
-    from ductile.cli.commands.system.watch_screen import Screen
+    from ductile.cli.commands.system.terminal import TerminalScreen
 
-AT_LEAST = 0.25
-"""Seconds between two questions, however much happens."""
-AT_MOST = 15.0
-"""Seconds between two questions while nothing does."""
+MIN_INTERVAL = 0.25
+"""Seconds between two requests, with any number of events."""
+MAX_INTERVAL = 15.0
+"""Seconds between two requests without events."""
 TICK = 1.0
-RECONNECT = 1.0
-WIDTH = 100
+RECONNECT_DELAY = 1.0
+DEFAULT_WIDTH = 100
 QUIT = frozenset({"q", "Q"})
 
 
-@system.read("watch")
+@read("watch")
 @click.option("--once", is_flag=True, help="Print one frame and exit (always without a terminal).")
-def watch(call: CommandContext, once: bool) -> None:
+def watch(context: CommandContext, once: bool) -> None:
     """Watch the gateway live; `q` quits.
 
     Shows running and queued jobs, recent failures, open breakers and the next schedules.
     """
-    if once or call.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        with call.site.reading() as door:
-            page = door.get("/system/overview")
-        call.show(page, _print)
+    if once or context.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        with context.target.open_reader() as api:
+            page = api.get("/system/overview")
+        context.show(page, _print_frame)
         return
-    from ductile.cli.commands.system.watch_screen import Screen
+    from ductile.cli.commands.system.terminal import TerminalScreen
     from ductile.cli.target import SOCKET
 
-    client = call.site.client() or Client(call.site.state_dir / SOCKET)
-    with Screen(sys.stdin.fileno(), sys.stdout.fileno()) as screen:
-        Watch(client, screen).run()
+    client = context.target.client() or GatewayClient(context.target.state_dir / SOCKET)
+    with TerminalScreen(sys.stdin.fileno(), sys.stdout.fileno()) as screen:
+        WatchLoop(client, screen).run()
 
 
-def _print(page: dict[str, Any]) -> None:
-    wide = sys.stdout.isatty()
-    width = os.get_terminal_size(sys.stdout.fileno()).columns if wide else WIDTH
+def _print_frame(page: dict[str, Any]) -> None:
+    is_terminal = sys.stdout.isatty()
+    width = os.get_terminal_size(sys.stdout.fileno()).columns if is_terminal else DEFAULT_WIDTH
     for line in frame(page, width=width, height=None, elapsed=0.0):
-        click.echo(painted(line) if wide else "".join(text for text, _ in line).rstrip())
+        click.echo(paint(line) if is_terminal else "".join(text for text, _ in line).rstrip())
 
 
-class Watch:
-    """The page, asked for when events say so, on a screen."""
+class WatchLoop:
+    """Requests the overview after events, and draws it."""
 
-    def __init__(self, client: Client, screen: Screen) -> None:
+    def __init__(self, client: GatewayClient, screen: TerminalScreen) -> None:
         self._client, self._screen = client, screen
         self._page: dict[str, Any] | None = None
-        self._asked_at = float("-inf")
-        self._trouble: str | None = None
-        self._news = threading.Event()
-        self._news.set()
+        self._requested_at = float("-inf")
+        self._error: str | None = None
+        self._has_events = threading.Event()
+        self._has_events.set()
         self._wake_out, self._wake_in = os.pipe()
         os.set_blocking(self._wake_in, False)
         os.set_blocking(self._wake_out, False)
 
     def run(self) -> None:
-        """Until `q`, Ctrl-C or SIGTERM."""
-        threading.Thread(target=self._follow, daemon=True).start()
+        """Run until `q`, Ctrl-C or SIGTERM."""
+        threading.Thread(target=self._follow_events, daemon=True).start()
         while True:
-            self._ask_if_due()
+            self._refresh_if_due()
             self._draw()
             inputs = [self._screen.keyboard, self._screen.resized, self._wake_out]
-            ready, _, _ = select.select(inputs, [], [], self._patience())
-            if self._screen.keyboard in ready and self._screen.keys() & QUIT:
+            ready, _, _ = select.select(inputs, [], [], self._select_timeout())
+            if self._screen.keyboard in ready and self._screen.read_keys() & QUIT:
                 return
             if self._screen.resized in ready:
-                self._screen.forget()
+                self._screen.redraw()
             if self._wake_out in ready:
                 os.read(self._wake_out, 4096)
 
-    def _ask_if_due(self) -> None:
-        waited = time.monotonic() - self._asked_at
-        if not (waited >= AT_MOST or (self._news.is_set() and waited >= AT_LEAST)):
+    def _refresh_if_due(self) -> None:
+        waited = time.monotonic() - self._requested_at
+        if not (waited >= MAX_INTERVAL or (self._has_events.is_set() and waited >= MIN_INTERVAL)):
             return
-        self._news.clear()
+        self._has_events.clear()
         try:
-            self._page, self._trouble = self._client.get("/system/overview"), None
+            self._page, self._error = self._client.get("/system/overview"), None
         except NotRunning:
-            self._trouble = "no gateway responds; waiting for one"
-        self._asked_at = time.monotonic()
+            self._error = "no gateway responds; waiting for one"
+        self._requested_at = time.monotonic()
 
-    def _patience(self) -> float:
-        since = time.monotonic() - self._asked_at
-        return max(AT_LEAST - since, 0.0) if self._news.is_set() else TICK
+    def _select_timeout(self) -> float:
+        since = time.monotonic() - self._requested_at
+        return max(MIN_INTERVAL - since, 0.0) if self._has_events.is_set() else TICK
 
     def _draw(self) -> None:
         width, height = self._screen.size()
-        elapsed = time.monotonic() - self._asked_at
-        lines = frame(self._page, width=width, height=height, elapsed=elapsed, note=self._trouble)
-        self._screen.show([painted(line) for line in lines])
+        elapsed = time.monotonic() - self._requested_at
+        lines = frame(self._page, width=width, height=height, elapsed=elapsed, note=self._error)
+        self._screen.show([paint(line) for line in lines])
 
-    def _follow(self) -> None:
-        """In a thread of its own: something has happened, or a gateway has come back."""
+    def _follow_events(self) -> None:
+        """Wake the loop after each event and each reconnection; runs in its own thread."""
         while True:
             connection = self._client.connect()
-            connection.timeout = SILENCE
-            # Whatever it is that fails, the next page shows it.
+            connection.timeout = STREAM_TIMEOUT
+            # The next request shows the error.
             with suppress(OSError, HTTPException), closing(connection):
                 connection.request("GET", "/events", headers=dict(self._client.headers))
                 for line in connection.getresponse():
                     if line.startswith((b"data:", b": following")):
                         self._wake()
             self._wake()
-            time.sleep(RECONNECT)
+            time.sleep(RECONNECT_DELAY)
 
     def _wake(self) -> None:
-        self._news.set()
+        self._has_events.set()
         with suppress(BlockingIOError):
             os.write(self._wake_in, b"\n")

@@ -1,4 +1,4 @@
-"""One frame of `system watch`: a page as lines that fit a terminal. Pure."""
+"""One frame of `system watch`: an overview as lines that fit a terminal. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ductile.cli import output
 from ductile.clock import from_text
 
 Line = list[tuple[str, str | None]]
-"""Pieces of text, each with its colour or None."""
+"""Parts of a line, each with its colour or None."""
 GAP = "  "
 DIM = "bright_black"
 
@@ -26,36 +26,36 @@ def frame(
     elapsed: float,
     note: str | None = None,
 ) -> list[Line]:
-    """The page as it is `elapsed` seconds after it was asked for."""
+    """Return the lines of an overview that was requested `elapsed` seconds ago."""
     if page is None:
-        return [_clipped([(note or "connecting to the gateway", "yellow")], width)]
+        return [_clip([(note or "connecting to the gateway", "yellow")], width)]
     now = from_text(page["at"]) + timedelta(seconds=elapsed)
     lines = _head(page, elapsed, note)
     sections = [section for section in _sections(page, now) if section[1]]
     room = None if height is None else max(height - len(lines) - 2 * len(sections), 0)
-    for (title, rows), shown in zip(sections, _shares(sections, room), strict=True):
+    for (title, rows), shown in zip(sections, _rows_per_section(sections, room), strict=True):
         lines.append([])
         lines.append([(title, "bold")])
         lines += _table(rows[:shown])
     if height is not None:
         lines = lines[:height]
-    return [_clipped(line, width) for line in lines]
+    return [_clip(line, width) for line in lines]
 
 
 def _head(page: Mapping[str, Any], elapsed: float, note: str | None) -> list[Line]:
     if page["running_gateway"]:
-        up = output.span(page["uptime_seconds"] + elapsed)
-        workers, plugins = (output.count(page[k], k[:-1]) for k in ("workers", "plugins"))
+        up = output.format_duration(page["uptime_seconds"] + elapsed)
+        workers, plugins = (output.format_count(page[k], k[:-1]) for k in ("workers", "plugins"))
         state: Line = [(f"{page['name']}", "bold"), (f"  up {up}, {workers}, {plugins}", None)]
     else:
         state = [(f"{page['name']}  no gateway is running; showing the state on disk", "yellow")]
     queue = page["queue"]
-    waits: Line = [
+    jobs: Line = [
         (f"{queue['running']} running", "cyan" if queue["running"] else None),
         (f", {queue['ready']} queued, {queue['retrying']} to be retried", None),
     ]
-    said: list[Line] = [[(note, "yellow")]] if note else []
-    return [state, waits, *said]
+    notes: list[Line] = [[(note, "yellow")]] if note else []
+    return [state, jobs, *notes]
 
 
 Row = list[tuple[str, str | None]]
@@ -64,22 +64,22 @@ Row = list[tuple[str, str | None]]
 def _sections(page: Mapping[str, Any], now: datetime) -> list[tuple[str, list[Row]]]:
     return [
         ("RUNNING", [_running(job, now) for job in page["running"]]),
-        ("QUEUED", [_waiting(row, page["held"]) for row in page["waiting"]]),
+        ("QUEUED", [_queued(row, page["held"]) for row in page["waiting"]]),
         ("RECENT FAILURES", [_failed(row, now) for row in page["failures"]]),
         ("BREAKERS", [_breaker(row, now) for row in page["breakers"]]),
-        ("NEXT", [_coming(row, now) for row in page["next"]]),
+        ("NEXT", [_upcoming(row, now) for row in page["next"]]),
     ]
 
 
 def _running(job: Mapping[str, Any], now: datetime) -> Row:
     step = f"{job['pipeline']}/{job['step']}" if job["pipeline"] else ""
-    again = f"attempt {job['attempt']}" if job["attempt"] > 1 else ""
+    attempt = f"attempt {job['attempt']}" if job["attempt"] > 1 else ""
     ran = _ago(job["started_at"], now)
     what = (f"{job['plugin']} {job['command']}", "cyan")
-    return [(ran, None), what, (step, None), (again, None), (job["job_id"], DIM)]
+    return [(ran, None), what, (step, None), (attempt, None), (job["job_id"], DIM)]
 
 
-def _waiting(row: Mapping[str, Any], held: Mapping[str, str]) -> Row:
+def _queued(row: Mapping[str, Any], held: Mapping[str, str]) -> Row:
     why = held.get(row["plugin"])
     return [(str(row["jobs"]), None), (row["plugin"], None), (why or "", "yellow")]
 
@@ -92,38 +92,38 @@ def _failed(row: Mapping[str, Any], now: datetime) -> Row:
 
 def _breaker(row: Mapping[str, Any], now: datetime) -> Row:
     what = (f"{row['plugin']} {row['command']}", None)
-    failures = output.count(row["failure_count"], "failure")
+    failures = output.format_count(row["failure_count"], "failure")
     return [(_ago(row["opened_at"], now), None), what, (row["state"], "red"), (failures, None)]
 
 
-def _coming(row: Mapping[str, Any], now: datetime) -> Row:
+def _upcoming(row: Mapping[str, Any], now: datetime) -> Row:
     left = (from_text(row["next_run"]) - now).total_seconds()
-    due = f"in {_whole(left)}" if left > 0 else "now"
+    due = f"in {_whole_seconds(left)}" if left > 0 else "now"
     state = "" if row["state"] == "active" else row["state"]
     name = f"{row['plugin']}/{row['schedule']}"
     return [(due, None), (name, None), (row["rule"], DIM), (state, "yellow")]
 
 
 def _ago(moment: str | None, now: datetime) -> str:
-    return "-" if moment is None else _whole((now - from_text(moment)).total_seconds())
+    return "-" if moment is None else _whole_seconds((now - from_text(moment)).total_seconds())
 
 
-def _whole(seconds: float) -> str:
-    """As `output.span`, without parts of a second: the screen goes on by whole ones."""
-    return f"{max(int(seconds), 0)} s" if seconds < 60 else output.span(seconds)
+def _whole_seconds(seconds: float) -> str:
+    """Format a duration without parts of a second: the screen is updated every second."""
+    return f"{max(int(seconds), 0)} s" if seconds < 60 else output.format_duration(seconds)
 
 
-def _shares(sections: Sequence[tuple[str, list[Row]]], room: int | None) -> list[int]:
-    """How many rows of each section are shown: in turn, until the room is used up."""
-    shares = [0] * len(sections)
+def _rows_per_section(sections: Sequence[tuple[str, list[Row]]], room: int | None) -> list[int]:
+    """Share the room among the sections, one row each in turn."""
+    counts = [0] * len(sections)
     left = sum(len(rows) for _, rows in sections)
     room = left if room is None else min(room, left)
     while room > 0:
         for index, (_, rows) in enumerate(sections):
-            if shares[index] < len(rows) and room > 0:
-                shares[index] += 1
+            if counts[index] < len(rows) and room > 0:
+                counts[index] += 1
                 room -= 1
-    return shares
+    return counts
 
 
 def _table(rows: list[Row]) -> list[Line]:
@@ -143,11 +143,11 @@ def _columns(rows: list[Row]) -> int:
 
 
 def _clean(text: str) -> str:
-    return output.safe(" ".join(text.split()))
+    return output.escape(" ".join(text.split()))
 
 
 def cells(text: str) -> int:
-    """How many columns of a terminal the text takes."""
+    """Return the number of terminal columns that the text occupies."""
     return sum(map(_width, text))
 
 
@@ -157,25 +157,25 @@ def _width(character: str) -> int:
     return 2 if east_asian_width(character) in "WF" else 1
 
 
-def _clipped(line: Line, width: int) -> Line:
-    """As much of the line as fits, an ellipsis where it does not."""
+def _clip(line: Line, width: int) -> Line:
+    """Cut the line to the width, with an ellipsis."""
     if cells("".join(text for text, _ in line).rstrip()) <= width:
         return line
-    kept: Line = []
+    parts: Line = []
     room = width - 1
     for text, colour in line:
         part = ""
         for character in text:
             if room < _width(character):
-                return [*kept, (f"{part}…", colour)]
+                return [*parts, (f"{part}…", colour)]
             part += character
             room -= _width(character)
-        kept.append((part, colour))
-    return kept
+        parts.append((part, colour))
+    return parts
 
 
-def painted(line: Line) -> str:
-    """The line with its colours, for a terminal."""
+def paint(line: Line) -> str:
+    """Return the line with its colours, for a terminal."""
     return "".join(
         click.style(text, bold=True) if colour == "bold" else click.style(text, fg=colour)
         for text, colour in line

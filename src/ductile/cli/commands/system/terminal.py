@@ -1,4 +1,4 @@
-"""A terminal that is ours for a while, and afterwards as it was."""
+"""A full-screen terminal, restored afterwards."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any
 from ductile.cli.errors import terminate
 
 ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"
-"""The other screen, without a cursor, empty."""
+"""The alternate screen, cleared, without a cursor."""
 LEAVE = "\x1b[?25h\x1b[?1049l"
-USUAL = (80, 24)
-"""For a terminal that does not say how large it is."""
+DEFAULT_SIZE = (80, 24)
+"""For a terminal that does not report its size."""
 HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[2K", "\x1b[J"
 
 
-class Screen:
-    """Between `with` and its end: keys come one by one, and nothing is echoed.
+class TerminalScreen:
+    """A context manager: keys are read one by one and not echoed.
 
-    Whatever ends it (a return, an exception, Ctrl-C, SIGTERM), the terminal is given back.
+    The terminal is restored after a return, an exception, Ctrl-C or SIGTERM.
     """
 
     def __init__(self, keyboard: int, output: int) -> None:
@@ -34,18 +34,18 @@ class Screen:
         os.set_blocking(self.resized, False)
         self._shown: list[str] = []
 
-    def __enter__(self) -> Screen:
-        self._before = termios.tcgetattr(self.keyboard)
+    def __enter__(self) -> TerminalScreen:
+        self._attributes = termios.tcgetattr(self.keyboard)
         self._handlers = {
             signal.SIGWINCH: signal.signal(signal.SIGWINCH, self._on_resize),
             signal.SIGTERM: signal.signal(signal.SIGTERM, terminate),
         }
         try:
             tty.setcbreak(self.keyboard, termios.TCSADRAIN)
-            self._forbid_suspending()
+            self._disable_suspend()
             self._write(ENTER)
         except BaseException:
-            self._give_back()
+            self._restore()
             raise
         return self
 
@@ -55,20 +55,20 @@ class Screen:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._give_back()
+        self._restore()
 
-    def _give_back(self) -> None:
+    def _restore(self) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        # Where the terminal is gone, nobody is left to miss it.
+        # A terminal that has been closed needs no restoring.
         with suppress(OSError, termios.error):
             self._write(LEAVE)
-            termios.tcsetattr(self.keyboard, termios.TCSADRAIN, self._before)
+            termios.tcsetattr(self.keyboard, termios.TCSADRAIN, self._attributes)
         os.close(self._resize)
         os.close(self.resized)
 
-    def _forbid_suspending(self) -> None:
-        """A stop by Ctrl-Z would leave the shell with our screen."""
+    def _disable_suspend(self) -> None:
+        """Disable Ctrl-Z, which would leave the alternate screen to the shell."""
         attributes: list[Any] = termios.tcgetattr(self.keyboard)
         attributes[6][termios.VSUSP] = b"\0"
         termios.tcsetattr(self.keyboard, termios.TCSADRAIN, attributes)
@@ -78,26 +78,26 @@ class Screen:
             os.write(self._resize, b"\n")
 
     def size(self) -> tuple[int, int]:
-        """Columns and lines."""
+        """Return the columns and lines."""
         width, height = os.get_terminal_size(self._output)
-        return width or USUAL[0], height or USUAL[1]
+        return width or DEFAULT_SIZE[0], height or DEFAULT_SIZE[1]
 
-    def keys(self) -> set[str]:
-        """What was typed since the last look."""
+    def read_keys(self) -> set[str]:
+        """Return the keys typed since the last call."""
         return set(os.read(self.keyboard, 1024).decode(errors="replace"))
 
-    def forget(self) -> None:
-        """The size has changed: what is shown is not where it was."""
+    def redraw(self) -> None:
+        """Clear the screen after a change of its size, so that the next frame is drawn whole."""
         os.read(self.resized, 4096)
         self._shown = []
         self._write("\x1b[2J")
 
     def show(self, lines: list[str]) -> None:
-        """Replace what is shown; nothing is written where nothing has changed."""
+        """Replace the lines on the screen; write nothing if they are the same."""
         if lines == self._shown:
             return
         self._shown = lines
-        # Cleared before it is written: after a full line the cursor stands on its last cell.
+        # Cleared before it is written: after a full line the cursor is on its last cell.
         text = HOME + "\n".join(CLEAR_LINE + line for line in lines)
         self._write(text + ("\n" + CLEAR_BELOW if len(lines) < self.size()[1] else ""))
 

@@ -1,0 +1,50 @@
+"""Read and change one setting of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ductile.config import load, redact_settings
+from ductile.config.edit.editor import ConfigEditor, FileEdit
+from ductile.config.edit.paths import MISSING, get_at, resolve_path
+from ductile.config.loader.expand import is_secret
+from ductile.config.problems import default_text, known_keys
+from ductile.core.values.suggest import did_you_mean
+from ductile.engine.config import compile_schedules
+from ductile.engine.config.compiled import build
+from ductile.errors import NotFound, Problem, dotted
+
+
+def get_setting(
+    config: Path | None, editor: ConfigEditor, text: str, environ: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the path and value of a setting, and its place in the files or that it is a default.
+
+    Raises `NotFound` if it is not set and has no default.
+    """
+    found = editor.get(text, environ)
+    if found is not None:
+        location = found.location._asdict()
+        return {"path": dotted(found.path), "value": found.value, "default": False, **location}
+    path = resolve_path(text, editor.document)
+    value = get_at(redact_settings(load(config, environ=environ, seal=False).settings), path)
+    if value is MISSING:
+        hint = did_you_mean(str(path[-1]), known_keys(path[:-1]))
+        raise NotFound(f"{dotted(path)} is not set, and has no default{hint}")
+    return {"path": dotted(path), "value": default_text(path) or value, "default": True}
+
+
+def check_edit(
+    config: Path | None, edit: FileEdit, *, environ: Mapping[str, str], now: datetime
+) -> list[Problem]:
+    """Return the warnings of the edited configuration; raise `ConfigError` with its errors."""
+    loaded = load(config, environ=environ, seal=False, drafts={edit.file: edit.after})
+    compiled = build(loaded, boot_marker="", environ=environ)
+    warnings = [*compiled.warnings, *compile_schedules.past(loaded, now)]
+    if is_secret(edit.path) and not edit.references and edit.is_change:
+        message = "the file contains a secret; keep it in the environment and write ${NAME}"
+        warnings.append(Problem(message, edit.path, str(edit.file)))
+    return warnings

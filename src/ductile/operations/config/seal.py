@@ -1,0 +1,84 @@
+"""Seal a configuration: record the hashes of its files and plugins in `.checksums`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from blake3 import blake3
+
+from ductile.config import Loaded, checksums, create_seal, load
+from ductile.config.checksums import Seal
+from ductile.config.edit.editor import FileEdit
+from ductile.engine.config.compiled import build
+from ductile.errors import ConfigError, Problem, Refused
+from ductile.plugins.manifest import MANIFEST_NAME
+from ductile.plugins.registry import Plugin
+from ductile.plugins.trust import hash_executable, read_file
+
+
+@dataclass(frozen=True)
+class NewSeal:
+    """A seal of the files as they are now."""
+
+    seal: Seal
+    files: Mapping[str, str]
+    """Each file with `new`, `changed`, `same` or `gone`, compared with the previous seal."""
+    problems: tuple[Problem, ...]
+    """Errors of the configuration; with any, its plugins are not part of the seal."""
+
+
+def measure_files(path: Path, environ: Mapping[str, str]) -> NewSeal:
+    """Return the seal of the configuration at `path`, without writing it."""
+    before, _ = checksums.read(path.parent)
+    problems: tuple[Problem, ...] = ()
+    fingerprints: list[dict[str, Any]] = []
+    try:
+        loaded = load(path, environ=environ, seal=False)
+        plugins = build(loaded, boot_marker="", environ=environ).registry.plugins.values()
+        fingerprints = [_fingerprint(plugin, loaded) for plugin in plugins]
+    except ConfigError as error:
+        problems = tuple(error.problems)
+    seal = create_seal(path, plugin_fingerprints=fingerprints)
+    files = {name: _compare(before, name, digest) for name, digest in seal.hashes.items()}
+    files.update(dict.fromkeys(before.hashes.keys() - seal.hashes.keys(), "gone"))
+    return NewSeal(seal, files, problems)
+
+
+def _compare(before: Seal, name: str, digest: str) -> str:
+    if name not in before.hashes:
+        return "new"
+    return "same" if before.hashes[name] == digest else "changed"
+
+
+def _fingerprint(plugin: Plugin, loaded: Loaded) -> dict[str, Any]:
+    manifest = plugin.directory / MANIFEST_NAME
+    own = loaded.settings.plugins.get(plugin.name)
+    return {
+        "name": plugin.name,
+        "enabled": True,
+        **({"uses": own.uses} if own and own.uses else {}),
+        "manifest_path": str(manifest),
+        "manifest_hash": blake3(read_file(manifest.resolve())).hexdigest(),
+        "entrypoint_path": str(plugin.entrypoint),
+        "entrypoint_hash": hash_executable(plugin.entrypoint).hex(),
+        "fingerprint": plugin.fingerprint,
+    }
+
+
+def seal_with_edit(root: Path, edit: FileEdit, *, must_match: bool) -> Seal | None:
+    """Return the seal in `root` updated for an edited file, or None if the file is not sealed.
+
+    With `must_match`, raise `Refused` if the file had been changed after it was sealed.
+    """
+    seal, _ = checksums.read(root)
+    sealed = seal.hashes.get(str(edit.file))
+    if sealed is None:
+        return None
+    if must_match and sealed != blake3(edit.before).hexdigest():
+        raise Refused(
+            f"{edit.file} was changed after it was sealed; review it, then run: ductile config lock"
+        )
+    return replace(seal, hashes={**seal.hashes, str(edit.file): blake3(edit.after).hexdigest()})
