@@ -15,7 +15,7 @@ import pytest
 from ductile.cli import main
 from ductile.cli.main import root
 from tests.cli.running import House
-from tests.http.doors import ADMIN, opened
+from tests.http.harness import ADMIN, running_api
 
 
 def typed(house: House, *line: str) -> tuple[int, str]:
@@ -207,7 +207,7 @@ def test_one_breaker_of_several_and_the_last_of_its_changes(house: House) -> Non
 
 class TestApi:
     def test_body_and_headers(self, house: House) -> None:
-        with opened() as own:
+        with running_api() as own:
             line = ("api", "/plugin/echo/poll", "-c", str(own.root), "-H", "Idempotency-Key: once")
             first, again = (
                 typed(house, *line, *body)
@@ -222,7 +222,7 @@ class TestApi:
             assert other[0] == 1
 
     def test_a_header_of_ours_is_replaced(self, house: House) -> None:
-        with opened() as own:
+        with running_api() as own:
             url = "http://{}:{}".format(*own.address("api"))
             line = ("api", "/jobs", "--api-url", url, "--api-key", "wrong")
             assert house(*line).code == 1

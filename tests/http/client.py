@@ -1,4 +1,4 @@
-"""HTTP over the local socket, as the command line speaks it."""
+"""An HTTP client for the local socket."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Client:
         return self.request("POST", path, body, headers)
 
     def connect(self) -> socket.socket:
-        """A bare connection, for what no client would send."""
+        """A raw connection, for requests that no client would send."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.settimeout(self._timeout)
         sock.connect(str(self.path))

@@ -27,24 +27,28 @@ def site() -> Iterator[Site]:
 
 
 class Served:
-    def __init__(self, house: Running, client: Client) -> None:
-        self.house, self.client = house, client
+    def __init__(self, running: Running, client: Client) -> None:
+        self.running, self.client = running, client
         self.get, self.post = client.get, client.post
 
 
 @pytest.fixture
 def serve(site: Site) -> Iterator[Callable[[], Served]]:
-    """Start the gateway and its local socket on what the test has written."""
+    """Start a gateway and its local socket with the plugins and settings of the test."""
     with ExitStack() as stack:
 
         def serve() -> Served:
-            house = stack.enter_context(site.running())
-            path = house.gateway.socket_path
+            running = stack.enter_context(site.running())
+            path = running.gateway.socket_path
             server = HttpServer(
-                [Listener("local", local_app(house.gateway), bind_local(path), ConnectionLimiter())]
+                [
+                    Listener(
+                        "local", local_app(running.gateway), bind_local(path), ConnectionLimiter()
+                    )
+                ]
             )
             server.start()
             stack.callback(server.stop)
-            return Served(house, Client(path))
+            return Served(running, Client(path))
 
         yield serve

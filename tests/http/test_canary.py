@@ -1,4 +1,4 @@
-"""No secret of the configuration in any answer, stream, log, snapshot or job log."""
+"""No secret of the configuration is in a response, stream, log line or ledger row."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from tests.canaries import (
     beginnings,
     leaks,
 )
-from tests.http.doors import House, opened
+from tests.http.harness import ApiHarness, running_api
 from tests.http.routes.test_webhooks import sign
 from tests.waiting import WAIT_LIMIT
 
 QUIET = ("/events",)
-"""Streams; followed on a connection of its own."""
+"""A stream; read on a connection of its own."""
 
 
-class Watch:
-    """Asks, and keeps every word of the answers."""
+class Recorder:
+    """Sends requests and keeps all responses."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, api: ApiHarness) -> None:
+        self.api = api
         self.seen: list[tuple[str, str]] = []
 
     def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
         raw = json.dumps(body) if body is not None else None
-        answer = self.house.ask(method, path, raw, token=more.pop("token", ADMIN), **more)
+        answer = self.api.ask(method, path, raw, token=more.pop("token", ADMIN), **more)
         text = answer.raw.decode()
         self.seen.append((f"{method} {path}", text + json.dumps(dict(answer.headers))))
         return json.loads(text) if answer.headers["content-type"] == "application/json" else text
@@ -55,71 +55,76 @@ class Watch:
 
 
 @contextmanager
-def watching() -> Iterator[Watch]:
+def recording() -> Iterator[Recorder]:
     files = {**FILES, "plugins/leaky/manifest.yaml": MANIFEST}
-    with opened(CONFIG, plugins={"leaky": LEAKY}, files=files, environ=ENVIRON, seal=True) as house:
-        yield Watch(house)
+    with running_api(
+        CONFIG, plugins={"leaky": LEAKY}, files=files, environ=ENVIRON, seal=True
+    ) as api:
+        yield Recorder(api)
 
 
 @pytest.fixture
-def watch() -> Iterator[Watch]:
-    with watching() as watch:
-        yield watch
+def recorder() -> Iterator[Recorder]:
+    with recording() as recorder:
+        yield recorder
 
 
-def ask_everything(watch: Watch, job_id: str) -> None:
+def ask_everything(recorder: Recorder, job_id: str) -> None:
     for endpoint in ENDPOINTS:
         if endpoint.method == "GET" and endpoint.path not in QUIET:
             path = endpoint.path.replace("{job_id}", job_id).replace("{plugin}", "leaky")
-            watch.ask("GET", path.replace("{name}", "leak").replace("{command}", "poll"))
+            recorder.ask("GET", path.replace("{name}", "leak").replace("{command}", "poll"))
 
 
-def test_no_route_shows_one(watch: Watch) -> None:
+def test_no_response_contains_a_secret(recorder: Recorder) -> None:
     everything = {str(number): value for number, value in enumerate(CANARIES)}
-    job_id = watch.run({**everything, "ok": True})
-    watch.run({"junk": True})
-    watch.ask("POST", "/plugin/leaky/poll", {"payload": everything, "dedupe_key": CANARIES[0]})
-    watch.ask("POST", "/pipeline/leak", {"payload": everything})
-    watch.ask("POST", f"/job/{job_id}/replay")
-    ask_everything(watch, watch.run(everything))
-    assert leaks(watch.seen) == []
+    job_id = recorder.run({**everything, "ok": True})
+    recorder.run({"junk": True})
+    recorder.ask("POST", "/plugin/leaky/poll", {"payload": everything, "dedupe_key": CANARIES[0]})
+    recorder.ask("POST", "/pipeline/leak", {"payload": everything})
+    recorder.ask("POST", f"/job/{job_id}/replay")
+    ask_everything(recorder, recorder.run(everything))
+    assert leaks(recorder.seen) == []
 
 
-def test_no_refusal_repeats_one(watch: Watch) -> None:
+def test_no_error_contains_a_secret(recorder: Recorder) -> None:
     for canary in CANARIES:
         part = canary.replace("/", "%2F").replace(" ", "%20").replace("\t", "%09").replace("é", "x")
-        watch.ask("GET", f"/plugin/{part}")
-        watch.ask("POST", f"/plugin/leaky/{part}")
-        watch.ask("GET", f"/jobs?before={part}")
-        watch.ask("POST", "/jobs/retry", {"filter": {canary: 1}})
-        watch.ask("POST", "/tokens", {"name": "n", "scopes": [canary]})
-        watch.ask("POST", "/pipeline/leak", canary)
-        watch.ask("GET", "/jobs", token=canary + "x")
-        for door in ("api", "webhooks"):
-            path = "/jobs" if door == "api" else "/hook/a"
+        recorder.ask("GET", f"/plugin/{part}")
+        recorder.ask("POST", f"/plugin/leaky/{part}")
+        recorder.ask("GET", f"/jobs?before={part}")
+        recorder.ask("POST", "/jobs/retry", {"filter": {canary: 1}})
+        recorder.ask("POST", "/tokens", {"name": "n", "scopes": [canary]})
+        recorder.ask("POST", "/pipeline/leak", canary)
+        recorder.ask("GET", "/jobs", token=canary + "x")
+        for listener in ("api", "webhooks"):
+            path = "/jobs" if listener == "api" else "/hook/a"
             body = {"secret": canary}
-            watch.ask("POST", path, body, door=door, headers={"X-Hub-Signature-256": "0"})
-    assert leaks(watch.seen) == []
+            headers = {"X-Hub-Signature-256": "0"}
+            recorder.ask("POST", path, body, listener=listener, headers=headers)
+    assert leaks(recorder.seen) == []
 
 
-def test_no_webhook_shows_one(watch: Watch) -> None:
+def test_no_webhook_response_contains_a_secret(recorder: Recorder) -> None:
     body = json.dumps(CANARIES).encode()
     for path, secret in (("/hook/a", ENVIRON["HOOK_SECRET"]), ("/hook/b", ENVIRON["SHARED_KEY"])):
         headers = {"X-Hub-Signature-256": sign(body, secret)}
-        answer = watch.house.ask("POST", path, body, token=None, headers=headers, door="webhooks")
+        answer = recorder.api.ask(
+            "POST", path, body, token=None, headers=headers, listener="webhooks"
+        )
         assert answer.status == 202
-        watch.ask("GET", f"/job/{answer.json['job_id']}?wait=20")
-        watch.ask("GET", f"/job/{answer.json['job_id']}/tree")
-    assert leaks(watch.seen) == []
+        recorder.ask("GET", f"/job/{answer.json['job_id']}?wait=20")
+        recorder.ask("GET", f"/job/{answer.json['job_id']}/tree")
+    assert leaks(recorder.seen) == []
 
 
-def test_no_event_shows_one(watch: Watch) -> None:
-    connection = http.client.HTTPConnection(*watch.house.address("api"), timeout=WAIT_LIMIT)
+def test_no_event_contains_a_secret(recorder: Recorder) -> None:
+    connection = http.client.HTTPConnection(*recorder.api.address("api"), timeout=WAIT_LIMIT)
     connection.request("GET", "/events", headers={"Authorization": f"Bearer {ADMIN}"})
     stream = connection.getresponse()
-    watch.run({"ok": True})
-    watch.run({})
-    watch.house.server.stop()
+    recorder.run({"ok": True})
+    recorder.run({})
+    recorder.api.server.stop()
     told = stream.read().decode()
     connection.close()
     assert "job.succeeded" in told
@@ -128,10 +133,10 @@ def test_no_event_shows_one(watch: Watch) -> None:
 
 
 STORED_WHOLE = ("payload", "state", "fact_json", "accumulated_json")
-"""SPEC §9: what plugins are handed again; redacted when it is shown."""
+"""Values that plugins receive again; they are redacted when they are shown."""
 
 
-def rows(house: House) -> Iterator[tuple[str, str]]:
+def rows(api: ApiHarness) -> Iterator[tuple[str, str]]:
     """Every value of every row of the ledger."""
 
     def read(tx: Any) -> list[tuple[str, str]]:
@@ -148,73 +153,73 @@ def rows(house: House) -> Iterator[tuple[str, str]]:
                 ]
         return found
 
-    yield from house.gateway.ledger.read(read)
+    yield from api.gateway.ledger.read(read)
 
 
-def test_no_row_of_the_ledger_holds_one_that_need_not(watch: Watch) -> None:
-    watch.run({"ok": True})
-    watch.run({})
-    watch.run({"junk": True})
-    watch.ask("POST", "/pipeline/leak", {"payload": {}})
-    watch.ask("POST", "/system/reload")
-    found = list(rows(watch.house))
+def test_no_ledger_row_contains_an_unnecessary_secret(recorder: Recorder) -> None:
+    recorder.run({"ok": True})
+    recorder.run({})
+    recorder.run({"junk": True})
+    recorder.ask("POST", "/pipeline/leak", {"payload": {}})
+    recorder.ask("POST", "/system/reload")
+    found = list(rows(recorder.api))
     assert {"config_snapshots.config", "job_log.stderr", "job_log.result", "notices.payload"} <= {
         where for where, _ in found
     }
     assert leaks(found) == []
 
 
-def test_a_secret_at_the_edge_of_what_is_kept_is_not_half_shown(watch: Watch) -> None:
+def test_secret_at_a_truncation_limit_is_redacted(recorder: Recorder) -> None:
     for index in range(len(CANARIES)):
-        job_id = watch.run({"cut": index}) if index else watch.run({"cut": len(CANARIES) - 1})
-        (log,) = watch.ask("GET", f"/job-logs?job_id={job_id}")["logs"]
+        job_id = recorder.run({"cut": index}) if index else recorder.run({"cut": len(CANARIES) - 1})
+        (log,) = recorder.ask("GET", f"/job-logs?job_id={job_id}")["logs"]
         assert len(log["stderr"]) > 60_000
         assert len(log["stdout"]) > 60_000
         kept = [("stderr", log["stderr"]), ("stdout", log["stdout"])]
         assert beginnings(kept) == []
-    assert leaks(watch.seen) == []
+    assert leaks(recorder.seen) == []
 
 
-def test_no_problem_of_a_reload_shows_one(watch: Watch) -> None:
+def test_no_reload_problem_contains_a_secret(recorder: Recorder) -> None:
     broken = CONFIG.replace("api_key: ", "api_key: [1]\n      other_key: ").replace(
         "max_workers: 2", 'max_workers: "${PLUGIN_KEY}"'
     )
-    watch.house.write("config.yaml", broken + 'unknown_key: "${WORDY_SECRET}"\n')
-    assert watch.ask("POST", "/system/reload")["code"] == "config_invalid"
-    watch.ask("GET", "/system/reload")
-    watch.house.write("config.yaml", CONFIG.replace("on: leaked", 'on: "${PLUGIN_KEY}"'))
-    watch.ask("POST", "/system/reload")
-    watch.house.write("config.yaml", CONFIG.replace("uses: leaky,", 'uses: "${PLUGIN_KEY}",'))
-    watch.ask("POST", "/system/reload")
-    assert leaks(watch.seen) == []
+    recorder.api.write("config.yaml", broken + 'unknown_key: "${WORDY_SECRET}"\n')
+    assert recorder.ask("POST", "/system/reload")["code"] == "config_invalid"
+    recorder.ask("GET", "/system/reload")
+    recorder.api.write("config.yaml", CONFIG.replace("on: leaked", 'on: "${PLUGIN_KEY}"'))
+    recorder.ask("POST", "/system/reload")
+    recorder.api.write("config.yaml", CONFIG.replace("uses: leaky,", 'uses: "${PLUGIN_KEY}",'))
+    recorder.ask("POST", "/system/reload")
+    assert leaks(recorder.seen) == []
 
 
-def test_no_line_of_the_log_shows_one(
+def test_no_log_line_contains_a_secret(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with watching() as watch:
-        watch.run({"ok": True})
-        watch.run({})
-        watch.run({"junk": True})
-        watch.run({"cut": 1})
+    with recording() as recorder:
+        recorder.run({"ok": True})
+        recorder.run({})
+        recorder.run({"junk": True})
+        recorder.run({"cut": 1})
         body = {"payload": {}, "dedupe_key": CANARIES[3]}
-        watch.ask("POST", "/plugin/leaky/poll", body)
-        watch.ask("POST", "/plugin/leaky/poll", body)
+        recorder.ask("POST", "/plugin/leaky/poll", body)
+        recorder.ask("POST", "/plugin/leaky/poll", body)
 
         def crash(*_: object) -> None:
             raise RuntimeError(f"it broke on {' and '.join(CANARIES)}")
 
-        monkeypatch.setattr(watch.house.gateway.ledger, "read", crash)
-        assert watch.ask("GET", "/jobs")["code"] == "internal"
+        monkeypatch.setattr(recorder.api.gateway.ledger, "read", crash)
+        assert recorder.ask("GET", "/jobs")["code"] == "internal"
         monkeypatch.undo()
-        watch.house.write("config.yaml", CONFIG + 'unknown_key: "${WORDY_SECRET}"\n')
-        watch.ask("POST", "/system/reload")
+        recorder.api.write("config.yaml", CONFIG + 'unknown_key: "${WORDY_SECRET}"\n')
+        recorder.ask("POST", "/system/reload")
     out, err = capfd.readouterr()
     assert "it broke on" in out
     assert leaks([("stdout", out), ("stderr", err)]) == []
 
 
-def test_no_error_that_nobody_caught_shows_one(
+def test_no_uncaught_error_contains_a_secret(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
@@ -225,17 +230,17 @@ def test_no_error_that_nobody_caught_shows_one(
     def crash() -> None:
         raise error
 
-    with watching() as watch:
+    with recording() as recorder:
         thread = threading.Thread(target=crash)
         thread.start()
         thread.join()
         sys.excepthook(type(error), error, None)
         # Once it answers, its loop has begun.
-        watch.ask("GET", "/healthz")
-        loop = watch.house.server._loop
+        recorder.ask("GET", "/healthz")
+        loop = recorder.api.server._loop
         assert loop is not None
         loop.call_soon_threadsafe(crash)
-        watch.ask("GET", "/healthz")
+        recorder.ask("GET", "/healthz")
     out, err = capfd.readouterr()
     assert out.count("it broke on") >= 3
     assert leaks([("stdout", out), ("stderr", err)]) == []

@@ -6,13 +6,13 @@ import pytest
 
 from ductile.cli import main
 from tests.cli.running import House
-from tests.http.doors import ADMIN, opened
+from tests.http.harness import ADMIN, running_api
 
 
 def test_any_route_of_the_gateway_that_runs_here(
     house: House, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with opened() as own:
+    with running_api() as own:
 
         def api(*line: str) -> tuple[int, str]:
             code = main(["api", *line, "--config", str(own.root)])
@@ -33,7 +33,7 @@ def test_any_route_of_the_gateway_that_runs_here(
 
 
 def test_a_gateway_elsewhere(house: House, capsys: pytest.CaptureFixture[str]) -> None:
-    with opened() as own:
+    with running_api() as own:
         url = "http://{}:{}".format(*own.address("api"))
         remote = ("--api-url", url, "--api-key", ADMIN)
         assert house("job", "list", *remote).code == 0

@@ -9,12 +9,12 @@ import pytest
 
 from ductile.cli import main
 from tests.cli.running import House
-from tests.http.doors import opened
+from tests.http.harness import running_api
 from tests.waiting import WAIT_LIMIT
 
 
 def test_events_are_followed(house: House, capsys: pytest.CaptureFixture[str]) -> None:
-    with opened(working=False) as own:
+    with running_api(working=False) as own:
         job_id = own.ask("POST", "/plugin/echo/poll", "{}").json["job_id"]
         line = ["events", "follow", "--after", "0", "--topic", "jobs", "--config", str(own.root)]
         capsys.readouterr()

@@ -16,13 +16,13 @@ from ductile.engine.recovery import dead_nodes
 from ductile.http.routes.relay_ingress import ROUTE
 from tests.crash.gateway_process import GatewayProcess
 from tests.engine.site import OK, Site
-from tests.http import doors
-from tests.http.doors import House
+from tests.http import harness
+from tests.http.harness import ApiHarness
 from tests.postgres import Server
 from tests.waiting import until
 
 SECRET = "a-shared-secret-of-two"
-LAB = f"""{doors.CONFIG}
+LAB = f"""{harness.CONFIG}
 remote_ingress:
   peers: [{{name: home, secret: {SECRET}}}]
 pipelines:
@@ -74,13 +74,13 @@ def rows(url: str) -> list[tuple[Any, ...]]:
         return connection.execute(query).fetchall()
 
 
-def events(lab: House) -> list[str]:
+def events(lab: ApiHarness) -> list[str]:
     """What has arrived, by the ids that the lab gave it."""
     jobs = lab.ask("GET", "/jobs?submitted_by=relay&limit=200").json["jobs"]
     return [job["source_event_id"] for job in jobs]
 
 
-def requests(lab: House) -> dict[str, int]:
+def requests(lab: ApiHarness) -> dict[str, int]:
     """How many requests of peers were answered, by status."""
     text = lab.ask("GET", "/metrics").raw.decode()
     route = re.escape(ROUTE)
@@ -91,7 +91,7 @@ def requests(lab: House) -> dict[str, int]:
 
 
 def test_two_nodes_send_each_event_once(node: Callable[[int], Site], url: str) -> None:
-    with doors.opened(LAB) as lab:
+    with harness.running_api(LAB) as lab:
         port = lab.address("api")[1]
         one, other = node(port), node(port)
         with one.running() as first, other.running() as second:
@@ -122,7 +122,7 @@ def test_node_takes_over_the_sends_of_a_killed_node(
                 assert rows(url) == [("pending", 0, owner)]
                 life.kill()
                 silent.close()
-                with doors.opened(LAB.replace(":0", f":{port}")) as lab:
+                with harness.running_api(LAB.replace(":0", f":{port}")) as lab:
                     until(lambda: [row[0] for row in rows(url)] == ["delivered"])
                     assert len(events(lab)) == 1
         finally:
@@ -132,7 +132,7 @@ def test_node_takes_over_the_sends_of_a_killed_node(
 def test_event_that_arrived_before_the_kill_is_not_duplicated(
     node: Callable[[int], Site], url: str, soon: None
 ) -> None:
-    with doors.opened(LAB) as lab:
+    with harness.running_api(LAB) as lab:
         port = lab.address("api")[1]
         dying, other = node(port), node(port)
         life = GatewayProcess(dying, "relay.sent:1")
@@ -148,8 +148,8 @@ def test_event_that_arrived_before_the_kill_is_not_duplicated(
         assert requests(lab) == {"202": 2}
 
 
-def test_stopped_node_leaves_no_claims(node: Callable[[int], Site], url: str) -> None:
-    with doors.opened(LAB) as lab:
+def test_a_node_that_stops_leaves_nothing_claimed(node: Callable[[int], Site], url: str) -> None:
+    with harness.running_api(LAB) as lab:
         site = node(lab.address("api")[1])
         site.plugin("work", OK)
         with site.running() as house:

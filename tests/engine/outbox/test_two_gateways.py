@@ -11,12 +11,12 @@ import pytest
 
 from ductile.core.delivery import relay as core
 from ductile.engine.outbox.relay import RelayPolicy
-from tests.http import doors
-from tests.http.doors import House
+from tests.http import harness
+from tests.http.harness import ApiHarness
 from tests.waiting import until
 
 SECRET = "a-shared-secret-of-two"
-LAB = f"""{doors.CONFIG}
+LAB = f"""{harness.CONFIG}
 remote_ingress:
   peers: [{{name: home, secret: {SECRET}, key_id: v1, baggage: {{allow: [trace]}}}}]
 pipelines:
@@ -33,7 +33,7 @@ echo '{"status":"ok","result":"made","events":[{"type":"backup.made","payload":{
 
 def home(port: int, *, path: str = "/ingest/peer/home", step: str = "", more: str = "") -> str:
     """The config of the gateway that relays to `port`."""
-    base = doors.CONFIG.replace("service: {", "service: {name: home, ")
+    base = harness.CONFIG.replace("service: {", "service: {name: home, ")
     return f"""{base}
 instances:
   - name: lab
@@ -53,24 +53,24 @@ pipelines:
 """
 
 
-def deliveries(house: House) -> list[dict[str, Any]]:
+def deliveries(house: ApiHarness) -> list[dict[str, Any]]:
     return house.gateway.ledger.read(
         lambda tx: tx.dicts("relays", status=None, instance=None, limit=100)
     )
 
 
-def relayed(lab: House) -> list[dict[str, Any]]:
+def relayed(lab: ApiHarness) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = lab.ask("GET", "/jobs?submitted_by=relay").json["jobs"]
     return found
 
 
-def emit(house: House) -> str:
+def emit(house: ApiHarness) -> str:
     answer = house.ask("POST", "/plugin/emit/poll", {})
     assert answer.status == 202
     return str(answer.json["job_id"])
 
 
-def tree(house: House, job_id: str) -> list[dict[str, Any]]:
+def tree(house: ApiHarness, job_id: str) -> list[dict[str, Any]]:
     jobs: list[dict[str, Any]] = house.ask("GET", f"/job/{job_id}/tree?flat=true").json["jobs"]
     return jobs
 
@@ -82,15 +82,17 @@ def stack() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def lab(stack: ExitStack) -> House:
-    return stack.enter_context(doors.opened(LAB))
+def lab(stack: ExitStack) -> ApiHarness:
+    return stack.enter_context(harness.running_api(LAB))
 
 
-def open_home(stack: ExitStack, config: str) -> House:
-    return stack.enter_context(doors.opened(config, plugins={"emit": EMIT, "echo": doors.ECHO}))
+def open_home(stack: ExitStack, config: str) -> ApiHarness:
+    return stack.enter_context(
+        harness.running_api(config, plugins={"emit": EMIT, "echo": harness.ECHO})
+    )
 
 
-def test_relayed_event_runs_at_the_other_gateway(stack: ExitStack, lab: House) -> None:
+def test_relayed_event_runs_at_the_other_gateway(stack: ExitStack, lab: ApiHarness) -> None:
     step = "baggage: {trace: payload.n, other: payload.n}"
     house = open_home(stack, home(lab.address("api")[1], step=step))
     root = emit(house)
@@ -130,7 +132,7 @@ def test_event_that_no_receiver_accepts_fails_the_relay_job(stack: ExitStack) ->
 
 
 def test_failed_relay_job_is_retried_after_its_template_is_fixed(
-    stack: ExitStack, lab: House
+    stack: ExitStack, lab: ApiHarness
 ) -> None:
     good = home(lab.address("api")[1])
     house = open_home(stack, good.replace("payload.n}", "payload.missing}"))
@@ -147,7 +149,7 @@ def test_failed_relay_job_is_retried_after_its_template_is_fixed(
 
 
 def test_event_is_sent_when_the_other_gateway_is_back(
-    stack: ExitStack, lab: House, monkeypatch: pytest.MonkeyPatch
+    stack: ExitStack, lab: ApiHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core, "RETRY_SECONDS", (0.01,) * 1000)
     port = lab.address("api")[1]
@@ -156,13 +158,13 @@ def test_event_is_sent_when_the_other_gateway_is_back(
     emit(house)
     until(lambda: [row["status"] for row in deliveries(house)] == ["failed"])
     assert deliveries(house)[0]["error_detail"] == "the connection was refused"
-    back = stack.enter_context(doors.opened(LAB.replace(":0", f":{port}")))
+    back = stack.enter_context(harness.running_api(LAB.replace(":0", f":{port}")))
     until(lambda: [row["status"] for row in deliveries(house)] == ["delivered"])
     assert len(relayed(back)) == 1
 
 
 def test_refused_event_is_dead_until_an_operator_retries_it(
-    stack: ExitStack, lab: House, monkeypatch: pytest.MonkeyPatch
+    stack: ExitStack, lab: ApiHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core, "RETRY_SECONDS", (0.0, 0.0))
     port = lab.address("api")[1]
@@ -184,7 +186,7 @@ def test_refused_event_is_dead_until_an_operator_retries_it(
 
 
 def test_events_of_a_disabled_instance_wait_until_a_reload_enables_it(
-    stack: ExitStack, lab: House, monkeypatch: pytest.MonkeyPatch
+    stack: ExitStack, lab: ApiHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RelayPolicy, "poll_seconds", 3600.0)
     config = home(lab.address("api")[1], more="    enabled: false")

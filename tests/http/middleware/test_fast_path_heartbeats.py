@@ -1,4 +1,4 @@
-"""A heartbeat in order takes the short way, anything else the ordinary one; nobody can tell."""
+"""Plain heartbeats take the fast path, other ones the normal route, with equal responses."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ductile.errors import LedgerFull
 from ductile.http.middleware.fast_path import HeartbeatRoute
 from ductile.http.server import connection
 from ductile.store import agents
-from tests.http.doors import ADMIN, CONFIG, House, opened, read_all, takings
+from tests.http.harness import ADMIN, CONFIG, ApiHarness, read_all, record_taken, running_api
 
 TOKENS = '      - {token: watcher-token-0123456789, scopes: ["agents:ro"], name: watcher}\n'
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
-    with opened(CONFIG + TOKENS) as house:
-        yield house
+def api() -> Iterator[ApiHarness]:
+    with running_api(CONFIG + TOKENS) as api:
+        yield api
 
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each request that came by was taken."""
-    return takings(monkeypatch, HeartbeatRoute)
+    """Whether the fast path took each request."""
+    return record_taken(monkeypatch, HeartbeatRoute)
 
 
 def beat(agent_id: str = "agent-1") -> bytes:
@@ -50,13 +50,13 @@ def request(body: bytes, *more: str, **which: str) -> bytes:
 
 
 def last(body: bytes, **which: str) -> bytes:
-    """After it the connection ends."""
+    """A request after which the connection ends."""
     return request(body, "Connection: close", **which)
 
 
-def said(house: House, *parts: bytes) -> list[tuple[int, bytes]]:
-    """Statuses and bodies of all answers, to bytes that are sent one piece after another."""
-    with house.connect() as line:
+def said(api: ApiHarness, *parts: bytes) -> list[tuple[int, bytes]]:
+    """Send the parts one after another; return the status and body of each response."""
+    with api.connect() as line:
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for part in parts:
             line.sendall(part)
@@ -81,64 +81,62 @@ def answers(raw: bytes) -> list[tuple[int, bytes]]:
 OK = (200, b'{"status":"ok"}\n')
 
 
-def row(house: House, agent_id: str) -> dict[str, Any] | None:
-    return house.gateway.ledger.read(lambda tx: agents.find_agent(tx, agent_id))
+def row(api: ApiHarness, agent_id: str) -> dict[str, Any] | None:
+    return api.gateway.ledger.read(lambda tx: agents.find_agent(tx, agent_id))
 
 
-def test_one_in_order_is_taken_and_durable(house: House, taken: list[bool]) -> None:
-    assert said(house, last(beat("short"))) == [OK]
+def test_plain_heartbeat_is_taken_and_durable(api: ApiHarness, taken: list[bool]) -> None:
+    assert said(api, last(beat("short"))) == [OK]
     assert taken == [True]
-    assert row(house, "short") is not None
+    assert row(api, "short") is not None
 
 
-def test_one_that_comes_in_pieces(house: House, taken: list[bool]) -> None:
+def test_heartbeat_that_arrives_in_pieces_is_taken(api: ApiHarness, taken: list[bool]) -> None:
     raw = last(beat("pieces"))
-    assert said(house, *(raw[at : at + 9] for at in range(0, len(raw), 9))) == [OK]
+    assert said(api, *(raw[at : at + 9] for at in range(0, len(raw), 9))) == [OK]
     assert taken == [True]
 
 
-def test_one_in_chunks(house: House, taken: list[bool]) -> None:
+def test_chunked_heartbeat_is_taken(api: ApiHarness, taken: list[bool]) -> None:
     body = beat("chunks")
     chunked = f"{head('Connection: close')}Transfer-Encoding: chunked\r\n\r\n".encode()
     parts = [b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:10], body[10:])]
-    assert said(house, chunked, *parts, b"0\r\n\r\n") == [OK]
+    assert said(api, chunked, *parts, b"0\r\n\r\n") == [OK]
     assert taken == [True]
 
 
-def test_many_at_once_on_one_connection_are_answered_in_order(
-    house: House, taken: list[bool]
-) -> None:
+def test_pipelined_heartbeats_are_answered_in_order(api: ApiHarness, taken: list[bool]) -> None:
     bad = b'{"type": "other"}'
     raw = request(beat("p1")) + request(bad) + request(beat("p2")) + last(beat("p3"))
-    statuses = [status for status, _ in said(house, raw)]
+    statuses = [status for status, _ in said(api, raw)]
     assert statuses == [200, 422, 200, 200]
-    assert all(row(house, name) for name in ("p1", "p2", "p3"))
+    assert all(row(api, name) for name in ("p1", "p2", "p3"))
 
 
-def test_other_requests_between_them(house: House) -> None:
+def test_other_requests_may_be_pipelined_between_heartbeats(api: ApiHarness) -> None:
     other = f"GET /healthz HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN}\r\n\r\n"
-    found = said(house, request(beat()), other.encode(), last(beat()))
+    found = said(api, request(beat()), other.encode(), last(beat()))
     assert [status for status, _ in found] == [200, 200, 200]
     assert json.loads(found[1][1])["status"] == "ok"
 
 
-def test_a_connection_is_kept(house: House) -> None:
-    with house.connect() as line:
+def test_connection_is_kept_alive(api: ApiHarness) -> None:
+    with api.connect() as line:
         for _ in range(3):
             line.sendall(request(beat()))
             assert answers(line.recv(65536)) == [OK]
 
 
-def test_the_old_protocol_ends_the_connection(house: House) -> None:
-    assert said(house, request(beat(), version="1.0")) == [OK]
+def test_http_1_0_request_closes_the_connection(api: ApiHarness) -> None:
+    assert said(api, request(beat(), version="1.0")) == [OK]
 
 
-def test_who_waits_for_a_word_gets_it(house: House, taken: list[bool]) -> None:
+def test_expect_100_continue_is_answered(api: ApiHarness, taken: list[bool]) -> None:
     body = beat("waits")
     start = (
         f"{head('Connection: close', 'Expect: 100-continue')}Content-Length: {len(body)}\r\n\r\n"
     )
-    with house.connect() as line:
+    with api.connect() as line:
         line.sendall(start.encode())
         assert line.recv(100).startswith(b"HTTP/1.1 100 ")
         line.sendall(body)
@@ -158,8 +156,10 @@ def test_who_waits_for_a_word_gets_it(house: House, taken: list[bool]) -> None:
         (b"x" * 500_000, 413),
     ],
 )
-def test_what_is_not_in_order_is_refused_as_ever(house: House, body: bytes, status: int) -> None:
-    ((code, raw), after) = said(house, request(body), last(beat()))
+def test_invalid_heartbeat_is_refused_by_the_normal_route(
+    api: ApiHarness, body: bytes, status: int
+) -> None:
+    ((code, raw), after) = said(api, request(body), last(beat()))
     assert code == status
     assert json.loads(raw)["status"] == "error"
     assert after == OK
@@ -176,65 +176,67 @@ def test_what_is_not_in_order_is_refused_as_ever(house: House, body: bytes, stat
         (ADMIN, ("Host: evil.example",), 421),
     ],
 )
-def test_who_may_not_is_refused_as_ever(
-    house: House, taken: list[bool], token: str, more: tuple[str, ...], status: int
+def test_unauthorized_heartbeat_is_refused_by_the_normal_route(
+    api: ApiHarness, taken: list[bool], token: str, more: tuple[str, ...], status: int
 ) -> None:
     raw = request(beat("intruder"), "Connection: close", *more, token=token)
-    assert [code for code, _ in said(house, raw)] == [status]
+    assert [code for code, _ in said(api, raw)] == [status]
     assert taken == []
-    assert row(house, "intruder") is None
+    assert row(api, "intruder") is None
 
 
-def test_a_token_of_the_ledger_is_good_until_it_is_revoked(house: House, taken: list[bool]) -> None:
-    made = house.ask("POST", "/tokens", {"name": "bot", "scopes": ["agents:rw"]}).json
+def test_ledger_token_is_accepted_until_it_is_revoked(api: ApiHarness, taken: list[bool]) -> None:
+    made = api.ask("POST", "/tokens", {"name": "bot", "scopes": ["agents:rw"]}).json
     for _ in range(2):
-        assert said(house, last(beat(), token=made["token"])) == [OK]
+        assert said(api, last(beat(), token=made["token"])) == [OK]
     assert taken == [True]
-    assert house.ask("POST", "/token/bot/revoke").status == 200
-    assert [code for code, _ in said(house, last(beat(), token=made["token"]))] == [401]
+    assert api.ask("POST", "/token/bot/revoke").status == 200
+    assert [code for code, _ in said(api, last(beat(), token=made["token"]))] == [401]
 
 
-def test_a_ledger_that_takes_nothing_is_told(
-    house: House, taken: list[bool], monkeypatch: pytest.MonkeyPatch
+def test_full_ledger_returns_507(
+    api: ApiHarness, taken: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise LedgerFull("no space")
 
     with monkeypatch.context() as patch:
         patch.setattr(agents, "record_heartbeats", full)
-        ((code, raw),) = said(house, last(beat("full")))
+        ((code, raw),) = said(api, last(beat("full")))
     assert (code, json.loads(raw)["reason"]) == (507, "ledger_full")
     assert taken == [True]
-    assert said(house, last(beat("full"))) == [OK]
+    assert said(api, last(beat("full"))) == [OK]
 
 
-def test_who_leaves_in_the_middle_harms_nobody(house: House) -> None:
+def test_client_that_disconnects_early_affects_no_other(api: ApiHarness) -> None:
     for raw in (request(beat("left")), request(beat("left"))[:-5], head().encode()):
-        with house.connect() as line:
+        with api.connect() as line:
             line.sendall(raw)
-    assert said(house, last(beat())) == [OK]
+    assert said(api, last(beat())) == [OK]
 
 
-def test_a_body_that_never_comes_is_given_up(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_body_that_does_not_arrive_times_out(
+    api: ApiHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection, "BODY_TIMEOUT", 0.05)
-    with house.connect() as line:
+    with api.connect() as line:
         line.sendall(request(beat())[:-5])
         assert answers(read_all(line))[0][0] == 408
 
 
-def test_it_counts_like_any_other(house: House) -> None:
+def test_fast_path_requests_are_counted(api: ApiHarness) -> None:
     def count() -> int:
-        text = house.ask("GET", "/metrics").raw.decode()
+        text = api.ask("GET", "/metrics").raw.decode()
         start = 'ductile_http_requests_total{method="POST",route="/gateway/heartbeat",status="200"}'
         return next((int(x.split()[-1]) for x in text.splitlines() if x.startswith(start)), 0)
 
     before = count()
-    said(house, last(beat()))
+    said(api, last(beat()))
     assert count() == before + 1
 
 
-def test_a_stop_lets_those_under_way_end_well() -> None:
-    with opened() as own, own.connect() as line:
+def test_requests_in_progress_complete_when_the_server_stops() -> None:
+    with running_api() as own, own.connect() as line:
         line.sendall(request(beat()))
         assert answers(line.recv(65536)) == [OK]
         own.server.stop()

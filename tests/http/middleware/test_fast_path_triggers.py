@@ -1,4 +1,4 @@
-"""A trigger in order takes the short way, anything else the ordinary one; nobody can tell."""
+"""Plain triggers take the fast path, other ones the normal route, with equal responses."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from ductile.errors import LedgerFull
 from ductile.http.middleware.fast_path import FastPath, TriggerRoute
 from ductile.store.jobs import enqueue, read
 from tests.http.client import Client
-from tests.http.doors import (
+from tests.http.harness import (
     ADMIN,
     CONFIG,
     NOTHING,
     READER,
     Answer,
-    House,
-    opened,
+    ApiHarness,
     read_all,
-    takings,
+    record_taken,
+    running_api,
 )
 from tests.waiting import WAIT_LIMIT, until
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
-    with opened(working=False) as house:
-        yield house
+def api() -> Iterator[ApiHarness]:
+    with running_api(working=False) as api:
+        yield api
 
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each request that came by was taken."""
-    return takings(monkeypatch, TriggerRoute)
+    """Whether the fast path took each request."""
+    return record_taken(monkeypatch, TriggerRoute)
 
 
 def comparable(answer: Answer) -> tuple[int, Mapping[str, str], Any]:
-    """All of it but the id of a new job, and what time it is."""
+    """The response without the id of a new job and the time."""
     document = answer.json
     if document.get("job_id"):
         document["job_id"] = len(document["job_id"])
@@ -51,13 +51,13 @@ def comparable(answer: Answer) -> tuple[int, Mapping[str, str], Any]:
     return answer.status, headers, document
 
 
-def row(house: House, job_id: str) -> dict[str, Any]:
-    found = house.gateway.ledger.read(lambda tx: read.describe_job(tx, job_id))
+def row(api: ApiHarness, job_id: str) -> dict[str, Any]:
+    found = api.gateway.ledger.read(lambda tx: read.describe_job(tx, job_id))
     assert found is not None
     return found
 
 
-SHORT = [
+PLAIN = [
     ("echo/poll", "{}", ADMIN),
     ("echo/poll", '{"payload": {"n": 1}}', ADMIN),
     ("echo/poll", '{"payload": null, "dry_run": false}', ADMIN),
@@ -67,7 +67,7 @@ SHORT = [
     ("ech%6f/poll", "{}", ADMIN),
     ("echo%2fpoll", "{}", ADMIN),
 ]
-ORDINARY = [
+OTHER = [
     ("echo/poll", "", ADMIN),
     ("echo/poll", "{", ADMIN),
     ("echo/poll", "[]", ADMIN),
@@ -98,40 +98,40 @@ ORDINARY = [
 ]
 
 
-@pytest.mark.parametrize(("path", "body", "token"), SHORT + ORDINARY)
-def test_both_ways_answer_alike(
-    house: House, monkeypatch: pytest.MonkeyPatch, path: str, body: str, token: str | None
+@pytest.mark.parametrize(("path", "body", "token"), PLAIN + OTHER)
+def test_fast_path_and_normal_route_return_the_same_response(
+    api: ApiHarness, monkeypatch: pytest.MonkeyPatch, path: str, body: str, token: str | None
 ) -> None:
-    short = house.ask("POST", f"/plugin/{path}", body, token=token)
+    short = api.ask("POST", f"/plugin/{path}", body, token=token)
     monkeypatch.setattr(FastPath, "route_for", lambda *_: None)
-    ordinary = house.ask("POST", f"/plugin/{path}", body, token=token)
+    ordinary = api.ask("POST", f"/plugin/{path}", body, token=token)
     assert comparable(short) == comparable(ordinary)
 
 
-@pytest.mark.parametrize(("path", "body", "token"), SHORT)
-def test_one_in_order_is_taken(
-    house: House, taken: list[bool], path: str, body: str, token: str
+@pytest.mark.parametrize(("path", "body", "token"), PLAIN)
+def test_plain_trigger_is_taken(
+    api: ApiHarness, taken: list[bool], path: str, body: str, token: str
 ) -> None:
-    answer = house.ask("POST", f"/plugin/{path}", body, token=token)
+    answer = api.ask("POST", f"/plugin/{path}", body, token=token)
     assert (answer.status, taken) == (202, [True])
 
 
-@pytest.mark.parametrize(("path", "body", "token"), ORDINARY)
-def test_one_that_is_not_is_left_to_the_ordinary_way(
-    house: House, taken: list[bool], path: str, body: str, token: str | None
+@pytest.mark.parametrize(("path", "body", "token"), OTHER)
+def test_other_trigger_takes_the_normal_route(
+    api: ApiHarness, taken: list[bool], path: str, body: str, token: str | None
 ) -> None:
-    house.ask("POST", f"/plugin/{path}", body, token=token)
+    api.ask("POST", f"/plugin/{path}", body, token=token)
     assert True not in taken
 
 
-def test_what_is_asked_for_is_what_is_queued(house: House, taken: list[bool]) -> None:
+def test_queued_job_has_the_payload_and_dedupe_key(api: ApiHarness, taken: list[bool]) -> None:
     body = {"payload": {"n": [1, None]}, "dedupe_key": "what", "dedupe_ttl": "1h"}
-    first = house.ask("POST", "/plugin/echo/poll", body)
-    again = house.ask("POST", "/plugin/echo/poll", body)
+    first = api.ask("POST", "/plugin/echo/poll", body)
+    again = api.ask("POST", "/plugin/echo/poll", body)
     assert taken == [True, True]
     assert (first.json["deduplicated"], again.json["deduplicated"]) == (False, True)
     assert again.json["job_id"] == first.json["job_id"]
-    found = row(house, first.json["job_id"])
+    found = row(api, first.json["job_id"])
     assert (found["payload"], found["submitted_by"]) == ({"n": [1, None]}, "api")
 
 
@@ -139,28 +139,26 @@ def test_what_is_asked_for_is_what_is_queued(house: House, taken: list[bool]) ->
     "headers",
     [{"Origin": "https://evil.example"}, {"Host": "evil.example"}, {"Idempotency-Key": "k1"}],
 )
-def test_a_header_that_needs_care_gets_it(
-    house: House, taken: list[bool], headers: dict[str, str]
+def test_special_header_takes_the_normal_route(
+    api: ApiHarness, taken: list[bool], headers: dict[str, str]
 ) -> None:
-    answers = [house.ask("POST", "/plugin/echo/poll", "{}", headers=headers) for _ in range(2)]
+    answers = [api.ask("POST", "/plugin/echo/poll", "{}", headers=headers) for _ in range(2)]
     assert taken == []
     assert answers[0].raw == answers[1].raw
 
 
-def test_the_command_line_is_known_on_the_local_socket_alone(
-    house: House, taken: list[bool]
-) -> None:
-    client = Client(house.gateway.socket_path)
+def test_client_header_counts_on_the_local_socket_only(api: ApiHarness, taken: list[bool]) -> None:
+    client = Client(api.gateway.socket_path)
     local = client.post("/plugin/echo/poll", {}, **{"X-Ductile-Client": "cli"}).json["job_id"]
     plain = client.post("/plugin/echo/poll", {}).json["job_id"]
-    remote = house.ask("POST", "/plugin/echo/poll", "{}", headers={"X-Ductile-Client": "cli"})
+    remote = api.ask("POST", "/plugin/echo/poll", "{}", headers={"X-Ductile-Client": "cli"})
     assert taken == [True, True, True]
-    made = [row(house, id)["submitted_by"] for id in (local, plain, remote.json["job_id"])]
+    made = [row(api, id)["submitted_by"] for id in (local, plain, remote.json["job_id"])]
     assert made == ["cli", "api", "api"]
 
 
-def test_a_ledger_that_takes_nothing_is_told_and_asked_once(
-    house: House, taken: list[bool], monkeypatch: pytest.MonkeyPatch
+def test_full_ledger_returns_507_without_another_attempt(
+    api: ApiHarness, taken: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
 
@@ -169,54 +167,52 @@ def test_a_ledger_that_takes_nothing_is_told_and_asked_once(
         raise LedgerFull("no space")
 
     monkeypatch.setattr(enqueue, "enqueue_job", full)
-    answer = house.ask("POST", "/plugin/echo/poll", "{}")
+    answer = api.ask("POST", "/plugin/echo/poll", "{}")
     assert (answer.status, answer.slug) == (507, "ledger_full")
     assert (taken, asked) == ([True], [1])
 
 
-def test_a_bug_is_no_secret_to_us_and_one_to_the_caller(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bug_returns_500_without_details(api: ApiHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("inside")
 
     monkeypatch.setattr(enqueue, "enqueue_job", broken)
-    answer = house.ask("POST", "/plugin/echo/poll", "{}")
+    answer = api.ask("POST", "/plugin/echo/poll", "{}")
     assert (answer.status, answer.json["code"]) == (500, "internal")
     assert b"inside" not in answer.raw
 
 
-def test_a_bug_of_the_short_way_is_not_the_callers_fault(
-    house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_bug_of_the_fast_path_is_logged_and_the_normal_route_answers(
+    api: ApiHarness, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("inside")
 
     monkeypatch.setattr(TriggerRoute, "_submitted_by", broken)
-    assert house.ask("POST", "/plugin/echo/poll", "{}").status == 202
+    assert api.ask("POST", "/plugin/echo/poll", "{}").status == 202
     assert "fast path raised an error; using the normal route" in capsys.readouterr().out
 
 
-def test_many_side_by_side_are_each_a_job(house: House, taken: list[bool]) -> None:
+def test_concurrent_triggers_queue_one_job_each(api: ApiHarness, taken: list[bool]) -> None:
     def post(number: int) -> Any:
-        return house.ask("POST", "/plugin/echo/poll", {"payload": number}).json["job_id"]
+        return api.ask("POST", "/plugin/echo/poll", {"payload": number}).json["job_id"]
 
     with ThreadPoolExecutor(16) as threads:
         ids = list(threads.map(post, range(200)))
     assert taken == [True] * 200
-    assert [row(house, id)["payload"] for id in ids] == list(range(200))
+    assert [row(api, id)["payload"] for id in ids] == list(range(200))
 
 
-def test_who_may_not_is_told_before_the_body_comes(house: House) -> None:
+def test_unauthorized_trigger_is_refused_before_its_body_arrives(api: ApiHarness) -> None:
     head = "POST /plugin/echo/poll HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
-    with house.connect() as line:
+    with api.connect() as line:
         line.sendall(head.encode())
         assert line.recv(100).startswith(b"HTTP/1.1 401 ")
 
 
-def test_it_counts_like_any_other(house: House) -> None:
+def test_fast_path_requests_are_counted(api: ApiHarness) -> None:
     def count() -> int:
-        text = house.ask("GET", "/metrics").raw.decode()
+        text = api.ask("GET", "/metrics").raw.decode()
         start = (
             'ductile_http_requests_total{method="POST",route="/plugin/{plugin}/{command}",'
             'status="202"}'
@@ -224,15 +220,15 @@ def test_it_counts_like_any_other(house: House) -> None:
         return next((int(x.split()[-1]) for x in text.splitlines() if x.startswith(start)), 0)
 
     before = count()
-    house.ask("POST", "/plugin/echo/poll", "{}")
+    api.ask("POST", "/plugin/echo/poll", "{}")
     assert count() == before + 1
 
 
-def test_nothing_secret_is_in_the_answer() -> None:
-    """A command may bear a name that somebody else's secret has."""
+def test_response_is_redacted() -> None:
+    """A command may have the same name as a secret of the configuration."""
     manifest = {"plugins/echo/manifest.yaml": MANIFEST_WITH_SECRET}
     config = CONFIG + "plugins:\n  echo: {config: {password: secret_word_0123}}\n"
-    with opened(config, working=False, files=manifest) as own:
+    with running_api(config, working=False, files=manifest) as own:
         answer = own.ask("POST", "/plugin/echo/secret_word_0123", "{}")
     assert answer.status == 202
     assert b"secret_word_0123" not in answer.raw
@@ -250,20 +246,20 @@ commands:
 
 
 @contextmanager
-def standing_still(house: House) -> Iterator[None]:
-    """The ledger commits nothing meanwhile."""
-    go_on, entered = threading.Event(), threading.Event()
+def blocked_ledger(api: ApiHarness) -> Iterator[None]:
+    """Keep the ledger from committing."""
+    resume, entered = threading.Event(), threading.Event()
 
     def hold(_: object) -> None:
         entered.set()
-        assert go_on.wait(WAIT_LIMIT)
+        assert resume.wait(WAIT_LIMIT)
 
-    house.gateway.ledger.submit(hold, lambda *_: None)
+    api.gateway.ledger.submit(hold, lambda *_: None)
     assert entered.wait(WAIT_LIMIT)
     try:
         yield
     finally:
-        go_on.set()
+        resume.set()
 
 
 def raw(body: str) -> bytes:
@@ -274,18 +270,18 @@ def raw(body: str) -> bytes:
     return head.encode()
 
 
-def test_who_leaves_before_the_answer_leaves_a_job(house: House) -> None:
+def test_job_is_queued_although_the_client_disconnects(api: ApiHarness) -> None:
     body = json.dumps({"payload": "left", "dedupe_key": "left", "dedupe_ttl": "1h"})
-    with standing_still(house), house.connect() as line:
+    with blocked_ledger(api), api.connect() as line:
         line.sendall(raw(body))
-    after = house.ask("POST", "/plugin/echo/poll", body)
+    after = api.ask("POST", "/plugin/echo/poll", body)
     assert after.json["deduplicated"] is True
 
 
 @pytest.mark.parametrize("missing", [0, 1])
-def test_who_still_waits_when_the_server_ends_is_told(missing: int) -> None:
+def test_open_request_gets_503_when_the_server_stops(missing: int) -> None:
     request = raw("{}")
-    with opened(working=False) as own, own.connect() as line, standing_still(own):
+    with running_api(working=False) as own, own.connect() as line, blocked_ledger(own):
         line.sendall(request[: len(request) - missing])
         guests = own.server._server.server_state.connections
         until(lambda: any(guest._held or guest._taken for guest in list(guests)))

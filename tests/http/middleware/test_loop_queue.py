@@ -1,4 +1,4 @@
-"""Answers from other threads: all of them arrive, and a burst wakes the loop once."""
+"""Results of other threads: all of them arrive, and a burst wakes the loop once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from ductile.http.middleware.loop_queue import LoopQueue, resolve_future
 
 
-def test_every_answer_arrives_whoever_sends_it() -> None:
+def test_results_of_all_threads_arrive() -> None:
     async def main() -> list[int]:
         box, loop = LoopQueue.current(), asyncio.get_running_loop()
         futures: list[asyncio.Future[int]] = [loop.create_future() for _ in range(4000)]
@@ -31,7 +31,7 @@ def test_every_answer_arrives_whoever_sends_it() -> None:
     assert asyncio.run(main()) == list(range(4000))
 
 
-def test_a_burst_wakes_the_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_burst_wakes_the_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> int:
         loop, wakes = asyncio.get_running_loop(), 0
         wake = loop.call_soon_threadsafe
@@ -52,7 +52,7 @@ def test_a_burst_wakes_the_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asyncio.run(main()) == 1
 
 
-def test_one_who_fails_keeps_nobody_from_his_letter() -> None:
+def test_failing_receiver_does_not_affect_the_others() -> None:
     async def main() -> list[str]:
         box, loop, told = LoopQueue.current(), asyncio.get_running_loop(), []
         loop.set_exception_handler(lambda _, about: told.append(str(about["exception"])))
@@ -69,7 +69,7 @@ def test_one_who_fails_keeps_nobody_from_his_letter() -> None:
     assert asyncio.run(main()) == ["a bug"]
 
 
-def test_errors_arrive_and_who_has_left_is_passed_over() -> None:
+def test_errors_arrive_and_cancelled_futures_are_skipped() -> None:
     async def main() -> None:
         box, loop = LoopQueue.current(), asyncio.get_running_loop()
         left, bad, good = (loop.create_future() for _ in range(3))

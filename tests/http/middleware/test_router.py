@@ -1,4 +1,4 @@
-"""Finding a handler: words before values, and what is said where there is none."""
+"""Finding a handler: literals precede parameters; unknown paths and methods are refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROUTES = (
 
 
 def naming(route: str) -> Handler:
-    """Answers with the route's own path, and the values that it was given."""
+    """Return a handler that responds with the route's path and parameters."""
 
     async def handler(request: Request) -> Response:
         values = [f"{name}={value}" for name, value in sorted(request.path_params.items())]
@@ -45,11 +45,11 @@ def raising(error: Exception) -> Handler:
 
 
 def ask(method: str, path: str, handler: Handler | None = None) -> tuple[int, str, dict[str, str]]:
-    board = PathRouter((m, p, handler or naming(p)) for m, p in ROUTES)
+    router = PathRouter((m, p, handler or naming(p)) for m, p in ROUTES)
     gateway = SimpleNamespace(compiled=SimpleNamespace(redactor=Redactor()))
     context: Any = SimpleNamespace(services=gateway)
-    board.state.app_context = context
-    board.state.access = AccessControl(context, local=True)
+    router.state.app_context = context
+    router.state.access = AccessControl(context, local=True)
     scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b""}
     sent: list[Any] = []
 
@@ -59,7 +59,7 @@ def ask(method: str, path: str, handler: Handler | None = None) -> tuple[int, st
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(board(scope, receive, send))
+    asyncio.run(router(scope, receive, send))
     headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     return sent[0]["status"], sent[1]["body"].decode(), headers
 
@@ -83,14 +83,14 @@ def ask(method: str, path: str, handler: Handler | None = None) -> tuple[int, st
         ("GET", "/job/tree", "/job/{job_id} job_id=tree"),
     ],
 )
-def test_what_is_there(method: str, path: str, said: str) -> None:
+def test_path_finds_its_handler_and_parameters(method: str, path: str, said: str) -> None:
     assert ask(method, path)[:2] == (200, said)
 
 
 @pytest.mark.parametrize(
     "path", ["", "/nowhere", "/jobs/", "//jobs", "/plugin/", "/plugin//poll", "/job/1/tree/x"]
 )
-def test_what_is_not(path: str) -> None:
+def test_unknown_path_returns_404(path: str) -> None:
     assert ask("GET", path)[0] == 404
 
 
@@ -102,12 +102,14 @@ def test_what_is_not(path: str) -> None:
         ("GET", "/plugin/echo/poll", "POST"),
     ],
 )
-def test_what_is_there_by_another_method(method: str, path: str, allowed: str) -> None:
+def test_other_method_returns_405_with_the_allowed_ones(
+    method: str, path: str, allowed: str
+) -> None:
     status, _, headers = ask(method, path)
     assert (status, headers["allow"]) == (405, allowed)
 
 
-def test_what_a_handler_raises_is_answered(capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_of_a_handler_becomes_a_response(capsys: pytest.CaptureFixture[str]) -> None:
     assert ask("GET", "/jobs", raising(NotFound("there is none")))[:2] == (
         404,
         '{"error":"there is none","code":"not_found"}\n',
@@ -120,8 +122,8 @@ def test_what_a_handler_raises_is_answered(capsys: pytest.CaptureFixture[str]) -
     assert "request failed" in capsys.readouterr().out
 
 
-def test_a_thousand_routes_cost_no_search() -> None:
-    board = PathRouter(("GET", f"/r{number}", naming("x")) for number in range(1000))
+def test_look_up_does_not_depend_on_the_number_of_routes() -> None:
+    router = PathRouter(("GET", f"/r{number}", naming("x")) for number in range(1000))
     looked: list[str] = []
 
     class Watched(dict[str, Any]):
@@ -129,6 +131,6 @@ def test_a_thousand_routes_cost_no_search() -> None:
             looked.append(key)
             return super().get(key, default)
 
-    board._root.literals = Watched(board._root.literals)
-    board._find({"path": "/r999", "method": "GET"})
+    router._root.literals = Watched(router._root.literals)
+    router._find({"path": "/r999", "method": "GET"})
     assert looked == ["r999"]

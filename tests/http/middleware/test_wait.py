@@ -1,4 +1,4 @@
-"""Waiting for an end: what ends while the ledger is read is not missed."""
+"""Waiting for the end of a job: an end during a read of the ledger is not missed."""
 
 from __future__ import annotations
 
@@ -7,52 +7,52 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import cast
 
-from ductile.engine.gateway import Gateway
+from ductile.engine.services import Services
 from ductile.http.middleware.wait import JobWaiter
 
 SECONDS = 20.0
 
 
-class House:
-    """As much of a gateway as a vigil needs."""
+class FakeServices:
+    """The services that `JobWaiter` uses."""
 
     is_only_writer = True
 
     def __init__(self) -> None:
         self.notice_bus = self
-        self.ring: Callable[[], None] = lambda: None
+        self.end_job: Callable[[], None] = lambda: None
 
-    def add_on_end(self, id: str, ring: Callable[[], None]) -> None:
-        self.ring = ring
+    def add_on_end(self, id: str, callback: Callable[[], None]) -> None:
+        self.end_job = callback
 
-    def remove_on_end(self, id: str, ring: Callable[[], None]) -> None:
-        """Nothing rings any more."""
+    def remove_on_end(self, id: str, callback: Callable[[], None]) -> None:
+        """Called when the waiter is closed."""
 
 
-def watched(looks: list[str], rings_during: int) -> str:
-    """What comes of watching, where the end comes in the midst of this look."""
+def wait(reads: list[str], ends_during: int) -> str:
+    """Return what a wait finds if the job ends during the read with this number."""
 
-    async def watch() -> str:
-        house, count = House(), 0
+    async def run() -> str:
+        services, count = FakeServices(), 0
 
-        async def look() -> str:
+        async def read() -> str:
             nonlocal count
-            found = looks[min(count, len(looks) - 1)]
-            if count == rings_during:
-                house.ring()
+            found = reads[min(count, len(reads) - 1)]
+            if count == ends_during:
+                services.end_job()
                 await asyncio.sleep(0)
             count += 1
             return found
 
-        with closing(JobWaiter(cast(Gateway, house), "job")) as vigil:
-            return await vigil.wait(look, lambda found: found == "ended", SECONDS)
+        with closing(JobWaiter(cast(Services, services), "job")) as waiter:
+            return await waiter.wait(read, lambda found: found == "ended", SECONDS)
 
-    return asyncio.run(asyncio.wait_for(watch(), 5))
-
-
-def test_an_end_that_comes_while_the_ledger_is_read_is_read_again() -> None:
-    assert watched(["running", "ended"], rings_during=0) == "ended"
+    return asyncio.run(asyncio.wait_for(run(), 5))
 
 
-def test_what_is_over_at_the_first_look_is_not_waited_for() -> None:
-    assert watched(["ended"], rings_during=99) == "ended"
+def test_end_during_a_read_is_read_again() -> None:
+    assert wait(["running", "ended"], ends_during=0) == "ended"
+
+
+def test_finished_job_is_returned_at_once() -> None:
+    assert wait(["ended"], ends_during=99) == "ended"

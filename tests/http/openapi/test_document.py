@@ -15,15 +15,15 @@ from ductile.http.openapi.document import PATH_PARAMETERS, describe_routes, summ
 from ductile.http.openapi.schema import response_models
 from ductile.http.requests import request_model
 from ductile.http.route_table import ENDPOINTS
-from tests.http.doors import CONFIG, House, opened
+from tests.http.harness import CONFIG, ApiHarness, running_api
 
 DOCUMENT = describe_routes(ENDPOINTS)
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
-    with opened(CONFIG, working=False) as house:
-        yield house
+def api() -> Iterator[ApiHarness]:
+    with running_api(CONFIG, working=False) as api:
+        yield api
 
 
 def name_of(endpoint: Endpoint) -> str:
@@ -39,16 +39,16 @@ def test_document_is_valid() -> None:
     validate(DOCUMENT, cls=OpenAPIV31SpecValidator)
 
 
-def test_document_of_a_plugin_is_valid_and_has_its_input_schema(house: House) -> None:
-    document = house.ask("GET", "/plugin/echo/openapi.json").json
+def test_document_of_a_plugin_is_valid_and_has_its_input_schema(api: ApiHarness) -> None:
+    document = api.ask("GET", "/plugin/echo/openapi.json").json
     validate(document, cls=OpenAPIV31SpecValidator)
     body = document["paths"]["/plugin/echo/peek"]["post"]["requestBody"]
     payload = body["content"]["application/json"]["schema"]["properties"]["payload"]
     assert payload == {"type": "object", "properties": {"url": {"type": "string"}}}
 
 
-def test_gateway_serves_the_document(house: House) -> None:
-    assert house.ask("GET", "/openapi.json").json == DOCUMENT
+def test_gateway_serves_the_document(api: ApiHarness) -> None:
+    assert api.ask("GET", "/openapi.json").json == DOCUMENT
 
 
 def test_every_handler_describes_its_route() -> None:
@@ -111,7 +111,7 @@ def test_every_reference_resolves_and_every_component_is_referenced() -> None:
     assert wanted == DOCUMENT["components"]["schemas"].keys()
 
 
-def test_only_the_documented_routes_read_an_idempotency_key(house: House) -> None:
+def test_only_the_documented_routes_read_an_idempotency_key(api: ApiHarness) -> None:
     """An invalid key is refused by the routes that read one, and ignored by the others."""
     bodies = {
         "/jobs/retry": '{"filter": {"plugin": "none"}}',
@@ -125,6 +125,6 @@ def test_only_the_documented_routes_read_an_idempotency_key(house: House) -> Non
             continue  # There is no pipeline to start.
         target = path.replace("{plugin}", "echo").replace("{command}", "poll")
         headers = {"Idempotency-Key": "x" * 300}
-        answer = house.ask("POST", target, bodies.get(path, "{}"), headers=headers)
+        answer = api.ask("POST", target, bodies.get(path, "{}"), headers=headers)
         refused = b"Idempotency-Key" in answer.raw
         assert refused is ("Idempotency-Key" in endpoint.headers), (path, answer.raw)

@@ -1,6 +1,6 @@
 """Every documented response is returned once by a real gateway, and compared with its model.
 
-`House.ask` compares; this test makes sure that no documented response is left out.
+`ApiHarness.ask` compares; this test makes sure that no documented response is left out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ductile.store.engines.api import Tx
 from ductile.store.outbox import relays
 from tests.core.agents.test_decision_log import LOG
 from tests.http import contract
-from tests.http.doors import CONFIG, ECHO, Answer, House, opened
+from tests.http.harness import CONFIG, ECHO, Answer, ApiHarness, running_api
 
 FACT = ECHO.replace('"result":"done"', '"result":"done","state_updates":{"n":1}')
 FAIL = "#!/bin/sh\nexit 78\n"
@@ -38,79 +38,79 @@ NOT_HERE = {("GET", "/events", 200), ("GET", "/healthz", 503)}
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
-    with opened(CONFIG + MORE, plugins={"echo": FACT, "fail": FAIL, "hang": HANG}) as house:
-        yield house
+def api() -> Iterator[ApiHarness]:
+    with running_api(CONFIG + MORE, plugins={"echo": FACT, "fail": FAIL, "hang": HANG}) as api:
+        yield api
 
 
 def act(
-    house: House, path: str, body: dict[str, Any] | None = None, method: str = "POST"
+    api: ApiHarness, path: str, body: dict[str, Any] | None = None, method: str = "POST"
 ) -> Answer:
     """Call a route as a dry run and then in earnest; return the second response."""
-    planned = house.ask(method, path, {**(body or {}), **DRY_RUN})
+    planned = api.ask(method, path, {**(body or {}), **DRY_RUN})
     assert planned.status == 200, planned.raw
-    done = house.ask(method, path, body or {})
+    done = api.ask(method, path, body or {})
     assert done.status in (200, 201, 202), done.raw
     return done
 
 
-def get(house: House, path: str) -> Any:
-    answer = house.ask("GET", path)
+def get(api: ApiHarness, path: str) -> Any:
+    answer = api.ask("GET", path)
     assert answer.status == 200, (path, answer.raw)
     return answer
 
 
-def use_jobs(house: House) -> None:
-    done = act(house, "/plugin/echo/poll", {"payload": {"n": 1}, "dedupe_key": "k"}).json["job_id"]
-    assert get(house, f"/job/{done}?wait=20").json["status"] == "succeeded"
-    failed = act(house, "/plugin/fail/poll").json["job_id"]
-    assert get(house, f"/job/{failed}?wait=20").json["status"] in ("failed", "dead")
+def use_jobs(api: ApiHarness) -> None:
+    done = act(api, "/plugin/echo/poll", {"payload": {"n": 1}, "dedupe_key": "k"}).json["job_id"]
+    assert get(api, f"/job/{done}?wait=20").json["status"] == "succeeded"
+    failed = act(api, "/plugin/fail/poll").json["job_id"]
+    assert get(api, f"/job/{failed}?wait=20").json["status"] in ("failed", "dead")
     for path in (f"/job/{done}/tree", f"/job/{done}/tree?flat=true", f"/job/{failed}/why"):
-        get(house, path)
-    act(house, f"/job/{failed}/retry")
-    act(house, f"/job/{done}/replay")
-    get(house, f"/job/{failed}?wait=20")
-    running = act(house, "/plugin/hang/poll").json["job_id"]
-    act(house, f"/job/{running}/cancel")
-    act(house, "/jobs/retry", {"filter": {"plugin": "fail"}})
-    act(house, "/jobs/cancel", {"filter": {"plugin": "fail"}})
+        get(api, path)
+    act(api, f"/job/{failed}/retry")
+    act(api, f"/job/{done}/replay")
+    get(api, f"/job/{failed}?wait=20")
+    running = act(api, "/plugin/hang/poll").json["job_id"]
+    act(api, f"/job/{running}/cancel")
+    act(api, "/jobs/retry", {"filter": {"plugin": "fail"}})
+    act(api, "/jobs/cancel", {"filter": {"plugin": "fail"}})
     for path in ("/jobs", "/queue", "/job-logs?include_result=true", f"/job-ids?begins={done[:8]}"):
-        get(house, path)
-    get(house, "/analytics/summary")
-    get(house, "/analytics/queue")
+        get(api, path)
+    get(api, "/analytics/summary")
+    get(api, "/analytics/queue")
 
 
-def use_pipelines_and_schedules(house: House) -> None:
+def use_pipelines_and_schedules(api: ApiHarness) -> None:
     for path in ("/pipelines", "/pipeline/sync"):
-        get(house, path)
-    started = act(house, "/pipeline/async").json
-    assert act(house, "/pipeline/sync").json["status"] == "succeeded"
-    get(house, f"/pipeline-instance/{started['instance_id']}?wait=20")
-    get(house, "/scheduler/jobs")
-    get(house, "/scheduler/next?name=echo")
-    get(house, "/scheduler/explain?name=echo")
-    act(house, "/scheduler/echo/hourly/pause")
-    act(house, "/scheduler/echo/hourly/resume")
-    get(house, "/system/breaker/echo")
-    act(house, "/system/reset/echo")
+        get(api, path)
+    started = act(api, "/pipeline/async").json
+    assert act(api, "/pipeline/sync").json["status"] == "succeeded"
+    get(api, f"/pipeline-instance/{started['instance_id']}?wait=20")
+    get(api, "/scheduler/jobs")
+    get(api, "/scheduler/next?name=echo")
+    get(api, "/scheduler/explain?name=echo")
+    act(api, "/scheduler/echo/hourly/pause")
+    act(api, "/scheduler/echo/hourly/resume")
+    get(api, "/system/breaker/echo")
+    act(api, "/system/reset/echo")
 
 
-def use_system(house: House) -> None:
+def use_system(api: ApiHarness) -> None:
     reads = "/ /healthz /metrics /system/status /system/overview /config/view /system/reload"
     more = "/plugins /plugin/echo /plugin/echo/openapi.json /skills /openapi.json /docs /notices"
     for path in (*reads.split(), *more.split(), "/.well-known/ai-plugin.json", "/tokens"):
-        get(house, path)
-    get(house, "/system/plugin-facts/echo")
-    act(house, "/system/reload")
-    act(house, "/system/backup")
-    get(house, "/system/backup?wait=20")
-    created = act(house, "/tokens", {"name": "t", "scopes": ["jobs:ro"]}).json
-    act(house, f"/token/{created['id']}/rotate")
-    act(house, "/token/t/revoke")
+        get(api, path)
+    get(api, "/system/plugin-facts/echo")
+    act(api, "/system/reload")
+    act(api, "/system/backup")
+    get(api, "/system/backup?wait=20")
+    created = act(api, "/tokens", {"name": "t", "scopes": ["jobs:ro"]}).json
+    act(api, f"/token/{created['id']}/rotate")
+    act(api, "/token/t/revoke")
 
 
-def use_relays(house: House) -> None:
-    sent, now = SendRelay("j", "other", "e", "x.y", "{}"), house.gateway.clock.now()
+def use_relays(api: ApiHarness) -> None:
+    sent, now = SendRelay("j", "other", "e", "x.y", "{}"), api.gateway.clock.now()
 
     def add_dead_relays(tx: Tx) -> None:
         for id in ("r1", "r2"):
@@ -118,29 +118,29 @@ def use_relays(house: House) -> None:
         for claimed in relays.claim(tx, ["other"], "boot", now):
             assert relays.settle(tx, claimed, "boot", mark_rejected(0, "refused"), now)
 
-    house.gateway.ledger.write(add_dead_relays)
-    assert len(get(house, "/relays").json["relays"]) == 2
-    act(house, "/relay/r1/retry")
-    act(house, "/relays/retry")
+    api.gateway.ledger.write(add_dead_relays)
+    assert len(get(api, "/relays").json["relays"]) == 2
+    act(api, "/relay/r1/retry")
+    act(api, "/relays/retry")
 
 
-def use_agents(house: House) -> None:
+def use_agents(api: ApiHarness) -> None:
     beat = {"type": "heartbeat", "agent_id": "a", "cluster_id": "c"}
-    assert house.ask("POST", "/gateway/heartbeat", beat).status == 200
-    assert house.ask("POST", "/gateway/messages", LOG).status == 202
+    assert api.ask("POST", "/gateway/heartbeat", beat).status == 200
+    assert api.ask("POST", "/gateway/messages", LOG).status == 202
     for path in ("/gateway/heartbeats", "/gateway/capabilities"):
-        assert get(house, path).json["agents"]
-    kept = act(house, "/gateway/cron", {"agent_id": "a", "delay_ms": 3_600_000}).json
-    assert get(house, "/gateway/cron").json["reminders"]
-    act(house, f"/gateway/cron/{kept['id']}/forget")
+        assert get(api, path).json["agents"]
+    kept = act(api, "/gateway/cron", {"agent_id": "a", "delay_ms": 3_600_000}).json
+    assert get(api, "/gateway/cron").json["reminders"]
+    act(api, f"/gateway/cron/{kept['id']}/forget")
 
 
-def use_webhooks(house: House) -> None:
+def use_webhooks(api: ApiHarness) -> None:
     new = {"source_identifier": "s", "event_type": "e", "target_session": "x"}
-    webhook = act(house, "/gateway/webhook-configs", {**new, "plugin": "echo"}).json
-    get(house, "/gateway/webhook-configs")
+    webhook = act(api, "/gateway/webhook-configs", {**new, "plugin": "echo"}).json
+    get(api, "/gateway/webhook-configs")
     signature = hmac.new(webhook["secret"].encode(), b"{}", hashlib.sha256).hexdigest()
-    received = house.ask(
+    received = api.ask(
         "POST",
         f"/gateway/webhooks/{webhook['id']}",
         b"{}",
@@ -149,24 +149,24 @@ def use_webhooks(house: House) -> None:
     )
     assert received.status == 202, received.raw
     outbound = {**new, "event_type": "out", "target_url": "http://127.0.0.1:9/"}
-    target = act(house, "/gateway/webhook-configs", outbound).json["id"]
-    sent = act(house, "/gateway/deliveries", {"webhook_id": target}).json["delivery_id"]
-    get(house, "/gateway/deliveries")
-    get(house, f"/gateway/deliveries/{sent}")
-    act(house, "/gateway/deliveries/retry", {"status": "dead"})
-    act(house, f"/gateway/deliveries/{received.json['delivery_id']}/retry")
+    target = act(api, "/gateway/webhook-configs", outbound).json["id"]
+    sent = act(api, "/gateway/deliveries", {"webhook_id": target}).json["delivery_id"]
+    get(api, "/gateway/deliveries")
+    get(api, f"/gateway/deliveries/{sent}")
+    act(api, "/gateway/deliveries/retry", {"status": "dead"})
+    act(api, f"/gateway/deliveries/{received.json['delivery_id']}/retry")
     path = f"/gateway/webhook-configs/{target}"
-    assert house.ask("DELETE", f"{path}?dry_run=true").status == 200
-    assert house.ask("DELETE", path).status == 200
+    assert api.ask("DELETE", f"{path}?dry_run=true").status == 200
+    assert api.ask("DELETE", path).status == 200
 
 
-def test_every_documented_response_is_compared_with_its_model(house: House) -> None:
+def test_every_documented_response_is_compared_with_its_model(api: ApiHarness) -> None:
     contract.checked.clear()
-    use_jobs(house)
-    use_pipelines_and_schedules(house)
-    use_system(house)
-    use_relays(house)
-    use_agents(house)
-    use_webhooks(house)
+    use_jobs(api)
+    use_pipelines_and_schedules(api)
+    use_system(api)
+    use_relays(api)
+    use_agents(api)
+    use_webhooks(api)
     documented = {(e.method, e.path, status) for e in ENDPOINTS for status in e.responses}
     assert documented - contract.checked == NOT_HERE

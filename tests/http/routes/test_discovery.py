@@ -1,4 +1,4 @@
-"""What agents and operators read: OpenAPI, skills, the configuration, analytics, metrics."""
+"""Discovery: OpenAPI, skills, plugins and the configuration; bulk actions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from ductile.http.route_table import ENDPOINTS
-from tests.http.doors import ADMIN, CONFIG, NOTHING, House, opened
+from tests.http.harness import ADMIN, CONFIG, NOTHING, ApiHarness, running_api
 
 PIPELINES = """\
 pipelines:
@@ -21,13 +21,13 @@ pipelines:
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
-    with opened(CONFIG + PIPELINES, working=False) as house:
-        yield house
+def api() -> Iterator[ApiHarness]:
+    with running_api(CONFIG + PIPELINES, working=False) as api:
+        yield api
 
 
-def test_the_document_has_every_route(house: House) -> None:
-    document = house.ask("GET", "/openapi.json", token=NOTHING).json
+def test_openapi_document_has_every_route(api: ApiHarness) -> None:
+    document = api.ask("GET", "/openapi.json", token=NOTHING).json
     assert document["openapi"] == "3.1.0"
     for endpoint in ENDPOINTS:
         operation = document["paths"][endpoint.path][endpoint.method.lower()]
@@ -38,28 +38,28 @@ def test_the_document_has_every_route(house: House) -> None:
     assert len(ids) == len(set(ids))
 
 
-def test_a_plugin_and_its_document(house: House) -> None:
-    page = house.ask("GET", "/plugin/echo", token=NOTHING).json
+def test_plugin_is_shown_with_its_document(api: ApiHarness) -> None:
+    page = api.ask("GET", "/plugin/echo", token=NOTHING).json
     assert page["state"] == "ready"
     peek = next(c for c in page["commands"] if c["name"] == "peek")
     assert peek["type"] == "read"
     assert peek["input_schema"]["properties"] == {"url": {"type": "string"}}
-    document = house.ask("GET", "/plugin/echo/openapi.json").json
+    document = api.ask("GET", "/plugin/echo/openapi.json").json
     assert document["paths"]["/plugin/echo/peek"]["post"]["x-scope"] == "plugin:ro"
-    assert house.ask("GET", "/plugin/none").status == 404
-    assert house.ask("GET", "/plugin/none/openapi.json").status == 404
+    assert api.ask("GET", "/plugin/none").status == 404
+    assert api.ask("GET", "/plugin/none/openapi.json").status == 404
 
 
-def test_skills_are_commands_and_pipelines(house: House) -> None:
-    skills = {s["name"]: s for s in house.ask("GET", "/skills", token=NOTHING).json["skills"]}
+def test_skills_list_commands_and_pipelines(api: ApiHarness) -> None:
+    skills = {s["name"]: s for s in api.ask("GET", "/skills", token=NOTHING).json["skills"]}
     assert set(skills) == {"echo.poll", "echo.peek", "echo.handle", "sum"}
     assert skills["sum"]["path"] == "/pipeline/sum"
-    page = house.ask("GET", "/.well-known/ai-plugin.json", token=NOTHING).json
+    page = api.ask("GET", "/.well-known/ai-plugin.json", token=NOTHING).json
     assert page["api"]["url"] == "/openapi.json"
 
 
-def test_the_configuration_is_shown_without_secrets(house: House) -> None:
-    answer = house.ask("GET", "/config/view")
+def test_configuration_is_shown_without_secrets(api: ApiHarness) -> None:
+    answer = api.ask("GET", "/config/view")
     assert ADMIN.encode() not in answer.raw
     compiled = answer.json["compiled_routes"]["sum"]
     assert compiled["source"]["source_plugin"] == "echo"
@@ -68,8 +68,8 @@ def test_the_configuration_is_shown_without_secrets(house: House) -> None:
     assert answer.json["config"]["api"]["auth"]["tokens"][0]["token"] == "[REDACTED]"
 
 
-def test_many_jobs_at_once() -> None:
-    with opened(working=False) as own:
+def test_bulk_retry_and_cancel() -> None:
+    with running_api(working=False) as own:
         ids = [own.ask("POST", "/plugin/echo/poll", "{}").json["job_id"] for _ in range(3)]
         own.ask("POST", "/plugin/echo/peek", "{}")
         queue = own.ask("GET", "/analytics/queue").json
@@ -99,7 +99,7 @@ def test_many_jobs_at_once() -> None:
         {"filter": {"plugin": "echo"}, "limit": "1"},
     ],
 )
-def test_a_filter_that_is_none_acts_on_nothing(house: House, body: dict[str, object]) -> None:
-    assert house.ask("POST", "/jobs/cancel", body).status == 400
-    assert house.ask("GET", "/analytics/summary?window=x").status == 400
-    assert house.ask("GET", "/analytics/summary?window=99999999w").status == 400
+def test_invalid_filter_is_refused(api: ApiHarness, body: dict[str, object]) -> None:
+    assert api.ask("POST", "/jobs/cancel", body).status == 400
+    assert api.ask("GET", "/analytics/summary?window=x").status == 400
+    assert api.ask("GET", "/analytics/summary?window=99999999w").status == 400

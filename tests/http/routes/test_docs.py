@@ -1,4 +1,4 @@
-"""`GET /docs`: a page that comes with us, fetches nothing from elsewhere, and works."""
+"""`GET /docs`: a page that loads nothing from elsewhere, in a browser."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from typing import Any
 import pytest
 
 from ductile.http.route_table import ENDPOINTS
-from tests.http.doors import ADMIN, CONFIG, House, opened
+from tests.http.harness import ADMIN, CONFIG, ApiHarness, running_api
 from tests.waiting import WAIT_LIMIT
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
-    with opened(CONFIG, working=False) as house:
-        house.ask("POST", "/plugin/echo/poll", "{}")
-        yield house
+def api() -> Iterator[ApiHarness]:
+    with running_api(CONFIG, working=False) as api:
+        api.ask("POST", "/plugin/echo/poll", "{}")
+        yield api
 
 
-def test_it_is_open_to_all_and_tells_nothing_of_the_gateway(house: House) -> None:
-    answer = house.ask("GET", "/docs", token=None)
+def test_page_is_public_and_contains_nothing_of_the_gateway(api: ApiHarness) -> None:
+    answer = api.ask("GET", "/docs", token=None)
     assert answer.status == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     text = answer.raw.decode()
     assert "echo" not in text
-    assert str(house.root) not in text
+    assert str(api.root) not in text
     assert not re.search(r"/job/|/plugin/", text)
 
 
-def test_the_browser_is_told_to_run_this_page_and_nothing_else(house: House) -> None:
-    headers = house.ask("GET", "/docs", token=None).headers
+def test_content_security_policy_allows_only_the_page_itself(api: ApiHarness) -> None:
+    headers = api.ask("GET", "/docs", token=None).headers
     policy = dict(
         part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";")
     )
@@ -58,8 +58,8 @@ class Tags(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
 
-def test_it_fetches_nothing_and_handles_no_event_in_its_markup(house: House) -> None:
-    text = house.ask("GET", "/docs", token=None).raw.decode()
+def test_page_loads_nothing_and_has_no_inline_handlers(api: ApiHarness) -> None:
+    text = api.ask("GET", "/docs", token=None).raw.decode()
     tags = Tags()
     tags.feed(text)
     names = [tag for tag, _ in tags.found]
@@ -73,9 +73,9 @@ def test_it_fetches_nothing_and_handles_no_event_in_its_markup(house: House) -> 
     assert "innerHTML" not in text
 
 
-def test_people_who_use_no_mouse_or_screen_find_their_way(house: House) -> None:
+def test_page_has_landmarks_and_labels(api: ApiHarness) -> None:
     tags = Tags()
-    tags.feed(house.ask("GET", "/docs", token=None).raw.decode())
+    tags.feed(api.ask("GET", "/docs", token=None).raw.decode())
     by_tag = dict(tags.found)
     assert by_tag["html"]["lang"] == "en"
     assert {"header", "nav", "main", "h1", "label", "noscript"} <= by_tag.keys()
@@ -97,9 +97,9 @@ def browser() -> Iterator[Any]:
 
 
 class Page:
-    """The page in a browser, and whatever went wrong in it."""
+    """The page in a browser, and the errors that it logs."""
 
-    def __init__(self, browser: Any, house: House, **options: Any) -> None:
+    def __init__(self, browser: Any, api: ApiHarness, **options: Any) -> None:
         self.context = browser.new_context(**options)
         self.page = self.context.new_page()
         self.page.set_default_timeout(WAIT_LIMIT * 1000)
@@ -108,7 +108,7 @@ class Page:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("console", self._console)
         self.page.on("request", lambda request: self.asked.append(request.url))
-        host, port = house.address("api")
+        host, port = api.address("api")
         self.origin = f"http://{host}:{port}"
         self.page.goto(f"{self.origin}/docs")
 
@@ -125,25 +125,25 @@ class Page:
 
 
 @pytest.fixture
-def page(browser: Any, house: House) -> Iterator[Page]:
-    page = Page(browser, house)
+def page(browser: Any, api: ApiHarness) -> Iterator[Page]:
+    page = Page(browser, api)
     yield page
     page.context.close()
 
 
-def test_without_a_token_it_shows_only_where_to_enter_one(page: Page) -> None:
+def test_page_without_token_shows_only_the_token_form(page: Page) -> None:
     assert page.page.locator("details.operation").count() == 0
     assert page.page.locator("nav").is_hidden()
     assert page.complaints == []
 
 
-def test_a_token_that_is_not_good_is_told(page: Page) -> None:
+def test_invalid_token_is_reported(page: Page) -> None:
     page.enter("wrong")
     page.says("this token is not good here")
     assert page.page.locator("details.operation").count() == 0
 
 
-def test_every_route_is_shown_by_noun(page: Page) -> None:
+def test_every_route_is_listed_by_tag(page: Page) -> None:
     page.enter(ADMIN)
     page.says(f"{len(ENDPOINTS)} routes.")
     shown = page.page.locator("details.operation .path").all_text_contents()
@@ -153,7 +153,7 @@ def test_every_route_is_shown_by_noun(page: Page) -> None:
     assert page.complaints == []
 
 
-def test_a_route_opens_to_its_parameters_schemas_and_scope(page: Page) -> None:
+def test_route_shows_parameters_schemas_and_scope(page: Page) -> None:
     page.enter(ADMIN)
     page.says("routes.")
     route = page.page.locator("#get_jobs")
@@ -171,7 +171,7 @@ def test_a_route_opens_to_its_parameters_schemas_and_scope(page: Page) -> None:
     assert page.complaints == []
 
 
-def test_a_get_is_tried(page: Page) -> None:
+def test_get_route_can_be_called(page: Page) -> None:
     page.enter(ADMIN)
     page.says("routes.")
     route = page.page.locator("#get_jobs")
@@ -190,7 +190,7 @@ def test_a_get_is_tried(page: Page) -> None:
     assert {url[: len(page.origin)] for url in page.asked} == {page.origin}
 
 
-def test_a_stream_that_never_ends_is_cut_off(page: Page) -> None:
+def test_endless_stream_is_stopped(page: Page) -> None:
     page.enter(ADMIN)
     page.says("routes.")
     route = page.page.locator("#get_events")
@@ -201,7 +201,7 @@ def test_a_stream_that_never_ends_is_cut_off(page: Page) -> None:
     assert "job.queued" in route.locator("pre").inner_text()
 
 
-def test_a_search_leaves_what_was_meant(page: Page) -> None:
+def test_search_filters_the_routes(page: Page) -> None:
     page.enter(ADMIN)
     page.says("routes.")
     page.page.get_by_label("Search").fill("post retry jobs:rw")
@@ -212,8 +212,10 @@ def test_a_search_leaves_what_was_meant(page: Page) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_can_be_read_by_day_and_by_night(browser: Any, house: House, scheme: str) -> None:
-    page = Page(browser, house, color_scheme=scheme)
+def test_contrast_is_sufficient_in_both_colour_schemes(
+    browser: Any, api: ApiHarness, scheme: str
+) -> None:
+    page = Page(browser, api, color_scheme=scheme)
     page.enter(ADMIN)
     page.says("routes.")
     for selector in ("body", ".soft", ".method.get", ".method.post", "#entry button"):
@@ -222,7 +224,7 @@ def test_it_can_be_read_by_day_and_by_night(browser: Any, house: House, scheme: 
 
 
 def contrast(page: Any, selector: str) -> float:
-    """WCAG's ratio of an element's text to what stands behind it."""
+    """The contrast ratio (WCAG) of an element's text and its background."""
     colours = page.evaluate(
         """(selector) => {
             const element = document.querySelector(selector);
@@ -246,7 +248,7 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def test_the_keyboard_alone_is_enough(page: Page) -> None:
+def test_page_can_be_used_with_the_keyboard(page: Page) -> None:
     keys = page.page.keyboard
     keys.press("Tab")
     assert page.page.evaluate("document.activeElement.className") == "skip"

@@ -1,4 +1,4 @@
-"""`GET /events`: live, resumed with nothing missing, filtered, kept over a reload."""
+"""`GET /events` and `GET /notices`: streaming, resuming, filtering, access."""
 
 from __future__ import annotations
 
@@ -16,210 +16,210 @@ from ductile.http.routes import events
 from ductile.model import Notice
 from ductile.store import notices
 from ductile.store.engines.api import StoredNotice
-from tests.http.doors import CONFIG, House, opened
-from tests.http.following import following
+from tests.http.harness import CONFIG, ApiHarness, running_api
+from tests.http.subscriber import subscribed
 from tests.waiting import WAIT_LIMIT, until
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
-    with opened(working=False) as house:
-        yield house
+def api() -> Iterator[ApiHarness]:
+    with running_api(working=False) as api:
+        yield api
 
 
-def trigger(house: House) -> str:
-    job_id: str = house.ask("POST", "/plugin/echo/poll", "{}").json["job_id"]
+def trigger(api: ApiHarness) -> str:
+    job_id: str = api.ask("POST", "/plugin/echo/poll", "{}").json["job_id"]
     return job_id
 
 
-def test_what_happens_is_told(house: House) -> None:
-    trigger(house)
-    with following(house) as follower:
-        job_id = trigger(house)
-        event = follower.next()
+def test_events_of_a_job_are_streamed(api: ApiHarness) -> None:
+    trigger(api)
+    with subscribed(api) as subscriber:
+        job_id = trigger(api)
+        event = subscriber.next()
     assert event["event"] == "job.queued"
     assert event["data"]["data"]["job_id"] == job_id
     assert event["data"]["topic"] == "jobs"
     assert int(event["id"]) == event["data"]["id"]
 
 
-def test_a_dropped_connection_resumes_with_nothing_missing(house: House) -> None:
-    with following(house) as follower:
-        first = trigger(house)
-        last = follower.next()
-    missed = [trigger(house) for _ in range(5)]
-    with following(house, Last_Event_ID=last["id"]) as follower:
-        live = trigger(house)
-        got = [follower.next()["data"]["data"]["job_id"] for _ in range(6)]
+def test_stream_resumes_without_gaps(api: ApiHarness) -> None:
+    with subscribed(api) as subscriber:
+        first = trigger(api)
+        last = subscriber.next()
+    missed = [trigger(api) for _ in range(5)]
+    with subscribed(api, Last_Event_ID=last["id"]) as subscriber:
+        live = trigger(api)
+        got = [subscriber.next()["data"]["data"]["job_id"] for _ in range(6)]
     assert last["data"]["data"]["job_id"] == first
     assert got == [*missed, live]
 
 
-def test_who_is_cut_off_before_the_first_event_can_go_on_too(house: House) -> None:
-    with following(house) as follower:
-        start = follower.start
-    missed = trigger(house)
-    with following(house, Last_Event_ID=start) as follower:
-        assert follower.next()["data"]["data"]["job_id"] == missed
+def test_stream_resumes_if_it_ended_before_the_first_event(api: ApiHarness) -> None:
+    with subscribed(api) as subscriber:
+        start = subscriber.start
+    missed = trigger(api)
+    with subscribed(api, Last_Event_ID=start) as subscriber:
+        assert subscriber.next()["data"]["data"]["job_id"] == missed
 
 
-def test_what_the_ring_has_passed_comes_from_the_ledger(
-    house: House, monkeypatch: pytest.MonkeyPatch
+def test_old_events_are_read_from_the_ledger(
+    api: ApiHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with following(house) as follower:
-        trigger(house)
-        last = follower.next()["id"]
+    with subscribed(api) as subscriber:
+        trigger(api)
+        last = subscriber.next()["id"]
     monkeypatch.setattr(bus, "RING_NOTICES", 2)
-    ids = [trigger(house) for _ in range(10)]
-    with following(house, f"?after={last}") as follower:
-        assert [follower.next()["data"]["data"]["job_id"] for _ in ids] == ids
-        ids = [trigger(house) for _ in range(10)]
-        assert [follower.next()["data"]["data"]["job_id"] for _ in ids] == ids
+    ids = [trigger(api) for _ in range(10)]
+    with subscribed(api, f"?after={last}") as subscriber:
+        assert [subscriber.next()["data"]["data"]["job_id"] for _ in ids] == ids
+        ids = [trigger(api) for _ in range(10)]
+        assert [subscriber.next()["data"]["data"]["job_id"] for _ in ids] == ids
 
 
-def test_a_topic_is_filtered(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_are_filtered(api: ApiHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "HEARTBEAT_INTERVAL", 0.02)
-    with following(house, "?topic=breakers,pipelines") as follower:
-        trigger(house)
-        newest = house.gateway.ledger.read(notices.last_position)
-        while follower.line() != f"id: {newest}":
+    with subscribed(api, "?topic=breakers,pipelines") as subscriber:
+        trigger(api)
+        newest = api.gateway.ledger.read(notices.last_position)
+        while subscriber.line() != f"id: {newest}":
             pass
-    with following(house, "?topic=jobs") as follower:
-        trigger(house)
-        assert follower.next()["event"] == "job.queued"
+    with subscribed(api, "?topic=jobs") as subscriber:
+        trigger(api)
+        assert subscriber.next()["event"] == "job.queued"
 
 
 @pytest.mark.parametrize("last", ["x", "-1", "1.5", "1-2-3", "1-", "1-x", "9" * 40])
-def test_a_bad_cursor_is_refused(house: House, last: str) -> None:
-    assert house.ask("GET", "/events", headers={"Last-Event-ID": last}).status == 400
+def test_invalid_cursor_is_refused(api: ApiHarness, last: str) -> None:
+    assert api.ask("GET", "/events", headers={"Last-Event-ID": last}).status == 400
 
 
-def test_a_cursor_of_the_future_gets_all_there_is(house: House) -> None:
-    trigger(house)
-    with following(house, "?after=99999999") as follower:
-        assert follower.next()["event"] == "job.queued"
+def test_cursor_beyond_the_end_starts_from_the_beginning(api: ApiHarness) -> None:
+    trigger(api)
+    with subscribed(api, "?after=99999999") as subscriber:
+        assert subscriber.next()["event"] == "job.queued"
 
 
-def test_followers_are_bounded(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_subscribers_is_limited(api: ApiHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscribers, "MAX_SUBSCRIBERS", 0)
-    assert house.ask("GET", "/events").status == 503
+    assert api.ask("GET", "/events").status == 503
 
 
-def created(house: House, name: str, **more: str) -> str:
+def created(api: ApiHarness, name: str, **more: str) -> str:
     asked = {"name": name, "scopes": ["events:ro", "jobs:ro"], **more}
-    token: str = house.ask("POST", "/tokens", asked).json["token"]
+    token: str = api.ask("POST", "/tokens", asked).json["token"]
     return token
 
 
-def test_a_revoked_token_is_told_nothing_more(house: House) -> None:
-    with following(house, token=created(house, "revoked")) as follower:
-        trigger(house)
-        assert follower.next()["event"] == "job.queued"
-        assert house.ask("POST", "/token/revoked/revoke").status == 200
-        trigger(house)
-        assert follower.rest() == b""
+def test_stream_ends_when_its_token_is_revoked(api: ApiHarness) -> None:
+    with subscribed(api, token=created(api, "revoked")) as subscriber:
+        trigger(api)
+        assert subscriber.next()["event"] == "job.queued"
+        assert api.ask("POST", "/token/revoked/revoke").status == 200
+        trigger(api)
+        assert subscriber.rest() == b""
 
 
-def test_a_revoked_token_does_not_wait_for_ever(
-    house: House, monkeypatch: pytest.MonkeyPatch
+def test_idle_stream_of_a_revoked_token_ends(
+    api: ApiHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "HEARTBEAT_INTERVAL", 0.02)
-    with following(house, token=created(house, "quiet")) as follower:
-        assert house.ask("POST", "/token/quiet/revoke").status == 200
-        assert b"event:" not in follower.rest()
+    with subscribed(api, token=created(api, "quiet")) as subscriber:
+        assert api.ask("POST", "/token/quiet/revoke").status == 200
+        assert b"event:" not in subscriber.rest()
 
 
-def test_a_token_that_ends_is_told_nothing_more(house: House) -> None:
-    token = created(house, "short", expires_in="1s")
-    with following(house, token=token) as follower:
-        until(lambda: house.ask("GET", "/jobs", token=token).status == 401)
-        trigger(house)
-        assert follower.rest() == b""
+def test_stream_ends_when_its_token_expires(api: ApiHarness) -> None:
+    token = created(api, "short", expires_in="1s")
+    with subscribed(api, token=token) as subscriber:
+        until(lambda: api.ask("GET", "/jobs", token=token).status == 401)
+        trigger(api)
+        assert subscriber.rest() == b""
 
 
 @pytest.mark.parametrize("left", ["", "      - {token: configured-token-01, scopes: [jobs:ro]}\n"])
-def test_a_token_that_a_reload_takes_it_from_is_told_nothing_more(left: str) -> None:
+def test_stream_ends_when_a_reload_removes_its_token_or_scope(left: str) -> None:
     listed = "      - {token: configured-token-01, scopes: [events:ro]}\n"
-    with opened(CONFIG + listed, working=False) as own:
-        with following(own, token="configured-token-01") as follower:
+    with running_api(CONFIG + listed, working=False) as own:
+        with subscribed(own, token="configured-token-01") as subscriber:
             own.write("config.yaml", CONFIG + left)
             own.gateway.reload()
             trigger(own)
-            assert follower.rest() == b""
-        with following(own):
+            assert subscriber.rest() == b""
+        with subscribed(own):
             pass
 
 
-def test_who_waits_by_a_token_that_ends_meanwhile_is_refused(
-    house: House, monkeypatch: pytest.MonkeyPatch
+def test_wait_is_refused_if_its_token_expires_meanwhile(
+    api: ApiHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    token, job_id = created(house, "waiting"), trigger(house)
-    waits, when_ended = threading.Event(), house.gateway.notice_bus.add_on_end
+    token, job_id = created(api, "waiting"), trigger(api)
+    waits, when_ended = threading.Event(), api.gateway.notice_bus.add_on_end
 
     def waiting(job_id: str, callback: Callable[[], None]) -> None:
         when_ended(job_id, callback)
         waits.set()
 
-    monkeypatch.setattr(house.gateway.notice_bus, "add_on_end", waiting)
-    raw = http.client.HTTPConnection(*house.address("api"), timeout=WAIT_LIMIT)
+    monkeypatch.setattr(api.gateway.notice_bus, "add_on_end", waiting)
+    raw = http.client.HTTPConnection(*api.address("api"), timeout=WAIT_LIMIT)
     raw.request("GET", f"/job/{job_id}?wait=20", headers={"Authorization": f"Bearer {token}"})
     assert waits.wait(WAIT_LIMIT)
-    assert house.ask("POST", "/token/waiting/revoke").status == 200
-    assert house.ask("POST", f"/job/{job_id}/cancel").status == 202
+    assert api.ask("POST", "/token/waiting/revoke").status == 200
+    assert api.ask("POST", f"/job/{job_id}/cancel").status == 202
     assert raw.getresponse().status == 401
     raw.close()
 
 
-def test_a_reload_keeps_followers_and_a_stop_sends_them_away() -> None:
-    with opened() as own, following(own) as follower:
+def test_streams_survive_a_reload_and_end_at_a_stop() -> None:
+    with running_api() as own, subscribed(own) as subscriber:
         own.write(
             "config.yaml", CONFIG.replace("max_workers: 2", "max_workers: 2, log_level: warn")
         )
         assert own.ask("POST", "/system/reload").status == 200
         trigger(own)
-        assert follower.next()["event"] == "job.queued"
+        assert subscriber.next()["event"] == "job.queued"
         own.server.stop()
-        assert follower.response.read() is not None
+        assert subscriber.response.read() is not None
 
 
-def test_notices_after_a_cursor_beyond_the_end_begin_anew(house: House) -> None:
-    trigger(house)
-    whole = house.ask("GET", "/notices?after=0").json
-    beyond = house.ask("GET", f"/notices?after={int(whole['cursor']) + 1000}").json
+def test_notices_after_a_cursor_beyond_the_end_start_from_the_beginning(api: ApiHarness) -> None:
+    trigger(api)
+    whole = api.ask("GET", "/notices?after=0").json
+    beyond = api.ask("GET", f"/notices?after={int(whole['cursor']) + 1000}").json
     assert beyond == whole
-    assert house.ask("GET", f"/notices?after={whole['cursor']}").json["notices"] == []
+    assert api.ask("GET", f"/notices?after={whole['cursor']}").json["notices"] == []
 
 
-def test_a_cursor_that_is_none_is_called_by_its_name(house: House) -> None:
+def test_error_names_the_invalid_cursor(api: ApiHarness) -> None:
     for path in ("/notices?after=x", "/events?after=x"):
-        assert house.ask("GET", path).json["error"].startswith("after must")
-    answer = house.ask("GET", "/events", headers={"Last-Event-ID": "x"}).json
+        assert api.ask("GET", path).json["error"].startswith("after must")
+    answer = api.ask("GET", "/events", headers={"Last-Event-ID": "x"}).json
     assert answer["error"].startswith("Last-Event-ID must")
 
 
-def _post(house: House, *sizes: int) -> None:
-    now = house.gateway.clock.now()
+def _post(api: ApiHarness, *sizes: int) -> None:
+    now = api.gateway.clock.now()
     for size in sizes:
         notice = Notice("large", "sized", {"text": "x" * size})
-        house.gateway.ledger.write(lambda tx, notice=notice: notices.post(tx, notice, now))
+        api.gateway.ledger.write(lambda tx, notice=notice: notices.post(tx, notice, now))
 
 
-def test_a_page_of_large_notices_ends_early_and_goes_on(house: House) -> None:
-    start = house.ask("GET", "/notices").json["cursor"]
-    _post(house, *[PAGE_BYTES // 3] * 5, 10)
+def test_page_of_large_notices_ends_early_with_a_cursor(api: ApiHarness) -> None:
+    start = api.ask("GET", "/notices").json["cursor"]
+    _post(api, *[PAGE_BYTES // 3] * 5, 10)
     pages, cursor = [], start
-    while found := (page := house.ask("GET", f"/notices?after={cursor}").json)["notices"]:
+    while found := (page := api.ask("GET", f"/notices?after={cursor}").json)["notices"]:
         pages.append(len(found))
         cursor = page["cursor"]
     assert pages == [2, 2, 2]
 
 
 @pytest.mark.parametrize("ring", [bus.RING_NOTICES, 1])
-def test_a_follower_is_told_large_events_a_few_at_a_time(
-    house: House, monkeypatch: pytest.MonkeyPatch, ring: int
+def test_large_events_are_sent_in_small_batches(
+    api: ApiHarness, monkeypatch: pytest.MonkeyPatch, ring: int
 ) -> None:
     monkeypatch.setattr(bus, "RING_NOTICES", ring)
-    start = house.ask("GET", "/notices").json["cursor"]
+    start = api.ask("GET", "/notices").json["cursor"]
     written: list[int] = []
     write = events._encode
 
@@ -228,8 +228,8 @@ def test_a_follower_is_told_large_events_a_few_at_a_time(
         return await write(found, redactor)
 
     monkeypatch.setattr(events, "_encode", noted)
-    _post(house, *[events.MAX_BATCH_BYTES // 3] * 7)
-    with following(house, f"?topic=large&after={start}") as follower:
-        sizes = [len(follower.next()["data"]["data"]["text"]) for _ in range(7)]
+    _post(api, *[events.MAX_BATCH_BYTES // 3] * 7)
+    with subscribed(api, f"?topic=large&after={start}") as subscriber:
+        sizes = [len(subscriber.next()["data"]["data"]["text"]) for _ in range(7)]
     assert sizes == [events.MAX_BATCH_BYTES // 3] * 7
     assert max(written) <= events.MAX_BATCH_BYTES

@@ -1,4 +1,4 @@
-"""Two gateways on one PostgreSQL: whoever follows either of them is told the same."""
+"""Two gateways on one PostgreSQL database stream the same events."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 from ductile.model import Notice
 from ductile.store import notices
 from ductile.store.engines.api import Tx
-from tests.http.doors import CONFIG, House, allow_long_waits, opened
-from tests.http.following import following
+from tests.http.harness import CONFIG, ApiHarness, allow_long_waits, running_api
+from tests.http.subscriber import subscribed
 from tests.postgres import Server
 from tests.waiting import until
 
@@ -24,7 +24,7 @@ PIPELINES = """\
 pipelines:
   - {name: now, on: never, execution_mode: synchronous, steps: [{uses: echo}]}
 """
-Nodes = tuple[House, House]
+Nodes = tuple[ApiHarness, ApiHarness]
 
 
 def config(url: str) -> str:
@@ -34,25 +34,25 @@ def config(url: str) -> str:
 
 @pytest.fixture(scope="module")
 def nodes(postgres: Server) -> Iterator[Nodes]:
-    """Only the second one works."""
+    """Only the second node runs jobs."""
     text = config(postgres.database())
     with ExitStack() as stack:
-        first = stack.enter_context(opened(text, working=False))
-        yield first, stack.enter_context(opened(text))
+        first = stack.enter_context(running_api(text, working=False))
+        yield first, stack.enter_context(running_api(text))
 
 
-def post(house: House, name: str, pause: float) -> None:
-    now = house.gateway.clock.now()
+def post(api: ApiHarness, name: str, pause: float) -> None:
+    now = api.gateway.clock.now()
 
     def work(tx: Tx) -> None:
         notices.post(tx, Notice("numbers", name, {}), now)
         time.sleep(pause)
 
-    house.gateway.ledger.write(work)
+    api.gateway.ledger.write(work)
 
 
 def post_many(nodes: Nodes, prefix: str) -> set[str]:
-    """Transactions of both nodes, many at once, some of which commit late."""
+    """Concurrent transactions of both nodes, some of which commit late."""
     chance = random.Random(prefix)
     pauses = [chance.choice((0.0, 0.0, 0.002, 0.01)) for _ in range(COUNT)]
     with ThreadPoolExecutor(8) as pool:
@@ -60,24 +60,27 @@ def post_many(nodes: Nodes, prefix: str) -> set[str]:
     return {f"{prefix}{n}" for n in range(COUNT)}
 
 
-def test_followers_of_either_node_are_told_the_same_in_the_same_order(nodes: Nodes) -> None:
-    with following(nodes[0], "?topic=numbers") as one, following(nodes[1], "?topic=numbers") as two:
+def test_both_nodes_stream_the_same_events_in_the_same_order(nodes: Nodes) -> None:
+    with (
+        subscribed(nodes[0], "?topic=numbers") as one,
+        subscribed(nodes[1], "?topic=numbers") as two,
+    ):
         posted = post_many(nodes, "live")
-        told = [[follower.next()["event"] for _ in range(COUNT)] for follower in (one, two)]
+        told = [[subscriber.next()["event"] for _ in range(COUNT)] for subscriber in (one, two)]
     assert set(told[0]) == posted
     assert told[0] == told[1]
 
 
-def test_whoever_comes_back_to_another_node_misses_nothing_and_hears_nothing_twice(
+def test_stream_resumes_on_another_node_without_gaps_or_repeats(
     nodes: Nodes,
 ) -> None:
-    with following(nodes[0], "?topic=numbers") as follower, ThreadPoolExecutor(1) as pool:
+    with subscribed(nodes[0], "?topic=numbers") as subscriber, ThreadPoolExecutor(1) as pool:
         posting = pool.submit(post_many, nodes, "hop")
-        told = [follower.next()]
+        told = [subscriber.next()]
         while len(told) < COUNT:
             last = told[-1]["id"]
             node = nodes[len(told) % 2]
-            with following(node, "?topic=numbers", Last_Event_ID=last) as again:
+            with subscribed(node, "?topic=numbers", Last_Event_ID=last) as again:
                 told += [again.next() for _ in range(min(23, COUNT - len(told)))]
         posted = posting.result()
     names = [event["event"] for event in told]
@@ -85,12 +88,12 @@ def test_whoever_comes_back_to_another_node_misses_nothing_and_hears_nothing_twi
     assert set(names) == posted
 
 
-def test_a_caller_of_one_node_hears_the_end_of_what_another_has_run(nodes: Nodes) -> None:
+def test_wait_on_one_node_sees_the_end_on_another(nodes: Nodes) -> None:
     answer = nodes[0].ask("POST", "/pipeline/now", "{}")
     assert (answer.status, answer.json["status"]) == (200, "succeeded")
 
 
-def test_notices_are_paged_by_a_cursor_that_holds_on_every_node(nodes: Nodes) -> None:
+def test_cursor_of_notices_is_valid_on_every_node(nodes: Nodes) -> None:
     before = nodes[0].ask("GET", "/notices").json
     posted = post_many(nodes, "page")
     names: list[str] = []
@@ -110,7 +113,7 @@ def test_notices_are_paged_by_a_cursor_that_holds_on_every_node(nodes: Nodes) ->
 
 @pytest.fixture
 def held_back(postgres: Server) -> Iterator[None]:
-    """A transaction that somebody left open, in another database of the server."""
+    """A transaction that stays open in another database of the server."""
     with psycopg.connect(postgres.database(empty=True)) as connection:
         connection.execute("CREATE TABLE left_open (n int)")
         connection.execute("INSERT INTO left_open VALUES (1)")
@@ -119,7 +122,7 @@ def held_back(postgres: Server) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("held_back")
-def test_a_caller_hears_the_end_though_the_stream_is_held_back(
+def test_wait_ends_although_notices_are_held_back(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Longer than the client waits: an answer at the end of the wait would come too late.

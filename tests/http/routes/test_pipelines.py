@@ -1,4 +1,4 @@
-"""Pipelines over HTTP: the synchronous notice_bus, and waiting for an instance without polling."""
+"""Pipelines: starting, synchronous calls, and waiting for a run."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def refusal(client: GatewayClient, path: str, body: dict[str, Any]) -> str:
 
 
 def call(flow: House, path: str) -> socket.socket:
-    """A POST whose answer nobody has read yet."""
+    """Send a POST without reading the response."""
     caller = socket.socket(socket.AF_UNIX)
     caller.connect(str(flow.state / "ductile.sock"))
     caller.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n".encode())
     return caller
 
 
-def test_a_synchronous_pipeline_answers_with_the_last_steps_response(flow: House) -> None:
+def test_synchronous_pipeline_returns_the_response_of_its_last_step(flow: House) -> None:
     with answering(flow) as client:
         answer = client.post("/pipeline/chain", {"payload": {"go": True, "name": "x"}})
         assert answer.keys() == {"job_id", "status", "duration_ms", "result", "tree"}
@@ -61,7 +61,7 @@ def test_a_synchronous_pipeline_answers_with_the_last_steps_response(flow: House
         assert accepted["status"] == "queued"
 
 
-def test_the_bridge_breaks_when_the_time_is_up(flow: House) -> None:
+def test_synchronous_call_returns_202_when_the_time_is_up(flow: House) -> None:
     with answering(flow) as client:
         answer = client.post("/pipeline/slowly", {})
         assert (answer["timeout_exceeded"], answer["status"]) == (True, "running")
@@ -71,7 +71,7 @@ def test_the_bridge_breaks_when_the_time_is_up(flow: House) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "?async=true"])
-def test_a_dry_start_says_what_would_run_first_and_runs_nothing(flow: House, query: str) -> None:
+def test_dry_run_returns_the_first_jobs_and_starts_nothing(flow: House, query: str) -> None:
     body = {"payload": {"go": True, "name": "x"}, "dedupe_key": "k", "dry_run": True}
     with answering(flow) as client:
         answer = client.post(f"/pipeline/chain{query}", body)
@@ -82,7 +82,7 @@ def test_a_dry_start_says_what_would_run_first_and_runs_nothing(flow: House, que
         assert refusal(client, "/pipeline/nope", body) == "not_found"
 
 
-def test_a_dry_start_tells_the_job_that_makes_it_needless(flow: House) -> None:
+def test_dry_run_reports_the_duplicate(flow: House) -> None:
     body = {"payload": {"name": "x"}, "dedupe_key": "k", "dedupe_ttl": "1h"}
     with answering(flow) as client:
         done = client.post("/pipeline/chain", body)
@@ -92,7 +92,7 @@ def test_a_dry_start_tells_the_job_that_makes_it_needless(flow: House) -> None:
         assert (again["deduplicated"], again["job_id"]) == (True, done["job_id"])
 
 
-def test_no_more_callers_than_allowed_and_one_who_leaves_makes_room(flow: House) -> None:
+def test_synchronous_calls_are_limited_and_a_disconnect_frees_one(flow: House) -> None:
     config = (flow.root / "config.yaml").read_text()
     flow.write("config.yaml", config.replace("timeout: 300ms", "timeout: 60s"))
     with answering(flow) as client:
@@ -112,7 +112,7 @@ def _taken(client: GatewayClient, body: dict[str, Any]) -> bool:
         return False
 
 
-def test_a_synchronous_pipeline_with_several_entries_is_refused(flow: House) -> None:
+def test_synchronous_pipeline_with_several_entries_returns_400(flow: House) -> None:
     config = (flow.root / "config.yaml").read_text()
     flow.write(
         "config.yaml",
@@ -127,7 +127,7 @@ def test_a_synchronous_pipeline_with_several_entries_is_refused(flow: House) -> 
         assert ran(flow).count("end") == 1
 
 
-def test_a_dedupe_key_that_no_ledger_takes_starts_nothing(flow: House) -> None:
+def test_invalid_dedupe_key_starts_nothing(flow: House) -> None:
     with answering(flow) as client:
         assert refusal(client, "/pipeline/chain", {"dedupe_key": "k" * 1025}) == "usage"
         assert client.get("/jobs")["jobs"] == []
@@ -137,7 +137,7 @@ def test_a_dedupe_key_that_no_ledger_takes_starts_nothing(flow: House) -> None:
         assert job["dedupe_key"] == "k\ufffd" * 512
 
 
-def test_a_dedupe_ttl_guards_against_a_first_step_that_waits_or_runs(flow: House) -> None:
+def test_dedupe_key_of_a_queued_or_running_first_step_is_a_duplicate(flow: House) -> None:
     body = {"dedupe_key": "k", "dedupe_ttl": "1h"}
     with answering(flow) as client:
         first = client.post("/pipeline/slowly?async=true", body)
@@ -149,7 +149,7 @@ def test_a_dedupe_ttl_guards_against_a_first_step_that_waits_or_runs(flow: House
         client.post(f"/job/{first['job_id']}/cancel", {})
 
 
-def test_a_dedupe_ttl_of_a_pipeline_counts_instead_of_the_services(flow: House) -> None:
+def test_dedupe_ttl_of_a_pipeline_overrides_the_service(flow: House) -> None:
     with answering(flow) as client:
         body = {"payload": {"name": "x"}, "dedupe_key": "k"}
         started = client.post("/pipeline/chain?async=true", body)
@@ -169,7 +169,7 @@ def _until_over(client: GatewayClient, instance_id: str) -> dict[str, Any]:
     return found
 
 
-def test_who_waits_for_an_instance_hears_of_each_end(flow: House) -> None:
+def test_wait_for_a_run_returns_at_each_finished_job(flow: House) -> None:
     with answering(flow) as client:
         started = client.post("/pipeline/slowly?async=true", {})
         path = f"/pipeline-instance/{started['instance_id']}"
@@ -192,7 +192,7 @@ def test_who_waits_for_an_instance_hears_of_each_end(flow: House) -> None:
             assert refused.value.code == "usage"
 
 
-def test_a_long_chain_is_a_flat_list_and_a_tree_of_bounded_depth(flow: House) -> None:
+def test_tree_of_a_long_chain_has_limited_depth(flow: House) -> None:
     config = (flow.root / "config.yaml").read_text()
     loop = """\
   - name: loop
@@ -219,7 +219,7 @@ def test_a_long_chain_is_a_flat_list_and_a_tree_of_bounded_depth(flow: House) ->
         assert (depth, node["children_left_out"]) == (60, 1)
 
 
-def test_bodies_that_ask_for_nothing_done(flow: House) -> None:
+def test_malformed_start_is_refused(flow: House) -> None:
     with answering(flow) as client:
         job = client.post("/plugin/flaky/poll", {})["job_id"]
         until(lambda: client.get(f"/job/{job}")["status"] == "dead")

@@ -1,4 +1,4 @@
-"""Each provider's deliveries, as it sends them, at a real listener; and figures made elsewhere."""
+"""Webhooks signed as each provider signs them, and signatures made by other programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from standardwebhooks.webhooks import Webhook
 
 from ductile.core.delivery.signatures import PROVIDERS, verify
 from ductile.store.jobs import read
-from tests.http.doors import CONFIG, Answer, House, opened
+from tests.http.harness import CONFIG, Answer, ApiHarness, running_api
 
 SECRET = "a-provider-secret-0123456789"
 STANDARD = f"whsec_{base64.b64encode(SECRET.encode()).decode()}"
@@ -28,10 +28,10 @@ BODY = b'{"id":"evt_1","event_id":"Ev01","type":"thing.happened"}'
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
+def api() -> Iterator[ApiHarness]:
     text = f"{CONFIG}webhooks:\n  listen: 127.0.0.1:0\n  endpoints:\n{ENDPOINTS}"
-    with opened(text, working=False) as house:
-        yield house
+    with running_api(text, working=False) as api:
+        yield api
 
 
 def mac(message: bytes) -> bytes:
@@ -66,7 +66,7 @@ def shopify(body: bytes, id: str, _at: int) -> dict[str, str]:
 
 
 def standard(body: bytes, id: str, at: int) -> dict[str, str]:
-    """Signed by the specification's own library."""
+    """Signed by the library of the Standard Webhooks specification."""
     moment = datetime.fromtimestamp(at, UTC)
     signature = Webhook(STANDARD).sign(id, moment, body.decode())
     return {
@@ -87,43 +87,43 @@ SIGNERS: Mapping[str, Signer] = {
 every = pytest.mark.parametrize("provider", SIGNERS)
 
 
-def post(house: House, provider: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+def post(api: ApiHarness, provider: str, body: bytes, headers: Mapping[str, str]) -> Answer:
     sent = {"Content-Type": "application/json", **headers}
-    return house.ask("POST", f"/hook/{provider}", body, token=None, headers=sent, door="webhooks")
+    return api.ask("POST", f"/hook/{provider}", body, token=None, headers=sent, listener="webhooks")
 
 
-def test_every_provider_is_here() -> None:
+def test_every_provider_is_tested() -> None:
     assert SIGNERS.keys() == PROVIDERS.keys()
 
 
 @every
-def test_a_delivery_is_taken_in_once(house: House, provider: str) -> None:
+def test_delivery_is_accepted_once(api: ApiHarness, provider: str) -> None:
     headers = SIGNERS[provider](BODY, "delivery-1", int(time.time()))
-    first = post(house, provider, BODY, headers)
+    first = post(api, provider, BODY, headers)
     assert (first.status, first.json.get("duplicate")) == (202, None)
-    again = post(house, provider, BODY, headers)
+    again = post(api, provider, BODY, headers)
     assert (again.status, again.json["duplicate"]) == (202, True)
     assert again.json["job_id"] == first.json["job_id"]
-    job: Any = house.gateway.ledger.read(lambda tx: read.describe_job(tx, first.json["job_id"]))
+    job: Any = api.gateway.ledger.read(lambda tx: read.describe_job(tx, first.json["job_id"]))
     assert job["payload"]["type"] == f"webhook.{provider}"
     assert job["payload"]["payload"]["type"] == "thing.happened"
 
 
 @every
-def test_other_bytes_are_refused(house: House, provider: str) -> None:
+def test_changed_body_is_refused(api: ApiHarness, provider: str) -> None:
     headers = SIGNERS[provider](BODY, "delivery-2", int(time.time()))
-    answer = post(house, provider, BODY + b" ", headers)
+    answer = post(api, provider, BODY + b" ", headers)
     assert (answer.status, answer.raw) == (403, b'{"error":"forbidden","code":"forbidden"}\n')
 
 
 @pytest.mark.parametrize("provider", [name for name in SIGNERS if PROVIDERS[name].timed])
-def test_an_old_delivery_is_refused(house: House, provider: str) -> None:
+def test_old_delivery_is_refused(api: ApiHarness, provider: str) -> None:
     headers = SIGNERS[provider](BODY, "delivery-3", int(time.time()) - 600)
-    assert post(house, provider, BODY, headers).status == 403
+    assert post(api, provider, BODY, headers).status == 403
 
 
-def test_a_figure_that_stripes_own_library_accepts() -> None:
-    """Held against stripe-python 16.1.0; `v0` alone it refuses as we do."""
+def test_signature_that_the_stripe_library_accepts() -> None:
+    """Verified with stripe-python 16.1.0, which refuses `v0` alone as well."""
     body, at = b'{"id":"evt_1","object":"event","type":"charge.succeeded"}', 1492774577
     figure = "91110bb4292e56d95b06660f55b3f65c0157840684729f1271e6da44c1ed57eb"
 
@@ -138,7 +138,7 @@ def test_a_figure_that_stripes_own_library_accepts() -> None:
     assert not judged(f"t={at + 1},v1={figure}")
 
 
-def test_a_figure_that_another_program_made_for_shopify() -> None:
+def test_signature_of_another_program_for_shopify() -> None:
     """From SQLPage's tests of its own HMAC function."""
     body = b'{"id":1234567890,"email":"customer@example.com","total_price":"123.45"}'
     headers = {"x-shopify-hmac-sha256": ["QNyObTlKbMx2qDlPF/ZOZcBqg5OgPg+2oky3zldc0Gw="]}

@@ -1,4 +1,4 @@
-"""A reload while others are on the line: they stay, and what it brings holds for the next."""
+"""A reload keeps open requests; its settings apply to the next ones."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.engine.site import Gate
-from tests.http.doors import CONFIG, ECHO, Answer, House, opened
-from tests.http.following import following
+from tests.http.harness import CONFIG, ECHO, Answer, ApiHarness, running_api
+from tests.http.subscriber import subscribed
 from tests.waiting import WAIT_LIMIT
 
 PIPELINES = """\
@@ -28,12 +28,12 @@ def allowing(callers: int, level: str = "warn") -> str:
 
 
 class Caller:
-    """A synchronous call, in a thread of its own."""
+    """A synchronous call in a thread."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, api: ApiHarness) -> None:
         self._answers: list[Answer] = []
         self._thread = threading.Thread(
-            target=lambda: self._answers.append(house.ask("POST", "/pipeline/slow", "{}"))
+            target=lambda: self._answers.append(api.ask("POST", "/pipeline/slow", "{}"))
         )
         self._thread.start()
 
@@ -55,65 +55,69 @@ def gate() -> Iterator[Gate]:
 
 
 @pytest.fixture
-def open_house(gate: Gate) -> Iterator[Callable[[str], House]]:
+def start_gateway(gate: Gate) -> Iterator[Callable[[str], ApiHarness]]:
     slow = f"#!/bin/sh\ncat > /dev/null\n{gate.script()}{DONE}"
     with ExitStack() as stack:
-        yield lambda text: stack.enter_context(opened(text, plugins={"slow": slow, "echo": ECHO}))
+        yield lambda text: stack.enter_context(
+            running_api(text, plugins={"slow": slow, "echo": ECHO})
+        )
 
 
-def reload(house: House, text: str) -> None:
-    house.write("config.yaml", text)
-    assert house.ask("POST", "/system/reload").status == 200
+def reload(api: ApiHarness, text: str) -> None:
+    api.write("config.yaml", text)
+    assert api.ask("POST", "/system/reload").status == 200
 
 
-def test_callers_and_followers_stay_on_the_line(
-    open_house: Callable[[str], House], gate: Gate
+def test_synchronous_calls_and_streams_survive_a_reload(
+    start_gateway: Callable[[str], ApiHarness], gate: Gate
 ) -> None:
-    house = open_house(allowing(1))
-    with following(house, "?topic=jobs") as follower:
-        caller = Caller(house)
+    api = start_gateway(allowing(1))
+    with subscribed(api, "?topic=jobs") as subscriber:
+        caller = Caller(api)
         gate.arrived()
         for level in ("info", "error", "warn"):
-            reload(house, allowing(1, level))
+            reload(api, allowing(1, level))
         assert caller.waits()
         gate.open()
         answer = caller.answer()
         assert (answer.status, answer.json["status"]) == (200, "succeeded")
         assert answer.json["result"]["result"] == "slept"
-        told = [follower.next()["event"] for _ in range(3)]
+        told = [subscriber.next()["event"] for _ in range(3)]
         assert told == ["job.queued", "job.started", "job.succeeded"]
 
 
-def test_more_callers_are_let_in_at_once(open_house: Callable[[str], House], gate: Gate) -> None:
-    house = open_house(allowing(1))
-    first = Caller(house)
+def test_raised_limit_admits_more_calls_at_once(
+    start_gateway: Callable[[str], ApiHarness], gate: Gate
+) -> None:
+    api = start_gateway(allowing(1))
+    first = Caller(api)
     gate.arrived()
-    refused = house.ask("POST", "/pipeline/slow", "{}")
+    refused = api.ask("POST", "/pipeline/slow", "{}")
     assert (refused.status, refused.json["code"]) == (503, "too_many_synchronous_calls")
-    reload(house, allowing(2))
-    second = Caller(house)
+    reload(api, allowing(2))
+    second = Caller(api)
     gate.arrived()
-    assert house.ask("POST", "/pipeline/slow", "{}").status == 503
+    assert api.ask("POST", "/pipeline/slow", "{}").status == 503
     gate.open(2)
     assert {first.answer().status, second.answer().status} == {200}
 
 
-def test_fewer_callers_send_nobody_away_and_let_nobody_in(
-    open_house: Callable[[str], House], gate: Gate
+def test_lowered_limit_keeps_open_calls_and_admits_no_more(
+    start_gateway: Callable[[str], ApiHarness], gate: Gate
 ) -> None:
-    house = open_house(allowing(2))
-    callers = [Caller(house)]
+    api = start_gateway(allowing(2))
+    callers = [Caller(api)]
     gate.arrived()
-    callers.append(Caller(house))
+    callers.append(Caller(api))
     gate.arrived()
-    reload(house, allowing(1))
+    reload(api, allowing(1))
     assert all(caller.waits() for caller in callers)
     gate.open()
     until_one_is_left(callers)
-    assert house.ask("POST", "/pipeline/slow", "{}").status == 503
+    assert api.ask("POST", "/pipeline/slow", "{}").status == 503
     gate.open()
     assert {caller.answer().status for caller in callers} == {200}
-    last = Caller(house)
+    last = Caller(api)
     gate.arrived()
     gate.open()
     assert last.answer().status == 200

@@ -1,4 +1,4 @@
-"""Schedules and breakers over HTTP, in this process."""
+"""Schedules and breakers without a running gateway."""
 
 from __future__ import annotations
 
@@ -29,44 +29,44 @@ plugins:
 
 
 @pytest.fixture
-def door(request: pytest.FixtureRequest) -> Iterator[InProcessClient]:
+def client(request: pytest.FixtureRequest) -> Iterator[InProcessClient]:
     home: House = request.getfixturevalue("house")
     home.write("config.yaml", CONFIG)
-    with open_reader(load(home.root, environ={})) as door:
-        yield door
+    with open_reader(load(home.root, environ={})) as client:
+        yield client
 
 
-def refused(door: InProcessClient, path: str, **query: Any) -> str:
+def refused(client: InProcessClient, path: str, **query: Any) -> str:
     with pytest.raises(ApiError) as refusal:
-        door.get(path, **query)
+        client.get(path, **query)
     return refusal.value.code
 
 
-def test_bad_questions(door: InProcessClient) -> None:
+def test_invalid_requests_are_refused(client: InProcessClient) -> None:
     for count in ("0", "1001", "x", "-1", "1.5", "²"):
-        assert refused(door, "/scheduler/next", name="hello", count=count) == "usage"
-    assert refused(door, "/scheduler/explain", name="hello", since="yesterday") == "usage"
+        assert refused(client, "/scheduler/next", name="hello", count=count) == "usage"
+    assert refused(client, "/scheduler/explain", name="hello", since="yesterday") == "usage"
     for path in ("/scheduler/next", "/scheduler/explain"):
-        assert refused(door, path) == "not_found"
-        assert refused(door, path, name="hello/nope") == "not_found"
-    assert refused(door, "/system/breaker/nope") == "not_found"
+        assert refused(client, path) == "not_found"
+        assert refused(client, path, name="hello/nope") == "not_found"
+    assert refused(client, "/system/breaker/nope") == "not_found"
 
 
-def test_the_first_fires_of_a_gateway_that_starts_now(door: InProcessClient) -> None:
-    fires = door.get("/scheduler/next", name="hello", count=3)["fires"]
+def test_first_fires_of_a_gateway_that_starts_now(client: InProcessClient) -> None:
+    fires = client.get("/scheduler/next", name="hello", count=3)["fires"]
     assert [fire["schedule"] for fire in fires].count("hello/once") == 1
     assert [fire["fires_at"] for fire in fires] == sorted(fire["fires_at"] for fire in fires)
-    states = {row["schedule"]: row["state"] for row in door.get("/scheduler/jobs")["schedules"]}
+    states = {row["schedule"]: row["state"] for row in client.get("/scheduler/jobs")["schedules"]}
     assert set(states.values()) == {"active"}
 
 
-def test_what_is_only_thought_of_writes_nothing(door: InProcessClient) -> None:
-    answer = door.post("/scheduler/hello/once/pause", {"dry_run": True})
+def test_previews_write_nothing(client: InProcessClient) -> None:
+    answer = client.post("/scheduler/hello/once/pause", {"dry_run": True})
     assert answer == {"plugin": "hello", "schedule": "once", "paused": True, "dry_run": True}
-    assert door.post("/system/reset/hello", {"dry_run": True})["closed"] == []
+    assert client.post("/system/reset/hello", {"dry_run": True})["closed"] == []
 
 
-def test_slots_that_no_gateway_decided_are_told_too(request: pytest.FixtureRequest) -> None:
+def test_occurrences_without_a_running_gateway_are_listed(request: pytest.FixtureRequest) -> None:
     home: House = request.getfixturevalue("house")
     home.write("config.yaml", CONFIG)
     loaded = load(home.root, environ={})
@@ -77,7 +77,7 @@ def test_slots_that_no_gateway_decided_are_told_too(request: pytest.FixtureReque
     ledger.start()
     ledger.write(lambda tx: schedules.ensure_entry(tx, entry, long_ago, long_ago))
     ledger.close()
-    with open_reader(loaded) as door:
-        slots = door.get("/scheduler/explain", name="hello/default")["slots"]
+    with open_reader(loaded) as client:
+        slots = client.get("/scheduler/explain", name="hello/default")["slots"]
     assert len(slots) in (4, 5)
     assert {(slot["fired"], slot["why"]) for slot in slots} == {(False, "no gateway was running")}

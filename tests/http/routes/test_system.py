@@ -1,4 +1,4 @@
-"""The gateway itself over its local socket."""
+"""System routes over the local socket, and the socket itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ductile.http.route_table import ENDPOINTS
 from ductile.http.server.listeners import bind_local, bind_tcp
 from ductile.operations import bulk, jobs
 from tests.engine.site import OK, Site
-from tests.http.doors import error_keys
+from tests.http.harness import error_keys
 from tests.http.routes.test_jobs import error
 from tests.waiting import WAIT_LIMIT, until
 
@@ -33,15 +33,15 @@ def served(site: Site, serve):
 # The socket
 
 
-def test_the_socket_is_its_owners_alone(served) -> None:
+def test_socket_belongs_to_its_owner_only(served) -> None:
     path = served.client.path
     assert path.name == "ductile.sock"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_ISSOCK(path.stat().st_mode)
 
 
-def test_a_socket_is_never_open_to_others_not_even_for_a_moment(tmp_path: Path) -> None:
-    """Its mode comes from bind itself: a chmod afterwards would be too late."""
+def test_socket_has_its_mode_from_the_start(tmp_path: Path) -> None:
+    """A chmod after bind would be too late."""
     before = os.umask(0)
     try:
         listener = bind_local(tmp_path / "s")
@@ -52,7 +52,7 @@ def test_a_socket_is_never_open_to_others_not_even_for_a_moment(tmp_path: Path) 
     listener.close()
 
 
-def test_a_socket_that_a_dead_gateway_left_is_replaced(tmp_path: Path) -> None:
+def test_stale_socket_is_replaced(tmp_path: Path) -> None:
     stale = socket.socket(socket.AF_UNIX)
     stale.bind(str(tmp_path / "s"))
     stale.close()
@@ -60,8 +60,8 @@ def test_a_socket_that_a_dead_gateway_left_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["local", "tcp"])
-def test_a_burst_finds_room_also_while_the_server_begins(tmp_path: Path, kind: str) -> None:
-    """asyncio asks for the queue of one connection that it is to accept at a time."""
+def test_backlog_takes_a_burst_before_the_server_starts(tmp_path: Path, kind: str) -> None:
+    """asyncio asks for a backlog of one, the number of connections that it accepts at once."""
     local = tmp_path / "s"
     with bind_local(local) if kind == "local" else bind_tcp(("127.0.0.1", 0)) as listener:
         listener.listen(1)
@@ -72,7 +72,7 @@ def test_a_burst_finds_room_also_while_the_server_begins(tmp_path: Path, kind: s
                 peer.connect(listener.getsockname())
 
 
-def test_a_path_too_long_for_a_socket_is_refused_in_words(tmp_path: Path) -> None:
+def test_too_long_socket_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"longer than 107 bytes: .*; set state\.path"):
         bind_local(tmp_path / ("x" * 120))
 
@@ -80,14 +80,14 @@ def test_a_path_too_long_for_a_socket_is_refused_in_words(tmp_path: Path) -> Non
 # Reading
 
 
-def test_the_root_says_who_it_is(served) -> None:
+def test_root_shows_name_and_version(served) -> None:
     found = served.get("/").json
     assert found["name"] == "ductile"
     assert found["uptime_seconds"] >= 0
     assert found["version"]
 
 
-def test_healthz_is_as_the_contract_says(served) -> None:
+def test_healthz_has_the_documented_keys(served) -> None:
     assert served.get("/healthz").json.keys() >= {
         "status",
         "version",
@@ -113,7 +113,7 @@ def test_plugins_are_listed_with_their_state_and_reason(site: Site, serve) -> No
     assert rows["echo"]["commands"] == {"handle": "write", "poll": "write", "sync": "write"}
 
 
-def test_status_runs_health(site: Site, serve) -> None:
+def test_status_runs_the_health_command(site: Site, serve) -> None:
     site.plugin("echo", OK, commands=("poll", "health"))
     found = serve().get("/system/status").json
     [row] = found["plugins"]
@@ -121,7 +121,7 @@ def test_status_runs_health(site: Site, serve) -> None:
     assert (found["running_gateway"], found["queue_depth"]) == (True, 0)
 
 
-def test_a_plugin_whose_folder_is_no_utf8_harms_nobody(site: Site, serve) -> None:
+def test_plugin_directory_with_an_invalid_name_is_tolerated(site: Site, serve) -> None:
     site.plugin("echo", OK)
     odd = os.fsencode(site.plugins) + b"/bad\xff"
     os.mkdir(odd)
@@ -141,7 +141,7 @@ def test_schedules_are_listed(served) -> None:
     assert row["next_run"]
 
 
-def test_a_schedule_is_paused_and_resumed(served) -> None:
+def test_schedule_is_paused_and_resumed(served) -> None:
     assert served.post("/scheduler/echo/slow/pause").json["paused"] is True
     [row] = served.get("/scheduler/jobs").json["schedules"]
     assert (row["state"], row["next_run"]) == ("paused", None)
@@ -150,13 +150,13 @@ def test_a_schedule_is_paused_and_resumed(served) -> None:
     assert row["state"] == "active"
 
 
-@pytest.mark.parametrize("verb", ["pause", "resume"])
-def test_a_schedule_that_there_is_not_is_not_found(served, verb: str) -> None:
-    error(served.post(f"/scheduler/echo/nosuch/{verb}"), 404, "not_found")
-    error(served.post(f"/scheduler/nosuch/slow/{verb}"), 404, "not_found")
+def test_unknown_schedule_returns_404(served) -> None:
+    for verb in ("pause", "resume"):
+        error(served.post(f"/scheduler/echo/nosuch/{verb}"), 404, "not_found")
+        error(served.post(f"/scheduler/nosuch/slow/{verb}"), 404, "not_found")
 
 
-def test_a_breaker_that_opened_is_shown_and_reset(site: Site, serve) -> None:
+def test_open_breaker_is_shown_and_reset(site: Site, serve) -> None:
     site.plugin(
         "bad",
         "exit 1",
@@ -165,7 +165,7 @@ def test_a_breaker_that_opened_is_shown_and_reset(site: Site, serve) -> None:
         circuit_breaker={"threshold": 2, "reset_after": "1h"},
     )
     served = serve()
-    served.house.notice("breaker.open")
+    served.running.notice("breaker.open")
     found = served.get("/system/breaker/bad").json
     assert (found["breakers"][0]["state"], found["breakers"][0]["failure_count"]) == ("open", 2)
     assert found["transitions"][0]["reason"] == "failure_threshold"
@@ -177,7 +177,7 @@ def test_a_breaker_that_opened_is_shown_and_reset(site: Site, serve) -> None:
     )
 
 
-def test_a_breaker_that_a_plugin_left_behind_is_shown_and_reset(site: Site, serve) -> None:
+def test_breaker_of_a_removed_plugin_is_shown_and_reset(site: Site, serve) -> None:
     directory = site.plugin(
         "bad",
         "exit 1",
@@ -186,7 +186,7 @@ def test_a_breaker_that_a_plugin_left_behind_is_shown_and_reset(site: Site, serv
         circuit_breaker={"threshold": 1, "reset_after": "1h"},
     )
     served = serve()
-    served.house.notice("breaker.open")
+    served.running.notice("breaker.open")
     directory.rename(site.folder / "away")
     del site.settings["plugins"]["bad"]
     site.write()
@@ -198,7 +198,7 @@ def test_a_breaker_that_a_plugin_left_behind_is_shown_and_reset(site: Site, serv
     assert served.get("/system/breaker/bad").json["breakers"][0]["state"] == "closed"
 
 
-def test_a_dry_reload_changes_nothing(site: Site, serve) -> None:
+def test_dry_run_of_a_reload_changes_nothing(site: Site, serve) -> None:
     site.plugin("echo", OK)
     served = serve()
     before = served.get("/config/view").json["config_hash"]
@@ -212,9 +212,7 @@ def test_a_dry_reload_changes_nothing(site: Site, serve) -> None:
 
 
 @pytest.mark.parametrize("how", ["disabled", "removed"])
-def test_an_open_breaker_of_a_plugin_that_is_gone_is_not_counted(
-    site: Site, serve, how: str
-) -> None:
+def test_healthz_ignores_breakers_of_removed_plugins(site: Site, serve, how: str) -> None:
     failing = {
         "retry": {"max_attempts": 1},
         "circuit_breaker": {"threshold": 1, "reset_after": "1h"},
@@ -233,28 +231,28 @@ def test_an_open_breaker_of_a_plugin_that_is_gone_is_not_counted(
     assert served.get("/healthz").json["plugins_circuit_open"] == 1
 
 
-def test_a_breaker_of_no_plugin_cannot_be_reset(served) -> None:
+def test_reset_of_an_unknown_plugin_returns_404(served) -> None:
     error(served.post("/system/reset/nosuch"), 404, "not_found")
 
 
 # Reload
 
 
-def test_a_reload_answers_ok(site: Site, served) -> None:
+def test_reload_loads_a_new_plugin(site: Site, served) -> None:
     site.plugin("fresh", OK)
     site.write()
     assert served.post("/system/reload").json["status"] == "ok"
     assert served.post("/plugin/fresh/poll").status == 202
 
 
-def test_a_reload_says_which_plugins_dropped_out(site: Site, served) -> None:
+def test_reload_reports_refused_plugins(site: Site, served) -> None:
     (site.plugin("fresh", OK) / "run").chmod(0o644)
     site.write()
     answer = served.post("/system/reload").json
     assert "not executable" in answer["refused"]["fresh"]
 
 
-def test_a_refused_reload_answers_with_every_problem(site: Site, served) -> None:
+def test_refused_reload_returns_every_problem(site: Site, served) -> None:
     site.settings["service"] |= {"tick_interval": "soon", "log_level": "loud"}
     site.write()
     answer = served.post("/system/reload")
@@ -268,22 +266,22 @@ def test_a_refused_reload_answers_with_every_problem(site: Site, served) -> None
     assert served.post("/plugin/echo/poll").status == 202
 
 
-# Errors have one shape
+# Errors
 
 
-def test_a_route_that_there_is_not_is_not_found(served) -> None:
+def test_unknown_route_returns_404(served) -> None:
     error(served.get("/nosuch"), 404, "not_found")
 
 
-def test_a_method_that_a_route_lacks_is_refused(served) -> None:
+def test_unsupported_method_returns_405(served) -> None:
     error(served.client.request("DELETE", "/jobs"), 405, "method_not_allowed")
 
 
-def test_a_bug_is_an_internal_error_without_a_trace(served, monkeypatch) -> None:
+def test_bug_returns_500_without_details(served, monkeypatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr(served.house.gateway.ledger, "read", broken)
+    monkeypatch.setattr(served.running.gateway.ledger, "read", broken)
     answer = served.get("/jobs")
     error(answer, 500, "internal")
     assert b"secret detail" not in answer.body
@@ -291,54 +289,48 @@ def test_a_bug_is_an_internal_error_without_a_trace(served, monkeypatch) -> None
     assert served.get("/jobs").status == 200
 
 
-ANSWERING = [endpoint for endpoint in ENDPOINTS if endpoint.path != "/events"]
-"""The stream of events never ends by itself."""
+def test_unknown_names_return_no_500_on_any_route(served) -> None:
+    for endpoint in ENDPOINTS:
+        if endpoint.path == "/events":
+            continue  # This response does not end.
+        path = endpoint.path.replace("{", "").replace("}", "")
+        body = {} if endpoint.method != "GET" else None
+        answer = served.client.request(endpoint.method, path, body)
+        assert answer.status != 500, path
+        assert "Traceback" not in answer.body.decode()
+        if answer.status >= 400:
+            assert answer.json.keys() >= error_keys(path)
 
 
-@pytest.mark.parametrize("endpoint", ANSWERING, ids=lambda e: f"{e.method} {e.path}")
-def test_no_route_answers_with_a_bug_to_names_that_there_are_not(served, endpoint) -> None:
-    path = endpoint.path.replace("{", "").replace("}", "")
-    answer = served.client.request(endpoint.method, path, {} if endpoint.method != "GET" else None)
-    assert answer.status != 500
-    assert "Traceback" not in answer.body.decode()
-    if answer.status >= 400:
-        assert answer.json.keys() >= error_keys(path)
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
+def test_invalid_bytes_do_not_affect_other_clients(served) -> None:
+    for raw in (
         b"GET / HTTP/9.9\r\n\r\n",
         b"\x00\x01\x02\r\n\r\n",
         b"GET /\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
         b"POST /plugin/echo/poll HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab",
-    ],
-)
-def test_junk_on_the_wire_harms_nobody(served, raw: bytes) -> None:
-    sock = served.client.connect()
-    sock.sendall(raw)
-    sock.shutdown(socket.SHUT_WR)
-    sock.recv(4096)
-    sock.close()
-    assert served.get("/healthz").status == 200
+    ):
+        sock = served.client.connect()
+        sock.sendall(raw)
+        sock.shutdown(socket.SHUT_WR)
+        sock.recv(4096)
+        sock.close()
+        assert served.get("/healthz").status == 200
 
 
-def test_many_callers_at_once_are_all_answered(served) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
+def test_concurrent_requests_are_all_answered(served) -> None:
     with ThreadPoolExecutor(16) as threads:
         answers = list(threads.map(lambda _: served.post("/plugin/echo/poll"), range(200)))
     assert {answer.status for answer in answers} == {202}
     assert len({answer.json["job_id"] for answer in answers}) == 200
     for answer in answers:
-        served.house.ended(answer.json["job_id"])
+        served.running.ended(answer.json["job_id"])
 
 
-# Check-ups
+# Health checks
 
 
-def test_checkups_are_shared_and_leave_the_threads_to_those_who_read(site: Site, serve) -> None:
+def test_concurrent_status_requests_share_one_health_check(site: Site, serve) -> None:
     gate = site.gate()
     site.plugin("slow", gate.script() + OK, commands=("poll", "health"))
     served = serve()
@@ -356,7 +348,7 @@ def test_checkups_are_shared_and_leave_the_threads_to_those_who_read(site: Site,
             assert row["health"]["healthy"] is True
 
 
-def test_a_checkup_that_is_over_is_not_shared(site: Site, serve) -> None:
+def test_finished_health_check_is_not_reused(site: Site, serve) -> None:
     site.plugin("echo", OK, commands=("poll", "health"))
     served = serve()
     assert served.get("/system/status").json["plugins"][0]["health"]["healthy"] is True
@@ -365,7 +357,7 @@ def test_a_checkup_that_is_over_is_not_shared(site: Site, serve) -> None:
 
 
 @pytest.mark.parametrize("path", ["/job/x/cancel", "/jobs/cancel", "/system/reload"])
-def test_what_blocks_long_leaves_the_threads_to_those_who_read(
+def test_blocking_requests_leave_threads_for_reads(
     served, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     go_on, begun = threading.Event(), threading.Semaphore(0)
@@ -377,7 +369,7 @@ def test_what_blocks_long_leaves_the_threads_to_those_who_read(
 
     monkeypatch.setattr(jobs, "cancel", slow)
     monkeypatch.setattr(bulk, "cancel", slow)
-    monkeypatch.setattr(served.house.gateway, "reload", slow)
+    monkeypatch.setattr(served.running.gateway, "reload", slow)
     body = {"filter": {"plugin": "echo"}} if path == "/jobs/cancel" else {}
     with ThreadPoolExecutor(24) as threads:
         asked = [threads.submit(served.post, path, body) for _ in range(24)]
@@ -390,7 +382,7 @@ def test_what_blocks_long_leaves_the_threads_to_those_who_read(
         assert {answer.result().status for answer in asked} == {409}
 
 
-def test_a_page_of_large_facts_ends_early_and_goes_on(site: Site, serve) -> None:
+def test_page_of_large_facts_ends_early_with_a_cursor(site: Site, serve) -> None:
     site.plugin("echo", OK)
     served = serve()
     for seq in range(1, 4):
@@ -399,7 +391,7 @@ def test_a_page_of_large_facts_ends_early_and_goes_on(site: Site, serve) -> None
             "fact": json.dumps({"n": seq, "x": "y" * 3_000_000}),
             "now": "2026-02-08T00:00:00Z",
         }
-        served.house.gateway.ledger.write(lambda tx, fact=fact: tx.run("insert_fact", **fact))
+        served.running.gateway.ledger.write(lambda tx, fact=fact: tx.run("insert_fact", **fact))
     seen: list[int] = []
     cursor = ""
     while True:

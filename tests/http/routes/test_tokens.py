@@ -1,4 +1,4 @@
-"""Tokens made at run time: shown once, good at once, void at once."""
+"""Tokens of the ledger: created, rotated, revoked; effective at once."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ import pytest
 
 from ductile.errors import LedgerError
 from ductile.http.middleware import context
-from tests.http.doors import READER, House, opened
+from tests.http.harness import READER, ApiHarness, running_api
 from tests.waiting import WAIT_LIMIT
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
-    with opened(working=False) as house:
-        yield house
+def api() -> Iterator[ApiHarness]:
+    with running_api(working=False) as api:
+        yield api
 
 
-def create(house: House, name: str, *scopes: str, **more: str) -> str:
-    answer = house.ask("POST", "/tokens", {"name": name, "scopes": list(scopes), **more})
+def create(api: ApiHarness, name: str, *scopes: str, **more: str) -> str:
+    answer = api.ask("POST", "/tokens", {"name": name, "scopes": list(scopes), **more})
     assert answer.status == 201, answer.raw
     token: str = answer.json["token"]
     return token
 
 
-def test_a_token_from_its_making_to_its_end(house: House) -> None:
-    token = create(house, "ci", "jobs:ro")
+def test_token_is_created_rotated_and_revoked(api: ApiHarness) -> None:
+    token = create(api, "ci", "jobs:ro")
     assert token.startswith("dtk_")
-    assert house.ask("GET", "/jobs", token=token).status == 200
-    assert house.ask("POST", "/system/reload", token=token).status == 403
-    other = house.ask("POST", "/token/ci/rotate").json["token"]
-    assert house.ask("GET", "/jobs", token=token).status == 401
-    assert house.ask("GET", "/jobs", token=other).status == 200
-    assert house.ask("POST", "/token/ci/revoke").status == 200
-    assert house.ask("GET", "/jobs", token=other).status == 401
+    assert api.ask("GET", "/jobs", token=token).status == 200
+    assert api.ask("POST", "/system/reload", token=token).status == 403
+    other = api.ask("POST", "/token/ci/rotate").json["token"]
+    assert api.ask("GET", "/jobs", token=token).status == 401
+    assert api.ask("GET", "/jobs", token=other).status == 200
+    assert api.ask("POST", "/token/ci/revoke").status == 200
+    assert api.ask("GET", "/jobs", token=other).status == 401
 
 
-def test_it_is_shown_once(house: House) -> None:
-    token = create(house, "secret", "*")
-    listed = house.ask("GET", "/tokens")
+def test_secret_is_shown_once(api: ApiHarness) -> None:
+    token = create(api, "secret", "*")
+    listed = api.ask("GET", "/tokens")
     assert "secret" in [row["name"] for row in listed.json["tokens"]]
     assert token.encode() not in listed.raw
-    ledger = (house.root / "data" / "state.db").read_bytes()
-    wal = house.root / "data" / "state.db-wal"
+    ledger = (api.root / "data" / "state.db").read_bytes()
+    wal = api.root / "data" / "state.db-wal"
     assert token.encode() not in ledger + (wal.read_bytes() if wal.exists() else b"")
 
 
-def test_a_token_ends_when_it_should(house: House) -> None:
-    token = create(house, "short", "jobs:ro", expires_in="1ms")
-    assert house.ask("GET", "/jobs", token=token).status == 401
+def test_token_expires(api: ApiHarness) -> None:
+    token = create(api, "short", "jobs:ro", expires_in="1ms")
+    assert api.ask("GET", "/jobs", token=token).status == 401
 
 
 @pytest.mark.parametrize(
@@ -69,54 +69,54 @@ def test_a_token_ends_when_it_should(house: House) -> None:
         {"name": "x", "scopes": ["*"], "expires_in": "999999999w"},
     ],
 )
-def test_what_is_no_token(house: House, body: dict[str, object]) -> None:
-    assert house.ask("POST", "/tokens", body).status == 400
+def test_invalid_token_request_is_refused(api: ApiHarness, body: dict[str, object]) -> None:
+    assert api.ask("POST", "/tokens", body).status == 400
 
 
-def test_a_name_is_taken_once(house: House) -> None:
-    create(house, "twice", "jobs:ro")
-    again = house.ask("POST", "/tokens", {"name": "twice", "scopes": ["jobs:ro"]})
+def test_name_must_be_unique(api: ApiHarness) -> None:
+    create(api, "twice", "jobs:ro")
+    again = api.ask("POST", "/tokens", {"name": "twice", "scopes": ["jobs:ro"]})
     assert again.status == 409
-    assert house.ask("POST", "/token/nobody/revoke").status == 404
+    assert api.ask("POST", "/token/nobody/revoke").status == 404
 
 
-def test_only_those_who_may_do_everything_make_tokens(house: House) -> None:
-    token = create(house, "admin2", "system:rw", "plugin:rw", "jobs:rw", "events:rw", "agents:rw")
+def test_creating_tokens_requires_every_scope(api: ApiHarness) -> None:
+    token = create(api, "admin2", "system:rw", "plugin:rw", "jobs:rw", "events:rw", "agents:rw")
     for who in (token, READER):
         body = {"name": "y", "scopes": ["*"]}
-        assert house.ask("POST", "/tokens", body, token=who).status == 403
+        assert api.ask("POST", "/tokens", body, token=who).status == 403
 
 
-class TestALedgerThatDoesNotAnswer:
+class TestUnresponsiveLedger:
     @pytest.fixture
-    def token(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[House, str]]:
-        with opened(working=False) as house:
-            token = create(house, "ci", "*")
+    def token(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ApiHarness, str]]:
+        with running_api(working=False) as api:
+            token = create(api, "ci", "*")
 
             def broken(*_: object) -> None:
                 raise LedgerError("the database is frozen")
 
-            monkeypatch.setattr(house.gateway.ledger, "read", broken)
-            yield house, token
+            monkeypatch.setattr(api.gateway.ledger, "read", broken)
+            yield api, token
 
     @pytest.mark.parametrize("path", ["/jobs", "/plugins", "/nosuch"])
-    def test_refuses_who_cannot_be_known(self, token: tuple[House, str], path: str) -> None:
-        house, bearer = token
-        answer = house.ask("GET", path, token=bearer)
+    def test_unverifiable_token_returns_503(self, token: tuple[ApiHarness, str], path: str) -> None:
+        api, bearer = token
+        answer = api.ask("GET", path, token=bearer)
         assert (answer.status, answer.json["code"]) == (503, "ledger")
         assert answer.json["error"] == "the database is frozen"
 
-    def test_leaves_open_what_is_open_to_all(self, token: tuple[House, str]) -> None:
-        house, bearer = token
-        assert house.ask("GET", "/", token=bearer).status == 200
-        health = house.ask("GET", "/healthz", token=bearer)
+    def test_public_routes_stay_available(self, token: tuple[ApiHarness, str]) -> None:
+        api, bearer = token
+        assert api.ask("GET", "/", token=bearer).status == 200
+        health = api.ask("GET", "/healthz", token=bearer)
         assert (health.status, health.json["status"]) == (503, "error")
 
-    def test_is_not_waited_for_without_end(
-        self, monkeypatch: pytest.MonkeyPatch, token: tuple[House, str]
+    def test_requests_share_one_read_with_a_timeout(
+        self, monkeypatch: pytest.MonkeyPatch, token: tuple[ApiHarness, str]
     ) -> None:
-        """And one question is enough for all who come."""
-        house, bearer = token
+        """Concurrent requests share one read of the ledger."""
+        api, bearer = token
         frozen, asked = threading.Event(), []
 
         def ask(*_: object) -> None:
@@ -124,12 +124,12 @@ class TestALedgerThatDoesNotAnswer:
             assert frozen.wait(WAIT_LIMIT)
             raise LedgerError("the database is frozen")
 
-        monkeypatch.setattr(house.gateway.ledger, "read", ask)
+        monkeypatch.setattr(api.gateway.ledger, "read", ask)
         monkeypatch.setattr(context, "TOKEN_READ_TIMEOUT", 0.3)
         try:
             with ThreadPoolExecutor(12) as threads:
                 answers = list(
-                    threads.map(lambda _: house.ask("GET", "/jobs", token=bearer), range(12))
+                    threads.map(lambda _: api.ask("GET", "/jobs", token=bearer), range(12))
                 )
         finally:
             frozen.set()
@@ -139,16 +139,16 @@ class TestALedgerThatDoesNotAnswer:
         assert len(asked) == 1
 
 
-def test_a_token_that_is_made_while_the_tokens_are_read_is_good_at_once(
-    house: House, monkeypatch: pytest.MonkeyPatch
+def test_token_created_during_a_read_is_accepted_at_once(
+    api: ApiHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was read before it was made does not count as what there is."""
-    early = create(house, "early", "jobs:ro")
+    """A read that began before the token was created must not count as current."""
+    early = create(api, "early", "jobs:ro")
     authenticator = next(
-        d.app._access._app_context.authenticator for d in house.server.listeners if d.name == "api"
+        d.app._access._app_context.authenticator for d in api.server.listeners if d.name == "api"
     )
     authenticator.invalidate()
-    read, reached, go_on = house.gateway.ledger.read, threading.Event(), threading.Event()
+    read, reached, go_on = api.gateway.ledger.read, threading.Event(), threading.Event()
 
     def slow(work: Any) -> Any:
         found = read(work)
@@ -157,23 +157,23 @@ def test_a_token_that_is_made_while_the_tokens_are_read_is_good_at_once(
             assert go_on.wait(WAIT_LIMIT)
         return found
 
-    monkeypatch.setattr(house.gateway.ledger, "read", slow)
+    monkeypatch.setattr(api.gateway.ledger, "read", slow)
     reader = threading.Thread(target=authenticator.refresh)
     reader.start()
     assert reached.wait(WAIT_LIMIT)
-    late = create(house, "late", "jobs:ro")
+    late = create(api, "late", "jobs:ro")
     go_on.set()
     reader.join(WAIT_LIMIT)
-    assert house.ask("GET", "/jobs", token=late).status == 200
-    assert house.ask("GET", "/jobs", token=early).status == 200
+    assert api.ask("GET", "/jobs", token=late).status == 200
+    assert api.ask("GET", "/jobs", token=early).status == 200
 
 
-def test_an_expired_token_is_rotated_only_with_a_new_end(house: House) -> None:
-    create(house, "over", "jobs:ro", expires_in="1ms")
-    refused = house.ask("POST", "/token/over/rotate")
+def test_expired_token_is_rotated_only_with_a_new_expiry(api: ApiHarness) -> None:
+    create(api, "over", "jobs:ro", expires_in="1ms")
+    refused = api.ask("POST", "/token/over/rotate")
     assert (refused.status, refused.json["code"]) == (409, "refused")
     assert "expires_in" in refused.json["error"]
-    dry = house.ask("POST", "/token/over/rotate", {"dry_run": True})
+    dry = api.ask("POST", "/token/over/rotate", {"dry_run": True})
     assert dry.status == 409
-    renewed = house.ask("POST", "/token/over/rotate", {"expires_in": "1h"}).json["token"]
-    assert house.ask("GET", "/jobs", token=renewed).status == 200
+    renewed = api.ask("POST", "/token/over/rotate", {"expires_in": "1h"}).json["token"]
+    assert api.ask("GET", "/jobs", token=renewed).status == 200

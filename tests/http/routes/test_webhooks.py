@@ -1,4 +1,4 @@
-"""Inbound webhooks over real sockets: verified, capped, taken in once, routed."""
+"""The webhook listener: verification, limits, deduplication, routing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from ductile.core.jobs.limits import DEEPEST
 from ductile.store.jobs import read
-from tests.http.doors import CONFIG, ECHO, Answer, House, opened, read_all
+from tests.http.harness import CONFIG, ECHO, Answer, ApiHarness, read_all, running_api
 from tests.waiting import WAIT_LIMIT, until
 
 SECRET = "hook-secret-0123456789"
@@ -35,38 +35,38 @@ PLUGINS = dict.fromkeys(("echo", "other"), ECHO)
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
-    with opened(CONFIG + HOOKS, plugins=PLUGINS, working=False) as house:
-        yield house
+def api() -> Iterator[ApiHarness]:
+    with running_api(CONFIG + HOOKS, plugins=PLUGINS, working=False) as api:
+        yield api
 
 
 @pytest.fixture(scope="module")
-def working() -> Iterator[House]:
-    with opened(CONFIG + HOOKS, plugins=PLUGINS) as house:
-        yield house
+def working() -> Iterator[ApiHarness]:
+    with running_api(CONFIG + HOOKS, plugins=PLUGINS) as api:
+        yield api
 
 
 def sign(body: bytes, secret: str = SECRET) -> str:
     return hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
 
 
-def post(house: House, path: str, body: bytes, **headers: str) -> Answer:
+def post(api: ApiHarness, path: str, body: bytes, **headers: str) -> Answer:
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
-    return house.ask("POST", path, body, token=None, headers=sent, door="webhooks")
+    return api.ask("POST", path, body, token=None, headers=sent, listener="webhooks")
 
 
-def job(house: House, job_id: str) -> dict[str, object]:
-    found = house.gateway.ledger.read(lambda tx: read.describe_job(tx, job_id))
+def job(api: ApiHarness, job_id: str) -> dict[str, object]:
+    found = api.gateway.ledger.read(lambda tx: read.describe_job(tx, job_id))
     assert found is not None
     return found
 
 
 @pytest.mark.parametrize("prefix", ["", "sha256="])
-def test_a_signed_delivery_is_a_job(house: House, prefix: str) -> None:
+def test_signed_delivery_creates_a_job(api: ApiHarness, prefix: str) -> None:
     body = b'{"a": 1}'
-    answer = post(house, "/hook/plain", body, X_Hub_Signature_256=prefix + sign(body))
+    answer = post(api, "/hook/plain", body, X_Hub_Signature_256=prefix + sign(body))
     assert answer.status == 202
-    made = job(house, answer.json["job_id"])
+    made = job(api, answer.json["job_id"])
     assert made["plugin"] == "echo"
     assert made["command"] == "handle"
     assert made["submitted_by"] == "webhook"
@@ -79,36 +79,36 @@ def test_a_signed_delivery_is_a_job(house: House, prefix: str) -> None:
 @pytest.mark.parametrize(
     "body", [b'{"id": "evt_1"}', b'{"id": "evt_2", "n": 18446744073709551616}']
 )
-def test_an_event_goes_to_routes_and_pipelines_too(house: House, body: bytes) -> None:
+def test_event_starts_routes_and_pipelines(api: ApiHarness, body: bytes) -> None:
     at = int(time.time())
     signature = sign(f"{at}.".encode() + body)
-    answer = post(house, "/hook/stripe", body, Stripe_Signature=f"t={at},v1={signature}")
+    answer = post(api, "/hook/stripe", body, Stripe_Signature=f"t={at},v1={signature}")
     assert answer.status == 202
-    event_id = job(house, answer.json["job_id"])["source_event_id"]
-    rows = house.gateway.ledger.read(lambda tx: tx.dicts("pending_jobs", limit=1000))
+    event_id = job(api, answer.json["job_id"])["source_event_id"]
+    rows = api.gateway.ledger.read(lambda tx: tx.dicts("pending_jobs", limit=1000))
     made = [row for row in rows if row["source_event_id"] == event_id]
     assert {(row["plugin"], row["pipeline"]) for row in made} == {("echo", ""), ("other", "paid")}
-    again = post(house, "/hook/stripe", body, Stripe_Signature=f"t={at},v1={signature}")
+    again = post(api, "/hook/stripe", body, Stripe_Signature=f"t={at},v1={signature}")
     assert again.json == {**answer.json, "duplicate": True}
 
-    plain = post(house, "/hook/plain", b"{}", X_Hub_Signature_256=sign(b"{}")).json["job_id"]
-    event_id = job(house, plain)["source_event_id"]
-    rows = house.gateway.ledger.read(lambda tx: tx.dicts("pending_jobs", limit=1000))
+    plain = post(api, "/hook/plain", b"{}", X_Hub_Signature_256=sign(b"{}")).json["job_id"]
+    event_id = job(api, plain)["source_event_id"]
+    rows = api.gateway.ledger.read(lambda tx: tx.dicts("pending_jobs", limit=1000))
     assert {row["plugin"] for row in rows if row["source_event_id"] == event_id} == {
         "echo",
         "other",
     }
 
 
-def test_a_delivery_is_taken_in_once(house: House) -> None:
+def test_delivery_is_accepted_once(api: ApiHarness) -> None:
     body = b'{"ref": "main"}'
     headers = {"X_Hub_Signature_256": f"sha256={sign(body)}", "X_GitHub_Delivery": "guid-1"}
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: post(house, "/hook/github", body, **headers), range(16)))
+        answers = list(pool.map(lambda _: post(api, "/hook/github", body, **headers), range(16)))
     assert {answer.status for answer in answers} == {202}
     assert len({answer.json["job_id"] for answer in answers}) == 1
     assert sum("duplicate" not in answer.json for answer in answers) == 1
-    other = post(house, "/hook/github", body, **{**headers, "X_GitHub_Delivery": "guid-2"})
+    other = post(api, "/hook/github", body, **{**headers, "X_GitHub_Delivery": "guid-2"})
     assert other.json["job_id"] != answers[0].json["job_id"]
 
 
@@ -122,28 +122,30 @@ def test_a_delivery_is_taken_in_once(house: House) -> None:
         {"X_Own": sign(b"{}")},
     ],
 )
-def test_without_a_good_signature_nothing_is_told(house: House, headers: dict[str, str]) -> None:
-    answer = post(house, "/hook/plain", b"{}", **headers)
+def test_invalid_signature_returns_403_without_details(
+    api: ApiHarness, headers: dict[str, str]
+) -> None:
+    answer = post(api, "/hook/plain", b"{}", **headers)
     assert (answer.status, answer.json) == (403, {"error": "forbidden", "code": "forbidden"})
 
 
-def test_an_endpoints_own_header(house: House) -> None:
-    assert post(house, "/hook/own", b"{}", X_Own=sign(b"{}")).status == 202
-    assert post(house, "/hook/own", b"{}", X_Hub_Signature_256=sign(b"{}")).status == 403
+def test_endpoint_may_name_the_signature_header(api: ApiHarness) -> None:
+    assert post(api, "/hook/own", b"{}", X_Own=sign(b"{}")).status == 202
+    assert post(api, "/hook/own", b"{}", X_Hub_Signature_256=sign(b"{}")).status == 403
 
 
-def test_a_signature_that_comes_twice_is_refused(house: House) -> None:
+def test_repeated_signature_header_is_refused(api: ApiHarness) -> None:
     line = f"X-Hub-Signature-256: {sign(b'{}')}\r\n"
     head = "POST /hook/plain HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-    with house.connect("webhooks") as raw:
+    with api.connect("webhooks") as raw:
         raw.sendall(f"{head}{line}{line}Content-Length: 2\r\n\r\n{{}}".encode())
         assert read_all(raw).startswith(b"HTTP/1.1 403 ")
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_is_capped_while_it_streams(house: House, chunked: bool) -> None:
+def test_too_large_body_returns_413_while_it_arrives(api: ApiHarness, chunked: bool) -> None:
     body = b" " * 1001
-    connection = http.client.HTTPConnection(*house.address("webhooks"), timeout=WAIT_LIMIT)
+    connection = http.client.HTTPConnection(*api.address("webhooks"), timeout=WAIT_LIMIT)
     headers = {"X-Hub-Signature-256": sign(body)}
     content = iter([body[:500], body[500:]]) if chunked else body
     connection.request("POST", "/hook/plain", content, headers, encode_chunked=chunked)
@@ -154,7 +156,7 @@ def test_a_body_is_capped_while_it_streams(house: House, chunked: bool) -> None:
     )
     connection.close()
     assert (
-        post(house, "/hook/plain", body[:1000], X_Hub_Signature_256=sign(body[:1000])).status == 202
+        post(api, "/hook/plain", body[:1000], X_Hub_Signature_256=sign(body[:1000])).status == 202
     )
 
 
@@ -176,16 +178,18 @@ def test_a_body_is_capped_while_it_streams(house: House, chunked: bool) -> None:
     ],
     ids=["json", "form", "json in a form", "neither", "deep", "large", "too large", "in a form"],
 )
-def test_bodies_become_payloads(house: House, body: bytes, kind: str, payload: object) -> None:
-    answer = post(house, "/hook/plain", body, X_Hub_Signature_256=sign(body), Content_Type=kind)
+def test_body_becomes_the_payload_by_its_content_type(
+    api: ApiHarness, body: bytes, kind: str, payload: object
+) -> None:
+    answer = post(api, "/hook/plain", body, X_Hub_Signature_256=sign(body), Content_Type=kind)
     assert answer.status == 202
-    event = job(house, answer.json["job_id"])["payload"]
+    event = job(api, answer.json["job_id"])["payload"]
     assert isinstance(event, dict)
     assert event["payload"] == payload
 
 
 @pytest.mark.parametrize("levels", [100, 101, 253, 254, 255])
-def test_however_deep_a_body_is_its_job_runs_and_can_be_seen(working: House, levels: int) -> None:
+def test_job_of_a_deep_body_runs_and_can_be_shown(working: ApiHarness, levels: int) -> None:
     body = b"[" * levels + b"]" * levels
     answer = post(working, "/hook/own", body, X_Own=sign(body))
     assert answer.status == 202
@@ -195,20 +199,22 @@ def test_however_deep_a_body_is_its_job_runs_and_can_be_seen(working: House, lev
     assert shown == (json.loads(body) if levels <= DEEPEST else {"body": body.decode()})
 
 
-def test_strangers_get_nothing_else(house: House) -> None:
-    assert house.ask("GET", "/hook/plain", token=None, door="webhooks").status == 405
-    assert house.ask("POST", "/nowhere", "{}", token=None, door="webhooks").status == 404
-    assert house.ask("GET", "/jobs", door="webhooks").status == 404
-    assert house.ask("GET", "/healthz", token=None, door="webhooks").json["status"] == "ok"
+def test_other_paths_and_methods_are_refused(api: ApiHarness) -> None:
+    assert api.ask("GET", "/hook/plain", token=None, listener="webhooks").status == 405
+    assert api.ask("POST", "/nowhere", "{}", token=None, listener="webhooks").status == 404
+    assert api.ask("GET", "/jobs", listener="webhooks").status == 404
+    assert api.ask("GET", "/healthz", token=None, listener="webhooks").json["status"] == "ok"
     foreign = {"Host": "evil.example"}
-    assert house.ask("GET", "/healthz", token=None, door="webhooks", headers=foreign).status == 421
-    assert post(house, "/hook/plain", b"{}", Host="evil.example").status == 421
-    assert post(house, "/hook/plain", b"{}", Origin="https://evil.example").status == 403
+    assert (
+        api.ask("GET", "/healthz", token=None, listener="webhooks", headers=foreign).status == 421
+    )
+    assert post(api, "/hook/plain", b"{}", Host="evil.example").status == 421
+    assert post(api, "/hook/plain", b"{}", Origin="https://evil.example").status == 403
 
 
-def test_a_delivery_to_a_disabled_plugin_is_kept_as_a_dead_job() -> None:
-    """None is lost: it can be retried once the plugin is enabled again."""
-    with opened(CONFIG + HOOKS, plugins=PLUGINS) as own:
+def test_delivery_to_a_disabled_plugin_becomes_a_dead_job() -> None:
+    """It can be retried once the plugin is enabled again."""
+    with running_api(CONFIG + HOOKS, plugins=PLUGINS) as own:
         off = CONFIG + HOOKS + "plugins: {echo: {enabled: false}}\n"
         own.write("config.yaml", off)
         reloaded = own.ask("POST", "/system/reload")
@@ -219,8 +225,8 @@ def test_a_delivery_to_a_disabled_plugin_is_kept_as_a_dead_job() -> None:
         assert (job["status"], job["last_error"]) == ("dead", "plugin disabled")
 
 
-def test_a_reload_swaps_endpoints() -> None:
-    with opened(CONFIG + HOOKS, plugins=PLUGINS) as own:
+def test_reload_replaces_endpoints() -> None:
+    with running_api(CONFIG + HOOKS, plugins=PLUGINS) as own:
         own.write("config.yaml", (CONFIG + HOOKS).replace("/hook/own", "/hook/new"))
         assert own.ask("POST", "/system/reload").status == 200
         assert post(own, "/hook/new", b"{}", X_Own=sign(b"{}")).status == 202

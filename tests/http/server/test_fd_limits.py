@@ -20,7 +20,7 @@ from ductile.http.server import fd_limits, listeners
 from ductile.http.server.connection_limit import MAX_CONNECTIONS
 from tests.cli.running import COMMAND, end, read_until
 from tests.http.client import Client
-from tests.http.doors import ADMIN, CONFIG, plugin, write
+from tests.http.harness import ADMIN, CONFIG, plugin, write
 from tests.waiting import WAIT_LIMIT
 
 LIMIT = """\

@@ -1,7 +1,7 @@
-"""Thousands of bad requests, and not one answer of 5xx or with a trace in it.
+"""Thousands of malformed requests return no 5xx and no traceback.
 
-Some are made by hand, of what has broken programs before; the others are generated from the
-OpenAPI document, which every answer is held against.
+Some are combined from values that have broken programs before. The others are generated from the
+OpenAPI document, and their responses are compared with it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ductile.http.endpoint import Endpoint
 from ductile.http.openapi.document import describe_routes
 from ductile.http.requests import request_model
 from ductile.http.route_table import ENDPOINTS
-from tests.http.doors import ADMIN, CONFIG, House, error_keys, opened
+from tests.http.harness import ADMIN, CONFIG, ApiHarness, error_keys, running_api
 from tests.http.routes.test_nodes import config as on_postgres
 from tests.postgres import Server
 from tests.waiting import WAIT_LIMIT
@@ -40,9 +40,9 @@ from tests.waiting import WAIT_LIMIT
 BY_HAND = 4400
 BY_HAND_ON_POSTGRES = 800
 GENERATED = 5
-"""Of each route, good ones as well as bad ones."""
+"""Requests per route and mode, valid and invalid."""
 IN_TORTURE = 10
-"""Times as many."""
+"""Factor for the torture lane."""
 MORE = """\
 webhooks:
   listen: 127.0.0.1:0
@@ -75,21 +75,21 @@ QUERIES = ["limit", "before", "after", "status", "plugin", "command", "since", "
            "async", "job_id", "submitted_by", "count", "at", "schedule", "last", "flat", "seen",
            "name", "webhook_id", "agent_id", "live", "fact_type", "instance"]  # fmt: skip
 SLOW = ("/events", "/system/reload", "/system/status", "/system/backup")
-"""What streams, waits, spawns or fills the disk; each has tests of its own."""
+"""Routes that stream, wait, spawn or fill the disk; they have tests of their own."""
 HEADERS = ["Idempotency-Key", "Last-Event-ID", "Content-Type", "Range", "X-Hub-Signature-256"]
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
-    with opened(CONFIG + MORE) as house:
-        yield house
+def api() -> Iterator[ApiHarness]:
+    with running_api(CONFIG + MORE) as api:
+        yield api
 
 
 @pytest.fixture(scope="module")
-def house_on_postgres(postgres: Server) -> Iterator[House]:
+def api_on_postgres(postgres: Server) -> Iterator[ApiHarness]:
     text = on_postgres(postgres.database()).replace("name: now,", "name: slow,")
-    with opened(text.replace("execution_mode: synchronous, ", "")) as house:
-        yield house
+    with running_api(text.replace("execution_mode: synchronous, ", "")) as api:
+        yield api
 
 
 def quoted(text: str) -> str:
@@ -114,9 +114,9 @@ def request(chance: random.Random) -> tuple[str, str, bytes | None, dict[str, st
     return method, "/".join(parts) + (f"?{query}" if query else ""), body, headers
 
 
-def send_bad_requests(house: House, count: int, seed: int) -> None:
+def send_bad_requests(api: ApiHarness, count: int, seed: int) -> None:
     chance = random.Random(seed)
-    connection = http.client.HTTPConnection(*house.address("api"), timeout=WAIT_LIMIT)
+    connection = http.client.HTTPConnection(*api.address("api"), timeout=WAIT_LIMIT)
     try:
         for _ in range(count):
             method, target, body, headers = request(chance)
@@ -133,24 +133,26 @@ def send_bad_requests(house: House, count: int, seed: int) -> None:
         connection.close()
 
 
-def test_bad_requests_give_no_5xx(house: House) -> None:
-    send_bad_requests(house, BY_HAND, seed=5)
+def test_malformed_requests_return_no_5xx(api: ApiHarness) -> None:
+    send_bad_requests(api, BY_HAND, seed=5)
 
 
-def test_bad_requests_give_no_5xx_on_postgres(house_on_postgres: House) -> None:
-    send_bad_requests(house_on_postgres, BY_HAND_ON_POSTGRES, seed=5)
+def test_malformed_requests_return_no_5xx_on_postgres(api_on_postgres: ApiHarness) -> None:
+    send_bad_requests(api_on_postgres, BY_HAND_ON_POSTGRES, seed=5)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(5))
-def test_many_bad_requests_give_no_5xx(house: House, house_on_postgres: House, seed: int) -> None:
-    send_bad_requests(house, 2 * BY_HAND, seed)
-    send_bad_requests(house_on_postgres, BY_HAND, seed)
+def test_many_malformed_requests_return_no_5xx(
+    api: ApiHarness, api_on_postgres: ApiHarness, seed: int
+) -> None:
+    send_bad_requests(api, 2 * BY_HAND, seed)
+    send_bad_requests(api_on_postgres, BY_HAND, seed)
 
 
-def test_bad_deliveries_give_no_5xx(house: House) -> None:
+def test_malformed_webhooks_return_403(api: ApiHarness) -> None:
     chance = random.Random(6)
-    connection = http.client.HTTPConnection(*house.address("webhooks"), timeout=WAIT_LIMIT)
+    connection = http.client.HTTPConnection(*api.address("webhooks"), timeout=WAIT_LIMIT)
     for _ in range(500):
         headers = {"X-Hub-Signature-256": chance.choice(["", "x", "sha256=" + "0" * 64])}
         connection.request("POST", "/hook/a", chance.choice(BODIES), headers)
@@ -174,9 +176,9 @@ ASKED = [endpoint for endpoint in ENDPOINTS if endpoint.path not in SLOW]
 each_route = pytest.mark.parametrize("endpoint", ASKED, ids=lambda e: f"{e.method} {e.path}")
 
 
-def hold_to_the_document(house: House, endpoint: Endpoint, examples: int) -> None:
-    """Requests that the document allows, and others; every answer must be one that it promises."""
-    host, port = house.address("api")
+def check_conformance(api: ApiHarness, endpoint: Endpoint, examples: int) -> None:
+    """Send valid and invalid requests; every response must be documented."""
+    host, port = api.address("api")
     operation = SCHEMA[endpoint.path][endpoint.method]
     with requests.Session() as session:
         for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
@@ -192,7 +194,7 @@ def hold_to_the_document(house: House, endpoint: Endpoint, examples: int) -> Non
                     suppress_health_check=list(HealthCheck),
                 )(generated)()
             except Unsatisfiable:
-                assert mode is GenerationMode.NEGATIVE  # Nothing that it is sent can be wrong.
+                assert mode is GenerationMode.NEGATIVE  # Every request to this route is valid.
 
 
 def _test(act: Callable[[Case], None]) -> Callable[[Case], None]:
@@ -223,11 +225,11 @@ def _is_allowed(failure: BaseException, *, blank: bool) -> bool:
 
 
 @each_route
-def test_every_answer_is_one_that_the_document_promises(house: House, endpoint: Endpoint) -> None:
-    hold_to_the_document(house, endpoint, GENERATED)
+def test_responses_conform_to_openapi(api: ApiHarness, endpoint: Endpoint) -> None:
+    check_conformance(api, endpoint, GENERATED)
 
 
 @pytest.mark.torture
 @each_route
-def test_many_answers_are_such_that_the_document_promises(house: House, endpoint: Endpoint) -> None:
-    hold_to_the_document(house, endpoint, GENERATED * IN_TORTURE)
+def test_many_responses_conform_to_openapi(api: ApiHarness, endpoint: Endpoint) -> None:
+    check_conformance(api, endpoint, GENERATED * IN_TORTURE)

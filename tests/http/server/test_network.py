@@ -1,4 +1,4 @@
-"""A hostile network: slow, large and broken requests, and others who do not notice."""
+"""Slow, large and invalid requests are refused and do not affect other clients."""
 
 from __future__ import annotations
 
@@ -14,90 +14,92 @@ from ductile.errors import Refused
 from ductile.http.server import connection
 from ductile.http.server.connection_limit import ConnectionState
 from ductile.http.server.listeners import bind_tcp
-from tests.http.doors import ADMIN, CONFIG, House, opened, read_all
-from tests.http.following import following
+from tests.http.harness import ADMIN, CONFIG, ApiHarness, read_all, running_api
+from tests.http.subscriber import subscribed
 from tests.waiting import WAIT_LIMIT, until
 
 AUTH = f"Authorization: Bearer {ADMIN}\r\n"
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
-    with opened(working=False) as house:
-        yield house
+def api() -> Iterator[ApiHarness]:
+    with running_api(working=False) as api:
+        yield api
 
 
 @pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "HEAD_TIMEOUT", 0.05)
     monkeypatch.setattr(connection, "BODY_TIMEOUT", 0.05)
 
 
-def said(house: House, *parts: str | bytes, door: str = "api") -> bytes:
-    """What comes back until the connection is closed."""
-    with house.connect(door) as raw:
+def exchange(api: ApiHarness, *parts: str | bytes, listener: str = "api") -> bytes:
+    """Send the parts and return everything until the connection is closed."""
+    with api.connect(listener) as raw:
         for part in parts:
             raw.sendall(part if isinstance(part, bytes) else part.encode())
         return read_all(raw)
 
 
-def pour(raw: socket.socket, what: bytes = b"x") -> None:
+def send_endlessly(raw: socket.socket, what: bytes = b"x") -> None:
     for _ in range(10_000):
         raw.sendall(what * (65536 // len(what)))
 
 
-@pytest.mark.usefixtures("hurried")
+@pytest.mark.usefixtures("short_timeouts")
 @pytest.mark.parametrize("sent", ["", "GET /jobs HT", "GET / HTTP/1.1\r\nHost: localhost\r\nX: "])
-def test_a_head_that_does_not_end_is_cut_off(house: House, sent: str) -> None:
-    assert said(house, sent).startswith(b"HTTP/1.1 408 ")
+def test_incomplete_head_times_out(api: ApiHarness, sent: str) -> None:
+    assert exchange(api, sent).startswith(b"HTTP/1.1 408 ")
 
 
-@pytest.mark.usefixtures("hurried")
-def test_a_body_that_does_not_end_is_cut_off(house: House) -> None:
+@pytest.mark.usefixtures("short_timeouts")
+def test_incomplete_body_times_out(api: ApiHarness) -> None:
     head = f"POST /plugin/echo/poll HTTP/1.1\r\nHost: localhost\r\n{AUTH}Content-Length: 9\r\n\r\n"
-    assert said(house, head, "{").startswith(b"HTTP/1.1 408 ")
+    assert exchange(api, head, "{").startswith(b"HTTP/1.1 408 ")
 
 
-@pytest.mark.usefixtures("hurried")
-def test_a_body_that_does_not_end_after_its_refusal_is_cut_off(house: House) -> None:
+@pytest.mark.usefixtures("short_timeouts")
+def test_incomplete_body_of_a_refused_request_times_out(api: ApiHarness) -> None:
     head = "POST /plugin/echo/poll HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
-    assert said(house, head, "{").startswith(b"HTTP/1.1 401 ")
+    assert exchange(api, head, "{").startswith(b"HTTP/1.1 401 ")
 
 
-def test_a_refused_body_is_not_read_for_ever(house: House) -> None:
+def test_body_of_a_refused_request_is_read_up_to_a_limit(api: ApiHarness) -> None:
     head = "POST /plugin/echo/poll HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n"
-    with house.connect() as raw:
+    with api.connect() as raw:
         raw.sendall(head.encode())
         assert raw.recv(100).startswith(b"HTTP/1.1 401 ")
         with pytest.raises(OSError, match=r"reset|pipe"):
-            pour(raw)
+            send_endlessly(raw)
 
 
 @pytest.mark.parametrize(
     "line",
     ["X: " + "x" * 40_000, "\r\n".join(f"X-{n}: {n}" for n in range(101)), f"X-{'x' * 40_000}: 1"],
 )
-def test_heads_are_bounded(house: House, line: str) -> None:
-    answer = said(house, f"GET / HTTP/1.1\r\nHost: localhost\r\n{line}\r\n\r\n")
+def test_too_large_head_returns_431(api: ApiHarness, line: str) -> None:
+    answer = exchange(api, f"GET / HTTP/1.1\r\nHost: localhost\r\n{line}\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 431 ")
 
 
-def test_urls_are_bounded(house: House) -> None:
-    assert b"HTTP/1.1 4" in said(house, f"GET /{'x' * 40_000} HTTP/1.1\r\nHost: localhost\r\n\r\n")
+def test_too_long_url_is_refused(api: ApiHarness) -> None:
+    assert b"HTTP/1.1 4" in exchange(
+        api, f"GET /{'x' * 40_000} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    )
 
 
-def test_a_header_that_never_ends_is_cut_off_while_it_comes(house: House) -> None:
-    with house.connect() as raw:
+def test_endless_header_closes_the_connection(api: ApiHarness) -> None:
+    with api.connect() as raw:
         raw.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
         with pytest.raises(OSError, match=r"reset|pipe"):
-            pour(raw)
+            send_endlessly(raw)
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_bodies_are_bounded_while_they_stream(house: House, chunked: bool) -> None:
+def test_too_large_body_returns_413_while_it_arrives(api: ApiHarness, chunked: bool) -> None:
     head = f"POST /plugin/echo/poll HTTP/1.1\r\nHost: localhost\r\n{AUTH}"
     size = 1024 * 1024 + 1
-    with house.connect() as raw:
+    with api.connect() as raw:
         if chunked:
             raw.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
             raw.sendall((b"10000\r\n" + b" " * 65536 + b"\r\n") * 17)
@@ -123,21 +125,17 @@ CHUNKED = (
     ],
     ids=["an extension", "extensions", "tiny chunks", "a trailer", "blank lines"],
 )
-def test_what_is_neither_head_nor_body_is_cut_off_while_it_comes(
-    house: House, begin: str, more: str
-) -> None:
-    with house.connect() as raw:
+def test_endless_framing_closes_the_connection(api: ApiHarness, begin: str, more: str) -> None:
+    with api.connect() as raw:
         raw.sendall(begin.encode())
         with pytest.raises(OSError, match=r"reset|pipe"):
-            pour(raw, more.encode())
+            send_endlessly(raw, more.encode())
 
 
-def test_more_around_a_body_than_in_it_is_refused(house: House) -> None:
-    with house.connect() as raw:
+def test_too_much_framing_returns_413(api: ApiHarness) -> None:
+    with api.connect() as raw:
         raw.sendall(CHUNKED.encode())
-        until(
-            lambda: any(guest.state is ConnectionState.AWAITING_BODY for guest in house.limiter())
-        )
+        until(lambda: any(guest.state is ConnectionState.AWAITING_BODY for guest in api.limiter()))
         raw.sendall(b"2;" + b"x" * connection.MAX_FRAMING_BYTES)
         answer = read_all(raw)
     assert answer.startswith(b"HTTP/1.1 413 ")
@@ -149,15 +147,15 @@ def test_more_around_a_body_than_in_it_is_refused(house: House) -> None:
     [b"2;" + b"x" * 20_000 + b"\r\n{}\r\n", b"8\r\n        \r\n" * 100_000 + b"2\r\n{}\r\n"],
     ids=["a long extension", "small chunks"],
 )
-def test_a_body_may_have_a_little_around_it(house: House, sent: bytes) -> None:
-    with house.connect() as raw:
+def test_some_framing_is_accepted(api: ApiHarness, sent: bytes) -> None:
+    with api.connect() as raw:
         raw.sendall(CHUNKED.encode() + sent + b"0\r\n\r\n")
         assert raw.recv(100).startswith(b"HTTP/1.1 202 ")
 
 
-def test_requests_in_one_piece_are_no_large_head(house: House) -> None:
+def test_pipelined_requests_are_not_one_large_head(api: ApiHarness) -> None:
     wanted = f"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: {'x' * 1000}\r\n\r\n".encode()
-    with house.connect() as raw:
+    with api.connect() as raw:
         raw.sendall(wanted * 100 + b"GET /healthz HT")
         raw.sendall(b"TP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert read_all(raw).count(b"HTTP/1.1 200 ") == 101
@@ -173,28 +171,28 @@ def test_requests_in_one_piece_are_no_large_head(house: House) -> None:
         "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ],
 )
-def test_what_is_no_request_is_refused_in_the_shape_of_all_errors(house: House, sent: str) -> None:
-    answer = said(house, sent.encode("latin-1"))
+def test_invalid_request_returns_400_as_json(api: ApiHarness, sent: str) -> None:
+    answer = exchange(api, sent.encode("latin-1"))
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b'"code":"bad_request"' in answer
 
 
-def test_slow_clients_delay_nobody(house: House) -> None:
+def test_slow_clients_do_not_delay_others(api: ApiHarness) -> None:
     with ExitStack() as stack:
         for _ in range(200):
-            raw = stack.enter_context(house.connect())
+            raw = stack.enter_context(api.connect())
             raw.sendall(b"GET /jobs HTTP/1.1\r\nHost: local")
-        assert house.ask("GET", "/jobs").status == 200
+        assert api.ask("GET", "/jobs").status == 200
 
 
-def test_an_idle_connection_gives_way_to_a_new_one(
-    house: House, monkeypatch: pytest.MonkeyPatch
+def test_idle_connection_is_evicted_for_a_new_one(
+    api: ApiHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(house.limiter(), "max_connections", 1)
-    kept = http.client.HTTPConnection(*house.address("api"), timeout=WAIT_LIMIT)
+    monkeypatch.setattr(api.limiter(), "max_connections", 1)
+    kept = http.client.HTTPConnection(*api.address("api"), timeout=WAIT_LIMIT)
     kept.request("GET", "/")
     kept.getresponse().read()
-    assert house.ask("GET", "/jobs").status == 200
+    assert api.ask("GET", "/jobs").status == 200
     assert kept.sock.recv(1) == b""
     kept.close()
 
@@ -205,69 +203,69 @@ HEAD = "POST /plugin/echo/poll HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\
 @pytest.mark.parametrize(
     "sent", ["", "POST /plu", HEAD, f"{HEAD}{AUTH}\r\n", f"{HEAD}\r\n{{"], ids=repr
 )
-def test_the_oldest_that_is_not_complete_gives_way_to_a_new_one(
-    house: House, monkeypatch: pytest.MonkeyPatch, sent: str
+def test_oldest_incomplete_request_is_evicted_for_a_new_connection(
+    api: ApiHarness, monkeypatch: pytest.MonkeyPatch, sent: str
 ) -> None:
-    monkeypatch.setattr(house.limiter(), "max_connections", 2)
-    with house.connect() as first, house.connect() as second:
+    monkeypatch.setattr(api.limiter(), "max_connections", 2)
+    with api.connect() as first, api.connect() as second:
         first.sendall(sent.encode())
         second.sendall(f"{HEAD}{AUTH}Expect: 100-continue\r\n\r\n".encode())
         assert second.recv(100).startswith(b"HTTP/1.1 100 ")
-        assert house.ask("GET", "/jobs").status == 200
+        assert api.ask("GET", "/jobs").status == 200
         with suppress(ConnectionResetError):
             assert b"HTTP/1.1 408 " not in read_all(first)
         second.sendall(b"{      } ")
         assert b"HTTP/1.1 2" in second.recv(65536)
 
 
-def test_who_is_at_work_gives_way_to_nobody(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    with following(house) as follower:
-        monkeypatch.setattr(house.limiter(), "max_connections", 1)
-        with house.connect() as second, suppress(OSError):
+def test_active_connection_is_not_evicted(api: ApiHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    with subscribed(api) as subscriber:
+        monkeypatch.setattr(api.limiter(), "max_connections", 1)
+        with api.connect() as second, suppress(OSError):
             second.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert read_all(second) == b""
         monkeypatch.undo()
-        house.ask("POST", "/plugin/echo/poll", "{}")
-        assert follower.next()["event"] == "job.queued"
+        api.ask("POST", "/plugin/echo/poll", "{}")
+        assert subscriber.next()["event"] == "job.queued"
 
 
-def test_whoever_fills_a_door_shuts_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_listener_does_not_affect_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     webhooks = """\
 webhooks:
   listen: 127.0.0.1:0
   endpoints: [{path: /hook/a, plugin: echo, secret: a-secret-of-the-test}]
 """
-    with opened(CONFIG + webhooks, working=False) as own, ExitStack() as stack:
-        for door in ("api", "webhooks"):
-            monkeypatch.setattr(own.limiter(door), "max_connections", 3)
+    with running_api(CONFIG + webhooks, working=False) as own, ExitStack() as stack:
+        for listener in ("api", "webhooks"):
+            monkeypatch.setattr(own.limiter(listener), "max_connections", 3)
         for _ in range(9):
             stack.enter_context(own.connect("webhooks")).sendall(b"POST /hook/a HTTP/1.1\r\nHo")
         kept = stack.enter_context(own.connect())
         for _ in range(5):
             assert own.ask("GET", "/healthz").status == 200
-            assert own.ask("GET", "/healthz", door="webhooks").status == 200
+            assert own.ask("GET", "/healthz", listener="webhooks").status == 200
         kept.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert kept.recv(100).startswith(b"HTTP/1.1 200 ")
 
 
-def test_what_is_closed_and_not_read_is_cut_off(
-    house: House, monkeypatch: pytest.MonkeyPatch
+def test_closed_connection_with_unread_data_times_out(
+    api: ApiHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "WRITE_TIMEOUT", 0.05)
-    listener = next(door.socket for door in house.server.listeners if door.name == "api")
+    listener = next(listener.socket for listener in api.server.listeners if listener.name == "api")
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     with socket.socket() as raw:
         raw.settimeout(WAIT_LIMIT)
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-        raw.connect(house.address("api"))
+        raw.connect(api.address("api"))
         wanted = "GET /plugin/echo/openapi.json HTTP/1.1\r\nHost: localhost\r\n"
         raw.sendall(f"{wanted}{AUTH}Connection: close\r\n\r\n".encode())
         assert raw.recv(1)
-        until(lambda: not len(house.limiter()))
+        until(lambda: not len(api.limiter()))
 
 
-def test_a_burst_is_kept_for_a_loop_that_is_busy(house: House) -> None:
-    assert house.ask("GET", "/jobs").status == 200
+def test_burst_is_queued_while_the_loop_is_busy(api: ApiHarness) -> None:
+    assert api.ask("GET", "/jobs").status == 200
     busy, free = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -276,14 +274,14 @@ def test_a_burst_is_kept_for_a_loop_that_is_busy(house: House) -> None:
 
     with ExitStack() as stack:
         stack.callback(free.set)
-        house.server.ping(hold)
+        api.server.ping(hold)
         assert busy.wait(WAIT_LIMIT)
         for _ in range(64):
-            stack.enter_context(house.connect())
-    assert house.ask("GET", "/jobs").status == 200
+            stack.enter_context(api.connect())
+    assert api.ask("GET", "/jobs").status == 200
 
 
-def test_an_address_in_use_is_refused() -> None:
+def test_address_in_use_is_refused() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(Refused, match="cannot listen on"),

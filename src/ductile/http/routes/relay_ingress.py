@@ -102,7 +102,7 @@ class RelayIngress:
         )
         if receipt.job_id is None and not receipt.duplicate:
             fields = {"peer": relayed.peer, "event_type": relayed.event_type}
-            logger("relay").debug("relayed event matches no route or pipeline", **fields)
+            logger("relay").debug("event has no consumer", **fields)
         return JsonResponse(
             {
                 "status": "accepted",

@@ -1,4 +1,4 @@
-"""A gateway with its doors open on loopback, in this process, and ways to knock."""
+"""A gateway with its listeners on loopback in this process, and requests to it."""
 
 from __future__ import annotations
 
@@ -68,21 +68,21 @@ class Answer:
 
     @property
     def slug(self) -> Any:
-        """Of an error, in whichever shape it came."""
+        """The code of an error, in either shape."""
         return self.json.get("code") or self.json["reason"]
 
 
 @dataclass
-class House:
-    """A gateway, its files, and its doors."""
+class ApiHarness:
+    """A gateway, its directory, and its listeners."""
 
     root: Path
     gateway: Gateway
     server: HttpServer
 
-    def address(self, door: str) -> tuple[str, int]:
-        listener = next(d.socket for d in self.server.listeners if d.name == door)
-        host, port = listener.getsockname()[:2]
+    def address(self, listener: str) -> tuple[str, int]:
+        bound = next(each.socket for each in self.server.listeners if each.name == listener)
+        host, port = bound.getsockname()[:2]
         return host, port
 
     def ask(
@@ -93,34 +93,34 @@ class House:
         *,
         token: str | None = ADMIN,
         headers: Mapping[str, str] | None = None,
-        door: str = "api",
+        listener: str = "api",
     ) -> Answer:
-        """One request on a connection of its own."""
-        connection = http.client.HTTPConnection(*self.address(door), timeout=WAIT_LIMIT)
+        """Send a request on a new connection, and compare the response with the route table."""
+        connection = http.client.HTTPConnection(*self.address(listener), timeout=WAIT_LIMIT)
         sent = {"Authorization": f"Bearer {token}"} if token is not None else {}
         raw = json.dumps(body) if isinstance(body, dict) else body
         try:
             connection.request(method, path, raw, {**sent, **(headers or {})})
             response = connection.getresponse()
             answer = Answer(response.status, dict(response.getheaders()), response.read())
-            if door == "api":
+            if listener == "api":
                 check_response(method, path, answer.status, answer.headers, answer.raw)
             return answer
         finally:
             connection.close()
 
-    def connect(self, door: str = "api") -> socket.socket:
-        return socket.create_connection(self.address(door), timeout=WAIT_LIMIT)
+    def connect(self, listener: str = "api") -> socket.socket:
+        return socket.create_connection(self.address(listener), timeout=WAIT_LIMIT)
 
-    def limiter(self, door: str = "api") -> ConnectionLimiter:
-        return next(d.limiter for d in self.server.listeners if d.name == door)
+    def limiter(self, listener: str = "api") -> ConnectionLimiter:
+        return next(each.limiter for each in self.server.listeners if each.name == listener)
 
     def write(self, name: str, text: str, mode: int = 0o600) -> Path:
         return write(self.root, name, text, mode)
 
 
 def allow_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let callers wait longer than a test may take, so that only an end can answer them."""
+    """Allow waits that are longer than a test may take, so that only an end can answer them."""
     for model in (queries.JobWaitQuery, queries.RunWaitQuery):
         [seconds] = model.model_fields["wait"].metadata
         monkeypatch.setattr(seconds, "most", 3600.0)
@@ -140,7 +140,7 @@ def plugin(root: Path, name: str, script: str, manifest: str = MANIFEST) -> None
 
 
 @contextmanager
-def opened(
+def running_api(
     config: str = CONFIG,
     *,
     plugins: Mapping[str, str] | None = None,
@@ -148,12 +148,12 @@ def opened(
     environ: Mapping[str, str] | None = None,
     files: Mapping[str, str] | None = None,
     seal: bool = False,
-) -> Iterator[House]:
-    """A gateway from open to closed; without `working` its jobs stay in the queue.
+) -> Iterator[ApiHarness]:
+    """Run a gateway; without `working` its jobs stay queued.
 
-    `files` stand in the place of what would be written otherwise; with `seal` all are sealed.
+    `files` replace the default files; with `seal` all files are sealed.
     """
-    # A socket's path may have no more than 107 bytes, which pytest's own directories use up.
+    # The path of a socket has at most 107 bytes; pytest's directories are too long.
     root = Path(tempfile.mkdtemp(prefix="ductile-")).resolve()
     write(root, "config.yaml", config)
     for name, script in (plugins or {"echo": ECHO}).items():
@@ -171,7 +171,7 @@ def opened(
             gateway.start()
         server.start()
         try:
-            yield House(root, gateway, server)
+            yield ApiHarness(root, gateway, server)
         finally:
             if working:
                 gateway.stop()
@@ -181,26 +181,26 @@ def opened(
         shutil.rmtree(root)
 
 
-def takings(monkeypatch: pytest.MonkeyPatch, way: type[Any]) -> list[bool]:
-    """Whether each request that comes to this short way from now on is taken."""
-    answers: list[bool] = []
-    take = way.take
+def record_taken(monkeypatch: pytest.MonkeyPatch, route: type[Any]) -> list[bool]:
+    """Record whether the fast route takes each request from now on."""
+    taken: list[bool] = []
+    take = route.take
 
-    def watched(self: Any, scope: Any, body: bytes, answered: Any) -> bool:
-        answers.append(take(self, scope, body, answered))
-        return answers[-1]
+    def recording_take(self: Any, scope: Any, body: bytes, respond: Any) -> bool:
+        taken.append(take(self, scope, body, respond))
+        return taken[-1]
 
-    monkeypatch.setattr(way, "take", watched)
-    return answers
+    monkeypatch.setattr(route, "take", recording_take)
+    return taken
 
 
 def error_keys(path: str) -> set[str]:
-    """What every error's body has; agents read another shape (004)."""
+    """The keys of every error; the routes of agents have another shape."""
     return {"status", "reason"} if path.startswith("/gateway/") else {"error", "code"}
 
 
 def read_all(connection: socket.socket) -> bytes:
-    """Everything until the other side closes."""
+    """Read until the peer closes the connection."""
     parts = []
     while part := connection.recv(65536):
         parts.append(part)

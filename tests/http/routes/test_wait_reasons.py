@@ -1,4 +1,4 @@
-"""Why a job waits, as a running gateway tells it."""
+"""Why a job waits: every route gives the same reason."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tests.engine.site import OK, Gate, Site
 ONE_AT_ONCE = "concurrency_safe: false\n"
 
 
-def told(served: Any, job_id: str) -> set[str | None]:
-    """What each of those says that can be asked for it."""
+def reasons_for(served: Any, job_id: str) -> set[str | None]:
+    """The reasons that the routes give."""
     (why,) = [
         reason.removeprefix("It is queued: ").removesuffix(".")
         for reason in served.get(f"/job/{job_id}/why").json["why"]
@@ -26,40 +26,40 @@ def told(served: Any, job_id: str) -> set[str | None]:
     return {why, served.get(f"/job/{job_id}").json["waits_for"], *lists}
 
 
-def roomy(site: Site) -> Gate:
+def with_workers(site: Site) -> Gate:
     site.settings["service"]["max_workers"] = 4
     return site.gate()
 
 
-def test_a_plugin_that_runs_as_often_at_once_as_it_may(site: Site, serve) -> None:
-    gate = roomy(site)
+def test_job_waits_for_the_parallelism_of_its_plugin(site: Site, serve) -> None:
+    gate = with_workers(site)
     site.plugin("slow", gate.script() + OK, manifest=ONE_AT_ONCE)
     served = serve()
     first, second = (served.post("/plugin/slow/poll").json["job_id"] for _ in range(2))
     gate.arrived()
-    assert told(served, second) == {"plugin slow runs 1 of 1 jobs (parallelism)"}
+    assert reasons_for(served, second) == {"plugin slow runs 1 of 1 jobs (parallelism)"}
     assert "waits_for" not in served.get(f"/job/{first}").json
     gate.open(2)
-    served.house.ended(second)
+    served.running.ended(second)
 
 
-def test_a_job_whose_dedupe_key_runs(site: Site, serve) -> None:
-    gate, failed = roomy(site), site.folder / "failed"
+def test_job_waits_for_a_running_job_with_the_same_dedupe_key(site: Site, serve) -> None:
+    gate, failed = with_workers(site), site.folder / "failed"
     once = f"[ -e '{failed}' ] || {{ touch '{failed}'; exit 78; }}\n"
     site.plugin("slow", once + gate.script() + OK)
     served = serve()
     asked = {"dedupe_key": "k"}
     first = served.post("/plugin/slow/poll", asked).json["job_id"]
-    served.house.ended(first)
+    served.running.ended(first)
     second = served.post("/plugin/slow/poll", asked).json["job_id"]
     gate.arrived()
     served.post(f"/job/{first}/retry")
-    assert told(served, first) == {f"job {second} with the same dedupe key is running"}
+    assert reasons_for(served, first) == {f"job {second} with the same dedupe key is running"}
     gate.open(2)
-    served.house.ended(first)
+    served.running.ended(first)
 
 
-def test_the_same_key_of_another_command_keeps_nothing_waiting(site: Site, serve) -> None:
+def test_same_dedupe_key_of_another_command_does_not_block(site: Site, serve) -> None:
     gate = site.gate()
     site.settings["service"]["max_workers"] = 1
     site.plugin("slow", gate.script() + OK)
@@ -68,6 +68,6 @@ def test_the_same_key_of_another_command_keeps_nothing_waiting(site: Site, serve
     served.post("/plugin/slow/poll", asked)
     gate.arrived()
     other = served.post("/plugin/slow/sync", asked).json["job_id"]
-    assert told(served, other) == {"all workers are busy"}
+    assert reasons_for(served, other) == {"all workers are busy"}
     gate.open(2)
-    served.house.ended(other)
+    served.running.ended(other)

@@ -1,9 +1,8 @@
-"""What agents post and operators read (004), over real HTTP."""
+"""Heartbeats, decision logs and reminders of agents."""
 
 from __future__ import annotations
 
 import hashlib
-import http.client
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -21,9 +20,8 @@ from ductile.http.middleware import heartbeat_batch
 from ductile.store import agents, notices, reminders
 from ductile.store.engines.api import BEGINNING
 from tests.core.agents.test_decision_log import LOG
-from tests.http.doors import ADMIN, CONFIG, NOTHING, Answer, House, opened
-from tests.http.following import following
-from tests.waiting import WAIT_LIMIT
+from tests.http.harness import ADMIN, CONFIG, NOTHING, Answer, ApiHarness, running_api
+from tests.http.subscriber import subscribed
 
 TIMESTAMP = "2026-02-22T12:00:00Z"
 AGENT, WATCHER = "agent-token-0123456789", "watcher-token-0123456789"
@@ -34,16 +32,16 @@ TOKENS = f"""\
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
-    with opened(CONFIG + TOKENS) as house:
-        yield house
+def api() -> Iterator[ApiHarness]:
+    with running_api(CONFIG + TOKENS) as api:
+        yield api
 
 
 @pytest.fixture
-def own() -> Iterator[House]:
+def own() -> Iterator[ApiHarness]:
     """A gateway of the test's own, whose loops it may stop."""
-    with opened() as house:
-        yield house
+    with running_api() as api:
+        yield api
 
 
 def deep(levels: int) -> bytes:
@@ -55,12 +53,12 @@ def heartbeat(agent_id: Any = "agent-42", cluster_id: Any = "cluster-west", **mo
     return {**body, "timestamp": TIMESTAMP, **more}
 
 
-def beat(house: House, *given: Any, **more: Any) -> Answer:
-    return house.ask("POST", "/gateway/heartbeat", heartbeat(*given, **more))
+def beat(api: ApiHarness, *given: Any, **more: Any) -> Answer:
+    return api.ask("POST", "/gateway/heartbeat", heartbeat(*given, **more))
 
 
-def row(house: House, agent_id: str) -> dict[str, Any] | None:
-    return house.gateway.ledger.read(lambda tx: agents.find_agent(tx, agent_id))
+def row(api: ApiHarness, agent_id: str) -> dict[str, Any] | None:
+    return api.gateway.ledger.read(lambda tx: agents.find_agent(tx, agent_id))
 
 
 def log_of(agent_id: str, **action: Any) -> dict[str, Any]:
@@ -70,45 +68,37 @@ def log_of(agent_id: str, **action: Any) -> dict[str, Any]:
     return document
 
 
-def told(house: House, topic: str) -> list[Any]:
-    found = house.gateway.ledger.read(lambda tx: notices.list_after(tx, BEGINNING, 10_000))
+def published(api: ApiHarness, topic: str) -> list[Any]:
+    found = api.gateway.ledger.read(lambda tx: notices.list_after(tx, BEGINNING, 10_000))
     return [json.loads(notice.payload) for notice in found if notice.topic == topic]
 
 
 # Heartbeats
 
 
-def test_fr_10_3_positive_a_heartbeat_is_a_row_and_an_entry(house: House) -> None:
-    answer = beat(house)
+def test_heartbeat_is_stored_and_kept_in_memory(api: ApiHarness) -> None:
+    answer = beat(api)
     assert (answer.status, answer.json) == (200, {"status": "ok"})
-    found = row(house, "agent-42")
+    found = row(api, "agent-42")
     assert found is not None
     assert (found["cluster_id"], found["last_seen_at"]) == (
         "cluster-west",
         "2026-02-22T12:00:00.000000Z",
     )
-    assert house.gateway.agents.heartbeats.state["agent-42"].cluster_id == "cluster-west"
+    assert api.gateway.agents.heartbeats.state["agent-42"].cluster_id == "cluster-west"
 
 
-def test_fr_10_3_negative_another_type_touches_nothing(house: House) -> None:
-    answer = beat(house, "agent-43", type="status_update")
+def test_heartbeat_of_another_type_returns_422(api: ApiHarness) -> None:
+    answer = beat(api, "agent-43", type="status_update")
     assert (answer.status, answer.json) == (
         422,
         {"status": "error", "reason": "invalid_heartbeat_type"},
     )
-    assert row(house, "agent-43") is None
-    assert "agent-43" not in house.gateway.agents.heartbeats.state
+    assert row(api, "agent-43") is None
+    assert "agent-43" not in api.gateway.agents.heartbeats.state
 
 
-def test_fr_10_1_positive_the_route_records_the_heartbeat(house: House) -> None:
-    before = house.gateway.clock.now()
-    beat(house, "agent-10", "cluster-east")
-    seen = house.gateway.agents.heartbeats.state["agent-10"]
-    assert seen.cluster_id == "cluster-east"
-    assert before <= seen.last_seen <= house.gateway.clock.now()
-
-
-def test_fr_10_1_negative_a_manager_that_is_down_is_a_503(own: House) -> None:
+def test_stopped_heartbeat_manager_returns_503_and_stores_nothing(own: ApiHarness) -> None:
     own.gateway.agents.heartbeats.stop()
     answer = beat(own, "agent-down")
     assert (answer.status, answer.json) == (
@@ -117,16 +107,11 @@ def test_fr_10_1_negative_a_manager_that_is_down_is_a_503(own: House) -> None:
     )
     message = own.ask("POST", "/gateway/messages", log_of("agent-down"))
     assert (message.status, message.json) == (answer.status, answer.json)
-
-
-def test_reading_order_no_upsert_when_the_manager_is_down(own: House) -> None:
-    own.gateway.agents.heartbeats.stop()
-    beat(own, "agent-down")
     assert row(own, "agent-down") is None
 
 
-def test_reading_order_in_memory_before_the_upsert(
-    own: House, monkeypatch: pytest.MonkeyPatch
+def test_heartbeat_is_in_memory_before_it_is_stored(
+    own: ApiHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known: list[bool] = []
     record = agents.record_heartbeats
@@ -140,8 +125,8 @@ def test_reading_order_in_memory_before_the_upsert(
     assert known == [True]
 
 
-def test_fr_10_4_positive_a_hundred_heartbeats_are_one_row(
-    own: House, monkeypatch: pytest.MonkeyPatch
+def test_heartbeats_of_an_agent_are_one_row(
+    own: ApiHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heartbeat_batch, "BATCH_INTERVAL", 0.0)
     for second in range(100):
@@ -153,23 +138,19 @@ def test_fr_10_4_positive_a_hundred_heartbeats_are_one_row(
     ]
 
 
-def test_fr_10_4_negative_the_table_is_there_before_the_first_heartbeat(own: House) -> None:
-    assert own.gateway.ledger.read(agents.list_agents) == []
-
-
-def test_fr_10_2_positive_the_loop_evicts(own: House) -> None:
+def test_silent_agent_is_evicted(own: ApiHarness) -> None:
     beat(own, "agent-99")
     later = own.gateway.clock.now() + timedelta(seconds=91)
     own.gateway.agents.heartbeats.tick(later)
     assert "agent-99" not in own.gateway.agents.heartbeats.state
-    assert told(own, "gateway:capabilities")[-1]["agent_id"] == "agent-99"
+    assert published(own, "gateway:capabilities")[-1]["agent_id"] == "agent-99"
     assert {"heartbeats", "reminders"} <= own.gateway.loops.keys()
 
 
 @pytest.mark.parametrize("field", ["agent_id", "cluster_id"])
 @pytest.mark.parametrize("value", ["", " ", None, 1, []])
-def test_reading_empty_ids_are_a_422(house: House, field: str, value: Any) -> None:
-    answer = beat(house, **{field: value})
+def test_missing_id_returns_422(api: ApiHarness, field: str, value: Any) -> None:
+    answer = beat(api, **{field: value})
     assert (answer.status, answer.json) == (
         422,
         {"status": "error", "reason": "missing_required_field", "field": field},
@@ -180,18 +161,18 @@ def test_reading_empty_ids_are_a_422(house: House, field: str, value: Any) -> No
 @pytest.mark.parametrize(
     "raw", [b"", b"{", b"nonsense", b"\xff", b'{"a": NaN}', b'{"a": "\\ud800"}', b"{} {}", b"[" * 9]
 )
-def test_reading_broken_json_is_a_400(house: House, path: str, raw: bytes) -> None:
-    answer = house.ask("POST", path, raw)
+def test_invalid_json_returns_400(api: ApiHarness, path: str, raw: bytes) -> None:
+    answer = api.ask("POST", path, raw)
     assert (answer.status, answer.json) == (400, {"status": "error", "reason": "invalid_json"})
 
 
 @pytest.mark.parametrize("stamp", ["yesterday", "", None, 17, "9999-12-31T23:59:59-23:00"])
-def test_a_timestamp_that_cannot_be_read_is_the_gateways_time(house: House, stamp: Any) -> None:
-    before = to_text(house.gateway.clock.now())
-    assert beat(house, "agent-clock", timestamp=stamp).status == 200
-    found = row(house, "agent-clock")
+def test_unreadable_timestamp_is_replaced_by_the_gateways_time(api: ApiHarness, stamp: Any) -> None:
+    before = to_text(api.gateway.clock.now())
+    assert beat(api, "agent-clock", timestamp=stamp).status == 200
+    found = row(api, "agent-clock")
     assert found is not None
-    assert before <= found["last_seen_at"] <= to_text(house.gateway.clock.now())
+    assert before <= found["last_seen_at"] <= to_text(api.gateway.clock.now())
 
 
 @pytest.mark.parametrize(
@@ -202,23 +183,23 @@ def test_a_timestamp_that_cannot_be_read_is_the_gateways_time(house: House, stam
         (("a", "c\x1b[2J"), "invalid_cluster_id"),
     ],
 )
-def test_an_id_that_cannot_name_anything(house: House, given: Any, reason: str) -> None:
-    answer = beat(house, *given)
+def test_invalid_id_returns_422(api: ApiHarness, given: Any, reason: str) -> None:
+    answer = beat(api, *given)
     assert (answer.status, answer.json["reason"]) == (422, reason)
 
 
-def test_a_body_too_large_keeps_the_shape(house: House) -> None:
+def test_too_large_body_returns_413_in_the_agent_shape(api: ApiHarness) -> None:
     for path, size in (("/gateway/heartbeat", 17_000), ("/gateway/messages", 66_000)):
-        answer = house.ask("POST", path, b"x" * size)
+        answer = api.ask("POST", path, b"x" * size)
         assert answer.status == 413
         assert (answer.json["status"], answer.json["reason"]) == ("error", "body_too_large")
 
 
-def test_many_agents_at_once_are_all_durable(house: House) -> None:
+def test_concurrent_heartbeats_are_all_stored(api: ApiHarness) -> None:
     names = [f"many-{number:03}" for number in range(60)]
     answers: list[int] = []
     threads = [
-        threading.Thread(target=lambda name=name: answers.append(beat(house, name).status))
+        threading.Thread(target=lambda name=name: answers.append(beat(api, name).status))
         for name in names
     ]
     for thread in threads:
@@ -226,12 +207,10 @@ def test_many_agents_at_once_are_all_durable(house: House) -> None:
     for thread in threads:
         thread.join()
     assert answers == [200] * len(names)
-    assert all(row(house, name) for name in names)
+    assert all(row(api, name) for name in names)
 
 
-def test_a_ledger_that_takes_nothing_is_told_to_every_caller(
-    own: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_ledger_returns_507(own: ApiHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise LedgerFull("no space")
 
@@ -242,27 +221,27 @@ def test_a_ledger_that_takes_nothing_is_told_to_every_caller(
     assert beat(own, "agent-full").status == 200
 
 
-def test_a_caller_that_leaves_takes_nobody_with_it(house: House) -> None:
+def test_disconnected_client_does_not_affect_others(api: ApiHarness) -> None:
     body = json.dumps(heartbeat("left")).encode()
     head = f"POST /gateway/heartbeat HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN}"
-    with house.connect() as gone:
+    with api.connect() as gone:
         gone.sendall(f"{head}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
-    assert beat(house, "stayed").status == 200
-    assert row(house, "stayed") is not None
+    assert beat(api, "stayed").status == 200
+    assert row(api, "stayed") is not None
 
 
 # Decision logs
 
 
-def test_an_accepted_log(house: House) -> None:
-    answer = house.ask("POST", "/gateway/messages", log_of("agent-log"))
+def test_decision_log_is_published(api: ApiHarness) -> None:
+    answer = api.ask("POST", "/gateway/messages", log_of("agent-log"))
     assert (answer.status, answer.json) == (202, {"status": "accepted", "trace_id": "t-1"})
-    assert told(house, "gateway:messages")[-1] == log_of("agent-log")
+    assert published(api, "gateway:messages")[-1] == log_of("agent-log")
 
 
-def test_a_log_that_breaks_the_rules(house: House) -> None:
+def test_invalid_decision_log_returns_422_and_is_recorded(api: ApiHarness) -> None:
     raw = json.dumps(log_of("agent-bad", status="canary-0123456789")).encode()
-    answer = house.ask("POST", "/gateway/messages", raw, token=AGENT)
+    answer = api.ask("POST", "/gateway/messages", raw, token=AGENT)
     assert (answer.status, answer.json) == (
         422,
         {
@@ -272,75 +251,75 @@ def test_a_log_that_breaks_the_rules(house: House) -> None:
             "trace_id": None,
         },
     )
-    violation = told(house, "gateway:violations")[-1]
+    violation = published(api, "gateway:violations")[-1]
     assert violation["sha256"] == hashlib.sha256(raw).hexdigest()
     assert violation["sender"] == "agent"
     assert "canary" not in json.dumps(violation)
-    assert row(house, "agent-bad") is None
+    assert row(api, "agent-bad") is None
 
 
-def test_a_log_that_is_too_deep_breaks_the_rules(house: House) -> None:
+def test_too_deep_decision_log_returns_422(api: ApiHarness) -> None:
     deep = json.dumps(log_of("agent-deep")).encode()[:-1] + b',"x":' + b"[" * 120 + b"]" * 120
-    answer = house.ask("POST", "/gateway/messages", deep + b"}")
+    answer = api.ask("POST", "/gateway/messages", deep + b"}")
     assert (answer.status, answer.json["reason"]) == (422, "schema_violation")
     assert "100 levels" in answer.json["detail"]
 
 
-def test_a_log_with_an_integer_that_would_be_altered_breaks_the_rules(house: House) -> None:
+def test_decision_log_with_an_integer_beyond_64_bits_returns_422(api: ApiHarness) -> None:
     raw = json.dumps(log_of("agent-large")).encode()[:-1] + b',"x":18446744073709551616}'
-    answer = house.ask("POST", "/gateway/messages", raw)
+    answer = api.ask("POST", "/gateway/messages", raw)
     assert (answer.status, answer.json["reason"]) == (422, "schema_violation")
     assert "64 bits" in answer.json["detail"]
 
 
-def test_fr_10_7_positive_a_reminder_comes_on_the_agents_topic(house: House) -> None:
+def test_reminder_is_published_on_the_agents_topic(api: ApiHarness) -> None:
     agent_id = 'agent "7", of: team/é'
     tool_input = {"delay_ms": 50, "payload": {"task": "check_quota"}}
     document = log_of(agent_id, tool_call="schedule_reminder", tool_input=tool_input)
     topic = f"agent:{agent_id}:scheduled"
-    with following(house, f"?topic={quote(topic, safe='')}") as follower:
-        assert house.ask("POST", "/gateway/messages", document).status == 202
-        event = follower.next()
+    with subscribed(api, f"?topic={quote(topic, safe='')}") as subscriber:
+        assert api.ask("POST", "/gateway/messages", document).status == 202
+        event = subscriber.next()
     assert event["event"] == "reminder"
     assert event["data"]["topic"] == topic
     assert event["data"]["data"] == {"task": "check_quota"}
 
 
-def test_fr_10_7_negative_a_bad_delay_is_no_error_to_the_agent(house: House) -> None:
+def test_decision_log_with_an_invalid_delay_is_accepted_without_a_reminder(api: ApiHarness) -> None:
     document = log_of("agent-8", tool_call="schedule_reminder", tool_input={"delay_ms": -500})
-    assert house.ask("POST", "/gateway/messages", document).status == 202
-    kept = house.gateway.ledger.read(lambda tx: reminders.list_reminders(tx, agent_id="agent-8"))
+    assert api.ask("POST", "/gateway/messages", document).status == 202
+    kept = api.gateway.ledger.read(lambda tx: reminders.list_reminders(tx, agent_id="agent-8"))
     assert kept == []
-    assert told(house, "gateway:messages")[-1] == document
+    assert published(api, "gateway:messages")[-1] == document
 
 
 @pytest.mark.parametrize(
     ("topic", "cause"),
     [
-        ("gateway:messages", lambda house: log_of("agent-topic")),
-        ("gateway:violations", lambda house: {}),
-        ("gateway:capabilities", lambda house: log_of("agent-fresh")),
+        ("gateway:messages", lambda api: log_of("agent-topic")),
+        ("gateway:violations", lambda api: {}),
+        ("gateway:capabilities", lambda api: log_of("agent-fresh")),
     ],
 )
-def test_topics_can_be_followed(
-    house: House, topic: str, cause: Callable[[House], dict[str, Any]]
+def test_agent_topics_are_streamed(
+    api: ApiHarness, topic: str, cause: Callable[[ApiHarness], dict[str, Any]]
 ) -> None:
-    with following(house, f"?topic={topic}") as follower:
-        house.ask("POST", "/gateway/messages", cause(house))
-        assert follower.next()["data"]["topic"] == topic
+    with subscribed(api, f"?topic={topic}") as subscriber:
+        api.ask("POST", "/gateway/messages", cause(api))
+        assert subscriber.next()["data"]["topic"] == topic
 
 
-def test_secrets_of_the_config_are_not_published(house: House) -> None:
+def test_published_log_is_redacted(api: ApiHarness) -> None:
     document = log_of("agent-leak", tool_output_summary=f"token {ADMIN}")
-    house.ask("POST", "/gateway/messages", document)
-    published = told(house, "gateway:messages")[-1]
-    assert published["action"]["tool_output_summary"] == "token [REDACTED]"
+    api.ask("POST", "/gateway/messages", document)
+    shown = published(api, "gateway:messages")[-1]
+    assert shown["action"]["tool_output_summary"] == "token [REDACTED]"
 
 
 # Operators
 
 
-def test_agents_are_listed_in_pages(own: House) -> None:
+def test_agents_are_listed_in_pages(own: ApiHarness) -> None:
     for name in ("c", "a", "b"):
         beat(own, name)
     page = own.ask("GET", "/gateway/heartbeats?limit=2").json
@@ -355,7 +334,7 @@ def test_agents_are_listed_in_pages(own: House) -> None:
     assert one["agent_id"] == "b"
 
 
-def test_capabilities_are_listed(own: House) -> None:
+def test_capabilities_are_listed(own: ApiHarness) -> None:
     beat(own, "mute")
     own.ask("POST", "/gateway/messages", log_of("able"))
     assert own.ask("GET", "/gateway/capabilities").json == {
@@ -374,26 +353,26 @@ def test_capabilities_are_listed(own: House) -> None:
     }
 
 
-def test_a_reminder_is_made_listed_and_forgotten(house: House) -> None:
+def test_reminder_is_created_listed_and_removed(api: ApiHarness) -> None:
     body = {"agent_id": "agent-r", "delay_ms": 3_600_000, "payload": {"a": 1}}
-    planned = house.ask("POST", "/gateway/cron", {**body, "dry_run": True}).json
+    planned = api.ask("POST", "/gateway/cron", {**body, "dry_run": True}).json
     assert planned["dry_run"] is True
-    assert house.ask("GET", "/gateway/cron?agent_id=agent-r").json["reminders"] == []
-    made = house.ask("POST", "/gateway/cron", body)
+    assert api.ask("GET", "/gateway/cron?agent_id=agent-r").json["reminders"] == []
+    made = api.ask("POST", "/gateway/cron", body)
     assert made.status == 201
-    (listed,) = house.ask("GET", "/gateway/cron?agent_id=agent-r").json["reminders"]
+    (listed,) = api.ask("GET", "/gateway/cron?agent_id=agent-r").json["reminders"]
     assert listed == made.json
     path = f"/gateway/cron/{made.json['id']}/forget"
-    assert house.ask("POST", path, {"dry_run": True}).json["dry_run"] is True
-    assert house.ask("POST", path).json == listed
-    assert house.ask("POST", path).status == 404
-    assert house.ask("GET", "/gateway/cron?agent_id=agent-r").json["reminders"] == []
+    assert api.ask("POST", path, {"dry_run": True}).json["dry_run"] is True
+    assert api.ask("POST", path).json == listed
+    assert api.ask("POST", path).status == 404
+    assert api.ask("GET", "/gateway/cron?agent_id=agent-r").json["reminders"] == []
 
 
-def test_a_recurring_reminder_stands_beside_the_schedules(house: House) -> None:
+def test_recurring_reminder_is_listed_with_the_schedules(api: ApiHarness) -> None:
     body = {"agent_id": "agent-c", "schedule": "0 3 * * *", "payload": {"secret": "s"}}
-    made = house.ask("POST", "/gateway/cron", body).json
-    listed = house.ask("GET", "/scheduler/jobs").json["reminders"]
+    made = api.ask("POST", "/gateway/cron", body).json
+    listed = api.ask("GET", "/scheduler/jobs").json["reminders"]
     (found,) = [one for one in listed if one["id"] == made["id"]]
     assert (found["schedule"], found["is_one_time"]) == ("0 3 * * *", False)
     assert "payload" not in found
@@ -411,6 +390,7 @@ def test_a_recurring_reminder_stands_beside_the_schedules(house: House) -> None:
         ({"agent_id": "a", "schedule": "x"}, 422, "invalid_schedule"),
         ({"agent_id": "a", "schedule": 5}, 422, "invalid_schedule"),
         ({"agent_id": "a"}, 400, "usage"),
+        ({"agent_id": "a", "delay_ms": 5, "payloda": {}}, 400, "usage"),
         ({"agent_id": "a", "delay_ms": 5, "schedule": "* * * * *"}, 400, "usage"),
         (b"{", 400, "invalid_json"),
         (b"[]", 400, "usage"),
@@ -418,8 +398,8 @@ def test_a_recurring_reminder_stands_beside_the_schedules(house: House) -> None:
         (b'{"agent_id": "a", "delay_ms": 5, "x": ' + deep(1000) + b"}", 400, "usage"),
     ],
 )
-def test_a_reminder_that_is_none(house: House, body: Any, status: int, reason: str) -> None:
-    answer = house.ask("POST", "/gateway/cron", body)
+def test_invalid_reminder_is_refused(api: ApiHarness, body: Any, status: int, reason: str) -> None:
+    answer = api.ask("POST", "/gateway/cron", body)
     assert (answer.status, answer.json["status"], answer.json["reason"]) == (
         status,
         "error",
@@ -428,39 +408,37 @@ def test_a_reminder_that_is_none(house: House, body: Any, status: int, reason: s
     assert answer.json["detail"]
 
 
-def test_the_deepest_reminder_is_listed(house: House) -> None:
+def test_payload_at_the_nesting_limit_is_listed(api: ApiHarness) -> None:
     body = b'{"agent_id": "agent-d", "delay_ms": 3600000, "payload": ' + deep(99) + b"}"
-    assert house.ask("POST", "/gateway/cron", body).status == 201
-    (listed,) = house.ask("GET", "/gateway/cron?agent_id=agent-d").json["reminders"]
+    assert api.ask("POST", "/gateway/cron", body).status == 201
+    (listed,) = api.ask("GET", "/gateway/cron?agent_id=agent-d").json["reminders"]
     assert listed["payload"] == json.loads(deep(99))
 
 
 @pytest.mark.parametrize("levels", [253, 254, 600, 1000])
-def test_a_deep_reminder_that_stands_in_the_ledger_is_listed_as_text(
-    house: House, levels: int
-) -> None:
-    at, agent_id = house.gateway.clock.now() + timedelta(hours=1), f"agent-{levels}"
+def test_too_deep_payload_in_the_ledger_is_listed_as_text(api: ApiHarness, levels: int) -> None:
+    at, agent_id = api.gateway.clock.now() + timedelta(hours=1), f"agent-{levels}"
     new = NewReminder(agent_id, at, deep(levels).decode(), None)
-    house.gateway.ledger.write(lambda tx: reminders.add_reminder(tx, new))
-    answer = house.ask("GET", f"/gateway/cron?agent_id={agent_id}")
+    api.gateway.ledger.write(lambda tx: reminders.add_reminder(tx, new))
+    answer = api.ask("GET", f"/gateway/cron?agent_id={agent_id}")
     assert answer.status == 200
     assert answer.json["reminders"][0]["payload"] == deep(levels).decode()
 
 
 @pytest.mark.parametrize("id", ["0", "x", "-1", "9" * 30, "²", "1.5"])
-def test_a_reminder_that_is_not_there(house: House, id: str) -> None:
-    answer = house.ask("POST", f"/gateway/cron/{quote(id)}/forget")
+def test_unknown_reminder_returns_404(api: ApiHarness, id: str) -> None:
+    answer = api.ask("POST", f"/gateway/cron/{quote(id)}/forget")
     assert (answer.status, answer.json["reason"]) == (404, "not_found")
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "limit=%C2%B2"])
-def test_a_bad_page(house: House, query: str) -> None:
+def test_invalid_page_is_refused(api: ApiHarness, query: str) -> None:
     for path in ("/gateway/heartbeats", "/gateway/cron", "/gateway/capabilities"):
-        assert house.ask("GET", f"{path}?{query}").status == 400
-    assert house.ask("GET", "/gateway/cron?after=x").status == 400
+        assert api.ask("GET", f"{path}?{query}").status == 400
+    assert api.ask("GET", "/gateway/cron?after=x").status == 400
 
 
-def test_there_is_an_end_to_reminders(own: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_reminders_is_limited(own: ApiHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reminders, "MAX_REMINDERS", 1)
     body = {"agent_id": "a", "delay_ms": 3_600_000}
     assert own.ask("POST", "/gateway/cron", body).status == 201
@@ -468,51 +446,37 @@ def test_there_is_an_end_to_reminders(own: House, monkeypatch: pytest.MonkeyPatc
     assert (answer.status, answer.json["reason"]) == (409, "too_many_reminders")
 
 
-# Who may
+# Access
 
 
-def test_reading_scopes(house: House) -> None:
-    assert house.ask("POST", "/gateway/heartbeat", heartbeat(), token=AGENT).status == 200
-    assert house.ask("GET", "/gateway/heartbeats", token=AGENT).status == 200
-    assert house.ask("GET", "/gateway/heartbeats", token=WATCHER).status == 200
+def test_agent_routes_require_agent_scopes(api: ApiHarness) -> None:
+    assert api.ask("POST", "/gateway/heartbeat", heartbeat(), token=AGENT).status == 200
+    assert api.ask("GET", "/gateway/heartbeats", token=AGENT).status == 200
+    assert api.ask("GET", "/gateway/heartbeats", token=WATCHER).status == 200
     for path in ("/gateway/heartbeat", "/gateway/messages", "/gateway/cron"):
-        answer = house.ask("POST", path, heartbeat(), token=WATCHER)
+        answer = api.ask("POST", path, heartbeat(), token=WATCHER)
         assert (answer.status, answer.json["status"]) == (403, "error")
         assert answer.json["reason"] == "forbidden"
-    assert house.ask("GET", "/jobs", token=AGENT).status == 403
+    assert api.ask("GET", "/jobs", token=AGENT).status == 403
 
 
 @pytest.mark.parametrize("token", [None, "wrong", "dtk_wrong"])
-def test_errors_below_gateway_keep_their_shape(house: House, token: str | None) -> None:
-    answer = house.ask("POST", "/gateway/heartbeat", heartbeat(), token=token)
+def test_errors_have_the_agent_shape(api: ApiHarness, token: str | None) -> None:
+    answer = api.ask("POST", "/gateway/heartbeat", heartbeat(), token=token)
     assert (answer.status, answer.json["status"]) == (401, "error")
     assert answer.json["reason"] == "unauthorized"
-    missing = house.ask("GET", "/gateway/nowhere")
+    missing = api.ask("GET", "/gateway/nowhere")
     assert (missing.status, missing.json["reason"]) == (404, "not_found")
-    wrong = house.ask("GET", "/gateway/heartbeat")
+    wrong = api.ask("GET", "/gateway/heartbeat")
     assert (wrong.status, wrong.json["reason"]) == (405, "method_not_allowed")
 
 
-def test_reading_open_takes_heartbeats_and_messages_without_a_token() -> None:
-    with opened(CONFIG + "gateway: {open: true}\n") as house:
+def test_open_gateway_accepts_heartbeats_and_logs_without_a_token() -> None:
+    with running_api(CONFIG + "gateway: {open: true}\n") as api:
         for token in (None, NOTHING):
-            assert house.ask("POST", "/gateway/heartbeat", heartbeat(), token=token).status == 200
-            assert house.ask("POST", "/gateway/messages", LOG, token=token).status == 202
-        assert house.ask("POST", "/gateway/messages", {}, token=None).status == 422
-        assert told(house, "gateway:violations")[-1]["sender"] is None
-        assert house.ask("GET", "/gateway/heartbeats", token=None).status == 401
-        assert house.ask("POST", "/gateway/cron", {}, token=None).status == 401
-
-
-def test_a_heartbeat_on_a_connection_that_is_kept(house: House) -> None:
-    connection = http.client.HTTPConnection(*house.address("api"), timeout=WAIT_LIMIT)
-    for _ in range(5):
-        connection.request(
-            "POST",
-            "/gateway/heartbeat",
-            json.dumps(heartbeat("kept")),
-            {"Authorization": f"Bearer {ADMIN}"},
-        )
-        response = connection.getresponse()
-        assert (response.status, response.read()) == (200, b'{"status":"ok"}\n')
-    connection.close()
+            assert api.ask("POST", "/gateway/heartbeat", heartbeat(), token=token).status == 200
+            assert api.ask("POST", "/gateway/messages", LOG, token=token).status == 202
+        assert api.ask("POST", "/gateway/messages", {}, token=None).status == 422
+        assert published(api, "gateway:violations")[-1]["sender"] is None
+        assert api.ask("GET", "/gateway/heartbeats", token=None).status == 401
+        assert api.ask("POST", "/gateway/cron", {}, token=None).status == 401

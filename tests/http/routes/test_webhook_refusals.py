@@ -1,4 +1,4 @@
-"""WebhookOutbox that were refused: silence for the sender, a line for the operator."""
+"""Refused webhooks: no details for the sender, a log line for the operator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ductile.http.routes import webhooks
-from tests.http.doors import CONFIG, House, opened
+from tests.http.harness import CONFIG, ApiHarness, running_api
 from tests.http.routes.test_webhooks import HOOKS, PLUGINS, SECRET, post, sign
 
 FORGED = sign(b"{}", "another-secret-0123456789")
@@ -18,9 +18,9 @@ OLD = f"t={int(time.time()) - 3600},v1={FORGED}"
 
 
 @pytest.fixture
-def house() -> Iterator[House]:
-    with opened(CONFIG + HOOKS, plugins=PLUGINS, working=False) as house:
-        yield house
+def api() -> Iterator[ApiHarness]:
+    with running_api(CONFIG + HOOKS, plugins=PLUGINS, working=False) as api:
+        yield api
 
 
 def refusals(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
@@ -44,15 +44,15 @@ def refusals(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
         ("/hook/plain", b"x" * 1001, {}, "too large"),
     ],
 )
-def test_why_it_was_refused_is_logged_and_not_told(
-    house: House,
+def test_reason_is_logged_and_not_sent(
+    api: ApiHarness,
     capsys: pytest.CaptureFixture[str],
     path: str,
     body: bytes,
     headers: dict[str, str],
     reason: str,
 ) -> None:
-    answer = post(house, path, body, **headers)
+    answer = post(api, path, body, **headers)
     assert answer.json.keys() == {"error", "code"}
     assert reason not in answer.raw.decode() or answer.status == 413
     (line,) = refusals(capsys)
@@ -61,18 +61,18 @@ def test_why_it_was_refused_is_logged_and_not_told(
     assert SECRET not in json.dumps(line)
 
 
-def test_a_flood_is_one_line_a_minute_and_counted(
-    house: House, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_equal_refusals_are_logged_once_per_interval_with_their_number(
+    api: ApiHarness, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(5):
-        post(house, "/hook/plain", b"{}", X_Hub_Signature_256=FORGED)
-    post(house, "/hook/plain", b"{}")
+        post(api, "/hook/plain", b"{}", X_Hub_Signature_256=FORGED)
+    post(api, "/hook/plain", b"{}")
     said = refusals(capsys)
     assert [line["reason"] for line in said] == [
         "the signature does not match",
         "missing header x-hub-signature-256",
     ]
     monkeypatch.setattr(webhooks, "LOG_INTERVAL", 0.0)
-    post(house, "/hook/plain", b"{}", X_Hub_Signature_256=FORGED)
+    post(api, "/hook/plain", b"{}", X_Hub_Signature_256=FORGED)
     (line,) = refusals(capsys)
     assert line["refused_since_last_log"] == 5

@@ -1,4 +1,4 @@
-"""Deny by default: every route with no token, a wrong one, a wrong scope, a foreign page."""
+"""Access control: every route refuses missing tokens, missing scopes, wrong hosts and origins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ductile.http.endpoint import Endpoint
 from ductile.http.middleware.auth import is_from_this_machine
 from ductile.http.route_table import ENDPOINTS
 from ductile.http.routes.healthz import check_health
-from tests.http.doors import ADMIN, CONFIG, NOTHING, READER, House, opened
+from tests.http.harness import ADMIN, CONFIG, NOTHING, READER, ApiHarness, running_api
 from tests.waiting import WAIT_LIMIT
 
 GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.token_scope is not None]
@@ -23,9 +23,9 @@ VALUES = {"plugin": "echo", "command": "poll"}
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
-    with opened(working=False) as house:
-        yield house
+def api() -> Iterator[ApiHarness]:
+    with running_api(working=False) as api:
+        yield api
 
 
 def path_of(endpoint: Endpoint) -> str:
@@ -36,110 +36,110 @@ def path_of(endpoint: Endpoint) -> str:
     return path
 
 
-def test_no_token(house: House) -> None:
+def test_missing_token_returns_401_on_every_route(api: ApiHarness) -> None:
     for endpoint in GUARDED:
-        answer = house.ask(endpoint.method, path_of(endpoint), token=None)
+        answer = api.ask(endpoint.method, path_of(endpoint), token=None)
         assert (answer.status, answer.slug) == (401, "unauthorized"), endpoint
         assert answer.headers["www-authenticate"] == "Bearer", endpoint
 
 
 @pytest.mark.parametrize("token", ["wrong", "dtk_wrong", ADMIN[:-1], ADMIN + "x"])
-def test_a_wrong_token(house: House, token: str) -> None:
+def test_wrong_token_returns_401_on_every_route(api: ApiHarness, token: str) -> None:
     for endpoint in GUARDED:
-        answer = house.ask(endpoint.method, path_of(endpoint), token=token)
+        answer = api.ask(endpoint.method, path_of(endpoint), token=token)
         assert answer.status == 401, endpoint
 
 
-def test_a_wrong_scope(house: House) -> None:
+def test_missing_scope_returns_403_on_every_route(api: ApiHarness) -> None:
     for endpoint in SCOPED:
-        answer = house.ask(endpoint.method, path_of(endpoint), token=NOTHING)
+        answer = api.ask(endpoint.method, path_of(endpoint), token=NOTHING)
         assert (answer.status, answer.slug) == (403, "forbidden"), endpoint
 
 
-def test_a_foreign_host(house: House) -> None:
+def test_wrong_host_returns_421_on_every_route(api: ApiHarness) -> None:
     for endpoint in ENDPOINTS:
-        answer = house.ask(endpoint.method, path_of(endpoint), headers={"Host": "evil.example"})
+        answer = api.ask(endpoint.method, path_of(endpoint), headers={"Host": "evil.example"})
         assert (answer.status, answer.slug) == (421, "wrong_host"), endpoint
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1"])
-def test_a_foreign_origin(house: House, origin: str) -> None:
+def test_foreign_origin_returns_403_on_every_route(api: ApiHarness, origin: str) -> None:
     for endpoint in ENDPOINTS:
-        answer = house.ask(endpoint.method, path_of(endpoint), headers={"Origin": origin})
+        answer = api.ask(endpoint.method, path_of(endpoint), headers={"Origin": origin})
         assert (answer.status, answer.slug) == (403, "foreign_origin"), endpoint
 
 
 @pytest.mark.parametrize(
     "header", ["Basic abc", "Bearer", "", f"Token {ADMIN}", f"Bearer  x {ADMIN}"]
 )
-def test_what_is_no_bearer_token(house: House, header: str) -> None:
-    answer = house.ask("GET", "/jobs", token=None, headers={"Authorization": header})
+def test_invalid_authorization_header_returns_401(api: ApiHarness, header: str) -> None:
+    answer = api.ask("GET", "/jobs", token=None, headers={"Authorization": header})
     assert answer.status == 401
 
 
-def test_two_tokens_are_none(house: House) -> None:
-    with house.connect() as raw:
+def test_repeated_authorization_header_returns_401(api: ApiHarness) -> None:
+    with api.connect() as raw:
         line = f"Authorization: Bearer {ADMIN}\r\n"
         raw.sendall(f"GET /jobs HTTP/1.1\r\nHost: localhost\r\n{line}{line}\r\n".encode())
         assert raw.recv(100).startswith(b"HTTP/1.1 401")
 
 
-def test_a_path_that_is_not_in_the_table(house: House) -> None:
-    assert house.ask("GET", "/nowhere", token=None).status == 401
-    assert house.ask("GET", "/nowhere").status == 404
-    assert house.ask("DELETE", "/jobs", token=None).status == 401
-    assert house.ask("DELETE", "/jobs").status == 405
+def test_unknown_path_returns_401_without_a_token(api: ApiHarness) -> None:
+    assert api.ask("GET", "/nowhere", token=None).status == 401
+    assert api.ask("GET", "/nowhere").status == 404
+    assert api.ask("DELETE", "/jobs", token=None).status == 401
+    assert api.ask("DELETE", "/jobs").status == 405
 
 
-def test_scopes_open_what_they_say_and_no_more(house: House) -> None:
-    assert house.ask("GET", "/jobs", token=READER).status == 200
-    assert house.ask("GET", "/plugins", token=READER).status == 200
-    assert house.ask("GET", "/plugins", token=NOTHING).status == 200
-    assert house.ask("POST", "/plugin/echo/peek", "{}", token=READER).status == 202
-    assert house.ask("POST", "/plugin/echo/poll", "{}", token=READER).status == 403
-    assert house.ask("POST", "/plugin/other/peek", "{}", token=READER).status == 403
-    assert house.ask("POST", "/plugin/echo/poll", "{}").status == 202
-    assert house.ask("POST", "/plugin/echo/nothing", "{}").status == 400
-    assert house.ask("POST", "/plugin/other/poll", "{}").status == 400
-    assert house.ask("POST", "/job/x/cancel", token=READER).status == 403
+def test_scope_allows_its_routes_only(api: ApiHarness) -> None:
+    assert api.ask("GET", "/jobs", token=READER).status == 200
+    assert api.ask("GET", "/plugins", token=READER).status == 200
+    assert api.ask("GET", "/plugins", token=NOTHING).status == 200
+    assert api.ask("POST", "/plugin/echo/peek", "{}", token=READER).status == 202
+    assert api.ask("POST", "/plugin/echo/poll", "{}", token=READER).status == 403
+    assert api.ask("POST", "/plugin/other/peek", "{}", token=READER).status == 403
+    assert api.ask("POST", "/plugin/echo/poll", "{}").status == 202
+    assert api.ask("POST", "/plugin/echo/nothing", "{}").status == 400
+    assert api.ask("POST", "/plugin/other/poll", "{}").status == 400
+    assert api.ask("POST", "/job/x/cancel", token=READER).status == 403
 
 
-def test_own_names_are_answered_to(house: House) -> None:
+def test_own_host_names_are_accepted(api: ApiHarness) -> None:
     for host in ("localhost", "127.0.0.1", "LOCALHOST:99", "[::1]:8080", "localhost."):
-        assert house.ask("GET", "/healthz", headers={"Host": host}).status == 200
+        assert api.ask("GET", "/healthz", headers={"Host": host}).status == 200
 
 
-def test_two_hosts_are_none(house: House) -> None:
-    with house.connect() as raw:
+def test_repeated_host_header_is_refused(api: ApiHarness) -> None:
+    with api.connect() as raw:
         raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n")
         assert raw.recv(100).split()[1] in (b"400", b"421")
 
 
-def test_its_own_pages_may_call(house: House) -> None:
-    host, port = house.address("api")
-    answer = house.ask("GET", "/jobs", headers={"Origin": f"http://{host}:{port}"})
+def test_own_origin_is_accepted(api: ApiHarness) -> None:
+    host, port = api.address("api")
+    answer = api.ask("GET", "/jobs", headers={"Origin": f"http://{host}:{port}"})
     assert answer.status == 200
     assert "access-control-allow-origin" not in answer.headers
 
 
-def test_hosts_and_origins_of_the_config() -> None:
+def test_configured_hosts_and_origins_are_accepted() -> None:
     more = "  allowed_hosts: [gw.example, '*.lan']\n  allowed_origins: ['https://ui.example']\n"
-    with opened(CONFIG + more, working=False) as house:
+    with running_api(CONFIG + more, working=False) as api:
         for host in ("gw.example:8080", "a.lan"):
-            assert house.ask("GET", "/healthz", headers={"Host": host}).status == 200
-        assert house.ask("GET", "/healthz", headers={"Host": "xlan"}).status == 421
+            assert api.ask("GET", "/healthz", headers={"Host": host}).status == 200
+        assert api.ask("GET", "/healthz", headers={"Host": "xlan"}).status == 421
         origin = {"Origin": "https://ui.example"}
-        answer = house.ask("GET", "/jobs", headers=origin)
+        answer = api.ask("GET", "/jobs", headers=origin)
         assert answer.status == 200
         assert answer.headers["access-control-allow-origin"] == "https://ui.example"
-        preflight = house.ask("OPTIONS", "/jobs", token=None, headers=origin)
+        preflight = api.ask("OPTIONS", "/jobs", token=None, headers=origin)
         assert preflight.status == 204
         assert "Authorization" in preflight.headers["access-control-allow-headers"]
-        assert house.ask("GET", "/jobs", token=None, headers=origin).status == 401
+        assert api.ask("GET", "/jobs", token=None, headers=origin).status == 401
 
 
-def test_a_reload_swaps_tokens_and_keeps_listeners_and_connections() -> None:
-    with opened() as own:
+def test_reload_replaces_tokens_and_keeps_connections() -> None:
+    with running_api() as own:
         kept = http.client.HTTPConnection(*own.address("api"), timeout=WAIT_LIMIT)
 
         def status(token: str) -> int:
@@ -158,8 +158,8 @@ def test_a_reload_swaps_tokens_and_keeps_listeners_and_connections() -> None:
         kept.close()
 
 
-def test_health_is_for_everybody_its_details_for_those_we_know(house: House) -> None:
-    near = house.ask("GET", "/healthz", token=None)
+def test_healthz_is_public_with_details_for_local_callers(api: ApiHarness) -> None:
+    near = api.ask("GET", "/healthz", token=None)
     assert near.json["status"] == "ok"
     assert near.json["plugins_circuit_open"] == 0
     assert near.json["plugins_loaded"] == 1
@@ -176,21 +176,21 @@ def test_health_is_for_everybody_its_details_for_those_we_know(house: House) -> 
         (("localhost.evil.example", 1), False),
     ],
 )
-def test_who_is_from_this_machine(house: House, client: tuple[str, int], near: bool) -> None:
+def test_loopback_addresses_are_local(api: ApiHarness, client: tuple[str, int], near: bool) -> None:
     assert is_from_this_machine({"client": client}) is near
-    told = json.loads(asyncio.run(check_health(house.gateway, details=near)).body)
+    told = json.loads(asyncio.run(check_health(api.gateway, details=near)).body)
     assert (told.keys() == {"status"}) is not near
 
 
 @pytest.mark.parametrize("near", [True, False])
-def test_a_ledger_that_fails_is_told_to_everybody(
-    house: House, monkeypatch: pytest.MonkeyPatch, near: bool
+def test_healthz_returns_503_if_the_ledger_fails(
+    api: ApiHarness, monkeypatch: pytest.MonkeyPatch, near: bool
 ) -> None:
     def broken(*_: object) -> None:
         raise LedgerError("the disk is gone")
 
-    monkeypatch.setattr(house.gateway.ledger, "read", broken)
-    answer = asyncio.run(check_health(house.gateway, details=near))
+    monkeypatch.setattr(api.gateway.ledger, "read", broken)
+    answer = asyncio.run(check_health(api.gateway, details=near))
     told = json.loads(answer.body)
     assert (answer.status_code, told["status"]) == (503, "error")
     assert (told.get("error") == "the disk is gone") is near

@@ -1,4 +1,4 @@
-"""Following `GET /events` over real connections."""
+"""A subscriber of `GET /events` over a real connection."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.http.doors import ADMIN, House
+from tests.http.harness import ADMIN, ApiHarness
 from tests.waiting import WAIT_LIMIT
 
 
-class Follower:
+class Subscriber:
     def __init__(self, response: http.client.HTTPResponse) -> None:
         self.response = response
         assert self.line() == ": following"
@@ -23,7 +23,7 @@ class Follower:
         return self.response.readline().decode().rstrip("\n")
 
     def rest(self) -> bytes:
-        """Everything until the other side ends the stream, which it must."""
+        """Everything until the gateway ends the stream."""
         return b"".join(iter(self.response.readline, b""))
 
     def next(self) -> dict[str, Any]:
@@ -38,10 +38,10 @@ class Follower:
 
 
 @contextmanager
-def following(
-    house: House, query: str = "", *, token: str = ADMIN, **headers: str
-) -> Iterator[Follower]:
-    connection = http.client.HTTPConnection(*house.address("api"), timeout=WAIT_LIMIT)
+def subscribed(
+    api: ApiHarness, query: str = "", *, token: str = ADMIN, **headers: str
+) -> Iterator[Subscriber]:
+    connection = http.client.HTTPConnection(*api.address("api"), timeout=WAIT_LIMIT)
     sent = {"Authorization": f"Bearer {token}"}
     sent |= {name.replace("_", "-"): value for name, value in headers.items()}
     try:
@@ -49,6 +49,6 @@ def following(
         response = connection.getresponse()
         assert response.status == 200, response.read()
         assert response.headers["content-type"].startswith("text/event-stream")
-        yield Follower(response)
+        yield Subscriber(response)
     finally:
         connection.close()
