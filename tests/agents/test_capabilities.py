@@ -53,7 +53,7 @@ def test_agent_with_only_heartbeats_is_not_listed(house: House) -> None:
 
 
 def test_list_is_complete_across_pages(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agents, "AT_ONCE", 3)
+    monkeypatch.setattr(agents, "BATCH", 3)
     for number in range(7):
         house.agents.capabilities.register_agent(f"a{number}", {})
     assert len(house.agents.capabilities.list_agents()) == 7

@@ -185,7 +185,7 @@ def test_clock_set_back_does_not_keep_agents_alive(house: House, log: Log) -> No
 
 
 def test_many_agents_are_evicted_in_batches(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agents, "AT_ONCE", 10)
+    monkeypatch.setattr(agents, "BATCH", 10)
     beat(house, *(f"a{number:03}" for number in range(35)))
     house.clock.advance(91)
     check(house)

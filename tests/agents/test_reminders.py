@@ -180,7 +180,7 @@ def test_new_reminder_wakes_the_loop(house: House) -> None:
 
 
 def test_many_due_reminders_fire_in_pages(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reminders, "AT_ONCE", 7)
+    monkeypatch.setattr(reminders, "BATCH", 7)
     for number in range(30):
         house.agents.reminders.schedule_once("agent-7", number + 1, {"number": number})
     house.clock.advance(1)
