@@ -1,9 +1,10 @@
-"""Imports point one way, and the edges of the house stay where DESIGN put them."""
+"""The architecture: import directions, folder sizes, unique names, and where side effects live."""
 
 from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -21,8 +22,8 @@ LAYERS = (
     {"http", "cli"},
     {"__main__"},
 )
-RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
-BESIDE = {("cli", "http"), ("plugins", "config"), ("plugins", "runner")}
+RANK = {layer: rank for rank, layers in enumerate(LAYERS) for layer in layers}
+ALLOWED_SIDEWAYS = {("cli", "http"), ("plugins", "config"), ("plugins", "runner")}
 """`system start` serves HTTP; plugins are read with the YAML reader of `config`, and `plugin
 validate` explains an entrypoint that cannot be executed as the runner would."""
 BANNED_IN_CORE = {
@@ -45,11 +46,11 @@ BANNED_IN_CORE = {
 RUNNER_MAY = {"model"}
 VAGUE = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
 SHIPPED = ROOT / "demo"
-"""The demo's config and plugins are files that we ship, not a room of the house."""
+"""The demo's config and plugins are shipped files, not part of the program."""
 MODULES = sorted(path for path in ROOT.rglob("*.py") if SHIPPED not in path.parents)
 
 
-def room_of(path: Path) -> str:
+def layer_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
@@ -74,75 +75,75 @@ def imports(path: Path) -> Iterator[tuple[str, int]]:
                 yield node.module, node.lineno
 
 
-def rooms_entered(path: Path) -> Iterator[tuple[str, int]]:
+def layers_imported(path: Path) -> Iterator[tuple[str, int]]:
     for module, line in imports(path):
         head, _, rest = module.partition(".")
         if head == "ductile" and rest:
             yield rest.partition(".")[0], line
 
 
-def outside(path: Path) -> Iterator[tuple[str, int]]:
+def external_imports(path: Path) -> Iterator[tuple[str, int]]:
     for module, line in imports(path):
         head = module.partition(".")[0]
         if head != "ductile":
             yield head, line
 
 
-def in_room(*rooms: str) -> list[Path]:
-    return [path for path in MODULES if room_of(path) in rooms]
+def modules_in(*rooms: str) -> list[Path]:
+    return [path for path in MODULES if layer_of(path) in rooms]
 
 
 def shown(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def test_modules_are_python_of_the_oldest_version_we_support() -> None:
+def test_modules_parse_with_the_oldest_supported_python() -> None:
     for path in MODULES:
         ast.parse(path.read_text(encoding="utf-8"), str(path), feature_version=(3, 11))
 
 
-def test_every_room_has_a_place_in_the_order() -> None:
-    assert {room_of(path) for path in MODULES} <= RANK.keys() | {"__init__"}
+def test_every_package_has_a_layer() -> None:
+    assert {layer_of(path) for path in MODULES} <= RANK.keys() | {"__init__"}
 
 
 def is_against_the_order(room: str, other: str) -> bool:
     """Whether a module of `room` may not import one of `other`."""
     if room == "__init__":
         return True
-    if room == other or RANK[room] == 0 or (room, other) in BESIDE:
+    if room == other or RANK[room] == 0 or (room, other) in ALLOWED_SIDEWAYS:
         return False
     return RANK.get(other, 99) >= RANK[room]
 
 
-def test_imports_point_from_the_edge_to_the_core() -> None:
+def test_imports_point_to_lower_layers() -> None:
     wrong = [
         f"{shown(path)}:{line} imports ductile.{other}"
         for path in MODULES
-        for other, line in rooms_entered(path)
-        if is_against_the_order(room_of(path), other)
+        for other, line in layers_imported(path)
+        if is_against_the_order(layer_of(path), other)
     ]
     assert wrong == []
 
 
-def test_the_nouns_know_nothing_of_the_rooms() -> None:
-    for path in in_room(*LAYERS[0]):
-        assert {other for other, _ in rooms_entered(path)} <= LAYERS[0], shown(path)
+def test_the_lowest_layer_imports_nothing_above_it() -> None:
+    for path in modules_in(*LAYERS[0]):
+        assert {other for other, _ in layers_imported(path)} <= LAYERS[0], shown(path)
 
 
-def test_the_core_touches_no_clock_no_chance_no_system() -> None:
+def test_core_imports_no_clock_randomness_or_system_module() -> None:
     wrong = [
         f"{shown(path)}:{line} imports {module}"
-        for path in in_room("core")
-        for module, line in outside(path)
+        for path in modules_in("core")
+        for module, line in external_imports(path)
         if module in BANNED_IN_CORE
     ]
     assert wrong == []
 
 
-def test_the_core_opens_no_file() -> None:
+def test_core_opens_no_file() -> None:
     wrong = [
         f"{shown(path)}:{node.lineno} calls {node.func.id}"
-        for path in in_room("core")
+        for path in modules_in("core")
         for node in nodes(path)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
@@ -151,23 +152,25 @@ def test_the_core_opens_no_file() -> None:
     assert wrong == []
 
 
-def test_the_runner_needs_the_standard_library_alone() -> None:
-    for path in in_room("runner"):
-        assert {module for module, _ in outside(path)} <= sys.stdlib_module_names, shown(path)
-        assert {other for other, _ in rooms_entered(path)} <= RUNNER_MAY | {"runner"}, shown(path)
+def test_runner_imports_only_the_standard_library() -> None:
+    for path in modules_in("runner"):
+        assert {module for module, _ in external_imports(path)} <= sys.stdlib_module_names, shown(
+            path
+        )
+        assert {other for other, _ in layers_imported(path)} <= RUNNER_MAY | {"runner"}, shown(path)
 
 
-def test_nothing_opens_the_ledger_with_the_systems_sqlite() -> None:
-    found = [shown(p) for p in MODULES for module, _ in outside(p) if module == "sqlite3"]
+def test_nothing_imports_the_standard_sqlite_module() -> None:
+    found = [shown(p) for p in MODULES for module, _ in external_imports(p) if module == "sqlite3"]
     assert found == []
 
 
-def test_a_module_is_named_after_what_it_is() -> None:
+def test_no_module_has_a_vague_name() -> None:
     parts = {part for path in MODULES for part in path.relative_to(ROOT).with_suffix("").parts}
     assert parts & VAGUE == set()
 
 
-def test_only_the_clock_asks_for_the_time_or_for_an_id() -> None:
+def test_only_the_clock_module_reads_the_time_or_makes_ids() -> None:
     """`to_text(datetime.now(UTC))` of the log is the one exception: it must work without one."""
     wrong = []
     for path in MODULES:
@@ -182,11 +185,15 @@ def test_only_the_clock_asks_for_the_time_or_for_an_id() -> None:
                 and called.value.id in ("datetime", "date")
             ):
                 wrong.append(f"{shown(path)}:{node.lineno}")
-        wrong += [shown(path) for module, _ in outside(path) if module in ("random", "uuid_utils")]
+        wrong += [
+            shown(path)
+            for module, _ in external_imports(path)
+            if module in ("random", "uuid_utils")
+        ]
     assert wrong == []
 
 
-def test_one_place_makes_what_is_missing_above_a_directory() -> None:
+def test_missing_parent_directories_are_created_in_one_place() -> None:
     """`mkdir(parents=True)` leaves the modes of the parents to the umask."""
     wrong = [
         f"{shown(path)}:{node.lineno}"
@@ -198,17 +205,29 @@ def test_one_place_makes_what_is_missing_above_a_directory() -> None:
     assert wrong == []
 
 
-def test_what_the_demo_ships_does_not_enter_the_house() -> None:
-    entered = {other for path in SHIPPED.rglob("*.py") for other, _ in rooms_entered(path)}
+def test_demo_plugins_do_not_import_the_package() -> None:
+    entered = {other for path in SHIPPED.rglob("*.py") for other, _ in layers_imported(path)}
     assert entered == set()
 
 
-def test_async_lives_at_the_edge_alone() -> None:
+def test_async_is_used_only_in_http_and_cli() -> None:
     wrong = [
         f"{shown(path)}:{node.lineno}"
         for path in MODULES
-        if room_of(path) not in ("http", "cli")
+        if layer_of(path) not in ("http", "cli")
         for node in nodes(path)
         if isinstance(node, ast.AsyncFunctionDef | ast.Await)
     ]
     assert wrong == []
+
+
+def test_a_folder_has_at_most_sixteen_modules() -> None:
+    counts = Counter(path.parent for path in MODULES if path.name != "__init__.py")
+    assert {shown(folder): count for folder, count in counts.items() if count > 16} == {}
+
+
+def test_a_class_name_is_defined_once_in_the_package() -> None:
+    counts = Counter(
+        node.name for path in MODULES for node in nodes(path) if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in counts.items() if count > 1] == []

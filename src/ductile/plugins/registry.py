@@ -130,7 +130,7 @@ def discover(
     among `offers`: then it is only offered. Loaded plugins are compared with their `seals`.
     Invalid files are recorded as refused plugins and raise nothing.
     """
-    scan = _Scan(allow_symlinks)
+    scan = _PluginScan(allow_symlinks)
     for root in roots:
         scan.add_root(root)
     return _bind(scan, instances, offers, seals)
@@ -145,7 +145,7 @@ class _ScannedPlugin:
     fingerprint: str
 
 
-class _Scan:
+class _PluginScan:
     """The plugins in the roots, before the configuration is applied."""
 
     def __init__(self, allow_symlinks: bool) -> None:
@@ -234,7 +234,7 @@ def _may_be_plugin(directory: Path) -> bool:
 
 
 def _bind(
-    scan: _Scan,
+    scan: _PluginScan,
     instances: Mapping[str, InstanceSpec],
     offers: Collection[Path],
     seals: PluginSeals,
@@ -276,7 +276,7 @@ def _bind(
 
 
 def _find_missing(
-    names: Collection[str], scan: _Scan, instances: Mapping[str, InstanceSpec]
+    names: Collection[str], scan: _PluginScan, instances: Mapping[str, InstanceSpec]
 ) -> dict[str, str]:
     """Those of `names` whose plugin is in no root, with the name of that plugin."""
     present = scan.found.keys() | {refusal.name for refusal in scan.refused}
@@ -285,7 +285,7 @@ def _find_missing(
 
 
 def _bind_instance(
-    name: str, spec: InstanceSpec, scan: _Scan, instances: Mapping[str, InstanceSpec]
+    name: str, spec: InstanceSpec, scan: _PluginScan, instances: Mapping[str, InstanceSpec]
 ) -> Plugin | RefusedPlugin | None:
     """An instance of a scanned plugin; None if that plugin is refused already."""
     if not is_plugin_name(name):

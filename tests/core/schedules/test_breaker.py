@@ -12,10 +12,10 @@ from ductile.core.schedules.breaker import (
     TRANSITIONS,
     Breaker,
     BreakerPolicy,
-    Cause,
     Result,
     State,
     Transition,
+    TransitionCause,
     allow,
     record,
     reset,
@@ -46,7 +46,9 @@ def test_failures_in_a_row_open_it_at_the_threshold() -> None:
         breaker, transition = record(breaker, Result.FAILURE, f"job-{n}", NOW, POLICY)
         assert (breaker.state, breaker.failure_count, transition) == (State.CLOSED, n, None)
     breaker, transition = record(breaker, Result.FAILURE, "job-3", NOW, POLICY)
-    assert transition == Transition(State.CLOSED, State.OPEN, Cause.FAILURE_THRESHOLD, 3, "job-3")
+    assert transition == Transition(
+        State.CLOSED, State.OPEN, TransitionCause.FAILURE_THRESHOLD, 3, "job-3"
+    )
     assert breaker.state is State.OPEN
     assert breaker.opened_at == breaker.last_failure_at == NOW
     assert breaker.last_job_id == "job-3"
@@ -70,7 +72,9 @@ def test_after_the_cooldown_one_probe_goes_through() -> None:
     allowed, breaker, transition = allow(opened(), COOLED, POLICY, job_id="probe", outstanding=0)
     assert allowed
     assert breaker.state is State.HALF_OPEN
-    assert transition == Transition(State.OPEN, State.HALF_OPEN, Cause.COOLDOWN_ELAPSED, 3, "probe")
+    assert transition == Transition(
+        State.OPEN, State.HALF_OPEN, TransitionCause.COOLDOWN_ELAPSED, 3, "probe"
+    )
     allowed, same, transition = allow(breaker, COOLED, POLICY, job_id="other", outstanding=1)
     assert (allowed, same, transition) == (False, breaker, None)
 
@@ -78,14 +82,16 @@ def test_after_the_cooldown_one_probe_goes_through() -> None:
 def test_a_probe_that_succeeds_closes_it() -> None:
     breaker, transition = record(probing(), Result.SUCCESS, "probe", COOLED, POLICY)
     assert breaker == Breaker(last_job_id="probe")
-    assert transition == Transition(State.HALF_OPEN, State.CLOSED, Cause.SUCCESS, 0, "probe")
+    assert transition == Transition(
+        State.HALF_OPEN, State.CLOSED, TransitionCause.SUCCESS, 0, "probe"
+    )
 
 
 def test_a_probe_that_fails_reopens_it_for_a_whole_cooldown() -> None:
     later = COOLED + timedelta(minutes=1)
     breaker, transition = record(probing(), Result.FAILURE, "probe", later, POLICY)
     assert transition == Transition(
-        State.HALF_OPEN, State.OPEN, Cause.FAILURE_THRESHOLD, 4, "probe"
+        State.HALF_OPEN, State.OPEN, TransitionCause.FAILURE_THRESHOLD, 4, "probe"
     )
     assert breaker.opened_at == later
     assert not allow(breaker, COOLED + timedelta(minutes=30), POLICY, job_id="j", outstanding=0)[0]
@@ -121,14 +127,16 @@ def test_a_leftover_that_succeeds_closes_it() -> None:
     breaker, transition = record(opened(), Result.SUCCESS, "leftover", NOW, POLICY)
     assert breaker.state is State.CLOSED
     assert transition is not None
-    assert transition.reason is Cause.SUCCESS
+    assert transition.reason is TransitionCause.SUCCESS
 
 
 @pytest.mark.parametrize("breaker", [opened(), probing()])
 def test_the_operator_closes_it(breaker: Breaker) -> None:
     fresh, transition = reset(breaker)
     assert fresh == Breaker(last_job_id="job-2")
-    assert transition == Transition(breaker.state, State.CLOSED, Cause.MANUAL_RESET, 0, None)
+    assert transition == Transition(
+        breaker.state, State.CLOSED, TransitionCause.MANUAL_RESET, 0, None
+    )
 
 
 def test_the_operator_clears_the_count_of_a_closed_one() -> None:

@@ -78,7 +78,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class InstanceCause:
     """The cause of a new instance."""
 
     plugin: str | None
@@ -90,18 +90,18 @@ class Cause:
     @classmethod
     def outside(
         cls, event: Event, submitted_by: SubmittedBy, baggage: Mapping[str, Json] | None
-    ) -> Cause:
+    ) -> InstanceCause:
         origin = Origin(event.source or None, event.type, event.event_id, None, submitted_by.value)
         return cls(event.source, origin.as_json(), baggage or {}, baggage)
 
     @classmethod
-    def job(cls, done: Done, event: Event) -> Cause:
+    def job(cls, done: Done, event: Event) -> InstanceCause:
         """The origin of that job's chain, or the job itself if the chain has none."""
         origin = Origin(done.plugin, event.type, event.event_id, done.job_id, done.submitted_by)
         inherited = control(done.context).get("origin") or origin.as_json()
         return cls(done.plugin, inherited, done.context)
 
     @classmethod
-    def hook(cls, end: RootEnd, event: Event) -> Cause:
+    def hook(cls, end: RootEnd, event: Event) -> InstanceCause:
         origin = Origin(end.plugin, event.type, event.event_id, end.job_id, SubmittedBy.HOOK)
         return cls(end.plugin, origin.as_json(), {})

@@ -53,7 +53,7 @@ from ductile.core.pipelines.intents import (
     Unrouted,
 )
 from ductile.core.pipelines.join import EndedJob, inner_branch, join_payload
-from ductile.core.pipelines.lineage import Cause, Done, Entry, SplitScope
+from ductile.core.pipelines.lineage import Done, Entry, InstanceCause, SplitScope
 from ductile.core.pipelines.routes import Route
 from ductile.core.pipelines.step_io import SWITCH_TRUE
 from ductile.model import CORE_PREFIX, Event, Json, SubmittedBy
@@ -110,7 +110,7 @@ class Router:
         content of the root contexts.
         """
         entry = Entry(event, submitted_by=submitted_by)
-        cause = Cause.outside(event, submitted_by, baggage)
+        cause = InstanceCause.outside(event, submitted_by, baggage)
         own = () if plugin is None else (self._routed(plugin, entry),)
         return _gathered((*own, *self._elsewhere(entry, cause)))
 
@@ -137,7 +137,7 @@ class Router:
             dedupe_key=event.dedupe_key,
             dedupe_ttl=dedupe_ttl,
         )
-        return self._instance(found, entry, Cause.outside(event, submitted_by, baggage), at)
+        return self._instance(found, entry, InstanceCause.outside(event, submitted_by, baggage), at)
 
     def hooks(self, end: RootEnd, *, now: datetime, event_ids: Sequence[str]) -> Routing:
         """The hook pipelines that the end of a root job starts; up to three ids are needed."""
@@ -185,7 +185,7 @@ class Router:
         entry = Entry.after(done, event)
         if done.pipeline:
             yield from self._onward(done, entry)
-        yield from self._elsewhere(entry, Cause.job(done, event))
+        yield from self._elsewhere(entry, InstanceCause.job(done, event))
 
     def _onward(self, done: Done, entry: Entry) -> Iterator[Intent | Unrouted]:
         """The steps of the job's own pipeline that its event leads to."""
@@ -202,7 +202,7 @@ class Router:
         else:
             yield from self._enter(node.pipeline, node.next, entry)
 
-    def _elsewhere(self, entry: Entry, cause: Cause) -> Iterator[Intent | Unrouted]:
+    def _elsewhere(self, entry: Entry, cause: InstanceCause) -> Iterator[Intent | Unrouted]:
         """Routes and pipelines that the event matches, whatever job emitted it."""
         event, source = entry.event, cause.plugin or ""
         for plugin in self.routes.get((source, event.type), ()):
@@ -213,12 +213,12 @@ class Router:
 
     def _hooked(self, end: RootEnd, event: Event) -> Iterator[Intent | Unrouted]:
         entry = Entry(event, submitted_by=SubmittedBy.HOOK)
-        cause = Cause.hook(end, event)
+        cause = InstanceCause.hook(end, event)
         for name in _matches(self.hook_triggers, event.type, end.plugin):
             yield from self._triggered(self.pipelines[name], entry, cause)
 
     def _triggered(
-        self, pipeline: Pipeline, entry: Entry, cause: Cause
+        self, pipeline: Pipeline, entry: Entry, cause: InstanceCause
     ) -> Iterator[Intent | Unrouted]:
         verdict = pipeline.admits(entry.event.payload, cause.context)
         if verdict is True:
@@ -228,7 +228,7 @@ class Router:
             yield Unrouted(entry.event.event_id, pipeline.name, reason)
 
     def _instance(
-        self, pipeline: Pipeline, entry: Entry, cause: Cause, at: str | None = None
+        self, pipeline: Pipeline, entry: Entry, cause: InstanceCause, at: str | None = None
     ) -> StartPipeline:
         entry = replace(entry, depth=1, max_depth=pipeline.author_depth or 0, branch="")
         children = tuple(self._enter(pipeline.name, at or pipeline.entry, entry))

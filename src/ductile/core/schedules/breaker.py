@@ -40,7 +40,7 @@ class State(StrEnum):
     HALF_OPEN = "half_open"
 
 
-class Cause(StrEnum):
+class TransitionCause(StrEnum):
     FAILURE_THRESHOLD = "failure_threshold"
     SUCCESS = "success"
     COOLDOWN_ELAPSED = "cooldown_elapsed"
@@ -62,14 +62,14 @@ class Result(StrEnum):
         return cls.FAILURE
 
 
-TRANSITIONS: dict[tuple[State, Cause], State] = {
-    (State.CLOSED, Cause.FAILURE_THRESHOLD): State.OPEN,
-    (State.OPEN, Cause.COOLDOWN_ELAPSED): State.HALF_OPEN,
-    (State.OPEN, Cause.SUCCESS): State.CLOSED,
-    (State.OPEN, Cause.MANUAL_RESET): State.CLOSED,
-    (State.HALF_OPEN, Cause.FAILURE_THRESHOLD): State.OPEN,
-    (State.HALF_OPEN, Cause.SUCCESS): State.CLOSED,
-    (State.HALF_OPEN, Cause.MANUAL_RESET): State.CLOSED,
+TRANSITIONS: dict[tuple[State, TransitionCause], State] = {
+    (State.CLOSED, TransitionCause.FAILURE_THRESHOLD): State.OPEN,
+    (State.OPEN, TransitionCause.COOLDOWN_ELAPSED): State.HALF_OPEN,
+    (State.OPEN, TransitionCause.SUCCESS): State.CLOSED,
+    (State.OPEN, TransitionCause.MANUAL_RESET): State.CLOSED,
+    (State.HALF_OPEN, TransitionCause.FAILURE_THRESHOLD): State.OPEN,
+    (State.HALF_OPEN, TransitionCause.SUCCESS): State.CLOSED,
+    (State.HALF_OPEN, TransitionCause.MANUAL_RESET): State.CLOSED,
 }
 """Every legal edge; a cause without an edge leaves the state unchanged."""
 
@@ -93,7 +93,7 @@ class Transition:
 
     from_state: State
     to_state: State
-    reason: Cause
+    reason: TransitionCause
     failure_count: int
     job_id: str | None
 
@@ -108,7 +108,7 @@ def record(
     if result is Result.NEITHER:
         return breaker, None
     if result is Result.SUCCESS:
-        return _moved(Breaker(breaker.state, last_job_id=job_id), Cause.SUCCESS, job_id)
+        return _moved(Breaker(breaker.state, last_job_id=job_id), TransitionCause.SUCCESS, job_id)
     breaker = replace(
         breaker,
         failure_count=breaker.failure_count + 1,
@@ -120,7 +120,7 @@ def record(
     )
     if not trips:
         return breaker, None
-    return _moved(replace(breaker, opened_at=now), Cause.FAILURE_THRESHOLD, job_id)
+    return _moved(replace(breaker, opened_at=now), TransitionCause.FAILURE_THRESHOLD, job_id)
 
 
 def allow(
@@ -136,7 +136,7 @@ def allow(
     if breaker.state is State.OPEN:
         if not _cooled_down(breaker, now, policy):
             return False, breaker, None
-        breaker, transition = _moved(breaker, Cause.COOLDOWN_ELAPSED, job_id)
+        breaker, transition = _moved(breaker, TransitionCause.COOLDOWN_ELAPSED, job_id)
     elif breaker.probe_job_id is not None and outstanding:
         return False, breaker, None
     return True, replace(breaker, probe_job_id=job_id), transition
@@ -145,7 +145,7 @@ def allow(
 def reset(breaker: Breaker) -> tuple[Breaker, Transition | None]:
     """Reset by an operator: closed, with a count of zero."""
     fresh = Breaker(breaker.state, last_job_id=breaker.last_job_id)
-    return _moved(fresh, Cause.MANUAL_RESET, None)
+    return _moved(fresh, TransitionCause.MANUAL_RESET, None)
 
 
 def _cooled_down(breaker: Breaker, now: datetime, policy: BreakerPolicy) -> bool:
@@ -157,7 +157,9 @@ def _cooled_down(breaker: Breaker, now: datetime, policy: BreakerPolicy) -> bool
     return now - breaker.opened_at >= timedelta(seconds=policy.reset_after)
 
 
-def _moved(breaker: Breaker, cause: Cause, job_id: str | None) -> tuple[Breaker, Transition | None]:
+def _moved(
+    breaker: Breaker, cause: TransitionCause, job_id: str | None
+) -> tuple[Breaker, Transition | None]:
     target = TRANSITIONS.get((breaker.state, cause))
     if target is None:
         return breaker, None
