@@ -13,7 +13,7 @@ import ductile
 
 ROOT = Path(ductile.__file__).parent
 LAYERS = (
-    {"model", "record", "errors", "clock", "files", "failpoint"},
+    {"model", "_fast_dataclass", "errors", "clock", "files", "failpoint"},
     {"core"},
     {"config", "store", "plugins", "runner", "log"},
     {"agents"},

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
-from ductile.record import dataclass
+from ductile._fast_dataclass import dataclass
 
 Path = tuple[str | int, ...]
 

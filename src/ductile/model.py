@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from ductile.record import dataclass
+from ductile._fast_dataclass import dataclass
 
 Json = Any
 """A value that came from or goes to JSON: None, bool, int, float, str, list, dict."""

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable
 from datetime import datetime
 
+from ductile._fast_dataclass import dataclass
 from ductile.agents.heartbeats import HeartbeatManager
 from ductile.agents.reminders import ReminderScheduler
 from ductile.clock import Clock
@@ -15,7 +16,6 @@ from ductile.core.agents.reminder import NewReminder, ScheduleError
 from ductile.core.values.json_values import Failure, shorten
 from ductile.log import logger
 from ductile.model import Json, Notice
-from ductile.record import dataclass
 from ductile.store import agents, notices, reminders
 from ductile.store.engines.api import Tx, Work
 from ductile.store.reminders import ScheduledReminder

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Literal
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import Clock, moment_of, to_text
 from ductile.core.agents.heartbeat import is_overdue
 from ductile.errors import DuctileError
 from ductile.log import logger
-from ductile.record import dataclass
 from ductile.store import agents
 from ductile.store.agents import AliveAgent, AliveWindow
 from ductile.store.engines.api import Ledger, Tx

@@ -14,13 +14,13 @@ from typing import Any
 
 import yaml
 
+from ductile._fast_dataclass import dataclass
 from ductile.config.loader.files import Reader, Source
 from ductile.config.loader.files import replace as replace_file
 from ductile.config.loader.nodes import Location, Node, ScalarNode, to_json
 from ductile.config.loader.yaml import compose, type_of
 from ductile.errors import Problem, Refused, Severity
 from ductile.model import Json
-from ductile.record import dataclass
 
 FILE = ".checksums"
 VERSION = 2

@@ -11,6 +11,7 @@ from typing import Any
 from blake3 import blake3
 from pydantic import ValidationError
 
+from ductile._fast_dataclass import dataclass
 from ductile.config import checksums
 from ductile.config.checksums import Seal
 from ductile.config.loader import dotenv
@@ -28,7 +29,6 @@ from ductile.config.redact import redact_problems
 from ductile.config.validate import validate_whole
 from ductile.errors import ConfigError, Problem, Severity, errors_of
 from ductile.errors import Path as KeyPath
-from ductile.record import dataclass
 
 FILE = "config.yaml"
 

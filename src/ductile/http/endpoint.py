@@ -8,6 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ductile._fast_dataclass import dataclass
 from ductile.config import Settings
 from ductile.errors import DuctileError, UsageError
 from ductile.http.middleware.auth import ENDPOINT, authorize, reauthorize
@@ -21,7 +22,6 @@ from ductile.http.requests import (
     request_model,
 )
 from ductile.http.responses import Handler, redact_response, services_of
-from ductile.record import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,12 @@ from typing import Any
 import orjson
 from blake3 import blake3
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import Clock, to_text
 from ductile.config import Loaded
 from ductile.config.loader.files import replace as replace_file
 from ductile.errors import DuctileError, Refused
 from ductile.log import logger
-from ductile.record import dataclass
 from ductile.store.backup.copy import Progress
 from ductile.store.engines.api import Ledger
 from ductile.store.engines.sqlite import SqliteLedger

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ductile._fast_dataclass import dataclass
 from ductile.engine.services import Services
 from ductile.errors import DuctileError
 from ductile.model import JobStatus, SubmittedBy
 from ductile.operations import jobs
-from ductile.record import dataclass
 from ductile.store.engines.api import Tx, Work
 
 JOBS_PER_COMMIT = 100

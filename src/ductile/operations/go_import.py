@@ -7,11 +7,11 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
+from ductile._fast_dataclass import dataclass
 from ductile.config import Settings
 from ductile.engine.instance_lock import InstanceLock
 from ductile.errors import Refused
 from ductile.operations.restore import restore
-from ductile.record import dataclass
 from ductile.store import go_ledger
 from ductile.store.backup import copy
 from ductile.store.engines.open import open_ledger

@@ -11,6 +11,7 @@ from functools import partial
 
 import orjson
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import Ids, to_text
 from ductile.core.jobs.state_machine import ENDED, ENDED_BADLY
 from ductile.engine.config.compiled import CompiledConfig
@@ -19,7 +20,6 @@ from ductile.engine.services import Services
 from ductile.errors import NotFound, Refused
 from ductile.model import Cancellation, Job, JobStatus, Notice, SubmittedBy
 from ductile.operations import job_tree
-from ductile.record import dataclass
 from ductile.store import notices
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import cancel_requests, close, read, requeue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import Ids
 from ductile.core.jobs.limits import dedupe_key_flaw
 from ductile.core.jobs.plugin_protocol import without_nul
@@ -11,7 +12,6 @@ from ductile.core.pipelines.router import Router
 from ductile.engine.services import Services
 from ductile.errors import NotFound, UsageError
 from ductile.model import Event, Json, SubmittedBy
-from ductile.record import dataclass
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import close, spawn
 from ductile.store.jobs.spawn import SpawnPoint

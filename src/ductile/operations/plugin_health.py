@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import Clock, Entropy
 from ductile.core.jobs.commands import HEALTH
 from ductile.core.jobs.judge import Rules, judge, shortened
@@ -13,7 +14,6 @@ from ductile.core.jobs.plugin_protocol import Response, read_response
 from ductile.core.jobs.prepare import PluginPlan, Unrunnable, prepare
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.model import MIB, Ending, Job, JobStatus, Outcome, Settlement
-from ductile.record import dataclass
 from ductile.runner.client import SlotClient
 from ductile.runner.pool import RunnerPool
 from ductile.store.engines.api import Ledger, Tx

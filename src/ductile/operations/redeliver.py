@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.delivery.retry_policy import DeliveryStatus
 from ductile.engine.services import Services
 from ductile.errors import DuctileError
-from ductile.record import dataclass
 from ductile.store.engines.api import Tx
 from ductile.store.outbox import deliveries
 

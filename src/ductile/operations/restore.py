@@ -16,6 +16,7 @@ from pathlib import Path
 
 import apsw
 
+from ductile._fast_dataclass import dataclass
 from ductile.config import Settings
 from ductile.engine.instance_lock import InstanceLock
 from ductile.errors import DuctileError, LedgerError, Locked, NotFound, Refused
@@ -30,7 +31,6 @@ from ductile.operations.backup import (
     sync,
 )
 from ductile.operations.verify import living_boots
-from ductile.record import dataclass
 from ductile.store.backup import copy as backup
 from ductile.store.backup.copy import Progress
 from ductile.store.engines.api import Tx

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.commands import INIT
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.operations.plugin_health import HealthCheck
-from ductile.record import dataclass
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs.read import count_jobs
 

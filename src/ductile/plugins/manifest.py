@@ -23,12 +23,12 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from ductile._fast_dataclass import dataclass
 from ductile.config.loader.files import decode
 from ductile.config.loader.nodes import Location, MappingNode, ScalarNode, locate, to_json
 from ductile.config.loader.yaml import compose, type_of
 from ductile.errors import Path, Problem, Severity
 from ductile.model import CORE_PREFIX, Json
-from ductile.record import dataclass
 
 MANIFEST_NAME = "manifest.yaml"
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"

@@ -12,6 +12,7 @@ from types import MappingProxyType
 import orjson
 from blake3 import blake3
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.values.suggest import did_you_mean
 from ductile.model import Json
 from ductile.plugins.manifest import (
@@ -33,7 +34,6 @@ from ductile.plugins.trust import (
     read_file,
     refuse_world_writable,
 )
-from ductile.record import dataclass
 
 MAX_ENTRIES = 10_000
 UNSEALED = PluginSeals()

@@ -18,8 +18,8 @@ from shlex import quote
 
 from blake3 import blake3
 
+from ductile._fast_dataclass import dataclass
 from ductile.plugins.manifest import MAX_BYTES
-from ductile.record import dataclass
 
 MAX_ENTRYPOINT = 1024**3
 _CHUNK = 1024 * 1024

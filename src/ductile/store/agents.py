@@ -8,11 +8,11 @@ from typing import Any
 
 import orjson
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import to_text
 from ductile.core.agents.heartbeat import Beat
 from ductile.core.jobs.limits import document
 from ductile.model import Json, Notice
-from ductile.record import dataclass
 from ductile.store import notices
 from ductile.store.engines.api import Tx
 

@@ -11,10 +11,10 @@ from typing import Any, TypeGuard
 import apsw
 import orjson
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import from_text, to_text
 from ductile.core.jobs.limits import LONGEST_NAME, fits, size, too_deep
 from ductile.errors import LedgerError, NotFound, Refused
-from ductile.record import dataclass
 from ductile.store.engines.api import Tx
 from ductile.store.engines.migrate import HISTORY
 from ductile.store.jobs.plugin_state import MAX_STATE

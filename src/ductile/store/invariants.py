@@ -7,11 +7,11 @@ from typing import Any
 
 import orjson
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.delivery.retry_policy import OUTSTANDING
 from ductile.core.jobs.state_machine import EDGES, ENDED
 from ductile.core.values.json_values import are_equal
 from ductile.model import JobStatus, Json
-from ductile.record import dataclass
 
 CHANGING_PATHS = frozenset({"ductile.route_depth"})
 """Paths that differ between a context and its parent."""

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import from_text, moment_of, to_text
 from ductile.core.agents import reminder as core
 from ductile.core.agents.reminder import FireLater, FireNow, NewReminder, ScheduleError
 from ductile.core.jobs.limits import document, fitting
 from ductile.core.values.json_values import Failure
 from ductile.model import Json, Notice
-from ductile.record import dataclass
 from ductile.store import notices
 from ductile.store.engines.api import Row, Tx
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import moment_of, to_text
-from ductile.record import dataclass
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import idempotency
 

@@ -9,13 +9,13 @@ from itertools import groupby
 
 import orjson
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import Ids, from_text, to_text
 from ductile.core.schedules import breaker as breakers_core
 from ductile.core.schedules import decide as core
 from ductile.core.schedules import history as entries
 from ductile.core.schedules.decide import Anchors, Fire, Hold, Reason, Run, Schedule
 from ductile.model import Cancellation, Job, JobStatus, NewJob, SubmittedBy
-from ductile.record import dataclass
 from ductile.store import breakers
 from ductile.store.engines.api import Row, Tx
 from ductile.store.jobs import cancel_requests, close, enqueue, read

@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import to_text
 from ductile.errors import NotFound, Refused
-from ductile.record import dataclass
 from ductile.store.engines.api import Tx
 
 

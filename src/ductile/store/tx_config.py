@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.commands import INIT
 from ductile.core.jobs.retry import DEFAULT_RETRY
 from ductile.core.pipelines.compile import Compiled
 from ductile.core.pipelines.router import Router, build
 from ductile.core.schedules.breaker import DEFAULT_BREAKER, BreakerPolicy
-from ductile.record import dataclass
 
 
 def _no_routes() -> Router:

@@ -15,8 +15,8 @@ from typing import Any
 
 import apsw
 
+from ductile._fast_dataclass import dataclass
 from ductile.errors import LedgerError
-from ductile.record import dataclass
 from ductile.store import invariants
 from ductile.store.engines.api import Ledger, Row, Tx
 from ductile.store.engines.migrate import History, compare_history, load_migrations

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ductile._fast_dataclass import dataclass
 from ductile.config.edit.paths import MISSING, get_at, resolve_path, set_at
 from ductile.config.edit.spans import TextSpan, parse_spans
 from ductile.config.edit.splice import Splicer
@@ -34,7 +35,6 @@ from ductile.core.values.redact import REDACTED
 from ductile.errors import ConfigError, Problem, Refused, UsageError, dotted, errors_of
 from ductile.errors import Path as KeyPath
 from ductile.model import Json
-from ductile.record import dataclass
 
 
 @dataclass(frozen=True, slots=True)

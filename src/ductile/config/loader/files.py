@@ -10,9 +10,9 @@ from pathlib import Path
 
 from blake3 import blake3
 
+from ductile._fast_dataclass import dataclass
 from ductile.config.loader.nodes import Location
 from ductile.errors import Problem
-from ductile.record import dataclass
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_FILES = 1000

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from ductile._fast_dataclass import dataclass
 from ductile.config.loader.nodes import Location, ScalarNode
 from ductile.config.loader.yaml import locate_character
 from ductile.errors import Problem, Severity
-from ductile.record import dataclass
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}\r\n]*))?\}")
 _LOOKALIKE = re.compile(r"\$\{(?!\s)[^}\r\n]*\}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from ductile._fast_dataclass import dataclass
 from ductile.errors import Path, Problem, Severity
 from ductile.model import Json
-from ductile.record import dataclass
 
 NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 """The plain scalars that are null by the core schema of YAML 1.2."""

@@ -28,12 +28,12 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
+from ductile._fast_dataclass import dataclass
 from ductile.config.loader.files import absolute
 from ductile.config.loader.nodes import Location
 from ductile.config.loader.yaml import NotJson
 from ductile.config.models import units
 from ductile.model import Json
-from ductile.record import dataclass
 
 _AS_WRITTEN = "as_written"
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import orjson
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import moment_of
 from ductile.core.agents.heartbeat import LONGEST_ID, is_id, is_text
 from ductile.core.jobs.limits import DEEPEST, too_deep
 from ductile.core.values.json_integers import has_integer_altered_by_parsing
 from ductile.core.values.json_values import Failure
 from ductile.model import Json
-from ductile.record import dataclass
 
 STATUSES = ("success", "failure", "pending", "skipped")
 MOST_CAPABILITIES = 100

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import moment_of, to_text
 from ductile.model import Json
-from ductile.record import dataclass
 
 HEARTBEAT = "heartbeat"
 LONGEST_ID = 200

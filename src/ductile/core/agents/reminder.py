@@ -9,13 +9,13 @@ from zoneinfo import ZoneInfo
 
 import orjson
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import moment_of
 from ductile.core.agents.heartbeat import is_id
 from ductile.core.jobs.limits import too_deep
 from ductile.core.schedules import cron
 from ductile.core.values.json_values import Failure
 from ductile.model import Json
-from ductile.record import dataclass
 
 LONGEST_DELAY_MS = 10 * 366 * 86_400_000
 LONGEST_SCHEDULE = 200

@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import from_text, to_text
 from ductile.core.delivery.retry_policy import (
     DeliveryUpdate,
@@ -30,7 +31,6 @@ from ductile.core.pipelines.step_io import RelayMessage
 from ductile.core.values.json_integers import has_integer_altered_by_parsing
 from ductile.core.values.json_values import Failure, size_of
 from ductile.model import Json
-from ductile.record import dataclass
 
 METHOD = "POST"
 PEER = "X-Ductile-Peer"

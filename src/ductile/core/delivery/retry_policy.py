@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.delivery.signatures import PLAIN, PROVIDERS, Scheme
-from ductile.record import dataclass
 
 RETRY_SCHEDULE_SECONDS = (30, 120, 600, 3600, 21600)
 """Delay before the next send, by the number of failed sends before the last one."""

@@ -11,8 +11,8 @@ import hashlib
 import hmac
 from collections.abc import Callable, Iterable, Mapping
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.values.json_values import Failure
-from ductile.record import dataclass
 
 Headers = Mapping[str, list[str]]
 """From lower-case names to all their values."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import Ids
 from ductile.core.delivery.relay import build_envelope
 from ductile.core.jobs.plugin_protocol import NO_RESULT, ProtocolError, Response, read_response
@@ -30,7 +31,6 @@ from ductile.model import (
     Outcome,
     Settlement,
 )
-from ductile.record import dataclass
 
 TRANSIENT_SPAWN_ERRORS = frozenset(
     {errno.ETXTBSY, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}

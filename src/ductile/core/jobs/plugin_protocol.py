@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple
 
 import orjson
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.limits import DEEPEST, dedupe_key_flaw, too_deep
 from ductile.core.values.json_integers import has_integer_beyond_64_bits
 from ductile.model import STDOUT_CAP, Json
-from ductile.record import dataclass
 
 NO_RESULT = "protocol 2 requires a result with status ok"
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import orjson
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import to_text
 from ductile.core.jobs.commands import HANDLE, default_timeout
 from ductile.core.jobs.plugin_protocol import encode_request, event_of, request_context
@@ -14,7 +15,6 @@ from ductile.core.pipelines.graph import Node
 from ductile.core.pipelines.step_io import entered_payload, prepare_step
 from ductile.core.values.json_values import Failure
 from ductile.model import Job, Json, Launch
-from ductile.record import dataclass
 
 
 @dataclass(frozen=True, slots=True)

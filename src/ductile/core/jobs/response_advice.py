@@ -7,12 +7,12 @@ import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.plugin_protocol import NO_RESULT, ProtocolError, Response
 from ductile.core.jobs.retry import EX_CONFIG
 from ductile.core.values.suggest import nearest
 from ductile.errors import Severity
 from ductile.model import STDERR_CAP, Ending, Json, Outcome
-from ductile.record import dataclass
 
 KNOWN_KEYS = ("status", "result", "error", "retry", "events", "state_updates", "logs")
 OFTEN_MEANT = {"state": "state_updates", "event": "events", "log": "logs", "message": "result"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from ductile.record import dataclass
+from ductile._fast_dataclass import dataclass
 
 EX_CONFIG = 78
 LONGEST_DELAY = 30 * 24 * 3600.0

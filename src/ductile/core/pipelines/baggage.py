@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.limits import DEEPEST_KEPT, too_deep
 from ductile.core.values.json_values import (
     MISSING,
@@ -24,7 +25,6 @@ from ductile.core.values.json_values import (
 )
 from ductile.errors import Path, Problem
 from ductile.model import MIB, Json
-from ductile.record import dataclass
 
 MAX_CONTEXT = MIB
 RESERVED = frozenset({"ductile", "ductile_plugin", "ductile_pipeline", "ductile_step_id"})

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from types import MappingProxyType
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.limits import MAX_HOPS
 from ductile.core.pipelines.conditions import Condition, compile_condition, evaluate, roots
 from ductile.core.pipelines.graph import Node, NodeKind
@@ -21,7 +22,6 @@ from ductile.core.values.json_values import Failure, StepValues, shorten
 from ductile.core.values.suggest import nearest
 from ductile.errors import Path, Problem, Severity, errors_of
 from ductile.model import Json
-from ductile.record import dataclass
 
 MODES = ("async", "synchronous")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.values.json_values import (
     MISSING,
     Failure,
@@ -25,7 +26,6 @@ from ductile.core.values.regex import Regex, compile_regex
 from ductile.core.values.suggest import nearest
 from ductile.errors import Path, Problem
 from ductile.model import Json
-from ductile.record import dataclass
 
 MAX_DEPTH = 3
 MAX_NODES = 20

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from enum import StrEnum
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.pipelines.baggage import Claims
 from ductile.core.pipelines.conditions import Condition
@@ -13,7 +14,6 @@ from ductile.core.pipelines.parse import Relay
 from ductile.core.pipelines.templates import Template
 from ductile.errors import Path
 from ductile.model import CORE_PREFIX
-from ductile.record import dataclass
 
 SWITCH_PLUGIN = f"{CORE_PREFIX}switch"
 RELAY_PLUGIN = f"{CORE_PREFIX}relay"

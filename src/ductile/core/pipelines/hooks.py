@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.state_machine import ENDED_BADLY
 from ductile.model import JobStatus, Json
-from ductile.record import dataclass
 
 COMPLETED, FAILED, TIMED_OUT = HOOKS = ("job.completed", "job.failed", "job.timed_out")
 

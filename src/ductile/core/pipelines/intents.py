@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.pipelines.baggage import root_context
 from ductile.model import Event, Json, SubmittedBy
-from ductile.record import dataclass
 
 
 @dataclass(frozen=True, slots=True)

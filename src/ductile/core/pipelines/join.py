@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.state_machine import ENDED_BADLY
 from ductile.core.values.json_values import size_of
 from ductile.model import MIB, JobStatus, Json
-from ductile.record import dataclass
 
 MAX_JOIN = MIB
 LARGE = ("result", "error")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.pipelines.baggage import Origin, control, depth_limit, route_depth
 from ductile.core.pipelines.hooks import RootEnd
 from ductile.core.pipelines.intents import JoinStep
 from ductile.model import Event, Json, SubmittedBy
-from ductile.record import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.jobs.limits import LONGEST_STEP_PATH, fits, size
 from ductile.core.pipelines.graph import RELAY_PLUGIN, SWITCH_PLUGIN, Branch, Node, NodeKind, Target
 from ductile.core.pipelines.parse import Known, Step, StepKind, walk
 from ductile.errors import Path, Problem
-from ductile.record import dataclass
 
 MAX_NODES = 10_000
 MAX_NESTING = 60

@@ -7,6 +7,7 @@ from dataclasses import field
 from enum import StrEnum
 from itertools import count
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.pipelines.baggage import Claims, compile_claims
 from ductile.core.pipelines.conditions import Condition, compile_condition
@@ -15,7 +16,6 @@ from ductile.core.values.json_values import shorten
 from ductile.core.values.suggest import nearest
 from ductile.errors import Path, Problem
 from ductile.model import Json
-from ductile.record import dataclass
 
 MAX_NESTING = 20
 _RELAY_KEYS = ("to", "event", "dedupe_key", "with", "baggage")

@@ -38,6 +38,7 @@ from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.jobs.limits import MAX_HOPS
 from ductile.core.pipelines.compile import Compiled, Pipeline
@@ -57,7 +58,6 @@ from ductile.core.pipelines.lineage import Done, Entry, InstanceCause, SplitScop
 from ductile.core.pipelines.routes import Route
 from ductile.core.pipelines.step_io import SWITCH_TRUE
 from ductile.model import CORE_PREFIX, Event, Json, SubmittedBy
-from ductile.record import dataclass
 
 JOINED = "ductile.split.joined"
 _JOIN_SOURCE = f"{CORE_PREFIX}join"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.values.json_values import shorten
 from ductile.core.values.suggest import nearest
 from ductile.errors import Path, Problem, Severity, errors_of
 from ductile.model import Json
-from ductile.record import dataclass
 
 KEYS = ("from", "event_type", "to")
 

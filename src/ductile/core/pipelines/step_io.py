@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import to_text
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.jobs.plugin_protocol import (
@@ -25,7 +26,6 @@ from ductile.core.pipelines.graph import SWITCH_PLUGIN, Node
 from ductile.core.pipelines.templates import as_text, render
 from ductile.core.values.json_values import Failure, StepValues, size_of
 from ductile.model import MIB, STDOUT_CAP, Event, Json
-from ductile.record import dataclass
 
 STEP_SUCCEEDED = "ductile.step.succeeded"
 SWITCH_TRUE = "ductile.switch.true"

@@ -12,11 +12,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.values.json_values import MISSING, ROOTS, Failure, Ref, StepValues, parse_ref
 from ductile.core.values.suggest import nearest
 from ductile.errors import Path, Problem, Severity
 from ductile.model import Json
-from ductile.record import dataclass
 
 _ROOT = "|".join(ROOTS)
 _REFERENCE = re.compile(

@@ -19,8 +19,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from ductile._fast_dataclass import dataclass
 from ductile.model import JobStatus
-from ductile.record import dataclass
 
 
 @dataclass(frozen=True, slots=True)

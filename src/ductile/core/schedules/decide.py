@@ -29,6 +29,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.schedules.occurrences import (
     CATCH_UP_MOST,
     LOOKED_BACK,
@@ -47,7 +48,6 @@ from ductile.core.schedules.occurrences import (
     runs,
     spent,
 )
-from ductile.record import dataclass
 
 __all__ = [
     "CATCH_UP_MOST",

@@ -20,6 +20,7 @@ from datetime import datetime
 
 import orjson
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.schedules.decide import started
 from ductile.core.schedules.occurrences import (
     After,
@@ -31,7 +32,6 @@ from ductile.core.schedules.occurrences import (
     Schedule,
     overdue,
 )
-from ductile.record import dataclass
 
 _KINDS = {"Every": "every", "Monthly": "every", "Cron": "cron", "At": "at", "After": "after"}
 _WITHDRAWN = "withdrawn"

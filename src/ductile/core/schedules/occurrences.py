@@ -23,11 +23,11 @@ from hashlib import blake2b
 from itertools import takewhile
 from zoneinfo import ZoneInfo
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.commands import POLL
 from ductile.core.schedules import cron
 from ductile.core.schedules.window import Window
 from ductile.model import Json
-from ductile.record import dataclass
 
 CATCH_UP_MOST = 100
 """Maximum number of missed runs that are caught up, the newest."""

@@ -16,8 +16,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from itertools import count
 from zoneinfo import ZoneInfo
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.schedules.cron import first_shift, instant, offset, wall_time
-from ductile.record import dataclass
 
 _DAY_MINUTES = 24 * 60
 _SPAN = re.compile(r"\s*(\d{1,2}):(\d\d)\s*-\s*(\d{1,2}):(\d\d)\s*", re.ASCII)

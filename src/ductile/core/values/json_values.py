@@ -13,8 +13,8 @@ from typing import Final, Literal
 
 import orjson
 
+from ductile._fast_dataclass import dataclass
 from ductile.model import Json
-from ductile.record import dataclass
 
 ROOTS = ("payload", "context", "config")
 

@@ -10,8 +10,8 @@ import re
 from dataclasses import field
 from typing import Any
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.values.json_values import Failure
-from ductile.record import dataclass
 
 MAX_TEXT = 1024 * 1024
 MAX_WORK = 200_000_000

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import Clock, Entropy
 from ductile.config import Loaded, load
 from ductile.config.redact import fingerprint_secrets, redact_problems, redact_settings
@@ -22,7 +23,6 @@ from ductile.engine.scheduling.scheduler import Scheduler
 from ductile.errors import ConfigError, LedgerError
 from ductile.log import configure, logger
 from ductile.model import Settlement
-from ductile.record import dataclass
 from ductile.store import snapshots
 from ductile.store.engines.api import Ledger
 from ductile.store.jobs.claim import ClaimPolicy

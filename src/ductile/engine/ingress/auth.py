@@ -8,10 +8,10 @@ import secrets
 import threading
 from collections.abc import Callable
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import Clock, to_text
 from ductile.core.values.scopes import ALL, normalize
 from ductile.engine.config.compiled import CompiledConfig
-from ductile.record import dataclass
 from ductile.store import tokens
 from ductile.store.engines.api import Ledger
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import Ids, to_text
 from ductile.config.models.http import EndpointSettings
 from ductile.core.delivery.payload import find_field
@@ -18,7 +19,6 @@ from ductile.core.delivery.signatures import (
 from ductile.core.values.json_values import Failure
 from ductile.engine.services import Services
 from ductile.model import Event, Json, Notice, SubmittedBy
-from ductile.record import dataclass
 from ductile.store import notices
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import close, spawn

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.limits import PAGE_BYTES, fitting
 from ductile.engine.notices.bus import NoticeBus
 from ductile.log import logger
-from ductile.record import dataclass
 from ductile.store import notices
 from ductile.store.engines.api import Ledger, Position, StoredNotice, Tx
 

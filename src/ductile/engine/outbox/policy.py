@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.delivery.retry_policy import DeliveryUpdate
 from ductile.engine.config.compiled import CompiledConfig
-from ductile.record import dataclass
 from ductile.store.engines.api import Tx
 
 UNREADABLE = "not sent: its row cannot be read"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import Entropy, to_text
 from ductile.core.delivery import retry_policy
 from ductile.core.delivery.retry_policy import INTERNAL, DeliveryUpdate
@@ -11,7 +12,6 @@ from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.outbox.internal_delivery import InternalDelivery
 from ductile.engine.outbox.policy import UNREADABLE, OutboundRequest, OutboxPolicy, SendResult
 from ductile.errors import Refused
-from ductile.record import dataclass
 from ductile.store.engines.api import Tx
 from ductile.store.outbox import deliveries, webhooks
 from ductile.store.outbox.deliveries import ClaimedDelivery

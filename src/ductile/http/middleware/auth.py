@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.values import scopes
 from ductile.engine.ingress.auth import LOCAL, Principal
 from ductile.errors import DuctileError
 from ductile.http.middleware.context import AppContext
 from ductile.http.responses import JsonResponse, refusal_response
 from ductile.plugins.manifest import CommandType
-from ductile.record import dataclass
 
 if TYPE_CHECKING:
     from ductile.http.endpoint import Endpoint

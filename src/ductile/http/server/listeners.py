@@ -17,13 +17,13 @@ from typing import Any
 
 import uvicorn
 
+from ductile._fast_dataclass import dataclass
 from ductile.engine.socket_path import find_path_problem
 from ductile.errors import Refused
 from ductile.http.middleware.context import BLOCKING_THREADS
 from ductile.http.server.connection import HttpConnection
 from ductile.http.server.connection_limit import ConnectionLimiter
 from ductile.log import logger
-from ductile.record import dataclass
 
 KERNEL_BACKLOG = 1024
 """Connections that the kernel queues during a burst."""

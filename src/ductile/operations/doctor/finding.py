@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ductile._fast_dataclass import dataclass
 from ductile.errors import Severity
-from ductile.record import dataclass
 
 __all__ = ["Finding", "Severity"]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import Entropy
 from ductile.config import Loaded, Settings
 from ductile.config.loader.nodes import Location, Locations
@@ -24,7 +25,6 @@ from ductile.errors import Refused, Severity
 from ductile.model import Ending, Job, JobStatus, Json, Outcome, Settlement, SubmittedBy
 from ductile.operations.dry_run.pipeline import describe_settlement, run_once
 from ductile.plugins.manifest import Command
-from ductile.record import dataclass
 from ductile.store.jobs import plugin_state as states
 
 Document = dict[str, Any]

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Protocol
 
+from ductile._fast_dataclass import dataclass
 from ductile.errors import LedgerError
-from ductile.record import dataclass
 from ductile.store.engines.queries import translate_dialect
 
 HISTORY = "schema_migrations"

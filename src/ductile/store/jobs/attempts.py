@@ -13,10 +13,10 @@ from typing import Any
 
 import orjson
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import moment_of, to_text
 from ductile.core.jobs.limits import PAGE_BYTES, document, fitting
 from ductile.model import MIB
-from ductile.record import dataclass
 from ductile.store.engines.api import Ledger, Tx
 
 SCAN_ROWS = 1000

@@ -6,8 +6,8 @@ from datetime import datetime
 
 import orjson
 
+from ductile._fast_dataclass import dataclass
 from ductile.model import Cancellation, Job, Notice
-from ductile.record import dataclass
 from ductile.store import notices
 from ductile.store.engines.api import StoredNotice, Tx
 

@@ -7,9 +7,9 @@ from dataclasses import field
 from datetime import datetime
 from operator import attrgetter
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import to_text
 from ductile.model import Job, Notice
-from ductile.record import dataclass
 from ductile.store import notices
 from ductile.store.engines.api import Row, Tx
 from ductile.store.jobs import read

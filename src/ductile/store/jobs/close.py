@@ -23,6 +23,7 @@ from typing import Any
 
 import orjson
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import Ids, to_text
 from ductile.core.jobs.state_machine import edges
 from ductile.core.pipelines.hooks import RootEnd
@@ -31,7 +32,6 @@ from ductile.core.pipelines.join import EndedJob
 from ductile.core.pipelines.lineage import SplitScope
 from ductile.core.schedules.breaker import Result
 from ductile.model import Job, JobStatus, Notice, SubmittedBy
-from ductile.record import dataclass
 from ductile.store import breakers, notices
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import read, scopes, spawn

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 
 import orjson
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import moment_of, to_text
 from ductile.core.jobs.plugin_protocol import without_nul
 from ductile.model import JobStatus, Json, NewJob, Notice
-from ductile.record import dataclass
 from ductile.store import notices
 from ductile.store.engines.api import DedupeDrop, Row, Tx
 from ductile.store.tx_config import TxConfig

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import to_text
 from ductile.errors import DuctileError
-from ductile.record import dataclass
 from ductile.store.engines.api import Tx, Work
 
 T = TypeVar("T")

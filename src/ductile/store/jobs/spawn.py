@@ -8,12 +8,12 @@ from datetime import datetime
 
 import orjson
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import Ids, to_text
 from ductile.core.jobs.plugin_protocol import without_nul
 from ductile.core.pipelines.intents import Intent, OpenScope, SendRelay, SpawnJob, StartPipeline
 from ductile.core.pipelines.step_io import payload_column
 from ductile.model import CORE_PREFIX, Json, NewJob, Notice
-from ductile.record import dataclass
 from ductile.store import notices
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import enqueue

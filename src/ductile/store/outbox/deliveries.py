@@ -11,6 +11,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import from_text, to_text
 from ductile.core.delivery.retry_policy import (
     EDGES,
@@ -21,7 +22,6 @@ from ductile.core.delivery.retry_policy import (
 )
 from ductile.errors import NotFound, Refused
 from ductile.model import Notice
-from ductile.record import dataclass
 from ductile.store import notices
 from ductile.store.engines.api import Tx
 from ductile.store.outbox import due_times

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import to_text
 from ductile.core.delivery import retry_policy
 from ductile.core.delivery.retry_policy import DeliveryStatus, DeliveryUpdate
 from ductile.core.pipelines.intents import SendRelay
 from ductile.errors import NotFound, Refused
 from ductile.model import Notice
-from ductile.record import dataclass
 from ductile.store import notices
 from ductile.store.engines.api import Row, Tx
 from ductile.store.outbox import due_times

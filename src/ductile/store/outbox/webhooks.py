@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import to_text
 from ductile.core.delivery.retry_policy import INTERNAL
 from ductile.errors import NotFound, Refused
-from ductile.record import dataclass
 from ductile.store.engines.api import Tx
 
 

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 import ductile
-from ductile.record import dataclass
+from ductile._fast_dataclass import dataclass
 
 SOURCES = Path(ductile.__file__).parent
 ALONE = ("core/delivery/ssrf.py",)
