@@ -16,86 +16,92 @@ from ductile.core.agents import decision_log
 from ductile.core.agents.decision_log import DecisionLog
 from ductile.core.values.json_values import Failure
 from ductile.store import reminders
-from tests.agents.house import House, Log
+from tests.agents.harness import AgentsHarness, LogCapture
 from tests.core.agents.test_decision_log import LEAST, LOG
 
 MESSAGES, VIOLATIONS = "gateway:messages", "gateway:violations"
 
 
-def accept(house: House, document: Any) -> AcceptedLog:
+def accept(harness: AgentsHarness, document: Any) -> AcceptedLog:
     log = decision_log.parse_log(document, orjson.dumps(document))
     assert isinstance(log, DecisionLog), log
-    outcome = house.ledger.write(house.agents.decisions.build_acceptance(log))
-    house.agents.decisions.finish_acceptance(outcome)
+    outcome = harness.ledger.write(harness.agents.decisions.build_acceptance(log))
+    harness.agents.decisions.finish_acceptance(outcome)
     return outcome
 
 
-def asking(tool_input: Any) -> dict[str, Any]:
+def request_reminder(tool_input: Any) -> dict[str, Any]:
     document = deepcopy(LOG)
     document["action"] |= {"tool_call": "schedule_reminder", "tool_input": tool_input}
     return document
 
 
-def test_accepted_log_is_published_unchanged(house: House) -> None:
-    accept(house, LOG)
-    assert house.told(MESSAGES) == [("decision_log", LOG)]
+def test_accepted_log_is_published_unchanged(harness: AgentsHarness) -> None:
+    accept(harness, LOG)
+    assert harness.read_notices(MESSAGES) == [("decision_log", LOG)]
 
 
-def test_accepted_log_counts_as_a_heartbeat(house: House) -> None:
-    accept(house, LOG)
-    assert house.agents.heartbeats.state["agent-7"].cluster_id == "west"
-    row = house.rows()["agent-7"]
-    assert row["received_at"] == to_text(house.clock.now())
+def test_accepted_log_counts_as_a_heartbeat(harness: AgentsHarness) -> None:
+    accept(harness, LOG)
+    assert harness.agents.heartbeats.state["agent-7"].cluster_id == "west"
+    row = harness.rows()["agent-7"]
+    assert row["received_at"] == to_text(harness.clock.now())
     assert row["last_seen_at"] == "2026-02-22T12:00:00.000000Z"
-    house.clock.advance(60)
-    accept(house, LOG)
-    house.clock.advance(60)
-    house.agents.heartbeats.tick(house.clock.now())
-    assert "agent-7" in house.agents.heartbeats.state
+    harness.clock.advance(60)
+    accept(harness, LOG)
+    harness.clock.advance(60)
+    harness.agents.heartbeats.tick(harness.clock.now())
+    assert "agent-7" in harness.agents.heartbeats.state
 
 
-def test_accepted_log_registers_the_agent_durably(house: House) -> None:
-    accept(house, LOG)
-    accept(house, LOG)
-    house.start()
-    found = house.agents.capabilities.get_agent("agent-7")
+def test_accepted_log_registers_the_agent_durably(harness: AgentsHarness) -> None:
+    accept(harness, LOG)
+    accept(harness, LOG)
+    harness.start()
+    found = harness.agents.capabilities.get_agent("agent-7")
     assert found is not None
     assert found["capabilities"] == {
         "agent_type": "planner",
         "capability_version": "1.2",
         "capabilities": ["search"],
     }
-    assert [type for type, _ in house.told("gateway:capabilities")] == ["agent.registered"]
+    assert [type for type, _ in harness.read_notices("gateway:capabilities")] == [
+        "agent.registered"
+    ]
 
 
-def test_log_without_a_cluster_keeps_the_known_one(house: House) -> None:
+def test_log_without_a_cluster_keeps_the_known_one(harness: AgentsHarness) -> None:
     document = deepcopy(LEAST)
     document["identity"]["agent_id"] = "agent-7"
-    accept(house, LOG)
-    accept(house, document)
-    assert house.rows()["agent-7"]["cluster_id"] == "west"
-    assert house.agents.heartbeats.state["agent-7"].cluster_id == "west"
+    accept(harness, LOG)
+    accept(harness, document)
+    assert harness.rows()["agent-7"]["cluster_id"] == "west"
+    assert harness.agents.heartbeats.state["agent-7"].cluster_id == "west"
 
 
-def test_reminder_of_a_log_is_stored(house: House) -> None:
-    document = asking({"delay_ms": 60_000, "payload": {"task": "check_quota"}})
-    accept(house, document)
-    assert house.told(MESSAGES) == [("decision_log", document)]
-    assert house.woken == 1
-    house.clock.advance(60)
-    house.agents.reminders.tick(house.clock.now())
-    assert house.told("agent:agent-7:scheduled") == [("reminder", {"task": "check_quota"})]
+def test_reminder_of_a_log_is_stored(harness: AgentsHarness) -> None:
+    document = request_reminder({"delay_ms": 60_000, "payload": {"task": "check_quota"}})
+    accept(harness, document)
+    assert harness.read_notices(MESSAGES) == [("decision_log", document)]
+    assert harness.woken == 1
+    harness.clock.advance(60)
+    harness.agents.reminders.tick(harness.clock.now())
+    assert harness.read_notices("agent:agent-7:scheduled") == [
+        ("reminder", {"task": "check_quota"})
+    ]
 
 
-def test_invalid_delay_is_logged_and_the_log_accepted(house: House, log: Log) -> None:
-    document = asking({"delay_ms": -500})
-    accept(house, document)
+def test_invalid_delay_is_logged_and_the_log_accepted(
+    harness: AgentsHarness, log: LogCapture
+) -> None:
+    document = request_reminder({"delay_ms": -500})
+    accept(harness, document)
     (line,) = log.lines()
     assert line["level"] == "warn"
     assert line["message"] == "invalid delay_ms for schedule_reminder: -500"
     assert line["agent_id"] == "agent-7"
-    assert house.reminders() == []
-    assert house.told(MESSAGES) == [("decision_log", document)]
+    assert harness.reminders() == []
+    assert harness.read_notices(MESSAGES) == [("decision_log", document)]
 
 
 @pytest.mark.parametrize(
@@ -112,55 +118,57 @@ def test_invalid_delay_is_logged_and_the_log_accepted(house: House, log: Log) ->
         ([], "null"),
     ],
 )
-def test_delay_must_be_a_positive_integer(house: House, log: Log, given: Any, shown: str) -> None:
-    accept(house, asking(given))
+def test_delay_must_be_a_positive_integer(
+    harness: AgentsHarness, log: LogCapture, given: Any, shown: str
+) -> None:
+    accept(harness, request_reminder(given))
     (line,) = log.lines()
     assert line["message"].startswith(f"invalid delay_ms for schedule_reminder: {shown}")
     assert len(line["message"]) < 120
-    assert house.reminders() == []
-    assert len(house.told(MESSAGES)) == 1
+    assert harness.reminders() == []
+    assert len(harness.read_notices(MESSAGES)) == 1
 
 
-def test_tool_input_may_be_a_json_string(house: House) -> None:
-    accept(house, asking('{"delay_ms": 1000, "payload": {"a": 1}}'))
-    assert house.reminders()[0]["payload"] == {"a": 1}
+def test_tool_input_may_be_a_json_string(harness: AgentsHarness) -> None:
+    accept(harness, request_reminder('{"delay_ms": 1000, "payload": {"a": 1}}'))
+    assert harness.reminders()[0]["payload"] == {"a": 1}
 
 
-def test_payload_is_optional(house: House) -> None:
-    accept(house, asking({"delay_ms": 1000}))
-    assert house.reminders()[0]["payload"] == {}
+def test_payload_is_optional(harness: AgentsHarness) -> None:
+    accept(harness, request_reminder({"delay_ms": 1000}))
+    assert harness.reminders()[0]["payload"] == {}
 
 
-def test_payload_that_is_not_an_object_is_logged(house: House, log: Log) -> None:
-    accept(house, asking({"delay_ms": 1000, "payload": "x"}))
+def test_payload_that_is_not_an_object_is_logged(harness: AgentsHarness, log: LogCapture) -> None:
+    accept(harness, request_reminder({"delay_ms": 1000, "payload": "x"}))
     assert [line["message"] for line in log.lines()] == ["invalid payload for schedule_reminder"]
-    assert house.reminders() == []
-    assert len(house.told(MESSAGES)) == 1
+    assert harness.reminders() == []
+    assert len(harness.read_notices(MESSAGES)) == 1
 
 
 def test_too_many_reminders_are_logged_and_the_log_accepted(
-    house: House, log: Log, monkeypatch: pytest.MonkeyPatch
+    harness: AgentsHarness, log: LogCapture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reminders, "MAX_REMINDERS", 1)
-    accept(house, asking({"delay_ms": 1000}))
+    accept(harness, request_reminder({"delay_ms": 1000}))
     assert log.lines() == []
-    accept(house, asking({"delay_ms": 1000}))
+    accept(harness, request_reminder({"delay_ms": 1000}))
     assert [line["level"] for line in log.lines()] == ["warn"]
-    assert len(house.told(MESSAGES)) == 2
+    assert len(harness.read_notices(MESSAGES)) == 2
 
 
-def test_log_is_refused_while_the_heartbeat_manager_is_stopped(house: House) -> None:
-    house.agents.heartbeats.stop()
+def test_log_is_refused_while_the_heartbeat_manager_is_stopped(harness: AgentsHarness) -> None:
+    harness.agents.heartbeats.stop()
     with pytest.raises(HeartbeatManagerUnavailable):
-        accept(house, asking({"delay_ms": 1000}))
-    assert (house.rows(), house.reminders(), house.told(MESSAGES)) == ({}, [], [])
+        accept(harness, request_reminder({"delay_ms": 1000}))
+    assert (harness.rows(), harness.reminders(), harness.read_notices(MESSAGES)) == ({}, [], [])
 
 
-def test_violation_contains_the_hash_but_not_the_content(house: House) -> None:
+def test_violation_contains_the_hash_but_not_the_content(harness: AgentsHarness) -> None:
     raw = b'{"meta": {"trace_id": "canary-0123456789"}}'
     why = Failure("meta.timestamp is required")
-    house.ledger.write(house.agents.decisions.build_rejection(why, raw, "ci"))
-    ((type, payload),) = house.told(VIOLATIONS)
+    harness.ledger.write(harness.agents.decisions.build_rejection(why, raw, "ci"))
+    ((type, payload),) = harness.read_notices(VIOLATIONS)
     assert type == "schema_violation"
     assert payload == {
         "sha256": hashlib.sha256(raw).hexdigest(),

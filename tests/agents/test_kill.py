@@ -16,37 +16,37 @@ MOST_COMMITS = 40
 """A start has fewer before it fires what is due."""
 
 
-def execute(where: Site, sql: str) -> list[tuple[Any, ...]]:
-    connection = apsw.Connection(str(where.state / "state.db"), flags=apsw.SQLITE_OPEN_READWRITE)
+def execute(setup: Site, sql: str) -> list[tuple[Any, ...]]:
+    connection = apsw.Connection(str(setup.state / "state.db"), flags=apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_timeout(5000)
     found = connection.execute(sql).fetchall()
     connection.close()
     return found
 
 
-def remind(where: Site) -> None:
+def insert_reminder(setup: Site) -> None:
     """A reminder that is due; no gateway runs."""
     execute(
-        where,
+        setup,
         "INSERT INTO cron_jobs (agent_id, next_fire_at, payload, is_one_time)"
         " VALUES ('agent-7', '2026-02-08T10:00:00.000000Z', '{}', TRUE)",
     )
 
 
-def kept(where: Site) -> int:
-    return int(execute(where, "SELECT count(*) FROM cron_jobs")[0][0])
+def count_stored(setup: Site) -> int:
+    return int(execute(setup, "SELECT count(*) FROM cron_jobs")[0][0])
 
 
-def fired(where: Site) -> int:
+def count_fired(setup: Site) -> int:
     topic = "agent:agent-7:scheduled"
-    return int(execute(where, f"SELECT count(*) FROM notices WHERE topic = '{topic}'")[0][0])
+    return int(execute(setup, f"SELECT count(*) FROM notices WHERE topic = '{topic}'")[0][0])
 
 
-def dies_unfired(life: GatewayProcess, where: Site) -> bool:
+def dies_before_firing(life: GatewayProcess, setup: Site) -> bool:
     """Whether the failpoint killed it before anything was fired."""
-    until(lambda: life.process.poll() is not None or fired(where) > 0)
+    until(lambda: life.process.poll() is not None or count_fired(setup) > 0)
     life.end()
-    return fired(where) == 0
+    return count_fired(setup) == 0
 
 
 @pytest.mark.parametrize("place", ["commit.before", "commit.after"])
@@ -57,14 +57,14 @@ def test_reminder_is_published_and_deleted_or_neither(
 ) -> None:
     """Every commit of a start is died at in turn, up to the one that fires."""
     start_gateway().ready().kill()
-    remind(site)
+    insert_reminder(site)
     for number in range(1, MOST_COMMITS):
-        if not dies_unfired(start_gateway(f"{place}:{number}"), site):
+        if not dies_before_firing(start_gateway(f"{place}:{number}"), site):
             break
-        assert kept(site) == 1
+        assert count_stored(site) == 1
     assert number > 1, "no commit came before the one that fires"
-    assert (fired(site), kept(site)) == (1, 0)
+    assert (count_fired(site), count_stored(site)) == (1, 0)
     survivor = start_gateway().ready()
     survivor.client.post("/gateway/cron", {"agent_id": "agent-8", "delay_ms": 1})
-    until(lambda: kept(site) == 0)
-    assert fired(site) == 1
+    until(lambda: count_stored(site) == 0)
+    assert count_fired(site) == 1

@@ -13,7 +13,7 @@ from tests.bundled.standins.garmin import Garmin
 from tests.bundled.standins.google import Google
 from tests.bundled.standins.withings import Withings
 from tests.bundled.town import Town
-from tests.engine.receiver import Authority
+from tests.engine.receiver import CertificateAuthority
 
 
 @pytest.fixture
@@ -29,13 +29,13 @@ def site() -> Iterator[BundledSite]:
 
 
 @pytest.fixture(scope="session")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> CertificateAuthority:
     """Whose certificate `localhost` has."""
-    return Authority(tmp_path_factory.mktemp("tls"), "DNS:localhost", "IP:127.0.0.1")
+    return CertificateAuthority(tmp_path_factory.mktemp("tls"), "DNS:localhost", "IP:127.0.0.1")
 
 
 @pytest.fixture
-def town(authority: Authority) -> Iterator[Town]:
+def town(authority: CertificateAuthority) -> Iterator[Town]:
     """Every provider of notifications; one opens when it is first asked for."""
     with ExitStack() as stack:
         yield Town(stack, authority)

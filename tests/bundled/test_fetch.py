@@ -11,7 +11,7 @@ import pytest
 from tests.bundled.house import PLUGINS, BundledSite, emitted, ledger_text
 from tests.bundled.standins.pages import Page, Pages
 from tests.bundled.standins.server import Asked, Told
-from tests.engine.receiver import Authority
+from tests.engine.receiver import CertificateAuthority
 from tests.engine.site import Running
 
 LOOPBACK = {"allowed_networks": ["127.0.0.0/8"]}
@@ -225,7 +225,7 @@ def test_a_redirect_is_judged_anew_and_takes_no_credentials_along(
     assert "redirects more than 3 times" in site.direct("fetch", "poll").answer["error"]
 
 
-def test_tls_is_verified(site: BundledSite, authority: Authority) -> None:
+def test_tls_is_verified(site: BundledSite, authority: CertificateAuthority) -> None:
     with Pages(authority.server()) as web:
         web.pages["/a"] = Page(b"safe")
         config = {"url": web.at("/a", "localhost"), "allowed_networks": ["127.0.0.0/8", "::1/128"]}

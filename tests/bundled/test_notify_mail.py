@@ -9,10 +9,12 @@ import pytest
 from tests.bundled.house import BundledSite
 from tests.bundled.standins.smtp import MailServer
 from tests.bundled.town import HELLO, SOON, Town, mailing, tell
-from tests.engine.receiver import Authority
+from tests.engine.receiver import CertificateAuthority
 
 
-def test_mail_over_tls_from_the_first_byte(site: BundledSite, authority: Authority) -> None:
+def test_mail_over_tls_from_the_first_byte(
+    site: BundledSite, authority: CertificateAuthority
+) -> None:
     with MailServer(authority.server(), implicit=True) as server:
         site.use("notify", {"channels": [mailing(server, authority, security="tls")]})
         with site.running() as house:
@@ -63,7 +65,7 @@ def test_a_mail_channel_that_cannot_work_is_refused(
 
 
 def test_a_password_goes_in_the_clear_only_where_that_is_said(
-    site: BundledSite, authority: Authority
+    site: BundledSite, authority: CertificateAuthority
 ) -> None:
     with MailServer(plain_auth=True) as server:
         settings = mailing(server, authority, security="none", allow_plaintext_auth=True)
@@ -73,7 +75,7 @@ def test_a_password_goes_in_the_clear_only_where_that_is_said(
 
 
 def test_a_server_without_starttls_gets_no_password(
-    site: BundledSite, authority: Authority
+    site: BundledSite, authority: CertificateAuthority
 ) -> None:
     with MailServer(plain_auth=True) as server:
         site.use("notify", {"channels": [mailing(server, authority)]})

@@ -14,7 +14,7 @@ from tests.bundled.standins.ntfy import Ntfy
 from tests.bundled.standins.slack import Slack
 from tests.bundled.standins.smtp import MailServer
 from tests.bundled.standins.telegram import Telegram
-from tests.engine.receiver import Authority
+from tests.engine.receiver import CertificateAuthority
 from tests.engine.site import Running
 
 SOON = {"max_attempts": 4, "backoff_base": "10ms"}
@@ -26,7 +26,7 @@ class Town:
     """Every provider, and how the plugin is told of them."""
 
     stack: ExitStack
-    authority: Authority
+    authority: CertificateAuthority
     opened: dict[str, Any] = field(default_factory=dict)
 
     def _open(self, name: str, make: Callable[[], Any]) -> Any:
@@ -114,7 +114,7 @@ PATHS = {
 }
 
 
-def mailing(server: MailServer, authority: Authority, **more: Any) -> dict[str, Any]:
+def mailing(server: MailServer, authority: CertificateAuthority, **more: Any) -> dict[str, Any]:
     settings = {
         "type": "email",
         "host": "localhost",

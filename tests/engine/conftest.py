@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.engine.clockwork import Clockwork
+from tests.engine.scheduling.harness import SchedulerHarness
 from tests.engine.site import OK, Site
 from tests.waiting import until
 
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    """In a short path: a unix socket's holds 107 bytes. Nothing of it outlives the test."""
+    """An installation in a short path, because that of a unix socket has at most 107 bytes."""
     folder = Path(tempfile.mkdtemp(prefix="dt-"))
     site = Site(folder)
     yield site
@@ -27,7 +27,7 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture
 def another() -> Iterator[Callable[[], Site]]:
-    """Makes further sites, for gateways that run beside each other."""
+    """Makes further installations, for several gateways at a time."""
     made: list[Site] = []
 
     def another() -> Site:
@@ -42,15 +42,15 @@ def another() -> Iterator[Callable[[], Site]]:
 
 
 @pytest.fixture
-def make(site: Site) -> Iterator[Callable[..., Clockwork]]:
-    """A clockwork whose one plugin has these schedules."""
-    made: list[Clockwork] = []
+def make_scheduler(site: Site) -> Iterator[Callable[..., SchedulerHarness]]:
+    """Makes a scheduler for one plugin with these schedules."""
+    made: list[SchedulerHarness] = []
 
-    def make(*entries: dict[str, Any], **settings: Any) -> Clockwork:
+    def make_scheduler(*entries: dict[str, Any], **settings: Any) -> SchedulerHarness:
         site.plugin("echo", OK, schedules=list(entries), retry={"max_attempts": 1}, **settings)
-        made.append(Clockwork(site))
+        made.append(SchedulerHarness(site))
         return made[-1]
 
-    yield make
-    for work in made:
-        work.ledger.close()
+    yield make_scheduler
+    for harness in made:
+        harness.ledger.close()

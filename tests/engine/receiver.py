@@ -1,4 +1,4 @@
-"""Receivers of deliveries, run for real on loopback: well-behaved, over TLS, and not at all."""
+"""HTTP receivers on loopback: well-behaved ones, with TLS, and misbehaving ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Received:
 
 
 class Receiver:
-    """Answers each POST with the next of `answers` (the last one for ever), and remembers it."""
+    """Responds to each POST with the next of `answers` (then always the last), and records it."""
 
     def __init__(self, *answers: int, tls: ssl.SSLContext | None = None) -> None:
         self.answers = list(answers or (200,))
@@ -59,7 +59,7 @@ class Receiver:
         self.server.daemon_threads = True
         if tls is not None:
             self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
-            # A handshake that fails is the client's to tell.
+            # The client reports a failed handshake.
             self.server.handle_error = lambda *_: None  # type: ignore[method-assign]
         self.port = self.server.server_address[1]
         scheme = "https" if tls else "http"
@@ -74,7 +74,7 @@ class Receiver:
             return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
     def wait(self, count: int = 1) -> list[Received]:
-        """The requests so far, once there are so many."""
+        """Wait for this many requests, and return them."""
         with self._news:
             enough = self._news.wait_for(lambda: len(self.received) >= count, WAIT_LIMIT)
             assert enough, f"{len(self.received)} of {count} requests came"
@@ -96,8 +96,8 @@ def receiving(*answers: int, tls: ssl.SSLContext | None = None) -> Iterator[Rece
 
 
 @contextmanager
-def speaking(talk: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A port where `talk` is done with every connection; it ends when its client goes."""
+def serve_connections(talk: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A port that calls `talk` with every connection."""
     listener = socket.create_server(("127.0.0.1", 0))
     over = threading.Event()
 
@@ -128,8 +128,8 @@ def speaking(talk: Callable[[socket.socket], None]) -> Iterator[int]:
         listener.close()
 
 
-def heard(connection: socket.socket) -> bytes:
-    """A request, read to the end of its body."""
+def read_request(connection: socket.socket) -> bytes:
+    """Read a request to the end of its body."""
     raw = b""
     while b"\r\n\r\n" not in raw:
         part = connection.recv(65536)
@@ -144,14 +144,14 @@ def heard(connection: socket.socket) -> bytes:
     return head + b"\r\n\r\n" + body
 
 
-def gone(connection: socket.socket) -> None:
-    """Say nothing, until the client goes."""
+def stay_silent(connection: socket.socket) -> None:
+    """Send nothing until the client disconnects."""
     while connection.recv(65536):
         pass
 
 
-class Authority:
-    """A certificate for one host, and those who trust it."""
+class CertificateAuthority:
+    """A self-signed certificate, and the TLS contexts of its server and clients."""
 
     def __init__(self, folder: Path, *names: str) -> None:
         if shutil.which("openssl") is None:

@@ -131,21 +131,21 @@ class Site:
     @contextmanager
     def running(self, **more: Any) -> Iterator[Running]:
         """A gateway at work; stopped and closed whatever happens."""
-        with self.opened(**more) as house:
-            house.gateway.start()
-            yield house
+        with self.opened(**more) as running:
+            running.gateway.start()
+            yield running
 
     @contextmanager
     def opened(self, **more: Any) -> Iterator[Running]:
         """A gateway that owns its state directory and does not work yet."""
         gateway = Gateway(self.load(), environ=self.environ, **more)
-        house = Running(gateway)
+        running = Running(gateway)
         try:
             gateway.open()
-            gateway.ledger.listen(house.hear)
-            yield house
+            gateway.ledger.listen(running.hear)
+            yield running
         finally:
-            house.end()
+            running.end()
 
     # Looking
 

@@ -28,15 +28,15 @@ def test_stop_does_not_wait_for_a_frozen_database(
     monkeypatch.setattr(gateway, "LEDGER_TIMEOUT", 0.3)
     gate = site.gate()
     site.plugin("echo", gate.script() + OK)
-    with site.running() as house:
-        id = house.put("echo")
+    with site.running() as running:
+        id = running.put("echo")
         gate.arrived()
         with postgres.frozen():
-            stopping = threading.Thread(target=house.end, daemon=True)
+            stopping = threading.Thread(target=running.end, daemon=True)
             stopping.start()
             stopping.join(WAIT_LIMIT)
             ended, alive = not stopping.is_alive(), site.alive()
         assert ended
         assert alive == []
-    with site.opened() as house:
-        assert house.job(id)["status"] == "queued"
+    with site.opened() as running:
+        assert running.job(id)["status"] == "queued"

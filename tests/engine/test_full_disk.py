@@ -22,13 +22,13 @@ class Disk:
     def __init__(self, connections: list[apsw.Connection]) -> None:
         self._connections = connections
 
-    def limit(self, house: Running, spare: int) -> None:
+    def limit(self, running: Running, spare: int) -> None:
         writer = self._connections[0]
 
         def work(_tx: Any) -> None:
             writer.pragma("max_page_count", int(str(writer.pragma("page_count"))) + spare)
 
-        house.gateway.ledger.write(work)
+        running.gateway.ledger.write(work)
 
 
 @pytest.fixture
@@ -49,12 +49,12 @@ def large_answer(gate: Any) -> str:
 
 def test_enqueue_is_refused_until_there_is_disk_space(site: Site, disk: Disk) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
-        disk.limit(house, 0)
+    with site.running() as running:
+        disk.limit(running, 0)
         with pytest.raises(LedgerFull):
-            house.put("echo", payload={"big": BIG})
-        disk.limit(house, 10_000)
-        assert house.run("echo", payload={"big": BIG})["status"] == "succeeded"
+            running.put("echo", payload={"big": BIG})
+        disk.limit(running, 10_000)
+        assert running.run("echo", payload={"big": BIG})["status"] == "succeeded"
 
 
 def test_settlement_waits_for_disk_space(
@@ -62,15 +62,15 @@ def test_settlement_waits_for_disk_space(
 ) -> None:
     gate = site.gate()
     site.plugin("echo", large_answer(gate))
-    with site.running() as house:
-        id = house.put("echo")
+    with site.running() as running:
+        id = running.put("echo")
         gate.arrived()
-        disk.limit(house, 0)
+        disk.limit(running, 0)
         gate.open()
         until(lambda: b"settlement waits" in capfdbinary.readouterr().out)
-        assert house.job(id)["status"] == "running"
-        disk.limit(house, 10_000)
-        job = house.ended(id)
+        assert running.job(id)["status"] == "running"
+        disk.limit(running, 10_000)
+        job = running.ended(id)
     assert (job["status"], job["attempt"]) == ("succeeded", 1)
 
 
@@ -81,20 +81,20 @@ def test_stop_does_not_wait_forever_for_disk_space(
     gate = site.gate()
     site.settings["service"]["shutdown_grace"] = "500ms"
     site.plugin("echo", large_answer(gate), retry={"backoff_base": "10ms"})
-    with site.running() as house:
-        id = house.put("echo")
+    with site.running() as running:
+        id = running.put("echo")
         gate.arrived()
-        disk.limit(house, 0)
+        disk.limit(running, 0)
         gate.open()
         until(lambda: b"settlement waits" in capfdbinary.readouterr().out)
-        thread = threading.Thread(target=house.end)
+        thread = threading.Thread(target=running.end)
         thread.start()
         thread.join(WAIT_LIMIT)
         stopped = not thread.is_alive()
         if not stopped:
-            disk.limit(house, 10_000)
+            disk.limit(running, 10_000)
             thread.join(WAIT_LIMIT)
         assert stopped
-    with site.running() as house:
+    with site.running() as running:
         gate.open()
-        assert house.ended(id)["status"] == "succeeded"
+        assert running.ended(id)["status"] == "succeeded"

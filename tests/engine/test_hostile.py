@@ -17,16 +17,16 @@ def write(text: str) -> str:
     return PYTHON + f"sys.stdout.buffer.write({text})\n"
 
 
-def outcome(site: Site, script: str, *, payload: Any = None, **settings: Any) -> dict[str, Any]:
+def run_script(site: Site, script: str, *, payload: Any = None, **settings: Any) -> dict[str, Any]:
     """How a job of the plugin ends; and another job after it, as ever."""
     settings.setdefault("retry", {"max_attempts": 1})
     site.plugin("hostile", script, **settings)
     site.plugin("good", OK)
     site.settings["service"]["max_workers"] = 1
-    with site.running() as house:
-        job = house.run("hostile", payload=payload)
+    with site.running() as running:
+        job = running.run("hostile", payload=payload)
         assert site.alive() == []
-        assert house.run("good")["status"] == "succeeded"
+        assert running.run("good")["status"] == "succeeded"
     return job
 
 
@@ -60,7 +60,7 @@ RESPONSES = {
 @pytest.mark.parametrize("name", RESPONSES)
 def test_invalid_response_fails_the_attempt_with_a_reason(site: Site, name: str) -> None:
     body, reason = RESPONSES[name]
-    job = outcome(site, write(body))
+    job = run_script(site, write(body))
     assert job["status"] == "dead"
     assert reason in job["last_error"]
     assert len(job["last_error"]) < 500
@@ -69,23 +69,23 @@ def test_invalid_response_fails_the_attempt_with_a_reason(site: Site, name: str)
 
 def test_nul_in_a_string_is_stored_as_replacement_character(site: Site) -> None:
     body = """b'{"status": "ok", "result": "a\\\\u0000b", "state_updates": {"k\\\\u0000": "v"}}'"""
-    job = outcome(site, write(body))
+    job = run_script(site, write(body))
     assert job["status"] == "succeeded"
     assert job["result"]["result"] == "a\ufffdb"
 
 
 def test_response_nested_100_levels_deep_is_accepted(site: Site) -> None:
     body = """b'{"status": "ok", "result": ' + b'[' * 99 + b']' * 99 + b'}'"""
-    assert outcome(site, write(body))["status"] == "succeeded"
+    assert run_script(site, write(body))["status"] == "succeeded"
 
 
 def test_response_of_10_mib_is_accepted(site: Site) -> None:
     body = """b'{"status": "ok", "result": "' + b'x' * (10 * 1024**2 - 40) + b'"}'"""
-    assert outcome(site, write(body))["status"] == "succeeded"
+    assert run_script(site, write(body))["status"] == "succeeded"
 
 
 def test_plugin_that_ignores_sigterm_is_killed_after_the_grace(site: Site) -> None:
-    job = outcome(site, "trap '' TERM\nwhile :; do sleep 1; done", timeouts={"poll": "100ms"})
+    job = run_script(site, "trap '' TERM\nwhile :; do sleep 1; done", timeouts={"poll": "100ms"})
     assert job["status"] == "dead"
     assert "timed out" in job["last_error"]
 
@@ -95,28 +95,28 @@ def test_output_after_sigterm_is_ignored(site: Site) -> None:
         PYTHON + f"def late(*_):\n    {ANSWER.strip()}\n    os._exit(0)\n"
         "signal.signal(signal.SIGTERM, late)\nwhile True: time.sleep(1)\n"
     )
-    job = outcome(site, script, timeouts={"poll": "300ms"})
+    job = run_script(site, script, timeouts={"poll": "300ms"})
     assert (job["status"], "timed out" in job["last_error"]) == ("dead", True)
 
 
 @pytest.mark.parametrize("leave", ["", "setsid "], ids=["in-the-group", "in-a-session-of-its-own"])
 def test_grandchild_that_holds_stdout_is_killed(site: Site, leave: str) -> None:
-    job = outcome(site, f"{leave}sh -c 'trap \"\" TERM HUP; sleep 600' &\n{OK}")
+    job = run_script(site, f"{leave}sh -c 'trap \"\" TERM HUP; sleep 600' &\n{OK}")
     assert job["status"] == "succeeded"
 
 
 def test_grandchild_without_pipes_is_killed(site: Site) -> None:
-    job = outcome(site, f"setsid sleep 600 </dev/null >/dev/null 2>&1 &\n{OK}")
+    job = run_script(site, f"setsid sleep 600 </dev/null >/dev/null 2>&1 &\n{OK}")
     assert job["status"] == "succeeded"
 
 
 def test_plugin_that_closes_stdout_early_is_judged_by_its_output(site: Site) -> None:
-    job = outcome(site, OK + "exec >&-\nexec sleep 600")
+    job = run_script(site, OK + "exec >&-\nexec sleep 600")
     assert job["status"] == "succeeded"
 
 
 def test_megabytes_on_stdout_and_stderr_are_read_and_capped(site: Site) -> None:
-    job = outcome(site, "head -c 50000000 /dev/zero >&2\nhead -c 50000000 /dev/zero")
+    job = run_script(site, "head -c 50000000 /dev/zero >&2\nhead -c 50000000 /dev/zero")
     assert job["status"] == "dead"
     [attempt] = job["attempts"]
     assert len(attempt["stderr"]) == 64 * 1024
@@ -129,46 +129,46 @@ def test_truncated_stderr_is_logged_as_a_warning(
     site: Site, capsysbinary: pytest.CaptureFixture[bytes], written: int, warned: int
 ) -> None:
     site.settings["service"]["log_level"] = "warn"
-    outcome(site, f"head -c {written} /dev/zero >&2\n{OK}")
+    run_script(site, f"head -c {written} /dev/zero >&2\n{OK}")
     lines = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
     cut = [line for line in lines if line["message"] == "stderr was truncated"]
     assert [(line["level"], line["plugin"]) for line in cut] == [("warn", "hostile")] * warned
 
 
 def test_plugin_that_does_not_read_stdin_does_not_block(site: Site) -> None:
-    job = outcome(site, OK, payload={"big": "x" * 1024**2})
+    job = run_script(site, OK, payload={"big": "x" * 1024**2})
     assert job["status"] == "succeeded"
 
 
 def test_error_names_the_signal_that_ended_a_plugin(site: Site) -> None:
-    job = outcome(site, "kill -SEGV $$")
+    job = run_script(site, "kill -SEGV $$")
     assert (job["status"], "signal 11" in job["last_error"]) == ("dead", True)
 
 
 def test_plugin_that_kills_its_slot_loses_only_its_attempt(site: Site) -> None:
-    job = outcome(site, "kill -9 $PPID\nsleep 600")
+    job = run_script(site, "kill -9 $PPID\nsleep 600")
     assert job["status"] == "dead"
     assert "slot 0" in job["last_error"]
 
 
 def test_stopped_plugin_times_out(site: Site) -> None:
-    job = outcome(site, "kill -STOP $$", timeouts={"poll": "100ms"})
+    job = run_script(site, "kill -STOP $$", timeouts={"poll": "100ms"})
     assert (job["status"], "timed out" in job["last_error"]) == ("dead", True)
 
 
 def test_error_of_megabytes_is_truncated(site: Site) -> None:
     """It stands in the row, the log, two transitions and a notice: five times is too often."""
     body = """b'{"status": "error", "error": "' + b'e' * 5_000_000 + b'"}'"""
-    job = outcome(site, write(body))
+    job = run_script(site, write(body))
     assert job["status"] == "dead"
     assert len(job["last_error"]) <= 64 * 1024
 
 
 def test_many_log_lines_are_stored_or_truncated(site: Site) -> None:
     body = """b'{"status": "ok", "logs": [' + b'"x",' * 200_000 + b'"y"]}'"""
-    assert outcome(site, write(body))["status"] == "succeeded"
+    assert run_script(site, write(body))["status"] == "succeeded"
 
 
 def test_last_value_of_a_duplicate_key_counts(site: Site) -> None:
-    job = outcome(site, write("""b'{"status": "error", "status": "ok", "result": 1}'"""))
+    job = run_script(site, write("""b'{"status": "error", "status": "ok", "result": 1}'"""))
     assert job["status"] == "succeeded"

@@ -37,7 +37,7 @@ signal.pause()
 
 
 @pytest.fixture(params=["gateway"])
-def holding(request: pytest.FixtureRequest, tmp_path: Path):
+def holder(request: pytest.FixtureRequest, tmp_path: Path):
     """A process that has the lock, and a child of it that keeps the descriptor."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path), request.param],
@@ -77,60 +77,60 @@ def test_created_directories_are_private(tmp_path: Path) -> None:
 
 def test_second_gateway_is_refused_with_the_pid_of_the_first(site: Site) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
+    with site.running() as running:
         with pytest.raises(Locked, match=str(os.getpid())), site.opened():
             pass
-        assert house.run("echo")["status"] == "succeeded"
+        assert running.run("echo")["status"] == "succeeded"
 
 
 def test_refused_start_does_not_change_the_running_gateway(site: Site) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
+    with site.running() as running:
         for _ in range(3):
             with pytest.raises(Locked), site.opened():
                 pass
         assert find_running_pid(site.state) == os.getpid()
-        assert house.run("echo")["status"] == "succeeded"
+        assert running.run("echo")["status"] == "succeeded"
 
 
-def test_lock_of_a_living_gateway_is_not_waited_for(tmp_path: Path, holding) -> None:
-    with pytest.raises(Locked, match=rf"another gateway \(pid {holding.pid}\) uses"):
+def test_lock_of_a_living_gateway_is_not_waited_for(tmp_path: Path, holder) -> None:
+    with pytest.raises(Locked, match=rf"another gateway \(pid {holder.pid}\) uses"):
         InstanceLock(tmp_path).acquire(wait=3600)
 
 
-@pytest.mark.parametrize("holding", ["command"], indirect=True)
-def test_lock_of_a_command_is_waited_for(tmp_path: Path, holding) -> None:
+@pytest.mark.parametrize("holder", ["command"], indirect=True)
+def test_lock_of_a_command_is_waited_for(tmp_path: Path, holder) -> None:
     lock = InstanceLock(tmp_path)
     assert is_held_by_command(tmp_path)
-    assert find_running_pid(tmp_path) == holding.pid
-    with pytest.raises(Locked, match=rf"a command \(pid {holding.pid}\) uses"):
+    assert find_running_pid(tmp_path) == holder.pid
+    with pytest.raises(Locked, match=rf"a command \(pid {holder.pid}\) uses"):
         lock.acquire(wait=0.05)
-    holding.stdin.close()
-    holding.kill()
+    holder.stdin.close()
+    holder.kill()
     lock.acquire(wait=WAIT_LIMIT, for_gateway=True)
     assert not is_held_by_command(tmp_path)
     lock.release()
 
 
-def test_lock_of_a_dead_holder_is_waited_for(tmp_path: Path, holding) -> None:
-    holding.kill()
-    holding.wait()
+def test_lock_of_a_dead_holder_is_waited_for(tmp_path: Path, holder) -> None:
+    holder.kill()
+    holder.wait()
     lock = InstanceLock(tmp_path)
     with pytest.raises(Locked):
         lock.acquire(wait=0.05)
-    holding.stdin.close()
+    holder.stdin.close()
     lock.acquire(wait=WAIT_LIMIT)
     lock.release()
 
 
-def test_lock_of_a_zombie_is_waited_for(tmp_path: Path, holding) -> None:
+def test_lock_of_a_zombie_is_waited_for(tmp_path: Path, holder) -> None:
     """A supervisor may be slow to collect it; a zombie holds nothing."""
-    holding.kill()
-    until(lambda: state_of(holding.pid) == "Z")
+    holder.kill()
+    until(lambda: state_of(holder.pid) == "Z")
     lock = InstanceLock(tmp_path)
     with pytest.raises(Locked):
         lock.acquire(wait=0.05)
-    holding.stdin.close()
+    holder.stdin.close()
     lock.acquire(wait=WAIT_LIMIT)
     lock.release()
 
@@ -177,8 +177,8 @@ def test_state_dir_id_does_not_depend_on_the_path(tmp_path: Path) -> None:
 
 def test_files_of_a_gateway_are_private(site: Site) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
-        house.run("echo")
+    with site.running() as running:
+        running.run("echo")
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in site.state.iterdir()}
         assert set(modes.values()) == {0o600}
         assert stat.S_IMODE(site.state.stat().st_mode) == 0o700

@@ -23,8 +23,8 @@ def test_result_stderr_and_logs_are_recorded(site: Site) -> None:
         """echo '{"status": "ok", "result": {"n": 1},'\n"""
         """echo '"logs": [{"level": "info", "message": "hi"}]}'""",
     )
-    with site.running() as house:
-        job = house.run("echo")
+    with site.running() as running:
+        job = running.run("echo")
     assert (job["status"], job["result"]["result"]) == ("succeeded", {"n": 1})
     [attempt] = job["attempts"]
     assert attempt["id"] == f"{job['id']}-1"
@@ -41,9 +41,9 @@ def test_plugin_receives_job_config_state_and_payload(site: Site) -> None:
         "print(json.dumps({'status': 'ok', 'result': r, 'state_updates': {'seen': 7}}))",
         config={"url": "https://example.org"},
     )
-    with site.running() as house:
-        first = house.run("echo", payload={"n": 1})["result"]["result"]
-        second = house.run("echo")["result"]["result"]
+    with site.running() as running:
+        first = running.run("echo", payload={"n": 1})["result"]["result"]
+        second = running.run("echo")["result"]["result"]
     assert (first["command"], first["payload"]) == ("poll", {"n": 1})
     assert first["config"] == {"url": "https://example.org"}
     assert (first["state"], second["state"]) == ({}, {"seen": 7})
@@ -52,8 +52,8 @@ def test_plugin_receives_job_config_state_and_payload(site: Site) -> None:
 
 def test_failed_attempt_waits_for_its_backoff_with_the_reason(site: Site) -> None:
     site.plugin("bad", ERROR)
-    with site.running() as house:
-        job = house.tried(house.put("bad"))
+    with site.running() as running:
+        job = running.tried(running.put("bad"))
     assert (job["status"], job["attempt"], job["last_error"]) == ("queued", 2, "no luck")
     assert job["next_retry_at"] > job["created_at"]
     assert job["attempts"][0]["status"] == "failed"
@@ -64,16 +64,16 @@ def test_job_without_a_process_is_requeued_without_counting(
 ) -> None:
     site.plugin("good", OK)
     monkeypatch.setattr("ductile.core.jobs.judge.SHORTAGE_SECONDS", 0.05)
-    with site.running() as house:
-        pool = house.gateway.pool
+    with site.running() as running:
+        pool = running.gateway.pool
         with monkeypatch.context() as patched:
             patched.setattr("ductile.__version__", "0.0.0")
             slots = [pool.slot(n).pid for n in range(2)]
             os.kill(pool.pid, signal.SIGKILL)
             until(lambda: all(process_state(pid) in ("", "Z") for pid in slots))
-            id = house.put("good")
-            waiting = house.tried(id)
-        job = house.ended(id)
+            id = running.put("good")
+            waiting = running.tried(id)
+        job = running.ended(id)
     assert waiting["status"] == "queued"
     assert "cannot be started again" in waiting["last_error"]
     assert job["status"] == "succeeded"
@@ -82,8 +82,8 @@ def test_job_without_a_process_is_requeued_without_counting(
 
 def test_job_is_dead_after_its_last_attempt(site: Site) -> None:
     site.plugin("bad", ERROR, retry={"max_attempts": 3, "backoff_base": "10ms"})
-    with site.running() as house:
-        job = house.run("bad")
+    with site.running() as running:
+        job = running.run("bad")
     assert (job["status"], job["attempt"], len(job["attempts"])) == ("dead", 3, 3)
     assert [attempt["status"] for attempt in job["attempts"]] == ["failed", "failed", "dead"]
 
@@ -95,8 +95,8 @@ def test_later_attempt_may_succeed(site: Site) -> None:
         f"if [ -e {marker} ]; then {OK.strip()}; else touch {marker}; exit 1; fi",
         retry={"backoff_base": "10ms"},
     )
-    with site.running() as house:
-        job = house.run("flaky")
+    with site.running() as running:
+        job = running.run("flaky")
     assert (job["status"], job["attempt"]) == ("succeeded", 2)
     assert "exit code 1" in job["attempts"][0]["last_error"]
 
@@ -107,16 +107,16 @@ def test_later_attempt_may_succeed(site: Site) -> None:
 )
 def test_non_retryable_job_fails_at_once(site: Site, script: str) -> None:
     site.plugin("bad", script)
-    with site.running() as house:
-        job = house.run("bad")
+    with site.running() as running:
+        job = running.run("bad")
     assert (job["status"], job["attempt"], len(job["attempts"])) == ("failed", 1, 1)
 
 
 def test_attempt_beyond_its_deadline_is_timed_out(site: Site) -> None:
     site.plugin("slow", "exec sleep 600", timeouts={"poll": "200ms"}, retry={"max_attempts": 2})
-    with site.running() as house:
-        id = house.put("slow")
-        job = house.tried(id)
+    with site.running() as running:
+        id = running.put("slow")
+        job = running.tried(id)
     assert "timed out" in job["last_error"]
     edges = [(t["from_status"], t["to_status"]) for t in job["transitions"]]
     assert edges == [("queued", "running"), ("running", "timed_out"), ("timed_out", "queued")]
@@ -124,33 +124,33 @@ def test_attempt_beyond_its_deadline_is_timed_out(site: Site) -> None:
 
 def test_timeout_of_the_last_attempt_is_dead(site: Site) -> None:
     site.plugin("slow", "exec sleep 600", timeouts={"poll": "100ms"}, retry={"max_attempts": 1})
-    with site.running() as house:
-        job = house.run("slow")
+    with site.running() as running:
+        job = running.run("slow")
     assert job["status"] == "dead"
     assert ("timed_out", "dead") in [(t["from_status"], t["to_status"]) for t in job["transitions"]]
 
 
 def test_missing_interpreter_is_named_in_the_error(site: Site) -> None:
     site.plugin("bad", "#!/nosuch/interpreter\n")
-    with site.running() as house:
-        job = house.run("bad")
+    with site.running() as running:
+        job = running.run("bad")
     assert job["status"] == "failed"
     assert "/nosuch/interpreter" in job["last_error"]
 
 
 def test_missing_entrypoint_is_named_in_the_error(site: Site) -> None:
     directory = site.plugin("gone", OK)
-    with site.running() as house:
+    with site.running() as running:
         (directory / "run").unlink()
-        job = house.run("gone")
+        job = running.run("gone")
     assert (job["status"], "run" in job["last_error"]) == ("failed", True)
 
 
 def test_job_row_with_an_unknown_command_fails(site: Site) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
-        id = house.put("echo", "nosuch")
-        job = house.ended(id)
+    with site.running() as running:
+        id = running.put("echo", "nosuch")
+        job = running.ended(id)
     assert job["status"] == "failed"
     assert "nosuch" in job["last_error"]
 
@@ -158,7 +158,7 @@ def test_job_row_with_an_unknown_command_fails(site: Site) -> None:
 # Order and parallelism
 
 
-def overlaps(path) -> int:
+def count_overlaps(path) -> int:
     """The most that ran at once, from lines of `+` and `-`."""
     most = now = 0
     for line in path.read_text().split():
@@ -167,7 +167,7 @@ def overlaps(path) -> int:
     return most
 
 
-def recording(path, gate=None) -> str:
+def make_recorder(path, gate=None) -> str:
     wait = gate.script() if gate else ""
     return f"echo + >> {path}\n{wait}echo - >> {path}\n{OK}"
 
@@ -176,22 +176,22 @@ def test_jobs_run_in_the_order_of_enqueue(site: Site) -> None:
     site.settings["service"]["max_workers"] = 1
     path = site.folder / "order"
     site.plugin("echo", f"""sed 's/.*"n":\\([0-9]*\\).*/\\1/' >> {path}\n{OK}""")
-    with site.opened() as house:
-        ids = [house.put("echo", payload={"n": n}) for n in range(20)]
-        house.gateway.start()
+    with site.opened() as running:
+        ids = [running.put("echo", payload={"n": n}) for n in range(20)]
+        running.gateway.start()
         for id in ids:
-            house.ended(id)
+            running.ended(id)
     assert path.read_text().split() == [str(n) for n in range(20)]
 
 
 def test_two_workers_run_two_jobs_concurrently(site: Site) -> None:
     gate = site.gate()
     site.plugin("echo", gate.script() + OK)
-    with site.running() as house:
-        ids = [house.put("echo") for _ in range(2)]
+    with site.running() as running:
+        ids = [running.put("echo") for _ in range(2)]
         assert len({gate.arrived(), gate.arrived()}) == 2
         gate.open(2)
-        assert {house.ended(id)["status"] for id in ids} == {"succeeded"}
+        assert {running.ended(id)["status"] for id in ids} == {"succeeded"}
 
 
 @pytest.mark.parametrize(
@@ -202,11 +202,11 @@ def test_two_workers_run_two_jobs_concurrently(site: Site) -> None:
 def test_jobs_of_a_serial_plugin_never_overlap(site: Site, settings, manifest) -> None:
     site.settings["service"]["max_workers"] = 4
     path = site.folder / "runs"
-    site.plugin("solo", recording(path), manifest=manifest, **settings)
-    with site.running() as house:
-        ids = [house.put("solo") for _ in range(30)]
-        assert {house.ended(id)["status"] for id in ids} == {"succeeded"}
-    assert overlaps(path) == 1
+    site.plugin("solo", make_recorder(path), manifest=manifest, **settings)
+    with site.running() as running:
+        ids = [running.put("solo") for _ in range(30)]
+        assert {running.ended(id)["status"] for id in ids} == {"succeeded"}
+    assert count_overlaps(path) == 1
 
 
 def test_parallelism_limits_one_plugin_only(site: Site) -> None:
@@ -214,38 +214,38 @@ def test_parallelism_limits_one_plugin_only(site: Site) -> None:
     gate = site.gate()
     site.plugin("two", gate.script() + OK, parallelism=2)
     site.plugin("other", OK)
-    with site.running() as house:
-        ids = [house.put("two") for _ in range(4)]
+    with site.running() as running:
+        ids = [running.put("two") for _ in range(4)]
         gate.arrived(), gate.arrived()
-        assert house.run("other")["status"] == "succeeded"
+        assert running.run("other")["status"] == "succeeded"
         assert gate.nobody()
         gate.open(4)
         gate.arrived(), gate.arrived()
-        assert {house.ended(id)["status"] for id in ids} == {"succeeded"}
+        assert {running.ended(id)["status"] for id in ids} == {"succeeded"}
 
 
 def test_configured_parallelism_overrides_the_manifest(site: Site) -> None:
     gate = site.gate()
     site.plugin("two", gate.script() + OK, manifest="concurrency_safe: false\n", parallelism=2)
-    with site.running() as house:
-        ids = [house.put("two") for _ in range(2)]
+    with site.running() as running:
+        ids = [running.put("two") for _ in range(2)]
         gate.arrived(), gate.arrived()
         gate.open(2)
-        assert {house.ended(id)["status"] for id in ids} == {"succeeded"}
+        assert {running.ended(id)["status"] for id in ids} == {"succeeded"}
 
 
 def test_jobs_with_the_same_dedupe_key_never_overlap(site: Site) -> None:
     gate = site.gate()
     site.plugin("echo", gate.script() + OK)
-    with site.running() as house:
-        first, second = (house.put("echo", dedupe_key="k") for _ in range(2))
+    with site.running() as running:
+        first, second = (running.put("echo", dedupe_key="k") for _ in range(2))
         gate.arrived()
-        behind = house.put("echo")
+        behind = running.put("echo")
         gate.arrived()
-        assert house.job(second)["status"] == "queued"
+        assert running.job(second)["status"] == "queued"
         gate.open(3)
         gate.arrived()
-        assert {house.ended(id)["status"] for id in (first, second, behind)} == {"succeeded"}
+        assert {running.ended(id)["status"] for id in (first, second, behind)} == {"succeeded"}
 
 
 # Waking up
@@ -261,12 +261,12 @@ def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_idle_gateway_starts_a_job_at_once(site: Site) -> None:
     gate = site.gate()
     site.plugin("echo", gate.script() + OK)
-    with site.running() as house:
+    with site.running() as running:
         for _ in range(3):
-            id = house.put("echo")
+            id = running.put("echo")
             gate.arrived()
             gate.open()
-            house.ended(id)
+            running.ended(id)
 
 
 def test_ledger_is_polled_every_second() -> None:
@@ -280,7 +280,7 @@ INSERT = (
 )
 
 
-class Script:
+class ForeignScript:
     """Another process's hands on the ledger; docs/reference/database.md tells it to set these."""
 
     def __init__(self, site: Site) -> None:
@@ -303,8 +303,8 @@ def script(site: Site):
     """Call it once the gateway has made its ledger."""
     made = []
 
-    def make() -> Script:
-        made.append(Script(site))
+    def make() -> ForeignScript:
+        made.append(ForeignScript(site))
         return made[-1]
 
     yield make
@@ -318,15 +318,15 @@ def test_one_poll_finds_all_rows_of_another_process(site: Site, script) -> None:
     site.settings["service"]["max_workers"] = 4
     gate = site.gate()
     site.plugin("echo", gate.script() + OK)
-    with site.running() as house:
+    with site.running() as running:
         hand = script()
         for n in range(4):
             hand.insert(f"script-{n}", "echo")
-        house.gateway.loops["retries"].wake()
+        running.gateway.loops["retries"].wake()
         for _ in range(4):
             gate.arrived()
         gate.open(4)
-        assert {house.ended(f"script-{n}")["status"] for n in range(4)} == {"succeeded"}
+        assert {running.ended(f"script-{n}")["status"] for n in range(4)} == {"succeeded"}
 
 
 # Rows that are not as they should be
@@ -346,8 +346,8 @@ def test_one_poll_finds_all_rows_of_another_process(site: Site, script) -> None:
 )
 def test_malformed_job_row_fails_only_itself(site: Site, script, column: str, value: str) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
-        assert house.run("echo")["status"] == "succeeded"
+    with site.running() as running:
+        assert running.run("echo")["status"] == "succeeded"
         hand = script()
         hand.execute("BEGIN IMMEDIATE")
         hand.insert("odd", "echo")
@@ -355,16 +355,16 @@ def test_malformed_job_row_fails_only_itself(site: Site, script, column: str, va
         hand.execute("COMMIT")
         # More than there are workers: each must come back from meeting the row.
         for _ in range(4):
-            id = house.put("echo")
-            until(lambda id=id: house.job(id)["status"] == "succeeded")
-        until(lambda: house.job("odd")["status"] not in ("queued", "running"))
+            id = running.put("echo")
+            until(lambda id=id: running.job(id)["status"] == "succeeded")
+        until(lambda: running.job("odd")["status"] not in ("queued", "running"))
 
 
 def test_job_row_of_an_unknown_plugin_fails_with_the_reason(site: Site, script) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
+    with site.running() as running:
         script().insert("script-1", "nosuch")
-        job = house.ended("script-1")
+        job = running.ended("script-1")
     assert (job["status"], job["last_error"]) == ("dead", "plugin removed")
 
 
@@ -379,10 +379,10 @@ def test_too_large_state_fails_the_job_and_keeps_the_old_state(site: Site) -> No
         "print(json.dumps({'status': 'ok', 'result': r['state'], 'state_updates': u}))",
         retry={"max_attempts": 1},
     )
-    with site.running() as house:
-        house.run("big")
-        job = house.run("big", payload={"big": True})
-        after = house.run("big")
+    with site.running() as running:
+        running.run("big")
+        job = running.run("big", payload={"big": True})
+        after = running.run("big")
     assert job["status"] == "dead"
     assert "1 MiB" in job["last_error"]
     assert after["result"]["result"] == {"a": 1}
@@ -397,10 +397,10 @@ def test_facts_are_stored_and_mirrored_by_the_manifest(site: Site) -> None:
         manifest="fact_outputs:\n- when: {command: poll}\n  from: state_updates\n"
         "  fact_type: fact.snapshot\n  compatibility_view: mirror_object\n",
     )
-    with site.running() as house:
+    with site.running() as running:
         for n in (1, 2, 3):
-            house.run("fact", payload={"n": n})
-        facts = house.gateway.ledger.read(
+            running.run("fact", payload={"n": n})
+        facts = running.gateway.ledger.read(
             lambda tx: tx.dicts("facts_of", plugin="fact", before=99, limit=9)
         )
     assert [(f["seq"], json.loads(f["fact_json"])) for f in facts] == [
@@ -412,8 +412,8 @@ def test_facts_are_stored_and_mirrored_by_the_manifest(site: Site) -> None:
 
 def test_duplicate_within_the_dedupe_window_returns_the_first_job(site: Site) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
-        first = house.put("echo", dedupe_key="k", dedupe_ttl=60.0)
-        assert house.put("echo", dedupe_key="k", dedupe_ttl=60.0) == first
-        house.ended(first)
-        assert house.put("echo", dedupe_key="k") == first
+    with site.running() as running:
+        first = running.put("echo", dedupe_key="k", dedupe_ttl=60.0)
+        assert running.put("echo", dedupe_key="k", dedupe_ttl=60.0) == first
+        running.ended(first)
+        assert running.put("echo", dedupe_key="k") == first

@@ -31,7 +31,7 @@ from tests.waiting import WAIT_LIMIT
 # A loop
 
 
-class Ticks:
+class RecordedTicks:
     def __init__(self, *answers: float | Exception) -> None:
         self._answers = list(answers)
         self.count = 0
@@ -50,10 +50,12 @@ class Ticks:
 
 
 @pytest.fixture
-def looping() -> Iterator[Callable[..., Loop]]:
+def make_loop() -> Iterator[Callable[..., Loop]]:
     loops: list[Loop] = []
 
-    def make(tick: Ticks, broken: Callable[[LedgerBroken], None] = lambda error: None) -> Loop:
+    def make(
+        tick: RecordedTicks, broken: Callable[[LedgerBroken], None] = lambda error: None
+    ) -> Loop:
         loop = Loop("test", tick, SystemClock(), broken)
         loops.append(loop)
         loop.start()
@@ -64,37 +66,37 @@ def looping() -> Iterator[Callable[..., Loop]]:
         loop.stop()
 
 
-def test_loop_ticks_at_start_and_when_woken(looping) -> None:
-    ticks = Ticks()
-    loop = looping(ticks)
+def test_loop_ticks_at_start_and_when_woken(make_loop) -> None:
+    ticks = RecordedTicks()
+    loop = make_loop(ticks)
     ticks.wait()
     loop.wake()
     ticks.wait()
 
 
-def test_loop_ticks_again_after_the_returned_time(looping) -> None:
-    ticks = Ticks(0.01, 0.01)
-    looping(ticks)
+def test_loop_ticks_again_after_the_returned_time(make_loop) -> None:
+    ticks = RecordedTicks(0.01, 0.01)
+    make_loop(ticks)
     for _ in range(3):
         ticks.wait()
 
 
 @pytest.mark.parametrize("error", [LedgerBusy("busy"), RuntimeError("a bug")])
-def test_failed_tick_does_not_end_the_loop(looping, error: Exception) -> None:
-    ticks = Ticks(error)
-    loop = looping(ticks)
+def test_failed_tick_does_not_end_the_loop(make_loop, error: Exception) -> None:
+    ticks = RecordedTicks(error)
+    loop = make_loop(ticks)
     ticks.wait()
     loop.wake()
     ticks.wait()
 
 
 def test_ledger_outage_and_its_end_are_logged_once(
-    looping, capsysbinary: pytest.CaptureFixture[bytes]
+    make_loop, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     configure("info", "json")
     busy, full = LedgerBusy("busy"), LedgerBusy("no space")
-    ticks = Ticks(busy, busy, full, full, 0.0, 0.0, busy)
-    loop = looping(ticks)
+    ticks = RecordedTicks(busy, busy, full, full, 0.0, 0.0, busy)
+    loop = make_loop(ticks)
     for _ in range(8):
         ticks.wait()
         loop.wake()
@@ -110,7 +112,7 @@ def test_ledger_outage_and_its_end_are_logged_once(
     ]
 
 
-def test_broken_ledger_is_reported_and_ends_the_loop(looping) -> None:
+def test_broken_ledger_is_reported_and_ends_the_loop(make_loop) -> None:
     told: list[LedgerBroken] = []
     event = threading.Event()
 
@@ -118,20 +120,20 @@ def test_broken_ledger_is_reported_and_ends_the_loop(looping) -> None:
         told.append(error)
         event.set()
 
-    looping(Ticks(LedgerBroken("gone")), broken)
+    make_loop(RecordedTicks(LedgerBroken("gone")), broken)
     assert event.wait(WAIT_LIMIT)
     assert len(told) == 1
 
 
-def test_stop_ends_a_sleeping_loop_at_once(looping) -> None:
-    ticks = Ticks()
-    loop = looping(ticks)
+def test_stop_ends_a_sleeping_loop_at_once(make_loop) -> None:
+    ticks = RecordedTicks()
+    loop = make_loop(ticks)
     ticks.wait()
     loop.stop()
     loop.stop()
 
 
-def test_wake_during_a_tick_is_not_lost(looping) -> None:
+def test_wake_during_a_tick_is_not_lost(make_loop) -> None:
     entered, leave = threading.Event(), threading.Event()
     count = threading.Semaphore(0)
 
@@ -141,7 +143,7 @@ def test_wake_during_a_tick_is_not_lost(looping) -> None:
         assert leave.wait(WAIT_LIMIT)
         return 3600.0
 
-    loop = looping(tick)
+    loop = make_loop(tick)
     assert entered.wait(WAIT_LIMIT)
     loop.wake()
     leave.set()
@@ -160,7 +162,7 @@ def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
     ledger.close()
 
 
-def queued(ledger: SqliteLedger, clock: FakeClock, id: str, due: float | None = None) -> None:
+def put_job(ledger: SqliteLedger, clock: FakeClock, id: str, due: float | None = None) -> None:
     now = clock.now()
 
     def work(tx: Any) -> None:
@@ -180,7 +182,7 @@ def queued(ledger: SqliteLedger, clock: FakeClock, id: str, due: float | None = 
 def test_due_retries_become_ready_and_wake_a_worker(ledger: SqliteLedger, clock: FakeClock) -> None:
     work_signal = WorkSignal(4)
     retries = RetryPromoter(ledger, work_signal)
-    queued(ledger, clock, "a", due=30)
+    put_job(ledger, clock, "a", due=30)
     assert retries.tick(clock.now()) == POLL_SECONDS
     assert work_signal.take(1) == 0
     clock.advance(30)
@@ -189,11 +191,11 @@ def test_due_retries_become_ready_and_wake_a_worker(ledger: SqliteLedger, clock:
 
 
 def test_loop_sleeps_until_the_next_retry(ledger: SqliteLedger, clock: FakeClock) -> None:
-    queued(ledger, clock, "a", due=0.25)
+    put_job(ledger, clock, "a", due=0.25)
     assert RetryPromoter(ledger, WorkSignal(1)).tick(clock.now()) == pytest.approx(0.25)
 
 
-def script_waits(ledger: SqliteLedger, id: str, until: str) -> None:
+def set_retry_time(ledger: SqliteLedger, id: str, until: str) -> None:
     ledger.write(
         lambda tx: tx._connection.execute(
             "INSERT INTO job_queue (id, plugin, command, status, submitted_by, created_at,"
@@ -203,7 +205,7 @@ def script_waits(ledger: SqliteLedger, id: str, until: str) -> None:
     )
 
 
-def waiting(ledger: SqliteLedger) -> set[str]:
+def read_waiting(ledger: SqliteLedger) -> set[str]:
     rows = ledger.read(lambda tx: tx.dicts("pending_jobs", limit=100))
     return {row["id"] for row in rows if row["next_retry_at"] is not None}
 
@@ -212,35 +214,35 @@ def test_retry_time_in_another_format_delays_no_other_job(
     ledger: SqliteLedger, clock: FakeClock
 ) -> None:
     """As text it comes first; as time it is hours away."""
-    script_waits(ledger, "later", "2026-02-08T03:00:00-08:00")
-    script_waits(ledger, "due", "2026-02-08T18:00:00+08:00")
-    queued(ledger, clock, "ours", due=0)
+    set_retry_time(ledger, "later", "2026-02-08T03:00:00-08:00")
+    set_retry_time(ledger, "due", "2026-02-08T18:00:00+08:00")
+    put_job(ledger, clock, "ours", due=0)
     assert RetryPromoter(ledger, WorkSignal(4)).tick(clock.now()) == POLL_SECONDS
-    assert waiting(ledger) == {"later"}
+    assert read_waiting(ledger) == {"later"}
     clock.advance(3600)
     RetryPromoter(ledger, WorkSignal(4)).tick(clock.now())
-    assert waiting(ledger) == set()
+    assert read_waiting(ledger) == set()
 
 
 def test_retry_time_of_a_script_is_kept(ledger: SqliteLedger, clock: FakeClock) -> None:
     retries = RetryPromoter(ledger, WorkSignal(4))
     retries.tick(clock.now())
-    script_waits(ledger, "later", "2026-02-08T03:00:00-08:00")
+    set_retry_time(ledger, "later", "2026-02-08T03:00:00-08:00")
     waits = [retries.tick(clock.now()) for _ in range(2)]
     assert waits == [0.0, POLL_SECONDS]
-    assert waiting(ledger) == {"later"}
+    assert read_waiting(ledger) == {"later"}
 
 
 def test_unparsable_retry_time_is_due_now_and_logged_once(
     ledger: SqliteLedger, clock: FakeClock, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     configure("warn", "json")
-    script_waits(ledger, "odd", "0garbage")
-    queued(ledger, clock, "ours", due=0)
+    set_retry_time(ledger, "odd", "0garbage")
+    put_job(ledger, clock, "ours", due=0)
     retries = RetryPromoter(ledger, WorkSignal(4))
     for _ in range(2):
         retries.tick(clock.now())
-    assert waiting(ledger) == set()
+    assert read_waiting(ledger) == set()
     [line] = capsysbinary.readouterr().out.splitlines()
     told = json.loads(line)
     assert (told["level"], told["job_id"]) == ("warn", "odd")

@@ -30,36 +30,36 @@ def steps(site: Site, *steps: Step) -> None:
     site.settings["pipelines"] = [{"name": "p", "on": "go", "steps": list(steps)}]
 
 
-def start(house: Running, **more: Any) -> StartedPipeline:
-    gateway = house.gateway
+def start(running: Running, **more: Any) -> StartedPipeline:
+    gateway = running.gateway
     return gateway.ledger.write(PipelineStart(gateway, "p", {}, SubmittedBy.API, **more))
 
 
-def instance(house: Running, id: str) -> dict[str, Any]:
-    return house.gateway.ledger.read(lambda tx: job_tree.instance(tx, id))
+def instance(running: Running, id: str) -> dict[str, Any]:
+    return running.gateway.ledger.read(lambda tx: job_tree.instance(tx, id))
 
 
-def over(house: Running, id: str) -> dict[str, Any]:
+def wait_for_end(running: Running, id: str) -> dict[str, Any]:
     """The instance, once it is over."""
-    until(lambda: instance(house, id)["status"] != "open")
-    return instance(house, id)
+    until(lambda: instance(running, id)["status"] != "open")
+    return instance(running, id)
 
 
-def came_to(found: dict[str, Any]) -> list[tuple[str, str]]:
+def list_results(found: dict[str, Any]) -> list[tuple[str, str]]:
     return [(job["step"], job["status"]) for job in found["jobs"]]
 
 
-def why(house: Running, id: str) -> str:
-    gateway = house.gateway
+def read_reason(running: Running, id: str) -> str:
+    gateway = running.gateway
     return "\n".join(explain_job(gateway.ledger, id, gateway.compiled, {})["why"])
 
 
-def reloaded(site: Site, house: Running) -> None:
+def reload(site: Site, running: Running) -> None:
     site.write()
-    house.gateway.reload()
+    running.gateway.reload()
 
 
-def noted(site: Site, name: str) -> Path:
+def make_recorder(site: Site, name: str) -> Path:
     """A plugin that leaves a line for each of its runs."""
     path = site.folder / f"{name}.ran"
     site.plugin(name, f"echo run >> '{path}'\n{OK}")
@@ -72,25 +72,25 @@ def test_queued_job_does_not_run_as_a_changed_step(
     gate = site.gate()
     site.settings["service"]["max_workers"] = 1
     site.plugin("slow", gate.script() + OK)
-    ran = [noted(site, name) for name in ("b", "x")]
+    ran = [make_recorder(site, name) for name in ("b", "x")]
     steps(site, {"uses": "slow"}, {"uses": "b"})
-    with site.running() as house:
-        started = start(house)
+    with site.running() as running:
+        started = start(running)
         gate.arrived()
-        house.put("slow")
+        running.put("slow")
         gate.open()
         gate.arrived()
         steps(site, {"uses": "slow"}, {"uses": "x"}, {"uses": "b"})
-        reloaded(site, house)
+        reload(site, running)
         gate.open()
-        found = over(house, started.instance_id)
-        assert (found["status"], came_to(found)) == (
+        found = wait_for_end(running, started.instance_id)
+        assert (found["status"], list_results(found)) == (
             "failed",
             [("step_1", "succeeded"), ("step_2", "failed")],
         )
         lost = "step step_2 of pipeline p is now x.handle, not b.handle"
         assert found["jobs"][-1]["last_error"] == lost
-        assert lost in why(house, found["jobs"][-1]["job_id"])
+        assert lost in read_reason(running, found["jobs"][-1]["job_id"])
         assert [path.exists() for path in ran] == [False, False]
 
 
@@ -98,15 +98,15 @@ def test_retry_does_not_run_as_a_changed_step(site: Site) -> None:
     gate = site.gate()
     failing = gate.script() + "exit 1\n"
     site.plugin("b", failing, retry={"max_attempts": 2, "backoff_base": "1ms"})
-    ran = noted(site, "x")
+    ran = make_recorder(site, "x")
     steps(site, {"id": "one", "uses": "b"})
-    with site.running() as house:
-        started = start(house)
+    with site.running() as running:
+        started = start(running)
         gate.arrived()
         steps(site, {"id": "one", "uses": "x"})
-        reloaded(site, house)
+        reload(site, running)
         gate.open()
-        found = over(house, started.instance_id)
+        found = wait_for_end(running, started.instance_id)
         [job] = found["jobs"]
         assert (job["status"], job["attempt"]) == ("failed", 2)
         assert job["last_error"] == "step one of pipeline p is now x.handle, not b.handle"
@@ -119,13 +119,13 @@ def test_job_of_a_changed_step_cannot_be_retried_or_replayed(
     site.plugin("b", "exit 78\n")
     site.plugin("x", OK)
     steps(site, {"id": "one", "uses": "b"})
-    with site.running() as house:
-        started = start(house)
-        over(house, started.instance_id)
+    with site.running() as running:
+        started = start(running)
+        wait_for_end(running, started.instance_id)
         [id] = started.job_ids
         steps(site, {"id": "one", "uses": "x"})
-        reloaded(site, house)
-        gateway = house.gateway
+        reload(site, running)
+        gateway = running.gateway
         for refused in (
             lambda: gateway.ledger.write(JobRetry(gateway, id)),
             lambda: gateway.ledger.write(JobReplay(gateway, id, SubmittedBy.API)),
@@ -138,18 +138,18 @@ def test_job_of_a_changed_step_cannot_be_retried_or_replayed(
 def test_join_runs_after_a_reload_that_renames_its_split(site: Site) -> None:
     gate = site.gate()
     site.plugin("slow", gate.script() + OK)
-    ran = noted(site, "j")
+    ran = make_recorder(site, "j")
     branches = [{"uses": "slow"}, {"uses": "slow"}]
     steps(site, {"id": "fan", "split": branches}, {"id": "after", "uses": "j"})
-    with site.running() as house:
-        started = start(house)
+    with site.running() as running:
+        started = start(running)
         gate.arrived()
         gate.arrived()
         steps(site, {"id": "other", "split": branches}, {"id": "after", "uses": "j"})
-        reloaded(site, house)
+        reload(site, running)
         gate.open(2)
-        found = over(house, started.instance_id)
-        assert (found["status"], came_to(found)[-1]) == ("succeeded", ("after", "succeeded"))
+        found = wait_for_end(running, started.instance_id)
+        assert (found["status"], list_results(found)[-1]) == ("succeeded", ("after", "succeeded"))
         assert ran.read_text() == "run\n"
 
 
@@ -158,18 +158,18 @@ def test_join_of_a_removed_pipeline_fails_with_the_reason(site: Site) -> None:
     site.plugin("slow", gate.script() + OK)
     site.plugin("j", OK)
     steps(site, {"id": "fan", "split": [{"uses": "slow"}]}, {"id": "after", "uses": "j"})
-    with site.running() as house:
-        started = start(house)
+    with site.running() as running:
+        started = start(running)
         gate.arrived()
         site.settings["pipelines"] = []
-        reloaded(site, house)
+        reload(site, running)
         gate.open()
-        found = over(house, started.instance_id)
-        assert (found["status"], came_to(found)[-1]) == ("failed", ("after", "failed"))
+        found = wait_for_end(running, started.instance_id)
+        assert (found["status"], list_results(found)[-1]) == ("failed", ("after", "failed"))
         join = found["jobs"][-1]["job_id"]
-        assert "step after no longer exists in pipeline p" in why(house, join)
-        house.notice("job.failed", join)
-        house.notice("pipeline.failed", started.instance_id)
+        assert "step after no longer exists in pipeline p" in read_reason(running, join)
+        running.notice("job.failed", join)
+        running.notice("pipeline.failed", started.instance_id)
 
 
 def test_removed_split_fails_the_instance_with_the_reason(site: Site) -> None:
@@ -180,31 +180,31 @@ def test_removed_split_fails_the_instance_with_the_reason(site: Site) -> None:
         {"id": "then", "split": [{"uses": "slow"}]},
     )
     steps(site, fan, then)
-    with site.running() as house:
-        started = start(house)
+    with site.running() as running:
+        started = start(running)
         gate.arrived()
         steps(site, fan)
-        reloaded(site, house)
+        reload(site, running)
         gate.open()
-        found = over(house, started.instance_id)
+        found = wait_for_end(running, started.instance_id)
         lost = "step then no longer exists in pipeline p"
         assert (found["status"], found["reason"]) == ("failed", lost)
-        assert lost in why(house, started.instance_id)
-        assert lost in house.notice("pipeline.failed", started.instance_id).payload
+        assert lost in read_reason(running, started.instance_id)
+        assert lost in running.notice("pipeline.failed", started.instance_id).payload
 
 
 def test_duplicate_pipeline_start_returns_the_existing_job(site: Site) -> None:
     for name in "abj":
         site.plugin(name, OK)
     steps(site, {"id": "fan", "split": [{"uses": "a"}, {"uses": "b"}]}, {"uses": "j"})
-    with site.running() as house:
-        first = start(house, dedupe_key="k")
-        over(house, first.instance_id)
-        again = start(house, dedupe_key="k")
+    with site.running() as running:
+        first = start(running, dedupe_key="k")
+        wait_for_end(running, first.instance_id)
+        again = start(running, dedupe_key="k")
         assert (again.job_ids, again.existing_job_id) == ((), first.job_ids[0])
-        found = instance(house, again.instance_id)
+        found = instance(running, again.instance_id)
         assert (found["status"], found["jobs"]) == ("skipped", [])
-        assert first.job_ids[0] in why(house, again.instance_id)
+        assert first.job_ids[0] in read_reason(running, again.instance_id)
 
 
 def test_response_that_expands_beyond_the_limit_fails(site: Site) -> None:
@@ -217,10 +217,12 @@ def test_response_that_expands_beyond_the_limit_fails(site: Site) -> None:
     )
     site.plugin("a", OK)
     site.settings["routes"] = [{"from": "many", "event_type": "x", "to": "a"}]
-    with site.running() as house:
-        job = house.run("many")
+    with site.running() as running:
+        job = running.run("many")
         assert (job["status"], "copied into 200 events" in job["last_error"]) == ("dead", True)
-        assert [type for type, id in house.told() if type == "job.queued" and id != job["id"]] == []
+        assert [
+            type for type, id in running.told() if type == "job.queued" and id != job["id"]
+        ] == []
 
 
 # Several nodes
@@ -256,24 +258,24 @@ def test_unknown_step_waits_for_a_node_that_knows_it(
     behind: Site, ahead: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(judge, "SHORTAGE_SECONDS", 0.05)
-    with behind.running() as house, ahead.opened() as other:
+    with behind.running() as running, ahead.opened() as other:
         started = start(other)
         [id] = started.job_ids
-        waiting = house.tried(id)
+        waiting = running.tried(id)
         assert (waiting["status"], waiting["last_error"]) == ("queued", GONE)
         assert waiting["attempt"] - waiting["max_attempts"] == 1 - 4
-        assert GONE in why(house, id)
+        assert GONE in read_reason(running, id)
         steps(behind, {"id": "one", "uses": "a"})
-        reloaded(behind, house)
-        assert over(house, started.instance_id)["status"] == "succeeded"
+        reload(behind, running)
+        assert wait_for_end(running, started.instance_id)["status"] == "succeeded"
 
 
 def test_step_unknown_to_all_nodes_fails(
     behind: Site, ahead: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempt, "LEFT_TO_OTHERS", timedelta(0))
-    with behind.running() as house, ahead.opened() as other:
+    with behind.running() as running, ahead.opened() as other:
         started = start(other)
-        found = over(house, started.instance_id)
+        found = wait_for_end(running, started.instance_id)
         [job] = found["jobs"]
         assert (job["status"], job["attempt"], job["last_error"]) == ("failed", 1, GONE)

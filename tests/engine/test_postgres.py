@@ -31,49 +31,49 @@ def test_jobs_run_and_are_recorded(site: Site, url: str) -> None:
         "print(json.dumps({'status': 'ok', 'result': r['state'], 'state_updates': {'n': 1},\n"
         "                  'logs': ['nul \\0 inside']}))",
     )
-    with site.running() as house:
-        assert house.run("echo")["result"]["result"] == {}
-        job = house.run("echo", payload={"nul": "a\0b"})
+    with site.running() as running:
+        assert running.run("echo")["result"]["result"] == {}
+        job = running.run("echo", payload={"nul": "a\0b"})
     assert (job["status"], job["result"]["result"]) == ("succeeded", {"n": 1})
 
 
 def test_failed_job_is_retried_and_ends(site: Site, url: str) -> None:
     site.plugin("bad", "exit 1", retry={"max_attempts": 2, "backoff_base": "10ms"})
-    with site.running() as house:
-        job = house.run("bad")
+    with site.running() as running:
+        job = running.run("bad")
     assert (job["status"], job["attempt"]) == ("dead", 2)
 
 
 def test_running_job_is_cancelled(site: Site, url: str) -> None:
     gate = site.gate()
     site.plugin("echo", gate.script())
-    with site.running() as house:
-        id = house.put("echo")
+    with site.running() as running:
+        id = running.put("echo")
         gate.arrived()
-        assert house.gateway.cancel_running(id, Cancellation.OPERATOR)
-        assert house.ended(id)["status"] == "dead"
+        assert running.gateway.cancel_running(id, Cancellation.OPERATOR)
+        assert running.ended(id)["status"] == "dead"
 
 
 def test_jobs_of_a_serial_plugin_never_overlap(site: Site, url: str) -> None:
     site.settings["service"]["max_workers"] = 4
     path = site.folder / "runs"
     site.plugin("solo", f"echo + >> {path}\necho - >> {path}\n{OK}", parallelism=1)
-    with site.running() as house:
-        ids = [house.put("solo") for _ in range(20)]
-        assert {house.ended(id)["status"] for id in ids} == {"succeeded"}
+    with site.running() as running:
+        ids = [running.put("solo") for _ in range(20)]
+        assert {running.ended(id)["status"] for id in ids} == {"succeeded"}
     assert path.read_text().split() == ["+", "-"] * 20
 
 
 def test_job_row_of_another_process_is_found(site: Site, url: str) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
+    with site.running() as running:
         with psycopg.connect(url) as connection:
             connection.execute(
                 "INSERT INTO job_queue (id, plugin, command, payload, status, attempt,"
                 " max_attempts, submitted_by, created_at) VALUES"
                 " ('script-1', 'echo', 'poll', '{}', 'queued', 1, 4, 'cli', '2026-02-08 10:00:00')"
             )
-        assert house.ended("script-1")["status"] == "succeeded"
+        assert running.ended("script-1")["status"] == "succeeded"
 
 
 def test_too_long_dedupe_key_of_an_event_fails_only_its_job(site: Site, url: str) -> None:
@@ -88,9 +88,9 @@ def test_too_long_dedupe_key_of_an_event_fails_only_its_job(site: Site, url: str
     )
     site.plugin("echo", OK)
     site.settings["routes"] = [{"from": "emit", "event_type": "made", "to": "echo"}]
-    with site.running() as house:
-        job = house.run("emit")
-        assert house.run("echo")["status"] == "succeeded"
+    with site.running() as running:
+        job = running.run("emit")
+        assert running.run("echo")["status"] == "succeeded"
     assert (job["status"], job["attempt"]) == ("dead", 1)
     assert "events[0].dedupe_key is 4000 bytes long" in job["last_error"]
     assert job["attempts"][0]["stdout"].startswith('{"status": "ok"')
@@ -98,9 +98,9 @@ def test_too_long_dedupe_key_of_an_event_fails_only_its_job(site: Site, url: str
 
 def test_schedules_fire_and_are_listed(site: Site, url: str) -> None:
     site.plugin("echo", OK, schedules=[{"every": "50ms"}])
-    with site.running() as house:
-        house.notice("job.succeeded")
-        gateway = house.gateway
+    with site.running() as running:
+        running.notice("job.succeeded")
+        gateway = running.gateway
         [row] = schedule_report.listing(
             gateway.compiled, gateway.unready, gateway.ledger, gateway.clock.now()
         )
@@ -110,9 +110,9 @@ def test_schedules_fire_and_are_listed(site: Site, url: str) -> None:
 
 def test_status_can_be_read(site: Site, url: str) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
-        house.run("echo")
-        gateway = house.gateway
+    with site.running() as running:
+        running.run("echo")
+        gateway = running.gateway
         page = status.status(gateway.compiled, gateway.unready, gateway.ledger, {})
     assert page["plugins"][0]["last_run"]["status"] == "succeeded"
 
@@ -132,15 +132,15 @@ def test_jobs_of_a_dead_boot_are_recovered(
             " 'running', 1, 4, 'cli', '2026-02-08T10:00:00.000000Z',"
             " '2026-02-08T10:00:00.000000Z', 'dead-boot')"
         )
-    with site.running() as house:
-        job = house.ended("orphan")
+    with site.running() as running:
+        job = running.ended("orphan")
     assert (job["status"], job["attempt"]) == ("succeeded", 2)
 
 
 def test_dropped_connections_do_not_end_the_work(site: Site, url: str) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
-        assert house.run("echo")["status"] == "succeeded"
+    with site.running() as running:
+        assert running.run("echo")["status"] == "succeeded"
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -150,7 +150,7 @@ def test_dropped_connections_do_not_end_the_work(site: Site, url: str) -> None:
 
         def put() -> bool:
             with contextlib.suppress(LedgerError):
-                ids.append(house.put("echo"))
+                ids.append(running.put("echo"))
             return len(ids) >= 4
 
         until(put)

@@ -29,14 +29,14 @@ TELLTALE = (
 
 
 @pytest.fixture
-def leaky(site: Site) -> Site:
+def leaking_site(site: Site) -> Site:
     site.environ["CANARY"] = CANARY
     site.settings["service"]["log_level"] = "debug"
     site.plugin("leaky", TELLTALE, config={"token": "${CANARY}"}, retry={"max_attempts": 1})
     return site
 
 
-def spellings() -> list[str]:
+def list_encodings() -> list[str]:
     # "canary-" alone would do; what follows it is what matters.
     return ["9f3b", json.dumps(CANARY)[1:-1], quote(CANARY, safe="")]
 
@@ -63,60 +63,60 @@ def columns(path: Path) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("status", ["ok", "error", "junk"])
-def test_secret_in_plugin_output_is_not_in_the_ledger(leaky: Site, status: str) -> None:
-    with leaky.running() as house:
-        house.run("leaky", payload={"status": status})
+def test_secret_in_plugin_output_is_not_in_the_ledger(leaking_site: Site, status: str) -> None:
+    with leaking_site.running() as running:
+        running.run("leaky", payload={"status": status})
     wrong = [
         (table, column, value[:200])
-        for table, column, value in columns(leaky.state / "state.db")
-        if (table, column) not in STORED_WHOLE and any(s in value for s in spellings())
+        for table, column, value in columns(leaking_site.state / "state.db")
+        if (table, column) not in STORED_WHOLE and any(s in value for s in list_encodings())
     ]
     assert wrong == []
 
 
-def test_secret_in_plugin_output_is_not_in_the_log(leaky: Site, capfdbinary) -> None:
-    with leaky.running() as house:
+def test_secret_in_plugin_output_is_not_in_the_log(leaking_site: Site, capfdbinary) -> None:
+    with leaking_site.running() as running:
         for status in ("ok", "error", "junk"):
-            house.run("leaky", payload={"status": status})
+            running.run("leaky", payload={"status": status})
     out, err = capfdbinary.readouterr()
     logged = (out + err).decode()
     assert "leaky" in logged
-    assert [s for s in spellings() if s in logged] == []
+    assert [s for s in list_encodings() if s in logged] == []
 
 
-def test_secret_keys_of_state_updates_are_redacted(leaky: Site) -> None:
-    with leaky.running() as house:
-        job = house.run("leaky")
+def test_secret_keys_of_state_updates_are_redacted(leaking_site: Site) -> None:
+    with leaking_site.running() as running:
+        job = running.run("leaky")
     assert job["result"]["state_updates"] == {"refresh_token": "[REDACTED]", "n": 1}
     assert "plainstate" not in json.dumps(job)
 
 
-def test_config_snapshot_contains_no_secret(leaky: Site) -> None:
-    leaky.settings["api"] = {
+def test_config_snapshot_contains_no_secret(leaking_site: Site) -> None:
+    leaking_site.settings["api"] = {
         "enabled": False,
         "auth": {"tokens": [{"token": "inline-canary-5151", "scopes": ["*"]}]},
     }
-    with leaky.opened():
+    with leaking_site.opened():
         pass
-    stored = [v for t, _, v in columns(leaky.state / "state.db") if t == "config_snapshots"]
+    stored = [v for t, _, v in columns(leaking_site.state / "state.db") if t == "config_snapshots"]
     assert stored
     assert not any("inline-canary-5151" in value or "9f3b" in value for value in stored)
     assert any("[REDACTED]" in value for value in stored)
 
 
-def test_changed_secret_makes_another_snapshot(leaky: Site) -> None:
-    with leaky.opened() as house:
-        first = house.gateway.compiled.snapshot_id
-    with leaky.opened() as house:
-        assert house.gateway.compiled.snapshot_id == first
-    leaky.environ["CANARY"] = "another-canary-1"
-    with leaky.opened() as house:
-        assert house.gateway.compiled.snapshot_id != first
+def test_changed_secret_makes_another_snapshot(leaking_site: Site) -> None:
+    with leaking_site.opened() as running:
+        first = running.gateway.compiled.snapshot_id
+    with leaking_site.opened() as running:
+        assert running.gateway.compiled.snapshot_id == first
+    leaking_site.environ["CANARY"] = "another-canary-1"
+    with leaking_site.opened() as running:
+        assert running.gateway.compiled.snapshot_id != first
 
 
-def test_payload_is_stored_unredacted(leaky: Site) -> None:
-    with leaky.running() as house:
-        job = house.run("leaky", payload={"given": CANARY})
+def test_payload_is_stored_unredacted(leaking_site: Site) -> None:
+    with leaking_site.running() as running:
+        job = running.run("leaky", payload={"given": CANARY})
     assert job["payload"] == {"given": CANARY}
 
 
@@ -130,11 +130,11 @@ def test_old_secret_is_redacted_while_its_job_runs(site: Site) -> None:
     )
     site.environ["CANARY"] = "old-canary-1111"
     site.plugin("leaky", script, config={"token": "${CANARY}"})
-    with site.running() as house:
-        id = house.put("leaky")
+    with site.running() as running:
+        id = running.put("leaky")
         gate.arrived()
         site.environ["CANARY"] = "new-canary-2222"
-        house.gateway.reload()
+        running.gateway.reload()
         gate.open()
-        job = house.ended(id)
+        job = running.ended(id)
     assert "old-canary" not in json.dumps(job)

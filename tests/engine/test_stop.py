@@ -13,28 +13,28 @@ from tests.engine.site import OK, Running, Site
 from tests.waiting import WAIT_LIMIT
 
 
-def stopping(house: Running) -> threading.Thread:
-    thread = threading.Thread(target=house.end)
+def stop_in_thread(running: Running) -> threading.Thread:
+    thread = threading.Thread(target=running.end)
     thread.start()
-    assert house.gateway.stopping.wait(WAIT_LIMIT)
+    assert running.gateway.stopping.wait(WAIT_LIMIT)
     return thread
 
 
-def reopened(site: Site, id: str) -> dict:
-    with site.opened() as house:
-        return house.job(id)
+def run_after_restart(site: Site, id: str) -> dict:
+    with site.opened() as running:
+        return running.job(id)
 
 
 def test_job_that_ends_within_the_grace_is_settled(site: Site) -> None:
     gate = site.gate()
     site.plugin("echo", gate.script() + OK)
-    with site.running() as house:
-        id = house.put("echo")
+    with site.running() as running:
+        id = running.put("echo")
         gate.arrived()
-        thread = stopping(house)
+        thread = stop_in_thread(running)
         gate.open()
         thread.join(WAIT_LIMIT)
-    assert reopened(site, id)["status"] == "succeeded"
+    assert run_after_restart(site, id)["status"] == "succeeded"
 
 
 @pytest.fixture
@@ -43,11 +43,11 @@ def graces(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     told: list[float] = []
     cancel = SlotClient.cancel
 
-    def hasty(slot: SlotClient, grace: float) -> None:
+    def record_grace(slot: SlotClient, grace: float) -> None:
         told.append(grace)
         cancel(slot, min(grace, 0.1))
 
-    monkeypatch.setattr(SlotClient, "cancel", hasty)
+    monkeypatch.setattr(SlotClient, "cancel", record_grace)
     return told
 
 
@@ -58,13 +58,13 @@ def test_job_beyond_the_grace_is_requeued_without_counting(
     gate = site.gate()
     site.settings["service"]["shutdown_grace"] = "100ms"
     site.plugin("echo", stubborn + gate.script() + OK, retry={"max_attempts": 1})
-    with site.running() as house:
-        id = house.put("echo")
+    with site.running() as running:
+        id = running.put("echo")
         gate.arrived()
-        house.end()
+        running.end()
     assert site.alive() == []
     assert graces == [0.0]
-    job = reopened(site, id)
+    job = run_after_restart(site, id)
     assert (job["status"], job["attempt"], job["max_attempts"]) == ("queued", 2, 2)
     assert (job["next_retry_at"], job["started_at"]) == (None, None)
 
@@ -73,29 +73,29 @@ def test_requeued_job_runs_at_the_next_start(site: Site) -> None:
     gate = site.gate()
     site.settings["service"]["shutdown_grace"] = "0s"
     site.plugin("echo", gate.script() + OK, retry={"max_attempts": 1})
-    with site.running() as house:
-        id = house.put("echo")
+    with site.running() as running:
+        id = running.put("echo")
         gate.arrived()
-    with site.running() as house:
+    with site.running() as running:
         gate.arrived()
         gate.open()
-        assert house.ended(id)["status"] == "succeeded"
+        assert running.ended(id)["status"] == "succeeded"
 
 
 def test_repeated_stops_use_no_attempts(site: Site) -> None:
     gate = site.gate()
     site.settings["service"]["shutdown_grace"] = "0s"
     site.plugin("echo", gate.script() + "exit 1", retry={"max_attempts": 2, "backoff_base": "60s"})
-    with site.running() as house:
-        id = house.put("echo")
+    with site.running() as running:
+        id = running.put("echo")
         gate.arrived()
     for _ in range(3):
-        with site.running() as house:
+        with site.running() as running:
             gate.arrived()
-    with site.running() as house:
+    with site.running() as running:
         gate.arrived()
         gate.open()
-        job = house.tried(id)
+        job = running.tried(id)
     assert (job["attempt"], job["max_attempts"]) == (6, 6)
     due = from_text(job["next_retry_at"]) - from_text(job["attempts"][-1]["completed_at"])
     assert 60 <= due.total_seconds() <= 120
@@ -105,14 +105,14 @@ def test_nothing_is_claimed_after_a_stop_begins(site: Site) -> None:
     gate = site.gate()
     site.settings["service"]["max_workers"] = 1
     site.plugin("echo", gate.script() + OK)
-    with site.running() as house:
-        first, second = house.put("echo"), house.put("echo")
+    with site.running() as running:
+        first, second = running.put("echo"), running.put("echo")
         gate.arrived()
-        thread = stopping(house)
+        thread = stop_in_thread(running)
         gate.open(2)
         thread.join(WAIT_LIMIT)
-    assert reopened(site, first)["status"] == "succeeded"
-    job = reopened(site, second)
+    assert run_after_restart(site, first)["status"] == "succeeded"
+    job = run_after_restart(site, second)
     assert (job["status"], job["attempt"]) == ("queued", 1)
 
 
@@ -120,8 +120,8 @@ def test_escaped_processes_are_killed_at_a_stop(site: Site) -> None:
     gate = site.gate()
     site.settings["service"]["shutdown_grace"] = "0s"
     site.plugin("echo", "setsid sleep 600 >/dev/null 2>&1 &\n" + gate.script())
-    with site.running() as house:
-        house.put("echo")
+    with site.running() as running:
+        running.put("echo")
         gate.arrived()
     assert site.alive() == []
 
@@ -130,16 +130,16 @@ def test_idle_gateway_stops_at_once(site: Site) -> None:
     site.plugin("echo", OK)
     # Longer than this test may take: a stop that waited for it would fail it.
     site.settings["service"]["shutdown_grace"] = "1h"
-    with site.running() as house:
-        house.run("echo")
+    with site.running() as running:
+        running.run("echo")
 
 
 def test_stop_without_jobs_ends_the_boot(site: Site) -> None:
     site.plugin("echo", OK)
     with site.running():
         pass
-    with site.opened() as house:
-        assert house.gateway.ledger.read(lambda tx: tx.all("running_owners")) == []
+    with site.opened() as running:
+        assert running.gateway.ledger.read(lambda tx: tx.all("running_owners")) == []
 
 
 # Cancelling one job
@@ -148,11 +148,11 @@ def test_stop_without_jobs_ends_the_boot(site: Site) -> None:
 def test_cancelled_running_job_is_dead_with_the_reason(site: Site) -> None:
     gate = site.gate()
     site.plugin("echo", gate.script())
-    with site.running() as house:
-        id = house.put("echo")
+    with site.running() as running:
+        id = running.put("echo")
         gate.arrived()
-        assert house.gateway.cancel_running(id, Cancellation.OPERATOR)
-        job = house.ended(id)
+        assert running.gateway.cancel_running(id, Cancellation.OPERATOR)
+        job = running.ended(id)
         assert (job["status"], job["last_error"], job["attempt"]) == ("dead", "cancelled", 1)
         assert site.alive() == []
 
@@ -160,21 +160,21 @@ def test_cancelled_running_job_is_dead_with_the_reason(site: Site) -> None:
 def test_cancel_affects_one_job_only(site: Site) -> None:
     gate = site.gate()
     site.plugin("echo", gate.script() + OK)
-    with site.running() as house:
-        one, other = house.put("echo"), house.put("echo")
+    with site.running() as running:
+        one, other = running.put("echo"), running.put("echo")
         gate.arrived(), gate.arrived()
-        assert house.gateway.cancel_running(one, Cancellation.OPERATOR)
-        house.ended(one)
+        assert running.gateway.cancel_running(one, Cancellation.OPERATOR)
+        running.ended(one)
         gate.open()
-        assert house.ended(other)["status"] == "succeeded"
+        assert running.ended(other)["status"] == "succeeded"
 
 
 def test_cancel_of_a_job_that_does_not_run_here_does_nothing(site: Site) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
-        id = house.run("echo")["id"]
-        assert not house.gateway.cancel_running(id, Cancellation.OPERATOR)
-        assert not house.gateway.cancel_running("nosuch", Cancellation.OPERATOR)
+    with site.running() as running:
+        id = running.run("echo")["id"]
+        assert not running.gateway.cancel_running(id, Cancellation.OPERATOR)
+        assert not running.gateway.cancel_running("nosuch", Cancellation.OPERATOR)
 
 
 def test_plugin_that_ignores_a_cancel_is_killed_after_five_seconds(
@@ -182,9 +182,9 @@ def test_plugin_that_ignores_a_cancel_is_killed_after_five_seconds(
 ) -> None:
     gate = site.gate()
     site.plugin("echo", "trap '' TERM\n" + gate.script())
-    with site.running() as house:
-        id = house.put("echo")
+    with site.running() as running:
+        id = running.put("echo")
         gate.arrived()
-        house.gateway.cancel_running(id, Cancellation.OPERATOR)
-        assert house.ended(id)["status"] == "dead"
+        running.gateway.cancel_running(id, Cancellation.OPERATOR)
+        assert running.ended(id)["status"] == "dead"
     assert graces == [5.0]

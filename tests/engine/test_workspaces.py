@@ -21,7 +21,7 @@ from ductile.operations.jobs import JobRetry
 from ductile.operations.pipelines import PipelineStart
 from ductile.operations.why import explain_job
 from tests.core.jobs.test_judge import JOB
-from tests.engine.observability.test_log import Written
+from tests.engine.observability.test_log import Output
 from tests.engine.observability.test_log import out as out
 from tests.engine.site import OK, Running, Site
 
@@ -40,7 +40,7 @@ def workspaces(request: pytest.FixtureRequest, tmp_path: Path) -> Workspaces:
     return Workspaces(tmp_path / "w", lambda _: True, hardlink=request.param)
 
 
-def furnished(workspaces: Workspaces) -> Path:
+def fill_parent(workspaces: Workspaces) -> Path:
     parent = workspaces.path("parent")
     (parent / "deep" / "er").mkdir(parents=True)
     (parent / "deep" / "er" / "file").write_text("inside")
@@ -53,7 +53,7 @@ def furnished(workspaces: Workspaces) -> Path:
 
 
 def test_workspace_is_a_copy_of_the_parent_workspace(workspaces: Workspaces) -> None:
-    furnished(workspaces)
+    fill_parent(workspaces)
     own = Path(str(workspaces.provide(CHILD)))
     assert (own / "deep" / "er" / "file").read_text() == "inside"
     assert (own / "link").readlink() == Path("deep/er/file")
@@ -67,13 +67,13 @@ def test_workspace_is_a_copy_of_the_parent_workspace(workspaces: Workspaces) -> 
 def test_failed_copy_raises_the_first_error_and_leaves_nothing(
     workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    furnished(workspaces)
+    fill_parent(workspaces)
     real: Callable[..., Any] = getattr(os, call)
 
-    def further(path: Any, *more: Any) -> Any:
+    def call_and_continue(path: Any, *more: Any) -> Any:
         return full() if str(path).endswith("deep") else real(path, *more)
 
-    monkeypatch.setattr(os, call, further)
+    monkeypatch.setattr(os, call, call_and_continue)
     with pytest.raises(OSError, match="No space left") as raised:
         workspaces.provide(CHILD)
     monkeypatch.undo()
@@ -84,7 +84,7 @@ def test_failed_copy_raises_the_first_error_and_leaves_nothing(
 def test_copy_that_would_fill_the_disk_is_not_started(
     workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parent = furnished(workspaces)
+    parent = fill_parent(workspaces)
     with (parent / "large").open("wb") as file:
         file.truncate(3 << 20)
     room = shutil.disk_usage(parent)._replace(free=2 << 20)
@@ -105,7 +105,7 @@ def test_copy_that_would_fill_the_disk_is_not_started(
 def test_reflink_needs_no_free_space(
     workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    furnished(workspaces)
+    fill_parent(workspaces)
     asked = counted(monkeypatch, shutil, "disk_usage")
     monkeypatch.setattr(fcntl, "ioctl", lambda *_: 0)
     assert workspaces.provide(CHILD) is not None
@@ -132,7 +132,7 @@ STEPS = {
 
 
 @pytest.fixture(params=list(STEPS))
-def house(request: pytest.FixtureRequest, site: Site) -> Site:
+def site_with_workspaces(request: pytest.FixtureRequest, site: Site) -> Site:
     site.plugin("echo", OK)
     site.settings["service"]["workspaces"] = True
     site.settings["tokens"] = [{"name": "shared", "key": "0123456789abcdef"}]
@@ -150,11 +150,11 @@ def started(running: Running) -> str:
 
 
 def test_job_waits_for_disk_space_without_using_an_attempt(
-    house: Site, monkeypatch: pytest.MonkeyPatch
+    site_with_workspaces: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Workspaces, "provide", full)
     monkeypatch.setattr("ductile.core.jobs.judge.SHORTAGE_SECONDS", 0.01)
-    with house.running() as running:
+    with site_with_workspaces.running() as running:
         id = started(running)
         running.notice("job.retrying", id)
         gateway = running.gateway
@@ -167,13 +167,13 @@ def test_job_waits_for_disk_space_without_using_an_attempt(
 
 
 def test_job_whose_workspace_cannot_be_created_fails(
-    house: Site, monkeypatch: pytest.MonkeyPatch
+    site_with_workspaces: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def denied(*_: object) -> Any:
+    def deny(*_: object) -> Any:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(Workspaces, "provide", denied)
-    with house.running() as running:
+    monkeypatch.setattr(Workspaces, "provide", deny)
+    with site_with_workspaces.running() as running:
         job = running.ended(started(running))
     assert job["status"] == "failed"
     assert job["last_error"].startswith("no workspace: ")
@@ -203,11 +203,11 @@ class TestFilesThatAreGone:
         assert "the files of the previous job parent are gone" in str(
             workspaces.describe_missing_files(self.STEP)
         )
-        furnished(workspaces)
+        fill_parent(workspaces)
         assert workspaces.describe_missing_files(self.STEP) is None
         assert workspaces.find_source(self.STEP) == workspaces.path("parent")
 
-    def test_late_retry_logs_missing_files(self, site: Site, out: Written) -> None:
+    def test_late_retry_logs_missing_files(self, site: Site, out: Output) -> None:
         site.plugin("echo", OK)
         site.plugin(
             "once", f"test -e {site.folder}/mended || exit 1\n{OK}", retry={"max_attempts": 1}

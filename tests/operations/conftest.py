@@ -1,3 +1,3 @@
 from __future__ import annotations
 
-from tests.engine.conftest import another, make, site  # noqa: F401 - fixtures
+from tests.engine.conftest import another, make_scheduler, site  # noqa: F401 - fixtures

@@ -17,8 +17,16 @@ from ductile.errors import DuctileError, Refused
 from ductile.operations import backup
 from ductile.operations.backup import UNDER_WAY, Backups, back_up
 from ductile.store.engines.api import Ledger
-from tests.engine.copies import CLOCK, copied, damage, jobs_at, looked_at, on_postgres, put_back
 from tests.engine.site import OK, Running, Site
+from tests.operations.ledger_copies import (
+    CLOCK,
+    damage_file,
+    make_backup,
+    on_postgres,
+    open_read_only,
+    read_jobs_of_file,
+    restore_copy,
+)
 from tests.store.conftest import execute
 from tests.waiting import WAIT_LIMIT, until
 
@@ -49,8 +57,8 @@ def test_a_copy_of_a_running_gateway_is_one_private_file_that_is_whole(
     target = folder / "ledger.db"
     with place.running() as house:
         job = house.run("echo")
-        made = copied(house, target)
-    assert jobs_at(target) == {job["id"]: "succeeded"}
+        made = make_backup(house, target)
+    assert read_jobs_of_file(target) == {job["id"]: "succeeded"}
     assert os.listdir(folder) == ["ledger.db"]
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     assert (made.path, made.bytes) == (str(target), target.stat().st_size)
@@ -76,8 +84,8 @@ def test_a_ledger_that_is_written_hard_is_copied_consistently(place: Site, folde
             for number in range(3):
                 before = set(accepted)
                 target = folder / f"{number}.db"
-                made = copied(house, target)
-                assert before <= jobs_at(target).keys()
+                made = make_backup(house, target)
+                assert before <= read_jobs_of_file(target).keys()
                 assert not [note for note in made.notes if "breaks" in note]
                 more = len(accepted) + 1
                 until(partial(at_least, accepted, more))
@@ -97,9 +105,9 @@ def test_what_is_committed_while_the_copy_is_made_is_not_in_it(site: Site, folde
         def watch(_done: int, _total: int) -> None:
             late.append(house.put("echo"))
 
-        copied(house, target, watch=watch)
+        make_backup(house, target, watch=watch)
         assert late
-    assert jobs_at(target) == {first: "queued"}
+    assert read_jobs_of_file(target) == {first: "queued"}
 
 
 def test_nothing_takes_the_place_of_a_file_that_is_there(place: Site, folder: Path) -> None:
@@ -107,16 +115,16 @@ def test_nothing_takes_the_place_of_a_file_that_is_there(place: Site, folder: Pa
     target.write_text("mine")
     with place.opened() as house:
         with pytest.raises(Refused, match="exists"):
-            copied(house, target)
+            make_backup(house, target)
         assert target.read_text() == "mine"
-        copied(house, target, replace=True)
-    assert jobs_at(target) == {}
+        make_backup(house, target, replace=True)
+    assert read_jobs_of_file(target) == {}
 
 
 def test_a_file_that_appears_meanwhile_stays(site: Site, folder: Path) -> None:
     target = folder / "ledger.db"
     with site.opened() as house, pytest.raises(Refused, match="exists"):
-        copied(house, target, tell=lambda _table, _rows: target.write_text("mine"))
+        make_backup(house, target, tell=lambda _table, _rows: target.write_text("mine"))
     assert target.read_text() == "mine"
     assert os.listdir(folder) == ["ledger.db"]
 
@@ -140,13 +148,13 @@ def test_a_directory_gets_a_file_that_is_named_after_the_time(site: Site, folder
 
 def test_a_directory_that_is_not_there_is_not_made(site: Site, folder: Path) -> None:
     with site.opened() as house, pytest.raises(Refused, match="no directory"):
-        copied(house, folder / "a" / "b.db")
+        make_backup(house, folder / "a" / "b.db")
     assert os.listdir(folder) == []
 
 
 def test_the_usual_directory_is_made_and_private(site: Site) -> None:
     with site.opened() as house:
-        made = copied(house, backup.default_target(site.state, CLOCK.now()))
+        made = make_backup(house, backup.default_target(site.state, CLOCK.now()))
     assert stat.S_IMODE((site.state / "backups").stat().st_mode) == 0o700
     assert Path(made.path).is_file()
 
@@ -155,12 +163,12 @@ def test_a_disk_is_not_filled_with_a_copy(
     site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with site.opened() as house:
-        copied(house, folder / "ledger.db")
+        make_backup(house, folder / "ledger.db")
         monkeypatch.setattr(backup, "LEFT_FREE", 2**60)
         with pytest.raises(Refused, match="must stay free"):
-            copied(house, folder / "second.db")
+            make_backup(house, folder / "second.db")
     with pytest.raises(Refused, match="must stay free"):
-        put_back(site, folder / "ledger.db")
+        restore_copy(site, folder / "ledger.db")
     assert os.listdir(folder) == ["ledger.db"]
 
 
@@ -171,7 +179,7 @@ def test_a_copy_that_ends_before_its_end_leaves_nothing(place: Site, folder: Pat
     with place.running() as house:
         house.run("echo")
         with pytest.raises(RuntimeError):
-            copied(house, folder / "ledger.db", watch=watch)
+            make_backup(house, folder / "ledger.db", watch=watch)
     assert os.listdir(folder) == []
     assert backup.last_backup(place.state) is None
 
@@ -185,7 +193,7 @@ def test_drafts_of_makers_that_died_are_cleared_away_and_others_are_not(
     long_ago = time.time() - backup.ABANDONED - 1
     os.utime(dead, (long_ago, long_ago))
     with site.opened() as house:
-        copied(house, folder / "ledger.db")
+        make_backup(house, folder / "ledger.db")
     assert sorted(os.listdir(folder)) == sorted([alive.name, "ledger.db"])
 
 
@@ -194,8 +202,8 @@ def test_a_damaged_ledger_is_not_passed_off_as_a_backup(site: Site, folder: Path
     with site.running() as house:
         for _ in range(50):
             house.run("echo")
-    damage(site.state / "state.db")
-    ledger = looked_at(site)
+    damage_file(site.state / "state.db")
+    ledger = open_read_only(site)
     with pytest.raises(DuctileError, match=r"damaged|malformed"):
         back_up(ledger, folder / "ledger.db", state_dir=site.state, clock=CLOCK)
     ledger.close()
@@ -209,7 +217,7 @@ def test_a_ledger_that_breaks_a_promise_is_copied_and_that_is_said(
         house.run("echo")
         house.run("echo")
         execute(house.gateway.ledger, "UPDATE job_queue SET completed_at = NULL")
-        made = copied(house, folder / "ledger.db")
+        made = make_backup(house, folder / "ledger.db")
         assert "has 2 violations" in made.notes[-1]
         execute(house.gateway.ledger, "UPDATE job_queue SET completed_at = created_at")
 

@@ -15,16 +15,16 @@ from ductile.engine.config.compiled import build
 from ductile.operations import schedule_report
 from ductile.operations.go_import import Imported, import_memory
 from tests.conftest import FakeClock
-from tests.engine.clockwork import DAY, HOUR, Clockwork
-from tests.engine.copies import looked_at
+from tests.engine.scheduling.harness import DAY, HOUR, SchedulerHarness
 from tests.engine.site import OK, Site
+from tests.operations.ledger_copies import open_read_only
 
 SQL = (Path(__file__).parents[1] / "compat/ledger.sql").read_text()
 NOW = FakeClock().now()
 """2026-02-08, at ten."""
 
 Row = tuple[str, str, str | None, str | None]
-Move = Callable[..., Clockwork]
+Move = Callable[..., SchedulerHarness]
 
 
 def another(path: Path, *rows: Row) -> Path:
@@ -51,12 +51,12 @@ def imported(site: Site, source: Path, now: datetime = NOW) -> Imported:
 @pytest.fixture
 def move(site: Site) -> Iterator[Move]:
     """Import these rows, then start with these schedules."""
-    made: list[Clockwork] = []
+    made: list[SchedulerHarness] = []
 
-    def move(*entries: dict[str, Any], rows: tuple[Row, ...]) -> Clockwork:
+    def move(*entries: dict[str, Any], rows: tuple[Row, ...]) -> SchedulerHarness:
         site.plugin("echo", OK, schedules=list(entries))
         imported(site, another(site.folder / "old.db", *rows))
-        made.append(Clockwork(site))
+        made.append(SchedulerHarness(site))
         return made[-1]
 
     yield move
@@ -188,7 +188,7 @@ def test_before_the_first_start_the_list_shows_what_was_taken_over(site: Site) -
         ),
     )
     compiled = build(site.load(), boot_marker="m:b", environ=site.environ)
-    ledger = looked_at(site)
+    ledger = open_read_only(site)
     often, once = schedule_report.listing(compiled, {}, ledger, NOW)
     ledger.close()
     assert often["next_run"] == "2026-02-08T12:00:00.000000Z"
@@ -197,7 +197,7 @@ def test_before_the_first_start_the_list_shows_what_was_taken_over(site: Site) -
 
 def test_an_entry_that_this_gateway_knows_goes_on_as_it_is(site: Site) -> None:
     site.plugin("echo", OK, schedules=[{"every": "6h"}])
-    work = Clockwork(site)
+    work = SchedulerHarness(site)
     work.run(0)
     work.ledger.close()
     source = another(
@@ -207,7 +207,7 @@ def test_an_entry_that_this_gateway_knows_goes_on_as_it_is(site: Site) -> None:
     )
     done = imported(site, source)
     assert (done.schedules, done.known) == (["echo/other"], ["echo/default"])
-    again = Clockwork(site)
+    again = SchedulerHarness(site)
     again.entropy.count = 1000
     again.run(7 * HOUR)
     assert again.fires() == ["2026-02-08T10:00:00.000000Z", "2026-02-08T16:00:00.000000Z"]

@@ -23,19 +23,19 @@ from ductile.store.engines import migrate
 from ductile.store.engines.api import BEGINNING
 from ductile.store.engines.migrate import load_migrations
 from ductile.store.engines.sqlite import SqliteLedger
-from tests.engine.copies import (
-    CLOCK,
-    changed,
-    copied,
-    damage,
-    jobs_at,
-    jobs_in,
-    jobs_of,
-    looked_at,
-    on_postgres,
-    put_back,
-)
 from tests.engine.site import OK, Site
+from tests.operations.ledger_copies import (
+    CLOCK,
+    damage_file,
+    execute_sql,
+    make_backup,
+    on_postgres,
+    open_read_only,
+    read_jobs,
+    read_jobs_of_file,
+    read_jobs_of_site,
+    restore_copy,
+)
 from tests.postgres import Server
 from tests.waiting import until
 
@@ -60,25 +60,25 @@ def test_a_restore_brings_back_what_was_and_keeps_what_is(place: Site, folder: P
     target = folder / "ledger.db"
     with place.running() as house:
         first = house.run("echo")["id"]
-        copied(house, target)
+        make_backup(house, target)
         second = house.run("echo")["id"]
-    done = put_back(place, target)
-    assert jobs_of(place) == {first: "succeeded"}
+    done = restore_copy(place, target)
+    assert read_jobs_of_site(place) == {first: "succeeded"}
     assert done.kept is not None
     assert kept_jobs(place, done.kept) == {first, second}
-    ledger = looked_at(place)
+    ledger = open_read_only(place)
     assert verify_ledger(ledger, place.state).ok
     ledger.close()
     with place.running() as house:
         assert house.run("echo")["status"] == "succeeded"
-    assert len(jobs_of(place)) == 2
+    assert len(read_jobs_of_site(place)) == 2
 
 
 def kept_jobs(site: Site, kept: str) -> set[str]:
     url = site.settings["state"].get("url")
     if url is None:
         assert kept.startswith(str(site.state / "state.db.replaced-"))
-        return set(jobs_at(Path(kept)))
+        return set(read_jobs_of_file(Path(kept)))
     with psycopg.connect(url) as connection:
         rows = connection.execute(f"SELECT id FROM {kept.removeprefix('schema ')}.job_queue")
         return {row[0] for row in rows}
@@ -92,12 +92,12 @@ def test_jobs_that_ran_in_the_copy_are_recovered_at_the_next_start(
     with place.running() as house:
         job_id = house.put("slow")
         gate.arrived()
-        made = copied(house, target)
+        made = make_backup(house, target)
         gate.open()
         house.ended(job_id)
     assert made.notes == ["running jobs: 1; the next start recovers them"]
-    put_back(place, target)
-    assert jobs_of(place) == {job_id: "running"}
+    restore_copy(place, target)
+    assert read_jobs_of_site(place) == {job_id: "running"}
     with place.running() as house:
         gate.arrived()
         gate.open()
@@ -108,11 +108,11 @@ def test_jobs_that_ran_in_the_copy_are_recovered_at_the_next_start(
 def test_nothing_is_restored_under_a_running_gateway(place: Site, folder: Path) -> None:
     target = folder / "ledger.db"
     with place.running() as house:
-        copied(house, target)
+        make_backup(house, target)
         with pytest.raises(Locked):
-            put_back(place, target)
+            restore_copy(place, target)
         assert house.run("echo")["status"] == "succeeded"
-    assert len(jobs_of(place)) == 1
+    assert len(read_jobs_of_site(place)) == 1
 
 
 def test_a_gateway_of_another_machine_is_not_restored_under(
@@ -121,22 +121,22 @@ def test_a_gateway_of_another_machine_is_not_restored_under(
     on_postgres(site, postgres)
     target = folder / "ledger.db"
     with site.running() as house:
-        copied(house, target)
+        make_backup(house, target)
         site.settings["state"]["dir"] = str(site.folder / "elsewhere")
         with pytest.raises(Locked, match="another machine"):
-            put_back(site, target)
-    assert put_back(site, target).kept is not None
+            restore_copy(site, target)
+    assert restore_copy(site, target).kept is not None
 
 
 def test_a_dry_run_checks_and_changes_nothing(place: Site, folder: Path) -> None:
     target = folder / "ledger.db"
     with place.running() as house:
-        copied(house, target)
+        make_backup(house, target)
         job_id = house.run("echo")["id"]
     before = sorted(os.listdir(place.state))
-    done = put_back(place, target, dry=True)
+    done = restore_copy(place, target, dry=True)
     assert (done.kept, done.rows["job_queue"]) == (None, 0)
-    assert jobs_of(place) == {job_id: "succeeded"}
+    assert read_jobs_of_site(place) == {job_id: "succeeded"}
     assert [n for n in sorted(os.listdir(place.state)) if "-wal" not in n and "-shm" not in n] == [
         n for n in before if "-wal" not in n and "-shm" not in n
     ]
@@ -147,8 +147,8 @@ def test_where_there_was_no_ledger_none_is_kept(place: Site, folder: Path) -> No
     fresh = SqliteLedger(source)
     fresh.start()
     fresh.close()
-    assert put_back(place, source).kept is None
-    assert jobs_of(place) == {}
+    assert restore_copy(place, source).kept is None
+    assert read_jobs_of_site(place) == {}
 
 
 def refusals(folder: Path) -> dict[str, Callable[[Path], object]]:
@@ -169,23 +169,23 @@ def test_what_is_no_backup_is_refused(site: Site, folder: Path, kind: str) -> No
     source = folder / "ledger.db"
     refusals(folder)[kind](source)
     with pytest.raises(Refused, match="is not a backup that can be read"):
-        put_back(site, source)
+        restore_copy(site, source)
     assert not (site.state / "state.db").exists()
     assert [name for name in os.listdir(site.state) if name.startswith(".")] == []
 
 
 def test_what_is_not_there_is_refused(site: Site, folder: Path) -> None:
     with pytest.raises(NotFound):
-        put_back(site, folder / "nothing.db")
+        restore_copy(site, folder / "nothing.db")
     with pytest.raises(NotFound):
-        put_back(site, folder)
+        restore_copy(site, folder)
 
 
 def test_the_ledger_itself_is_no_backup_of_it(site: Site) -> None:
     with site.opened():
         pass
     with pytest.raises(Refused, match="the ledger itself"):
-        put_back(site, site.state / "state.db")
+        restore_copy(site, site.state / "state.db")
 
 
 @pytest.fixture
@@ -195,31 +195,31 @@ def copy(site: Site, folder: Path) -> Path:
     with site.running() as house:
         for id in [house.put("echo") for _ in range(50)]:
             house.ended(id)
-        copied(house, folder / "ledger.db")
+        make_backup(house, folder / "ledger.db")
     return folder / "ledger.db"
 
 
 def test_a_damaged_copy_is_refused(site: Site, copy: Path) -> None:
-    damage(copy)
+    damage_file(copy)
     with pytest.raises(Refused, match=r"damaged|malformed"):
-        put_back(site, copy, allow_violations=True)
-    assert len(jobs_of(site)) == 50
+        restore_copy(site, copy, allow_violations=True)
+    assert len(read_jobs_of_site(site)) == 50
 
 
 def test_a_copy_of_a_newer_version_is_refused(site: Site, copy: Path) -> None:
-    changed(copy, "INSERT INTO schema_migrations VALUES (9999, 'later', 'x')")
+    execute_sql(copy, "INSERT INTO schema_migrations VALUES (9999, 'later', 'x')")
     with pytest.raises(LedgerError, match="newer version"):
-        put_back(site, copy)
+        restore_copy(site, copy)
 
 
 def test_a_copy_that_breaks_promises_is_taken_only_when_that_is_accepted(
     site: Site, copy: Path
 ) -> None:
-    changed(copy, "UPDATE job_queue SET completed_at = NULL")
+    execute_sql(copy, "UPDATE job_queue SET completed_at = NULL")
     with pytest.raises(Refused, match="has 50 violations") as refused:
-        put_back(site, copy)
+        restore_copy(site, copy)
     assert refused.value.details["breaches"]
-    assert put_back(site, copy, allow_violations=True).rows["job_queue"] == 50
+    assert restore_copy(site, copy, allow_violations=True).rows["job_queue"] == 50
 
 
 def test_a_copy_of_an_older_version_is_brought_forward(
@@ -231,9 +231,9 @@ def test_a_copy_of_an_older_version_is_brought_forward(
         old = SqliteLedger(source)
         old.start()
         old.close()
-    done = put_back(site, source)
+    done = restore_copy(site, source)
     assert done.migrated == [m.number for m in load_migrations("sqlite")][1:]
-    ledger = looked_at(site)
+    ledger = open_read_only(site)
     report = verify_ledger(ledger, site.state)
     ledger.close()
     assert (report.ok, report.notes) == (True, [])
@@ -245,11 +245,11 @@ def test_a_ledger_that_is_beyond_reading_is_kept_with_its_wal(site: Site, copy: 
     ledger.write_bytes(b"broken" * 5000)
     wal = site.state / "state.db-wal"
     wal.write_bytes(b"frames")
-    done = put_back(site, copy)
+    done = restore_copy(site, copy)
     assert done.kept is not None
     assert Path(done.kept).read_bytes() == b"broken" * 5000
     assert Path(done.kept + "-wal").read_bytes() == b"frames"
-    assert len(jobs_of(site)) == 50
+    assert len(read_jobs_of_site(site)) == 50
 
 
 def test_nothing_is_restored_under_whoever_has_the_ledger_open(site: Site, copy: Path) -> None:
@@ -258,9 +258,9 @@ def test_nothing_is_restored_under_whoever_has_the_ledger_open(site: Site, copy:
         reader.execute("SELECT count(*) FROM job_queue").fetchall()
         before = sorted(os.listdir(site.state))
         with pytest.raises(Refused, match=r"another process has the ledger .*/state\.db open"):
-            put_back(site, copy)
+            restore_copy(site, copy)
         assert sorted(os.listdir(site.state)) == before
-    assert put_back(site, copy).kept is not None
+    assert restore_copy(site, copy).kept is not None
 
 
 LATE = (
@@ -286,7 +286,7 @@ def states_at(path: Path) -> list[object]:
 
 def test_what_the_wal_of_the_old_ledger_holds_is_kept(site: Site, copy: Path) -> None:
     commit_and_die(site.state / "state.db")
-    done = put_back(site, copy)
+    done = restore_copy(site, copy)
     assert done.kept is not None
     assert not Path(f"{done.kept}-wal").exists()
     assert states_at(Path(done.kept)) == ["late"]
@@ -322,13 +322,13 @@ def test_a_power_cut_leaves_the_old_ledger_or_the_new_one_whole(
         house.run("echo")
     commit_and_die(site.state / "state.db")
     killed_at(site, failpoint, copy)
-    ledger = looked_at(site)
+    ledger = open_read_only(site)
     assert verify_ledger(ledger, site.state).ok
-    assert len(jobs_in(ledger)) == jobs
+    assert len(read_jobs(ledger)) == jobs
     ledger.close()
     assert states_at(site.state / "state.db") == (["late"] if jobs == 51 else [])
-    put_back(site, copy)
-    assert len(jobs_of(site)) == 50
+    restore_copy(site, copy)
+    assert len(read_jobs_of_site(site)) == 50
     assert [name for name in os.listdir(site.state) if name.startswith(".ductile")] == []
 
 
@@ -337,9 +337,9 @@ def test_a_power_cut_leaves_a_database_as_it_was(site: Site, postgres: Server, c
     with site.running() as house:
         job_id = house.run("echo")["id"]
     killed_at(site, "restore.loaded", copy)
-    until(lambda: jobs_of(site) == {job_id: "succeeded"})
-    put_back(site, copy)
-    assert len(jobs_of(site)) == 50
+    until(lambda: read_jobs_of_site(site) == {job_id: "succeeded"})
+    restore_copy(site, copy)
+    assert len(read_jobs_of_site(site)) == 50
 
 
 def test_a_ledger_moves_from_one_engine_to_the_other_and_back(
@@ -348,15 +348,15 @@ def test_a_ledger_moves_from_one_engine_to_the_other_and_back(
     on_file = dict(site.settings["state"])
     before = contents(copy)
     on_postgres(site, postgres)
-    put_back(site, copy)
+    restore_copy(site, copy)
     back = folder / "back.db"
-    ledger = looked_at(site)
+    ledger = open_read_only(site)
     assert len(ledger.read(lambda tx: notices.list_after(tx, BEGINNING))) == len(before["notices"])
     back_up(ledger, back, state_dir=site.state, clock=CLOCK)
     ledger.close()
     assert contents(back) == before
     site.settings["state"] = on_file
-    put_back(site, back)
+    restore_copy(site, back)
     assert contents(site.state / "state.db") == before
 
 
@@ -364,10 +364,10 @@ def test_notices_of_another_servers_transactions_can_be_followed(
     site: Site, postgres: Server, copy: Path
 ) -> None:
     """Its transactions are numbered far ahead of this server's."""
-    changed(copy, "UPDATE notices SET xact = 1 << 40")
+    execute_sql(copy, "UPDATE notices SET xact = 1 << 40")
     on_postgres(site, postgres)
-    put_back(site, copy)
-    ledger = looked_at(site)
+    restore_copy(site, copy)
+    ledger = open_read_only(site)
     assert len(ledger.read(lambda tx: notices.list_after(tx, BEGINNING))) == len(
         contents(copy)["notices"]
     )

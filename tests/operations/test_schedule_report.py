@@ -12,13 +12,13 @@ from ductile.engine.config import compile_schedules
 from ductile.errors import NotFound, Severity
 from ductile.operations import schedule_report
 from ductile.store import schedules
-from tests.engine.clockwork import BAD, HOUR, Clockwork
+from tests.engine.scheduling.harness import BAD, HOUR, SchedulerHarness
 from tests.engine.site import OK, Site
 
-Make = Callable[..., Clockwork]
+Make = Callable[..., SchedulerHarness]
 
 
-def listed(work: Clockwork, ledger: Any = "own") -> dict[str, Any]:
+def listed(work: SchedulerHarness, ledger: Any = "own") -> dict[str, Any]:
     rows = schedule_report.listing(
         work.compiled(),
         work.unready,
@@ -29,8 +29,8 @@ def listed(work: Clockwork, ledger: Any = "own") -> dict[str, Any]:
     return row
 
 
-def test_an_entry_shows_its_rule_its_next_run_and_its_last(make: Make) -> None:
-    work = make({"every": "5m"})
+def test_an_entry_shows_its_rule_its_next_run_and_its_last(make_scheduler: Make) -> None:
+    work = make_scheduler({"every": "5m"})
     work.run(HOUR)
     row = listed(work)
     assert (row["plugin"], row["schedule"], row["command"]) == ("echo", "default", "poll")
@@ -40,42 +40,42 @@ def test_an_entry_shows_its_rule_its_next_run_and_its_last(make: Make) -> None:
     assert row["next_run"] == "2026-02-08T11:05:00.000000Z"
 
 
-def test_without_a_ledger_the_next_run_is_still_told(make: Make) -> None:
-    row = listed(make({"cron": "5 * * * *"}), ledger=None)
+def test_without_a_ledger_the_next_run_is_still_told(make_scheduler: Make) -> None:
+    row = listed(make_scheduler({"cron": "5 * * * *"}), ledger=None)
     assert row["next_run"] == "2026-02-08T10:05:00.000000Z"
 
 
-def test_a_paused_entry_says_so(make: Make) -> None:
-    work = make({"every": "5m"})
+def test_a_paused_entry_says_so(make_scheduler: Make) -> None:
+    work = make_scheduler({"every": "5m"})
     work.ledger.write(lambda tx: schedules.set_paused(tx, "echo", "default", paused=True))
     row = listed(work)
     assert (row["state"], row["next_run"]) == ("paused", None)
 
 
-def test_a_one_shot_that_has_fired_is_exhausted(make: Make) -> None:
-    work = make({"at": "2026-02-08T10:30:00Z"})
+def test_a_one_shot_that_has_fired_is_exhausted(make_scheduler: Make) -> None:
+    work = make_scheduler({"at": "2026-02-08T10:30:00Z"})
     work.run(HOUR)
     row = listed(work)
     assert (row["state"], row["next_run"]) == ("exhausted", None)
 
 
-def test_an_unready_plugins_entry_says_why(make: Make) -> None:
-    work = make({"every": "5m"})
+def test_an_unready_plugins_entry_says_why(make_scheduler: Make) -> None:
+    work = make_scheduler({"every": "5m"})
     work.unready["echo"] = "its init failed: no luck"
     row = listed(work)
     assert (row["state"], row["reason"]) == ("unhealthy", "its init failed: no luck")
 
 
-def test_a_refused_plugins_entry_says_why(make: Make, site) -> None:
-    work = make({"every": "5m"})
+def test_a_refused_plugins_entry_says_why(make_scheduler: Make, site) -> None:
+    work = make_scheduler({"every": "5m"})
     (site.plugins / "echo" / "run").chmod(0o644)
     row = listed(work)
     assert row["state"] == "refused"
     assert "execut" in row["reason"]
 
 
-def test_what_was_held_back_says_why_and_when_it_was_due(make: Make) -> None:
-    work = make({"every": "1h"})
+def test_what_was_held_back_says_why_and_when_it_was_due(make_scheduler: Make) -> None:
+    work = make_scheduler({"every": "1h"})
     work.run(HOUR - 60)
     work.unready["echo"] = "its init failed"
     work.run(600)
@@ -87,9 +87,9 @@ def test_what_was_held_back_says_why_and_when_it_was_due(make: Make) -> None:
     assert listed(work)["reason"] is None
 
 
-def test_a_cron_slot_that_was_missed_is_not_the_next(make: Make) -> None:
+def test_a_cron_slot_that_was_missed_is_not_the_next(make_scheduler: Make) -> None:
     """Nor is it shown as one by a command without a gateway."""
-    work = make({"cron": "0 3 * * *"})
+    work = make_scheduler({"cron": "0 3 * * *"})
     work.run(HOUR)
     work.clock.advance(24 * HOUR)
     assert listed(work)["next_run"] == "2026-02-10T03:00:00.000000Z"
@@ -103,9 +103,9 @@ def test_a_cron_slot_that_was_missed_is_not_the_next(make: Make) -> None:
     ],
 )
 def test_a_rewritten_rule_is_told_as_a_start_would_take_it(
-    make: Make, site: Site, rule: dict[str, str], next_run: str
+    make_scheduler: Make, site: Site, rule: dict[str, str], next_run: str
 ) -> None:
-    work = make({"every": "daily"})
+    work = make_scheduler({"every": "daily"})
     work.run(HOUR)
     site.settings["plugins"]["echo"]["schedules"] = [rule]
     assert listed(work)["next_run"] == next_run
@@ -114,16 +114,16 @@ def test_a_rewritten_rule_is_told_as_a_start_would_take_it(
     assert work.fires()[1] == next_run
 
 
-def test_an_open_breaker_shows(make: Make) -> None:
-    work = make({"every": "1m"}, circuit_breaker={"threshold": 2})
+def test_an_open_breaker_shows(make_scheduler: Make) -> None:
+    work = make_scheduler({"every": "1m"}, circuit_breaker={"threshold": 2})
     work.run(180, outcome=BAD)
     row = listed(work)
     assert row["state"] == "breaker_open"
     assert "2 failures" in row["reason"]
 
 
-def test_the_coming_fires_are_those_that_then_come(make: Make) -> None:
-    work = make({"cron": "*/20 * * * *", "jitter": "2m"})
+def test_the_coming_fires_are_those_that_then_come(make_scheduler: Make) -> None:
+    work = make_scheduler({"cron": "*/20 * * * *", "jitter": "2m"})
     [schedule] = schedule_report.find(work.compiled(), "echo")
     told = [
         row["slot"]
@@ -133,8 +133,8 @@ def test_the_coming_fires_are_those_that_then_come(make: Make) -> None:
     assert work.fires()[:12] == told
 
 
-def test_the_coming_fires_show_the_local_time(make: Make) -> None:
-    work = make({"cron": "0 9 * * *", "timezone": "America/New_York"})
+def test_the_coming_fires_show_the_local_time(make_scheduler: Make) -> None:
+    work = make_scheduler({"cron": "0 9 * * *", "timezone": "America/New_York"})
     [schedule] = schedule_report.find(work.compiled(), "echo")
     rows = list(schedule_report.next_fires(schedule, None, work.clock.now(), 40))
     assert len(rows) == 40
@@ -143,8 +143,8 @@ def test_the_coming_fires_show_the_local_time(make: Make) -> None:
     assert {row["fires_at"][11:13] for row in rows} == {"13", "14"}
 
 
-def test_every_slot_of_the_last_day_is_explained(make: Make) -> None:
-    work = make({"cron": "0 * * * *"})
+def test_every_slot_of_the_last_day_is_explained(make_scheduler: Make) -> None:
+    work = make_scheduler({"cron": "0 * * * *"})
     work.run(2 * HOUR)
     work.run(2 * HOUR, outcome=None)
     [schedule] = schedule_report.find(work.compiled(), "echo/default")
@@ -160,8 +160,8 @@ def test_every_slot_of_the_last_day_is_explained(make: Make) -> None:
 
 
 @pytest.mark.parametrize("name", ["nosuch", "echo/nosuch", "", "/"])
-def test_what_is_not_there_is_not_found(make: Make, name: str) -> None:
-    work = make({"every": "1h"})
+def test_what_is_not_there_is_not_found(make_scheduler: Make, name: str) -> None:
+    work = make_scheduler({"every": "1h"})
     with pytest.raises(NotFound):
         schedule_report.find(work.compiled(), name)
 
@@ -169,13 +169,13 @@ def test_what_is_not_there_is_not_found(make: Make, name: str) -> None:
 class TestAMomentThatIsPast:
     PAST = "2020-01-01T00:00:00Z"
 
-    def test_its_next_run_is_when_it_was_due(self, make: Make) -> None:
+    def test_its_next_run_is_when_it_was_due(self, make_scheduler: Make) -> None:
         """By which the doctor tells what has not fired when it should have."""
-        work = make({"at": self.PAST})
+        work = make_scheduler({"at": self.PAST})
         assert listed(work)["next_run"] == "2020-01-01T00:00:00.000000Z"
 
-    def test_its_fire_is_explained_by_when_it_was(self, make: Make) -> None:
-        work = make({"at": self.PAST})
+    def test_its_fire_is_explained_by_when_it_was(self, make_scheduler: Make) -> None:
+        work = make_scheduler({"at": self.PAST})
         work.run(HOUR)
         [schedule] = work.compiled().schedules
         [row] = schedule_report.explain(schedule, work.ledger, work.clock.now())

@@ -23,7 +23,7 @@ PATH = "/ingest/peer/home"
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def house(request: pytest.FixtureRequest, site: Site) -> Iterator[Running]:
+def running(request: pytest.FixtureRequest, site: Site) -> Iterator[Running]:
     if request.param == "postgres":
         url = request.getfixturevalue("postgres").database()
         site.settings["state"] = {"url": url, "dir": str(site.state)}
@@ -33,22 +33,22 @@ def house(request: pytest.FixtureRequest, site: Site) -> Iterator[Running]:
         "peers": [{"name": "home", "secret": SECRET, "baggage": {"allow": ["trace"]}}],
     }
     site.settings["pipelines"] = [{"name": "p", "on": "made", "steps": [{"uses": "echo"}]}]
-    with site.opened() as house:
-        yield house
+    with site.opened() as running:
+        yield running
 
 
-def verified(house: Running, body: dict[str, Any], late: float = 0.0) -> RelayedEvent:
-    raw, now = orjson.dumps(body), house.gateway.clock.now()
+def verify(running: Running, body: dict[str, Any], late: float = 0.0) -> RelayedEvent:
+    raw, now = orjson.dumps(body), running.gateway.clock.now()
     at = now - timedelta(seconds=late)
     headers = sign_request("home", Peer("home", SECRET), PATH, raw, at)
     request = RelayRequest(PATH, {name.lower(): [value] for name, value in headers.items()}, raw)
-    relayed = RelayIngressRules(house.gateway.compiled).verify(request, now)
+    relayed = RelayIngressRules(running.gateway.compiled).verify(request, now)
     assert isinstance(relayed, RelayedEvent), relayed
     return relayed
 
 
-def arrive(house: Running, relayed: RelayedEvent) -> Receipt:
-    gateway = house.gateway
+def accept(running: Running, relayed: RelayedEvent) -> Receipt:
+    gateway = running.gateway
     ingress = RelayIngressRules(gateway.compiled)
     return gateway.ledger.write(ingress.accept(relayed, gateway.clock, gateway.entropy))
 
@@ -57,19 +57,19 @@ def event(event_id: str | None = "e-1", **more: Any) -> dict[str, Any]:
     return {"event": {"type": "made", **more}, "origin": {"event_id": event_id}}
 
 
-def test_event_becomes_the_first_job_of_a_pipeline(house: Running) -> None:
-    receipt = arrive(house, verified(house, event()))
+def test_event_becomes_the_first_job_of_a_pipeline(running: Running) -> None:
+    receipt = accept(running, verify(running, event()))
     assert receipt.job_id is not None
-    job = house.job(receipt.job_id)
+    job = running.job(receipt.job_id)
     assert (job["submitted_by"], job["dedupe_key"]) == ("relay", "relay:home::e-1")
 
 
-def test_u0000_is_stored_as_ufffd(house: Running) -> None:
+def test_u0000_is_stored_as_ufffd(running: Running) -> None:
     body = event(payload={"a\0": "b\0"}) | {"baggage": {"trace": "t\0"}}
-    receipt = arrive(house, verified(house, body))
+    receipt = accept(running, verify(running, body))
     assert receipt.job_id is not None
-    assert house.job(receipt.job_id)["payload"]["payload"] == {"a\ufffd": "b\ufffd"}
-    ledger = house.gateway.ledger
+    assert running.job(receipt.job_id)["payload"]["payload"] == {"a\ufffd": "b\ufffd"}
+    ledger = running.gateway.ledger
     row = ledger.read(lambda tx: read.load_job(tx, str(receipt.job_id)))
     assert row is not None
     context = ledger.read(lambda tx: tx.one("context", id=row.entered_context_id))
@@ -77,31 +77,31 @@ def test_u0000_is_stored_as_ufffd(house: Running) -> None:
     assert orjson.loads(context[0])["trace"] == "t\ufffd"
 
 
-def test_longest_names_are_stored(house: Running) -> None:
+def test_longest_names_are_stored(running: Running) -> None:
     sign = "\U0001f980"
     body = event(sign * (LONGEST_NAME // 4), dedupe_key=sign * (LONGEST_DEDUPE_KEY // 4))
-    first, again = verified(house, body), verified(house, body, late=1)
-    receipt = arrive(house, first)
+    first, again = verify(running, body), verify(running, body, late=1)
+    receipt = accept(running, first)
     assert receipt.job_id is not None
-    assert arrive(house, again) == Receipt(
+    assert accept(running, again) == Receipt(
         receipt.receiver_event_id, receipt.job_id, duplicate=True
     )
 
 
-def test_replayed_request_stores_nothing(house: Running) -> None:
-    relayed = verified(house, event(None))
-    arrive(house, relayed)
+def test_replayed_request_stores_nothing(running: Running) -> None:
+    relayed = verify(running, event(None))
+    accept(running, relayed)
     with pytest.raises(ReplayedRelay):
-        arrive(house, relayed)
-    assert [type for type, _ in house.told()].count("job.queued") == 1
+        accept(running, relayed)
+    assert [type for type, _ in running.told()].count("job.queued") == 1
 
 
-def test_signature_is_kept_until_its_timestamp_expires(house: Running) -> None:
+def test_signature_is_kept_until_its_timestamp_expires(running: Running) -> None:
     """Dated two days ahead, it is good for four."""
-    ledger, now = house.gateway.ledger, house.gateway.clock.now()
-    relayed = verified(house, event(None), late=-2 * 86400 + 60)
-    arrive(house, relayed)
-    cleaner = RetentionCleaner(ledger, lambda: house.gateway.compiled)
+    ledger, now = running.gateway.ledger, running.gateway.clock.now()
+    relayed = verify(running, event(None), late=-2 * 86400 + 60)
+    accept(running, relayed)
+    cleaner = RetentionCleaner(ledger, lambda: running.gateway.compiled)
     own = {"peer": "home", "signature": relayed.signature, "now": to_text(now)}
     cleaner.tick(now + timedelta(days=4))
     assert ledger.write(lambda tx: tx.run("insert_relay_signature", **own)) == 0

@@ -17,7 +17,7 @@ from tests.store.conftest import ledger, open_ledger  # noqa: F401 - fixtures
 NOW = FakeClock().now()
 
 
-class Pages(NoticeBus):
+class RecordingBus(NoticeBus):
     """Remembers what came together."""
 
     def __init__(self) -> None:
@@ -30,8 +30,8 @@ class Pages(NoticeBus):
 
 
 @pytest.fixture
-def pages() -> Pages:
-    return Pages()
+def bus() -> RecordingBus:
+    return RecordingBus()
 
 
 def post(ledger: Ledger, name: str, size: int = 0) -> None:  # noqa: F811
@@ -39,39 +39,39 @@ def post(ledger: Ledger, name: str, size: int = 0) -> None:  # noqa: F811
     ledger.write(lambda tx: notices.post(tx, notice, NOW))
 
 
-def told(pages: Pages) -> list[str]:
-    return [notice.type for page in pages.pages for notice in page]
+def read_names(bus: RecordingBus) -> list[str]:
+    return [notice.type for page in bus.pages for notice in page]
 
 
 def test_large_notices_are_read_in_small_batches(
     ledger: Ledger,  # noqa: F811
-    pages: Pages,
+    bus: RecordingBus,
 ) -> None:
     for name in "abcde":
         post(ledger, name, 3 * MIB // 2)
     post(ledger, "f", 2 * PAGE_BYTES)
     post(ledger, "g")
-    read_new = NoticeTailer(ledger, pages, BEGINNING).read_new
+    read_new = NoticeTailer(ledger, bus, BEGINNING).read_new
     assert read_new() is False
-    assert told(pages) == list("abcdefg")
-    sizes = [sum(len(notice.payload) for notice in page) for page in pages.pages]
+    assert read_names(bus) == list("abcdefg")
+    sizes = [sum(len(notice.payload) for notice in page) for page in bus.pages]
     assert all(
-        size <= PAGE_BYTES or len(page) == 1 for size, page in zip(sizes, pages.pages, strict=True)
+        size <= PAGE_BYTES or len(page) == 1 for size, page in zip(sizes, bus.pages, strict=True)
     )
 
 
 def test_many_notices_are_read_in_pages(
     ledger: Ledger,  # noqa: F811
-    pages: Pages,
+    bus: RecordingBus,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tailer, "BATCH", 2)
     for name in "abcd":
         post(ledger, name)
-    read_new = NoticeTailer(ledger, pages, BEGINNING).read_new
+    read_new = NoticeTailer(ledger, bus, BEGINNING).read_new
     read_new()
-    assert told(pages) == list("abcd")
+    assert read_names(bus) == list("abcd")
     post(ledger, "e")
     read_new()
     read_new()
-    assert told(pages) == list("abcde")
+    assert read_names(bus) == list("abcde")

@@ -22,7 +22,7 @@ from tests.engine.site import OK, Site
 from tests.waiting import WAIT_LIMIT, until
 
 
-class Broken:
+class BrokenStream:
     """A standard output that takes nothing."""
 
     def __init__(self, error: OSError) -> None:
@@ -39,7 +39,7 @@ class Broken:
         return False
 
 
-class Written:
+class Output:
     def __init__(self, capture: pytest.CaptureFixture[bytes]) -> None:
         self._capture = capture
 
@@ -51,13 +51,13 @@ class Written:
 
 
 @pytest.fixture
-def out(capsysbinary: pytest.CaptureFixture[bytes]) -> Iterator[Written]:
+def out(capsysbinary: pytest.CaptureFixture[bytes]) -> Iterator[Output]:
     configure("debug", "json", Redactor())
-    yield Written(capsysbinary)
+    yield Output(capsysbinary)
     configure("info", "json", Redactor())
 
 
-def test_line_is_one_json_object_with_ordered_fields(out: Written) -> None:
+def test_line_is_one_json_object_with_ordered_fields(out: Output) -> None:
     logger("worker").info("job succeeded", attempt=1, job_id="j", plugin="echo", none=None)
     [line] = out.lines()
     document = json.loads(line)
@@ -78,19 +78,19 @@ def test_line_is_one_json_object_with_ordered_fields(out: Written) -> None:
     ("level", "shown"),
     [("debug", 4), ("info", 3), ("warn", 2), ("warning", 2), ("error", 1), ("nonsense", 3)],
 )
-def test_lines_below_the_level_are_omitted(out: Written, level: str, shown: int) -> None:
+def test_lines_below_the_level_are_omitted(out: Output, level: str, shown: int) -> None:
     configure(level, "json")
     x = logger("x")
     x.debug("a"), x.info("b"), x.warning("c"), x.error("d")
     assert len(out.lines()) == shown
 
 
-def test_line_breaks_in_a_message_are_escaped(out: Written) -> None:
+def test_line_breaks_in_a_message_are_escaped(out: Output) -> None:
     logger("x").info("two\nlines", more="a\r\nb\u2028c")
     assert out.bytes().count(b"\n") == 1
 
 
-def test_text_format(out: Written) -> None:
+def test_text_format(out: Output) -> None:
     configure("info", "text")
     logger("worker").warning("stderr", plugin="echo", stderr="oops")
     [line] = out.lines()
@@ -98,7 +98,7 @@ def test_text_format(out: Written) -> None:
     assert "plugin=echo stderr=oops" in line
 
 
-def test_crash_is_logged_with_its_trace(out: Written) -> None:
+def test_crash_is_logged_with_its_trace(out: Output) -> None:
     try:
         raise ValueError("here")
     except ValueError as error:
@@ -107,7 +107,7 @@ def test_crash_is_logged_with_its_trace(out: Written) -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_secrets_are_redacted_in_fields_message_and_trace(out: Written, form: str) -> None:
+def test_secrets_are_redacted_in_fields_message_and_trace(out: Output, form: str) -> None:
     configure("debug", form, Redactor(['secret"quoted1']))
     x = logger("x")
     x.info('said secret"quoted1', stderr='secret"quoted1')
@@ -121,14 +121,14 @@ def test_secrets_are_redacted_in_fields_message_and_trace(out: Written, form: st
     ids=["surrogate", "bytes", "module", "set", "nan", "large", "number-key", "file-name"],
 )
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_any_value_can_be_logged(out: Written, value: object, form: str) -> None:
+def test_any_value_can_be_logged(out: Output, value: object, form: str) -> None:
     """A file name that is no UTF-8 has a lone surrogate; a log line must not end the gateway."""
     configure("debug", form)
     logger("x").info("odd", value=value)
     assert len(out.lines()) == 1
 
 
-def test_batched_lines_are_written_at_the_end(out: Written) -> None:
+def test_batched_lines_are_written_at_the_end(out: Output) -> None:
     with log.together():
         logger("worker").info("one")
         logger("worker").info("two")
@@ -136,7 +136,7 @@ def test_batched_lines_are_written_at_the_end(out: Written) -> None:
     assert [json.loads(line)["message"] for line in out.lines()] == ["one", "two"]
 
 
-def test_batched_lines_are_written_after_an_exception(out: Written) -> None:
+def test_batched_lines_are_written_after_an_exception(out: Output) -> None:
     def broken() -> None:
         with log.together():
             logger("worker").info("one")
@@ -149,7 +149,7 @@ def test_batched_lines_are_written_after_an_exception(out: Written) -> None:
     assert len(out.lines()) == 1
 
 
-def test_batch_does_not_delay_other_threads(out: Written) -> None:
+def test_batch_does_not_delay_other_threads(out: Output) -> None:
     with log.together():
         logger("worker").info("ours")
         other = threading.Thread(target=logger("http").info, args=("theirs",))
@@ -159,10 +159,10 @@ def test_batch_does_not_delay_other_threads(out: Written) -> None:
 
 
 def test_dropped_lines_of_a_batch_are_counted_individually(
-    out: Written, monkeypatch: pytest.MonkeyPatch
+    out: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(sys, "stdout", Broken(OSError(errno.ENOSPC, "full")))
+        patch.setattr(sys, "stdout", BrokenStream(OSError(errno.ENOSPC, "full")))
         with log.together():
             for number in range(40):
                 logger("worker").info("x" * 500, number=number)
@@ -186,14 +186,14 @@ def test_unwritable_log_does_not_stop_the_work(
     """Whoever read it is gone, or the disk is full: jobs run all the same."""
     site.settings["service"]["log_level"] = "debug"
     site.plugin("echo", OK)
-    with site.running() as house:
+    with site.running() as running:
         with monkeypatch.context() as patch:
-            patch.setattr(sys, "stdout", Broken(error))
+            patch.setattr(sys, "stdout", BrokenStream(error))
             # More than there are workers.
             for _ in range(5):
-                id = house.put("echo")
-                until(lambda id=id: house.job(id)["status"] == "succeeded")
-        assert house.run("echo")["status"] == "succeeded"
+                id = running.put("echo")
+                until(lambda id=id: running.job(id)["status"] == "succeeded")
+        assert running.run("echo")["status"] == "succeeded"
 
 
 def test_closed_stdout_does_not_stop_the_work(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,14 +201,14 @@ def test_closed_stdout_does_not_stop_the_work(site: Site, monkeypatch: pytest.Mo
     closed.close()
     site.settings["service"]["log_level"] = "debug"
     site.plugin("echo", OK)
-    with site.running() as house, monkeypatch.context() as patch:
+    with site.running() as running, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", closed)
         for _ in range(5):
-            id = house.put("echo")
-            until(lambda id=id: house.job(id)["status"] == "succeeded")
+            id = running.put("echo")
+            until(lambda id=id: running.job(id)["status"] == "succeeded")
 
 
-class Reader:
+class PipeReader:
     """Whoever reads our lines from a pipe, when he likes. They go there inside of `with`."""
 
     def __init__(self) -> None:
@@ -240,33 +240,33 @@ class Reader:
 
 
 @pytest.fixture
-def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
+def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[PipeReader]:
     # What other tests could not say is not for this one to hear, and the other way round.
     monkeypatch.setattr(log, "_sink", log._Sink())
     monkeypatch.setattr(log, "PATIENCE", 0.01)
-    reader = Reader()
+    reader = PipeReader()
     yield reader
     reader.close()
 
 
-def said(out: Written, message: str) -> list[dict[str, Any]]:
+def find_lines(out: Output, message: str) -> list[dict[str, Any]]:
     """The lines with this message."""
     lines = (json.loads(line) for line in out.lines())
     return [line for line in lines if line["message"] == message]
 
 
-def test_plugin_stderr_is_logged_as_a_warning(site: Site, out: Written) -> None:
+def test_plugin_stderr_is_logged_as_a_warning(site: Site, out: Output) -> None:
     site.settings["service"]["log_level"] = "warn"
     site.plugin("echo", "echo careful >&2\n" + OK)
-    with site.running() as house:
-        id = house.run("echo")["id"]
-    [line] = said(out, "stderr")
+    with site.running() as running:
+        id = running.run("echo")["id"]
+    [line] = find_lines(out, "stderr")
     assert (line["level"], line["plugin"], line["job_id"]) == ("warn", "echo", id)
     assert line["stderr"] == "careful\n"
 
 
 def test_job_that_cannot_run_now_is_logged_as_a_warning(
-    site: Site, out: Written, monkeypatch: pytest.MonkeyPatch
+    site: Site, out: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "it is full")
@@ -274,11 +274,11 @@ def test_job_that_cannot_run_now_is_logged_as_a_warning(
     site.settings["service"] |= {"log_level": "warn", "workspaces": True}
     site.plugin("echo", OK)
     monkeypatch.setattr(Workspaces, "provide", full)
-    with site.running() as house:
-        id = house.put("echo")
-        house.notice("job.retrying", id)
+    with site.running() as running:
+        id = running.put("echo")
+        running.notice("job.retrying", id)
     # Whoever stops has told all that was settled.
-    [line] = said(out, "job cannot run here now; requeued")
+    [line] = find_lines(out, "job cannot run here now; requeued")
     assert (line["level"], line["job_id"]) == ("warn", id)
     assert line["error"] == "no workspace: it is full"
 
@@ -292,7 +292,7 @@ def library() -> Iterator[logging.Logger]:
     logging.getLogger(name).handlers.clear()
 
 
-def test_library_warnings_are_logged(out: Written, library: logging.Logger) -> None:
+def test_library_warnings_are_logged(out: Output, library: logging.Logger) -> None:
     configure("debug", "json", Redactor(["quite-a-secret"]))
     library.info("all is well")
     library.warning("error connecting in %r: %s", "pool-1", "refused\nquite-a-secret")
@@ -304,7 +304,7 @@ def test_library_warnings_are_logged(out: Written, library: logging.Logger) -> N
 
 
 def test_repeated_library_message_is_rate_limited(
-    out: Written, library: logging.Logger, monkeypatch: pytest.MonkeyPatch
+    out: Output, library: logging.Logger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
     monkeypatch.setattr("ductile.log.time.monotonic", lambda: now)
@@ -318,25 +318,25 @@ def test_repeated_library_message_is_rate_limited(
 
 
 def test_library_messages_are_not_written_to_a_commands_stdout(
-    out: Written, library: logging.Logger, monkeypatch: pytest.MonkeyPatch
+    out: Output, library: logging.Logger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log, "_sink", log._Sink())
     library.warning("error connecting")
     assert out.lines() == []
 
 
-def test_library_logger_adopted_twice_logs_once(out: Written, library: logging.Logger) -> None:
+def test_library_logger_adopted_twice_logs_once(out: Output, library: logging.Logger) -> None:
     assert library.parent is not None
     log.adopt(library.parent.name, "ledger")
     library.warning("gone")
     assert len(out.lines()) == 1
 
 
-def emitting(*events: dict[str, Any]) -> str:
+def make_emitter(*events: dict[str, Any]) -> str:
     return f"echo '{json.dumps({'status': 'ok', 'result': 'done', 'events': events})}'\n"
 
 
-def test_event_without_consumer_is_logged_at_debug(site: Site, out: Written) -> None:
+def test_event_without_consumer_is_logged_at_debug(site: Site, out: Output) -> None:
     """002 §7.2. What a pipeline's last step passes on is no such event."""
     site.settings["service"]["log_level"] = "debug"
     site.settings["routes"] = [{"from": "source", "event_type": "taken", "to": "sink"}]
@@ -344,11 +344,11 @@ def test_event_without_consumer_is_logged_at_debug(site: Site, out: Written) -> 
     site.settings["pipelines"] = [
         {"name": "picky", "on": "refused", "if": never, "steps": [{"uses": "sink"}]}
     ]
-    site.plugin("source", emitting({"type": "taken"}, {"type": "lost"}, {"type": "refused"}))
+    site.plugin("source", make_emitter({"type": "taken"}, {"type": "lost"}, {"type": "refused"}))
     site.plugin("sink", OK)
-    with site.running() as house:
-        id = house.run("source")["id"]
-    lines = said(out, "event has no consumer")
+    with site.running() as running:
+        id = running.run("source")["id"]
+    lines = find_lines(out, "event has no consumer")
     assert [line["event_type"] for line in lines] == ["lost", "refused"]
     assert {(line["level"], line["plugin"], line["job_id"]) for line in lines} == {
         ("debug", "source", id)
@@ -363,25 +363,25 @@ JOBS_OF_SINK = {
 
 
 @pytest.mark.parametrize("to", ["route", "pipeline"])
-def test_deduplicated_event_is_logged_at_info(site: Site, out: Written, to: str) -> None:
+def test_deduplicated_event_is_logged_at_info(site: Site, out: Output, to: str) -> None:
     site.settings["service"]["log_level"] = "info"
     if to == "route":
         site.settings["routes"] = [{"from": "source", "event_type": "e", "to": "sink"}]
     else:
         site.settings["pipelines"] = [{"name": "p", "on": "e", "steps": [{"uses": "sink"}]}]
-    site.plugin("source", emitting({"type": "e", "dedupe_key": "k"}))
+    site.plugin("source", make_emitter({"type": "e", "dedupe_key": "k"}))
     site.plugin("sink", OK)
-    with site.running() as house:
-        house.run("source")
-        [sink] = house.gateway.ledger.read(lambda tx: tx.dicts("jobs", **JOBS_OF_SINK))
-        house.ended(sink["id"])
-        house.run("source")
-    [line] = said(out, "deduplicated")
+    with site.running() as running:
+        running.run("source")
+        [sink] = running.gateway.ledger.read(lambda tx: tx.dicts("jobs", **JOBS_OF_SINK))
+        running.ended(sink["id"])
+        running.run("source")
+    [line] = find_lines(out, "deduplicated")
     assert (line["level"], line["plugin"], line["job_id"]) == ("info", "sink", sink["id"])
     assert (line["dedupe_key"], line["submitted_by"]) == ("k", "route")
 
 
-def test_slow_reader_gets_the_number_of_dropped_lines(reader: Reader) -> None:
+def test_slow_reader_gets_the_number_of_dropped_lines(reader: PipeReader) -> None:
     with reader:
         for number in range(2000):
             logger("x").info("a line", number=number)
@@ -395,7 +395,7 @@ def test_slow_reader_gets_the_number_of_dropped_lines(reader: Reader) -> None:
     assert (confessed["level"], again["message"]) == ("warn", "again")
 
 
-def test_truncated_line_does_not_damage_others(reader: Reader) -> None:
+def test_truncated_line_does_not_damage_others(reader: PipeReader) -> None:
     with reader:
         logger("x").info("large", text="x" * 1_000_000)
         assert not reader.all().endswith(b"\n")
@@ -403,7 +403,7 @@ def test_truncated_line_does_not_damage_others(reader: Reader) -> None:
     assert reader.all().startswith(b'\n{"timestamp"')
 
 
-def test_large_line_arrives_complete(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_line_arrives_complete(reader: PipeReader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "PATIENCE", 10.0)
     found = [b""]
 
@@ -419,22 +419,22 @@ def test_large_line_arrives_complete(reader: Reader, monkeypatch: pytest.MonkeyP
     assert json.loads(b"".join(found))["text"] == "x" * 1_000_000
 
 
-def test_unread_log_blocks_neither_work_nor_stop(site: Site, reader: Reader) -> None:
+def test_unread_log_blocks_neither_work_nor_stop(site: Site, reader: PipeReader) -> None:
     site.plugin("echo", OK, manifest="concurrency_safe: true\n")
     with reader:
         logger("x").info("large", text="x" * 1_000_000)
-        with site.running() as house:
-            for id in [house.put("echo") for _ in range(5)]:
-                until(lambda id=id: house.job(id)["status"] == "succeeded")
+        with site.running() as running:
+            for id in [running.put("echo") for _ in range(5)]:
+                until(lambda id=id: running.job(id)["status"] == "succeeded")
 
 
-def test_success_without_a_result_is_logged(site: Site, out: Written) -> None:
+def test_success_without_a_result_is_logged(site: Site, out: Output) -> None:
     site.settings["service"]["log_level"] = "warn"
     site.plugin("silent", """echo '{"status": "ok"}'\n""")
     site.plugin("echo", OK)
-    with site.running() as house:
-        assert house.run("echo")["status"] == "succeeded"
-        job = house.run("silent")
+    with site.running() as running:
+        assert running.run("echo")["status"] == "succeeded"
+        job = running.run("silent")
     assert job["status"] == "succeeded"
     [line] = [json.loads(line) for line in out.lines()]
     assert (line["level"], line["plugin"], line["job_id"]) == ("warn", "silent", job["id"])

@@ -26,7 +26,7 @@ from tests.waiting import WAIT_LIMIT, until
 Message = dict[str, str]
 
 
-class Manager:
+class ServiceManager:
     """A service manager's end of the socket; keeps all that it is told."""
 
     def __init__(self, address: str) -> None:
@@ -48,16 +48,16 @@ class Manager:
             assert "WATCHDOG" in message, (name, self.heard)
         return message
 
-    def silent(self, seconds: float) -> bool:
+    def is_silent(self, seconds: float) -> bool:
         try:
             self.next(seconds)
         except TimeoutError:
             return True
         return False
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         """What has been said so far."""
-        while not self.silent(0.01):
+        while not self.is_silent(0.01):
             pass
 
     def close(self) -> None:
@@ -65,22 +65,24 @@ class Manager:
 
 
 @pytest.fixture(params=["path", "abstract"])
-def manager(request: pytest.FixtureRequest, site: Site) -> Iterator[Manager]:
+def manager(request: pytest.FixtureRequest, site: Site) -> Iterator[ServiceManager]:
     name = str(site.folder / "notify")
-    manager = Manager(name if request.param == "path" else f"@{name}")
+    manager = ServiceManager(name if request.param == "path" else f"@{name}")
     yield manager
     manager.close()
 
 
 @pytest.fixture
-def ear(site: Site) -> Iterator[Manager]:
-    manager = Manager(str(site.folder / "notify"))
+def listener(site: Site) -> Iterator[ServiceManager]:
+    manager = ServiceManager(str(site.folder / "notify"))
     yield manager
     manager.close()
 
 
 @contextmanager
-def started(site: Site, manager: Manager, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
+def start_gateway(
+    site: Site, manager: ServiceManager, **environ: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """`ductile system start`, as a unit of the manager's."""
     process = subprocess.Popen(
         [sys.executable, "-m", "ductile", "system", "start", "--config", str(site.write())],
@@ -96,9 +98,9 @@ def started(site: Site, manager: Manager, **environ: str) -> Iterator[subprocess
         process.wait(WAIT_LIMIT)
 
 
-def test_ready_reloading_and_stopping_are_reported(site: Site, manager: Manager) -> None:
+def test_ready_reloading_and_stopping_are_reported(site: Site, manager: ServiceManager) -> None:
     site.plugin("echo", OK)
-    with started(site, manager) as process:
+    with start_gateway(site, manager) as process:
         ready = manager.until("READY")
         assert ready == {"READY": "1", "STATUS": "0 running, 0 queued, 1 plugins"}
         assert Client(site.state / "ductile.sock").get("/healthz").status == 200
@@ -112,11 +114,11 @@ def test_ready_reloading_and_stopping_are_reported(site: Site, manager: Manager)
         stopping = manager.until("STOPPING")
         assert int(stopping["EXTEND_TIMEOUT_USEC"]) == 40_000_000
         assert process.wait(WAIT_LIMIT) == 0
-    assert manager.silent(0.05)
+    assert manager.is_silent(0.05)
 
 
-def test_refused_reload_reports_ready_again(site: Site, manager: Manager) -> None:
-    with started(site, manager) as process:
+def test_refused_reload_reports_ready_again(site: Site, manager: ServiceManager) -> None:
+    with start_gateway(site, manager) as process:
         manager.until("READY")
         (site.folder / "config.yaml").write_text("nonsense: [")
         process.send_signal(signal.SIGHUP)
@@ -124,33 +126,35 @@ def test_refused_reload_reports_ready_again(site: Site, manager: Manager) -> Non
         assert "refused" in manager.until("READY")["STATUS"]
 
 
-def test_reload_through_the_api_is_reported(site: Site, manager: Manager) -> None:
-    with started(site, manager):
+def test_reload_through_the_api_is_reported(site: Site, manager: ServiceManager) -> None:
+    with start_gateway(site, manager):
         manager.until("READY")
         assert Client(site.state / "ductile.sock").post("/system/reload", {}).status == 200
         manager.until("RELOADING")
         manager.until("READY")
 
 
-def test_failed_start_never_reports_ready(site: Site, manager: Manager) -> None:
+def test_failed_start_never_reports_ready(site: Site, manager: ServiceManager) -> None:
     site.settings["service"]["nonsense"] = True
-    with started(site, manager) as process:
+    with start_gateway(site, manager) as process:
         assert process.wait(WAIT_LIMIT) == 78
-    assert manager.silent(0.05)
+    assert manager.is_silent(0.05)
 
 
-def test_watchdog_is_pinged_twice_per_timeout(site: Site, ear: Manager) -> None:
-    with started(site, ear, WATCHDOG_USEC="4000000"):
-        ear.until("READY")
-        assert ear.next()["WATCHDOG"] == "1"
-        assert ear.silent(0.3)
-        assert ear.next()["WATCHDOG"] == "1"
+def test_watchdog_is_pinged_twice_per_timeout(site: Site, listener: ServiceManager) -> None:
+    with start_gateway(site, listener, WATCHDOG_USEC="4000000"):
+        listener.until("READY")
+        assert listener.next()["WATCHDOG"] == "1"
+        assert listener.is_silent(0.3)
+        assert listener.next()["WATCHDOG"] == "1"
 
 
-def test_plugins_and_runner_do_not_inherit_the_notify_socket(site: Site, manager: Manager) -> None:
+def test_plugins_and_runner_do_not_inherit_the_notify_socket(
+    site: Site, manager: ServiceManager
+) -> None:
     site.plugin("echo", f"env > {site.folder}/env\n{OK}")
     site.settings["service"]["plugin_env_passthrough"] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "MINE"]
-    with started(site, manager, WATCHDOG_USEC="60000000", MINE="1") as process:
+    with start_gateway(site, manager, WATCHDOG_USEC="60000000", MINE="1") as process:
         manager.until("READY")
         assert Client(site.state / "ductile.sock").post("/plugin/echo/poll", {}).status == 202
         until(
@@ -197,7 +201,7 @@ def test_nothing_is_sent_without_a_service_manager(tmp_path: Path) -> None:
 
 
 def test_status_is_one_line(site: Site) -> None:
-    manager = Manager(str(site.folder / "notify"))
+    manager = ServiceManager(str(site.folder / "notify"))
     Notifier(manager.address).send_ready("a\nSTOPPING=1\n b")
     assert manager.next() == {"READY": "1", "STATUS": "a STOPPING=1 b"}
     manager.close()
@@ -206,42 +210,42 @@ def test_status_is_one_line(site: Site) -> None:
 # Whether there is a liveness
 
 
-def test_hanging_writer_stops_the_watchdog_pings(site: Site, ear: Manager) -> None:
-    with site.running() as house:
-        notifier, liveness = Notifier(ear.address, watchdog=0.2), Liveness(house.gateway)
+def test_hanging_writer_stops_the_watchdog_pings(site: Site, listener: ServiceManager) -> None:
+    with site.running() as running:
+        notifier, liveness = Notifier(listener.address, watchdog=0.2), Liveness(running.gateway)
         with report_ready(notifier, liveness):
-            ear.until("READY")
-            assert ear.next()["WATCHDOG"] == "1"
+            listener.until("READY")
+            assert listener.next()["WATCHDOG"] == "1"
             hangs, goes_on = threading.Event(), threading.Event()
 
             def hang(_tx: object) -> None:
                 hangs.set()
                 assert goes_on.wait(WAIT_LIMIT)
 
-            house.gateway.ledger.submit(hang, lambda _result, _error: None)
+            running.gateway.ledger.submit(hang, lambda _result, _error: None)
             assert hangs.wait(WAIT_LIMIT)
             until(lambda: liveness._waiting)
-            ear.forget()
-            assert ear.silent(0.8)
+            listener.discard()
+            assert listener.is_silent(0.8)
             goes_on.set()
-            assert ear.next()["WATCHDOG"] == "1"
+            assert listener.next()["WATCHDOG"] == "1"
 
 
-def test_error_of_the_ledger_counts_as_alive(site: Site, ear: Manager) -> None:
-    with site.running() as house:
-        ledger = house.gateway.ledger
-        house.gateway.stop()
+def test_error_of_the_ledger_counts_as_alive(site: Site, listener: ServiceManager) -> None:
+    with site.running() as running:
+        ledger = running.gateway.ledger
+        running.gateway.stop()
         ledger.close()
         assert (
-            Liveness(house.gateway).check(threading.Event(), 1.0)
+            Liveness(running.gateway).check(threading.Event(), 1.0)
             != "the ledger's writer does not respond"
         )
 
 
 def test_pending_ping_is_not_repeated(site: Site) -> None:
     asked: list[object] = []
-    with site.running() as house:
-        liveness = Liveness(house.gateway, [("a friend", asked.append)])
+    with site.running() as running:
+        liveness = Liveness(running.gateway, [("a friend", asked.append)])
         for _ in range(3):
             assert liveness.check(threading.Event(), 0.0) == "a friend does not respond"
         assert len(asked) == 1
@@ -252,8 +256,8 @@ def test_pending_ping_is_not_repeated(site: Site) -> None:
 
 def test_hanging_loop_is_detected(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LONGEST_TICK", 0.05)
-    with site.running() as house:
-        liveness = Liveness(house.gateway)
+    with site.running() as running:
+        liveness = Liveness(running.gateway)
         assert liveness.check(threading.Event(), WAIT_LIMIT) is None
         hangs, goes_on = threading.Event(), threading.Event()
 
@@ -265,7 +269,7 @@ def test_hanging_loop_is_detected(site: Site, monkeypatch: pytest.MonkeyPatch) -
         for name, trouble in (("retention", None), ("scheduler", "the loop scheduler hangs")):
             hangs.clear()
             goes_on.clear()
-            loop = house.gateway.loops[name]
+            loop = running.gateway.loops[name]
             monkeypatch.setattr(loop, "_tick", tick)
             loop.wake()
             assert hangs.wait(WAIT_LIMIT)
@@ -276,30 +280,30 @@ def test_hanging_loop_is_detected(site: Site, monkeypatch: pytest.MonkeyPatch) -
 
 def test_hanging_dispatcher_is_detected(site: Site) -> None:
     goes_on = threading.Event()
-    with site.running() as house:
-        house.gateway.ask_dispatcher(lambda: goes_on.wait(WAIT_LIMIT) and None)
-        liveness = Liveness(house.gateway)
+    with site.running() as running:
+        running.gateway.ask_dispatcher(lambda: goes_on.wait(WAIT_LIMIT) and None)
+        liveness = Liveness(running.gateway)
         assert liveness.check(threading.Event(), 0.1) == "the dispatcher does not respond"
         goes_on.set()
         assert liveness.check(threading.Event(), WAIT_LIMIT) is None
 
 
 def test_ended_dispatcher_is_detected(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    with site.running() as house:
+    with site.running() as running:
         gone = threading.Thread(target=lambda: None, name="dispatcher")
         gone.start()
         gone.join()
         with monkeypatch.context() as patch:
-            patch.setattr(house.gateway, "_dispatching", gone)
-            liveness = Liveness(house.gateway)
+            patch.setattr(running.gateway, "_dispatching", gone)
+            liveness = Liveness(running.gateway)
             assert liveness.check(threading.Event(), WAIT_LIMIT) == "the dispatcher has ended"
 
 
-def test_watchdog_stops_at_once_during_a_check(site: Site, ear: Manager) -> None:
-    with site.running() as house:
-        liveness = Liveness(house.gateway, [("a friend", lambda _answered: None)])
+def test_watchdog_stops_at_once_during_a_check(site: Site, listener: ServiceManager) -> None:
+    with site.running() as running:
+        liveness = Liveness(running.gateway, [("a friend", lambda _answered: None)])
         # Longer than this test may take: a stop that waited for an answer would fail it.
-        watchdog = Watchdog(Notifier(ear.address, watchdog=36_000.0), liveness)
+        watchdog = Watchdog(Notifier(listener.address, watchdog=36_000.0), liveness)
         watchdog.start()
         watchdog.stop()
-    assert ear.silent(0.01)
+    assert listener.is_silent(0.01)

@@ -18,8 +18,14 @@ from ductile.engine.outbox import http_client
 from ductile.engine.outbox.http_client import MAX_BODY, HttpClient
 from ductile.engine.outbox.policy import OutboundRequest, SendResult
 from tests.conftest import FakeClock
-from tests.engine.receiver import Authority, gone, heard, receiving, speaking
-from tests.engine.spellings import SPELLINGS
+from tests.engine.outbox.private_urls import PRIVATE_URLS
+from tests.engine.receiver import (
+    CertificateAuthority,
+    read_request,
+    receiving,
+    serve_connections,
+    stay_silent,
+)
 from tests.waiting import WAIT_LIMIT
 
 HERE = ("127.0.0.0/8",)
@@ -47,13 +53,13 @@ def send(url: str, *, trust: Any = None, names: dict[str, list[str]] | None = No
 
 def answered_by(talk: Callable[[socket.socket], None], **more: Any) -> SendResult:
     """What is made of a receiver that talks so."""
-    with speaking(talk) as port:
+    with serve_connections(talk) as port:
         return send(f"http://127.0.0.1:{port}/", **more)
 
 
 def saying(text: bytes) -> Callable[[socket.socket], None]:
     def talk(connection: socket.socket) -> None:
-        heard(connection)
+        read_request(connection)
         connection.sendall(text)
 
     return talk
@@ -149,7 +155,7 @@ def test_no_spelling_of_a_private_address_is_connected_to() -> None:
         connected.append((address, port))
         raise ConnectionRefusedError
 
-    for url, hidden in SPELLINGS.items():
+    for url, hidden in PRIVATE_URLS.items():
 
         def look_up(host: str, _port: int, _seconds: float, hidden: str = hidden) -> list[str]:
             looked_up.append(host)
@@ -164,7 +170,7 @@ def test_no_spelling_of_a_private_address_is_connected_to() -> None:
 
 
 def test_number_of_spellings() -> None:
-    assert len(SPELLINGS) >= 300
+    assert len(PRIVATE_URLS) >= 300
 
 
 def test_checked_public_address_is_connected_to() -> None:
@@ -205,15 +211,15 @@ def test_plain_http_only_to_allowed_networks() -> None:
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> CertificateAuthority:
     folder: Path = tmp_path_factory.mktemp("tls")
-    return Authority(folder, "DNS:receiver.example", "IP:127.0.0.1")
+    return CertificateAuthority(folder, "DNS:receiver.example", "IP:127.0.0.1")
 
 
 NAMES = {"receiver.example": ["127.0.0.1"], "other.example": ["127.0.0.1"]}
 
 
-def test_tls_to_a_host_name(authority: Authority) -> None:
+def test_tls_to_a_host_name(authority: CertificateAuthority) -> None:
     asked: list[str | None] = []
     context = authority.server()
     context.sni_callback = lambda _socket, name, _context: asked.append(name)
@@ -224,19 +230,19 @@ def test_tls_to_a_host_name(authority: Authority) -> None:
     assert asked == ["receiver.example"]
 
 
-def test_tls_to_an_address(authority: Authority) -> None:
+def test_tls_to_an_address(authority: CertificateAuthority) -> None:
     with receiving(tls=authority.server()) as receiver:
         assert send(receiver.url, trust=authority.client()).is_success
 
 
-def test_untrusted_certificate_is_refused(authority: Authority) -> None:
+def test_untrusted_certificate_is_refused(authority: CertificateAuthority) -> None:
     with receiving(tls=authority.server()) as receiver:
         answer = send(receiver.url)
     assert str(answer.error).startswith("the certificate is not trusted")
     assert receiver.received == []
 
 
-def test_certificate_of_another_host_is_refused(authority: Authority) -> None:
+def test_certificate_of_another_host_is_refused(authority: CertificateAuthority) -> None:
     with receiving(tls=authority.server()) as receiver:
         url = f"https://other.example:{receiver.port}/"
         answer = send(url, names=NAMES, trust=authority.client())
@@ -325,7 +331,7 @@ def drip(connection: socket.socket, part: bytes) -> None:
 
 def test_slow_headers_do_not_extend_the_deadline() -> None:
     def talk(connection: socket.socket) -> None:
-        heard(connection)
+        read_request(connection)
         connection.sendall(b"HTTP/1.1 200 OK\r\nX-Drip: ")
         drip(connection, b"x")
 
@@ -335,7 +341,7 @@ def test_slow_headers_do_not_extend_the_deadline() -> None:
 
 def test_slow_body_does_not_extend_the_deadline() -> None:
     def talk(connection: socket.socket) -> None:
-        heard(connection)
+        read_request(connection)
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
         drip(connection, b"x")
 
@@ -343,7 +349,7 @@ def test_slow_body_does_not_extend_the_deadline() -> None:
 
 
 def test_silent_receiver() -> None:
-    answer = answered_by(gone, timeout=SHORT)
+    answer = answered_by(stay_silent, timeout=SHORT)
     assert answer == SendResult(None, "no response within 0.4 s")
 
 
@@ -353,7 +359,7 @@ def test_receiver_that_does_not_read() -> None:
     def talk(_connection: socket.socket) -> None:
         over.wait(WAIT_LIMIT)
 
-    with speaking(talk) as port:
+    with serve_connections(talk) as port:
         url = f"http://127.0.0.1:{port}/"
         answer = send(url, body=b"x" * 50_000_000, timeout=SHORT)
         over.set()
@@ -361,14 +367,14 @@ def test_receiver_that_does_not_read() -> None:
 
 
 def test_receiver_that_hangs_in_the_tls_handshake() -> None:
-    with speaking(gone) as port:
+    with serve_connections(stay_silent) as port:
         answer = send(f"https://127.0.0.1:{port}/", timeout=SHORT)
     assert answer == SendResult(None, "no response within 0.4 s")
 
 
 def flood(head: bytes, part: bytes) -> Callable[[socket.socket], None]:
     def talk(connection: socket.socket) -> None:
-        heard(connection)
+        read_request(connection)
         connection.sendall(head)
         while True:
             connection.sendall(part * 100)
@@ -419,7 +425,7 @@ def test_receiver_that_responds_before_reading_everything() -> None:
         connection.recv(1000)
         connection.sendall(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
         connection.shutdown(socket.SHUT_WR)
-        gone(connection)
+        stay_silent(connection)
 
     answer = answered_by(talk, body=b"x" * 5_000_000)
     assert answer.status == 413

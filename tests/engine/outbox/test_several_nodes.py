@@ -152,8 +152,8 @@ def test_a_node_that_stops_leaves_nothing_claimed(node: Callable[[int], Site], u
     with harness.running_api(LAB) as lab:
         site = node(lab.address("api")[1])
         site.plugin("work", OK)
-        with site.running() as house:
+        with site.running() as sender:
             for _ in range(5):
-                house.put("emit")
+                sender.put("emit")
             until(lambda: len(events(lab)) == 5)
         assert {row[2] for row in rows(url)} == {None}

@@ -53,8 +53,8 @@ pipelines:
 """
 
 
-def deliveries(house: ApiHarness) -> list[dict[str, Any]]:
-    return house.gateway.ledger.read(
+def deliveries(sender: ApiHarness) -> list[dict[str, Any]]:
+    return sender.gateway.ledger.read(
         lambda tx: tx.dicts("relays", status=None, instance=None, limit=100)
     )
 
@@ -64,14 +64,14 @@ def relayed(lab: ApiHarness) -> list[dict[str, Any]]:
     return found
 
 
-def emit(house: ApiHarness) -> str:
-    answer = house.ask("POST", "/plugin/emit/poll", {})
+def emit(sender: ApiHarness) -> str:
+    answer = sender.ask("POST", "/plugin/emit/poll", {})
     assert answer.status == 202
     return str(answer.json["job_id"])
 
 
-def tree(house: ApiHarness, job_id: str) -> list[dict[str, Any]]:
-    jobs: list[dict[str, Any]] = house.ask("GET", f"/job/{job_id}/tree?flat=true").json["jobs"]
+def tree(sender: ApiHarness, job_id: str) -> list[dict[str, Any]]:
+    jobs: list[dict[str, Any]] = sender.ask("GET", f"/job/{job_id}/tree?flat=true").json["jobs"]
     return jobs
 
 
@@ -94,9 +94,9 @@ def open_home(stack: ExitStack, config: str) -> ApiHarness:
 
 def test_relayed_event_runs_at_the_other_gateway(stack: ExitStack, lab: ApiHarness) -> None:
     step = "baggage: {trace: payload.n, other: payload.n}"
-    house = open_home(stack, home(lab.address("api")[1], step=step))
-    root = emit(house)
-    until(lambda: [row["status"] for row in deliveries(house)] == ["delivered"])
+    sender = open_home(stack, home(lab.address("api")[1], step=step))
+    root = emit(sender)
+    until(lambda: [row["status"] for row in deliveries(sender)] == ["delivered"])
     [job] = relayed(lab)
     shown = lab.ask("GET", f"/job/{job['job_id']}").json
     assert shown["payload"]["payload"] == {"n": 7}
@@ -108,44 +108,44 @@ def test_relayed_event_runs_at_the_other_gateway(stack: ExitStack, lab: ApiHarne
     context = json.loads(row[0])
     assert (context["trace"], "other" in context) == (7, False)
 
-    until(lambda: [j["status"] for j in tree(house, root)] == ["succeeded"] * 3)
-    _, relay, following = tree(house, root)
+    until(lambda: [j["status"] for j in tree(sender, root)] == ["succeeded"] * 3)
+    _, relay, following = tree(sender, root)
     assert (relay["plugin"], relay["step"]) == ("core.relay", "carry")
     assert (following["step"], following["parent_job_id"]) == ("after", relay["job_id"])
-    result = house.ask("GET", f"/job/{relay['job_id']}").json["result"]["result"]
-    [sent] = deliveries(house)
+    result = sender.ask("GET", f"/job/{relay['job_id']}").json["result"]["result"]
+    [sent] = deliveries(sender)
     assert result == {"to": "lab", "event": "backup.ready", "event_id": sent["event_id"]}
     assert sent["job_id"] == relay["job_id"]
 
-    assert house.ask("POST", f"/job/{relay['job_id']}/replay", {}).status == 202
+    assert sender.ask("POST", f"/job/{relay['job_id']}/replay", {}).status == 202
     until(lambda: len(relayed(lab)) == 2)
-    assert len({row["event_id"] for row in deliveries(house)}) == 2
+    assert len({row["event_id"] for row in deliveries(sender)}) == 2
 
 
 def test_event_that_no_receiver_accepts_fails_the_relay_job(stack: ExitStack) -> None:
-    house = open_home(stack, home(1, step=f"dedupe_key: {'k' * 1025}"))
-    root = emit(house)
-    until(lambda: [j["status"] for j in tree(house, root)] == ["succeeded", "failed"])
+    sender = open_home(stack, home(1, step=f"dedupe_key: {'k' * 1025}"))
+    root = emit(sender)
+    until(lambda: [j["status"] for j in tree(sender, root)] == ["succeeded", "failed"])
     reason = "relay.dedupe_key must be a string of at most 1024 bytes"
-    assert reason in tree(house, root)[1]["last_error"]
-    assert deliveries(house) == []
+    assert reason in tree(sender, root)[1]["last_error"]
+    assert deliveries(sender) == []
 
 
 def test_failed_relay_job_is_retried_after_its_template_is_fixed(
     stack: ExitStack, lab: ApiHarness
 ) -> None:
     good = home(lab.address("api")[1])
-    house = open_home(stack, good.replace("payload.n}", "payload.missing}"))
-    root = emit(house)
-    until(lambda: [j["status"] for j in tree(house, root)] == ["succeeded", "failed"])
-    failed = tree(house, root)[1]
+    sender = open_home(stack, good.replace("payload.n}", "payload.missing}"))
+    root = emit(sender)
+    until(lambda: [j["status"] for j in tree(sender, root)] == ["succeeded", "failed"])
+    failed = tree(sender, root)[1]
     assert "relay.with: payload.missing" in failed["last_error"]
-    assert deliveries(house) == []
-    house.write("config.yaml", good)
-    house.gateway.reload()
-    assert house.ask("POST", f"/job/{failed['job_id']}/retry", {}).status == 202
+    assert deliveries(sender) == []
+    sender.write("config.yaml", good)
+    sender.gateway.reload()
+    assert sender.ask("POST", f"/job/{failed['job_id']}/retry", {}).status == 202
     until(lambda: len(relayed(lab)) == 1)
-    until(lambda: [j["status"] for j in tree(house, root)] == ["succeeded"] * 3)
+    until(lambda: [j["status"] for j in tree(sender, root)] == ["succeeded"] * 3)
 
 
 def test_event_is_sent_when_the_other_gateway_is_back(
@@ -154,12 +154,12 @@ def test_event_is_sent_when_the_other_gateway_is_back(
     monkeypatch.setattr(core, "RETRY_SECONDS", (0.01,) * 1000)
     port = lab.address("api")[1]
     lab.server.stop()
-    house = open_home(stack, home(port))
-    emit(house)
-    until(lambda: [row["status"] for row in deliveries(house)] == ["failed"])
-    assert deliveries(house)[0]["error_detail"] == "the connection was refused"
+    sender = open_home(stack, home(port))
+    emit(sender)
+    until(lambda: [row["status"] for row in deliveries(sender)] == ["failed"])
+    assert deliveries(sender)[0]["error_detail"] == "the connection was refused"
     back = stack.enter_context(harness.running_api(LAB.replace(":0", f":{port}")))
-    until(lambda: [row["status"] for row in deliveries(house)] == ["delivered"])
+    until(lambda: [row["status"] for row in deliveries(sender)] == ["delivered"])
     assert len(relayed(back)) == 1
 
 
@@ -168,20 +168,20 @@ def test_refused_event_is_dead_until_an_operator_retries_it(
 ) -> None:
     monkeypatch.setattr(core, "RETRY_SECONDS", (0.0, 0.0))
     port = lab.address("api")[1]
-    house = open_home(stack, home(port, path="/ingest/peer/stranger"))
-    emit(house)
-    until(lambda: [row["status"] for row in deliveries(house)] == ["dead"])
-    [row] = deliveries(house)
+    sender = open_home(stack, home(port, path="/ingest/peer/stranger"))
+    emit(sender)
+    until(lambda: [row["status"] for row in deliveries(sender)] == ["dead"])
+    [row] = deliveries(sender)
     assert (row["attempt_count"], row["error_detail"]) == (3, "HTTP 403 Forbidden")
     assert relayed(lab) == []
-    text = house.ask("GET", "/metrics").raw.decode()
+    text = sender.ask("GET", "/metrics").raw.decode()
     assert 'ductile_relays{instance="lab",status="dead"} 1' in text
 
-    house.write("config.yaml", home(port))
-    house.gateway.reload()
-    answer = house.ask("POST", "/relays/retry", {})
+    sender.write("config.yaml", home(port))
+    sender.gateway.reload()
+    answer = sender.ask("POST", "/relays/retry", {})
     assert (answer.status, answer.json["count"], answer.json["more"]) == (202, 1, False)
-    until(lambda: [row["status"] for row in deliveries(house)] == ["delivered"])
+    until(lambda: [row["status"] for row in deliveries(sender)] == ["delivered"])
     assert len(relayed(lab)) == 1
 
 
@@ -190,11 +190,11 @@ def test_events_of_a_disabled_instance_wait_until_a_reload_enables_it(
 ) -> None:
     monkeypatch.setattr(RelayPolicy, "poll_seconds", 3600.0)
     config = home(lab.address("api")[1], more="    enabled: false")
-    house = open_home(stack, config)
-    emit(house)
-    until(lambda: deliveries(house))
-    assert deliveries(house)[0]["status"] == "pending"
-    assert any("is disabled" in str(warning) for warning in house.gateway.compiled.warnings)
-    house.write("config.yaml", config.replace("enabled: false", "enabled: true"))
-    house.gateway.reload()
-    until(lambda: [row["status"] for row in deliveries(house)] == ["delivered"])
+    sender = open_home(stack, config)
+    emit(sender)
+    until(lambda: deliveries(sender))
+    assert deliveries(sender)[0]["status"] == "pending"
+    assert any("is disabled" in str(warning) for warning in sender.gateway.compiled.warnings)
+    sender.write("config.yaml", config.replace("enabled: false", "enabled: true"))
+    sender.gateway.reload()
+    until(lambda: [row["status"] for row in deliveries(sender)] == ["delivered"])

@@ -31,7 +31,7 @@ from tests.engine.outbox.harness import (
     WebhookHarness,
     on_postgres,
 )
-from tests.engine.receiver import Receiver, gone, receiving, speaking
+from tests.engine.receiver import Receiver, receiving, serve_connections, stay_silent
 from tests.engine.site import Running, Site
 from tests.waiting import WAIT_LIMIT, until
 
@@ -99,7 +99,7 @@ class TestRequest:
         self, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(module, "SEND_TIMEOUT", 0.3)
-        with speaking(gone) as port:
+        with serve_connections(stay_silent) as port:
             outbox = make(HttpClient(SystemClock()))
             id = outbox.put(outbox.add_webhook(target_url=f"http://127.0.0.1:{port}/"))
             outbox.tick()

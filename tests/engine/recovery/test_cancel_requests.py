@@ -27,44 +27,44 @@ from tests.postgres import Server
 from tests.waiting import until
 
 TEXT = '{"owner": "ours", "reason": "cancelled"}'
-ASKED = StoredNotice(1, "jobs", cancel_requests.REQUESTED, "j", TEXT, "")
+REQUEST = StoredNotice(1, "jobs", cancel_requests.REQUESTED, "j", TEXT, "")
 
 
-class Hand:
+class HandlerHarness:
     """As much of a node as a request needs."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock, self.wakes = clock, 0
-        self.in_hand: set[str] = set()
+        self.owned: set[str] = set()
         self.running: set[str] = set()
-        self.ended: list[tuple[str, Cancellation]] = []
-        self.cancels = CancelRequestHandler(
-            "ours", clock, lambda: self.in_hand, self._cancel, self._wake
+        self.cancelled: list[tuple[str, Cancellation]] = []
+        self.handler = CancelRequestHandler(
+            "ours", clock, lambda: self.owned, self._cancel, self._wake
         )
 
     def _cancel(self, job_id: str, why: Cancellation) -> bool:
         if job_id in self.running:
-            self.ended.append((job_id, why))
+            self.cancelled.append((job_id, why))
         return job_id in self.running
 
     def _wake(self) -> None:
         self.wakes += 1
 
     def tick(self) -> float:
-        return self.cancels.tick(self.clock.now())
+        return self.handler.tick(self.clock.now())
 
 
 @pytest.fixture
-def hand(clock: FakeClock) -> Hand:
-    return Hand(clock)
+def harness(clock: FakeClock) -> HandlerHarness:
+    return HandlerHarness(clock)
 
 
-def test_running_job_is_cancelled_once_with_the_given_reason(hand: Hand) -> None:
-    hand.running = {"j", "k"}
-    hand.cancels.receive(ASKED)
-    assert (hand.wakes, hand.ended) == (1, []), "whoever commits does not wait for it"
-    assert (hand.tick(), hand.tick()) == (IDLE_SECONDS, IDLE_SECONDS)
-    assert hand.ended == [("j", Cancellation.OPERATOR)]
+def test_running_job_is_cancelled_once_with_the_given_reason(harness: HandlerHarness) -> None:
+    harness.running = {"j", "k"}
+    harness.handler.receive(REQUEST)
+    assert (harness.wakes, harness.cancelled) == (1, []), "whoever commits does not wait for it"
+    assert (harness.tick(), harness.tick()) == (IDLE_SECONDS, IDLE_SECONDS)
+    assert harness.cancelled == [("j", Cancellation.OPERATOR)]
 
 
 @pytest.mark.parametrize(
@@ -76,32 +76,32 @@ def test_running_job_is_cancelled_once_with_the_given_reason(hand: Hand) -> None
         "{}",
     ],
 )
-def test_request_for_another_boot_is_ignored(hand: Hand, payload: str) -> None:
-    hand.running = {"j"}
-    hand.cancels.receive(ASKED._replace(payload=payload))
-    assert (hand.tick(), hand.wakes, hand.ended) == (IDLE_SECONDS, 0, [])
+def test_request_for_another_boot_is_ignored(harness: HandlerHarness, payload: str) -> None:
+    harness.running = {"j"}
+    harness.handler.receive(REQUEST._replace(payload=payload))
+    assert (harness.tick(), harness.wakes, harness.cancelled) == (IDLE_SECONDS, 0, [])
 
 
-def test_job_without_a_process_is_cancelled_when_it_has_one(hand: Hand) -> None:
-    hand.in_hand = {"j"}
-    hand.cancels.receive(ASKED)
-    assert hand.tick() == RETRY_SECONDS
-    hand.clock.advance(10 * UNKNOWN_JOB_SECONDS)
-    assert hand.tick() == RETRY_SECONDS
-    hand.running = {"j"}
-    assert hand.tick() == IDLE_SECONDS
-    assert hand.ended == [("j", Cancellation.OPERATOR)]
+def test_job_without_a_process_is_cancelled_when_it_has_one(harness: HandlerHarness) -> None:
+    harness.owned = {"j"}
+    harness.handler.receive(REQUEST)
+    assert harness.tick() == RETRY_SECONDS
+    harness.clock.advance(10 * UNKNOWN_JOB_SECONDS)
+    assert harness.tick() == RETRY_SECONDS
+    harness.running = {"j"}
+    assert harness.tick() == IDLE_SECONDS
+    assert harness.cancelled == [("j", Cancellation.OPERATOR)]
 
 
-def test_request_for_an_unknown_job_is_kept_for_a_while(hand: Hand) -> None:
+def test_request_for_an_unknown_job_is_kept_for_a_while(harness: HandlerHarness) -> None:
     """The answer to its claim may be on its way."""
-    hand.cancels.receive(ASKED)
-    assert hand.tick() == RETRY_SECONDS
-    hand.clock.advance(UNKNOWN_JOB_SECONDS)
-    assert hand.tick() == IDLE_SECONDS
-    hand.running = {"j"}
-    assert hand.tick() == IDLE_SECONDS
-    assert hand.ended == []
+    harness.handler.receive(REQUEST)
+    assert harness.tick() == RETRY_SECONDS
+    harness.clock.advance(UNKNOWN_JOB_SECONDS)
+    assert harness.tick() == IDLE_SECONDS
+    harness.running = {"j"}
+    assert harness.tick() == IDLE_SECONDS
+    assert harness.cancelled == []
 
 
 # Two nodes
@@ -132,109 +132,109 @@ def node(url: str, another: Callable[[], Site]) -> Make:
 @pytest.fixture
 def worker(node: Make) -> Iterator[tuple[Running, Gate]]:
     site, gate = node()
-    with site.running() as house:
-        yield house, gate
+    with site.running() as running:
+        yield running, gate
 
 
 @pytest.fixture
-def asker(node: Make, worker: tuple[Running, Gate]) -> Iterator[Running]:
+def requester(node: Make, worker: tuple[Running, Gate]) -> Iterator[Running]:
     """A node that runs nothing."""
     site, _ = node()
-    with site.opened() as house:
-        yield house
+    with site.opened() as running:
+        yield running
 
 
-def begun(worker: tuple[Running, Gate], count: int = 1) -> list[str]:
-    house, gate = worker
-    ids = [house.put("work") for _ in range(count)]
+def start_jobs(worker: tuple[Running, Gate], count: int = 1) -> list[str]:
+    running, gate = worker
+    ids = [running.put("work") for _ in range(count)]
     for _ in ids:
         gate.arrived()
     return ids
 
 
-def requests(house: Running) -> list[str | None]:
-    told = house.gateway.ledger.read(lambda tx: notices.list_after(tx, BEGINNING))
+def requests(running: Running) -> list[str | None]:
+    told = running.gateway.ledger.read(lambda tx: notices.list_after(tx, BEGINNING))
     return [notice.job_id for notice in told if notice.type == cancel_requests.REQUESTED]
 
 
-def deaf(house: Running) -> None:
+def ignore_requests(running: Running) -> None:
     """It does not hear of any request."""
-    house.gateway.notice_bus.subscribe(cancel_requests.REQUESTED, lambda _notice: None)
+    running.gateway.notice_bus.subscribe(cancel_requests.REQUESTED, lambda _notice: None)
 
 
-def test_job_of_another_node_is_cancelled(worker: tuple[Running, Gate], asker: Running) -> None:
-    [id] = begun(worker)
-    assert jobs.cancel(asker.gateway, id) is JobStatus.RUNNING
-    job = asker.job(id)
+def test_job_of_another_node_is_cancelled(worker: tuple[Running, Gate], requester: Running) -> None:
+    [id] = start_jobs(worker)
+    assert jobs.cancel(requester.gateway, id) is JobStatus.RUNNING
+    job = requester.job(id)
     assert (job["status"], job["last_error"], job["attempt"]) == ("dead", "cancelled", 1)
     assert worker[0].gateway.busy == 0
-    assert requests(asker) == [id]
+    assert requests(requester) == [id]
 
 
 def test_local_cancel_posts_no_request(worker: tuple[Running, Gate]) -> None:
-    house, _ = worker
-    [id] = begun(worker)
-    jobs.cancel(house.gateway, id)
-    assert house.ended(id)["status"] == "dead"
-    assert requests(house) == []
+    running, _ = worker
+    [id] = start_jobs(worker)
+    jobs.cancel(running.gateway, id)
+    assert running.ended(id)["status"] == "dead"
+    assert requests(running) == []
 
 
 def test_all_requests_are_posted_before_waiting(
-    worker: tuple[Running, Gate], asker: Running
+    worker: tuple[Running, Gate], requester: Running
 ) -> None:
-    ids = begun(worker, 2)
-    cancelling = JobCancellation(asker.gateway)
+    ids = start_jobs(worker, 2)
+    cancelling = JobCancellation(requester.gateway)
     cancelling.request_remote(ids)
-    assert {asker.ended(id)["status"] for id in ids} == {"dead"}
+    assert {requester.ended(id)["status"] for id in ids} == {"dead"}
     assert [cancelling(id) for id in ids] == [JobStatus.RUNNING] * 2
-    assert requests(asker) == ids, "each once"
+    assert requests(requester) == ids, "each once"
 
 
 @pytest.mark.parametrize("how", [{"dry": True}, {"only": JobStatus.QUEUED}])
 def test_no_request_without_a_running_job(
-    worker: tuple[Running, Gate], asker: Running, how: dict[str, Any]
+    worker: tuple[Running, Gate], requester: Running, how: dict[str, Any]
 ) -> None:
-    ids = begun(worker)
-    JobCancellation(asker.gateway, **how).request_remote(ids)
-    assert requests(asker) == []
+    ids = start_jobs(worker)
+    JobCancellation(requester.gateway, **how).request_remote(ids)
+    assert requests(requester) == []
     worker[1].open()
 
 
 def test_unfulfilled_cancel_is_not_reported_as_done(
-    worker: tuple[Running, Gate], asker: Running, monkeypatch: pytest.MonkeyPatch
+    worker: tuple[Running, Gate], requester: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "REMOTE_TIMEOUT", 0.2)
-    deaf(worker[0])
-    [id] = begun(worker)
+    ignore_requests(worker[0])
+    [id] = start_jobs(worker)
     with pytest.raises(Refused, match="the node that runs it has not answered the cancel request"):
-        jobs.cancel(asker.gateway, id)
+        jobs.cancel(requester.gateway, id)
     worker[1].open()
     assert worker[0].ended(id)["status"] == "succeeded"
 
 
 def test_job_that_ends_by_itself_is_not_reported_as_cancelled(
-    worker: tuple[Running, Gate], asker: Running
+    worker: tuple[Running, Gate], requester: Running
 ) -> None:
-    deaf(worker[0])
-    [id] = begun(worker)
-    cancelling = JobCancellation(asker.gateway)
+    ignore_requests(worker[0])
+    [id] = start_jobs(worker)
+    cancelling = JobCancellation(requester.gateway)
     cancelling.request_remote([id])
     worker[1].open()
-    asker.ended(id)
+    requester.ended(id)
     with pytest.raises(Refused, match="is succeeded"):
         cancelling(id)
 
 
 def test_no_request_to_a_dead_node(
-    worker: tuple[Running, Gate], asker: Running, url: str, monkeypatch: pytest.MonkeyPatch
+    worker: tuple[Running, Gate], requester: Running, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "START_TIMEOUT", 0.05)
-    [id] = begun(worker)
+    [id] = start_jobs(worker)
     with psycopg.connect(url) as connection:
         connection.execute("UPDATE job_queue SET owner = 'nobody'")
     with pytest.raises(Refused, match="no worker of this gateway owns it"):
-        jobs.cancel(asker.gateway, id)
-    assert requests(asker) == []
+        jobs.cancel(requester.gateway, id)
+    assert requests(requester) == []
     worker[1].open()
 
 
@@ -242,13 +242,13 @@ def test_newer_occurrence_cancels_the_job_of_another_node(node: Make) -> None:
     schedules = [{"every": "300ms", "if_running": "cancel"}]
     first, gate = node(schedules=schedules)
     second, theirs = node(schedules=schedules)
-    with first.running() as house:
+    with first.running() as running:
         gate.arrived()
-        house.gateway.loops["scheduler"].stop()
-        [old] = house.gateway.owned_jobs()
+        running.gateway.loops["scheduler"].stop()
+        [old] = running.gateway.owned_jobs()
         with second.running() as other:
             assert other.ended(old)["last_error"] == Cancellation.SUPERSEDED.value
-            until(lambda: house.gateway.busy == 0 or house.gateway.owned_jobs() != {old})
+            until(lambda: running.gateway.busy == 0 or running.gateway.owned_jobs() != {old})
             other.gateway.loops["scheduler"].stop()
             gate.open(20)
             theirs.open(20)

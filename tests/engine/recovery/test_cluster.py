@@ -67,14 +67,14 @@ def row(url: str, id: str) -> tuple[Any, ...]:
     return found
 
 
-def logged(url: str, id: str) -> list[tuple[Any, ...]]:
+def read_attempts(url: str, id: str) -> list[tuple[Any, ...]]:
     """Its attempts, each with how it ended."""
     query = "SELECT attempt, status FROM job_log WHERE job_id = %s ORDER BY attempt"
     with psycopg.connect(url) as connection:
         return connection.execute(query, (id,)).fetchall()
 
 
-def cut(url: str, boot: str) -> None:
+def end_session(url: str, boot: str) -> None:
     """The server ends the session that holds this boot."""
     query = """
         SELECT pg_terminate_backend(pid, 5000) FROM pg_locks
@@ -89,32 +89,32 @@ def cut(url: str, boot: str) -> None:
 # Moved by hand, on a clock that the test holds
 
 
-class Watch:
+class MonitorHarness:
     """The look of one node at the others."""
 
-    def __init__(self, house: Running, clock: FakeClock, boot: str, ledger: Ledger) -> None:
-        self.clock, self.ledger, self.returned, self.let_go = clock, ledger, 0, 0
-        compiled = house.gateway.compiled
-        self.nodes = ClusterMonitor(
+    def __init__(self, running: Running, clock: FakeClock, boot: str, ledger: Ledger) -> None:
+        self.clock, self.ledger, self.begun, self.terminations = clock, ledger, 0, 0
+        compiled = running.gateway.compiled
+        self.monitor = ClusterMonitor(
             ledger,
             boot,
             lambda: compiled,
             clock,
             CountingEntropy(),
-            self._lets_go,
-            self._came_back,
+            self._count_termination,
+            self._count_begun,
         )
         now = clock.now()
         ledger.write(lambda tx: boots.begin_boot(tx, id=boot, pid=1, version="1", now=now))
 
-    def _lets_go(self) -> None:
-        self.let_go += 1
+    def _count_termination(self) -> None:
+        self.terminations += 1
 
-    def _came_back(self) -> None:
-        self.returned += 1
+    def _count_begun(self) -> None:
+        self.begun += 1
 
     def tick(self) -> float:
-        return self.nodes.tick(self.clock.now())
+        return self.monitor.tick(self.clock.now())
 
     def run(self, seconds: float) -> None:
         """The loop, for so long by its own clock."""
@@ -124,118 +124,124 @@ class Watch:
 
 
 @pytest.fixture
-def house(site: Site, url: str) -> Iterator[Running]:
+def running(site: Site, url: str) -> Iterator[Running]:
     """Open, and not at work: its loops do not run."""
     site.plugin("echo", OK)
     site.settings["state"] = {"url": url, "dir": str(site.state)}
-    with site.opened() as house:
-        yield house
+    with site.opened() as running:
+        yield running
 
 
 @pytest.fixture
-def watch(house: Running, clock: FakeClock) -> Watch:
-    return Watch(house, clock, "boot-of-the-test", house.gateway.ledger)
+def monitor(running: Running, clock: FakeClock) -> MonitorHarness:
+    return MonitorHarness(running, clock, "boot-of-the-test", running.gateway.ledger)
 
 
-def test_job_of_a_lost_node_is_recovered(watch: Watch, url: str) -> None:
+def test_job_of_a_lost_node_is_recovered(monitor: MonitorHarness, url: str) -> None:
     insert(url, "a")
-    watch.run(LONG)
+    monitor.run(LONG)
     assert row(url, "a") == ("running", 1, "lost")
-    watch.run(2 * CHECK_SECONDS)
+    monitor.run(2 * CHECK_SECONDS)
     assert row(url, "a") == ("queued", 2, None)
-    assert logged(url, "a") == [(1, "failed")]
+    assert read_attempts(url, "a") == [(1, "failed")]
 
 
-def test_job_of_a_lost_node_without_attempts_left_is_dead(watch: Watch, url: str) -> None:
+def test_job_of_a_lost_node_without_attempts_left_is_dead(
+    monitor: MonitorHarness, url: str
+) -> None:
     insert(url, "a", attempt=4)
-    watch.run(LONG + 2 * CHECK_SECONDS)
+    monitor.run(LONG + 2 * CHECK_SECONDS)
     assert row(url, "a") == ("dead", 4, None)
 
 
-def test_unstarted_claim_of_a_lost_node_is_ready_at_once(watch: Watch, url: str) -> None:
+def test_unstarted_claim_of_a_lost_node_is_ready_at_once(monitor: MonitorHarness, url: str) -> None:
     heard: list[int] = []
-    watch.ledger.listen(lambda effects: heard.append(effects.ready))
+    monitor.ledger.listen(lambda effects: heard.append(effects.ready))
     insert(url, "a", started=None)
-    watch.run(LONG + 2 * CHECK_SECONDS)
+    monitor.run(LONG + 2 * CHECK_SECONDS)
     assert row(url, "a") == ("queued", 1, None)
     assert sum(heard) == 1
 
 
-def test_job_of_a_living_node_is_left_alone(watch: Watch, url: str) -> None:
+def test_job_of_a_living_node_is_left_alone(monitor: MonitorHarness, url: str) -> None:
     living = PostgresLedger(url)
     living.start()
     try:
         living.claim_boot("living")
         insert(url, "a", owner="living")
-        watch.run(10 * LONG)
+        monitor.run(10 * LONG)
         assert row(url, "a") == ("running", 1, "living")
     finally:
         living.close()
 
 
-def test_own_jobs_are_never_recovered(watch: Watch, url: str) -> None:
+def test_own_jobs_are_never_recovered(monitor: MonitorHarness, url: str) -> None:
     insert(url, "a", owner="boot-of-the-test")
-    watch.run(10 * LONG)
+    monitor.run(10 * LONG)
     assert row(url, "a") == ("running", 1, "boot-of-the-test")
 
 
-def test_node_that_returns_in_time_keeps_its_jobs(watch: Watch, url: str) -> None:
+def test_node_that_returns_in_time_keeps_its_jobs(monitor: MonitorHarness, url: str) -> None:
     insert(url, "a")
-    watch.run(LONG - CHECK_SECONDS)
-    watch.ledger.claim_boot("lost")
-    watch.run(10 * LONG)
+    monitor.run(LONG - CHECK_SECONDS)
+    monitor.ledger.claim_boot("lost")
+    monitor.run(10 * LONG)
     assert row(url, "a") == ("running", 1, "lost")
 
 
-def test_node_missing_briefly_twice_is_not_lost(watch: Watch, url: str) -> None:
+def test_node_missing_briefly_twice_is_not_lost(monitor: MonitorHarness, url: str) -> None:
     insert(url, "a")
     for _ in range(4):
-        watch.run(LONG - CHECK_SECONDS)
+        monitor.run(LONG - CHECK_SECONDS)
         flaky = PostgresLedger(url)
         flaky.start()
         flaky.claim_boot("lost")
-        watch.run(CHECK_SECONDS)
+        monitor.run(CHECK_SECONDS)
         flaky.close()
     assert row(url, "a") == ("running", 1, "lost")
 
 
 @pytest.mark.parametrize("seconds", [3600.0, -3600.0])
-def test_changed_clock_makes_no_node_lost(watch: Watch, url: str, seconds: float) -> None:
+def test_changed_clock_makes_no_node_lost(
+    monitor: MonitorHarness, url: str, seconds: float
+) -> None:
     insert(url, "a")
-    watch.tick()
-    watch.clock.advance(seconds)
-    watch.tick()
-    watch.clock.advance(CHECK_SECONDS)
-    watch.tick()
+    monitor.tick()
+    monitor.clock.advance(seconds)
+    monitor.tick()
+    monitor.clock.advance(CHECK_SECONDS)
+    monitor.tick()
     assert row(url, "a") == ("running", 1, "lost")
-    watch.run(LONG + 2 * CHECK_SECONDS)
+    monitor.run(LONG + 2 * CHECK_SECONDS)
     assert row(url, "a") == ("queued", 2, None)
 
 
-def test_running_job_without_owner_waits_for_a_start(watch: Watch, url: str) -> None:
+def test_running_job_without_owner_waits_for_a_start(monitor: MonitorHarness, url: str) -> None:
     insert(url, "a")
     with psycopg.connect(url) as connection:
         connection.execute("UPDATE job_queue SET owner = NULL")
-    watch.run(10 * LONG)
+    monitor.run(10 * LONG)
     assert row(url, "a") == ("running", 1, None)
 
 
-def test_each_job_is_recovered_by_one_node(house: Running, clock: FakeClock, url: str) -> None:
+def test_each_job_is_recovered_by_one_node(running: Running, clock: FakeClock, url: str) -> None:
     ledgers = [PostgresLedger(url) for _ in range(3)]
     for ledger in ledgers:
         ledger.start()
     try:
-        watches = [Watch(house, clock, f"boot-{n}", ledger) for n, ledger in enumerate(ledgers)]
+        watches = [
+            MonitorHarness(running, clock, f"boot-{n}", ledger) for n, ledger in enumerate(ledgers)
+        ]
         for n in range(50):
             insert(url, f"job-{n}")
         for _ in range(int(LONG / CHECK_SECONDS) + 6):
             ready = threading.Barrier(3)
 
-            def tick(watch: Watch, ready: threading.Barrier = ready) -> None:
+            def tick(monitor: MonitorHarness, ready: threading.Barrier = ready) -> None:
                 ready.wait(WAIT_LIMIT)
-                watch.tick()
+                monitor.tick()
 
-            threads = [threading.Thread(target=tick, args=(watch,)) for watch in watches]
+            threads = [threading.Thread(target=tick, args=(monitor,)) for monitor in watches]
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -246,58 +252,58 @@ def test_each_job_is_recovered_by_one_node(house: Running, clock: FakeClock, url
             ledger.close()
     for n in range(50):
         assert row(url, f"job-{n}") == ("queued", 2, None)
-        assert logged(url, f"job-{n}") == [(1, "failed")]
+        assert read_attempts(url, f"job-{n}") == [(1, "failed")]
 
 
 def test_node_declared_dead_terminates_its_jobs_once(
-    house: Running, clock: FakeClock, url: str
+    running: Running, clock: FakeClock, url: str
 ) -> None:
     """By the first look after it has its boot again."""
     other = PostgresLedger(url)
     other.start()
     try:
-        ours = Watch(house, clock, "ours", house.gateway.ledger)
-        theirs = Watch(house, clock, "theirs", other)
+        ours = MonitorHarness(running, clock, "ours", running.gateway.ledger)
+        theirs = MonitorHarness(running, clock, "theirs", other)
         ours.tick()
         insert(url, "a", owner="ours")
-        cut(url, "ours")
+        end_session(url, "ours")
         theirs.run(LONG + 2 * CHECK_SECONDS)
         assert row(url, "a") == ("queued", 2, None)
-        assert theirs.returned == 0
+        assert theirs.begun == 0
         ours.tick()
-        assert (ours.returned, ours.let_go) == (1, 1)
+        assert (ours.begun, ours.terminations) == (1, 1)
     finally:
         other.close()
 
 
 def test_database_outage_makes_no_node_lost(
-    watch: Watch, url: str, monkeypatch: pytest.MonkeyPatch
+    monitor: MonitorHarness, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     insert(url, "a")
-    watch.tick()
+    monitor.tick()
     with monkeypatch.context() as away:
-        away.setattr(watch.ledger, "boot_is_dead", _away)
+        away.setattr(monitor.ledger, "boot_is_dead", _away)
         for _ in range(30):
-            watch.clock.advance(1)
+            monitor.clock.advance(1)
             with pytest.raises(LedgerBusy):
-                watch.tick()
-    watch.run(LONG)
+                monitor.tick()
+    monitor.run(LONG)
     assert row(url, "a") == ("running", 1, "lost")
 
 
 def test_node_without_its_lock_terminates_jobs_before_others_start_them(
-    watch: Watch, monkeypatch: pytest.MonkeyPatch
+    monitor: MonitorHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def without(seconds: int) -> int:
-        before = watch.let_go
+        before = monitor.terminations
         with monkeypatch.context() as away:
-            away.setattr(watch.ledger, "claim_boot", _away)
+            away.setattr(monitor.ledger, "claim_boot", _away)
             for _ in range(seconds):
-                watch.clock.advance(1)
+                monitor.clock.advance(1)
                 with pytest.raises(LedgerBusy):
-                    watch.tick()
-        watch.tick()
-        return watch.let_go - before
+                    monitor.tick()
+        monitor.tick()
+        return monitor.terminations - before
 
     assert TERMINATE_AFTER + LEASE_LOST_GRACE < LONG
     assert without(7) == 0
@@ -313,15 +319,15 @@ def test_jobs_of_a_disconnected_node_are_requeued_without_counting(
     site = node("")
     gate = site.gate()
     site.plugin("work", gate.script() + OK)
-    with site.running() as house:
-        id = house.put("work")
+    with site.running() as running:
+        id = running.put("work")
         gate.arrived()
-        with cut_off(house, url):
-            house.gateway.loops["nodes"].wake()
+        with cut_off(running, url):
+            running.gateway.loops["nodes"].wake()
             gate.arrived()
         gate.open()
-        assert house.ended(id)["status"] == "succeeded"
-        job = house.job(id)
+        assert running.ended(id)["status"] == "succeeded"
+        job = running.job(id)
         assert (job["attempt"], job["max_attempts"]) == (2, 5)
 
 
@@ -331,8 +337,8 @@ def _away(_boot: str) -> bool:
 
 def test_no_cluster_monitor_on_sqlite(site: Site) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
-        assert "nodes" not in house.gateway.loops
+    with site.running() as running:
+        assert "nodes" not in running.gateway.loops
     assert not (site.state / "last.boot").exists()
 
 
@@ -354,7 +360,7 @@ def node(url: str, another: Callable[[], Site]) -> Callable[[str], Site]:
 
 
 @pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node is lost after half a second, not fifteen."""
     monkeypatch.setattr(dead_nodes, "LOST_AFTER", timedelta(seconds=0.5))
     monkeypatch.setattr(cluster, "CHECK_SECONDS", 0.05)
@@ -363,7 +369,9 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 Make = Callable[[str], Site]
 
 
-def test_running_node_recovers_the_jobs_of_a_killed_one(node: Make, url: str, soon: None) -> None:
+def test_running_node_recovers_the_jobs_of_a_killed_one(
+    node: Make, url: str, short_timeouts: None
+) -> None:
     other = node(OK)
     dying = node("")
     gate = dying.gate()
@@ -373,13 +381,13 @@ def test_running_node_recovers_the_jobs_of_a_killed_one(node: Make, url: str, so
         id = life.ready().put()
         gate.arrived()
         # Only now does it look: the job is not for it to claim.
-        with other.running() as house:
+        with other.running() as running:
             life.kill()
-            job = house.ended(id)
+            job = running.ended(id)
     finally:
         life.end()
     assert (job["status"], job["attempt"]) == ("succeeded", 2)
-    assert logged(url, id) == [(1, "failed"), (2, "succeeded")]
+    assert read_attempts(url, id) == [(1, "failed"), (2, "succeeded")]
 
 
 def test_node_that_loses_its_session_keeps_its_job(
@@ -389,84 +397,86 @@ def test_node_that_loses_its_session_keeps_its_job(
     site, other = node(""), node(OK)
     gate = site.gate()
     site.plugin("work", gate.script() + OK)
-    with site.running() as house:
-        id = house.put("work")
+    with site.running() as running:
+        id = running.put("work")
         gate.arrived()
         with other.running() as watching:
-            boot = house.gateway.boot
-            cut(url, boot)
+            boot = running.gateway.boot
+            end_session(url, boot)
             until(lambda: not watching.gateway.ledger.boot_is_dead(boot))
             gate.open()
-            job = house.ended(id)
+            job = running.ended(id)
     assert (job["status"], job["attempt"]) == ("succeeded", 1)
 
 
 @contextlib.contextmanager
-def cut_off(house: Running, url: str) -> Iterator[None]:
+def cut_off(running: Running, url: str) -> Iterator[None]:
     """A node that cannot hold its boot, though it lives."""
 
     def claim(_boot: str) -> None:
         raise LedgerBusy("the database does not answer")
 
-    ledger: Any = house.gateway.ledger
+    ledger: Any = running.gateway.ledger
     ledger.claim_boot = claim
     # A tick that had begun would take it again.
-    until(lambda: house.gateway.loops["nodes"].current_tick_seconds() == 0)
-    cut(url, house.gateway.boot)
+    until(lambda: running.gateway.loops["nodes"].current_tick_seconds() == 0)
+    end_session(url, running.gateway.boot)
     yield
     del ledger.claim_boot
 
 
 def test_node_declared_dead_terminates_processes_of_recovered_jobs(
-    node: Make, url: str, soon: None
+    node: Make, url: str, short_timeouts: None
 ) -> None:
     site, other = node(""), node("")
     gate, theirs = site.gate(), other.gate()
     site.plugin("work", gate.script() + OK)
     other.plugin("work", theirs.script() + OK, retry={"backoff_base": "10ms"})
-    with site.running() as house:
-        id = house.put("work")
+    with site.running() as running:
+        id = running.put("work")
         gate.arrived()
         with other.running() as second:
-            with cut_off(house, url):
+            with cut_off(running, url):
                 theirs.arrived()
                 assert row(url, id) == ("running", 2, second.gateway.boot)
-                assert house.gateway.busy == 1
-            until(lambda: house.gateway.busy == 0)
+                assert running.gateway.busy == 1
+            until(lambda: running.gateway.busy == 0)
             assert row(url, id) == ("running", 2, second.gateway.boot)
             theirs.open()
             assert second.ended(id)["status"] == "succeeded"
-            until(lambda: under_way(house))
+            until(lambda: is_boot_recorded(running))
             # It goes on: it is nobody's ghost.
-            assert not second.gateway.ledger.boot_is_dead(house.gateway.boot)
-    assert logged(url, id) == [(1, "failed"), (2, "succeeded")]
+            assert not second.gateway.ledger.boot_is_dead(running.gateway.boot)
+    assert read_attempts(url, id) == [(1, "failed"), (2, "succeeded")]
 
 
-def under_way(house: Running) -> bool:
-    gateway = house.gateway
+def is_boot_recorded(running: Running) -> bool:
+    gateway = running.gateway
     return gateway.ledger.read(lambda tx: boots.is_open(tx, gateway.boot))
 
 
-def test_settlement_of_a_node_declared_dead_is_dropped(node: Make, url: str, soon: None) -> None:
+def test_settlement_of_a_node_declared_dead_is_dropped(
+    node: Make, url: str, short_timeouts: None
+) -> None:
     site, other = node(""), node("")
     gate, theirs = site.gate(), other.gate()
     site.plugin("work", gate.script() + 'echo \'{"status": "ok", "result": "stale"}\'\n')
     other.plugin("work", theirs.script() + OK, retry={"backoff_base": "10ms"})
     with contextlib.ExitStack() as second:
-        with site.running() as house:
-            id = house.put("work")
+        with site.running() as running:
+            id = running.put("work")
             gate.arrived()
             watching = second.enter_context(other.running())
-            with cut_off(house, url):
+            with cut_off(running, url):
                 theirs.arrived()
                 gate.open()
-                until(lambda: house.gateway.busy == 0)
+                until(lambda: running.gateway.busy == 0)
         # It has stopped: whatever it had to settle it has tried to.
         assert row(url, id) == ("running", 2, watching.gateway.boot)
         theirs.open()
         job = watching.ended(id)
     assert job["result"]["result"] == "done"
-    assert logged(url, id) == [(1, "failed"), (2, "succeeded")]
+    assert read_attempts(url, id) == [(1, "failed"), (2, "succeeded")]
 
 
 def test_only_the_new_attempt_of_a_reclaimed_job_is_settled(node: Make, url: str) -> None:
@@ -477,11 +487,11 @@ def test_only_the_new_attempt_of_a_reclaimed_job_is_settled(node: Make, url: str
     other = PostgresLedger(url)
     other.start()
     try:
-        with site.running() as house:
-            gateway = house.gateway
-            id = house.put("work")
+        with site.running() as running:
+            gateway = running.gateway
+            id = running.put("work")
             first = int(gate.arrived())
-            with cut_off(house, url):
+            with cut_off(running, url):
                 startup.recover_boots(
                     other, gateway.compiled, gateway.clock, gateway.entropy, [gateway.boot]
                 )
@@ -489,14 +499,14 @@ def test_only_the_new_attempt_of_a_reclaimed_job_is_settled(node: Make, url: str
                 assert row(url, id) == ("running", 2, gateway.boot)
                 os.kill(first, signal.SIGKILL)
                 # There are two workers: one is free once the first attempt has had its say.
-                assert house.run("echo")["status"] == "succeeded"
+                assert running.run("echo")["status"] == "succeeded"
                 assert row(url, id) == ("running", 2, gateway.boot)
                 gate.open()
-                job = house.ended(id)
+                job = running.ended(id)
     finally:
         other.close()
     assert (job["status"], job["attempt"]) == ("succeeded", 2)
-    assert logged(url, id) == [(1, "failed"), (2, "succeeded")]
+    assert read_attempts(url, id) == [(1, "failed"), (2, "succeeded")]
 
 
 # At a start
@@ -522,28 +532,28 @@ def test_start_leaves_a_node_that_briefly_lost_its_lock(node: Make, url: str) ->
     site, other = node(""), node(OK)
     gate = site.gate()
     site.plugin("work", gate.script() + OK)
-    with site.running() as house:
-        id = house.put("work")
+    with site.running() as running:
+        id = running.put("work")
         gate.arrived()
-        with cut_off(house, url), other.opened():
-            assert row(url, id) == ("running", 1, house.gateway.boot)
+        with cut_off(running, url), other.opened():
+            assert row(url, id) == ("running", 1, running.gateway.boot)
         gate.open()
-        assert house.ended(id)["attempt"] == 1
+        assert running.ended(id)["attempt"] == 1
 
 
 def test_copied_state_directory_does_not_recover_the_original(node: Make, url: str) -> None:
     site, other = node(""), node(OK)
     gate = site.gate()
     site.plugin("work", gate.script() + OK)
-    with site.running() as house:
-        id = house.put("work")
+    with site.running() as running:
+        id = running.put("work")
         gate.arrived()
         other.state.mkdir(mode=0o700)
         shutil.copy(site.state / "last.boot", other.state / "last.boot")
         with other.opened():
-            assert row(url, id) == ("running", 1, house.gateway.boot)
+            assert row(url, id) == ("running", 1, running.gateway.boot)
         gate.open()
-        assert house.ended(id)["attempt"] == 1
+        assert running.ended(id)["attempt"] == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"x" * 10_000])
@@ -551,8 +561,8 @@ def test_invalid_last_boot_file_does_not_prevent_a_start(node: Make, content: by
     site = node(OK)
     site.state.mkdir(mode=0o700)
     (site.state / "last.boot").write_bytes(content)
-    with site.running() as house:
-        assert house.run("work")["status"] == "succeeded"
+    with site.running() as running:
+        assert running.run("work")["status"] == "succeeded"
     assert (site.state / "last.boot").stat().st_mode & 0o777 == 0o600
 
 
@@ -560,27 +570,27 @@ def test_invalid_last_boot_file_does_not_prevent_a_start(node: Make, content: by
 
 
 @pytest.fixture
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manager, "SOON", 0.05)
     monkeypatch.setattr(manager, "LOOK", 0.1)
 
 
-def test_init_of_one_node_counts_for_all(node: Make, often: None) -> None:
+def test_init_of_one_node_counts_for_all(node: Make, short_intervals: None) -> None:
     first, second = node(""), node(OK)
     gate = first.gate()
     first.plugin("work", gate.script() + OK, commands=("poll", "init"))
     second.plugin("work", OK, commands=("poll", "init"))
     with first.running():
         gate.arrived()
-        with second.running() as house:
-            assert house.gateway.unready
+        with second.running() as running:
+            assert running.gateway.unready
             gate.open()
-            until(lambda: not house.gateway.unready)
-            assert house.run("work")["status"] == "succeeded"
+            until(lambda: not running.gateway.unready)
+            assert running.run("work")["status"] == "succeeded"
 
 
 def test_init_of_a_killed_node_is_run_by_another(
-    node: Make, url: str, soon: None, often: None
+    node: Make, url: str, short_timeouts: None, short_intervals: None
 ) -> None:
     dying, other = node(""), node(OK)
     gate = dying.gate()
@@ -590,44 +600,44 @@ def test_init_of_a_killed_node_is_run_by_another(
     try:
         life.ready()
         gate.arrived()
-        with other.running() as house:
+        with other.running() as running:
             life.kill()
-            until(lambda: not house.gateway.unready)
-            assert house.run("work")["status"] == "succeeded"
+            until(lambda: not running.gateway.unready)
+            assert running.run("work")["status"] == "succeeded"
     finally:
         life.end()
 
 
-def test_failed_init_is_tried_once_per_node(node: Make, often: None) -> None:
+def test_failed_init_is_tried_once_per_node(node: Make, short_intervals: None) -> None:
     bad = 'echo \'{"status": "error", "error": "no"}\'\nexit 1\n'
     sites = [node(""), node("")]
     for site in sites:
         site.plugin("work", bad, commands=("poll", "init"))
     with sites[0].running() as one, sites[1].running() as two:
-        for house in (one, two):
-            until(lambda house=house: "failed" in house.gateway.unready.get("work", ""))  # type: ignore[misc]
+        for running in (one, two):
+            until(lambda running=running: "failed" in running.gateway.unready.get("work", ""))  # type: ignore[misc]
         ended = [kind for kind, _ in one.told() if kind in ("job.dead", "job.failed")]
     assert 1 <= len(ended) <= 2
 
 
-def test_jobs_of_a_plugin_of_another_node_are_left_to_it(node: Make, often: None) -> None:
+def test_jobs_of_a_plugin_of_another_node_are_left_to_it(node: Make, short_intervals: None) -> None:
     """A reload goes from node to node."""
     knowing, behind = node(OK), node(OK)
     knowing.plugin("fresh", OK)
     knowing.settings["service"]["max_workers"] = 1
-    with behind.running() as house, knowing.running() as other:
+    with behind.running() as running, knowing.running() as other:
         ids = [other.put("fresh") for _ in range(10)]
-        house.gateway.reload()
+        running.gateway.reload()
         ids += [other.put("fresh") for _ in range(10)]
         assert {other.ended(id)["status"] for id in ids} == {"succeeded"}
 
 
 def test_job_unknown_to_all_nodes_ends_after_a_while(
-    node: Make, often: None, monkeypatch: pytest.MonkeyPatch
+    node: Make, short_intervals: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(startup, "LEFT_TO_OTHERS", timedelta(0))
     knowing, behind = node(OK), node(OK)
     knowing.plugin("fresh", OK)
-    with behind.running() as house, knowing.opened() as other:
+    with behind.running() as running, knowing.opened() as other:
         id = other.put("fresh")
-        assert house.ended(id)["last_error"] == "plugin removed"
+        assert running.ended(id)["last_error"] == "plugin removed"

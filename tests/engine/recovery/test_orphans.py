@@ -21,7 +21,7 @@ from tests.waiting import until
 BOOT = "boot"
 
 
-class Desk:
+class SweeperHarness:
     """A ledger with jobs in it, and what its gateway says it has in hand."""
 
     def __init__(self, site: Site, clock: FakeClock, entropy: CountingEntropy) -> None:
@@ -30,12 +30,12 @@ class Desk:
         self.ledger = SqliteLedger(site.state / "state.db")
         self.ledger.start()
         self.compiled: CompiledConfig = build(site.load(), boot_marker="m:b", environ=site.environ)
-        self.in_hand: set[str] = set()
-        self.orphans = OrphanSweeper(
-            self.ledger, BOOT, lambda: self.in_hand, lambda: self.compiled, entropy
+        self.owned: set[str] = set()
+        self.sweeper = OrphanSweeper(
+            self.ledger, BOOT, lambda: self.owned, lambda: self.compiled, entropy
         )
 
-    def running(self, owner: str = BOOT) -> str:
+    def claim_job(self, owner: str = BOOT) -> str:
         new = NewJob("echo", "poll", SubmittedBy.CLI)
         id, now = self.entropy.uuid(), self.clock.now()
         tx_config = self.compiled.tx_config
@@ -43,9 +43,9 @@ class Desk:
         assert self.ledger.write(lambda tx: claim(tx, ClaimPolicy(owner), now))
         return id
 
-    def look(self, times: int = 1) -> None:
+    def check(self, times: int = 1) -> None:
         for _ in range(times):
-            self.clock.advance(self.orphans.tick(self.clock.now()))
+            self.clock.advance(self.sweeper.tick(self.clock.now()))
 
     def state(self, id: str) -> tuple[object, object, object]:
         job = self.ledger.read(lambda tx: read.describe_job(tx, id))
@@ -54,50 +54,50 @@ class Desk:
 
 
 @pytest.fixture
-def desk(site: Site, clock: FakeClock, entropy: CountingEntropy) -> Iterator[Desk]:
-    desk = Desk(site, clock, entropy)
-    yield desk
-    desk.ledger.close()
+def harness(site: Site, clock: FakeClock, entropy: CountingEntropy) -> Iterator[SweeperHarness]:
+    harness = SweeperHarness(site, clock, entropy)
+    yield harness
+    harness.ledger.close()
 
 
-def test_orphaned_job_is_settled_as_lost_and_retried(desk: Desk) -> None:
-    id = desk.running()
-    desk.look(MIN_CHECKS - 1)
-    assert desk.state(id) == ("running", 1, None)
-    desk.look()
-    assert desk.state(id) == ("queued", 2, "the gateway lost track of this job")
+def test_orphaned_job_is_settled_as_lost_and_retried(harness: SweeperHarness) -> None:
+    id = harness.claim_job()
+    harness.check(MIN_CHECKS - 1)
+    assert harness.state(id) == ("running", 1, None)
+    harness.check()
+    assert harness.state(id) == ("queued", 2, "the gateway lost track of this job")
 
 
-def test_owned_job_is_left_alone(desk: Desk) -> None:
-    desk.in_hand.add(id := desk.running())
-    desk.look(100)
-    assert desk.state(id) == ("running", 1, None)
+def test_owned_job_is_left_alone(harness: SweeperHarness) -> None:
+    harness.owned.add(id := harness.claim_job())
+    harness.check(100)
+    assert harness.state(id) == ("running", 1, None)
 
 
-def test_job_of_another_node_is_left_alone(desk: Desk) -> None:
-    id = desk.running(owner="another")
-    desk.look(100)
-    assert desk.state(id) == ("running", 1, None)
+def test_job_of_another_node_is_left_alone(harness: SweeperHarness) -> None:
+    id = harness.claim_job(owner="another")
+    harness.check(100)
+    assert harness.state(id) == ("running", 1, None)
 
 
-def test_job_owned_at_one_check_is_not_orphaned(desk: Desk) -> None:
-    id = desk.running()
-    desk.look(MIN_CHECKS - 1)
-    desk.in_hand.add(id)
-    desk.look()
-    desk.in_hand.clear()
-    desk.look(MIN_CHECKS - 1)
-    assert desk.state(id) == ("running", 1, None)
+def test_job_owned_at_one_check_is_not_orphaned(harness: SweeperHarness) -> None:
+    id = harness.claim_job()
+    harness.check(MIN_CHECKS - 1)
+    harness.owned.add(id)
+    harness.check()
+    harness.owned.clear()
+    harness.check(MIN_CHECKS - 1)
+    assert harness.state(id) == ("running", 1, None)
 
 
-def test_checks_are_counted_per_attempt(desk: Desk) -> None:
+def test_checks_are_counted_per_attempt(harness: SweeperHarness) -> None:
     """It was settled, retried and claimed again between two looks."""
-    id = desk.running()
-    desk.look(MIN_CHECKS - 1)
-    desk.ledger.write(lambda tx: tx.run("settle_job", **_retried(id)))
-    assert desk.ledger.write(lambda tx: claim(tx, ClaimPolicy(BOOT), desk.clock.now()))
-    desk.look()
-    assert desk.state(id) == ("running", 2, None)
+    id = harness.claim_job()
+    harness.check(MIN_CHECKS - 1)
+    harness.ledger.write(lambda tx: tx.run("settle_job", **_retried(id)))
+    assert harness.ledger.write(lambda tx: claim(tx, ClaimPolicy(BOOT), harness.clock.now()))
+    harness.check()
+    assert harness.state(id) == ("running", 2, None)
 
 
 def _retried(id: str) -> dict[str, object]:
@@ -107,9 +107,9 @@ def _retried(id: str) -> dict[str, object]:
 
 
 def test_unsettleable_orphan_does_not_block_others(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    harness: SweeperHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cursed, other = desk.running(), desk.running()
+    cursed, other = harness.claim_job(), harness.claim_job()
     settle: Callable[..., object] = module.settle
 
     def settled(tx: object, settlement: object, *more: object) -> object:
@@ -118,15 +118,15 @@ def test_unsettleable_orphan_does_not_block_others(
         return settle(tx, settlement, *more)
 
     monkeypatch.setattr(module, "settle", settled)
-    desk.look(MIN_CHECKS)
-    assert [desk.state(id)[0] for id in (cursed, other)] == ["running", "queued"]
+    harness.check(MIN_CHECKS)
+    assert [harness.state(id)[0] for id in (cursed, other)] == ["running", "queued"]
 
 
 def test_gateway_settles_a_job_whose_settlement_raised_an_error(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.plugin("echo", OK)
-    with site.opened() as house:
+    with site.opened() as running:
 
         def broken(*_: object) -> None:
             patch.undo()
@@ -135,7 +135,7 @@ def test_gateway_settles_a_job_whose_settlement_raised_an_error(
         patch = pytest.MonkeyPatch()
         patch.setattr(workers, "Attempt", broken)
         monkeypatch.setattr(module, "CHECK_SECONDS", 0.01)
-        house.gateway.start()
-        id = house.put("echo")
-        until(lambda: ("job.retrying", id) in house.told())
-        house.gateway.stop()
+        running.gateway.start()
+        id = running.put("echo")
+        until(lambda: ("job.retrying", id) in running.told())
+        running.gateway.stop()

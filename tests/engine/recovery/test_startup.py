@@ -20,7 +20,7 @@ ROW = (
 STARTED = "2026-02-08T10:00:01.000000Z"
 
 
-class Ledger:
+class JobTable:
     """The file, while no gateway has it."""
 
     def __init__(self, site: Site) -> None:
@@ -43,7 +43,7 @@ class Ledger:
         connection.execute(ROW, (id, plugin, payload, status, attempt, started, owner))
         connection.close()
 
-    def many(self, count: int, running: int) -> None:
+    def insert_many(self, count: int, running: int) -> None:
         """So many rows, the first of them orphans and the others waiting."""
         connection = apsw.Connection(self.path)
         with connection:
@@ -60,19 +60,19 @@ class Ledger:
 
 
 @pytest.fixture
-def ledger(site: Site) -> Ledger:
+def table(site: Site) -> JobTable:
     site.plugin("echo", OK)
-    return Ledger(site)
+    return JobTable(site)
 
 
-def recovered(site: Site, *ids: str) -> list[dict[str, Any]]:
-    with site.opened() as house:
-        return [house.job(id) for id in ids]
+def recover(site: Site, *ids: str) -> list[dict[str, Any]]:
+    with site.opened() as running:
+        return [running.job(id) for id in ids]
 
 
-def test_lost_attempt_counts_and_waits_for_its_backoff(site: Site, ledger: Ledger) -> None:
-    ledger.insert("a")
-    [job] = recovered(site, "a")
+def test_lost_attempt_counts_and_waits_for_its_backoff(site: Site, table: JobTable) -> None:
+    table.insert("a")
+    [job] = recover(site, "a")
     assert (job["status"], job["attempt"], job["max_attempts"]) == ("queued", 2, 4)
     assert (job["owner"], job["started_at"]) == (None, None)
     assert "died" in job["last_error"]
@@ -82,21 +82,21 @@ def test_lost_attempt_counts_and_waits_for_its_backoff(site: Site, ledger: Ledge
 
 @pytest.mark.parametrize(("chance", "seconds"), [(0.0, 30.0), (0.5, 45.0), (0.9, 57.0)])
 def test_backoff_of_a_recovered_job_has_jitter(
-    site: Site, ledger: Ledger, chance: float, seconds: float
+    site: Site, table: JobTable, chance: float, seconds: float
 ) -> None:
-    ledger.insert("a")
-    with site.opened(entropy=CountingEntropy(chance)) as house:
-        job = house.job("a")
+    table.insert("a")
+    with site.opened(entropy=CountingEntropy(chance)) as running:
+        job = running.job("a")
     wait = from_text(job["next_retry_at"]) - from_text(job["attempts"][0]["completed_at"])
     assert wait.total_seconds() == seconds
 
 
 def test_recovered_job_is_logged_as_a_warning(
-    site: Site, ledger: Ledger, capsysbinary: pytest.CaptureFixture[bytes]
+    site: Site, table: JobTable, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     site.settings["service"]["log_level"] = "warn"
-    ledger.insert("a", attempt=2)
-    recovered(site, "a")
+    table.insert("a", attempt=2)
+    recover(site, "a")
     [line] = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
     assert line["message"] == "recovered a job of a dead gateway"
     assert line["was_running"] is True
@@ -104,134 +104,134 @@ def test_recovered_job_is_logged_as_a_warning(
     assert (line["attempt"], line["boot"]) == (2, "dead-boot")
 
 
-def test_recovered_job_without_attempts_left_is_dead(site: Site, ledger: Ledger) -> None:
-    ledger.insert("a", attempt=4)
-    [job] = recovered(site, "a")
+def test_recovered_job_without_attempts_left_is_dead(site: Site, table: JobTable) -> None:
+    table.insert("a", attempt=4)
+    [job] = recover(site, "a")
     assert (job["status"], job["attempt"]) == ("dead", 4)
     assert job["attempts"][0]["status"] == "dead"
 
 
-def test_unstarted_claim_is_requeued_without_counting(site: Site, ledger: Ledger) -> None:
-    ledger.insert("a", started=None)
-    [job] = recovered(site, "a")
+def test_unstarted_claim_is_requeued_without_counting(site: Site, table: JobTable) -> None:
+    table.insert("a", started=None)
+    [job] = recover(site, "a")
     assert (job["status"], job["attempt"], job["next_retry_at"]) == ("queued", 1, None)
 
 
-def test_running_job_without_owner_is_recovered(site: Site, ledger: Ledger) -> None:
-    ledger.insert("a", owner=None)
-    [job] = recovered(site, "a")
+def test_running_job_without_owner_is_recovered(site: Site, table: JobTable) -> None:
+    table.insert("a", owner=None)
+    [job] = recover(site, "a")
     assert (job["status"], job["attempt"]) == ("queued", 2)
 
 
-def test_jobs_of_several_boots_are_recovered(site: Site, ledger: Ledger) -> None:
-    ledger.insert("a", owner="boot-1")
-    ledger.insert("b", owner="boot-2")
-    assert [job["status"] for job in recovered(site, "a", "b")] == ["queued", "queued"]
+def test_jobs_of_several_boots_are_recovered(site: Site, table: JobTable) -> None:
+    table.insert("a", owner="boot-1")
+    table.insert("b", owner="boot-2")
+    assert [job["status"] for job in recover(site, "a", "b")] == ["queued", "queued"]
 
 
-def test_recovery_runs_no_jobs(site: Site, ledger: Ledger) -> None:
+def test_recovery_runs_no_jobs(site: Site, table: JobTable) -> None:
     marker = site.folder / "ran"
     site.plugin("echo", f"touch {marker}\n{OK}")
-    ledger.insert("a", started=None)
-    recovered(site, "a")
+    table.insert("a", started=None)
+    recover(site, "a")
     assert not marker.exists()
 
 
-def test_second_start_recovers_nothing(site: Site, ledger: Ledger) -> None:
-    ledger.insert("a")
-    recovered(site, "a")
-    [job] = recovered(site, "a")
+def test_second_start_recovers_nothing(site: Site, table: JobTable) -> None:
+    table.insert("a")
+    recover(site, "a")
+    [job] = recover(site, "a")
     assert (job["attempt"], len(job["attempts"])) == (2, 1)
 
 
-def test_queued_jobs_run_after_a_restart(site: Site, ledger: Ledger) -> None:
-    ledger.insert("a", status="queued", started=None, owner=None)
-    with site.running() as house:
-        assert house.ended("a")["status"] == "succeeded"
+def test_queued_jobs_run_after_a_restart(site: Site, table: JobTable) -> None:
+    table.insert("a", status="queued", started=None, owner=None)
+    with site.running() as running:
+        assert running.ended("a")["status"] == "succeeded"
 
 
-def test_recovered_job_runs_when_due(site: Site, ledger: Ledger) -> None:
+def test_recovered_job_runs_when_due(site: Site, table: JobTable) -> None:
     site.settings["plugins"]["echo"]["retry"] = {"backoff_base": "10ms"}
-    ledger.insert("a")
-    with site.running() as house:
-        job = house.ended("a")
+    table.insert("a")
+    with site.running() as running:
+        job = running.ended("a")
     assert (job["status"], job["attempt"]) == ("succeeded", 2)
 
 
 @pytest.mark.parametrize("payload", ["not json", "{"])
 def test_malformed_running_job_does_not_prevent_a_start(
-    site: Site, ledger: Ledger, payload: str
+    site: Site, table: JobTable, payload: str
 ) -> None:
-    ledger.insert("odd", payload=payload)
-    ledger.insert("a")
-    with site.running() as house:
-        assert house.job("a")["status"] == "queued"
-        assert house.run("echo")["status"] == "succeeded"
+    table.insert("odd", payload=payload)
+    table.insert("a")
+    with site.running() as running:
+        assert running.job("a")["status"] == "queued"
+        assert running.run("echo")["status"] == "succeeded"
 
 
-def test_recovery_settles_1000_jobs_per_transaction(site: Site, ledger: Ledger) -> None:
+def test_recovery_settles_1000_jobs_per_transaction(site: Site, table: JobTable) -> None:
     """Many more than any gateway has workers; rows that wait cost nothing."""
 
     def transactions() -> int:
-        with site.opened() as house:
-            left = house.gateway.ledger.read(lambda tx: tx.one("running_count"))
+        with site.opened() as running:
+            left = running.gateway.ledger.read(lambda tx: tx.one("running_count"))
             assert left == (0,)
-            return int(str(house.gateway.ledger.health()["transactions"]))
+            return int(str(running.gateway.ledger.health()["transactions"]))
 
-    ledger.insert("a")
+    table.insert("a")
     one = transactions()
-    ledger.many(10_000, running=2_500)
+    table.insert_many(10_000, running=2_500)
     assert transactions() == one + 2
 
 
 # Plugins that are gone
 
 
-def test_queued_jobs_of_a_removed_plugin_are_dead(site: Site, ledger: Ledger) -> None:
-    ledger.insert("a", "removed", status="queued", started=None, owner=None)
-    [job] = recovered(site, "a")
+def test_queued_jobs_of_a_removed_plugin_are_dead(site: Site, table: JobTable) -> None:
+    table.insert("a", "removed", status="queued", started=None, owner=None)
+    [job] = recover(site, "a")
     assert (job["status"], job["last_error"]) == ("dead", "plugin removed")
     assert [(a["attempt"], a["status"]) for a in job["attempts"]] == [(0, "dead")]
 
 
-def test_queued_jobs_of_a_disabled_plugin_are_dead(site: Site, ledger: Ledger) -> None:
+def test_queued_jobs_of_a_disabled_plugin_are_dead(site: Site, table: JobTable) -> None:
     site.plugin("off", OK, enabled=False)
-    ledger.insert("a", "off", status="queued", started=None, owner=None)
-    [job] = recovered(site, "a")
+    table.insert("a", "off", status="queued", started=None, owner=None)
+    [job] = recover(site, "a")
     assert (job["status"], job["last_error"]) == ("dead", "plugin disabled")
 
 
-def test_recovered_job_of_a_removed_plugin_is_dead(site: Site, ledger: Ledger) -> None:
-    ledger.insert("a", "removed")
-    [job] = recovered(site, "a")
+def test_recovered_job_of_a_removed_plugin_is_dead(site: Site, table: JobTable) -> None:
+    table.insert("a", "removed")
+    [job] = recover(site, "a")
     assert (job["status"], job["last_error"]) == ("dead", "plugin removed")
     assert job["attempts"][0]["status"] == "dead"
 
 
-def test_jobs_of_a_refused_plugin_wait_with_the_reason(site: Site, ledger: Ledger) -> None:
+def test_jobs_of_a_refused_plugin_wait_with_the_reason(site: Site, table: JobTable) -> None:
     site.plugin("bad", OK, manifest="config_keys: {required: [url]}\n")
-    ledger.insert("a", "bad", status="queued", started=None, owner=None)
-    with site.running() as house:
-        assert house.run("echo")["status"] == "succeeded"
-        assert house.job("a")["status"] == "queued"
+    table.insert("a", "bad", status="queued", started=None, owner=None)
+    with site.running() as running:
+        assert running.run("echo")["status"] == "succeeded"
+        assert running.job("a")["status"] == "queued"
         from ductile.operations import status as report
 
-        gateway = house.gateway
-        why = report.waits_for(house.job("a"), gateway.compiled, gateway.unready)
+        gateway = running.gateway
+        why = report.waits_for(running.job("a"), gateway.compiled, gateway.unready)
         assert "refused" in str(why)
         assert "url" in str(why)
     site.plugin("bad", OK, config={"url": "x"})
-    with site.running() as house:
-        assert house.ended("a")["status"] == "succeeded"
+    with site.running() as running:
+        assert running.ended("a")["status"] == "succeeded"
 
 
-def test_all_jobs_of_a_removed_plugin_end_in_batches(site: Site, ledger: Ledger) -> None:
-    connection = apsw.Connection(ledger.path)
+def test_all_jobs_of_a_removed_plugin_end_in_batches(site: Site, table: JobTable) -> None:
+    connection = apsw.Connection(table.path)
     with connection:
         connection.executemany(
             ROW,
             [(f"g{n}", "removed", "{}", "queued", 1, None, None) for n in range(2500)],
         )
     connection.close()
-    with site.opened() as house:
-        assert house.gateway.ledger.read(lambda tx: tx.one("queue_depth")) == (0,)
+    with site.opened() as running:
+        assert running.gateway.ledger.read(lambda tx: tx.one("queue_depth")) == (0,)

@@ -13,47 +13,47 @@ import pytest
 from ductile.core.schedules.decide import Every, Schedule
 from ductile.core.schedules.window import Window
 from ductile.engine.config.compile_schedules import schedules_of
-from tests.engine.clockwork import DAY, HOUR, YEAR, Clockwork
+from tests.engine.scheduling.harness import DAY, HOUR, YEAR, SchedulerHarness
 from tests.engine.site import OK, Site
 from tests.store.conftest import execute
 
 NOON = "2026-02-08T12:00:00Z"
 
 
-def rewrite(work: Clockwork, *entries: dict[str, Any]) -> None:
-    work.site.settings["plugins"]["echo"]["schedules"] = list(entries)
-    work.reload()
+def rewrite(harness: SchedulerHarness, *entries: dict[str, Any]) -> None:
+    harness.site.settings["plugins"]["echo"]["schedules"] = list(entries)
+    harness.reload()
 
 
-def away(work: Clockwork, seconds: float) -> None:
+def remove_for(harness: SchedulerHarness, seconds: float) -> None:
     """The configuration lacks all entries for so long."""
-    entries = work.site.settings["plugins"]["echo"]["schedules"]
-    rewrite(work)
-    work.run(seconds)
-    rewrite(work, *entries)
+    entries = harness.site.settings["plugins"]["echo"]["schedules"]
+    rewrite(harness)
+    harness.run(seconds)
+    rewrite(harness, *entries)
 
 
-def sleep(work: Clockwork, seconds: float) -> None:
+def suspend_for(harness: SchedulerHarness, seconds: float) -> None:
     """The machine sleeps, so that the monotonic clock stands still."""
-    work.clock.moment += timedelta(seconds=seconds)
+    harness.clock.moment += timedelta(seconds=seconds)
 
 
-def stop(work: Clockwork, seconds: float) -> None:
+def stop_for(harness: SchedulerHarness, seconds: float) -> None:
     """No gateway runs for so long; then one starts."""
-    work.clock.advance(seconds)
-    work.start()
+    harness.clock.advance(seconds)
+    harness.start()
 
 
 # One-shots
 
 
-def test_at_does_not_fire_again_in_another_time_zone(make, site: Site) -> None:
-    work = make({"at": NOON})
-    work.run(3 * HOUR)
+def test_at_does_not_fire_again_in_another_time_zone(make_scheduler, site: Site) -> None:
+    harness = make_scheduler({"at": NOON})
+    harness.run(3 * HOUR)
     site.environ["TZ"] = "Europe/Vienna"
-    work.start()
-    work.run(DAY)
-    assert len(work.slots()) == 1
+    harness.start()
+    harness.run(DAY)
+    assert len(harness.slots()) == 1
 
 
 @pytest.mark.parametrize(
@@ -65,206 +65,212 @@ def test_at_does_not_fire_again_in_another_time_zone(make, site: Site) -> None:
     ],
     ids=["zone", "offset", "jitter"],
 )
-def test_at_does_not_fire_again_when_the_same_time_is_rewritten(make, same: dict[str, str]) -> None:
-    work = make({"at": NOON})
-    work.run(3 * HOUR)
-    rewrite(work, same)
-    work.run(DAY)
-    assert len(work.slots()) == 1
+def test_at_does_not_fire_again_when_the_same_time_is_rewritten(
+    make_scheduler, same: dict[str, str]
+) -> None:
+    harness = make_scheduler({"at": NOON})
+    harness.run(3 * HOUR)
+    rewrite(harness, same)
+    harness.run(DAY)
+    assert len(harness.slots()) == 1
 
 
-def test_at_with_a_later_time_fires_again(make) -> None:
-    work = make({"at": NOON})
-    work.run(3 * HOUR)
-    rewrite(work, {"at": "2026-02-08T16:00:00Z"})
-    work.run(DAY)
-    assert work.fires() == ["2026-02-08T12:00:00.000000Z", "2026-02-08T16:00:00.000000Z"]
+def test_at_with_a_later_time_fires_again(make_scheduler) -> None:
+    harness = make_scheduler({"at": NOON})
+    harness.run(3 * HOUR)
+    rewrite(harness, {"at": "2026-02-08T16:00:00Z"})
+    harness.run(DAY)
+    assert harness.fires() == ["2026-02-08T12:00:00.000000Z", "2026-02-08T16:00:00.000000Z"]
 
 
-def test_after_does_not_fire_again_when_removed_or_rewritten(make, site: Site) -> None:
-    work = make({"after": "30s"})
-    work.run(HOUR)
-    away(work, 60)
-    work.run(HOUR)
+def test_after_does_not_fire_again_when_removed_or_rewritten(make_scheduler, site: Site) -> None:
+    harness = make_scheduler({"after": "30s"})
+    harness.run(HOUR)
+    remove_for(harness, 60)
+    harness.run(HOUR)
     for enabled in (False, True):
         site.settings["plugins"]["echo"]["enabled"] = enabled
-        work.reload()
-        work.run(HOUR)
-    rewrite(work, {"after": "5h"})
-    work.run(DAY)
-    assert len(work.fires()) == 1
-    work.start()
-    work.run(6 * HOUR)
-    assert len(work.fires()) == 2
+        harness.reload()
+        harness.run(HOUR)
+    rewrite(harness, {"after": "5h"})
+    harness.run(DAY)
+    assert len(harness.fires()) == 1
+    harness.start()
+    harness.run(6 * HOUR)
+    assert len(harness.fires()) == 2
 
 
-def test_after_fires_once_although_the_clock_is_set_back(make) -> None:
-    work = make({"after": "30m"})
-    work.run(60)
-    sleep(work, -10 * YEAR)
-    work.run(HOUR)
-    [slot] = work.slots()
+def test_after_fires_once_although_the_clock_is_set_back(make_scheduler) -> None:
+    harness = make_scheduler({"after": "30m"})
+    harness.run(60)
+    suspend_for(harness, -10 * YEAR)
+    harness.run(HOUR)
+    [slot] = harness.slots()
     # As long after the start as it says, by whatever clock.
     assert slot["created_at"] == "2016-02-11T10:30:00.000000Z"
     for _ in range(3):
-        away(work, 60)
-        work.run(HOUR)
-    assert len(work.slots()) == 1
+        remove_for(harness, 60)
+        harness.run(HOUR)
+    assert len(harness.slots()) == 1
 
 
 # Rewritten, and away for a while
 
 
-def test_every_continues_from_its_last_fire_in_another_time_zone(make, site: Site) -> None:
-    work = make({"every": "weekly"})
-    work.run(DAY)
+def test_every_continues_from_its_last_fire_in_another_time_zone(
+    make_scheduler, site: Site
+) -> None:
+    harness = make_scheduler({"every": "weekly"})
+    harness.run(DAY)
     site.environ["TZ"] = "Europe/Vienna"
-    work.start()
-    work.run(5 * DAY)
-    assert len(work.fires()) == 1
-    work.run(DAY)
-    assert work.fires()[1:] == ["2026-02-15T10:00:00.000000Z"]
+    harness.start()
+    harness.run(5 * DAY)
+    assert len(harness.fires()) == 1
+    harness.run(DAY)
+    assert harness.fires()[1:] == ["2026-02-15T10:00:00.000000Z"]
 
 
 @pytest.mark.parametrize("every", ["2d", "monthly"])
-def test_changed_interval_counts_from_the_last_fire(make, every: str) -> None:
-    work = make({"every": "daily"})
-    work.run(3 * HOUR)
-    rewrite(work, {"every": every})
-    work.run(40 * DAY)
+def test_changed_interval_counts_from_the_last_fire(make_scheduler, every: str) -> None:
+    harness = make_scheduler({"every": "daily"})
+    harness.run(3 * HOUR)
+    rewrite(harness, {"every": every})
+    harness.run(40 * DAY)
     due = {"2d": "2026-02-10T10:00:00.000000Z", "monthly": "2026-03-08T10:00:00.000000Z"}
-    assert work.fires()[1] == due[every]
+    assert harness.fires()[1] == due[every]
 
 
 @pytest.mark.parametrize("catch_up", ["skip", "run_once", "run_all"])
-def test_every_is_not_caught_up_after_it_was_removed(make, catch_up: str) -> None:
-    work = make({"every": "1h", "catch_up": catch_up})
-    work.run(3 * HOUR)
-    before = len(work.slots())
-    away(work, 10 * DAY)
-    work.run(60)
-    assert len(work.slots()) == before + 1
-    assert work.reasons() == {None: before + 1}
+def test_every_is_not_caught_up_after_it_was_removed(make_scheduler, catch_up: str) -> None:
+    harness = make_scheduler({"every": "1h", "catch_up": catch_up})
+    harness.run(3 * HOUR)
+    before = len(harness.slots())
+    remove_for(harness, 10 * DAY)
+    harness.run(60)
+    assert len(harness.slots()) == before + 1
+    assert harness.reasons() == {None: before + 1}
 
 
-def test_every_is_not_caught_up_after_it_was_removed_by_restarts(make) -> None:
-    work = make({"every": "1h", "catch_up": "run_all"})
-    work.run(3 * HOUR)
-    before, entries = len(work.slots()), work.site.settings["plugins"]["echo"]["schedules"]
-    work.site.settings["plugins"]["echo"]["schedules"] = []
-    stop(work, HOUR)
-    work.site.settings["plugins"]["echo"]["schedules"] = entries
-    stop(work, 10 * DAY)
-    work.run(60)
-    assert len(work.slots()) == before + 1
+def test_every_is_not_caught_up_after_it_was_removed_by_restarts(make_scheduler) -> None:
+    harness = make_scheduler({"every": "1h", "catch_up": "run_all"})
+    harness.run(3 * HOUR)
+    before, entries = len(harness.slots()), harness.site.settings["plugins"]["echo"]["schedules"]
+    harness.site.settings["plugins"]["echo"]["schedules"] = []
+    stop_for(harness, HOUR)
+    harness.site.settings["plugins"]["echo"]["schedules"] = entries
+    stop_for(harness, 10 * DAY)
+    harness.run(60)
+    assert len(harness.slots()) == before + 1
 
 
-def test_cron_that_was_removed_waits_for_its_next_occurrence(make) -> None:
-    work = make({"cron": "0 3 * * *"})
-    work.run(2 * DAY)
-    away(work, 10 * DAY)
-    work.run(DAY - 1)
-    assert [slot[8:13] for slot in work.fires()] == ["09T03", "10T03", "21T03"]
-    assert set(work.reasons()) == {None}
+def test_cron_that_was_removed_waits_for_its_next_occurrence(make_scheduler) -> None:
+    harness = make_scheduler({"cron": "0 3 * * *"})
+    harness.run(2 * DAY)
+    remove_for(harness, 10 * DAY)
+    harness.run(DAY - 1)
+    assert [slot[8:13] for slot in harness.fires()] == ["09T03", "10T03", "21T03"]
+    assert set(harness.reasons()) == {None}
 
 
-def test_pause_survives_removal(make) -> None:
-    work = make({"every": "1h"})
-    work.run(60)
-    execute(work.ledger, "UPDATE schedule_entries SET paused = 1")
-    away(work, DAY)
-    work.run(DAY)
-    assert len(work.fires()) == 1
+def test_pause_survives_removal(make_scheduler) -> None:
+    harness = make_scheduler({"every": "1h"})
+    harness.run(60)
+    execute(harness.ledger, "UPDATE schedule_entries SET paused = 1")
+    remove_for(harness, DAY)
+    harness.run(DAY)
+    assert len(harness.fires()) == 1
 
 
 # Missed
 
 
-@pytest.mark.parametrize("miss", [stop, sleep])
+@pytest.mark.parametrize("miss", [stop_for, suspend_for])
 @pytest.mark.parametrize("catch_up", ["skip", "run_all"])
-def test_missed_cron_occurrence_is_not_fired_hours_late(make, miss: Any, catch_up: str) -> None:
-    work = make({"cron": "0 3 * * *", "catch_up": catch_up})
-    work.run(DAY)
-    miss(work, 26 * HOUR)
-    work.run(60)
-    missed = work.slots()[-1]
+def test_missed_cron_occurrence_is_not_fired_hours_late(
+    make_scheduler, miss: Any, catch_up: str
+) -> None:
+    harness = make_scheduler({"cron": "0 3 * * *", "catch_up": catch_up})
+    harness.run(DAY)
+    miss(harness, 26 * HOUR)
+    harness.run(60)
+    missed = harness.slots()[-1]
     assert (missed["slot"], missed["job_id"]) == ("2026-02-10T03:00:00.000000Z", None)
     assert missed["reason"] == "catch_up_skipped"
-    work.run(DAY)
-    assert work.fires()[-1] == "2026-02-11T03:00:00.000000Z"
+    harness.run(DAY)
+    assert harness.fires()[-1] == "2026-02-11T03:00:00.000000Z"
 
 
-@pytest.mark.parametrize("miss", [stop, sleep])
-def test_suspension_under_a_minute_skips_no_cron_occurrence(make, miss: Any) -> None:
-    work = make({"cron": "0 3 * * *"})
-    work.run(17 * HOUR - 15)
-    miss(work, 45)
-    work.run(60)
-    assert work.fires() == ["2026-02-09T03:00:00.000000Z"]
+@pytest.mark.parametrize("miss", [stop_for, suspend_for])
+def test_suspension_under_a_minute_skips_no_cron_occurrence(make_scheduler, miss: Any) -> None:
+    harness = make_scheduler({"cron": "0 3 * * *"})
+    harness.run(17 * HOUR - 15)
+    miss(harness, 45)
+    harness.run(60)
+    assert harness.fires() == ["2026-02-09T03:00:00.000000Z"]
 
 
-def test_occurrence_that_waited_for_init_is_not_missed(make) -> None:
-    work = make({"cron": "0 3 * * *"})
-    work.run(17 * HOUR - 15)
-    work.unready["echo"] = "its init has not run yet"
-    work.run(20 * 60)
-    work.unready.clear()
-    work.scheduler.release_waiting()
-    work.run(1)
-    assert work.fires() == ["2026-02-09T03:00:00.000000Z"]
+def test_occurrence_that_waited_for_init_is_not_missed(make_scheduler) -> None:
+    harness = make_scheduler({"cron": "0 3 * * *"})
+    harness.run(17 * HOUR - 15)
+    harness.unready["echo"] = "its init has not run yet"
+    harness.run(20 * 60)
+    harness.unready.clear()
+    harness.scheduler.release_waiting()
+    harness.run(1)
+    assert harness.fires() == ["2026-02-09T03:00:00.000000Z"]
 
 
 @pytest.mark.parametrize("rule", [{"cron": "* * * * *"}, {"every": "1m"}], ids=str)
-def test_each_missed_occurrence_is_recorded(make, rule: dict[str, str]) -> None:
-    work = make(rule)
-    work.run(600)
-    stop(work, 3 * HOUR)
-    work.run(0)
-    assert work.reasons()["catch_up_skipped"] == 179
+def test_each_missed_occurrence_is_recorded(make_scheduler, rule: dict[str, str]) -> None:
+    harness = make_scheduler(rule)
+    harness.run(600)
+    stop_for(harness, 3 * HOUR)
+    harness.run(0)
+    assert harness.reasons()["catch_up_skipped"] == 179
 
 
 # Held back
 
 
-def test_weekly_schedule_fires_once_its_plugin_is_ready(make) -> None:
-    work = make({"every": "weekly"})
-    work.run(7 * DAY - 60)
-    work.unready["echo"] = "its init failed"
-    work.run(30 * 60)
-    assert work.reasons() == {None: 1, "unhealthy": 1}
-    work.unready.clear()
-    work.run(60)
-    assert work.fires() == ["2026-02-08T10:00:00.000000Z", "2026-02-15T10:00:00.000000Z"]
-    work.run(6 * DAY)
-    assert len(work.fires()) == 2
+def test_weekly_schedule_fires_once_its_plugin_is_ready(make_scheduler) -> None:
+    harness = make_scheduler({"every": "weekly"})
+    harness.run(7 * DAY - 60)
+    harness.unready["echo"] = "its init failed"
+    harness.run(30 * 60)
+    assert harness.reasons() == {None: 1, "unhealthy": 1}
+    harness.unready.clear()
+    harness.run(60)
+    assert harness.fires() == ["2026-02-08T10:00:00.000000Z", "2026-02-15T10:00:00.000000Z"]
+    harness.run(6 * DAY)
+    assert len(harness.fires()) == 2
 
 
 # An entry that cannot be worked out
 
 
-class Broken(Window):
+class BrokenWindow(Window):
     """It stands for whatever may raise."""
 
     def contains(self, moment: datetime) -> bool:
         raise ZeroDivisionError(moment)
 
 
-def break_one(work: Clockwork) -> None:
+def break_one(harness: SchedulerHarness) -> None:
     zone = ZoneInfo("UTC")
-    bad = Schedule("echo", "bad", Every(10.0), zone, window=Broken(zone))
-    compiled = work.compiled()
-    work.adopted = replace(compiled, schedules=(bad, *compiled.schedules))
-    work.scheduler.adopt(work.adopted)
+    bad = Schedule("echo", "bad", Every(10.0), zone, window=BrokenWindow(zone))
+    compiled = harness.compiled()
+    harness.adopted = replace(compiled, schedules=(bad, *compiled.schedules))
+    harness.scheduler.adopt(harness.adopted)
 
 
 def test_schedule_that_raises_an_error_is_logged_and_affects_no_other(
-    make, capsysbinary: pytest.CaptureFixture[bytes]
+    make_scheduler, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    work = make({"every": "10s"})
-    break_one(work)
+    harness = make_scheduler({"every": "10s"})
+    break_one(harness)
     capsysbinary.readouterr()
-    work.run(600)
-    assert len(work.fires()) == 61
+    harness.run(600)
+    assert len(harness.fires()) == 61
     lines = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
     told = [line for line in lines if line["level"] == "error"]
     # Once a minute.
@@ -300,18 +306,18 @@ ENTRIES = [
 ]
 
 
-def earlier(work: Clockwork) -> None:
+def downgrade_ledger(harness: SchedulerHarness) -> None:
     for id, (rule, fired) in EARLIER.items():
         rule = rule.replace("'", "''")
         execute(
-            work.ledger,
+            harness.ledger,
             "INSERT INTO schedule_entries (plugin, schedule_id, rule, first_seen, last_fire,"
             " last_fired_at, last_success_at, exhausted) VALUES ('echo', "
             f"'{id}', '{rule}', '{fired}', '{fired}', '{fired}', '{fired}',"
             f" {int(id in ('at', 'offset', 'after'))})",
         )
         execute(
-            work.ledger,
+            harness.ledger,
             "INSERT INTO schedule_slots (plugin, schedule_id, slot, job_id, created_at)"
             f" VALUES ('echo', '{id}', '{fired}', 'j', '{fired}')",
         )
@@ -319,42 +325,42 @@ def earlier(work: Clockwork) -> None:
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Vienna"])
 def test_ledger_of_an_earlier_version_continues_without_firing_again(
-    make, site: Site, zone: str
+    make_scheduler, site: Site, zone: str
 ) -> None:
-    work = make()
-    earlier(work)
+    harness = make_scheduler()
+    downgrade_ledger(harness)
     site.environ["TZ"] = zone
     site.settings["plugins"]["echo"]["schedules"] = ENTRIES
-    stop(work, 4.5 * HOUR)
-    work.run(20)
-    fires = {entry["id"]: len(work.fires(id=entry["id"])) - 1 for entry in ENTRIES}
+    stop_for(harness, 4.5 * HOUR)
+    harness.run(20)
+    fires = {entry["id"]: len(harness.fires(id=entry["id"])) - 1 for entry in ENTRIES}
     # Four hours of `run_all` were missed by an hourly entry.
     assert fires == {**dict.fromkeys(EARLIER, 0), "hourly": 4}
-    work.run(20)
-    assert len(work.fires(id="after")) == 2
-    work.run(6 * DAY)
-    assert [slot[:10] for slot in work.fires(id="nightly")][1:3] == ["2026-02-09", "2026-02-10"]
-    assert [len(work.fires(id=id)) for id in ("at", "offset", "weekly", "month")] == [1, 1, 1, 1]
-    work.run(DAY)
-    assert work.fires(id="weekly")[1:] == ["2026-02-15T10:00:00.000000Z"]
+    harness.run(20)
+    assert len(harness.fires(id="after")) == 2
+    harness.run(6 * DAY)
+    assert [slot[:10] for slot in harness.fires(id="nightly")][1:3] == ["2026-02-09", "2026-02-10"]
+    assert [len(harness.fires(id=id)) for id in ("at", "offset", "weekly", "month")] == [1, 1, 1, 1]
+    harness.run(DAY)
+    assert harness.fires(id="weekly")[1:] == ["2026-02-15T10:00:00.000000Z"]
 
 
-def test_schedule_rearmed_by_an_earlier_version_does_not_fire_again(make) -> None:
+def test_schedule_rearmed_by_an_earlier_version_does_not_fire_again(make_scheduler) -> None:
     """By a zone that changed: it knew no longer that the moment had fired, the slot does."""
-    work = make()
-    earlier(work)
+    harness = make_scheduler()
+    downgrade_ledger(harness)
     execute(
-        work.ledger,
+        harness.ledger,
         "UPDATE schedule_entries SET last_fire = NULL, last_fired_at = NULL, exhausted = 0"
         " WHERE schedule_id IN ('at', 'offset')",
     )
-    work.site.settings["plugins"]["echo"]["schedules"] = ENTRIES
-    stop(work, 5 * HOUR)
-    work.run(DAY)
-    assert [len(work.slots(id=id)) for id in ("at", "offset")] == [1, 1]
-    rewrite(work, {"id": "at", "at": "2026-03-08T12:00:00Z"})
-    work.run(40 * DAY)
-    assert work.fires(id="at")[1:] == ["2026-03-08T12:00:00.000000Z"]
+    harness.site.settings["plugins"]["echo"]["schedules"] = ENTRIES
+    stop_for(harness, 5 * HOUR)
+    harness.run(DAY)
+    assert [len(harness.slots(id=id)) for id in ("at", "offset")] == [1, 1]
+    rewrite(harness, {"id": "at", "at": "2026-03-08T12:00:00Z"})
+    harness.run(40 * DAY)
+    assert harness.fires(id="at")[1:] == ["2026-03-08T12:00:00.000000Z"]
 
 
 # Extremes
@@ -368,10 +374,10 @@ def test_shortest_interval_is_one_millisecond(site: Site) -> None:
 
 @pytest.mark.parametrize("moment", ["1970-01-01T00:00:00Z", "9998-12-31T23:59:59Z"])
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/New_York"])
-def test_times_at_the_limits_of_the_calendar(make, moment: str, zone: str) -> None:
+def test_times_at_the_limits_of_the_calendar(make_scheduler, moment: str, zone: str) -> None:
     window = {"only_between": "09:00-09:01", "not_on": ["mon"], "jitter": "8h"}
-    work = make({"at": moment, "timezone": zone, **window}, {"id": "e", "every": "1h"})
-    work.run(3 * DAY)
-    assert len(work.fires(id="e")) == 73
+    harness = make_scheduler({"at": moment, "timezone": zone, **window}, {"id": "e", "every": "1h"})
+    harness.run(3 * DAY)
+    assert len(harness.fires(id="e")) == 73
     expected = 1 if datetime.fromisoformat(moment) < datetime.now(UTC) else 0
-    assert len(work.fires()) == expected
+    assert len(harness.fires()) == expected

@@ -28,7 +28,7 @@ from ductile.store.jobs import claim
 from ductile.store.jobs import enqueue as store
 from ductile.store.jobs.claim import ClaimPolicy
 from tests.engine.site import OK, Site
-from tests.engine.ward import ERROR, WARNING, attended, examined, one
+from tests.operations.doctor.harness import ERROR, WARNING, examine, find_one, run_with_socket
 from tests.waiting import until
 
 
@@ -41,27 +41,27 @@ def place(site: Site) -> Site:
 
 
 def test_with_a_gateway_that_is_well_nothing_is_wrong(place: Site) -> None:
-    with attended(place) as (house, asking):
+    with run_with_socket(place) as (house, asking):
         house.run("echo")
-        assert examined(place, **asking) == []
+        assert examine(place, **asking) == []
 
 
 def test_without_one_that_is_all_there_is_to_say(place: Site) -> None:
     with place.opened():
         pass
-    [finding] = examined(place)
+    [finding] = examine(place)
     assert (finding.severity, finding.what) == (WARNING, "no gateway is running")
     assert finding.run == f"ductile system start --config {place.folder}/config.yaml"
 
 
 def test_before_the_first_start_there_is_no_ledger_to_miss(place: Site) -> None:
-    assert [finding.what for finding in examined(place)] == ["no gateway is running"]
+    assert [finding.what for finding in examine(place)] == ["no gateway is running"]
 
 
 def test_errors_come_first(place: Site) -> None:
     place.settings["plugin_roots"] = [str(place.plugins)]
     (place.plugins / "echo").chmod(0o777)
-    found = examined(place)
+    found = examine(place)
     assert [finding.severity for finding in found] == [ERROR, WARNING]
 
 
@@ -73,9 +73,9 @@ def test_a_check_that_stumbles_does_not_hide_the_others(
         yield
 
     monkeypatch.setattr(doctor, "CHECKS", (stumbles, *doctor.CHECKS))
-    found = examined(place)
-    assert one(found, "stumbles failed").why == "RuntimeError: a stone"
-    assert one(found, "no gateway is running")
+    found = examine(place)
+    assert find_one(found, "stumbles failed").why == "RuntimeError: a stone"
+    assert find_one(found, "no gateway is running")
 
 
 # The configuration
@@ -83,7 +83,7 @@ def test_a_check_that_stumbles_does_not_hide_the_others(
 
 def test_a_configuration_that_does_not_load(place: Site) -> None:
     place.settings["service"]["max_workers"] = "${WORKERS_WANTED}"
-    finding = one(examined(place), "WORKERS_WANTED")
+    finding = find_one(examine(place), "WORKERS_WANTED")
     assert (finding.severity, finding.topic) == (ERROR, "config")
     assert finding.run is not None
     assert finding.run.startswith("ductile config check")
@@ -94,36 +94,36 @@ def test_a_configuration_that_does_not_load_does_not_hide_the_ledger(place: Site
         pass
     place.settings["service"]["max_workers"] = "${WORKERS_WANTED}"
     place.state.chmod(0o755)
-    found = examined(place)
-    assert one(found, "WORKERS_WANTED").topic == "config"
-    assert one(found, "is accessible to every user").topic == "files"
+    found = examine(place)
+    assert find_one(found, "WORKERS_WANTED").topic == "config"
+    assert find_one(found, "is accessible to every user").topic == "files"
 
 
 def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
-    who = DoctorContext(None, {"HOME": str(tmp_path)}, datetime.now(UTC))
-    assert one(doctor.examine(who), "there is no config.yaml").severity is ERROR
+    subject = DoctorContext(None, {"HOME": str(tmp_path)}, datetime.now(UTC))
+    assert find_one(doctor.examine(subject), "there is no config.yaml").severity is ERROR
 
 
 def test_pipelines_that_cannot_run(place: Site) -> None:
     place.settings["routes"] = [{"from": "echo", "event_type": "x", "to": "nobody"}]
-    assert one(examined(place), "nobody").severity is ERROR
+    assert find_one(examine(place), "nobody").severity is ERROR
 
 
 def test_a_file_that_is_not_sealed_does_not_hide_the_rest(place: Site) -> None:
     place.settings["include"] = ["tokens.yaml"]
     (place.folder / "tokens.yaml").write_text("tokens: []\n")
     (place.folder / "tokens.yaml").chmod(0o600)
-    found = examined(place)
-    finding = one(found, "is not sealed")
+    found = examine(place)
+    finding = find_one(found, "is not sealed")
     assert finding.severity is ERROR
     assert finding.run is not None
     assert finding.run.startswith("ductile config lock")
-    assert one(found, "no gateway is running")
+    assert find_one(found, "no gateway is running")
 
 
 def test_warnings_of_the_configuration(place: Site) -> None:
     place.plugin("echo", OK, schedules=[{"cron": "* * * * *", "catch_up": "run_all"}])
-    assert one(examined(place), "only to schedules with").severity is WARNING
+    assert find_one(examine(place), "only to schedules with").severity is WARNING
 
 
 def with_token(site: Site, listen: str) -> None:
@@ -135,31 +135,31 @@ def with_token(site: Site, listen: str) -> None:
 def test_a_door_to_other_machines_without_tls(place: Site, listen: str) -> None:
     with_token(place, listen)
     place.settings["gateway"] = {"open": True}
-    found = examined(place)
-    finding = one(found, "without TLS")
+    found = examine(place)
+    finding = find_one(found, "without TLS")
     assert finding.severity is WARNING
     assert finding.run is not None
     assert "config set api.listen=127.0.0.1:8080" in finding.run
-    assert one(found, "gateway.open").severity is WARNING
+    assert find_one(found, "gateway.open").severity is WARNING
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:8080", "localhost:8080", "[::1]:8080"])
 def test_a_door_to_this_machine_needs_none(place: Site, listen: str) -> None:
     with_token(place, listen)
-    assert [finding.what for finding in examined(place)] == ["no gateway is running"]
+    assert [finding.what for finding in examine(place)] == ["no gateway is running"]
 
 
 def test_variables_that_plugins_are_promised(place: Site) -> None:
     place.settings["service"]["plugin_env_passthrough"] = ["HOME", "PROXY_OF_OURS"]
-    assert one(examined(place), "PROXY_OF_OURS").run == "export PROXY_OF_OURS=..."
+    assert find_one(examine(place), "PROXY_OF_OURS").run == "export PROXY_OF_OURS=..."
 
 
 def test_a_time_zone_that_there_is_not(place: Site) -> None:
     place.environ["TZ"] = "Middle/Earth"
     place.plugin("echo", OK, schedules=[{"every": "1h"}])
-    assert one(examined(place), "'Middle/Earth'").severity is WARNING
+    assert find_one(examine(place), "'Middle/Earth'").severity is WARNING
     place.environ["TZ"] = "Europe/Berlin"
-    assert [f.what for f in examined(place)] == ["no gateway is running"]
+    assert [f.what for f in examine(place)] == ["no gateway is running"]
 
 
 # Files
@@ -169,28 +169,28 @@ def test_a_file_with_a_secret_that_everybody_can_read(place: Site) -> None:
     with_token(place, "127.0.0.1:8080")
     path = place.write()
     path.chmod(0o604)
-    who = DoctorContext(path, place.environ, datetime.now(UTC))
-    finding = one(doctor.examine(who), "holds secrets")
+    subject = DoctorContext(path, place.environ, datetime.now(UTC))
+    finding = find_one(doctor.examine(subject), "holds secrets")
     assert (finding.severity, finding.run) == (ERROR, f"chmod 600 {path}")
 
 
 def test_a_file_without_one_may_be_read(place: Site) -> None:
     path = place.write()
     path.chmod(0o644)
-    who = DoctorContext(path, place.environ, datetime.now(UTC))
-    assert [finding.what for finding in doctor.examine(who)] == ["no gateway is running"]
+    subject = DoctorContext(path, place.environ, datetime.now(UTC))
+    assert [finding.what for finding in doctor.examine(subject)] == ["no gateway is running"]
 
 
 def test_a_file_that_everybody_can_change(place: Site) -> None:
     path = place.write()
     path.chmod(0o602)
-    who = DoctorContext(path, place.environ, datetime.now(UTC))
-    assert one(doctor.examine(who), "can be changed").run == f"chmod o-w {path}"
+    subject = DoctorContext(path, place.environ, datetime.now(UTC))
+    assert find_one(doctor.examine(subject), "can be changed").run == f"chmod o-w {path}"
 
 
 def test_a_directory_that_everybody_can_change(place: Site) -> None:
     place.folder.chmod(0o703)
-    assert one(examined(place), "can be changed").run == f"chmod o-w {place.folder}"
+    assert find_one(examine(place), "can be changed").run == f"chmod o-w {place.folder}"
 
 
 @pytest.mark.parametrize("name", ["", "state.db", "fingerprint.key", "backups/a.db"])
@@ -202,7 +202,7 @@ def test_state_that_everybody_can_read(place: Site, name: str) -> None:
     if not path.exists():
         path.touch(0o600)
     path.chmod(path.stat().st_mode | 0o004)
-    finding = one(examined(place), "is accessible to every user")
+    finding = find_one(examine(place), "is accessible to every user")
     assert finding.run == f"chmod {'700' if not name else '600'} {path}"
 
 
@@ -210,7 +210,7 @@ def test_state_of_another_user(place: Site, monkeypatch: pytest.MonkeyPatch) -> 
     with place.opened():
         pass
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
-    finding = one(examined(place), "the doctor runs as 4711")
+    finding = find_one(examine(place), "the doctor runs as 4711")
     assert finding.run is not None
     assert finding.run.startswith("sudo -u '#")
 
@@ -225,7 +225,7 @@ def test_a_state_directory_too_long_for_a_socket_in_it(
     monkeypatch.setattr("ductile.store.engines.postgres.OPEN_TIMEOUT", 0.05)
     where = f"/tmp/{'long/' * 20}d"
     place.settings["state"] = {**more, "dir": where} if more else {"path": f"{where}/state.db"}
-    finding = one(examined(place), f"longer than 107 bytes: {where}/ductile.sock")
+    finding = find_one(examine(place), f"longer than 107 bytes: {where}/ductile.sock")
     assert finding.severity is ERROR
     assert finding.run is not None
     assert f"config set {key}=" in finding.run
@@ -233,11 +233,11 @@ def test_a_state_directory_too_long_for_a_socket_in_it(
 
 def test_a_disk_that_is_almost_full(place: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "FEW_BYTES", 2**62)
-    assert one(examined(place), "MiB are free").severity is WARNING
+    assert find_one(examine(place), "MiB are free").severity is WARNING
     monkeypatch.setattr(files, "LEAST_BYTES", 2**62)
-    assert one(examined(place), "MiB are free").severity is ERROR
+    assert find_one(examine(place), "MiB are free").severity is ERROR
     monkeypatch.setattr(files, "LEAST_INODES", 2**62)
-    assert one(examined(place), "inodes are free").severity is ERROR
+    assert find_one(examine(place), "inodes are free").severity is ERROR
 
 
 # Plugins
@@ -246,7 +246,7 @@ def test_a_disk_that_is_almost_full(place: Site, monkeypatch: pytest.MonkeyPatch
 def test_a_plugin_that_is_refused_and_how_to_mend_it(place: Site) -> None:
     place.settings["plugin_roots"] = [str(place.plugins)]
     (place.plugins / "echo").chmod(0o777)
-    finding = one(examined(place), "plugin echo is refused")
+    finding = find_one(examine(place), "plugin echo is refused")
     assert finding.run == f"chmod o-w {place.plugins}/echo"
 
 
@@ -259,54 +259,54 @@ def test_a_plugin_that_is_refused_and_how_to_mend_it(place: Site) -> None:
 )
 def test_an_interpreter_that_is_missing(place: Site, line: str, missing: str) -> None:
     place.plugin("other", f"{line}\n")
-    finding = one(examined(place), "plugin other cannot run")
+    finding = find_one(examine(place), "plugin other cannot run")
     assert finding.what.endswith(f"{missing} is missing")
     assert finding.run == f"command -v {missing}"
 
 
 def test_line_ends_that_hide_the_interpreter(place: Site) -> None:
     place.plugin("other", "#!/bin/sh\r\necho\r\n")
-    finding = one(examined(place), "CRLF")
+    finding = find_one(examine(place), "CRLF")
     assert finding.run == f"sed -i 's/\\r$//' {place.plugins}/other/run"
     assert finding.run is not None
     subprocess.run(["sh", "-c", finding.run], check=True)
-    assert [f.what for f in examined(place)] == ["no gateway is running"]
+    assert [f.what for f in examine(place)] == ["no gateway is running"]
 
 
 def test_a_plugin_whose_init_fails_and_the_jobs_that_wait_for_it(place: Site) -> None:
     place.plugin("late", "exit 1", commands=("init", "poll"))
-    with attended(place) as (house, asking):
+    with run_with_socket(place) as (house, asking):
         until(lambda: "failed" in house.gateway.unready.get("late", ""))
         house.put("late")
-        found = examined(place, **asking)
-    assert one(found, "plugin late is not ready").severity is ERROR
-    waiting = one(found, "queued jobs of late: 1")
+        found = examine(place, **asking)
+    assert find_one(found, "plugin late is not ready").severity is ERROR
+    waiting = find_one(found, "queued jobs of late: 1")
     assert "its init failed" in waiting.why
 
 
 def test_a_refusal_that_only_the_running_gateway_has_is_over_after_a_reload(place: Site) -> None:
     entrypoint = place.plugin("late", OK) / "run"
     entrypoint.chmod(0o600)
-    with attended(place) as (house, asking):
+    with run_with_socket(place) as (house, asking):
         house.put("late")
         entrypoint.chmod(0o700)
-        found = examined(place, **asking)
-        finding = one(found, "the running gateway refuses plugin late")
+        found = examine(place, **asking)
+        finding = find_one(found, "the running gateway refuses plugin late")
         assert finding.severity is ERROR
         assert "is not executable" in finding.why
         assert finding.run == f"ductile system reload --config {place.folder}/config.yaml"
-        waiting = one(found, "queued jobs of late: 1")
+        waiting = find_one(found, "queued jobs of late: 1")
         assert waiting.why.startswith("the running gateway refuses the plugin: ")
         assert waiting.run == finding.run
         house.gateway.reload()
-        assert examined(place, **asking) == []
+        assert examine(place, **asking) == []
 
 
 def test_a_refusal_that_both_have_takes_a_reload_as_well(place: Site) -> None:
     entrypoint = place.plugin("late", OK) / "run"
     entrypoint.chmod(0o600)
-    with attended(place) as (_, asking):
-        finding = one(examined(place, **asking), "plugin late is refused")
+    with run_with_socket(place) as (_, asking):
+        finding = find_one(examine(place, **asking), "plugin late is refused")
     reload = f"ductile system reload --config {place.folder}/config.yaml"
     assert finding.run == f"chmod +x {entrypoint} && {reload}"
 
@@ -343,7 +343,7 @@ def left_behind(site: Site) -> Iterator[tuple[int, int]]:
 
 def test_a_lock_whose_gateway_is_dead(place: Site) -> None:
     with left_behind(place) as (dead, child):
-        finding = one(examined(place), "is dead")
+        finding = find_one(examine(place), "is dead")
     assert finding.severity is ERROR
     assert str(dead) in finding.what
     assert finding.run is not None
@@ -352,47 +352,47 @@ def test_a_lock_whose_gateway_is_dead(place: Site) -> None:
 
 def test_a_gateway_that_does_not_answer(place: Site) -> None:
     with place.running() as house:
-        finding = one(examined(place), "does not answer on its socket")
+        finding = find_one(examine(place), "does not answer on its socket")
         assert house.run("echo")["status"] == "succeeded"
     assert (finding.severity, finding.run) == (ERROR, f"kill {os.getpid()}")
 
 
 def test_a_gateway_that_has_not_read_the_files_again(place: Site) -> None:
-    with attended(place) as (house, asking):
+    with run_with_socket(place) as (house, asking):
         place.settings["service"]["dedupe_ttl"] = "1h"
-        finding = one(examined(place, **asking), "another configuration than the files")
+        finding = find_one(examine(place, **asking), "another configuration than the files")
         assert finding.run is not None
         assert finding.run.startswith("ductile system reload")
         house.gateway.reload()
-        assert examined(place, **asking) == []
+        assert examine(place, **asking) == []
 
 
 def test_a_gateway_of_the_version_before_the_upgrade(
     place: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with attended(place) as (_, asking):
+    with run_with_socket(place) as (_, asking):
         ask = asking["ask"]
 
         def of_yesterday(target: str) -> Any:
             return ask(target) | ({"version": "0.0.1"} if target == "/healthz" else {})
 
-        finding = one(examined(place, ask=of_yesterday), "runs version 0.0.1")
+        finding = find_one(examine(place, ask=of_yesterday), "runs version 0.0.1")
     assert ductile.__version__ in finding.what
 
 
 def test_a_gateway_that_is_not_well(place: Site) -> None:
-    with attended(place) as (_, asking):
+    with run_with_socket(place) as (_, asking):
         ask = asking["ask"]
         ill = {"status": "error"}
-        found = examined(
+        found = examine(
             place, ask=lambda target: ask(target) | ill if "health" in target else ask(target)
         )
-    assert one(found, "reports an error").severity is ERROR
+    assert find_one(found, "reports an error").severity is ERROR
 
 
 def test_a_gateway_that_answers_that_it_is_not_well(place: Site) -> None:
     """As over its socket: an answer of 503 is raised, with what it says."""
-    with attended(place) as (_, asking):
+    with run_with_socket(place) as (_, asking):
         ask = asking["ask"]
 
         def ill(target: str) -> Any:
@@ -401,8 +401,8 @@ def test_a_gateway_that_answers_that_it_is_not_well(place: Site) -> None:
             told = ask(target) | {"status": "error"}
             raise LedgerError("the disk is gone", **told)
 
-        found = examined(place, ask=ill)
-    assert one(found, "reports an error").why == "the disk is gone"
+        found = examine(place, ask=ill)
+    assert find_one(found, "reports an error").why == "the disk is gone"
     assert not [finding for finding in found if "failed" in finding.what]
 
 
@@ -421,11 +421,11 @@ def test_a_job_of_a_plugin_that_is_gone_has_the_time_of_its_command(
 
         def late(after: float) -> list[Finding]:
             now = began + timedelta(seconds=after)
-            context = DoctorContext(place.write(), place.environ, now)
+            make_context = DoctorContext(place.write(), place.environ, now)
             try:
-                return list(work.jobs(context))
+                return list(work.jobs(make_context))
             finally:
-                context.close()
+                make_context.close()
 
         assert late(seconds + work.GRACE - 1) == []
         assert "has exceeded its timeout" in late(seconds + work.GRACE + 1)[0].what
@@ -433,14 +433,14 @@ def test_a_job_of_a_plugin_that_is_gone_has_the_time_of_its_command(
 
 def test_a_clock_that_was_never_set(place: Site) -> None:
     early = datetime(1970, 1, 1, tzinfo=UTC)
-    assert one(examined(place, now=early), "1970-01-01").severity is ERROR
+    assert find_one(examine(place, now=early), "1970-01-01").severity is ERROR
 
 
 def test_a_clock_that_was_set_back(place: Site) -> None:
     with place.opened():
         pass
     before = datetime.now(UTC) - timedelta(hours=1)
-    assert one(examined(place, now=before), "which is in the future").severity is ERROR
+    assert find_one(examine(place, now=before), "which is in the future").severity is ERROR
 
 
 # What it says to run
@@ -470,8 +470,8 @@ def test_a_command_that_works_without_a_gateway_is_none_and_is_not_to_be_killed(
     lock = InstanceLock(place.state)
     lock.acquire()
     try:
-        assert one(examined(place), "no gateway is running")
-        assert not [f for f in examined(place) if "kill" in (f.run or "")]
+        assert find_one(examine(place), "no gateway is running")
+        assert not [f for f in examine(place) if "kill" in (f.run or "")]
     finally:
         lock.release()
 
@@ -483,6 +483,6 @@ def test_a_lock_of_ours_does_not_look_like_a_gateways(place: Site) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
         # Nobody has put a process id into it yet.
-        assert one(examined(place), "no gateway is running")
+        assert find_one(examine(place), "no gateway is running")
     finally:
         os.close(descriptor)

@@ -22,7 +22,14 @@ from ductile.store.engines import migrate
 from ductile.store.engines.migrate import load_migrations
 from ductile.store.engines.sqlite import SqliteLedger
 from tests.engine.site import OK, Site
-from tests.engine.ward import ERROR, WARNING, attended, context, examined, one
+from tests.operations.doctor.harness import (
+    ERROR,
+    WARNING,
+    examine,
+    find_one,
+    make_context,
+    run_with_socket,
+)
 from tests.postgres import a_server
 from tests.store.conftest import execute
 from tests.waiting import WAIT_LIMIT, until
@@ -43,7 +50,7 @@ def test_a_ledger_that_cannot_be_read(place: Site) -> None:
     with place.opened():
         pass
     (place.state / "state.db").write_bytes(b"broken" * 2000)
-    finding = one(examined(place), "the ledger cannot be read")
+    finding = find_one(examine(place), "the ledger cannot be read")
     assert finding.severity is ERROR
     assert finding.run is not None
     assert "system restore" in finding.run
@@ -54,7 +61,7 @@ def test_the_ledger_of_the_go_program_is_to_be_imported(place: Site) -> None:
     sql = (Path(__file__).parents[2] / "compat/ledger.sql").read_text()
     with closing(apsw.Connection(str(place.state / "state.db"))) as db:
         db.execute(sql)
-    finding = one(examined(place), "the ledger cannot be read")
+    finding = find_one(examine(place), "the ledger cannot be read")
     assert "ductile system import" in finding.why
     assert finding.run == f"ductile system import --config {place.folder / 'config.yaml'}"
 
@@ -62,7 +69,7 @@ def test_the_ledger_of_the_go_program_is_to_be_imported(place: Site) -> None:
 def test_a_server_that_cannot_be_reached_and_no_word_of_its_password(place: Site) -> None:
     url = "postgresql://me:a-password-of-ours@127.0.0.1:1/x?connect_timeout=1"
     place.settings["state"] = {"url": url, "dir": str(place.state)}
-    finding = one(examined(place), "the ledger cannot be read")
+    finding = find_one(examine(place), "the ledger cannot be read")
     assert finding.run == "pg_isready -h 127.0.0.1 -p 1"
     assert "a-password-of-ours" not in str(finding)
 
@@ -70,7 +77,7 @@ def test_a_server_that_cannot_be_reached_and_no_word_of_its_password(place: Site
 def test_a_ledger_of_a_newer_version(place: Site) -> None:
     with place.opened() as house:
         execute(house.gateway.ledger, "INSERT INTO schema_migrations VALUES (9999, 'x', 'x')")
-    assert one(examined(place), "migration 9999 is of a newer version").severity is ERROR
+    assert find_one(examine(place), "migration 9999 is of a newer version").severity is ERROR
 
 
 def test_a_promise_that_is_broken(place: Site) -> None:
@@ -78,9 +85,9 @@ def test_a_promise_that_is_broken(place: Site) -> None:
         for _ in range(8):
             house.run("echo")
         execute(house.gateway.ledger, "UPDATE job_queue SET completed_at = NULL")
-    found = examined(place)
+    found = examine(place)
     assert sum("has no completed_at" in finding.what for finding in found) == ledger.TOLD
-    assert one(found, "3 more violations").severity is ERROR
+    assert find_one(found, "3 more violations").severity is ERROR
 
 
 READER = (
@@ -112,22 +119,22 @@ def reader(path: Path) -> Iterator[int]:
 def test_a_process_that_keeps_the_wal_from_being_reset(
     place: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with attended(place) as (house, asking):
+    with run_with_socket(place) as (house, asking):
         house.run("echo")
         with reader(place.state / "state.db") as pid:
             house.run("echo")
-            finding = one(examined(place, **asking), "holds a read transaction")
+            finding = find_one(examine(place, **asking), "holds a read transaction")
             assert (finding.severity, finding.run) == (WARNING, f"ps -o pid,lstart,cmd -p {pid}")
             assert finding.what.startswith(f"process {pid} ")
             monkeypatch.setattr(ledger, "LARGEST_WAL", 0)
-            assert one(examined(place, **asking), "holds a read transaction").severity is ERROR
-        assert one(examined(place, **asking), "the WAL has grown").severity is WARNING
+            assert find_one(examine(place, **asking), "holds a read transaction").severity is ERROR
+        assert find_one(examine(place, **asking), "the WAL has grown").severity is WARNING
 
 
 def test_a_reader_that_comes_and_goes_is_no_reason_to_worry(place: Site) -> None:
-    with attended(place) as (house, asking):
+    with run_with_socket(place) as (house, asking):
         house.run("echo")
-        assert [f for f in examined(place, **asking) if "read transaction" in f.what] == []
+        assert [f for f in examine(place, **asking) if "read transaction" in f.what] == []
 
 
 def test_a_server_session_that_keeps_a_transaction_open(
@@ -142,26 +149,26 @@ def test_a_server_session_that_keeps_a_transaction_open(
         with psycopg.connect(url, application_name="a report") as session:
             session.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             session.execute("SELECT * FROM boots")
-            finding = one(examined(place), "of a report has a transaction open")
+            finding = find_one(examine(place), "of a report has a transaction open")
             assert (
                 finding.run == f"psql -c 'SELECT pg_terminate_backend({session.info.backend_pid})'"
             )
-        assert [finding.what for finding in examined(place)] == ["no gateway is running"]
+        assert [finding.what for finding in examine(place)] == ["no gateway is running"]
 
 
 def test_a_ledger_that_nobody_has_copied_for_long(place: Site) -> None:
     with place.opened():
         pass
     later = datetime.now(UTC) + timedelta(days=8)
-    finding = one(examined(place, now=later), "there is no backup")
+    finding = find_one(examine(place, now=later), "there is no backup")
     assert finding.run is not None
     assert finding.run.startswith("ductile system backup")
     (place.state / "last-backup.json").write_text(
         f'{{"made_at": "{to_text(later - timedelta(days=9))}", "path": "x"}}'
     )
-    assert one(examined(place, now=later), "the last backup is of").severity is WARNING
+    assert find_one(examine(place, now=later), "the last backup is of").severity is WARNING
     (place.state / "last-backup.json").write_text(f'{{"made_at": "{to_text(later)}", "path": "x"}}')
-    assert [f.what for f in examined(place, now=later)] == ["no gateway is running"]
+    assert [f.what for f in examine(place, now=later)] == ["no gateway is running"]
 
 
 # Work
@@ -171,19 +178,19 @@ def test_jobs_of_a_gateway_that_was_killed(place: Site) -> None:
     with place.opened() as house:
         house.put("echo")
         execute(house.gateway.ledger, "UPDATE job_queue SET status = 'running', owner = 'x'")
-    finding = one(examined(place), "jobs that were running when the gateway died: 1")
+    finding = find_one(examine(place), "jobs that were running when the gateway died: 1")
     assert finding.severity is WARNING
 
 
 def test_a_job_that_runs_far_too_long(place: Site) -> None:
     gate = place.gate()
     place.plugin("slow", gate.script() + OK, timeouts={"poll": "40s"})
-    with attended(place) as (house, asking):
+    with run_with_socket(place) as (house, asking):
         job_id = house.put("slow")
         gate.arrived()
         now = datetime.now(UTC)
-        assert examined(place, now=now + timedelta(seconds=60), **asking) == []
-        [finding] = examined(place, now=now + timedelta(seconds=90), **asking)
+        assert examine(place, now=now + timedelta(seconds=60), **asking) == []
+        [finding] = examine(place, now=now + timedelta(seconds=90), **asking)
         gate.open()
         house.ended(job_id)
     assert (finding.severity, finding.topic) == (ERROR, "jobs")
@@ -198,17 +205,19 @@ def test_jobs_of_a_plugin_that_is_gone(place: Site) -> None:
             "INSERT INTO job_queue (id, plugin, command, status, submitted_by, created_at)"
             " VALUES ('a', 'gone', 'poll', 'queued', 'cli', '2026-02-08T10:00:00Z')",
         )
-    assert "plugin removed" in one(examined(place), "queued jobs of gone: 1").why
+    assert "plugin removed" in find_one(examine(place), "queued jobs of gone: 1").why
 
 
 def test_jobs_that_wait_for_very_long(place: Site) -> None:
     gate = place.gate()
     place.plugin("slow", gate.script() + OK, parallelism=1, timeouts={"poll": "2h"})
-    with attended(place) as (house, asking):
+    with run_with_socket(place) as (house, asking):
         jobs = [house.put("slow"), house.put("slow")]
         gate.arrived()
         later = datetime.now(UTC) + timedelta(minutes=16)
-        finding = one(examined(place, now=later, **asking), "queued jobs of slow: 1, the oldest")
+        finding = find_one(
+            examine(place, now=later, **asking), "queued jobs of slow: 1, the oldest"
+        )
         gate.open(2)
         for job_id in jobs:
             house.ended(job_id)
@@ -226,20 +235,20 @@ def open_breaker(place: Site, plugin: str) -> None:
 
 def test_a_breaker_that_is_open(place: Site) -> None:
     open_breaker(place, "echo")
-    finding = one(examined(place), "the breaker of echo poll is open")
+    finding = find_one(examine(place), "the breaker of echo poll is open")
     assert finding.run is not None
     assert finding.run.startswith("ductile system breaker echo")
 
 
 def test_a_breaker_of_a_plugin_that_is_gone_is_nothing_to_look_after(place: Site) -> None:
     open_breaker(place, "gone")
-    assert [f.what for f in examined(place) if "breaker" in f.what] == []
+    assert [f.what for f in examine(place) if "breaker" in f.what] == []
 
 
 def test_where_the_configuration_does_not_load_every_open_breaker_is_told(place: Site) -> None:
     open_breaker(place, "echo")
     place.settings["nonsense"] = True
-    assert one(examined(place), "the breaker of echo poll is open")
+    assert find_one(examine(place), "the breaker of echo poll is open")
 
 
 def test_jobs_and_deliveries_that_were_given_up(place: Site) -> None:
@@ -256,12 +265,12 @@ def test_jobs_and_deliveries_that_were_given_up(place: Site) -> None:
             " attempt_count, created_at) VALUES ('r', 'i', 'e', 't', '', 'dead', 9, '2026')"
         )
         execute(house.gateway.ledger, sql)
-    found = examined(place)
-    assert one(found, "dead jobs of the last 7 days: 1")
-    assert one(found, "dead webhook deliveries: 1")
-    assert one(found, "dead relay deliveries: 1")
+    found = examine(place)
+    assert find_one(found, "dead jobs of the last 7 days: 1")
+    assert find_one(found, "dead webhook deliveries: 1")
+    assert find_one(found, "dead relay deliveries: 1")
     later = datetime.now(UTC) + timedelta(days=8)
-    assert [f for f in examined(place, now=later) if "jobs that were given up" in f.what] == []
+    assert [f for f in examine(place, now=later) if "jobs that were given up" in f.what] == []
 
 
 def test_a_schedule_that_is_paused(place: Site) -> None:
@@ -269,14 +278,14 @@ def test_a_schedule_that_is_paused(place: Site) -> None:
     with place.running() as house:
         until(lambda: house.gateway.ledger.read(lambda tx: tx.dicts("entries")))
         execute(house.gateway.ledger, "UPDATE schedule_entries SET paused = 1")
-    finding = one(examined(place), "schedule echo/night is paused")
+    finding = find_one(examine(place), "schedule echo/night is paused")
     assert finding.run is not None
     assert finding.run.startswith("ductile schedule resume echo/night")
 
 
 def test_a_schedule_of_a_plugin_that_is_not_there(place: Site) -> None:
     place.settings["plugins"]["ghost"] = {"schedules": [{"every": "1h"}]}
-    found = [f for f in examined(place) if f.topic == "schedules"]
+    found = [f for f in examine(place) if f.topic == "schedules"]
     assert [finding.severity for finding in found] == [ERROR]
     assert found[0].what.endswith("cannot fire")
 
@@ -286,7 +295,7 @@ def test_a_schedule_that_has_never_fired(place: Site) -> None:
     with place.running() as house:
         until(lambda: house.gateway.ledger.read(lambda tx: tx.dicts("entries")))
     later = datetime.now(UTC) + timedelta(days=8)
-    finding = one(examined(place, now=later), "schedule echo/rare has never fired")
+    finding = find_one(examine(place, now=later), "schedule echo/rare has never fired")
     assert "0 0 29 2 *" in finding.why
 
 
@@ -302,9 +311,9 @@ def test_jobs_that_wait_for_room_for_their_files(
         id = house.put("echo")
         house.notice("job.retrying", id)
         told = explain_job(house.gateway.ledger, id, house.gateway.compiled, {})["why"]
-        finding = one(examined(place), "wait for disk space")
+        finding = find_one(examine(place), "wait for disk space")
         execute(house.gateway.ledger, "UPDATE job_queue SET next_retry_at = NULL")
-        one(examined(place), "wait for disk space")
+        find_one(examine(place), "wait for disk space")
     assert finding.severity is ERROR
     assert id in finding.what
     assert "no workspace: 12 MiB are wanted" in finding.why
@@ -313,10 +322,10 @@ def test_jobs_that_wait_for_room_for_their_files(
 
 def test_a_schedule_that_was_due_and_did_not_fire(place: Site) -> None:
     place.plugin("echo", OK, schedules=[{"id": "often", "every": "1h"}])
-    with attended(place) as (house, asking):
+    with run_with_socket(place) as (house, asking):
         until(lambda: house.gateway.ledger.read(lambda tx: tx.dicts("entries"))[0]["last_fire"])
         later = datetime.now(UTC) + timedelta(hours=3)
-        finding = one(examined(place, now=later, **asking), "was due at")
+        finding = find_one(examine(place, now=later, **asking), "was due at")
     assert finding.severity is ERROR
 
 
@@ -325,9 +334,9 @@ def test_the_rows_of_a_ledger_that_another_program_has_migrated_are_not_judged(
 ) -> None:
     with place.opened() as house:
         execute(house.gateway.ledger, "UPDATE schema_migrations SET checksum = 'x'")
-    who = context(place)
-    assert (who.behind, who.rows) == (-1, None)
-    who.close()
+    subject = make_context(place)
+    assert (subject.behind, subject.rows) == (-1, None)
+    subject.close()
 
 
 def test_a_ledger_of_an_older_version_is_no_error(
@@ -339,6 +348,6 @@ def test_a_ledger_of_an_older_version_is_no_error(
         old = SqliteLedger(place.state / "state.db")
         old.start()
         old.close()
-    found = examined(place)
-    assert one(found, "missing migrations").severity is WARNING
+    found = examine(place)
+    assert find_one(found, "missing migrations").severity is WARNING
     assert [finding.what for finding in found if finding.severity is ERROR] == []

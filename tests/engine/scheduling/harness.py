@@ -1,4 +1,4 @@
-"""A scheduler without threads, over a real ledger, on a clock that the test holds."""
+"""A scheduler without threads, over a real ledger and a fake clock."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ MINE = ClaimPolicy(owner="boot")
 HOUR, DAY, YEAR = 3600.0, 86_400.0, 365 * 86_400.0
 
 
-class Clockwork:
-    """A scheduler without threads; jobs end when the test says so."""
+class SchedulerHarness:
+    """Ticks when the test calls it; jobs end when the test settles them."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -35,7 +35,7 @@ class Clockwork:
         self.start()
 
     def start(self) -> None:
-        """As a gateway that starts now."""
+        """Start over, like a new gateway process."""
         self.scheduler = Scheduler(
             self.ledger,
             self.clock,
@@ -56,13 +56,13 @@ class Clockwork:
         return self.scheduler.tick(self.clock.now())
 
     def run(self, seconds: float, outcome: Outcome | None = GOOD) -> None:
-        """Let time pass as the loop would; jobs end at once with `outcome`."""
+        """Run the loop for this long on the fake clock; jobs end at once with `outcome`."""
         left, most = seconds, self.ticks + 100 + seconds / 10
         while True:
             wait = self.tick()
             if outcome is not None:
                 self.finish(outcome)
-            assert self.ticks < most, "the loop spins"
+            assert self.ticks < most, "the loop does not sleep"
             if left <= 0:
                 return
             step = min(wait, left)
@@ -70,7 +70,7 @@ class Clockwork:
             left -= step
 
     def finish(self, outcome: Outcome = GOOD) -> int:
-        """End every job that waits."""
+        """Settle every queued job; returns how many."""
         count = 0
         while True:
             now = self.clock.now()

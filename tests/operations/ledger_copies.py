@@ -1,4 +1,4 @@
-"""Copies of a site's ledger, and what is in them."""
+"""Backups of an installation's ledger, and reading them."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def on_postgres(site: Site, postgres: Server) -> str:
     return url
 
 
-def copied(house: Running, target: Path, **more: Any) -> backup.CompletedBackup:
-    gateway = house.gateway
+def make_backup(running: Running, target: Path, **more: Any) -> backup.CompletedBackup:
+    gateway = running.gateway
     return back_up(gateway.ledger, target, state_dir=gateway.state_dir, clock=CLOCK, **more)
 
 
-def put_back(site: Site, path: Path, **more: Any) -> Restored:
+def restore_copy(site: Site, path: Path, **more: Any) -> Restored:
     return restore(site.load().settings, path, now=CLOCK.now(), **more)
 
 
-def looked_at(site: Site) -> Ledger:
+def open_read_only(site: Site) -> Ledger:
     state = site.load().settings.state
     return open_ledger(path=state.path, url=state.url, read_only=True)
 
 
-def jobs_in(ledger: Ledger) -> dict[str, str]:
+def read_jobs(ledger: Ledger) -> dict[str, str]:
     rows = ledger.read(
         lambda tx: tx.dicts(
             "jobs",
@@ -55,30 +55,30 @@ def jobs_in(ledger: Ledger) -> dict[str, str]:
     return {row["id"]: row["status"] for row in rows}
 
 
-def jobs_at(path: Path) -> dict[str, str]:
+def read_jobs_of_file(path: Path) -> dict[str, str]:
     ledger = SqliteLedger(path, read_only=True)
     try:
-        return jobs_in(ledger)
+        return read_jobs(ledger)
     finally:
         ledger.close()
 
 
-def jobs_of(site: Site) -> dict[str, str]:
-    ledger = looked_at(site)
+def read_jobs_of_site(site: Site) -> dict[str, str]:
+    ledger = open_read_only(site)
     try:
-        return jobs_in(ledger)
+        return read_jobs(ledger)
     finally:
         ledger.close()
 
 
-def damage(path: Path) -> None:
+def damage_file(path: Path) -> None:
     data = bytearray(path.read_bytes())
     for page in range(20, len(data) // 4096):
         data[page * 4096 : page * 4096 + 64] = b"\xff" * 64
     path.write_bytes(data)
 
 
-def changed(path: Path, sql: str) -> None:
+def execute_sql(path: Path, sql: str) -> None:
     connection = apsw.Connection(str(path))
     connection.execute(sql)
     connection.close()

@@ -13,7 +13,7 @@ from ductile.store.engines.api import BEGINNING, Ledger
 from tests.conftest import FakeClock
 
 
-class House:
+class AgentsHarness:
     """One node; what it tells goes to the ledger, what it logs to stdout."""
 
     def __init__(self, ledger: Ledger, clock: FakeClock) -> None:
@@ -29,7 +29,7 @@ class House:
     def _wake(self) -> None:
         self.woken += 1
 
-    def told(self, topic: str) -> list[tuple[str, Any]]:
+    def read_notices(self, topic: str) -> list[tuple[str, Any]]:
         found = self.ledger.read(lambda tx: notices.list_after(tx, BEGINNING, 10_000))
         return [(n.type, json.loads(n.payload)) for n in found if n.topic == topic]
 
@@ -40,7 +40,7 @@ class House:
         return self.ledger.read(reminders.list_reminders)
 
 
-class Log:
+class LogCapture:
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
 

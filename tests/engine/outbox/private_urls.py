@@ -1,4 +1,4 @@
-"""How an address that must not be reached may be written into a URL."""
+"""Many ways to write a private address into a URL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ARABIC = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
 
 
 def _numbers(text: str) -> Iterator[str]:
-    """As numbers of other bases, widths and lengths, as inet_aton takes them."""
+    """Numbers of other bases, widths and lengths, as inet_aton accepts them."""
     a, b, c, d = map(int, text.split("."))
     whole = int(IPv4Address(text))
     yield str(whole)
@@ -47,7 +47,7 @@ def _numbers(text: str) -> Iterator[str]:
 
 
 def _signs(text: str) -> Iterator[str]:
-    """In signs that some normalize to digits and dots, or decode."""
+    """Characters that some software normalizes or decodes to digits and dots."""
     yield text.translate(WIDE)
     yield text.translate(CIRCLED).replace("0", "⓪")
     yield text.translate(BOLD)
@@ -63,7 +63,7 @@ def _signs(text: str) -> Iterator[str]:
 
 
 def _inside(text: str) -> Iterator[str]:
-    """Inside IPv6."""
+    """Embedded in IPv6."""
     whole = int(IPv4Address(text))
     high, low = f"{whole >> 16:x}", f"{whole & 0xFFFF:x}"
     for prefix in ("::ffff:", "::", "::ffff:0:", "64:ff9b::", "64:ff9b:1::", "0:0:0:0:0:ffff:"):
@@ -77,7 +77,7 @@ def _inside(text: str) -> Iterator[str]:
 
 
 def _around(text: str) -> Iterator[str]:
-    """Behind something that some take for the host."""
+    """After text that some software takes for the host."""
     for other in ("example.com", "93.184.215.14"):
         yield f"{other}@{text}"
         yield f"{other}:443@{text}"
@@ -101,7 +101,7 @@ def _plain(text: str) -> Iterator[str]:
     yield text
     yield f"{text}:443"
     yield f"{text}:8080"
-    # A name of somebody's who has it say so.
+    # Names whose owner lets them resolve to the address.
     yield f"{text.replace('.', '-')}.sslip.example"
     yield f"{text}.rebind.example"
     yield "a.example"
@@ -171,5 +171,5 @@ def _all() -> Iterator[tuple[str, str]]:
         yield f"http://{host}/", address
 
 
-SPELLINGS: Mapping[str, str] = dict(_all())
-"""From each URL to the address that it hides."""
+PRIVATE_URLS: Mapping[str, str] = dict(_all())
+"""From each URL to the private address that it refers to."""

@@ -1,4 +1,4 @@
-"""A doctor's visit to a test's own gateway."""
+"""Running the doctor on the installation of a test."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from tests.http.client import Client
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
 
 
-def context(site: Site, **more: Any) -> DoctorContext:
+def make_context(site: Site, **more: Any) -> DoctorContext:
     found = DoctorContext(site.write(), site.environ, datetime.now(UTC))
     for name, value in more.items():
         setattr(found, name, value)
     return found
 
 
-def examined(site: Site, **more: Any) -> list[Finding]:
-    who = context(site, **more)
+def examine(site: Site, **more: Any) -> list[Finding]:
+    subject = make_context(site, **more)
     try:
-        return doctor.examine(who)
+        return doctor.examine(subject)
     finally:
-        who.close()
+        subject.close()
 
 
-def one(findings: list[Finding], what: str) -> Finding:
-    """The only finding that says so."""
+def find_one(findings: list[Finding], what: str) -> Finding:
+    """The only finding with this text."""
     [found] = [finding for finding in findings if what in finding.what]
     assert found.why
     return found
 
 
 @contextmanager
-def attended(site: Site) -> Iterator[tuple[Running, dict[str, Any]]]:
-    """A gateway at work with its socket, and how a doctor asks it."""
-    with site.running() as house:
-        path = house.gateway.socket_path
+def run_with_socket(site: Site) -> Iterator[tuple[Running, dict[str, Any]]]:
+    """A running gateway with its socket, and the arguments for a doctor that uses it."""
+    with site.running() as running:
+        path = running.gateway.socket_path
         server = HttpServer(
-            [Listener("local", local_app(house.gateway), bind_local(path), ConnectionLimiter())]
+            [Listener("local", local_app(running.gateway), bind_local(path), ConnectionLimiter())]
         )
         server.start()
         client = Client(path)
         try:
-            yield house, {"ask": lambda target: client.get(target).json}
+            yield running, {"ask": lambda target: client.get(target).json}
         finally:
             server.stop()
             path.unlink()
