@@ -54,7 +54,7 @@ def test_invalid_intervals_are_rejected(config_dir: ConfigDir, text: str) -> Non
 def test_cron_is_validated_at_load(config_dir: ConfigDir) -> None:
     assert schedule(config_dir, 'cron: "0  6 * * 1-5"').cron == "0 6 * * 1-5"
     assert "cron" in schedule_error(config_dir, 'cron: "61 * * * *"')
-    assert "5 wanted" in schedule_error(config_dir, 'cron: "* * * *"')
+    assert "must have 5" in schedule_error(config_dir, 'cron: "* * * *"')
 
 
 def test_cron_rule_that_never_matches_causes_a_warning(config_dir: ConfigDir) -> None:
