@@ -63,7 +63,7 @@ def test_what_a_job_would_say_is_told_and_how_stderr_begins(site: Site) -> None:
     )
     with site.opened() as house:
         found = checked(house)
-    empty = "stdout is empty, it must be one JSON object"
+    empty = "stdout is empty; it must be one JSON object"
     assert found["config"].detail == f"exit code 78; {empty}; stderr: no url"
     assert found["killed"].detail == f"killed by signal 9; {empty}"
     assert re.fullmatch(r"timed out after \d+\.\d s; stderr: still dialling", found["slow"].detail)

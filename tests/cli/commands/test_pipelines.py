@@ -238,9 +238,9 @@ echo more >> "$dir/$(ls "$dir" | wc -l)"
             ]
         shutil.rmtree(flow.state / "workspaces" / root)
         done = flow("pipeline", "dry-run", "wide.0.good", "--json").json
-        assert f"the files of job {root}" in done["sandbox"]["gone"]
+        assert f"the files of the previous job {root}" in done["sandbox"]["gone"]
         assert done["sandbox"]["files"]["added"] == ["trail"]
-        assert "its directory is empty" in flow("pipeline", "dry-run", "wide.0.good").out
+        assert "the workspace starts empty" in flow("pipeline", "dry-run", "wide.0.good").out
         assert flow("pipeline", "dry-run", "first", "--json").json["sandbox"]["gone"] is None
 
     def test_without_a_job_it_is_the_newest_of_that_step(self, flow: House) -> None:
@@ -264,15 +264,15 @@ echo more >> "$dir/$(ls "$dir" | wc -l)"
         line = ("pipeline", "dry-run", "two", "--json")
         assert flow(*line).code == 0
         monkeypatch.setattr("ductile.operations.dry_run.step.MOST_PAGES", 1)
-        assert "among the newest 2 of mark to rehearse" in flow(*line).json["error"]
+        assert "among the newest 2 of mark to run again" in flow(*line).json["error"]
 
     def test_a_step_that_never_ran_cannot_be_rehearsed(self, flow: House) -> None:
         done = flow("pipeline", "dry-run", "two", "--json")
         assert (done.code, done.json["code"]) == (1, "not_found")
-        assert "there is no job of step two of pipeline chain to rehearse" in done.json["error"]
+        assert "there is no job of step two of pipeline chain to run again" in done.json["error"]
         split = flow("pipeline", "dry-run", "fan/wide", "--json")
         assert (split.code, split.json["code"]) == (1, "refused")
-        assert split.json["error"].endswith("rehearse what is in it: wide.0.good, wide.1.weak")
+        assert split.json["error"].endswith("run one of its steps: wide.0.good, wide.1.weak")
 
     def test_where_its_events_would_go(self, flow: House) -> None:
         with flow.gateway():

@@ -78,8 +78,8 @@ class TestRun:
     @pytest.mark.parametrize(
         ("script", "why"),
         [
-            (say({"status": "error", "error": "x", "retry": False}), "none would help"),
-            ("echo no >&2; exit 78", "none would help"),
+            (say({"status": "error", "error": "x", "retry": False}), "a retry does not help"),
+            ("echo no >&2; exit 78", "a retry does not help"),
         ],
     )
     def test_what_would_not_be_tried_again(self, desk: House, script: str, why: str) -> None:
@@ -256,7 +256,7 @@ class TestExplains:
         ("script", "what", "hint"),
         [
             ("", "stdout is empty", "write one JSON object"),
-            ("echo Starting; " + say({"status": "ok"}), "not JSON", "'Starting' stands before"),
+            ("echo Starting; " + say({"status": "ok"}), "not JSON", "'Starting' precedes"),
             (say({"status": "success"}), "it must be 'ok' or 'error'", 'write "status": "ok"'),
             (say({"result": 1}), "no status", 'add "status"'),
             (

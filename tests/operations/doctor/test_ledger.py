@@ -221,7 +221,7 @@ def test_jobs_that_wait_for_very_long(place: Site) -> None:
         gate.open(2)
         for job_id in jobs:
             house.ended(job_id)
-    assert "at most 1 of them run at once" in finding.why
+    assert "at most 1 of them run at a time" in finding.why
 
 
 def open_breaker(place: Site, plugin: str) -> None:

@@ -12,7 +12,7 @@ from ductile.engine.services import Services
 def summarize_attempts(services: Services, window: timedelta) -> dict[str, Any]:
     """Return the attempts that ended within the window, by plugin and status."""
     since = to_text(services.clock.now() - window)
-    rows = services.ledger.read(lambda tx: tx.dicts("ends_by_plugin", since=since))
+    rows = services.ledger.read(lambda tx: tx.dicts("finished_by_plugin", since=since))
     total: dict[str, int] = {}
     for row in rows:
         total[row["status"]] = total.get(row["status"], 0) + row["attempts"]
