@@ -238,8 +238,8 @@ def _into_database(settings: Settings, draft: Path, when: str, watch: Progress) 
     from ductile.store.backup import pg_transfer
 
     assert settings.state.url is not None
-    aside = f"ductile_replaced_{when.lower().replace('.', '_')}"
+    replaced_schema = f"ductile_replaced_{when.lower().replace('.', '_')}"
     with psycopg.connect(settings.state.url) as connection:
-        was = pg_transfer.replace_ledger(connection, draft, aside, watch)
+        was = pg_transfer.replace_ledger(connection, draft, replaced_schema, watch)
         failpoint("restore.loaded")
-    return f"schema {aside}" if was else None
+    return f"schema {replaced_schema}" if was else None

@@ -1,4 +1,4 @@
-"""What a configuration says of plugins that they do not bear out: names, commands, hooks."""
+"""Checks names, commands and hooks in the configuration against the plugins."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Commands = Mapping[str, frozenset[str]]
 def problems(
     settings: Settings, plugins: Commands, missing: Mapping[str, str]
 ) -> Iterator[Problem]:
-    """`plugins` are those that are known, with their commands; `missing` those that are
-    disabled, with the plugin that each means and no root has."""
+    """`plugins` maps known plugins to their commands; `missing` maps disabled entries to the
+    plugins that they name and no root has."""
     for name, target in missing.items():
-        # One that is gone for good may stay disabled without a word.
+        # An entry of a removed plugin may stay disabled without a warning.
         if close := nearest(target, plugins.keys() - missing.keys()):
             message = f"no plugin root has a plugin named {target}"
             yield _warning(message, ("plugins", name), nearest=close)
@@ -42,14 +42,14 @@ def problems(
 def disabled(
     settings: Settings, pipelines: Mapping[str, Pipeline], names: frozenset[str]
 ) -> Iterator[Problem]:
-    """Where a job would be made for one of the plugins that are disabled."""
+    """Places that would create jobs for a disabled plugin."""
     used: dict[Path, str] = {}
     for index, endpoint in enumerate(settings.webhooks.endpoints):
         used["webhooks", "endpoints", index, "plugin"] = endpoint.plugin
     for index, route in enumerate(settings.routes):
         used["routes", index, "to"] = route.to
     for pipeline in pipelines.values():
-        # A pipeline that others call has its steps in each of them.
+        # The steps of a pipeline are repeated in every pipeline that calls it.
         for node in pipeline.nodes.values():
             used[*node.at, "uses"] = node.plugin
     for at, plugin in used.items():
@@ -61,10 +61,10 @@ def disabled(
 def unheard(
     settings: Settings, pipelines: Mapping[str, Pipeline], outside: Set[str]
 ) -> Iterator[Problem]:
-    """Plugins with hooks that nothing here ever fires, for all their jobs have a parent.
+    """Plugins with hooks that never fire, because all their jobs have a parent.
 
-    `outside` are the sources of events that no job of ours emits. What an `on` starts may well
-    be a root; what a hook starts fires none.
+    `outside` are the sources of external events. A job that an `on` starts may be a root; a job
+    that a hook starts fires no hook.
     """
     begun = {name for name, plugin in settings.plugins.items() if plugin.schedules}
     begun |= {endpoint.plugin for endpoint in settings.webhooks.endpoints}
@@ -84,7 +84,7 @@ def unheard(
 
 
 def scopes(settings: Settings, plugins: Set[str]) -> Iterator[Problem]:
-    """Of tokens that are to open what is not there."""
+    """Scopes of tokens that grant nothing, since their plugin does not exist."""
     inline: Path = ("api", "auth", "tokens")
     granted = [((*inline, i), token.scopes) for i, token in enumerate(settings.api.auth.tokens)]
     granted += [(("tokens", i), token.scopes) for i, token in enumerate(settings.tokens)]
@@ -100,7 +100,7 @@ def _commands(name: str, plugin: PluginSettings, known: frozenset[str]) -> Itera
             where = (*at, "schedules", index, "command")
             yield _no_command(name, schedule.command, known, "its jobs will fail", where)
     for command in plugin.timeouts:
-        # The standard ones are often set for every plugin alike.
+        # The standard commands are often set for every plugin.
         if command not in known and command not in DEFAULT_TIMEOUTS:
             where = (*at, "timeouts", command)
             yield _no_command(name, command, known, "this has no effect", where)

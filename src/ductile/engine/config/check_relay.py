@@ -1,4 +1,4 @@
-"""What `instances`, `remote_ingress` and relay steps say that could never work together."""
+"""Checks `instances`, `remote_ingress` and relay steps against each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ductile.core.pipelines.graph import Node
 from ductile.errors import Path, Problem, Severity
 
 _HEADER = re.compile(rf"[!-~][ -~]{{0,{LONGEST_NAME - 1}}}", re.ASCII)
-"""What a header can carry as it is."""
+"""Text that a header can carry unchanged."""
 
 
 def problems(settings: Settings, pipelines: Mapping[str, Pipeline]) -> Iterator[Problem]:
@@ -33,7 +33,7 @@ def problems(settings: Settings, pipelines: Mapping[str, Pipeline]) -> Iterator[
 
 
 def _step(node: Node, instances: Mapping[str, InstanceSettings]) -> Iterator[Problem]:
-    """A relay step whose event would never leave."""
+    """Relay steps whose event would never be sent."""
     if node.relay is None:
         return
     instance = instances[node.relay.to]

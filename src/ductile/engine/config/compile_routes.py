@@ -1,4 +1,4 @@
-"""Routes and pipelines of a configuration, compiled against the plugins that it has."""
+"""Compiles routes and pipelines against the plugins of the configuration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ductile.plugins.registry import Registry
 
 
 class _AnyCommand(frozenset[str]):
-    """The commands of a plugin that is there but not loaded: nobody can say which."""
+    """The commands of a plugin that is configured but not loaded: any command may exist."""
 
     def __contains__(self, command: object) -> bool:
         return True
@@ -51,8 +51,8 @@ def compile_router(loaded: Loaded, registry: Registry) -> tuple[Router, tuple[Pr
     scopes = check_plugins.scopes(settings, plugins.keys() | registry.offered.keys())
     of_plugins = (*named, *disabled, *unheard, *scopes)
     found = [*_problems(pipelines), *_problems(routes), *relays, *of_plugins]
-    told = (_hinted(_located(problem, loaded), registry) for problem in found)
-    located = tuple(redact_problems(told, loaded.secrets))
+    hinted = (_hinted(_located(problem, loaded), registry) for problem in found)
+    located = tuple(redact_problems(hinted, loaded.secrets))
     if errors := errors_of(located):
         raise ConfigError(errors)
     assert isinstance(pipelines, Compiled)
@@ -70,7 +70,7 @@ def _located(problem: Problem, loaded: Loaded) -> Problem:
 
 
 def _hinted(problem: Problem, registry: Registry) -> Problem:
-    """With a way out where what is unknown is a plugin that only waits to be named."""
+    """With a hint if the unknown name is a bundled plugin that is not configured."""
     name = (problem.found or "").strip('"').partition(".")[0]
     if name not in registry.offered or problem.allowed is not None:
         return problem
@@ -78,7 +78,7 @@ def _hinted(problem: Problem, registry: Registry) -> Problem:
 
 
 def _sources(settings: Settings) -> Iterator[str]:
-    """What `from` and `from_plugin` may name beside plugins: webhooks and peers."""
+    """The names besides plugins that `from` and `from_plugin` accept: webhooks and peers."""
     for endpoint in settings.webhooks.endpoints:
         yield endpoint.event_name
     for peer in settings.remote_ingress.peers:

@@ -1,4 +1,4 @@
-"""The schedule entries of a configuration, as the core decides on them."""
+"""Compiles the configured schedule entries for the decisions in core."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from ductile.errors import Path, Problem, Severity
 
 
 def schedules_of(settings: Settings, local: ZoneInfo) -> tuple[Schedule, ...]:
-    """Every entry of every enabled plugin; without a zone of its own, in `local`."""
+    """Every entry of every enabled plugin; without its own zone, in `local`."""
     return tuple(_all(settings, local))
 
 
 def past(loaded: Loaded, now: datetime) -> Iterator[Problem]:
-    """A warning for each `at` that lies before `now`: perhaps the year is wrong."""
+    """A warning for each `at` in the past: perhaps the year is wrong."""
     message = "this moment is past: it fires at once, unless it has fired before"
     for name, plugin in loaded.settings.plugins.items():
         for index, entry in enumerate(plugin.schedules):

@@ -1,4 +1,4 @@
-"""One loaded configuration, worked out for the hot path. Built whole, swapped whole."""
+"""Everything derived from one loaded configuration; built and replaced as a whole."""
 
 from __future__ import annotations
 
@@ -29,15 +29,14 @@ from ductile.plugins.trust import PluginSeals
 from ductile.store.tx_config import TxConfig
 
 CORE_RETRY = RetryPolicy(backoff_base=1.0)
-"""A switch or a relay touches nothing but the ledger: one that was lost with its gateway is
-tried again soon."""
+"""Switches and relays only write to the ledger: one lost with its gateway is retried soon."""
 INIT_PENDING = "its init has not run yet"
-"""Why a plugin is not ready while its `init` waits or runs."""
+"""Why a plugin is not ready while its `init` is queued or running."""
 
 
 @dataclass(frozen=True)
 class CompiledConfig:
-    """What the rooms need to know of the configuration."""
+    """What the rest of the program needs of the configuration."""
 
     loaded: Loaded
     registry: Registry
@@ -55,7 +54,7 @@ class CompiledConfig:
 
     @property
     def snapshot_id(self) -> str | None:
-        """Of what the ledger keeps of this configuration, once it has been adopted."""
+        """The id of this configuration's row in the ledger, when it is in force."""
         return self.tx_config.snapshot_id
 
     def plugin_settings(self, name: str) -> PluginSettings:
@@ -68,7 +67,7 @@ class CompiledConfig:
         return RetryPolicy(retry.max_attempts, retry.backoff_base)
 
     def rules(self, plugin: str, command: str) -> Rules:
-        """How an attempt of this plugin and command is judged, whether or not it is loaded."""
+        """The rules for judging an attempt of this plugin and command, loaded or not."""
         known = self._rules.get((plugin, command))
         if known is None:
             known = self._rules[plugin, command] = self._make_rules(plugin, command)
@@ -95,23 +94,23 @@ class CompiledConfig:
         return [plugin for plugin in self.registry.plugins.values() if plugin.command(INIT)]
 
     def held(self) -> frozenset[str]:
-        """Plugins whose queued jobs wait because the plugin is refused."""
+        """Refused plugins, whose jobs stay queued."""
         refused = {refusal.name for refusal in self.registry.refused}
         return frozenset(refused - self.registry.plugins.keys())
 
     def known(self) -> frozenset[str]:
-        """Whose jobs can be run here."""
+        """The plugins whose jobs this node can run."""
         return frozenset({*self.plans, SWITCH_PLUGIN, RELAY_PLUGIN})
 
     def gone(self, plugin: str) -> str | None:
-        """Why queued jobs of this plugin will never run, if so."""
+        """Why queued jobs of this plugin will never run; None if they will."""
         if plugin in self.plans or plugin in self.held() or plugin.startswith(CORE_PREFIX):
             return None
         return "plugin disabled" if plugin in self.registry.disabled else "plugin removed"
 
 
 _DEFAULTS = PluginSettings.model_construct()
-"""Not validated: that would have a second schema built, for this alone."""
+"""Not validated: that would build a second schema only for this."""
 
 
 def _own(settings: Settings, plugin: str) -> PluginSettings:
@@ -119,9 +118,9 @@ def _own(settings: Settings, plugin: str) -> PluginSettings:
 
 
 def build(loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str]) -> CompiledConfig:
-    """Discover the plugins and work everything out.
+    """Discover the plugins and compile everything.
 
-    Refused plugins are no error; routes and pipelines that cannot run are: `ConfigError`.
+    Refused plugins are not an error; routes and pipelines that cannot run raise `ConfigError`.
     """
     settings = loaded.settings
     instances = {
@@ -167,7 +166,7 @@ def _sealed(loaded: Loaded) -> PluginSeals:
 
 
 def _of_plugins(loaded: Loaded, registry: Registry) -> list[Problem]:
-    """What is worth saying of the plugins that were found, and of how they are configured."""
+    """Warnings about the discovered plugins and their settings."""
     warnings = [Problem(text, severity=Severity.WARNING) for text in registry.warnings]
     for name, plugin in registry.plugins.items():
         cap = _own(loaded.settings, name).parallelism

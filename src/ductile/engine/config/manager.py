@@ -1,4 +1,4 @@
-"""The configuration that counts now: adopted whole, with what may run of it and by what rules."""
+"""The configuration in force, and its replacement as a whole."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from ductile.store import snapshots
 from ductile.store.engines.api import Ledger
 from ductile.store.jobs.claim import ClaimPolicy
 
-LOOK, SOON = 60.0, 2.0
-"""Seconds between two looks; soon, where a plugin waits for its `init`."""
+CHECK_INTERVAL, INIT_INTERVAL = 60.0, 2.0
+"""Seconds between two checks; the shorter one while a plugin waits for its `init`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Adopted:
-    """One value, so that nobody sees the plugins of one configuration by the rules of another."""
+class ConfigInForce:
+    """One value, so that plugins and rules always belong to the same configuration."""
 
     compiled: CompiledConfig
     unready: Unready
@@ -42,7 +42,7 @@ class Adopted:
 
 
 class ConfigManager:
-    """Thread-safe. `tick` is for a loop: it does what the ledger would not take before."""
+    """Thread-safe. `tick`, called by a loop, completes what the ledger refused before."""
 
     def __init__(
         self,
@@ -62,13 +62,13 @@ class ConfigManager:
         self._log = logger("gateway")
         self.scheduler: Scheduler
         self._guard = threading.Lock()
-        self._now: Adopted | None = None
+        self._now: ConfigInForce | None = None
         self._settled: CompiledConfig | None = None
         self._queued: set[str] = set()
-        """The plugins whose `init` we have queued under this configuration: once each."""
+        """The plugins whose `init` was queued under this configuration: once each."""
 
     @property
-    def now(self) -> Adopted:
+    def now(self) -> ConfigInForce:
         assert self._now is not None
         return self._now
 
@@ -117,7 +117,7 @@ class ConfigManager:
         """Put this configuration in force; if it raises, the one before stays in force."""
         tx_config = replace(compiled.tx_config, snapshot_id=self._record(compiled))
         compiled = replace(compiled, tx_config=tx_config)
-        # An `init` that ends meanwhile waits: it counts for what is adopted here.
+        # An `init` that ends meanwhile waits: it counts for this configuration.
         with self._guard:
             self._queued = set()
             self._set(compiled, plugin_init.uninitialised(self._ledger, compiled))
@@ -146,10 +146,10 @@ class ConfigManager:
             held=compiled.held(),
             known=None if self._ledger.engine == "sqlite" else compiled.known(),
         )
-        self._now = Adopted(compiled, unready, policy)
+        self._now = ConfigInForce(compiled, unready, policy)
 
     def init_ended(self, settlement: Settlement) -> None:
-        """An `init` was settled: its plugin may run now, or may not, or wants another."""
+        """Record that an `init` was settled: its plugin is ready, failed, or needs another one."""
         with self._guard:
             before = self.now
             unready = plugin_init.after_init(before.unready, before.compiled, settlement)
@@ -167,9 +167,9 @@ class ConfigManager:
         self.scheduler.release_waiting()
 
     def settle(self) -> int:
-        """What the adopted configuration asks of the ledger; how many jobs of gone plugins ended.
+        """Apply the configuration to the ledger; returns how many jobs of removed plugins ended.
 
-        Where it raises, `tick` does it.
+        If it raises, `tick` repeats it.
         """
         compiled = self.now.compiled
         gone = self._end_jobs_of_removed_plugins(compiled)
@@ -179,19 +179,19 @@ class ConfigManager:
         return gone
 
     def tick(self, now: datetime) -> float:  # noqa: ARG002
-        """Settle what is not settled yet; seconds to the next look."""
+        """Apply what is not applied yet; the seconds until the next check."""
         if self._settled is not self.now.compiled:
             self.settle()
         if self.now.unready:
-            self._look_again()
+            self._check_again()
         self._queue_inits()
         if INIT_PENDING in self.now.unready.values():
-            return SOON
+            return INIT_INTERVAL
         self._end_jobs_of_removed_plugins(self.now.compiled)
-        return LOOK
+        return CHECK_INTERVAL
 
-    def _look_again(self) -> None:
-        """Another node may have run an `init` that we wait for."""
+    def _check_again(self) -> None:
+        """Another node may have run an `init` that a plugin waits for."""
         with self._guard:
             before = self.now
             missing = plugin_init.uninitialised(self._ledger, before.compiled)

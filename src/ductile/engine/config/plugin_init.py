@@ -14,7 +14,7 @@ Unready = Mapping[str, str]
 
 
 def uninitialised(ledger: Ledger, compiled: CompiledConfig) -> dict[str, str]:
-    """Plugins that the ledger has not seen initialised as they are."""
+    """Plugins whose current version and config have not been initialised."""
     wanted = {plugin.name: plugin.init_key for plugin in compiled.needs_init()}
 
     def done(name: str, key: str) -> bool:
@@ -24,7 +24,7 @@ def uninitialised(ledger: Ledger, compiled: CompiledConfig) -> dict[str, str]:
 
 
 def wanted_init(ledger: Ledger, plugin: str) -> NewJob | None:
-    """The `init` to queue; None where one waits or runs already."""
+    """The `init` to queue; None if one is queued or running."""
     if ledger.read(lambda tx: tx.one("init_outstanding", plugin=plugin)) is not None:
         return None
     return NewJob(plugin, INIT, SubmittedBy.SCHEDULER)
@@ -33,10 +33,10 @@ def wanted_init(ledger: Ledger, plugin: str) -> NewJob | None:
 def after_init(
     unready: Unready, compiled: CompiledConfig, settlement: Settlement
 ) -> Unready | None:
-    """What is unready now that this `init` has ended; None where that says nothing.
+    """The unready plugins after this `init` ended; None if it changes nothing.
 
-    Of a configuration that was replaced meanwhile it leaves everything as it was: another
-    `init` is wanted.
+    An `init` of a configuration that was replaced meanwhile returns `unready` unchanged: another
+    `init` is needed.
     """
     name = settlement.plugin
     plugin = compiled.registry.plugins.get(name)

@@ -1,4 +1,4 @@
-"""What a reload cannot change: it would need another lock, ledger or listener."""
+"""Settings that need a restart: a reload cannot change the lock, the ledger or the listeners."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TOLD: dict[Path, str] = {
 
 
 def unreloadable(old: Settings, fresh: Loaded) -> list[Problem]:
-    """A problem for each setting of `fresh` that takes a restart."""
+    """A problem for each changed setting of `fresh` that needs a restart."""
     new = fresh.settings
     fixed: list[tuple[Path, object, object]] = [
         (("state", "path"), old.state.path, new.state.path),

@@ -22,7 +22,7 @@ LARGEST_WAL = 64 * 1024 * 1024
 LOOKS, BETWEEN = 6, 0.1
 """A reader that is seen every time holds one transaction; others come and go."""
 HELD_FOR = timedelta(minutes=5)
-TOLD = 5
+MAX_SHOWN = 5
 OLD = timedelta(days=7)
 
 
@@ -118,10 +118,10 @@ def invariants(context: DoctorContext) -> Iterator[Finding]:
     if context.ledger is None or context.state_dir is None:
         return
     report = verify_ledger(context.ledger, context.state_dir, quick=True)
-    for violation in report.violations[:TOLD]:
+    for violation in report.violations[:MAX_SHOWN]:
         run = context.command("system verify")
         yield error("ledger", str(violation), "the ledger violates an invariant", run)
-    left = len(report.violations) - TOLD + report.more
+    left = len(report.violations) - MAX_SHOWN + report.more
     if left > 0:
         run = context.command("system verify")
         yield error("ledger", f"{left} more violations", "as above", run)

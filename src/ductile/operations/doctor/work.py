@@ -17,7 +17,7 @@ GRACE = 35.0
 LONG = timedelta(minutes=15)
 RECENT = timedelta(days=7)
 MOST = 1000
-TOLD = 10
+MAX_SHOWN = 10
 
 
 def jobs(context: DoctorContext) -> Iterator[Finding]:
@@ -34,7 +34,7 @@ def jobs(context: DoctorContext) -> Iterator[Finding]:
         )
         return
     late = [row for row in rows if _is_late(row["started_at"], row, context)]
-    for row in late[:TOLD]:
+    for row in late[:MAX_SHOWN]:
         yield error(
             "jobs",
             f"job {row['job_id']} of {row['plugin']} {row['command']} has exceeded its timeout",

@@ -175,7 +175,7 @@ class _Preview:
 
     def _job(self, job: SpawnJob, context: Mapping[str, Json]) -> Iterator[Document]:
         node = self._compiled.tx_config.router.node(job.pipeline, job.step_path)
-        told: Document = {
+        shown: Document = {
             "pipeline": job.pipeline or None,
             "step": job.step_path or None,
             "branch": job.branch or None,
@@ -183,26 +183,26 @@ class _Preview:
             "command": job.command,
         }
         if job.dead is not None:
-            yield {**told, "fails": job.dead}
+            yield {**shown, "fails": job.dead}
         elif node is None:
-            yield {**told, "payload": job.event.payload, "context": dict(context)}
+            yield {**shown, "payload": job.event.payload, "context": dict(context)}
         elif node.kind is NodeKind.SWITCH:
-            yield from self._switch(told, job, node, context)
+            yield from self._switch(shown, job, node, context)
         elif node.kind is NodeKind.RELAY:
             sent = prepare_relay(node, job.event.payload, job.event.dedupe_key, context)
-            yield {**told, **describe_relay(sent)}
+            yield {**shown, **describe_relay(sent)}
         else:
-            yield {**told, **self._step(job, node, context)}
+            yield {**shown, **self._step(job, node, context)}
 
     def _switch(
-        self, told: Document, job: SpawnJob, node: Node, context: Mapping[str, Json]
+        self, shown: Document, job: SpawnJob, node: Node, context: Mapping[str, Json]
     ) -> Iterator[Document]:
         judged = judge_switch(node, job.event.payload, context, self._config(node.config_of))
-        told = {**told, "if": str(node.condition)}
+        shown = {**shown, "if": str(node.condition)}
         if isinstance(judged, Failure):
-            yield {**told, "fails": judged.reason}
+            yield {**shown, "fails": judged.reason}
             return
-        yield {**told, "matched": judged.matched}
+        yield {**shown, "matched": judged.matched}
         done = Done(
             PLACEHOLDER_ID,
             job.plugin,
