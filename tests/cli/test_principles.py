@@ -1,4 +1,4 @@
-"""The principles of 002 §11.7 over every command there is, on a house that is lived in.
+"""Rules of docs/specification.md, "Operations", for every command, on a gateway with data.
 
 A command without an example here is a failure: whoever adds one says how it is called.
 """

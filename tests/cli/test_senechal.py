@@ -1,4 +1,4 @@
-"""The command line of 000 §9.6 and the short commands of 002 §11.6."""
+"""The command line of Senechal Gateway, and the short forms of commands."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_called_by_its_old_name_it_tells_of_its_old_commands() -> None:
 
 
 def test_the_unit_of_the_first_specification_starts(house: House, program: str) -> None:
-    """000 §12.1: `senechal-gw start --config /etc/senechal-gw/config.yaml`, then SIGHUP."""
+    """`senechal-gw start --config /etc/senechal-gw/config.yaml`, then SIGHUP."""
     config = house.root / "config.yaml"
     line = [str(BIN / program), "start", "--config", str(config)]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, cwd="/", env=os.environ)

@@ -1,4 +1,4 @@
-"""The tree of commands: its principles (002 §11.7) over every command, and what it costs."""
+"""The tree of commands: rules that every command follows, and the cost of loading it."""
 
 from __future__ import annotations
 

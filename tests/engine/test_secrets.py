@@ -13,7 +13,7 @@ from tests.engine.site import PYTHON, Site
 
 CANARY = 'canary-"9f3b"\\7a61/é'
 STORED_WHOLE = {("job_queue", "payload"), ("plugin_state", "state"), ("plugin_facts", "fact_json")}
-"""SPEC §9: payloads, contexts, state and facts; they are redacted when shown."""
+"""Payloads, contexts, state and facts (docs/specification.md, "Redaction")."""
 TELLTALE = (
     PYTHON + "r = json.load(sys.stdin)\n"
     "s = r['config']['token']\n"

@@ -1,4 +1,4 @@
-"""What an attempt's outcome means: SPEC §3 and §4 as tables."""
+"""Outcomes of attempts as tables: docs/specification.md, "Judging a response"."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def lingered(stdout):
 
 
 RESPONSES = [
-    # SPEC §3: exit 0 and ok succeeded; status error failed whatever the exit code;
+    # Exit 0 and ok succeeded; status error failed whatever the exit code;
     # non-zero exit failed; 78 and `retry: false` without retry.
     (exited(OK), SUCCEEDED, None),
     (exited(OK, 1), RETRIED, "exit code 1"),

@@ -39,7 +39,7 @@ LEGAL = {
     (T, D),
     (D, Q),
 }
-"""SPEC §4, written down a second time."""
+"""docs/specification.md, "Jobs and states", repeated independently of the code."""
 
 
 def schema() -> str:

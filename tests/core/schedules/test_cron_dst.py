@@ -1,7 +1,7 @@
 """Cron rules over every clock shift from 2020 to 2037, against a walk minute by minute.
 
 The walk knows nothing of folds and gaps: it looks at what clocks show, one minute after the
-other, and applies the two sentences of SPEC §5.
+other, and applies docs/specification.md, "Schedules".
 """
 
 from __future__ import annotations

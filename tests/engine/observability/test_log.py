@@ -337,7 +337,7 @@ def make_emitter(*events: dict[str, Any]) -> str:
 
 
 def test_event_without_consumer_is_logged_at_debug(site: Site, out: Output) -> None:
-    """002 §7.2. What a pipeline's last step passes on is no such event."""
+    """docs/specification.md, "Routes". The event of a pipeline's last step does not count."""
     site.settings["service"]["log_level"] = "debug"
     site.settings["routes"] = [{"from": "source", "event_type": "taken", "to": "sink"}]
     never = {"path": "payload.never", "op": "exists"}

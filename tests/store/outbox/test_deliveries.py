@@ -147,7 +147,7 @@ def test_a_removed_webhook_is_gone_and_its_secret_forgotten(ledger: Ledger) -> N
     assert add(ledger) != id
 
 
-# FR-10.8
+# The table (docs/specification.md, "Deliveries")
 
 
 def test_fr_10_8_the_table_has_the_columns_of_004(ledger: Ledger) -> None:
