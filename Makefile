@@ -15,7 +15,7 @@ UNIT := tests/core tests/config tests/plugins tests/test_architecture.py tests/t
 
 .PHONY: help run unit test lint types format check bench docs torture lock clean
 
-help: ## say what the targets do
+help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(READY): pyproject.toml requirements/dev.txt
@@ -43,7 +43,7 @@ types: $(READY) ## check types
 		MYPYPATH=plugins/lib:$$plugin $(BIN)/mypy --explicit-package-bases $$plugin*.py || exit 1; \
 	done
 
-format: $(READY) ## mend style
+format: $(READY) ## fix style
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
 check: lint types test ## everything that CI checks
@@ -51,16 +51,16 @@ check: lint types test ## everything that CI checks
 bench: $(READY) ## measure; writes bench/out/*.json
 	@$(BIN)/python -m bench
 
-docs: $(READY) ## write the pages that are made from the code
+docs: $(READY) ## write the generated pages
 	@$(BIN)/python -m ductile.config.reference > docs/reference/config-reference.md
 	@$(BIN)/python -m ductile.cli.reference > docs/reference/commands.md
 
 torture: $(READY) ## the long crash loops
 	@$(BIN)/python -m pytest -n $(WORKERS) -m torture --timeout 3600
 
-lock: $(READY) ## pin the dependencies anew
+lock: $(READY) ## pin the dependencies
 	@$(BIN)/pip-compile --quiet --allow-unsafe --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header --extra postgres -o requirements/runtime.txt pyproject.toml
 	@$(BIN)/pip-compile --quiet --allow-unsafe --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header -o requirements/dev.txt requirements/dev.in
 
-clean: ## remove what make made
+clean: ## remove generated files
 	@rm -rf .venv* .mypy_cache .ruff_cache build dist demo
