@@ -317,7 +317,7 @@ def health(request: Request) -> Answer:
     resource = Resource(request.config)
     if not resource.varies:
         try:
-            address.parse(resource.url, resource.networks)
+            address.parse_url(resource.url, resource.networks)
         except address.Forbidden as error:
             raise Misconfigured(str(error)) from None
     return Answer("the configuration is good")
