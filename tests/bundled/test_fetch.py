@@ -157,6 +157,13 @@ def test_only_public_addresses_are_reached(site: BundledSite, web: Pages, url: s
     assert web.asked == []
 
 
+def test_health_reports_a_url_that_is_not_allowed(site: BundledSite, web: Pages) -> None:
+    site.use("fetch", {"url": web.at("/a"), **LOOPBACK})
+    assert site.direct("fetch", "health").answer["status"] == "ok"
+    site.use("fetch", {"url": "https://localhost/a"})
+    assert site.direct("fetch", "health").answer["status"] == "error"
+
+
 def test_http_to_the_world_has_to_be_allowed(site: BundledSite) -> None:
     site.use("fetch", {"url": "http://192.0.32.7/"})
     done = site.direct("fetch", "poll")
