@@ -571,8 +571,8 @@ def test_invalid_last_boot_file_does_not_prevent_a_start(node: Make, content: by
 
 @pytest.fixture
 def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager, "SOON", 0.05)
-    monkeypatch.setattr(manager, "LOOK", 0.1)
+    monkeypatch.setattr(manager, "INIT_INTERVAL", 0.05)
+    monkeypatch.setattr(manager, "CHECK_INTERVAL", 0.1)
 
 
 def test_init_of_one_node_counts_for_all(node: Make, short_intervals: None) -> None:
