@@ -11,7 +11,7 @@ import pytest
 
 from tests.engine.site import PYTHON, Site
 
-CANARY = 'canary-"9f3b"\\7a61/é'
+CANARY = 'canary-"xk9f3bqz"\\7a61/é'
 STORED_WHOLE = {("job_queue", "payload"), ("plugin_state", "state"), ("plugin_facts", "fact_json")}
 """Payloads, contexts, state and facts (docs/specification.md, "Redaction")."""
 TELLTALE = (
@@ -38,7 +38,7 @@ def leaking_site(site: Site) -> Site:
 
 def list_encodings() -> list[str]:
     # "canary-" alone would do; what follows it is what matters.
-    return ["9f3b", json.dumps(CANARY)[1:-1], quote(CANARY, safe="")]
+    return ["xk9f3bqz", json.dumps(CANARY)[1:-1], quote(CANARY, safe="")]
 
 
 def columns(path: Path) -> list[tuple[str, str, str]]:
@@ -100,7 +100,7 @@ def test_config_snapshot_contains_no_secret(leaking_site: Site) -> None:
         pass
     stored = [v for t, _, v in columns(leaking_site.state / "state.db") if t == "config_snapshots"]
     assert stored
-    assert not any("inline-canary-5151" in value or "9f3b" in value for value in stored)
+    assert not any("inline-canary-5151" in value or "xk9f3bqz" in value for value in stored)
     assert any("[REDACTED]" in value for value in stored)
 
 
