@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import orjson
 import pytest
@@ -41,6 +42,39 @@ def run_another(single: DispatcherUnderTest) -> None:
     single.wait_for_start()
     single.slot.finish()
     assert single.running.ended(id)["status"] == "succeeded"
+
+
+# Batches
+
+
+@pytest.mark.parametrize(
+    ("settling", "claims", "prefetch", "batches"),
+    [
+        (0, 0, 0, []),
+        (3, 2, 4, [(3, 2, 4)]),
+        (0, 2, 0, [(0, 2, 0)]),
+        (8, 8, 0, [(8, 8, 0)]),
+        (9, 1, 4, [(8, 1, 0), (1, 0, 0)]),
+        (1, 10, 0, [(1, 8, 0), (0, 2, 0)]),
+        (2, 4, 5, [(2, 4, 0)]),
+    ],
+)
+def test_a_batch_has_no_more_than_the_ledger_takes_and_prefetches_only_alone(
+    settling: int, claims: int, prefetch: int, batches: list[tuple[int, int, int]]
+) -> None:
+    attempts = [SimpleNamespace(commit_alone=False) for _ in range(settling)]
+    found = list(dispatcher.split_batches(attempts, claims, prefetch, limit=8))  # type: ignore[arg-type]
+    assert [(len(one.attempts), one.claims, one.prefetch) for one in found] == batches
+    assert [attempt for one in found for attempt in one.attempts] == attempts
+
+
+def test_a_settlement_that_is_committed_alone_has_a_batch_without_claims() -> None:
+    attempts = [SimpleNamespace(commit_alone=alone) for alone in (False, True, False)]
+    found = list(dispatcher.split_batches(attempts, 2, 1, limit=8))  # type: ignore[arg-type]
+    assert [(one.attempts, one.claims, one.prefetch) for one in found] == [
+        ([attempts[1]], 0, 0),
+        ([attempts[0], attempts[2]], 2, 1),
+    ]
 
 
 # Claims
