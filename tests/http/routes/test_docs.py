@@ -139,7 +139,7 @@ def test_page_without_token_shows_only_the_token_form(page: Page) -> None:
 
 def test_invalid_token_is_reported(page: Page) -> None:
     page.enter("wrong")
-    page.says("this token is not good here")
+    page.says("this token is not valid here")
     assert page.page.locator("details.operation").count() == 0
 
 
@@ -148,7 +148,7 @@ def test_every_route_is_listed_by_tag(page: Page) -> None:
     page.says(f"{len(ENDPOINTS)} routes.")
     shown = page.page.locator("details.operation .path").all_text_contents()
     assert sorted(shown) == sorted(endpoint.path for endpoint in ENDPOINTS)
-    jobs = page.page.locator("section", has=page.page.locator("#noun-jobs"))
+    jobs = page.page.locator("section", has=page.page.locator("#tag-jobs"))
     assert jobs.locator(".path", has_text="/job/{job_id}/why").count() == 1
     assert page.complaints == []
 
@@ -208,7 +208,7 @@ def test_search_filters_the_routes(page: Page) -> None:
     visible = page.page.locator("details.operation:visible .path").all_text_contents()
     assert "/job/{job_id}/retry" in visible
     assert "/jobs" not in visible
-    assert page.page.locator("#noun-tokens").is_hidden()
+    assert page.page.locator("#tag-tokens").is_hidden()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

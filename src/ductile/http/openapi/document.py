@@ -69,6 +69,8 @@ PATH_PARAMETERS = {
     "delivery_id": "A delivery's id.",
     "webhook_id": "A webhook's id.",
 }
+PAGING = ("limit", "before", "after")
+"""Query parameters that follow the filters of a list."""
 HEADERS: dict[str, tuple[str, Schema]] = {
     "Idempotency-Key": (
         "Within a day the same key returns the same result; with another body 422.",
@@ -194,11 +196,11 @@ def _path_parameters(path: str) -> list[dict[str, Any]]:
 def _query_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
     if endpoint.query is None:
         return []
-    found = []
-    for name, schema in property_schemas(request_model(endpoint.query)).items():
-        text = schema.pop("description", "")
-        found.append(_parameter(name, "query", text, schema))
-    return found
+    schemas = property_schemas(request_model(endpoint.query))
+    return [
+        _parameter(name, "query", schemas[name].pop("description", ""), schemas[name])
+        for name in sorted(schemas, key=lambda name: name in PAGING)
+    ]
 
 
 def _header_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
