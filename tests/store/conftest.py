@@ -1,4 +1,4 @@
-"""Every store test runs on both engines."""
+"""Fixtures that run a test on both engines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ductile.store.engines.sqlite import SqliteLedger
 
 
 def execute(ledger: Ledger, sql: str) -> None:
-    """Run SQL beside the ledger's own connections, as a script would."""
+    """Run SQL on a separate connection, as a script would."""
     if isinstance(ledger, SqliteLedger):
         connection = apsw.Connection(str(ledger.path))
         connection.set_busy_timeout(5000)
@@ -28,7 +28,7 @@ def execute(ledger: Ledger, sql: str) -> None:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def open_ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Ledger]]:
-    """Opens the test's own ledger, as often as it is called."""
+    """Opens the ledger of the test, as often as it is called."""
     opened: list[Ledger] = []
     if request.param == "postgres":
         url = request.getfixturevalue("postgres").database()

@@ -1,4 +1,4 @@
-"""One row an agent, its capabilities and its end, on both engines."""
+"""Agents: contacts, capabilities and eviction, on both engines."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class House:
         return [(notice.topic, notice.type) for notice in found]
 
 
-def test_a_beat_is_a_row(house: House) -> None:
+def test_heartbeat_is_stored(house: House) -> None:
     house.beat("a")
     assert house.rows() == [
         {
@@ -73,7 +73,7 @@ def test_a_beat_is_a_row(house: House) -> None:
     ]
 
 
-def test_many_beats_are_one_row_and_the_last_counts(house: House) -> None:
+def test_last_heartbeat_of_an_agent_counts(house: House) -> None:
     for turn in range(20):
         house.clock.advance(1)
         house.beat("a", "a", cluster=f"c{turn}", said=to_text(house.clock.now()))
@@ -82,27 +82,27 @@ def test_many_beats_are_one_row_and_the_last_counts(house: House) -> None:
     assert row["last_seen_at"] == row["received_at"] == to_text(house.clock.now())
 
 
-def test_the_last_of_a_batch_counts(house: House) -> None:
+def test_last_heartbeat_of_a_batch_counts(house: House) -> None:
     beats = [Beat("a", "one", SAID), Beat("b", "x", SAID), Beat("a", "two", SAID)]
     house.ledger.write(lambda tx: agents.record_heartbeats(tx, beats, house.clock.now()))
     assert [row["cluster_id"] for row in house.rows()] == ["two", "x"]
 
 
 @pytest.mark.parametrize("id", ["a'b", 'a"b', "a,b", "é😀", "%s", ":now", "\\", "a" * 200])
-def test_any_id_comes_back_as_it_was(house: House, id: str) -> None:
+def test_any_agent_id_is_stored_unchanged(house: House, id: str) -> None:
     house.beat(id, cluster=id)
     (row,) = house.rows()
     assert (row["agent_id"], row["cluster_id"]) == (id, id)
 
 
-def test_a_beat_keeps_what_the_agent_can_do(house: House) -> None:
+def test_heartbeat_keeps_the_capabilities(house: House) -> None:
     house.beat("a")
     assert house.register("a")
     house.beat("a")
     assert house.rows()[0]["capabilities"] == CAPABLE
 
 
-def test_a_sign_without_a_cluster_keeps_the_known_one(house: House) -> None:
+def test_contact_without_a_cluster_keeps_the_known_one(house: House) -> None:
     now = house.clock.now()
     house.ledger.write(lambda tx: agents.record_contact(tx, "a", None, now, now))
     assert house.rows()[0]["cluster_id"] == ""
@@ -111,7 +111,7 @@ def test_a_sign_without_a_cluster_keeps_the_known_one(house: House) -> None:
     assert house.rows()[0]["cluster_id"] == "west"
 
 
-def test_only_news_of_capabilities_is_told(house: House) -> None:
+def test_only_changed_capabilities_are_announced(house: House) -> None:
     house.beat("a")
     assert house.register("a")
     assert not house.register("a")
@@ -121,7 +121,7 @@ def test_only_news_of_capabilities_is_told(house: House) -> None:
     assert not house.register("nobody")
 
 
-def test_what_is_removed_is_told_once(house: House) -> None:
+def test_removed_capabilities_are_announced_once(house: House) -> None:
     house.beat("a")
     house.register("a")
     now = house.clock.now()
@@ -131,7 +131,7 @@ def test_what_is_removed_is_told_once(house: House) -> None:
     assert house.rows()[0]["received_at"] is not None
 
 
-def test_the_overdue_are_those_beyond_the_span_on_either_side(house: House) -> None:
+def test_overdue_agents_are_outside_of_the_window(house: House) -> None:
     house.beat("future")
     house.clock.moment -= timedelta(seconds=200)
     house.beat("past")
@@ -140,7 +140,7 @@ def test_the_overdue_are_those_beyond_the_span_on_either_side(house: House) -> N
     assert [agent.agent_id for agent in house.overdue()] == ["future", "past"]
 
 
-def test_an_eviction_keeps_the_row_and_ends_what_it_can_do(house: House) -> None:
+def test_eviction_keeps_the_row_and_deletes_capabilities(house: House) -> None:
     house.beat("a")
     house.register("a")
     house.clock.advance(91)
@@ -152,7 +152,7 @@ def test_an_eviction_keeps_the_row_and_ends_what_it_can_do(house: House) -> None
     assert house.overdue() == []
 
 
-def test_an_eviction_yields_to_a_newer_sign(house: House) -> None:
+def test_newer_contact_prevents_eviction(house: House) -> None:
     house.beat("a")
     house.clock.advance(91)
     (agent,) = house.overdue()
@@ -189,13 +189,13 @@ def test_two_nodes_evict_an_agent_once(open_ledger: Callable[[], Ledger], clock:
     assert len(first.told()) == len(ids)
 
 
-def test_pages_go_by_id(house: House) -> None:
+def test_agents_are_paged_by_id(house: House) -> None:
     house.beat(*(f"a{number}" for number in range(5)))
     assert [row["agent_id"] for row in house.rows(limit=2)] == ["a0", "a1"]
     assert [row["agent_id"] for row in house.rows(after="a1", limit=2)] == ["a2", "a3"]
 
 
-def test_those_that_live_are_the_latest_first(house: House) -> None:
+def test_alive_agents_are_listed_latest_first(house: House) -> None:
     for id in ("old", "b", "a"):
         house.beat(id)
         house.clock.advance(60)
@@ -207,15 +207,13 @@ def test_those_that_live_are_the_latest_first(house: House) -> None:
 
 
 @pytest.mark.parametrize("text", ["not json", "[]", "7", ""])
-def test_capabilities_that_a_script_wrote_and_nobody_can_read_are_none(
-    house: House, text: str
-) -> None:
+def test_unreadable_capabilities_are_none(house: House, text: str) -> None:
     house.beat("a")
     execute(house.ledger, f"UPDATE gateway_heartbeats SET capabilities = '{text}'")
     assert house.rows()[0]["capabilities"] is None
 
 
-def test_a_row_with_the_columns_of_004_alone_is_listed_and_does_not_live(house: House) -> None:
+def test_row_with_only_the_documented_columns_is_not_alive(house: House) -> None:
     execute(
         house.ledger,
         "INSERT INTO gateway_heartbeats (agent_id, cluster_id, last_seen_at)"

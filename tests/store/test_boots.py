@@ -1,4 +1,4 @@
-"""Boots: which of them live, and how one stays alive whose session the server has ended."""
+"""Boots: which are alive, and how a boot is held again after its session was ended."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def under_way(ledger: Ledger, id: str) -> bool:
     return ledger.read(lambda tx: boots.is_open(tx, id))
 
 
-def test_a_boot_is_under_way_until_it_ends(ledger: Ledger, clock: FakeClock) -> None:
+def test_boot_is_open_until_it_ends(ledger: Ledger, clock: FakeClock) -> None:
     begin(ledger, "a", clock.now())
     assert under_way(ledger, "a")
     ledger.write(lambda tx: boots.end_boot(tx, "a", clock.now()))
@@ -42,7 +42,7 @@ def test_a_boot_is_under_way_until_it_ends(ledger: Ledger, clock: FakeClock) -> 
     assert not under_way(ledger, "of nobody")
 
 
-def test_a_boot_that_was_taken_for_dead_may_begin_again(ledger: Ledger, clock: FakeClock) -> None:
+def test_boot_that_was_taken_for_dead_can_be_reopened(ledger: Ledger, clock: FakeClock) -> None:
     begin(ledger, "a", clock.now())
     ledger.write(lambda tx: boots.end_boot(tx, "a", clock.now()))
     begin(ledger, "a", clock.now())
@@ -59,7 +59,7 @@ def url(postgres: Server) -> str:
 
 @pytest.fixture
 def node(url: str) -> Iterator[Callable[[], PostgresLedger]]:
-    """Opens the ledger as one more node."""
+    """Opens the ledger as another node."""
     opened: list[PostgresLedger] = []
 
     def node() -> PostgresLedger:
@@ -82,13 +82,13 @@ def holders(url: str) -> list[int]:
 
 
 def cut(url: str) -> None:
-    """The server ends whoever holds a boot."""
+    """The server terminates every session that holds a boot."""
     with psycopg.connect(url, autocommit=True) as connection:
         for pid in holders(url):
             connection.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
 
 
-def test_a_boot_that_is_claimed_again_and_again_is_held_once(url: str, node: Node) -> None:
+def test_repeated_claims_hold_a_boot_once(url: str, node: Node) -> None:
     ours, other = node(), node()
     for _ in range(3):
         ours.claim_boot("a")
@@ -96,9 +96,7 @@ def test_a_boot_that_is_claimed_again_and_again_is_held_once(url: str, node: Nod
     assert not other.boot_is_dead("a")
 
 
-def test_a_boot_whose_session_was_ended_is_free_until_it_is_claimed_again(
-    url: str, node: Node
-) -> None:
+def test_boot_is_dead_after_its_session_ended_until_claimed_again(url: str, node: Node) -> None:
     ours, other = node(), node()
     ours.claim_boot("a")
     cut(url)
@@ -107,7 +105,7 @@ def test_a_boot_whose_session_was_ended_is_free_until_it_is_claimed_again(
     assert not other.boot_is_dead("a")
 
 
-def test_whoever_has_lost_its_session_takes_all_its_boots_again(url: str, node: Node) -> None:
+def test_new_session_locks_all_boots_again(url: str, node: Node) -> None:
     ours, other = node(), node()
     ours.claim_boot("a")
     ours.claim_boot("b")
@@ -116,9 +114,7 @@ def test_whoever_has_lost_its_session_takes_all_its_boots_again(url: str, node: 
     assert not other.boot_is_dead("a")
 
 
-def test_a_boot_that_another_session_holds_cannot_be_claimed_until_it_is_free(
-    url: str, node: Node
-) -> None:
+def test_boot_held_by_another_session_cannot_be_claimed(url: str, node: Node) -> None:
     ours, ghost = node(), node()
     ghost.claim_boot("a")
     with pytest.raises(LedgerBusy, match="another session"):
@@ -128,7 +124,7 @@ def test_a_boot_that_another_session_holds_cannot_be_claimed_until_it_is_free(
     assert not node().boot_is_dead("a")
 
 
-def test_a_boot_is_as_dead_to_many_who_look_at_once_as_to_one(node: Node) -> None:
+def test_concurrent_checks_of_a_dead_boot_agree(node: Node) -> None:
     nodes = [node() for _ in range(3)]
     ready = threading.Barrier(3)
 
@@ -140,7 +136,7 @@ def test_a_boot_is_as_dead_to_many_who_look_at_once_as_to_one(node: Node) -> Non
         assert {dead for seen in pool.map(look, nodes) for dead in seen} == {True}
 
 
-def test_what_sees_to_a_boot_holds_it_against_its_owner_meanwhile(node: Node) -> None:
+def test_recovery_holds_a_boot_against_its_owner(node: Node) -> None:
     ours, other = node(), node()
 
     def work(tx: object) -> None:
@@ -153,7 +149,7 @@ def test_what_sees_to_a_boot_holds_it_against_its_owner_meanwhile(node: Node) ->
     assert not other.write(lambda tx: tx.hold("boot", "a", wait=False))
 
 
-def test_a_node_to_which_the_server_grants_no_further_session_holds_its_boot_by_one_it_has(
+def test_boot_is_held_by_a_pooled_session_if_the_server_refuses_more(
     url: str, postgres: Server
 ) -> None:
     address = {**conninfo_to_dict(url), "user": "guest"}
@@ -193,7 +189,7 @@ def claimed(ledger: Ledger, boot: str) -> bool:
     return True
 
 
-def test_a_server_that_is_away_is_an_error_of_the_ledgers(url: str, node: Node) -> None:
+def test_unreachable_server_is_a_ledger_error(url: str, node: Node) -> None:
     ours = node()
     ours.claim_boot("a")
     with psycopg.connect(url, autocommit=True) as connection:
@@ -206,21 +202,21 @@ def test_a_server_that_is_away_is_an_error_of_the_ledgers(url: str, node: Node) 
     until(lambda: claimed(ours, "a"))
 
 
-def test_the_server_learns_soon_that_a_client_has_lost_its_power(node: Node) -> None:
-    """What it answers over a socket of the machine's own is 0; that it is asked is seen."""
+def test_server_keepalives_are_set(node: Node) -> None:
+    """On a unix socket the values read as 0, so the statements are checked."""
     ours = node()
     source = "SELECT source FROM pg_settings WHERE name = 'tcp_keepalives_idle'"
     with ours._pool.connection() as connection:
         assert connection.execute(source).fetchone() == ("session",)
 
 
-def test_what_an_address_says_of_keepalives_stands() -> None:
+def test_keepalives_in_the_address_are_kept() -> None:
     given = conninfo_to_dict(with_keepalives("postgresql://db.example/d?keepalives_idle=60"))
     assert (given["keepalives_idle"], given["host"]) == ("60", "db.example")
     assert given["tcp_user_timeout"] == "9000"
 
 
-def test_an_address_that_is_none_is_refused_without_quoting_it() -> None:
+def test_invalid_address_is_refused_without_quoting_it() -> None:
     with pytest.raises(LedgerError) as caught:
         PostgresLedger("host=db hunter22")
     assert "hunter22" not in caught.value.message

@@ -1,4 +1,4 @@
-"""The breaker's row and history, as scheduled jobs end; on both engines."""
+"""Circuit breakers and their history, as scheduled jobs end; on both engines."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ductile.store import breakers
 from ductile.store.engines.api import Ledger
 from ductile.store.engines.postgres import PostgresLedger
 from tests.conftest import CountingEntropy, FakeClock
-from tests.store.jobs.test_queue import BAD, OK
-from tests.store.test_schedules import CHART, MINUTELY, Timer
+from tests.store.jobs.harness import BAD, OK
+from tests.store.test_schedules import MINUTELY, TX_CONFIG, Timer
 from tests.waiting import WAIT_LIMIT, until
 
 PATIENT = BreakerPolicy(threshold=3, reset_after=1800.0)
@@ -26,13 +26,13 @@ LATE = Outcome(Ending.TIMED_OUT, duration=60.0)
 @pytest.fixture
 def t(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> Timer:
     timer = Timer(ledger, clock, entropy)
-    timer.tx_config = replace(CHART, breakers={"echo": PATIENT, "fresh": PATIENT})
+    timer.tx_config = replace(TX_CONFIG, breakers={"echo": PATIENT, "fresh": PATIENT})
     timer.begin()
     return timer
 
 
 def scheduled(t: Timer, *outcomes: Outcome) -> list[str]:
-    """One scheduled job after the other, each ending so; their ids."""
+    """Run one scheduled job per outcome; returns their ids."""
     ids = []
     for outcome in outcomes:
         [id] = t.after(60).job_ids
@@ -53,23 +53,23 @@ def history(t: Timer) -> list[dict[str, Any]]:
     return rows[::-1]
 
 
-def test_a_plugin_that_nobody_counted_is_closed(t: Timer) -> None:
+def test_unknown_breaker_is_closed(t: Timer) -> None:
     assert state(t) == (State.CLOSED, 0)
     assert history(t) == []
 
 
-def test_it_can_be_looked_at_on_a_snapshot_that_changes_nothing(t: Timer) -> None:
+def test_breaker_can_be_read_in_a_read_transaction(t: Timer) -> None:
     found = t.ledger.read(lambda tx: breakers.load_breaker(tx, "echo", "poll"))
     assert (found.state, found.failure_count) == (State.CLOSED, 0)
 
 
-def test_failures_are_counted_and_below_the_threshold_change_nothing(t: Timer) -> None:
+def test_failures_below_the_threshold_are_counted(t: Timer) -> None:
     scheduled(t, BAD, BAD)
     assert (state(t), history(t)) == ((State.CLOSED, 2), [])
 
 
 @pytest.mark.parametrize("outcome", [BAD, LATE], ids=["failed", "timed_out"])
-def test_as_many_failures_in_a_row_as_the_threshold_open_it(t: Timer, outcome: Outcome) -> None:
+def test_failures_at_the_threshold_open_the_breaker(t: Timer, outcome: Outcome) -> None:
     ids = scheduled(t, outcome, outcome, outcome)
     assert state(t) == (State.OPEN, 3)
     [row] = history(t)
@@ -81,12 +81,12 @@ def test_as_many_failures_in_a_row_as_the_threshold_open_it(t: Timer, outcome: O
     )
 
 
-def test_a_success_begins_the_count_anew(t: Timer) -> None:
+def test_success_resets_the_count(t: Timer) -> None:
     scheduled(t, BAD, BAD, OK, BAD, BAD)
     assert state(t) == (State.CLOSED, 2)
 
 
-def test_jobs_are_counted_and_not_attempts(t: Timer) -> None:
+def test_jobs_are_counted_not_attempts(t: Timer) -> None:
     t.tx_config = replace(t.tx_config, attempts={})
     [_] = t.after(60).job_ids
     for _ in range(3):
@@ -100,26 +100,26 @@ def test_jobs_are_counted_and_not_attempts(t: Timer) -> None:
     assert state(t) == (State.CLOSED, 1)
 
 
-def test_jobs_of_other_producers_do_not_count(t: Timer) -> None:
+def test_failures_of_other_producers_do_not_count(t: Timer) -> None:
     for _ in range(5):
         t.put(attempts=1)
         t.end(t.must_take(), BAD)
     assert state(t) == (State.CLOSED, 0)
 
 
-def test_success_of_another_producers_job_does_not_close_it(t: Timer) -> None:
+def test_success_of_another_producer_does_not_close_the_breaker(t: Timer) -> None:
     scheduled(t, BAD, BAD, BAD)
     t.put()
     t.end(t.must_take(), OK)
     assert state(t)[0] is State.OPEN
 
 
-def test_commands_are_counted_apart(t: Timer) -> None:
+def test_commands_are_counted_separately(t: Timer) -> None:
     scheduled(t, BAD, BAD, BAD)
     assert state(t, "sync") == (State.CLOSED, 0)
 
 
-def test_every_change_is_recorded_and_told(t: Timer) -> None:
+def test_every_transition_is_recorded_and_announced(t: Timer) -> None:
     ids = scheduled(t, BAD, BAD, BAD)
     t.clock.advance(1800)
     ids += scheduled(t, BAD)
@@ -143,7 +143,7 @@ def test_every_change_is_recorded_and_told(t: Timer) -> None:
     ]
 
 
-def test_a_change_commits_with_the_job_that_caused_it_or_not_at_all(t: Timer) -> None:
+def test_transition_commits_with_the_job_that_caused_it(t: Timer) -> None:
     scheduled(t, BAD, BAD)
 
     def work(tx: Any) -> None:
@@ -163,7 +163,7 @@ def test_a_change_commits_with_the_job_that_caused_it_or_not_at_all(t: Timer) ->
     assert (state(t), history(t)) == ((State.CLOSED, 2), [])
 
 
-def test_a_reset_closes_it_and_forgets_what_was_counted(t: Timer) -> None:
+def test_reset_closes_the_breaker_and_clears_the_count(t: Timer) -> None:
     scheduled(t, BAD, BAD, BAD)
     t.clock.advance(1)
     assert t.ledger.write(lambda tx: breakers.reset_breakers(tx, "echo", t.clock.now())) == ["poll"]
@@ -172,19 +172,19 @@ def test_a_reset_closes_it_and_forgets_what_was_counted(t: Timer) -> None:
     assert len(t.after(60).job_ids) == 1
 
 
-def test_a_reset_of_a_closed_one_forgets_the_count_and_records_no_change(t: Timer) -> None:
+def test_reset_of_a_closed_breaker_records_no_transition(t: Timer) -> None:
     scheduled(t, BAD, BAD)
     assert t.ledger.write(lambda tx: breakers.reset_breakers(tx, "echo", t.clock.now())) == []
     assert (state(t), history(t)) == ((State.CLOSED, 0), [])
 
 
-def test_a_reset_leaves_other_plugins_alone(t: Timer) -> None:
+def test_reset_does_not_affect_other_plugins(t: Timer) -> None:
     scheduled(t, BAD, BAD, BAD)
     assert t.ledger.write(lambda tx: breakers.reset_breakers(tx, "other", t.clock.now())) == []
     assert state(t)[0] is State.OPEN
 
 
-def test_a_reset_closes_the_breaker_of_every_command(t: Timer) -> None:
+def test_reset_closes_the_breaker_of_every_command(t: Timer) -> None:
     for command in ("poll", "sync"):
         schedule = t.begin(replace(MINUTELY, id=command, command=command))
         for _ in range(3):
@@ -196,7 +196,7 @@ def test_a_reset_closes_the_breaker_of_every_command(t: Timer) -> None:
     ]
 
 
-def test_a_plugin_is_named_once_however_many_of_its_breakers_are_open(t: Timer) -> None:
+def test_plugin_with_several_open_breakers_is_listed_once(t: Timer) -> None:
     assert t.ledger.read(breakers.list_open_plugins) == []
     for command in ("poll", "sync"):
         schedule = t.begin(replace(MINUTELY, id=command, command=command))
@@ -206,8 +206,8 @@ def test_a_plugin_is_named_once_however_many_of_its_breakers_are_open(t: Timer) 
     assert t.ledger.read(breakers.list_open_plugins) == ["echo"]
 
 
-def test_two_jobs_that_fail_at_once_are_two_failures(t: Timer) -> None:
-    """Also the first two of all, when there is no row yet that one could wait for."""
+def test_concurrent_failures_are_both_counted(t: Timer) -> None:
+    """Also for the first two jobs, when there is no row yet that could be locked."""
     other_began, errors = threading.Event(), list[BaseException]()
 
     def ended(tx: Any, id: str) -> None:

@@ -1,4 +1,4 @@
-"""The operator's stream: one order for all who read it, whoever writes and whenever."""
+"""Notices: every reader sees them in the same order, on both engines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def names(found: list[StoredNotice]) -> list[str]:
     return [notice.type for notice in found]
 
 
-def test_they_are_read_in_the_order_of_their_commits(ledger: Ledger) -> None:
+def test_notices_are_read_in_commit_order(ledger: Ledger) -> None:
     for name in "abcde":
         post(ledger, name)
     assert names(after(ledger)) == list("abcde")
@@ -47,12 +47,12 @@ def test_they_are_read_in_the_order_of_their_commits(ledger: Ledger) -> None:
     assert names(after(ledger, second.position)) == list("cde")
 
 
-def test_a_position_survives_being_written_down() -> None:
+def test_position_survives_serialization() -> None:
     assert str(Position(0, 12)) == "12"
     assert str(Position(7, 12)) == "7-12"
 
 
-def test_the_last_and_those_before_it(ledger: Ledger) -> None:
+def test_last_position_and_earlier_ones(ledger: Ledger) -> None:
     assert ledger.read(notices.last_position) == BEGINNING
     for name in "abc":
         post(ledger, name)
@@ -63,7 +63,7 @@ def test_the_last_and_those_before_it(ledger: Ledger) -> None:
     assert ledger.read(lambda tx: notices.last_position(tx, 3)) == BEGINNING
 
 
-def test_whoever_reads_on_misses_nothing_and_sees_nothing_twice(
+def test_reader_misses_nothing_and_sees_nothing_twice(
     open_ledger: Callable[[], Ledger],
 ) -> None:
     ledger = open_ledger()
@@ -100,7 +100,7 @@ def postgres_ledger(ledger: Ledger) -> PostgresLedger:
     return ledger
 
 
-def test_what_an_older_transaction_may_still_stand_before_is_held_back(
+def test_notices_after_an_open_transaction_are_held_back(
     postgres_ledger: PostgresLedger,
 ) -> None:
     ledger, posted, go_on = postgres_ledger, threading.Event(), threading.Event()
@@ -123,7 +123,7 @@ def test_what_an_older_transaction_may_still_stand_before_is_held_back(
     assert not ledger.read(notices.has_held_back)
 
 
-def test_the_stream_of_a_restored_database_goes_on(
+def test_stream_of_a_restored_database_continues(
     postgres_ledger: PostgresLedger, open_ledger: Callable[[], Ledger]
 ) -> None:
     post(postgres_ledger, "before")
@@ -156,7 +156,7 @@ class Ear:
 
 
 @pytest.mark.usefixtures("never_polling")
-def test_every_node_hears_that_one_has_posted(
+def test_every_node_is_woken_by_a_notice(
     postgres_ledger: PostgresLedger, open_ledger: Callable[[], Ledger]
 ) -> None:
     other = open_ledger()
@@ -167,7 +167,7 @@ def test_every_node_hears_that_one_has_posted(
 
 
 @pytest.mark.usefixtures("never_polling")
-def test_a_node_that_lost_its_connections_hears_again(postgres_ledger: PostgresLedger) -> None:
+def test_node_is_woken_again_after_losing_its_connections(postgres_ledger: PostgresLedger) -> None:
     ear = Ear(postgres_ledger)
     execute(
         postgres_ledger,
@@ -180,7 +180,7 @@ def test_a_node_that_lost_its_connections_hears_again(postgres_ledger: PostgresL
     ear.heard()
 
 
-def test_nobody_else_writes_to_a_file(ledger: Ledger) -> None:
+def test_sqlite_needs_no_notice_watch(ledger: Ledger) -> None:
     if isinstance(ledger, PostgresLedger):
         pytest.skip("nodes share a database")
     assert not ledger.watch_notices(lambda: False)

@@ -1,4 +1,4 @@
-"""A reminder fires once: its notice, and its end or next time, are one commit; on both engines."""
+"""Reminders fire once: the notice and the change of the row are one commit; on both engines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class House:
         return kept
 
     def script(self, next_fire_at: str, schedule: str | None = None, *, once: bool = True) -> None:
-        """As somebody writes it who knows the table and not us."""
+        """Insert a row as a script would."""
         rule = "NULL" if schedule is None else f"'{schedule}'"
         execute(
             self.ledger,
@@ -67,7 +67,7 @@ def house(ledger: Ledger, clock: FakeClock) -> House:
     return House(ledger, clock)
 
 
-def test_one_that_is_not_due_stays(house: House) -> None:
+def test_reminder_that_is_not_due_stays(house: House) -> None:
     house.once(5000)
     house.clock.advance(4.999)
     assert house.fire() == FiredReminders((), (), None)
@@ -75,7 +75,7 @@ def test_one_that_is_not_due_stays(house: House) -> None:
     assert len(house.rows()) == 1
 
 
-def test_one_time_fires_and_is_gone(house: House) -> None:
+def test_one_time_reminder_fires_and_is_deleted(house: House) -> None:
     kept = house.once(5000, {"reminder": "check_quota"}, "agent-7")
     assert house.rows()[0] == {
         "id": kept.id,
@@ -92,7 +92,7 @@ def test_one_time_fires_and_is_gone(house: House) -> None:
     assert house.fire().fired == ()
 
 
-def test_recurring_fires_once_when_late_and_moves_on(house: House) -> None:
+def test_late_recurring_reminder_fires_once(house: House) -> None:
     house.recurring("0 * * * *")
     house.clock.advance(5 * 3600 + 60)
     assert len(house.fire().fired) == 1
@@ -102,7 +102,7 @@ def test_recurring_fires_once_when_late_and_moves_on(house: House) -> None:
     assert house.fire().fired == ()
 
 
-def test_one_that_cannot_be_fired_stops_no_other(house: House) -> None:
+def test_unreadable_reminder_does_not_block_others(house: House) -> None:
     past = to_text(house.clock.now() - timedelta(hours=1))
     for rule in ("nonsense", "0 0 30 2 *", None):
         house.script(past, rule, once=False)
@@ -114,7 +114,7 @@ def test_one_that_cannot_be_fired_stops_no_other(house: House) -> None:
     assert len(house.rows()) == 3
 
 
-def test_pages_pass_those_that_cannot_be_fired(
+def test_batches_continue_after_unreadable_reminders(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reminders, "BATCH", 2)
@@ -136,7 +136,7 @@ def test_pages_pass_those_that_cannot_be_fired(
     assert page.next_after is None
 
 
-def test_a_time_in_another_form_is_straightened(house: House) -> None:
+def test_time_of_a_reminder_in_another_format_is_normalized(house: House) -> None:
     house.script("2026-02-08 10:00:05")
     house.script("2026-02-08T12:00:05+02:00")
     house.script("soon")
@@ -146,13 +146,13 @@ def test_a_time_in_another_form_is_straightened(house: House) -> None:
     assert times == ["2026-02-08T10:00:05.000000Z"] * 2 + ["soon"]
 
 
-def test_a_time_that_only_looks_due_is_moved_and_does_not_fire(house: House) -> None:
+def test_time_that_only_sorts_as_due_does_not_fire(house: House) -> None:
     house.script("2026-02-08 23:00:00")
     assert house.fire() == FiredReminders((), (), None)
     assert house.rows()[0]["next_fire_at"] == "2026-02-08T23:00:00.000000Z"
 
 
-def test_a_payload_that_is_no_json_is_told_as_text(house: House) -> None:
+def test_payload_that_is_not_json_is_sent_as_text(house: House) -> None:
     execute(
         house.ledger,
         "INSERT INTO cron_jobs (agent_id, next_fire_at, payload, is_one_time)"
@@ -162,7 +162,7 @@ def test_a_payload_that_is_no_json_is_told_as_text(house: House) -> None:
     assert house.told() == [("agent:a:scheduled", {"payload": "water the plants"})]
 
 
-def test_a_row_is_recurring_unless_it_says_otherwise(house: House) -> None:
+def test_row_is_recurring_by_default(house: House) -> None:
     execute(
         house.ledger,
         "INSERT INTO cron_jobs (agent_id, schedule, next_fire_at, payload)"
@@ -172,7 +172,7 @@ def test_a_row_is_recurring_unless_it_says_otherwise(house: House) -> None:
     assert house.rows()[0]["next_fire_at"] == "2026-02-08T11:00:00.000000Z"
 
 
-def test_the_first_one(house: House) -> None:
+def test_next_fire_time(house: House) -> None:
     assert house.first() is None
     house.once(5000)
     house.once(1000)
@@ -181,7 +181,7 @@ def test_the_first_one(house: House) -> None:
     assert house.first(now + timedelta(seconds=1)) == now + timedelta(seconds=5)
 
 
-def test_there_is_an_end_to_them(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_reminders_is_limited(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reminders, "MAX_REMINDERS", 2)
     house.once()
     house.once()
@@ -191,7 +191,7 @@ def test_there_is_an_end_to_them(house: House, monkeypatch: pytest.MonkeyPatch) 
     assert len(house.rows()) == 2
 
 
-def test_one_is_forgotten_once(house: House) -> None:
+def test_reminder_is_deleted_once(house: House) -> None:
     kept = house.once()
     forgotten = house.ledger.write(lambda tx: reminders.delete_reminder(tx, kept.id))
     assert forgotten is not None
@@ -199,13 +199,13 @@ def test_one_is_forgotten_once(house: House) -> None:
     assert house.ledger.write(lambda tx: reminders.delete_reminder(tx, kept.id)) is None
 
 
-def test_an_id_is_never_used_again(house: House) -> None:
+def test_reminder_id_is_never_reused(house: House) -> None:
     first = house.once()
     house.ledger.write(lambda tx: reminders.delete_reminder(tx, first.id))
     assert house.once().id > first.id
 
 
-def test_those_of_one_agent_in_pages(house: House) -> None:
+def test_reminders_of_an_agent_are_paged(house: House) -> None:
     ids = [house.once(agent=agent).id for agent in ("a", "b", "a", "a")]
     found = house.ledger.read(lambda tx: reminders.list_reminders(tx, agent_id="a", limit=2))
     assert [row["id"] for row in found] == [ids[0], ids[2]]
@@ -213,7 +213,7 @@ def test_those_of_one_agent_in_pages(house: House) -> None:
     assert [row["id"] for row in more] == [ids[3]]
 
 
-def test_two_nodes_never_fire_one_row_twice(
+def test_two_nodes_never_fire_a_reminder_twice(
     open_ledger: Callable[[], Ledger], clock: FakeClock
 ) -> None:
     first = House(open_ledger(), clock)
@@ -234,7 +234,7 @@ def test_two_nodes_never_fire_one_row_twice(
     assert len(first.rows()) == 1
 
 
-def test_recurring_ones_that_a_clock_ahead_has_set_come_by_their_rule(house: House) -> None:
+def test_reminders_delayed_by_a_fast_clock_are_rescheduled(house: House) -> None:
     kept = house.recurring("0 11 * * *")
     for _ in range(reminders.BATCH):
         house.script("2031-02-08T11:00:00.000000Z", "0 11 * * *", once=False)
@@ -250,7 +250,7 @@ def test_recurring_ones_that_a_clock_ahead_has_set_come_by_their_rule(house: Hou
     assert [row["next_fire_at"][:4] for row in rows if row["is_one_time"]] == ["2031"]
 
 
-def test_one_that_was_fired_meanwhile_is_not_moved(house: House) -> None:
+def test_reminder_fired_meanwhile_is_not_rescheduled(house: House) -> None:
     house.script("2031-02-08T11:00:00.000000Z", "0 11 * * *", once=False)
     now = house.clock.now()
     late, _ = house.ledger.read(lambda tx: reminders.list_delayed(tx, now))

@@ -1,4 +1,4 @@
-"""Forgetting, kind by kind, in small batches; on both engines."""
+"""Pruning each kind of row in small batches; on both engines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ductile.store.engines.postgres import PostgresLedger
 from ductile.store.engines.sqlite import SqliteLedger
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
-from tests.store.jobs.test_queue import BAD, OK
+from tests.store.jobs.harness import BAD, OK
 from tests.store.test_schedules import Timer
 
 DAY = 86_400.0
@@ -43,7 +43,7 @@ def t(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> Timer:
 
 
 def pruned(t: Timer, retention: prune.Retention = RETENTION) -> int:
-    """One round, as the janitor's; how many rows went."""
+    """Run every batch once; returns how many rows were deleted."""
     now = t.clock.now()
     return sum(t.ledger.write(batch) for batch in prune.prune_batches(retention, now))
 
@@ -84,9 +84,7 @@ def ended(t: Timer, outcome: Outcome = OK, **more: Any) -> str:
 
 
 @pytest.mark.parametrize("outcome", [OK, BAD], ids=["succeeded", "dead"])
-def test_an_ended_job_is_forgotten_after_its_retention_and_not_before(
-    t: Timer, outcome: Outcome
-) -> None:
+def test_finished_job_is_pruned_after_its_retention(t: Timer, outcome: Outcome) -> None:
     id = ended(t, outcome)
     t.clock.advance(30 * DAY)
     pruned(t)
@@ -96,7 +94,7 @@ def test_an_ended_job_is_forgotten_after_its_retention_and_not_before(
     assert job_ids(t) == set()
 
 
-def test_age_counts_from_the_end_and_not_from_the_enqueue(t: Timer) -> None:
+def test_retention_counts_from_the_end_of_a_job(t: Timer) -> None:
     t.put()
     t.clock.advance(100 * DAY)
     t.end(t.must_take())
@@ -104,7 +102,7 @@ def test_age_counts_from_the_end_and_not_from_the_enqueue(t: Timer) -> None:
     assert len(job_ids(t)) == 1
 
 
-def test_what_waits_or_runs_is_never_forgotten(t: Timer) -> None:
+def test_queued_and_running_jobs_are_never_pruned(t: Timer) -> None:
     running, retrying, queued = t.put().job_id, t.put().job_id, t.put().job_id
     assert t.must_take().job.id == running
     t.end(t.must_take(), BAD)
@@ -113,7 +111,7 @@ def test_what_waits_or_runs_is_never_forgotten(t: Timer) -> None:
     assert job_ids(t) == {running, retrying, queued}
 
 
-def test_a_job_whose_key_still_guards_stays(t: Timer) -> None:
+def test_job_with_an_active_dedupe_key_is_kept(t: Timer) -> None:
     retention = replace(RETENTION, jobs=DAY, dedupe_ttl=5 * DAY)
     id = ended(t, dedupe_key="k")
     t.clock.advance(4 * DAY)
@@ -125,7 +123,7 @@ def test_a_job_whose_key_still_guards_stays(t: Timer) -> None:
     assert job_ids(t) == set()
 
 
-def test_a_job_whose_own_time_to_guard_is_longer_stays_for_that(t: Timer) -> None:
+def test_job_with_a_longer_dedupe_ttl_is_kept(t: Timer) -> None:
     id = ended(t, dedupe_key="k", dedupe_ttl=60 * DAY)
     t.clock.advance(59 * DAY)
     pruned(t)
@@ -136,14 +134,14 @@ def test_a_job_whose_own_time_to_guard_is_longer_stays_for_that(t: Timer) -> Non
     assert id not in job_ids(t)
 
 
-def test_a_time_to_guard_without_a_key_guards_nothing(t: Timer) -> None:
+def test_dedupe_ttl_without_a_key_has_no_effect(t: Timer) -> None:
     ended(t, dedupe_ttl=60 * DAY)
     t.clock.advance(31 * DAY)
     pruned(t)
     assert job_ids(t) == set()
 
 
-def test_a_forgotten_job_is_still_answered_from_its_log(t: Timer) -> None:
+def test_pruned_job_is_read_from_its_log(t: Timer) -> None:
     id = ended(t)
     t.clock.advance(10 * DAY)
     pruned(t, replace(RETENTION, jobs=5 * DAY))
@@ -152,7 +150,7 @@ def test_a_forgotten_job_is_still_answered_from_its_log(t: Timer) -> None:
     assert job["result"] == {"status": "ok", "result": "done"}
 
 
-def test_a_row_that_a_script_wrote_in_its_own_form_is_forgotten_too(t: Timer) -> None:
+def test_job_with_a_time_in_another_format_is_pruned(t: Timer) -> None:
     execute(
         t.ledger,
         "INSERT INTO job_queue (id, plugin, command, payload, status, attempt, max_attempts,"
@@ -181,10 +179,10 @@ def script_ended(t: Timer, completed_at: str) -> None:
         ("2026-02-08T00:59:59-08:00", False),
     ],
 )
-def test_a_row_in_another_form_of_time_is_forgotten_by_its_time(
+def test_time_in_another_format_decides_the_pruning(
     t: Timer, completed_at: str, kept: bool
 ) -> None:
-    """Kept for an hour, and it is ten o'clock."""
+    """The retention is an hour, and the time is 10:00."""
     script_ended(t, completed_at)
     pruned(t, replace(RETENTION, jobs=3600.0, dedupe_ttl=3600.0))
     assert job_ids(t) == ({"script"} if kept else set())
@@ -195,11 +193,11 @@ NEVER = [
     "2020-02-30T10:00:00.000000Z",
     "2020-xx-01T10:00:00.000000Z",
 ]
-"""Ends in our form that no calendar has."""
+"""End times in our format that do not exist."""
 
 
 @pytest.mark.parametrize("completed_at", ["0garbage", *NEVER])
-def test_a_row_whose_end_cannot_be_read_is_forgotten_one_retention_after_it_was_found(
+def test_job_with_an_unreadable_end_is_pruned_one_retention_later(
     t: Timer, completed_at: str
 ) -> None:
     script_ended(t, completed_at)
@@ -211,7 +209,7 @@ def test_a_row_whose_end_cannot_be_read_is_forgotten_one_retention_after_it_was_
 
 
 @pytest.mark.parametrize("completed_at", NEVER)
-def test_a_row_whose_end_no_calendar_has_keeps_no_other_from_being_forgotten(
+def test_job_with_a_nonexistent_end_does_not_block_pruning(
     t: Timer, monkeypatch: pytest.MonkeyPatch, completed_at: str
 ) -> None:
     monkeypatch.setattr(prune, "WINDOW", 0)
@@ -225,7 +223,7 @@ def test_a_row_whose_end_no_calendar_has_keeps_no_other_from_being_forgotten(
 # The rest, kind by kind
 
 
-def test_logs_have_a_retention_of_their_own(t: Timer) -> None:
+def test_logs_have_their_own_retention(t: Timer) -> None:
     ended(t)
     t.clock.advance(10 * DAY)
     pruned(t, replace(RETENTION, logs=5 * DAY))
@@ -233,7 +231,7 @@ def test_logs_have_a_retention_of_their_own(t: Timer) -> None:
     assert len(job_ids(t)) == 1
 
 
-def test_transitions_have_a_retention_of_their_own(t: Timer) -> None:
+def test_transitions_have_their_own_retention(t: Timer) -> None:
     id = ended(t)
     t.clock.advance(10 * DAY)
     pruned(t, replace(RETENTION, transitions=5 * DAY))
@@ -241,7 +239,7 @@ def test_transitions_have_a_retention_of_their_own(t: Timer) -> None:
     assert len(logs(t)) == 1
 
 
-def test_notices_go_with_the_logs(t: Timer) -> None:
+def test_notices_have_the_retention_of_logs(t: Timer) -> None:
     ended(t)
     assert t.ledger.read(lambda tx: tx.all("notices_after", xact=0, after=0, limit=100))
     t.clock.advance(31 * DAY)
@@ -249,7 +247,7 @@ def test_notices_go_with_the_logs(t: Timer) -> None:
     assert t.ledger.read(lambda tx: tx.all("notices_after", xact=0, after=0, limit=100)) == []
 
 
-def test_breaker_transitions_stay_ninety_days(t: Timer) -> None:
+def test_breaker_transitions_have_their_own_retention(t: Timer) -> None:
     t.ledger.write(
         lambda tx: breakers.record_result(
             tx,
@@ -270,7 +268,7 @@ def test_breaker_transitions_stay_ninety_days(t: Timer) -> None:
     assert len(rows(t, "breakers", plugin="echo")) == 1
 
 
-def test_slots_go_and_an_entry_stays_with_what_it_remembers(t: Timer) -> None:
+def test_occurrences_are_pruned_and_the_entry_is_kept(t: Timer) -> None:
     t.begin()
     t.after(60)
     t.finish()
@@ -281,7 +279,7 @@ def test_slots_go_and_an_entry_stays_with_what_it_remembers(t: Timer) -> None:
     assert entry["last_fire"] == "2026-02-08T10:01:00.000000Z"
 
 
-def test_records_of_drops_go(t: Timer) -> None:
+def test_dedupe_drops_are_pruned(t: Timer) -> None:
     ended(t, dedupe_key="k")
     assert t.put(dedupe_key="k").deduplicated
     assert count(t, "dedupe_drops") == 1
@@ -290,7 +288,7 @@ def test_records_of_drops_go(t: Timer) -> None:
     assert count(t, "dedupe_drops") == 0
 
 
-def test_boots_that_ended_go_and_the_living_stay(t: Timer) -> None:
+def test_ended_boots_are_pruned_and_open_ones_kept(t: Timer) -> None:
     for id in ("old", "new"):
         now = t.clock.now()
         t.ledger.write(
@@ -328,13 +326,13 @@ def has_context(t: Timer, id: str) -> bool:
     return t.ledger.read(lambda tx: tx.one("context", id=id)) is not None
 
 
-def test_a_context_that_nothing_names_goes(t: Timer) -> None:
+def test_unreferenced_context_is_pruned(t: Timer) -> None:
     context(t, "c")
     pruned(t)
     assert not has_context(t, "c")
 
 
-def test_a_chain_of_contexts_goes_from_its_end(t: Timer) -> None:
+def test_chain_of_contexts_is_pruned_from_its_end(t: Timer) -> None:
     context(t, "root")
     context(t, "child", "root")
     pruned(t)
@@ -343,15 +341,15 @@ def test_a_chain_of_contexts_goes_from_its_end(t: Timer) -> None:
     assert not has_context(t, "root")
 
 
-def test_the_context_of_a_job_that_is_still_there_stays(t: Timer) -> None:
+def test_context_of_an_existing_job_is_kept(t: Timer) -> None:
     id = t.put().job_id
     context(t, id)
     pruned(t)
     assert has_context(t, id)
 
 
-def test_the_context_that_a_waiting_job_came_with_stays(t: Timer) -> None:
-    """Its plugin is refused, say, for longer than the job that made it is remembered."""
+def test_entry_context_of_a_queued_job_is_kept(t: Timer) -> None:
+    """For example, its plugin is refused for longer than its parent job is kept."""
     id = t.put().job_id
     context(t, "came-with")
     execute(t.ledger, f"UPDATE job_queue SET entered_context_id = 'came-with' WHERE id = '{id}'")
@@ -359,14 +357,14 @@ def test_the_context_that_a_waiting_job_came_with_stays(t: Timer) -> None:
     assert has_context(t, "came-with")
 
 
-def test_the_context_of_a_split_that_is_still_open_stays(t: Timer) -> None:
+def test_context_of_an_open_split_is_kept(t: Timer) -> None:
     context(t, "entered-the-split")
     scope(t, "split", context_id="entered-the-split", ended=False)
     pruned(t)
     assert has_context(t, "entered-the-split")
 
 
-def test_a_scope_that_ended_goes_and_an_open_one_stays(t: Timer) -> None:
+def test_ended_scope_is_pruned_and_open_one_kept(t: Timer) -> None:
     scope(t, "over", context_id="x", ended=True)
     scope(t, "open", context_id="x", ended=False)
     pruned(t)
@@ -374,7 +372,7 @@ def test_a_scope_that_ended_goes_and_an_open_one_stays(t: Timer) -> None:
 
 
 def in_a_branch(t: Timer, *, split_ended: bool) -> str:
-    """A job that ended long ago, in a branch that is over, of a split that may not be."""
+    """A job that ended long ago in a finished branch; its split may be open."""
     scope(t, "split", context_id="x", ended=split_ended)
     scope(t, "branch", context_id="x", ended=True)
     execute(t.ledger, "UPDATE scopes SET parent_id = 'split' WHERE id = 'branch'")
@@ -385,14 +383,14 @@ def in_a_branch(t: Timer, *, split_ended: bool) -> str:
     return id
 
 
-def test_a_job_that_a_join_will_ask_for_stays_with_its_log(t: Timer) -> None:
+def test_job_needed_by_a_join_is_kept_with_its_log(t: Timer) -> None:
     id = in_a_branch(t, split_ended=False)
     pruned(t)
     assert (count(t, "job_queue"), count(t, "job_log")) == (1, 1)
     assert rows(t, "ended_jobs_of_scope", id="split")[0]["id"] == id
 
 
-def test_a_job_goes_with_its_log_once_the_split_around_it_has_ended(t: Timer) -> None:
+def test_job_of_an_ended_split_is_pruned_with_its_log(t: Timer) -> None:
     in_a_branch(t, split_ended=True)
     pruned(t)
     assert (count(t, "job_queue"), count(t, "job_log")) == (0, 0)
@@ -403,16 +401,14 @@ def uses_workspace(t: Timer, id: str) -> bool:
 
 
 @pytest.mark.parametrize("split_ended", [False, True])
-def test_the_files_before_a_split_are_in_use_until_its_join_has_begun(
-    t: Timer, split_ended: bool
-) -> None:
+def test_workspace_before_a_split_is_in_use_until_its_join(t: Timer, split_ended: bool) -> None:
     child = in_a_branch(t, split_ended=split_ended)
     execute(t.ledger, "UPDATE scopes SET parent_job_id = 'before' WHERE id = 'split'")
     execute(t.ledger, f"UPDATE job_queue SET parent_job_id = 'before' WHERE id = '{child}'")
     assert uses_workspace(t, "before") is not split_ended
 
 
-def test_the_files_of_a_branch_that_is_over_are_not_in_use(t: Timer) -> None:
+def test_workspace_of_a_finished_branch_is_not_in_use(t: Timer) -> None:
     assert not uses_workspace(t, in_a_branch(t, split_ended=False))
 
 
@@ -428,7 +424,7 @@ def kinds(t: Timer) -> list[tuple[int, str]]:
     return [(row["seq"], row["fact_type"]) for row in found][::-1]
 
 
-def test_facts_stay_for_ever_unless_the_config_says_otherwise(t: Timer) -> None:
+def test_facts_are_kept_permanently_by_default(t: Timer) -> None:
     fact(t, "a")
     fact(t, "a")
     t.clock.advance(10_000 * DAY)
@@ -436,7 +432,7 @@ def test_facts_stay_for_ever_unless_the_config_says_otherwise(t: Timer) -> None:
     assert kinds(t) == [(1, "a"), (2, "a")]
 
 
-def test_the_newest_fact_of_each_type_always_stays(t: Timer) -> None:
+def test_newest_fact_of_each_type_is_kept(t: Timer) -> None:
     for kind in ("a", "b", "a", "b", "a"):
         fact(t, kind)
     t.clock.advance(100 * DAY)
@@ -444,7 +440,7 @@ def test_the_newest_fact_of_each_type_always_stays(t: Timer) -> None:
     assert kinds(t) == [(4, "b"), (5, "a")]
 
 
-def test_seq_goes_on_rising_after_older_facts_went(t: Timer) -> None:
+def test_fact_seq_keeps_rising_after_pruning(t: Timer) -> None:
     for _ in range(3):
         fact(t, "a")
     t.clock.advance(100 * DAY)
@@ -453,7 +449,7 @@ def test_seq_goes_on_rising_after_older_facts_went(t: Timer) -> None:
     assert kinds(t) == [(3, "a"), (4, "a")]
 
 
-def test_young_facts_stay(t: Timer) -> None:
+def test_recent_facts_are_kept(t: Timer) -> None:
     fact(t, "a")
     t.clock.advance(100 * DAY)
     fact(t, "a")
@@ -483,7 +479,7 @@ def transitions(t: Timer, count: int, *, days_ago: float, start: int = 0) -> Non
     t.ledger.write(fill)
 
 
-def test_a_batch_deletes_no_more_than_its_bound_and_the_oldest_first(t: Timer) -> None:
+def test_batch_is_limited_and_oldest_first(t: Timer) -> None:
     transitions(t, prune.BATCH + 50, days_ago=100)
     assert pruned(t) == prune.BATCH
     last = prune.BATCH - 1
@@ -493,8 +489,8 @@ def test_a_batch_deletes_no_more_than_its_bound_and_the_oldest_first(t: Timer) -
     assert pruned(t) == 0
 
 
-def test_rows_of_a_clock_that_was_ahead_do_not_keep_the_old_ones(t: Timer) -> None:
-    """For an hour it was ten years later: what was written then must not stop the pruning."""
+def test_rows_of_a_fast_clock_do_not_block_pruning(t: Timer) -> None:
+    """The clock was ten years ahead for an hour; rows from then must not block the pruning."""
     transitions(t, prune.BATCH, days_ago=-3650)
     transitions(t, prune.BATCH, days_ago=100, start=prune.BATCH)
     for _ in range(5):
@@ -502,7 +498,7 @@ def test_rows_of_a_clock_that_was_ahead_do_not_keep_the_old_ones(t: Timer) -> No
     assert rows(t, "job_transitions", id=f"j{prune.BATCH + 1}") == []
 
 
-def test_each_kind_is_a_transaction_of_its_own(t: Timer) -> None:
+def test_each_kind_of_row_is_pruned_in_its_own_transaction(t: Timer) -> None:
     ended(t)
     t.clock.advance(31 * DAY)
     batches = prune.prune_batches(RETENTION, t.clock.now())

@@ -1,4 +1,4 @@
-"""What an entry remembers when it is rewritten, withdrawn and brought back; on both engines."""
+"""The history of an entry that is changed, withdrawn or returns; on both engines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def t(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> Timer:
     return Timer(ledger, clock, entropy)
 
 
-def test_an_interval_that_was_rewritten_counts_from_the_last_fire(t: Timer) -> None:
+def test_changed_interval_counts_from_the_last_fire(t: Timer) -> None:
     t.begin()
     t.clock.advance(50)
     slower = t.see(replace(MINUTELY, rule=Every(120.0)))
@@ -35,7 +35,7 @@ def test_an_interval_that_was_rewritten_counts_from_the_last_fire(t: Timer) -> N
 
 
 @pytest.mark.parametrize("policy", CatchUp)
-def test_an_interval_that_was_shortened_is_not_caught_up(t: Timer, policy: CatchUp) -> None:
+def test_shortened_interval_is_not_caught_up(t: Timer, policy: CatchUp) -> None:
     slow = t.begin(replace(MINUTELY, rule=Every(3600.0), catch_up=policy))
     t.clock.advance(3000)
     quick = t.reload(replace(slow, rule=Every(60.0)))
@@ -43,7 +43,7 @@ def test_an_interval_that_was_shortened_is_not_caught_up(t: Timer, policy: Catch
     assert t.reasons(quick) == [None]
 
 
-def test_a_cron_rule_that_was_rewritten_begins_with_its_next_slot(t: Timer) -> None:
+def test_changed_cron_rule_starts_with_its_next_occurrence(t: Timer) -> None:
     t.begin(replace(MINUTELY, rule=Cron("0 3 * * *")))
     t.clock.advance(20 * 3600)
     earlier = t.reload(replace(MINUTELY, rule=Cron("0 4 * * *")))
@@ -52,7 +52,7 @@ def test_a_cron_rule_that_was_rewritten_begins_with_its_next_slot(t: Timer) -> N
     assert len(t.after(22 * 3600, earlier).job_ids) == 1
 
 
-def test_an_entry_of_another_kind_is_a_new_one(t: Timer) -> None:
+def test_entry_of_another_kind_is_new(t: Timer) -> None:
     t.begin(replace(MINUTELY, rule=Every(3600.0)))
     t.clock.advance(60)
     hourly = t.reload(replace(MINUTELY, rule=Cron("0 * * * *")))
@@ -66,7 +66,7 @@ def test_an_entry_of_another_kind_is_a_new_one(t: Timer) -> None:
 
 
 @pytest.mark.parametrize("policy", CatchUp)
-def test_an_interval_that_comes_back_fires_at_once_and_only_once(t: Timer, policy: CatchUp) -> None:
+def test_returning_overdue_interval_fires_once(t: Timer, policy: CatchUp) -> None:
     schedule = t.begin(replace(MINUTELY, catch_up=policy))
     t.withdraw()
     t.clock.advance(10 * 86_400)
@@ -77,7 +77,7 @@ def test_an_interval_that_comes_back_fires_at_once_and_only_once(t: Timer, polic
     assert t.after(59, schedule).job_ids == ()
 
 
-def test_an_interval_that_comes_back_before_its_time_waits_for_it(t: Timer) -> None:
+def test_returning_interval_waits_until_due(t: Timer) -> None:
     t.begin()
     t.withdraw()
     t.clock.advance(20)
@@ -86,7 +86,7 @@ def test_an_interval_that_comes_back_before_its_time_waits_for_it(t: Timer) -> N
     assert len(t.after(1).job_ids) == 1
 
 
-def test_a_cron_entry_that_comes_back_goes_on_with_its_next_slot(t: Timer) -> None:
+def test_returning_cron_entry_continues_with_its_next_occurrence(t: Timer) -> None:
     daily = t.begin(replace(MINUTELY, rule=Cron("0 3 * * *")))
     assert len(t.after(17 * 3600, daily).job_ids) == 1
     t.finish()
@@ -98,7 +98,7 @@ def test_a_cron_entry_that_comes_back_goes_on_with_its_next_slot(t: Timer) -> No
     assert len(t.after(86_400, daily).job_ids) == 1
 
 
-def test_a_one_shot_that_comes_back_stays_spent(t: Timer) -> None:
+def test_returning_one_shot_does_not_fire_again(t: Timer) -> None:
     once = t.begin(replace(MINUTELY, rule=At(datetime(2026, 2, 8, 11, tzinfo=UTC))))
     assert len(t.after(3600, once).job_ids) == 1
     t.finish()
@@ -107,14 +107,14 @@ def test_a_one_shot_that_comes_back_stays_spent(t: Timer) -> None:
     assert t.after(86_400, once).job_ids == ()
 
 
-def test_what_is_still_configured_is_not_withdrawn(t: Timer) -> None:
+def test_configured_entry_is_not_withdrawn(t: Timer) -> None:
     t.begin()
     before = t.entry()
     t.ledger.write(lambda tx: schedules.withdraw_entries(tx, {("echo", "default")}))
     assert t.entry() == before
 
 
-def test_an_entry_is_withdrawn_once_and_keeps_what_it_did(t: Timer) -> None:
+def test_entry_is_withdrawn_once_and_keeps_its_history(t: Timer) -> None:
     t.begin()
     before = t.entry()
     t.withdraw()
@@ -126,8 +126,8 @@ def test_an_entry_is_withdrawn_once_and_keeps_what_it_did(t: Timer) -> None:
     assert t.entry() == before
 
 
-def test_an_entry_that_was_taken_over_stays_so_until_it_is_seen(t: Timer) -> None:
-    """Its rule is known to no one, and its past belongs to whatever rule meets it."""
+def test_imported_entry_is_not_withdrawn_before_it_is_configured(t: Timer) -> None:
+    """An imported entry has no rule; its history belongs to the first configured rule."""
     t.begin()
     execute(t.ledger, "UPDATE schedule_entries SET rule = ''")
     t.withdraw()
@@ -141,7 +141,7 @@ def test_an_entry_that_was_taken_over_stays_so_until_it_is_seen(t: Timer) -> Non
 # One-shots
 
 
-def test_a_moment_that_fired_is_spent_in_whatever_zone_and_form(t: Timer) -> None:
+def test_at_time_that_fired_is_spent_in_any_zone_and_format(t: Timer) -> None:
     moment = datetime(2026, 2, 8, 11, tzinfo=UTC)
     once = t.begin(replace(MINUTELY, rule=At(moment)))
     assert len(t.after(3600, once).job_ids) == 1
@@ -158,8 +158,8 @@ def test_a_moment_that_fired_is_spent_in_whatever_zone_and_form(t: Timer) -> Non
     assert len(t.after(3600, later).job_ids) == 1
 
 
-def test_a_one_shot_whose_slot_has_fired_is_spent(t: Timer) -> None:
-    """Whatever made the entry forget it."""
+def test_one_shot_whose_occurrence_has_fired_is_spent(t: Timer) -> None:
+    """Even if the entry has lost it."""
     once = t.begin(replace(MINUTELY, rule=At(datetime(2026, 2, 8, 11, tzinfo=UTC))))
     assert len(t.after(3600, once).job_ids) == 1
     t.finish()
@@ -173,7 +173,7 @@ def test_a_one_shot_whose_slot_has_fired_is_spent(t: Timer) -> None:
     assert len(t.slots(once)) == 1
 
 
-def test_after_that_fired_does_not_fire_again_in_this_start(t: Timer) -> None:
+def test_after_does_not_fire_twice_per_start(t: Timer) -> None:
     soon = t.begin(replace(MINUTELY, rule=After(30.0)))
     assert len(t.after(30, soon).job_ids) == 1
     t.finish()
@@ -183,7 +183,7 @@ def test_after_that_fired_does_not_fire_again_in_this_start(t: Timer) -> None:
         assert t.after(3600, again).job_ids == ()
 
 
-def test_after_fires_in_the_start_of_one_node_though_another_has_fired_it(t: Timer) -> None:
+def test_after_fires_once_per_node_start(t: Timer) -> None:
     soon = t.begin(replace(MINUTELY, rule=After(30.0)))
     assert len(t.after(30, soon).job_ids) == 1
     t.finish()
@@ -200,7 +200,7 @@ def test_after_fires_in_the_start_of_one_node_though_another_has_fired_it(t: Tim
 
 
 class Slow:
-    """A transaction that is held up once it has read the entry."""
+    """A transaction that waits after it has read the entry."""
 
     def __init__(self, tx: Any, meanwhile: Callable[[], None]) -> None:
         self._tx, self._meanwhile = tx, meanwhile
@@ -216,7 +216,7 @@ class Slow:
 
 
 @pytest.mark.parametrize("rewritten", [False, True], ids=["as_it_was", "rewritten"])
-def test_what_one_node_fires_is_not_forgotten_by_another_that_starts(
+def test_starting_node_keeps_the_fire_of_another_node(
     t: Timer, open_ledger: Callable[[], Ledger], rewritten: bool
 ) -> None:
     once = t.see(replace(MINUTELY, rule=At(datetime(2026, 2, 8, 11, tzinfo=UTC))))

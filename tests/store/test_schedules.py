@@ -1,4 +1,4 @@
-"""A slot fires at most once, and one that does not fire says why; on both engines."""
+"""An occurrence fires at most once, or records why it does not; on both engines."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ from ductile.store.jobs.settle import settle
 from ductile.store.schedules import FirePolicy, FireResult
 from ductile.store.tx_config import TxConfig
 from tests.conftest import CountingEntropy, FakeClock
-from tests.store.jobs.test_queue import BAD, BASE, OK, RULES, Queue
+from tests.store.jobs.harness import BAD, BASE, OK, RULES, JobQueue
 from tests.waiting import WAIT_LIMIT
 
 Rule = Every | Cron
 UTC_ZONE = ZoneInfo("UTC")
 FIRST = "2026-02-08T10:00:00.000000Z"
-"""When the tests' clock begins, and so the first sight of what begins with it."""
+"""The initial time of the test clock, when entries are first seen."""
 MINUTELY = Schedule("echo", "default", Every(60.0), UTC_ZONE)
 BREAKER = BreakerPolicy(threshold=2, reset_after=1800.0)
-CHART = TxConfig(86_400.0, attempts={"echo": 1}, breakers={"echo": BREAKER})
+TX_CONFIG = TxConfig(86_400.0, attempts={"echo": 1}, breakers={"echo": BREAKER})
 POLICY = FirePolicy(max_outstanding=1, healthy=True)
 
 
-class Timer(Queue):
-    """The scheduler's own transactions beside the rooms, called by hand."""
+class Timer(JobQueue):
+    """The scheduler's transactions, called directly."""
 
     boot: datetime
-    tx_config = CHART
+    tx_config = TX_CONFIG
 
     def see(self, schedule: Schedule = MINUTELY) -> Schedule:
-        """As a start does; the entry is seen, for the first time or again."""
+        """Ensure the entry, as a start does."""
         self.boot = self.clock.now()
         self.ledger.write(lambda tx: schedules.ensure_entry(tx, schedule, self.boot, self.boot))
         return schedule
@@ -68,7 +68,7 @@ class Timer(Queue):
         return schedule
 
     def withdraw(self) -> None:
-        """As a configuration does that has no entry at all."""
+        """Withdraw every entry, as a configuration without entries does."""
         self.ledger.write(lambda tx: schedules.withdraw_entries(tx, ()))
 
     def entry(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Timer(Queue):
         return row
 
     def begin(self, schedule: Schedule = MINUTELY) -> Schedule:
-        """The same; and what `every` fires at first sight is over and done with."""
+        """As `see`; the first fire of `every` is finished."""
         self.see(schedule)
         if isinstance(schedule.rule, Every) and self.fire(schedule).job_ids:
             self.finish()
@@ -102,7 +102,7 @@ class Timer(Queue):
         return self.fire(schedule, **more)
 
     def slots(self, schedule: Schedule = MINUTELY) -> list[dict[str, Any]]:
-        """Every slot that was decided after first sight."""
+        """Every occurrence that was decided after the entry was first seen."""
         key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
         rows = self.ledger.read(lambda tx: tx.dicts("slots_since", since="", **key))
         return [row for row in rows if row["slot"] != FIRST]
@@ -126,7 +126,7 @@ def t(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> Timer:
     return Timer(ledger, clock, entropy)
 
 
-def test_every_fires_at_first_sight_and_then_an_interval_later(t: Timer) -> None:
+def test_every_fires_when_first_seen_and_then_per_interval(t: Timer) -> None:
     t.see()
     assert len(t.fire().job_ids) == 1
     t.finish()
@@ -134,15 +134,15 @@ def test_every_fires_at_first_sight_and_then_an_interval_later(t: Timer) -> None
     assert len(t.after(0.1).job_ids) == 1
 
 
-def test_cron_waits_for_its_first_instant(t: Timer) -> None:
+def test_cron_waits_for_its_first_occurrence(t: Timer) -> None:
     schedule = t.see(replace(MINUTELY, rule=Cron("* * * * *")))
     assert t.fire(schedule).job_ids == ()
     assert len(t.after(60, schedule).job_ids) == 1
 
 
-def test_what_is_fired_is_a_job_of_the_scheduler(t: Timer) -> None:
+def test_fired_job_is_submitted_by_the_scheduler(t: Timer) -> None:
     schedule = t.begin(replace(MINUTELY, command="sync", payload={"n": 1}))
-    t.tx_config = replace(CHART, attempts={"echo": 7}, snapshot_id="s1")
+    t.tx_config = replace(TX_CONFIG, attempts={"echo": 7}, snapshot_id="s1")
     [id] = t.after(60, schedule).job_ids
     job = t.job(id)
     assert (job["plugin"], job["command"], job["payload"]) == ("echo", "sync", {"n": 1})
@@ -151,7 +151,7 @@ def test_what_is_fired_is_a_job_of_the_scheduler(t: Timer) -> None:
     assert job["slot"] == "2026-02-08T10:01:00.000000Z"
 
 
-def test_a_fired_slot_names_its_job(t: Timer) -> None:
+def test_fired_occurrence_names_its_job(t: Timer) -> None:
     t.begin()
     [id] = t.after(60).job_ids
     [row] = t.slots()
@@ -163,30 +163,30 @@ def test_a_fired_slot_names_its_job(t: Timer) -> None:
     )
 
 
-def test_a_round_that_is_run_again_fires_nothing(t: Timer) -> None:
+def test_repeated_fire_does_nothing(t: Timer) -> None:
     t.begin()
     t.after(60)
     assert t.fire().job_ids == ()
     assert t.count() == 1
 
 
-def test_an_entry_that_nobody_has_seen_fires_nothing(t: Timer) -> None:
+def test_unknown_entry_fires_nothing(t: Timer) -> None:
     t.boot = t.clock.now()
     now = t.clock.now()
     assert (
         t.ledger.write(
             lambda tx: schedules.fire_due(
-                tx, MINUTELY, POLICY, CHART, boot=now, now=now, base_id=BASE
+                tx, MINUTELY, POLICY, TX_CONFIG, boot=now, now=now, base_id=BASE
             )
         )
         is None
     )
 
 
-def test_many_schedulers_at_one_slot_fire_it_once(
+def test_concurrent_schedulers_fire_an_occurrence_once(
     t: Timer, open_ledger: Callable[[], Ledger]
 ) -> None:
-    """Several nodes on one database; on SQLite one process has the file, with many threads."""
+    """Several nodes on one database; on SQLite several threads of one process."""
     t.begin()
     t.clock.advance(60)
     ledgers = [t.ledger if t.ledger.engine == "sqlite" else open_ledger() for _ in range(4)]
@@ -201,7 +201,7 @@ def test_many_schedulers_at_one_slot_fire_it_once(
                 tx,
                 MINUTELY,
                 POLICY,
-                CHART,
+                TX_CONFIG,
                 boot=t.boot,
                 now=t.clock.now(),
                 base_id=bases[node],
@@ -219,13 +219,13 @@ def test_many_schedulers_at_one_slot_fire_it_once(
     assert t.count() == 1
 
 
-def test_a_fire_that_is_rolled_back_leaves_neither_slot_nor_job(t: Timer) -> None:
+def test_rolled_back_fire_leaves_no_occurrence_and_no_job(t: Timer) -> None:
     t.begin()
     t.clock.advance(60)
     now = t.clock.now()
 
     def work(tx: Any) -> None:
-        schedules.fire_due(tx, MINUTELY, POLICY, CHART, boot=t.boot, now=now, base_id=BASE)
+        schedules.fire_due(tx, MINUTELY, POLICY, TX_CONFIG, boot=t.boot, now=now, base_id=BASE)
         raise RuntimeError("power cut")
 
     with pytest.raises(RuntimeError):
@@ -234,7 +234,7 @@ def test_a_fire_that_is_rolled_back_leaves_neither_slot_nor_job(t: Timer) -> Non
     assert len(t.fire().job_ids) == 1
 
 
-def test_a_slot_that_a_clock_set_back_brings_up_again_does_not_fire_again(t: Timer) -> None:
+def test_occurrence_does_not_fire_again_after_the_clock_is_set_back(t: Timer) -> None:
     hourly = t.begin(replace(MINUTELY, rule=Cron("0 * * * *")))
     t.clock.advance(3600)
     assert len(t.fire(hourly).job_ids) == 1
@@ -246,7 +246,7 @@ def test_a_slot_that_a_clock_set_back_brings_up_again_does_not_fire_again(t: Tim
     assert len(t.after(3600, hourly).job_ids) == 1
 
 
-def test_a_slot_that_fired_keeps_its_job_whatever_is_said_of_it_later(t: Timer) -> None:
+def test_fired_occurrence_keeps_its_job(t: Timer) -> None:
     t.begin()
     [id] = t.after(60).job_ids
     key = {"plugin": "echo", "schedule_id": "default", "ids": f'["{t.slots()[0]["slot"]}"]'}
@@ -254,7 +254,7 @@ def test_a_slot_that_fired_keeps_its_job_whatever_is_said_of_it_later(t: Timer) 
     assert (t.slots()[0]["job_id"], t.slots()[0]["reason"]) == (id, None)
 
 
-def test_a_slot_that_was_held_may_fire_later(t: Timer) -> None:
+def test_held_occurrence_may_fire_later(t: Timer) -> None:
     once = t.begin(replace(MINUTELY, rule=At(t.clock.now() + timedelta(seconds=60))))
     unhealthy = replace(POLICY, healthy=False)
     assert t.after(60, once, policy=unhealthy).passed[0][1] is Reason.UNHEALTHY
@@ -267,14 +267,14 @@ def test_a_slot_that_was_held_may_fire_later(t: Timer) -> None:
 # Why a slot is not fired
 
 
-def test_a_slot_is_held_while_the_entrys_job_is_queued(t: Timer) -> None:
+def test_occurrence_is_held_while_a_job_is_queued(t: Timer) -> None:
     t.begin()
     t.after(60)
     assert t.after(60).job_ids == ()
     assert t.reasons() == [None, "running"]
 
 
-def test_a_slot_is_held_while_the_entrys_job_runs(t: Timer) -> None:
+def test_occurrence_is_held_while_a_job_runs(t: Timer) -> None:
     t.begin()
     t.after(60)
     t.must_take()
@@ -282,22 +282,22 @@ def test_a_slot_is_held_while_the_entrys_job_runs(t: Timer) -> None:
     assert t.reasons() == [None, "running"]
 
 
-def test_a_slot_is_held_while_the_entrys_job_waits_for_its_retry(t: Timer) -> None:
+def test_occurrence_is_held_while_a_job_waits_for_its_retry(t: Timer) -> None:
     t.begin()
-    t.tx_config = replace(CHART, attempts={})
+    t.tx_config = replace(TX_CONFIG, attempts={})
     t.after(60)
     t.finish(BAD)
     assert t.after(60).job_ids == ()
 
 
-def test_a_job_that_has_ended_holds_nothing(t: Timer) -> None:
+def test_finished_job_holds_nothing(t: Timer) -> None:
     t.begin()
     t.after(60)
     t.finish()
     assert len(t.after(60).job_ids) == 1
 
 
-def test_as_many_jobs_may_be_outstanding_as_the_config_says(t: Timer) -> None:
+def test_outstanding_jobs_are_limited_by_the_configuration(t: Timer) -> None:
     t.begin()
     policy = replace(POLICY, max_outstanding=2)
     assert [len(t.after(60, policy=policy).job_ids) for _ in range(3)] == [1, 1, 0]
@@ -317,7 +317,7 @@ def test_jobs_of_other_producers_hold_nothing(t: Timer) -> None:
     assert len(t.after(60).job_ids) == 1
 
 
-def test_with_queue_a_running_job_holds_nothing_and_a_queued_one_does(t: Timer) -> None:
+def test_overlap_queue_is_held_by_a_queued_job_only(t: Timer) -> None:
     schedule = t.begin(replace(MINUTELY, if_running=IfRunning.QUEUE))
     t.after(60, schedule)
     t.must_take()
@@ -326,7 +326,7 @@ def test_with_queue_a_running_job_holds_nothing_and_a_queued_one_does(t: Timer) 
     assert t.reasons(schedule) == [None, None, "running"]
 
 
-def test_with_cancel_a_queued_job_is_dead_and_the_new_one_takes_its_place(t: Timer) -> None:
+def test_overlap_cancel_replaces_a_queued_job(t: Timer) -> None:
     schedule = t.begin(replace(MINUTELY, if_running=IfRunning.CANCEL))
     [old] = t.after(60, schedule).job_ids
     fired = t.after(60, schedule)
@@ -336,7 +336,7 @@ def test_with_cancel_a_queued_job_is_dead_and_the_new_one_takes_its_place(t: Tim
     assert t.must_take().job.id == fired.job_ids[0]
 
 
-def test_with_cancel_who_runs_a_job_is_asked_to_end_it(t: Timer) -> None:
+def test_overlap_cancel_requests_the_end_of_a_running_job(t: Timer) -> None:
     schedule = t.begin(replace(MINUTELY, if_running=IfRunning.CANCEL))
     [old] = t.after(60, schedule).job_ids
     t.must_take()
@@ -354,9 +354,9 @@ def test_with_cancel_who_runs_a_job_is_asked_to_end_it(t: Timer) -> None:
     assert t.job(old)["status"] == "running"
 
 
-def test_with_cancel_a_job_that_waits_for_its_retry_is_dead_too(t: Timer) -> None:
+def test_overlap_cancel_ends_a_job_that_waits_for_its_retry(t: Timer) -> None:
     schedule = t.begin(replace(MINUTELY, if_running=IfRunning.CANCEL))
-    t.tx_config = replace(CHART, attempts={})
+    t.tx_config = replace(TX_CONFIG, attempts={})
     [old] = t.after(60, schedule).job_ids
     t.finish(BAD)
     t.after(60, schedule)
@@ -364,20 +364,20 @@ def test_with_cancel_a_job_that_waits_for_its_retry_is_dead_too(t: Timer) -> Non
     assert (job["status"], job["next_retry_at"]) == ("dead", None)
 
 
-def test_a_superseded_job_does_not_count_against_its_plugin(t: Timer) -> None:
+def test_superseded_job_is_not_a_failure_of_its_plugin(t: Timer) -> None:
     schedule = t.begin(replace(MINUTELY, if_running=IfRunning.CANCEL))
     for _ in range(5):
         assert len(t.after(60, schedule).job_ids) == 1
     assert t.reasons(schedule) == [None] * 5
 
 
-def test_an_unhealthy_plugin_is_not_scheduled(t: Timer) -> None:
+def test_unhealthy_plugin_is_not_scheduled(t: Timer) -> None:
     t.begin()
     fired = t.after(60, policy=replace(POLICY, healthy=False))
     assert (fired.job_ids, t.reasons()) == ((), ["unhealthy"])
 
 
-def test_what_met_an_unhealthy_plugin_fires_in_the_same_slot_once_it_is_well(t: Timer) -> None:
+def test_occurrence_held_by_an_unhealthy_plugin_fires_when_it_is_healthy(t: Timer) -> None:
     weekly = t.begin(replace(MINUTELY, rule=Every(7 * 86_400.0)))
     unhealthy = replace(POLICY, healthy=False)
     for seconds in (7 * 86_400, 60, 60):
@@ -389,7 +389,7 @@ def test_what_met_an_unhealthy_plugin_fires_in_the_same_slot_once_it_is_well(t: 
     assert (row["reason"], row["created_at"]) == (None, "2026-02-15T10:03:00.000000Z")
 
 
-def test_a_slot_that_was_held_keeps_its_reason_when_it_is_missed(t: Timer) -> None:
+def test_held_occurrence_keeps_its_reason_when_missed(t: Timer) -> None:
     t.begin()
     unhealthy = replace(POLICY, healthy=False)
     for _ in range(3):
@@ -397,21 +397,21 @@ def test_a_slot_that_was_held_keeps_its_reason_when_it_is_missed(t: Timer) -> No
     assert t.reasons() == ["unhealthy"] * 3
 
 
-def test_a_cron_slot_outside_the_window_says_window(t: Timer) -> None:
+def test_cron_occurrence_outside_the_window_has_reason_window(t: Timer) -> None:
     window = Window.parse("12:00-14:00", UTC_ZONE)
     schedule = t.begin(replace(MINUTELY, rule=Cron("0 * * * *"), window=window))
     t.after(3600, schedule)
     assert t.reasons(schedule) == ["window"]
 
 
-def test_a_cron_slot_on_a_barred_day_says_weekday(t: Timer) -> None:
+def test_cron_occurrence_on_an_excluded_day_has_reason_weekday(t: Timer) -> None:
     window = Window.parse(None, UTC_ZONE, [t.clock.now().isoweekday()])
     schedule = t.begin(replace(MINUTELY, rule=Cron("0 * * * *"), window=window))
     t.after(3600, schedule)
     assert t.reasons(schedule) == ["weekday"]
 
 
-def test_a_paused_entry_fires_nothing_and_says_so(t: Timer) -> None:
+def test_paused_entry_fires_nothing_and_records_it(t: Timer) -> None:
     t.begin()
     assert t.ledger.write(lambda tx: schedules.set_paused(tx, "echo", "default", paused=True))
     t.after(60)
@@ -420,7 +420,7 @@ def test_a_paused_entry_fires_nothing_and_says_so(t: Timer) -> None:
     assert len(t.after(60).job_ids) == 1
 
 
-def test_a_pause_outlives_a_restart_and_a_new_rule(t: Timer) -> None:
+def test_pause_survives_a_restart_and_a_changed_rule(t: Timer) -> None:
     t.begin()
     t.ledger.write(lambda tx: schedules.set_paused(tx, "echo", "default", paused=True))
     for rule in (Every(30.0), Cron("* * * * *")):
@@ -428,7 +428,7 @@ def test_a_pause_outlives_a_restart_and_a_new_rule(t: Timer) -> None:
         assert t.after(60, schedule).job_ids == ()
 
 
-def test_there_is_nothing_to_pause_in_an_entry_that_is_not_there(t: Timer) -> None:
+def test_unknown_entry_cannot_be_paused(t: Timer) -> None:
     assert not t.ledger.write(lambda tx: schedules.set_paused(tx, "echo", "nosuch", paused=True))
 
 
@@ -436,20 +436,20 @@ def test_there_is_nothing_to_pause_in_an_entry_that_is_not_there(t: Timer) -> No
 
 
 def trip(t: Timer) -> None:
-    """Two failed jobs in a row open it."""
+    """Open the breaker with two failed jobs in a row."""
     t.begin()
     for _ in range(2):
         assert len(t.after(60).job_ids) == 1
         t.finish(BAD)
 
 
-def test_an_open_breaker_holds_the_slot(t: Timer) -> None:
+def test_open_breaker_holds_the_occurrence(t: Timer) -> None:
     trip(t)
     assert t.after(60).job_ids == ()
     assert t.reasons()[-1] == "breaker_open"
 
 
-def test_after_its_time_one_probe_is_let_through_and_no_more(t: Timer) -> None:
+def test_one_probe_is_admitted_after_the_cooldown(t: Timer) -> None:
     trip(t)
     policy = replace(POLICY, max_outstanding=10)
     assert len(t.after(1800, policy=policy).job_ids) == 1
@@ -457,14 +457,14 @@ def test_after_its_time_one_probe_is_let_through_and_no_more(t: Timer) -> None:
     assert t.reasons()[-1] == "breaker_open"
 
 
-def test_a_probe_that_succeeds_closes_it(t: Timer) -> None:
+def test_successful_probe_closes_the_breaker(t: Timer) -> None:
     trip(t)
     t.after(1800)
     t.finish()
     assert len(t.after(60).job_ids) == 1
 
 
-def test_a_probe_that_fails_opens_it_for_its_whole_time_again(t: Timer) -> None:
+def test_failed_probe_reopens_the_breaker_for_its_whole_time(t: Timer) -> None:
     trip(t)
     t.after(1800)
     t.finish(BAD)
@@ -472,7 +472,7 @@ def test_a_probe_that_fails_opens_it_for_its_whole_time_again(t: Timer) -> None:
     assert len(t.after(61).job_ids) == 1
 
 
-def test_a_probe_that_was_cancelled_gives_its_place_to_the_next(t: Timer) -> None:
+def test_cancelled_probe_is_replaced_by_the_next(t: Timer) -> None:
     schedule = replace(MINUTELY, if_running=IfRunning.CANCEL)
     trip(t)
     [probe] = t.after(1800, schedule).job_ids
@@ -489,7 +489,7 @@ def test_a_probe_that_was_cancelled_gives_its_place_to_the_next(t: Timer) -> Non
     assert len(t.after(60, schedule).job_ids) == 1
 
 
-def test_a_probe_is_not_spent_on_a_slot_that_is_held_for_another_reason(t: Timer) -> None:
+def test_probe_is_not_used_for_an_occurrence_held_otherwise(t: Timer) -> None:
     trip(t)
     t.after(1800, policy=replace(POLICY, healthy=False))
     assert t.reasons()[-1] == "unhealthy"
@@ -500,28 +500,28 @@ def test_a_probe_is_not_spent_on_a_slot_that_is_held_for_another_reason(t: Timer
 # Catching up
 
 
-def test_by_default_only_the_newest_of_missed_slots_fires(t: Timer) -> None:
+def test_only_the_newest_missed_occurrence_fires_by_default(t: Timer) -> None:
     t.begin()
     fired = t.after(600)
     assert len(fired.job_ids) == 1
     assert t.reasons() == ["catch_up_skipped"] * 9 + [None]
 
 
-def test_run_once_makes_up_with_one_run_that_the_poll_guard_does_not_hold(t: Timer) -> None:
+def test_run_once_catches_up_once_despite_outstanding_jobs(t: Timer) -> None:
     schedule = t.begin(replace(MINUTELY, catch_up=CatchUp.RUN_ONCE))
     t.after(60, schedule)
     assert len(t.after(600, schedule).job_ids) == 1
     assert t.count() == 2
 
 
-def test_run_all_makes_up_for_each(t: Timer) -> None:
+def test_run_all_catches_up_every_occurrence(t: Timer) -> None:
     schedule = t.begin(replace(MINUTELY, catch_up=CatchUp.RUN_ALL))
     fired = t.after(600, schedule)
     assert len(fired.job_ids) == len(set(fired.job_ids)) == 10
     assert t.reasons(schedule) == [None] * 10
 
 
-def test_run_all_makes_up_for_a_hundred_at_most(t: Timer) -> None:
+def test_run_all_catches_up_at_most_100_occurrences(t: Timer) -> None:
     schedule = t.begin(replace(MINUTELY, catch_up=CatchUp.RUN_ALL))
     assert len(t.after(10 * 365 * 86_400, schedule).job_ids) == CATCH_UP_MOST
     assert t.count() == CATCH_UP_MOST
@@ -529,14 +529,14 @@ def test_run_all_makes_up_for_a_hundred_at_most(t: Timer) -> None:
 
 
 @pytest.mark.parametrize("rule", [Every(60.0), Cron("* * * * *")], ids=str)
-def test_ten_years_of_missed_slots_leave_a_days_worth_of_rows(t: Timer, rule: Rule) -> None:
+def test_ten_years_of_missed_occurrences_are_recorded_for_a_day(t: Timer, rule: Rule) -> None:
     schedule = t.begin(replace(MINUTELY, rule=rule))
     assert len(t.after(10 * 365 * 86_400, schedule).job_ids) == 1
     assert len(t.slots(schedule)) == LOOKED_BACK
     assert t.reasons(schedule) == ["catch_up_skipped"] * (LOOKED_BACK - 1) + [None]
 
 
-def test_cron_makes_up_for_nothing(t: Timer) -> None:
+def test_cron_catches_up_nothing(t: Timer) -> None:
     schedule = t.begin(replace(MINUTELY, rule=Cron("* * * * *"), catch_up=CatchUp.RUN_ALL))
     assert len(t.after(600, schedule).job_ids) == 1
 
@@ -544,7 +544,7 @@ def test_cron_makes_up_for_nothing(t: Timer) -> None:
 # One-shots
 
 
-def test_at_fires_once_and_stays_spent_after_a_restart(t: Timer) -> None:
+def test_at_fires_once_across_restarts(t: Timer) -> None:
     once = t.begin(replace(MINUTELY, rule=At(datetime(2026, 2, 8, 11, tzinfo=UTC))))
     assert len(t.after(3600, once).job_ids) == 1
     t.finish()
@@ -552,13 +552,13 @@ def test_at_fires_once_and_stays_spent_after_a_restart(t: Timer) -> None:
     assert t.after(86_400, once).job_ids == ()
 
 
-def test_at_that_passed_while_nothing_ran_fires_late(t: Timer) -> None:
+def test_missed_at_fires_late(t: Timer) -> None:
     once = replace(MINUTELY, rule=At(t.clock.now() - timedelta(days=3)))
     t.begin(once)
     assert len(t.fire(once).job_ids) == 1
 
 
-def test_after_fires_once_a_start(t: Timer) -> None:
+def test_after_fires_once_per_start(t: Timer) -> None:
     soon = t.begin(replace(MINUTELY, rule=After(30.0)))
     assert len(t.after(30, soon).job_ids) == 1
     t.finish()
@@ -570,14 +570,14 @@ def test_after_fires_once_a_start(t: Timer) -> None:
 # What an entry remembers
 
 
-def test_an_entry_that_is_seen_again_keeps_its_anchors(t: Timer) -> None:
+def test_known_entry_keeps_its_anchors(t: Timer) -> None:
     t.begin()
     t.clock.advance(50)
     t.begin()
     assert len(t.after(10).job_ids) == 1
 
 
-def test_the_next_run_counts_from_the_last_success(t: Timer) -> None:
+def test_next_run_counts_from_the_last_success(t: Timer) -> None:
     t.begin()
     t.after(60)
     claimed = t.must_take()
@@ -587,7 +587,7 @@ def test_the_next_run_counts_from_the_last_success(t: Timer) -> None:
     assert len(t.after(1).job_ids) == 1
 
 
-def test_a_failure_does_not_move_the_next_run(t: Timer) -> None:
+def test_failure_does_not_move_the_next_run(t: Timer) -> None:
     t.begin()
     t.after(60)
     claimed = t.must_take()
@@ -596,7 +596,7 @@ def test_a_failure_does_not_move_the_next_run(t: Timer) -> None:
     assert len(t.after(20).job_ids) == 1
 
 
-def test_a_clock_set_back_ten_years_does_not_put_an_entry_to_sleep(t: Timer) -> None:
+def test_entry_fires_after_the_clock_is_set_back_ten_years(t: Timer) -> None:
     t.begin()
     t.after(60)
     t.finish()

@@ -1,4 +1,4 @@
-"""Configurations that ran, kept once each; on both engines."""
+"""Snapshots of configurations that ran; on both engines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def record(ledger: Ledger, clock: FakeClock, id: str, config_hash: str) -> str:
 
 
 def kept(ledger: Ledger, clock: FakeClock) -> set[str]:
-    """Those that a configuration with their hash is found to be."""
+    """The hashes that still have a snapshot."""
     found = {record(ledger, clock, f"new {hash}", hash) for hash in ("h1", "h2")}
     return {id for id in found if not id.startswith("new ")}
 
@@ -43,17 +43,17 @@ def pruned(ledger: Ledger, clock: FakeClock) -> None:
         ledger.write(batch)
 
 
-def test_the_same_configuration_is_kept_once(ledger: Ledger, clock: FakeClock) -> None:
+def test_same_configuration_is_stored_once(ledger: Ledger, clock: FakeClock) -> None:
     assert record(ledger, clock, "a", "h1") == "a"
     assert record(ledger, clock, "b", "h1") == "a"
 
 
-def test_another_configuration_is_another_snapshot(ledger: Ledger, clock: FakeClock) -> None:
+def test_changed_configuration_is_a_new_snapshot(ledger: Ledger, clock: FakeClock) -> None:
     assert record(ledger, clock, "a", "h1") == "a"
     assert record(ledger, clock, "b", "h2") == "b"
 
 
-def test_a_snapshot_that_ran_long_ago_is_forgotten(ledger: Ledger, clock: FakeClock) -> None:
+def test_old_snapshot_is_pruned(ledger: Ledger, clock: FakeClock) -> None:
     record(ledger, clock, "a", "h1")
     clock.advance(40 * DAY)
     record(ledger, clock, "b", "h2")
@@ -61,17 +61,15 @@ def test_a_snapshot_that_ran_long_ago_is_forgotten(ledger: Ledger, clock: FakeCl
     assert kept(ledger, clock) == {"b"}
 
 
-def test_the_one_in_force_stays_however_old_it_is(ledger: Ledger, clock: FakeClock) -> None:
+def test_current_snapshot_is_kept_whatever_its_age(ledger: Ledger, clock: FakeClock) -> None:
     record(ledger, clock, "a", "h1")
     clock.advance(400 * DAY)
     pruned(ledger, clock)
     assert kept(ledger, clock) == {"a"}
 
 
-def test_the_one_in_force_stays_though_another_was_tried_since(
-    ledger: Ledger, clock: FakeClock
-) -> None:
-    """A to B and back to A: A is what runs, and B is the newest row."""
+def test_current_snapshot_is_kept_after_another_was_tried(ledger: Ledger, clock: FakeClock) -> None:
+    """From A to B and back to A: A is current, although B is the newest row."""
     record(ledger, clock, "a", "h1")
     clock.advance(40 * DAY)
     record(ledger, clock, "b", "h2")

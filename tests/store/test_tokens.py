@@ -1,4 +1,4 @@
-"""Tokens in the ledger: hashed, named once, ended, rotated, revoked, pruned."""
+"""API tokens in the ledger, on both engines."""
 
 from __future__ import annotations
 

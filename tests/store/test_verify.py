@@ -24,14 +24,13 @@ from ductile.store.jobs.retries import promote_due
 from ductile.store.verify import VerifyReport, Violation
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
-from tests.store.jobs.test_pipelines import SPLIT, House
-from tests.store.jobs.test_queue import BAD, CHART, OK, Queue
+from tests.store.jobs.harness import BAD, OK, SPLIT, TX_CONFIG, JobQueue, Pipelines
 
 BOOT = "boot-1"
 LOST = Outcome(Ending.LOST, reason="gone")
 
 
-class OwnedQueue(Queue):
+class OwnedQueue(JobQueue):
     """A queue whose jobs belong to a recorded boot."""
 
     def begin(self) -> OwnedQueue:
@@ -44,7 +43,7 @@ class OwnedQueue(Queue):
         job = self.ledger.read(lambda tx: read.load_job(tx, job_id))
         assert job is not None
         self.ledger.write(
-            lambda tx: close.end_queued(tx, job, JobStatus.DEAD, "no", now, CHART, ids)
+            lambda tx: close.end_queued(tx, job, JobStatus.DEAD, "no", now, TX_CONFIG, ids)
         )
 
     def retry(self, job_id: str) -> None:
@@ -143,13 +142,13 @@ def _prune(queue: OwnedQueue, of_jobs: float, of_logs: float) -> None:
 def test_pipelines_with_splits_have_no_violations(
     ledger: Ledger, clock: FakeClock, entropy: CountingEntropy
 ) -> None:
-    house = House(ledger, clock, entropy, [{"name": "p", "on": "go", "steps": SPLIT}])
-    house.start("p", {"x": 1})
-    house.run()
-    house.start("p", {"x": 2})
-    taken = house.take()
+    harness = Pipelines(ledger, clock, entropy, [{"name": "p", "on": "go", "steps": SPLIT}])
+    harness.start("p", {"x": 1})
+    harness.run()
+    harness.start("p", {"x": 2})
+    taken = harness.take()
     assert taken is not None
-    house.end(taken)
+    harness.end(taken)
     report = verify.verify(ledger)
     assert [*map(str, report.violations)] == []
     assert report.rows["scopes"] > 2
@@ -332,8 +331,10 @@ def test_log_row_of_a_later_attempt_than_its_job_is_a_violation(queue: OwnedQueu
 def test_context_without_its_parents_values_is_a_violation(
     ledger: Ledger, clock: FakeClock, entropy: CountingEntropy
 ) -> None:
-    house = House(ledger, clock, entropy, [{"name": "p", "on": "go", "steps": [{"uses": "a"}]}])
-    scope = house.start("p", {})
+    harness = Pipelines(
+        ledger, clock, entropy, [{"name": "p", "on": "go", "steps": [{"uses": "a"}]}]
+    )
+    scope = harness.start("p", {})
     execute(
         ledger,
         "INSERT INTO event_context (id, parent_id, accumulated_json, created_at)"

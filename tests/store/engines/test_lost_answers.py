@@ -1,4 +1,4 @@
-"""A connection that is lost at a commit: what was committed counts, whoever was not told."""
+"""Connections that are lost during a commit: the ledger looks up whether it succeeded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMMIT = b"COMMIT"
 
 
 class Wire:
-    """Between a ledger and its server. Once it is told to, it breaks at a commit."""
+    """A proxy between a ledger and its server, which breaks at a commit on request."""
 
     def __init__(self, folder: Path, server: str) -> None:
         self._server, self._listening = server, socket.socket(socket.AF_UNIX)
@@ -36,7 +36,7 @@ class Wire:
         self._listening.listen()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self.breaks: str | None = None
-        """`before` the server has heard of the commit, or `after` it has answered."""
+        """`before` the server receives the commit, or `after` it has answered."""
         self.refusing = False
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
@@ -122,7 +122,7 @@ def ledger(url: str, wire: Wire, tmp_path: Path) -> Iterator[PostgresLedger]:
 
 
 class Write:
-    """A transaction, how often it was run, and what was announced of it."""
+    """A transaction, how often it was run, and the notices that were announced."""
 
     def __init__(self, ledger: PostgresLedger, clock: FakeClock) -> None:
         self.runs, self.announced, self._now = 0, 0, clock.now()
@@ -144,7 +144,7 @@ def told(url: str) -> int:
     return int(row[0])
 
 
-def test_a_commit_whose_answer_was_lost_counts_once(
+def test_commit_with_a_lost_answer_counts_once(
     ledger: PostgresLedger, wire: Wire, url: str, clock: FakeClock
 ) -> None:
     work = Write(ledger, clock)
@@ -153,7 +153,7 @@ def test_a_commit_whose_answer_was_lost_counts_once(
     assert (work.runs, work.announced, told(url)) == (1, 1, 1)
 
 
-def test_a_commit_that_the_server_never_heard_of_is_an_error(
+def test_commit_that_never_reached_the_server_is_an_error(
     ledger: PostgresLedger, wire: Wire, url: str, clock: FakeClock
 ) -> None:
     work = Write(ledger, clock)
@@ -163,10 +163,10 @@ def test_a_commit_that_the_server_never_heard_of_is_an_error(
     assert (work.runs, work.announced, told(url)) == (1, 0, 0)
 
 
-def test_a_commit_that_the_server_is_still_busy_with_is_waited_for(
+def test_unfinished_commit_is_waited_for(
     ledger: PostgresLedger, wire: Wire, url: str, clock: FakeClock
 ) -> None:
-    """A trigger that runs at the commit itself, as long as somebody holds a lock."""
+    """A trigger that runs during the commit, until a lock is released."""
     with psycopg.connect(url, autocommit=True) as holder:
         holder.execute(
             "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS"
@@ -194,15 +194,13 @@ def waits(connection: psycopg.Connection) -> bool:
     return connection.execute(query).fetchone() is not None
 
 
-def test_what_leaves_no_notice_is_an_error_without_asking(
-    ledger: PostgresLedger, wire: Wire
-) -> None:
+def test_lost_commit_without_a_notice_is_an_error(ledger: PostgresLedger, wire: Wire) -> None:
     wire.breaks = "after"
     with pytest.raises(LedgerBusy):
         ledger.write(lambda tx: tx.run("ensure_state", plugin="p", now="x"))
 
 
-def test_a_server_that_stays_away_is_not_asked_for_ever(
+def test_lost_commit_is_looked_up_for_a_limited_time(
     ledger: PostgresLedger, wire: Wire, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "COMMIT_CHECK_TIMEOUT", 0.3)
@@ -214,7 +212,7 @@ def test_a_server_that_stays_away_is_not_asked_for_ever(
     wire.refusing = False
 
 
-def test_what_failed_before_its_commit_is_an_error(
+def test_connection_lost_before_the_commit_is_an_error(
     ledger: PostgresLedger, wire: Wire, url: str, clock: FakeClock
 ) -> None:
     first = Write(ledger, clock)

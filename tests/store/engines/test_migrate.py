@@ -1,4 +1,4 @@
-"""The schema comes forward by itself, and refuses what it does not know."""
+"""Migrations: applied at start, backed up first, and refused if unknown."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def at(path: Path, sql: str) -> list[tuple[object, ...]]:
     return list(found)
 
 
-def test_numbers_follow_one_another_and_the_engines_share_them() -> None:
+def test_migration_numbers_are_consecutive_and_shared_by_the_engines() -> None:
     assert list(range(1, len(KNOWN) + 1)) == KNOWN
     assert [m.number for m in load_migrations("postgres")] == KNOWN
     assert [m.checksum for m in load_migrations("postgres")] == [
@@ -52,7 +52,7 @@ def test_numbers_follow_one_another_and_the_engines_share_them() -> None:
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
-def test_no_word_of_the_other_engine_is_left_in_a_statement(engine: str) -> None:
+def test_migrations_contain_no_unreplaced_fragment(engine: str) -> None:
     for migration in load_migrations(engine):
         assert migration.statements
         for statement in migration.statements:
@@ -61,27 +61,27 @@ def test_no_word_of_the_other_engine_is_left_in_a_statement(engine: str) -> None
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
-def test_every_query_is_in_the_words_of_its_engine(engine: str) -> None:
+def test_queries_contain_no_unreplaced_fragment(engine: str) -> None:
     for name, sql in load_queries(engine).items():
         assert sql, name
         assert not re.search(r"@\w+@", sql), name
 
 
 CATALOGUE = {"broken_indexes", "old_transactions"}
-"""Questions about PostgreSQL itself, which SQLite has no answer to."""
+"""Queries about the PostgreSQL server, which SQLite does not have."""
 
 
-def test_every_named_query_exists_on_both_engines() -> None:
+def test_engines_have_the_same_queries() -> None:
     assert load_queries("sqlite").keys() == load_queries("postgres").keys() - CATALOGUE
 
 
-def test_a_fresh_ledger_has_every_migration(ledger: Ledger) -> None:
+def test_new_ledger_has_every_migration(ledger: Ledger) -> None:
     rows = query(ledger, "SELECT number FROM schema_migrations ORDER BY number")
     assert [row[0] for row in rows] == KNOWN
 
 
 def numbered(sql: str) -> str:
-    """`%(name)s` as `$1`, which is what PREPARE wants."""
+    """Replace `%(name)s` by `$1`, as PREPARE requires."""
     places: dict[str, int] = {}
 
     def place(match: re.Match[str]) -> str:
@@ -90,8 +90,8 @@ def numbered(sql: str) -> str:
     return re.sub(r"%\((\w+)\)s", place, sql).replace("%%", "%")
 
 
-def test_every_query_names_columns_that_there_are(ledger: Ledger) -> None:
-    """Each statement is planned against the schema, with nothing bound."""
+def test_every_query_can_be_prepared(ledger: Ledger) -> None:
+    """Each statement is prepared against the schema, without values."""
     wrong = []
     for name, sql in load_queries(ledger.engine).items():
         if isinstance(ledger, SqliteLedger):
@@ -113,7 +113,7 @@ def test_every_query_names_columns_that_there_are(ledger: Ledger) -> None:
     assert wrong == []
 
 
-def test_a_ledger_that_is_opened_again_keeps_what_it_holds(open_ledger: Open) -> None:
+def test_reopened_ledger_keeps_its_rows(open_ledger: Open) -> None:
     first = open_ledger()
     execute(first, "INSERT INTO plugin_state (plugin_name, state) VALUES ('echo', '{\"n\": 1}')")
     first.close()
@@ -121,7 +121,7 @@ def test_a_ledger_that_is_opened_again_keeps_what_it_holds(open_ledger: Open) ->
     assert again.read(lambda tx: tx.one("state_of", plugin="echo")) == ('{"n": 1}',)
 
 
-def test_a_ledger_of_a_newer_version_is_refused(open_ledger: Open) -> None:
+def test_ledger_of_a_newer_version_is_refused(open_ledger: Open) -> None:
     ledger = open_ledger()
     execute(ledger, "INSERT INTO schema_migrations VALUES (9999, 'future', 'x')")
     ledger.close()
@@ -129,7 +129,7 @@ def test_a_ledger_of_a_newer_version_is_refused(open_ledger: Open) -> None:
         open_ledger()
 
 
-def test_a_ledger_whose_migration_differs_is_refused(open_ledger: Open) -> None:
+def test_ledger_with_a_different_migration_is_refused(open_ledger: Open) -> None:
     ledger = open_ledger()
     execute(ledger, "UPDATE schema_migrations SET checksum = 'other' WHERE number = 1")
     ledger.close()
@@ -137,7 +137,7 @@ def test_a_ledger_whose_migration_differs_is_refused(open_ledger: Open) -> None:
         open_ledger()
 
 
-def test_a_refused_ledger_is_left_as_it_was(open_ledger: Open) -> None:
+def test_refused_ledger_is_not_changed(open_ledger: Open) -> None:
     ledger = open_ledger()
     execute(ledger, "DELETE FROM schema_migrations WHERE number > 1")
     execute(ledger, "INSERT INTO schema_migrations VALUES (9999, 'future', 'x')")
@@ -148,7 +148,7 @@ def test_a_refused_ledger_is_left_as_it_was(open_ledger: Open) -> None:
     assert [row[0] for row in rows] == [1, 9999]
 
 
-def test_two_that_start_at_once_migrate_once(tmp_path: Path, postgres) -> None:
+def test_two_nodes_that_start_at_once_migrate_once(tmp_path: Path, postgres) -> None:
     url = postgres.database(empty=True)
     barrier, errors = threading.Barrier(4), list[BaseException]()
 
@@ -172,7 +172,7 @@ def test_two_that_start_at_once_migrate_once(tmp_path: Path, postgres) -> None:
         assert [row[0] for row in rows.fetchall()] == KNOWN
 
 
-def test_postgresql_applies_what_is_pending_whole_or_not_at_all(postgres) -> None:
+def test_failed_migration_on_postgres_rolls_back_all_pending_ones(postgres) -> None:
     url = postgres.database(empty=True)
     good = Migration(9001, "good", "x", ("CREATE TABLE made (a INTEGER)",))
     broken = Migration(9002, "broken", "x", ("INSERT INTO nowhere VALUES (1)",))
@@ -190,7 +190,7 @@ def test_postgresql_applies_what_is_pending_whole_or_not_at_all(postgres) -> Non
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    """A ledger as the first version left it, with a job in it."""
+    """A ledger of the first version with a job."""
     path = tmp_path / "state.db"
     connection = connect(path)
     schema = SqliteSchema(connection, path)
@@ -210,18 +210,18 @@ def opened(path: Path) -> SqliteLedger:
     return ledger
 
 
-def test_a_fresh_ledger_is_not_backed_up(tmp_path: Path) -> None:
+def test_new_ledger_is_not_backed_up(tmp_path: Path) -> None:
     opened(tmp_path / "state.db").close()
     assert [p.name for p in tmp_path.iterdir() if "before" in p.name] == []
 
 
-def test_an_old_ledger_comes_forward_with_its_jobs(old: Path) -> None:
+def test_old_ledger_is_migrated_with_its_jobs(old: Path) -> None:
     opened(old).close()
     assert at(old, "SELECT id, status FROM job_queue") == [("old-1", "queued")]
     assert [n for (n,) in at(old, "SELECT number FROM schema_migrations ORDER BY 1")] == KNOWN
 
 
-def test_an_old_ledger_is_backed_up_before_it_changes(old: Path) -> None:
+def test_old_ledger_is_backed_up_before_the_migration(old: Path) -> None:
     opened(old).close()
     copy = old.with_name("state.db.before-0002")
     assert at(copy, "SELECT id FROM job_queue") == [("old-1",)]
@@ -229,18 +229,18 @@ def test_an_old_ledger_is_backed_up_before_it_changes(old: Path) -> None:
     assert at(copy, "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_the_backup_is_its_owners_alone(old: Path) -> None:
+def test_backup_is_readable_by_its_owner_only(old: Path) -> None:
     opened(old).close()
     copy = old.with_name("state.db.before-0002")
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
 
 
-def test_one_backup_is_made_however_many_migrations_follow(old: Path) -> None:
+def test_several_migrations_make_one_backup(old: Path) -> None:
     opened(old).close()
     assert [p.name for p in old.parent.glob("*.before-*")] == ["state.db.before-0002"]
 
 
-def test_a_ledger_that_is_up_to_date_is_not_backed_up_again(old: Path) -> None:
+def test_current_ledger_is_not_backed_up(old: Path) -> None:
     opened(old).close()
     copy = old.with_name("state.db.before-0002")
     copy.unlink()
@@ -248,7 +248,7 @@ def test_a_ledger_that_is_up_to_date_is_not_backed_up_again(old: Path) -> None:
     assert not copy.exists()
 
 
-def test_a_migration_that_fails_changes_nothing(old: Path) -> None:
+def test_failed_migration_changes_nothing(old: Path) -> None:
     connection = connect(old)
     schema = SqliteSchema(connection, old)
     broken = Migration(
@@ -261,7 +261,7 @@ def test_a_migration_that_fails_changes_nothing(old: Path) -> None:
     assert at(old, "SELECT name FROM sqlite_schema WHERE name = 'half'") == []
 
 
-def test_what_is_pending_is_applied_whole_or_not_at_all(old: Path) -> None:
+def test_failed_migration_on_sqlite_rolls_back_all_pending_ones(old: Path) -> None:
     connection = connect(old)
     good = Migration(2, "good", "x", ("CREATE TABLE made (a)",))
     broken = Migration(3, "broken", "x", ("INSERT INTO nowhere VALUES (1)",))
@@ -272,7 +272,7 @@ def test_what_is_pending_is_applied_whole_or_not_at_all(old: Path) -> None:
     assert at(old, "SELECT name FROM sqlite_schema WHERE name = 'made'") == []
 
 
-def test_a_new_ledger_is_made_in_one_commit(tmp_path: Path) -> None:
+def test_new_ledger_is_created_in_one_commit(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     connection = connect(path)
     commits = 0
@@ -288,7 +288,7 @@ def test_a_new_ledger_is_made_in_one_commit(tmp_path: Path) -> None:
     assert commits == 1
 
 
-def test_a_ledger_whose_making_was_cut_short_is_made_anew(tmp_path: Path) -> None:
+def test_interrupted_creation_is_repeated(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     connect(path).close()
     opened(path).close()
@@ -296,7 +296,7 @@ def test_a_ledger_whose_making_was_cut_short_is_made_anew(tmp_path: Path) -> Non
     assert list(tmp_path.glob("*.before-*")) == []
 
 
-def test_migrating_says_what_it_applied(old: Path) -> None:
+def test_migrate_returns_the_applied_migrations(old: Path) -> None:
     connection = connect(old)
     schema = SqliteSchema(connection, old)
     assert [m.number for m in migrate(schema)] == KNOWN[1:]
@@ -304,6 +304,6 @@ def test_migrating_says_what_it_applied(old: Path) -> None:
     connection.close()
 
 
-def test_the_shipped_files_are_named_as_they_must_be() -> None:
+def test_every_migration_file_has_a_valid_name() -> None:
     names = [f.name for f in files("ductile.store").joinpath("migrations").iterdir()]
     assert [n for n in names if not re.fullmatch(r"\d{4}_[a-z]+\.sql|__pycache__", n)] == []

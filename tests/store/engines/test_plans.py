@@ -1,4 +1,4 @@
-"""How queries are planned: once, and without reading whole tables on the way of a job."""
+"""Query plans: reused on SQLite, and without table scans for a job on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ductile.store.jobs.settle import settle
 from tests.conftest import CountingEntropy, FakeClock
 from tests.postgres import Server
 from tests.store.conftest import execute
-from tests.store.jobs.test_queue import BASE, CHART, OK, POLICY, RULES
+from tests.store.jobs.harness import BASE, OK, POLICY, RULES, TX_CONFIG
 
 MANY = 5000
 
 
-def test_sqlite_plans_no_query_again_for_other_values(tmp_path: Path) -> None:
+def test_sqlite_reuses_query_plans(tmp_path: Path) -> None:
     ledger = SqliteLedger(tmp_path / "state.db")
     ledger.start()
     ledger.close()
@@ -59,7 +59,7 @@ def on_postgres(postgres: Server) -> Iterator[PostgresLedger]:
     ledger.close()
 
 
-def test_postgres_reads_no_whole_table_for_a_job_even_before_it_has_statistics(
+def test_postgres_scans_no_table_for_a_job_without_statistics(
     on_postgres: PostgresLedger, clock: FakeClock, entropy: CountingEntropy
 ) -> None:
     execute(
@@ -81,9 +81,9 @@ def test_postgres_reads_no_whole_table_for_a_job_even_before_it_has_statistics(
     new, id, now = NewJob("echo", "poll", SubmittedBy.CLI), entropy.uuid(), clock.now()
 
     def work(tx: PostgresTx) -> dict[str, int]:
-        enqueue.enqueue_job(tx, new, CHART, id=id, now=now)
+        enqueue.enqueue_job(tx, new, TX_CONFIG, id=id, now=now)
         (claimed,) = claim(tx, POLICY, now)
-        assert settle(tx, judge(claimed.job, OK, RULES, now, 0.5), CHART, BASE) is not None
+        assert settle(tx, judge(claimed.job, OK, RULES, now, 0.5), TX_CONFIG, BASE) is not None
         assert len(notices.list_after(tx, BEGINNING, 10)) == 10
         notices.last_position(tx)
         notices.has_held_back(tx)
@@ -96,7 +96,7 @@ def test_postgres_reads_no_whole_table_for_a_job_even_before_it_has_statistics(
     assert on_postgres.write(work) == {}  # type: ignore[arg-type]
 
 
-def test_whoever_finds_a_plugins_jobs_taken_by_another_node_goes_on_to_the_next_plugin(
+def test_claim_continues_with_the_next_plugin_if_another_node_was_first(
     on_postgres: PostgresLedger, clock: FakeClock, entropy: CountingEntropy
 ) -> None:
     now = clock.now()
@@ -104,7 +104,7 @@ def test_whoever_finds_a_plugins_jobs_taken_by_another_node_goes_on_to_the_next_
         new, id = NewJob(plugin, "poll", SubmittedBy.CLI), entropy.uuid()
         on_postgres.write(
             lambda tx, new=new, id=id: enqueue.enqueue_job(  # type: ignore[misc]
-                tx, new, CHART, id=id, now=now
+                tx, new, TX_CONFIG, id=id, now=now
             )
         )
 

@@ -1,4 +1,4 @@
-"""What only SQLite has: one writer that commits for many, a disk that fills, files on it."""
+"""SQLite only: group commits, full and failing disks, readers and files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.waiting import WAIT_LIMIT
 
 
 class Disk(apsw.VFS):
-    """The system's own, until it is told to fail."""
+    """The default VFS, which fails on request."""
 
     def __init__(self, name: str) -> None:
         self.name, self.failing = name, ""
@@ -64,7 +64,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def connections() -> Iterator[list[apsw.Connection]]:
-    """Every connection that is opened from now on; a ledger's first is its writer's."""
+    """The connections that are opened from now on; a ledger's first one is the writer's."""
     opened: list[apsw.Connection] = []
     apsw.connection_hooks.append(opened.append)
     yield opened
@@ -90,7 +90,7 @@ def there(ledger: SqliteLedger, name: str, size: int = 0) -> bool:
 
 
 class Gate:
-    """A transaction that keeps the writer busy, so that others gather behind it."""
+    """A transaction that keeps the writer busy, so that others queue up."""
 
     def __init__(self, ledger: SqliteLedger) -> None:
         self._entered, self._open = threading.Event(), threading.Event()
@@ -108,7 +108,7 @@ class Gate:
 
 
 class Answers:
-    """What submitted transactions came to, in the order that they were told."""
+    """The results of submitted transactions, in the order of their callbacks."""
 
     def __init__(self, ledger: SqliteLedger) -> None:
         self._ledger = ledger
@@ -133,7 +133,7 @@ class Answers:
 # Group commit
 
 
-def test_what_has_gathered_is_committed_together(ledger: SqliteLedger) -> None:
+def test_queued_transactions_are_committed_together(ledger: SqliteLedger) -> None:
     gate, answers = Gate(ledger), Answers(ledger)
     for n in range(100):
         answers.submit(str(n), put(f"p{n}"))
@@ -145,7 +145,7 @@ def test_what_has_gathered_is_committed_together(ledger: SqliteLedger) -> None:
     assert all(there(ledger, f"p{n}") for n in range(100))
 
 
-def test_many_threads_share_commits_and_none_loses_its_write(ledger: SqliteLedger) -> None:
+def test_many_threads_share_commits(ledger: SqliteLedger) -> None:
     before = int(str(ledger.health()["commits"]))
 
     def work(thread: int) -> None:
@@ -162,7 +162,7 @@ def test_many_threads_share_commits_and_none_loses_its_write(ledger: SqliteLedge
     assert ledger.health()["transactions"]
 
 
-def test_transactions_are_answered_in_the_order_that_they_came(ledger: SqliteLedger) -> None:
+def test_transactions_are_reported_in_order(ledger: SqliteLedger) -> None:
     gate, answers = Gate(ledger), Answers(ledger)
     for n in range(50):
         answers.submit(str(n), put(f"p{n}"))
@@ -171,7 +171,7 @@ def test_transactions_are_answered_in_the_order_that_they_came(ledger: SqliteLed
     assert answers.order == [str(n) for n in range(50)]
 
 
-def test_a_transaction_sees_what_those_before_it_in_the_batch_did(ledger: SqliteLedger) -> None:
+def test_transaction_sees_earlier_ones_of_its_batch(ledger: SqliteLedger) -> None:
     gate, answers = Gate(ledger), Answers(ledger)
     seen: list[Any] = []
     answers.submit("writes", put("p"))
@@ -181,7 +181,7 @@ def test_a_transaction_sees_what_those_before_it_in_the_batch_did(ledger: Sqlite
     assert seen == [("{}",)]
 
 
-def test_one_that_fails_takes_nobody_with_it(ledger: SqliteLedger) -> None:
+def test_failed_transaction_does_not_affect_its_batch(ledger: SqliteLedger) -> None:
     gate, answers = Gate(ledger), Answers(ledger)
 
     def fails(tx: Any) -> None:
@@ -198,7 +198,7 @@ def test_one_that_fails_takes_nobody_with_it(ledger: SqliteLedger) -> None:
     assert (there(ledger, "a"), there(ledger, "half"), there(ledger, "c")) == (True, False, True)
 
 
-def test_without_a_failure_each_transaction_is_run_once(ledger: SqliteLedger) -> None:
+def test_transactions_run_once_without_a_failure(ledger: SqliteLedger) -> None:
     gate, answers = Gate(ledger), Answers(ledger)
     runs: list[int] = []
     for n in range(5):
@@ -208,7 +208,7 @@ def test_without_a_failure_each_transaction_is_run_once(ledger: SqliteLedger) ->
     assert runs == [0, 1, 2, 3, 4]
 
 
-def test_what_is_carried_is_committed_together_and_by_the_one_who_carries(
+def test_write_batch_commits_once_in_the_calling_thread(
     ledger: SqliteLedger,
 ) -> None:
     told: list[tuple[int, BaseException | None]] = []
@@ -223,7 +223,7 @@ def test_what_is_carried_is_committed_together_and_by_the_one_who_carries(
     assert (there(ledger, "a"), there(ledger, "b")) == (True, True)
 
 
-def test_what_is_carried_takes_along_what_waits(ledger: SqliteLedger) -> None:
+def test_write_batch_also_commits_queued_transactions(ledger: SqliteLedger) -> None:
     gate, answers = Gate(ledger), Answers(ledger)
     answers.submit("waits", put("waits"))
     carrier = threading.Thread(
@@ -236,7 +236,7 @@ def test_what_is_carried_takes_along_what_waits(ledger: SqliteLedger) -> None:
     assert (there(ledger, "carried"), there(ledger, "waits")) == (True, True)
 
 
-def test_a_constraint_that_is_broken_takes_nobody_with_it(ledger: SqliteLedger) -> None:
+def test_violated_constraint_does_not_affect_its_batch(ledger: SqliteLedger) -> None:
     gate, answers = Gate(ledger), Answers(ledger)
     bad = {"id": "b", "pid": 1, "version": "v", "now": "t"}
     answers.submit("a", put("a"))
@@ -249,7 +249,7 @@ def test_a_constraint_that_is_broken_takes_nobody_with_it(ledger: SqliteLedger) 
     assert [errors[name] for name in ("a", "first", "c")] == [None, None, None]
 
 
-def test_only_what_committed_has_effects(ledger: SqliteLedger) -> None:
+def test_failed_transaction_has_no_effects(ledger: SqliteLedger) -> None:
     heard: list[Effects] = []
     ledger.listen(heard.append)
 
@@ -266,7 +266,7 @@ def test_only_what_committed_has_effects(ledger: SqliteLedger) -> None:
     assert [effects.ready for effects in heard] == [1]
 
 
-def test_listeners_hear_before_the_caller_does(ledger: SqliteLedger) -> None:
+def test_listeners_are_called_before_the_caller(ledger: SqliteLedger) -> None:
     order: list[str] = []
     ledger.listen(lambda effects: order.append("listener"))
     told = threading.Event()
@@ -283,20 +283,20 @@ def test_listeners_hear_before_the_caller_does(ledger: SqliteLedger) -> None:
     assert order == ["listener", "caller"]
 
 
-# Nothing that others do ends the writer
+# Errors of others do not end the writer
 
 
 def write_or_say(ledger: SqliteLedger, name: str) -> None:
-    """A write that must come to an end, for a writer that is dead answers nobody."""
+    """A write with a time limit, because a dead writer would never answer."""
     answers = Answers(ledger)
     answers.submit(name, put(name))
     assert answers.all(1) == {name: None}
 
 
-def test_a_caller_that_fails_to_take_its_answer_does_not_end_the_writer(
+def test_failing_callback_does_not_end_the_writer(
     ledger: SqliteLedger,
 ) -> None:
-    """An event loop that has closed refuses `call_soon_threadsafe`."""
+    """A closed event loop refuses `call_soon_threadsafe`."""
 
     def done(result: Any, error: BaseException | None) -> None:
         raise RuntimeError("Event loop is closed")
@@ -306,7 +306,7 @@ def test_a_caller_that_fails_to_take_its_answer_does_not_end_the_writer(
     assert there(ledger, "a")
 
 
-def test_a_listener_that_fails_does_not_end_the_writer(ledger: SqliteLedger) -> None:
+def test_failing_listener_does_not_end_the_writer(ledger: SqliteLedger) -> None:
     def listener(effects: Effects) -> None:
         raise RuntimeError("a bug")
 
@@ -320,7 +320,7 @@ def test_a_listener_that_fails_does_not_end_the_writer(ledger: SqliteLedger) -> 
     write_or_say(ledger, "b")
 
 
-def test_a_bug_of_the_ledger_itself_is_answered_and_does_not_end_the_writer(
+def test_internal_error_is_reported_and_does_not_end_the_writer(
     ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(batch: object) -> bool:
@@ -334,11 +334,11 @@ def test_a_bug_of_the_ledger_itself_is_answered_and_does_not_end_the_writer(
     write_or_say(ledger, "b")
 
 
-# A disk that is full, or worse
+# Full and failing disks
 
 
 def limit(ledger: SqliteLedger, connections: list[apsw.Connection], spare: int) -> None:
-    """From now on the file may grow by so many pages only."""
+    """Limit the growth of the file to this number of pages."""
     writer = connections[0]
 
     def work(_tx: Any) -> None:
@@ -347,9 +347,7 @@ def limit(ledger: SqliteLedger, connections: list[apsw.Connection], spare: int) 
     ledger.write(work)
 
 
-def test_a_full_disk_is_a_definite_failure(
-    ledger: SqliteLedger, connections: list[apsw.Connection]
-) -> None:
+def test_full_disk_writes_nothing(ledger: SqliteLedger, connections: list[apsw.Connection]) -> None:
     ledger.write(put("kept"))
     limit(ledger, connections, 0)
     with pytest.raises(LedgerFull):
@@ -357,7 +355,7 @@ def test_a_full_disk_is_a_definite_failure(
     assert (there(ledger, "kept"), there(ledger, "big", 20_000)) == (True, False)
 
 
-def test_when_there_is_space_again_it_goes_on(
+def test_writes_succeed_again_after_a_full_disk(
     ledger: SqliteLedger, connections: list[apsw.Connection]
 ) -> None:
     limit(ledger, connections, 0)
@@ -368,10 +366,10 @@ def test_when_there_is_space_again_it_goes_on(
     assert there(ledger, "big", 20_000)
 
 
-def test_those_who_fit_are_committed_beside_one_who_does_not(
+def test_transactions_that_fit_are_committed_on_a_full_disk(
     ledger: SqliteLedger, connections: list[apsw.Connection]
 ) -> None:
-    """SQLite gives up the whole transaction: the others are run again, each alone."""
+    """SQLite abandons the whole transaction, so that the others run again one by one."""
     gate, answers = Gate(ledger), Answers(ledger)
     writer = connections[0]
     runs: list[str] = []
@@ -395,7 +393,7 @@ def test_those_who_fit_are_committed_beside_one_who_does_not(
     assert runs == ["first", "first"]
 
 
-def test_a_disk_that_fills_at_the_commit_has_written_nothing(
+def test_full_disk_at_the_commit_writes_nothing(
     path: Path, disk: Disk, connections: list[apsw.Connection]
 ) -> None:
     ledger = SqliteLedger(path)
@@ -410,7 +408,7 @@ def test_a_disk_that_fills_at_the_commit_has_written_nothing(
     ledger.close()
 
 
-def test_a_commit_whose_fate_is_unknown_stops_the_ledger(path: Path, disk: Disk) -> None:
+def test_io_error_at_the_commit_stops_the_ledger(path: Path, disk: Disk) -> None:
     ledger = SqliteLedger(path)
     ledger.start()
     disk.failing = "sync"
@@ -423,7 +421,7 @@ def test_a_commit_whose_fate_is_unknown_stops_the_ledger(path: Path, disk: Disk)
     ledger.close()
 
 
-def test_nothing_is_carried_once_it_is_broken(path: Path, disk: Disk) -> None:
+def test_broken_ledger_refuses_write_batch(path: Path, disk: Disk) -> None:
     ledger = SqliteLedger(path)
     ledger.start()
     told: list[BaseException | None] = []
@@ -436,7 +434,7 @@ def test_nothing_is_carried_once_it_is_broken(path: Path, disk: Disk) -> None:
     ledger.close()
 
 
-def test_what_had_gathered_behind_it_is_refused_too(path: Path, disk: Disk) -> None:
+def test_broken_ledger_refuses_queued_transactions(path: Path, disk: Disk) -> None:
     ledger = SqliteLedger(path)
     ledger.start()
     gate, answers = Gate(ledger), Answers(ledger)
@@ -458,7 +456,7 @@ def test_what_had_gathered_behind_it_is_refused_too(path: Path, disk: Disk) -> N
     ledger.close()
 
 
-def test_another_process_with_the_lock_is_waited_for_and_then_reported(
+def test_write_lock_of_another_process_is_reported_after_the_timeout(
     ledger: SqliteLedger, path: Path, connections: list[apsw.Connection]
 ) -> None:
     connections[0].set_busy_timeout(20)
@@ -475,7 +473,7 @@ def test_another_process_with_the_lock_is_waited_for_and_then_reported(
 # Readers
 
 
-def test_a_reader_sees_what_is_committed_and_nothing_else(ledger: SqliteLedger) -> None:
+def test_reader_sees_only_committed_rows(ledger: SqliteLedger) -> None:
     seen: list[bool] = []
 
     def work(tx: Any) -> None:
@@ -489,7 +487,7 @@ def test_a_reader_sees_what_is_committed_and_nothing_else(ledger: SqliteLedger) 
     assert there(ledger, "p")
 
 
-def test_a_read_is_of_one_moment(ledger: SqliteLedger) -> None:
+def test_read_uses_one_snapshot(ledger: SqliteLedger) -> None:
     def work(tx: Any) -> tuple[Any, Any]:
         before = tx.one("state_of", plugin="p")
         ledger.write(put("p"))
@@ -499,13 +497,13 @@ def test_a_read_is_of_one_moment(ledger: SqliteLedger) -> None:
     assert there(ledger, "p")
 
 
-def test_a_read_cannot_write(ledger: SqliteLedger) -> None:
+def test_read_cannot_write(ledger: SqliteLedger) -> None:
     with pytest.raises(apsw.ReadOnlyError):
         ledger.read(put("p"))
     assert not there(ledger, "p")
 
 
-def test_a_read_that_fails_leaves_the_reader_usable(ledger: SqliteLedger) -> None:
+def test_reader_is_usable_after_a_failed_read(ledger: SqliteLedger) -> None:
     def fails(tx: Any) -> None:
         raise ValueError
 
@@ -514,7 +512,7 @@ def test_a_read_that_fails_leaves_the_reader_usable(ledger: SqliteLedger) -> Non
     assert not there(ledger, "p")
 
 
-def test_a_file_that_cannot_be_read_is_an_error_of_the_ledgers(path: Path) -> None:
+def test_unreadable_file_is_a_ledger_error(path: Path) -> None:
     ledger = SqliteLedger(path)
     ledger.start()
     ledger.close()
@@ -534,7 +532,7 @@ def is_closed(connection: apsw.Connection) -> bool:
     return False
 
 
-def test_a_file_that_is_no_database_is_refused_with_what_to_do_and_not_held(
+def test_file_that_is_not_a_database_is_refused_and_closed(
     path: Path, connections: list[apsw.Connection]
 ) -> None:
     path.parent.mkdir()
@@ -545,7 +543,7 @@ def test_a_file_that_is_no_database_is_refused_with_what_to_do_and_not_held(
     assert all(map(is_closed, connections))
 
 
-def test_a_file_that_is_damaged_where_its_history_stands_is_refused_and_not_held(
+def test_file_with_a_damaged_schema_is_refused_and_closed(
     path: Path, connections: list[apsw.Connection]
 ) -> None:
     open_ledger(path=path, url=None).close()
@@ -557,7 +555,7 @@ def test_a_file_that_is_damaged_where_its_history_stands_is_refused_and_not_held
     assert all(map(is_closed, connections))
 
 
-def test_a_reader_is_closed_when_its_thread_ends(path: Path) -> None:
+def test_reader_is_closed_when_its_thread_ends(path: Path) -> None:
     ledger = SqliteLedger(path)
     ledger.start()
 
@@ -570,7 +568,7 @@ def test_a_reader_is_closed_when_its_thread_ends(path: Path) -> None:
         thread.start()
         thread.join(WAIT_LIMIT)
 
-    # SQLite keeps the descriptor of the first, for whoever comes next.
+    # SQLite keeps the descriptor of the first reader for later ones.
     read_by_another_thread()
     before = opened()
     for _ in range(5):
@@ -579,9 +577,7 @@ def test_a_reader_is_closed_when_its_thread_ends(path: Path) -> None:
     ledger.close()
 
 
-def test_a_read_only_ledger_reads_beside_the_one_that_writes(
-    ledger: SqliteLedger, path: Path
-) -> None:
+def test_read_only_ledger_works_alongside_the_writer(ledger: SqliteLedger, path: Path) -> None:
     ledger.write(put("p"))
     beside = SqliteLedger(path, read_only=True)
     beside.start()
@@ -597,14 +593,14 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_the_ledgers_files_are_its_owners_alone(ledger: SqliteLedger, path: Path) -> None:
+def test_files_are_readable_by_their_owner_only(ledger: SqliteLedger, path: Path) -> None:
     ledger.write(put("p"))
     names = {file.name: mode(file) for file in path.parent.iterdir()}
     assert names == {"state.db": 0o600, "state.db-wal": 0o600, "state.db-shm": 0o600}
     assert mode(path.parent) == 0o700
 
 
-def test_a_directory_that_was_there_is_left_as_it_is(tmp_path: Path) -> None:
+def test_existing_directory_keeps_its_mode(tmp_path: Path) -> None:
     tmp_path.chmod(0o750)
     ledger = SqliteLedger(tmp_path / "state.db")
     ledger.start()
@@ -612,7 +608,7 @@ def test_a_directory_that_was_there_is_left_as_it_is(tmp_path: Path) -> None:
     assert mode(tmp_path) == 0o750
 
 
-def test_an_acknowledgement_follows_the_sync(
+def test_writer_uses_wal_and_full_synchronous(
     ledger: SqliteLedger, connections: list[apsw.Connection]
 ) -> None:
     writer = connections[0]
@@ -624,7 +620,7 @@ def test_an_acknowledgement_follows_the_sync(
     assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
 
 
-def test_each_write_is_synced_before_it_is_acknowledged(path: Path, disk: Disk) -> None:
+def test_each_write_is_synced_before_it_returns(path: Path, disk: Disk) -> None:
     syncs: list[int] = []
     sync = _File.xSync
     _File.xSync = lambda self, flags: (syncs.append(1), sync(self, flags))[1]  # type: ignore[method-assign,func-returns-value]
@@ -642,7 +638,7 @@ def test_each_write_is_synced_before_it_is_acknowledged(path: Path, disk: Disk) 
     assert all(count >= 1 for count in counts)
 
 
-def test_the_write_ahead_log_stays_bounded(ledger: SqliteLedger, path: Path) -> None:
+def test_wal_size_is_limited(ledger: SqliteLedger, path: Path) -> None:
     largest = 0
     for n in range(60):
         ledger.write(put(f"p{n}", 500_000))
@@ -650,7 +646,7 @@ def test_the_write_ahead_log_stays_bounded(ledger: SqliteLedger, path: Path) -> 
     assert largest < 2 * WAL_BYTES_KEPT
 
 
-def test_freed_space_is_given_back(ledger: SqliteLedger, path: Path) -> None:
+def test_vacuum_returns_free_space(ledger: SqliteLedger, path: Path) -> None:
     def fill(tx: Any) -> None:
         for n in range(4000):
             tx.run(
@@ -677,7 +673,7 @@ def test_freed_space_is_given_back(ledger: SqliteLedger, path: Path) -> None:
 # Opening and closing
 
 
-def test_writes_that_were_under_way_are_finished_by_a_close(path: Path) -> None:
+def test_close_commits_queued_writes(path: Path) -> None:
     ledger = SqliteLedger(path)
     ledger.start()
     gate, answers = Gate(ledger), Answers(ledger)
@@ -694,9 +690,7 @@ def test_writes_that_were_under_way_are_finished_by_a_close(path: Path) -> None:
     again.close()
 
 
-def test_a_write_that_comes_in_the_moment_of_the_close_is_answered(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_write_during_close_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = SqliteLedger(path)
     ledger.start()
     answered: list[BaseException | None] = []
@@ -705,7 +699,7 @@ def test_a_write_that_comes_in_the_moment_of_the_close_is_answered(
     assert [type(error) for error in answered] == [LedgerError]
 
 
-def test_a_closed_ledger_says_so(path: Path) -> None:
+def test_closed_ledger_refuses_writes(path: Path) -> None:
     ledger = SqliteLedger(path)
     ledger.start()
     ledger.close()
@@ -714,7 +708,7 @@ def test_a_closed_ledger_says_so(path: Path) -> None:
         ledger.write(put("p"))
 
 
-def test_a_row_that_another_process_wrote_is_seen(ledger: SqliteLedger, path: Path) -> None:
+def test_row_of_another_process_is_visible(ledger: SqliteLedger, path: Path) -> None:
     other = apsw.Connection(str(path))
     other.set_busy_timeout(5000)
     other.pragma("wal_autocheckpoint", 0)
@@ -725,11 +719,11 @@ def test_a_row_that_another_process_wrote_is_seen(ledger: SqliteLedger, path: Pa
 
 
 class TestCompany:
-    """What is submitted waits a moment for who carries, where many submit at once."""
+    """Submitted transactions wait a moment for a thread that commits, if there are many."""
 
     @pytest.fixture
     def accompanied(self, ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch) -> SqliteLedger:
-        """Somebody has just taken two along."""
+        """Another thread has just committed two queued transactions."""
         monkeypatch.setattr(write_queue, "COMMITS_STOPPED", 60.0)
         monkeypatch.setattr(write_queue, "CHECK_INTERVAL", 30.0)
         for _ in range(2):
@@ -738,7 +732,7 @@ class TestCompany:
         assert ledger._queue._is_emptied_by_others()
         return ledger
 
-    def test_who_carries_takes_it_along(self, accompanied: SqliteLedger) -> None:
+    def test_write_batch_takes_queued_transactions_along(self, accompanied: SqliteLedger) -> None:
         before, done = int(str(accompanied.health()["commits"])), threading.Semaphore(0)
 
         def told(_result: object, error: BaseException | None) -> None:
@@ -751,7 +745,7 @@ class TestCompany:
         assert all(done.acquire(timeout=WAIT_LIMIT) for _ in range(3))
         assert int(str(accompanied.health()["commits"])) - before == 1
 
-    def test_what_waits_when_the_ledger_is_closed_is_committed_first(
+    def test_close_commits_transactions_that_wait_for_others(
         self, accompanied: SqliteLedger
     ) -> None:
         told: list[object] = []

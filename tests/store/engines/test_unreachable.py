@@ -1,4 +1,4 @@
-"""A database server that is not there: who asks is told why, and nobody else says a word."""
+"""An unreachable database server: the error names the cause, and passwords are not shown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.fixture
 def nowhere() -> Iterator[str]:
-    """An address where nobody listens, for as long as we have it."""
+    """An address without a listener, reserved for the test."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -36,7 +36,7 @@ def nowhere() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_the_error_names_the_address_and_the_cause_on_one_line(
+def test_unreachable_server_error_names_address_and_cause(
     nowhere: str, monkeypatch: pytest.MonkeyPatch, read_only: bool
 ) -> None:
     monkeypatch.setattr(postgres, "OPEN_TIMEOUT", 0.1)
@@ -53,7 +53,7 @@ def test_the_error_names_the_address_and_the_cause_on_one_line(
 @pytest.mark.parametrize(
     ("line", "lines"), [(("system", "start"), 1), (("job", "list"), 0), (("system", "doctor"), 0)]
 )
-def test_the_drivers_words_are_lines_of_a_gateways_log_and_nowhere_else(
+def test_driver_messages_appear_in_the_gateway_log_only(
     nowhere: str, tmp_path: Path, line: tuple[str, ...], lines: int
 ) -> None:
     config = tmp_path / "config.yaml"

@@ -1,4 +1,4 @@
-"""What was submitted: who takes it, and when the writer is called for it."""
+"""The write queue: who takes an entry, and when the writer is woken."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pending() -> PendingWrite:
 
 
 def accompanied() -> WriteQueue:
-    """That of a carrier who has just taken two along."""
+    """A queue from which another thread has just taken two entries."""
     box = WriteQueue()
     for _ in range(2):
         box.put(pending())
@@ -31,7 +31,7 @@ def accompanied() -> WriteQueue:
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Nobody who should not wait would come back within a test."""
+    """Intervals so long that a writer that waits for them fails the test."""
     monkeypatch.setattr(write_queue, "CHECK_INTERVAL", LONG)
     monkeypatch.setattr(write_queue, "COMMITS_STOPPED", LONG)
     return monkeypatch
@@ -44,14 +44,14 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 
 def woken(box: WriteQueue, threads: ThreadPoolExecutor) -> Future[bool]:
-    """The writer, who waits."""
+    """A writer that waits."""
     writer = threads.submit(box.wait)
     with pytest.raises(TimeoutError):
         writer.result(0.05)
     return writer
 
 
-def test_it_is_taken_in_order_and_no_more_than_wanted() -> None:
+def test_take_returns_entries_in_order_up_to_the_limit() -> None:
     box, all = WriteQueue(), [pending() for _ in range(5)]
     for one in all:
         box.put(one)
@@ -61,7 +61,7 @@ def test_it_is_taken_in_order_and_no_more_than_wanted() -> None:
 
 
 @pytest.mark.usefixtures("patience")
-def test_the_writer_is_called_at_once(threads: ThreadPoolExecutor) -> None:
+def test_put_wakes_the_writer(threads: ThreadPoolExecutor) -> None:
     box = WriteQueue()
     writer = woken(box, threads)
     box.put(pending())
@@ -69,7 +69,7 @@ def test_the_writer_is_called_at_once(threads: ThreadPoolExecutor) -> None:
 
 
 @pytest.mark.usefixtures("patience")
-def test_what_came_before_the_writer_did_is_seen() -> None:
+def test_writer_sees_entries_that_came_before_it() -> None:
     box = WriteQueue()
     box.put(pending())
     assert box.wait()
@@ -91,14 +91,16 @@ def test_a_queue_that_others_empty_does_not_wake_the_writer(
     assert not writer.result(WAIT_LIMIT)
 
 
-def test_what_nobody_takes_along_is_for_the_writer(patience: pytest.MonkeyPatch) -> None:
+def test_entry_that_is_not_taken_by_others_is_left_to_the_writer(
+    patience: pytest.MonkeyPatch,
+) -> None:
     patience.setattr(write_queue, "CHECK_INTERVAL", 0.02)
     box = accompanied()
     box.put(pending())
     assert box.wait()
 
 
-def test_what_came_while_the_writer_patrolled_is_found(
+def test_entry_that_comes_between_checks_is_found(
     patience: pytest.MonkeyPatch, threads: ThreadPoolExecutor
 ) -> None:
     patience.setattr(write_queue, "CHECK_INTERVAL", 0.02)
@@ -109,7 +111,7 @@ def test_what_came_while_the_writer_patrolled_is_found(
 
 
 @pytest.mark.usefixtures("patience")
-def test_where_they_come_one_by_one_none_waits(threads: ThreadPoolExecutor) -> None:
+def test_single_entries_do_not_wait(threads: ThreadPoolExecutor) -> None:
     box = accompanied()
     box.put(pending())
     assert len(box.take(10, by_writer=False)) == 1
@@ -117,7 +119,7 @@ def test_where_they_come_one_by_one_none_waits(threads: ThreadPoolExecutor) -> N
     assert threads.submit(box.wait).result(WAIT_LIMIT)
 
 
-def test_nor_where_nobody_carries_any_more(
+def test_entries_do_not_wait_after_other_commits_have_stopped(
     patience: pytest.MonkeyPatch, threads: ThreadPoolExecutor
 ) -> None:
     patience.setattr(write_queue, "COMMITS_STOPPED", 0.0)
@@ -127,7 +129,7 @@ def test_nor_where_nobody_carries_any_more(
 
 
 @pytest.mark.usefixtures("patience")
-def test_closed_it_lets_the_writer_have_the_rest(threads: ThreadPoolExecutor) -> None:
+def test_closed_queue_leaves_the_rest_to_the_writer(threads: ThreadPoolExecutor) -> None:
     box = accompanied()
     writer = woken(box, threads)
     box.put(pending())
@@ -137,9 +139,8 @@ def test_closed_it_lets_the_writer_have_the_rest(threads: ThreadPoolExecutor) ->
     assert not box.wait()
 
 
-def test_none_is_lost_or_taken_twice(threads: ThreadPoolExecutor) -> None:
-    """Four submit, one writes, and one carries now and then: the patrol begins and ends, and the
-    last are for the writer alone."""
+def test_no_entry_is_lost_or_taken_twice(threads: ThreadPoolExecutor) -> None:
+    """Four threads submit, one writes, and another one takes entries along for a while."""
     box, taken, each = WriteQueue(), [], 2000
     made = [[pending() for _ in range(each)] for _ in range(4)]
     left = threading.Semaphore(0)

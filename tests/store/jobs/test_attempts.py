@@ -1,4 +1,4 @@
-"""The log of attempts, filtered and paged, at a cost that is bounded; on both engines."""
+"""Attempts in the log: filters, pages and limited scans; on both engines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def at(hour: int) -> datetime:
 
 
 def logged(ledger: Ledger, *rows: dict[str, Any]) -> None:
-    """Rows named by their `id`, each as it is given."""
+    """Insert log rows with these columns."""
     plain: dict[str, Any] = {
         "plugin": "echo",
         "command": "poll",
@@ -76,7 +76,7 @@ def ids(ledger: Ledger, wanted: AttemptFilter) -> list[str]:
         AttemptFilter(plugin="other", command="sync", status="failed", since=at(13), until=at(13)),
     ],
 )
-def test_each_filter_finds_what_it_names(ledger: Ledger, wanted: AttemptFilter) -> None:
+def test_each_filter_selects_its_rows(ledger: Ledger, wanted: AttemptFilter) -> None:
     odd = {
         "plugin": "other",
         "command": "sync",
@@ -99,7 +99,7 @@ def test_each_filter_finds_what_it_names(ledger: Ledger, wanted: AttemptFilter) 
         (at(15), None, []),
     ],
 )
-def test_times_are_compared_whatever_form_a_row_has_them_in(
+def test_times_in_any_format_are_compared(
     ledger: Ledger, since: datetime | None, until: datetime | None, found: list[str]
 ) -> None:
     forms = ("2026-02-08 11:00:00", "2026-02-08T23:00:00+11:00", "20260208T130000Z")
@@ -109,24 +109,24 @@ def test_times_are_compared_whatever_form_a_row_has_them_in(
 
 
 @pytest.mark.parametrize("column", ["last_error", "stderr", "result"])
-def test_a_text_is_searched_in_any_case(ledger: Ledger, column: str) -> None:
+def test_text_search_ignores_case(ledger: Ledger, column: str) -> None:
     logged(ledger, {"id": "a"}, {"id": "b", column: json.dumps("No Route To HOST")})
     assert ids(ledger, AttemptFilter(text="no ROUTE to")) == ["b"]
 
 
-def test_a_text_is_no_pattern(ledger: Ledger) -> None:
+def test_text_is_not_a_pattern(ledger: Ledger) -> None:
     logged(ledger, {"id": "a", "stderr": "100 %"}, {"id": "b", "stderr": "100 files"})
     assert ids(ledger, AttemptFilter(text="0 %")) == ["a"]
     assert ids(ledger, AttemptFilter(text="1%s")) == ids(ledger, AttemptFilter(text="1_0")) == []
 
 
-def test_responses_are_given_where_they_are_asked_for(ledger: Ledger) -> None:
+def test_responses_are_included_on_request(ledger: Ledger) -> None:
     logged(ledger, {"id": "a", "result": '{"status": "ok"}'})
     assert page(ledger, AttemptFilter()).rows[0]["result"] is None
     assert page(ledger, AttemptFilter(results=True)).rows[0]["result"] == {"status": "ok"}
 
 
-def test_a_page_ends_at_a_bound_in_bytes_and_the_next_goes_on(ledger: Ledger) -> None:
+def test_page_is_limited_in_bytes(ledger: Ledger) -> None:
     large = json.dumps("x" * (PAGE_BYTES // 3))
     huge = json.dumps("x" * (PAGE_BYTES * 2))
     sizes = {"a": large, "b": huge, "c": large, "d": large, "e": large}
@@ -142,9 +142,7 @@ def test_a_page_ends_at_a_bound_in_bytes_and_the_next_goes_on(ledger: Ledger) ->
     assert ids(ledger, AttemptFilter()) == list("edcba")
 
 
-def test_what_few_of_many_match_is_found_by_bounded_looks(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scan_is_limited_in_rows(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempts, "SCAN_ROWS", 10)
     rows = [{"id": f"n{n:02}", "stderr": "needle" if n in (3, 33) else None} for n in range(40)]
     logged(ledger, *rows)
@@ -157,9 +155,7 @@ def test_what_few_of_many_match_is_found_by_bounded_looks(
     assert (second.rows, second.next_before is None) == ([], False)
 
 
-def test_a_look_is_bounded_by_what_the_rows_hold_too(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scan_is_limited_in_bytes(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempts, "SCAN_BYTES", 1000)
     logged(ledger, *({"id": f"n{n}", "result": json.dumps("x" * 600)} for n in range(5)))
     first = page(ledger, AttemptFilter(text="nothing"), is_out_of_time=lambda: True)
@@ -167,7 +163,7 @@ def test_a_look_is_bounded_by_what_the_rows_hold_too(
     assert ids(ledger, AttemptFilter(text="xxx")) == [f"n{n}" for n in range(5)][::-1]
 
 
-def test_pages_of_a_plugin_cover_its_attempts_once(ledger: Ledger) -> None:
+def test_pages_of_a_plugin_contain_each_attempt_once(ledger: Ledger) -> None:
     rows = [{"id": f"n{n}", "plugin": "other" if n % 3 else "echo"} for n in range(12)]
     logged(ledger, *rows)
     seen: list[str] = []
@@ -184,13 +180,13 @@ def test_pages_of_a_plugin_cover_its_attempts_once(ledger: Ledger) -> None:
 
 
 def attempts_of(ledger: Ledger, id: str) -> list[tuple[int, int]]:
-    """The numbers of those that a job is shown with, each with how many came before it."""
+    """The attempts of a job: number, and number of earlier ones."""
     job = ledger.read(lambda tx: read.describe_job(tx, id))
     assert job is not None
     return [(attempt["attempt"], attempt["older"]) for attempt in job["attempts"]]
 
 
-def test_a_job_is_shown_with_as_many_of_its_last_attempts_as_have_room(ledger: Ledger) -> None:
+def test_job_has_its_last_attempts_up_to_a_size(ledger: Ledger) -> None:
     text = json.dumps("x" * (PAGE_BYTES // 4))
     rows = [{"id": f"a-{number}", "attempt": number, "result": text} for number in range(1, 8)]
     logged(ledger, *rows)
@@ -198,13 +194,13 @@ def test_a_job_is_shown_with_as_many_of_its_last_attempts_as_have_room(ledger: L
 
 
 @pytest.mark.parametrize("column", ["result", "stdout", "stderr", "last_error"])
-def test_the_last_attempt_is_shown_however_large(ledger: Ledger, column: str) -> None:
+def test_last_attempt_is_included_whatever_its_size(ledger: Ledger, column: str) -> None:
     rows = [{"id": f"a-{number}", "attempt": number} for number in (1, 2)]
     rows[1][column] = json.dumps("x" * PAGE_BYTES)
     logged(ledger, *rows)
     assert attempts_of(ledger, "a") == [(2, 1)]
 
 
-def test_small_attempts_are_all_shown(ledger: Ledger) -> None:
+def test_small_attempts_are_all_included(ledger: Ledger) -> None:
     logged(ledger, *({"id": f"a-{number}", "attempt": number} for number in (1, 2, 10)))
     assert attempts_of(ledger, "a") == [(1, 0), (2, 1), (10, 2)]

@@ -1,4 +1,4 @@
-"""What plugins have observed, page by page; on both engines."""
+"""Facts of plugins, page by page; on both engines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AT = "2026-02-08T10:00:00.000000Z"
 
 
 def observed(ledger: Ledger, *sizes: int, fact_type: str = "weight") -> None:
-    """Facts of so many bytes, about, behind those there are."""
+    """Insert facts of about these sizes."""
     known = len(page(ledger)[0])
     for seq, size in enumerate(sizes, known + 1):
         execute(
@@ -31,7 +31,7 @@ def page(ledger: Ledger, **more: Any) -> tuple[list[int], int | None]:
     return [row["seq"] for row in rows], behind
 
 
-def test_the_newest_come_first_and_a_cursor_goes_on(ledger: Ledger) -> None:
+def test_facts_are_listed_newest_first_by_cursor(ledger: Ledger) -> None:
     observed(ledger, 1, 1, 1)
     assert page(ledger) == ([3, 2, 1], None)
     assert page(ledger, limit=2) == ([3, 2], 2)
@@ -39,7 +39,7 @@ def test_the_newest_come_first_and_a_cursor_goes_on(ledger: Ledger) -> None:
     assert page(ledger, before=1) == ([], None)
 
 
-def test_those_of_one_type(ledger: Ledger) -> None:
+def test_facts_are_filtered_by_type(ledger: Ledger) -> None:
     observed(ledger, 1, 1)
     observed(ledger, 1, fact_type="height")
     assert page(ledger, fact_type="weight") == ([2, 1], None)
@@ -48,7 +48,7 @@ def test_those_of_one_type(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("fact_type", [None, "weight"])
-def test_a_page_of_large_ones_ends_early_and_goes_on(ledger: Ledger, fact_type: str | None) -> None:
+def test_page_of_large_facts_is_limited_in_bytes(ledger: Ledger, fact_type: str | None) -> None:
     observed(ledger, 100, 200, 900, 100)
     asked = {"fact_type": fact_type, "max_bytes": 500}
     assert page(ledger, **asked) == ([4], 4)

@@ -1,4 +1,4 @@
-"""A key is good for one body and one day; work and key commit together."""
+"""Idempotency keys: one body, one day, one commit with the work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.conftest import FakeClock
 KEY = IdempotencyKey("me", "POST", "/x", "k", "hash")
 
 
-def test_the_work_is_done_once(ledger: Ledger, clock: FakeClock) -> None:
+def test_work_runs_once_per_key(ledger: Ledger, clock: FakeClock) -> None:
     done = []
 
     def work(tx: Tx) -> str:
@@ -36,7 +36,9 @@ def test_the_work_is_done_once(ledger: Ledger, clock: FakeClock) -> None:
 
 
 @pytest.mark.parametrize(("hours", "holds"), [(24 - 1e-6, True), (24 + 1e-6, False)])
-def test_a_key_holds_for_a_day(ledger: Ledger, clock: FakeClock, hours: float, holds: bool) -> None:
+def test_key_is_valid_for_a_day(
+    ledger: Ledger, clock: FakeClock, hours: float, holds: bool
+) -> None:
     answers = iter(("first", "second"))
 
     def ask() -> str:
@@ -48,7 +50,7 @@ def test_a_key_holds_for_a_day(ledger: Ledger, clock: FakeClock, hours: float, h
     assert ask() == ("first" if holds else "second")
 
 
-def test_work_that_fails_leaves_no_key(ledger: Ledger, clock: FakeClock) -> None:
+def test_failed_work_stores_no_key(ledger: Ledger, clock: FakeClock) -> None:
     def fails(tx: Tx) -> str:
         raise ValueError("no")
 
@@ -58,7 +60,7 @@ def test_work_that_fails_leaves_no_key(ledger: Ledger, clock: FakeClock) -> None
     assert found == "yes"
 
 
-def test_it_is_pruned_after_its_day(ledger: Ledger, clock: FakeClock) -> None:
+def test_key_is_pruned_after_a_day(ledger: Ledger, clock: FakeClock) -> None:
     ledger.write(run_once(KEY, lambda tx: "yes", clock.now(), encode=str, decode=str))
     run = {"before": "2026-02-08T10:00:00.000000Z", "limit": 10}
     assert ledger.write(lambda tx: tx.run("prune_idempotency_keys", **run)) == 0

@@ -1,4 +1,4 @@
-"""A job by its id: exactly that one; and the ids that begin as one was typed."""
+"""Finding jobs by their id or its prefix; on both engines."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _queued(job_id: str) -> str:
 
 @pytest.fixture
 def filled(ledger: Ledger) -> Ledger:
-    """Two jobs of one moment, one with two attempts; and one that only the log has."""
+    """Two jobs of the same time, one with two attempts; and one that only the log has."""
     rows = [
         _queued(ONE),
         _queued(TWO),
@@ -50,19 +50,19 @@ def filled(ledger: Ledger) -> Ledger:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_the_attempts_of_a_job_are_its_own(filled: Ledger, query: str) -> None:
+def test_attempts_belong_to_their_job(filled: Ledger, query: str) -> None:
     rows = filled.read(lambda tx: tx.dicts(query, **QUERIES[query]))
     assert [row["attempt"] for row in rows] == [1, 2]
 
 
 @pytest.mark.parametrize("cut", ["01a1e070", "01a1e070-fb47", ONE[:-1], f"{ONE}-1", ""])
-def test_a_part_of_an_id_is_no_job(filled: Ledger, cut: str) -> None:
+def test_partial_id_matches_no_job(filled: Ledger, cut: str) -> None:
     assert filled.read(lambda tx: read.describe_job(tx, cut)) is None
     assert filled.read(lambda tx: tx.all("logs_of_jobs", ids=f'["{cut}"]')) == []
     assert _logs(filled, cut) == []
 
 
-def test_the_log_filtered_by_a_job_has_its_attempts_alone(filled: Ledger) -> None:
+def test_log_filtered_by_job_has_only_its_attempts(filled: Ledger) -> None:
     assert _logs(filled, ONE) == [f"{ONE}-2", f"{ONE}-1"]
 
 
@@ -76,7 +76,7 @@ def _logs(ledger: Ledger, job_id: str) -> list[str]:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_the_attempts_of_a_job_are_found_by_the_index(query: str, filled: Ledger) -> None:
+def test_attempts_of_a_job_are_found_by_the_index(query: str, filled: Ledger) -> None:
     if not isinstance(filled, SqliteLedger):
         pytest.skip("PostgreSQL reads a table this small whole, whatever there is")
     from ductile.store.engines import queries
@@ -102,7 +102,7 @@ def test_the_attempts_of_a_job_are_found_by_the_index(query: str, filled: Ledger
         ("%", 5, []),
     ],
 )
-def test_the_ids_that_begin_so_are_found_in_the_queue_and_in_the_log(
+def test_ids_with_a_prefix_are_found_in_queue_and_log(
     filled: Ledger, typed: str, limit: int, found: list[str]
 ) -> None:
     assert filled.read(lambda tx: read.find_job_ids(tx, typed, limit)) == found

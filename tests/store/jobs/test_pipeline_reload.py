@@ -1,4 +1,4 @@
-"""Instances that are under way while the configuration changes, on both engines."""
+"""Open pipeline instances while the configuration changes, on both engines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ductile.store.jobs import read, requeue
 from ductile.store.jobs.claim import ClaimedJob
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
-from tests.store.jobs.test_pipelines import FINAL, House, _filters
+from tests.store.jobs.harness import FINAL, Pipelines, job_filters
 
 BRANCHES = [{"uses": "b"}, {"uses": "c"}]
 FAN = {"id": "fan", "split": BRANCHES}
@@ -22,7 +22,7 @@ AFTER = {"id": "after", "uses": "j"}
 SECOND = {"id": "second", "split": [{"uses": "d"}]}
 
 Step = dict[str, object]
-Make = Callable[..., House]
+Make = Callable[..., Pipelines]
 
 
 def pipeline(*steps: Step) -> dict[str, object]:
@@ -31,32 +31,32 @@ def pipeline(*steps: Step) -> dict[str, object]:
 
 @pytest.fixture
 def make(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> Make:
-    def build_house(*steps: Step) -> House:
-        return House(ledger, clock, entropy, [pipeline(*steps)])
+    def build(*steps: Step) -> Pipelines:
+        return Pipelines(ledger, clock, entropy, [pipeline(*steps)])
 
-    return build_house
+    return build
 
 
-def taken(house: House, count: int) -> list[ClaimedJob]:
-    claims = [house.take() for _ in range(count)]
+def taken(harness: Pipelines, count: int) -> list[ClaimedJob]:
+    claims = [harness.take() for _ in range(count)]
     return [claimed for claimed in claims if claimed is not None]
 
 
-def steps_of(house: House, instance: str) -> list[tuple[object, object, object]]:
-    rows = house.rows("jobs_of_instance", id=instance, limit=100)
+def steps_of(harness: Pipelines, instance: str) -> list[tuple[object, object, object]]:
+    rows = harness.rows("jobs_of_instance", id=instance, limit=100)
     return [(row["step"], row["status"], row["last_error"]) for row in rows]
 
 
-def reason_of(house: House, instance: str) -> object:
-    [row] = house.rows("scope", id=instance)
+def reason_of(harness: Pipelines, instance: str) -> object:
+    [row] = harness.rows("scope", id=instance)
     return row["reason"]
 
 
-def retry(house: House, status: JobStatus) -> None:
-    [row] = house.rows("jobs", **_filters(status=status))
-    job = house.ledger.read(lambda tx: read.load_job(tx, str(row["id"])))
+def retry(harness: Pipelines, status: JobStatus) -> None:
+    [row] = harness.rows("jobs", **job_filters(status=status))
+    job = harness.ledger.read(lambda tx: read.load_job(tx, str(row["id"])))
     assert job is not None
-    assert house.ledger.write(lambda tx: requeue.retry_job(tx, job, 4, house.clock.now()))
+    assert harness.ledger.write(lambda tx: requeue.retry_job(tx, job, 4, harness.clock.now()))
 
 
 @pytest.mark.parametrize(
@@ -68,32 +68,30 @@ def retry(house: House, status: JobStatus) -> None:
         pytest.param((FAN, {"uses": "a"}, AFTER), id="a step between"),
     ],
 )
-def test_a_join_follows_its_split_whatever_a_reload_made_of_that(
-    make: Make, now: tuple[Step, ...]
-) -> None:
-    house = make(FAN, AFTER)
-    instance = house.start("p", {})
-    claims = taken(house, 2)
-    house.reload([pipeline(*now)])
+def test_join_follows_its_split_after_a_reload(make: Make, now: tuple[Step, ...]) -> None:
+    harness = make(FAN, AFTER)
+    instance = harness.start("p", {})
+    claims = taken(harness, 2)
+    harness.reload([pipeline(*now)])
     for claimed in claims:
-        house.end(claimed)
-    joined = house.payload_of("after")
+        harness.end(claimed)
+    joined = harness.payload_of("after")
     assert [(one["branch"], one["result"]) for one in joined["branches"]] == [
         ("0", "b"),
         ("1", "c"),
     ]
-    assert house.run() == ["after"]
-    assert house.scope(instance) == "ended"
+    assert harness.run() == ["after"]
+    assert harness.scope(instance) == "ended"
 
 
-def test_a_split_that_was_the_last_step_is_the_end_though_a_step_follows_it_now(make: Make) -> None:
-    house = make(FAN)
-    instance = house.start("p", {})
-    claims = taken(house, 2)
-    house.reload([pipeline(FAN, AFTER)])
+def test_step_added_after_a_split_does_not_follow_an_entered_one(make: Make) -> None:
+    harness = make(FAN)
+    instance = harness.start("p", {})
+    claims = taken(harness, 2)
+    harness.reload([pipeline(FAN, AFTER)])
     for claimed in claims:
-        house.end(claimed)
-    assert (house.run(), house.scope(instance)) == ([], "ended")
+        harness.end(claimed)
+    assert (harness.run(), harness.scope(instance)) == ([], "ended")
 
 
 LOST = [
@@ -110,122 +108,122 @@ LOST = [
 
 
 @pytest.mark.parametrize(("now", "why"), LOST)
-def test_a_join_that_a_reload_took_away_fails_saying_so_and_runs_once_it_is_back(
+def test_removed_join_fails_and_runs_when_it_is_back(
     make: Make, now: list[dict[str, object]], why: str
 ) -> None:
-    house = make(FAN, AFTER)
-    instance = house.start("p", {})
-    claims = taken(house, 2)
-    house.reload(now)
+    harness = make(FAN, AFTER)
+    instance = harness.start("p", {})
+    claims = taken(harness, 2)
+    harness.reload(now)
     for claimed in claims:
-        house.end(claimed)
-    house.run()
-    assert steps_of(house, instance)[-1] == ("after", "failed", why)
-    assert house.scope(instance) == "failed"
-    house.reload([pipeline(FAN, AFTER)])
-    retry(house, JobStatus.FAILED)
-    assert house.run() == ["after"]
-    assert house.scope(instance) == "ended"
+        harness.end(claimed)
+    harness.run()
+    assert steps_of(harness, instance)[-1] == ("after", "failed", why)
+    assert harness.scope(instance) == "failed"
+    harness.reload([pipeline(FAN, AFTER)])
+    retry(harness, JobStatus.FAILED)
+    assert harness.run() == ["after"]
+    assert harness.scope(instance) == "ended"
 
 
-def test_a_step_put_before_a_split_does_not_make_the_split_run_again(make: Make) -> None:
+def test_step_added_before_a_split_does_not_repeat_the_split(make: Make) -> None:
     fan = {"split": BRANCHES}
-    house = make(fan, {"uses": "j"})
-    instance = house.start("p", {})
-    claims = taken(house, 2)
-    house.reload([pipeline({"uses": "a"}, fan, {"uses": "j"})])
+    harness = make(fan, {"uses": "j"})
+    instance = harness.start("p", {})
+    claims = taken(harness, 2)
+    harness.reload([pipeline({"uses": "a"}, fan, {"uses": "j"})])
     for claimed in claims:
-        house.end(claimed)
-    house.run()
+        harness.end(claimed)
+    harness.run()
     why = "step step_2 of pipeline p is now a split, not j.handle"
-    assert [step for step in steps_of(house, instance) if step[1] != "succeeded"] == [
+    assert [step for step in steps_of(harness, instance) if step[1] != "succeeded"] == [
         ("step_2", "failed", why)
     ]
-    assert len(steps_of(house, instance)) == 3
+    assert len(steps_of(harness, instance)) == 3
 
 
-def test_where_a_split_that_was_to_follow_is_gone_the_instance_has_failed_and_says_why(
+def test_removed_following_split_fails_the_instance(
     make: Make,
 ) -> None:
-    house = make(FAN, SECOND)
-    instance = house.start("p", {})
-    claims = taken(house, 2)
-    house.reload([pipeline(FAN)])
+    harness = make(FAN, SECOND)
+    instance = harness.start("p", {})
+    claims = taken(harness, 2)
+    harness.reload([pipeline(FAN)])
     for claimed in claims:
-        house.end(claimed)
+        harness.end(claimed)
     why = "step second no longer exists in pipeline p"
-    assert (house.scope(instance), reason_of(house, instance)) == ("failed", why)
-    assert house.announced(instance) == ["pipeline.failed"]
-    stored = house.ledger.read(lambda tx: notices.list_after(tx, BEGINNING))
+    assert (harness.scope(instance), reason_of(harness, instance)) == ("failed", why)
+    assert harness.announced(instance) == ["pipeline.failed"]
+    stored = harness.ledger.read(lambda tx: notices.list_after(tx, BEGINNING))
     [told] = [notice for notice in stored if notice.type == "pipeline.failed"]
     assert orjson.loads(told.payload)["reason"] == why
 
 
-def test_why_a_split_inside_has_failed_is_told_of_the_instance_that_ends_later(make: Make) -> None:
+def test_instance_has_the_reason_of_a_failed_inner_split(make: Make) -> None:
     inner = {"steps": [FAN, SECOND]}
-    house = make({"id": "out", "split": [inner, {"uses": "d"}]}, AFTER)
-    instance = house.start("p", {})
-    first, second, last = taken(house, 3)
-    house.reload([pipeline({"id": "out", "split": [FAN, {"uses": "d"}]}, AFTER)])
-    house.end(first)
-    house.end(second)
-    assert house.scope(instance) == "open"
-    house.end(last)
-    assert house.scope(instance) == "failed"
-    assert reason_of(house, instance) == "step out.0.second no longer exists in pipeline p"
-    assert house.run() == []
+    harness = make({"id": "out", "split": [inner, {"uses": "d"}]}, AFTER)
+    instance = harness.start("p", {})
+    first, second, last = taken(harness, 3)
+    harness.reload([pipeline({"id": "out", "split": [FAN, {"uses": "d"}]}, AFTER)])
+    harness.end(first)
+    harness.end(second)
+    assert harness.scope(instance) == "open"
+    harness.end(last)
+    assert harness.scope(instance) == "failed"
+    assert reason_of(harness, instance) == "step out.0.second no longer exists in pipeline p"
+    assert harness.run() == []
 
 
 @pytest.mark.parametrize("now", [[pipeline(FAN, AFTER)], []], ids=["there", "gone"])
-def test_a_scope_of_an_older_version_asks_what_follows_its_split_now(
+def test_scope_without_join_columns_uses_the_current_join(
     make: Make, now: list[dict[str, object]]
 ) -> None:
-    house = make(FAN, AFTER)
-    instance = house.start("p", {})
-    execute(house.ledger, "UPDATE scopes SET join_step = NULL")
-    claims = taken(house, 2)
-    house.reload(now)
+    harness = make(FAN, AFTER)
+    instance = harness.start("p", {})
+    execute(harness.ledger, "UPDATE scopes SET join_step = NULL")
+    claims = taken(harness, 2)
+    harness.reload(now)
     for claimed in claims:
-        house.end(claimed)
-    ran = house.run()
+        harness.end(claimed)
+    ran = harness.run()
     if now:
-        assert (ran, house.scope(instance)) == (["after"], "ended")
+        assert (ran, harness.scope(instance)) == (["after"], "ended")
     else:
-        assert (ran, house.scope(instance)) == ([], "failed")
-        assert reason_of(house, instance) == "step fan no longer exists in pipeline p"
+        assert (ran, harness.scope(instance)) == ([], "failed")
+        assert reason_of(harness, instance) == "step fan no longer exists in pipeline p"
 
 
-def test_a_queued_job_whose_step_is_another_by_now_does_not_run_as_that(make: Make) -> None:
-    house = make({"uses": "a"}, {"uses": "b"})
-    instance = house.start("p", {})
-    house.end(taken(house, 1)[0])
-    house.reload([pipeline({"uses": "a"}, {"uses": "c"}, {"uses": "b"})])
-    house.run()
+def test_queued_job_does_not_run_as_a_changed_step(make: Make) -> None:
+    harness = make({"uses": "a"}, {"uses": "b"})
+    instance = harness.start("p", {})
+    harness.end(taken(harness, 1)[0])
+    harness.reload([pipeline({"uses": "a"}, {"uses": "c"}, {"uses": "b"})])
+    harness.run()
     why = "step step_2 of pipeline p is now c.handle, not b.handle"
-    assert steps_of(house, instance) == [
+    assert steps_of(harness, instance) == [
         ("step_1", "succeeded", None),
         ("step_2", "failed", why),
     ]
 
 
-def test_a_step_that_was_put_at_the_end_runs_in_instances_that_are_under_way(make: Make) -> None:
-    house = make({"uses": "a"}, {"uses": "b"})
-    instance = house.start("p", {})
-    house.end(taken(house, 1)[0])
-    house.reload([pipeline({"uses": "a"}, {"uses": "b"}, {"uses": "c"})])
-    assert house.run() == ["step_2", "step_3"]
-    assert house.scope(instance) == "ended"
+def test_step_added_at_the_end_runs_in_open_instances(make: Make) -> None:
+    harness = make({"uses": "a"}, {"uses": "b"})
+    instance = harness.start("p", {})
+    harness.end(taken(harness, 1)[0])
+    harness.reload([pipeline({"uses": "a"}, {"uses": "b"}, {"uses": "c"})])
+    assert harness.run() == ["step_2", "step_3"]
+    assert harness.scope(instance) == "ended"
 
 
-def test_what_a_failed_attempt_had_claimed_is_not_carried_on(make: Make) -> None:
-    house = make({"id": "one", "uses": "a", "baggage": {"old": "payload.x"}}, {"uses": "b"})
-    house.start("p", {"x": 1, "y": 2})
-    house.run(a=FINAL)
-    house.reload(
+def test_baggage_of_a_failed_attempt_is_dropped(make: Make) -> None:
+    harness = make({"id": "one", "uses": "a", "baggage": {"old": "payload.x"}}, {"uses": "b"})
+    harness.start("p", {"x": 1, "y": 2})
+    harness.run(a=FINAL)
+    harness.reload(
         [pipeline({"id": "one", "uses": "a", "baggage": {"new": "payload.y"}}, {"uses": "b"})]
     )
-    retry(house, JobStatus.FAILED)
-    house.end(taken(house, 1)[0])
-    [last] = taken(house, 1)
+    retry(harness, JobStatus.FAILED)
+    harness.end(taken(harness, 1)[0])
+    [last] = taken(harness, 1)
     carried = {key: value for key, value in orjson.loads(last.context).items() if key != "ductile"}
     assert carried == {"new": 2}

@@ -18,77 +18,21 @@ from ductile.core.values.redact import Redactor
 from ductile.errors import LedgerError
 from ductile.model import Cancellation, Ending, JobStatus, NewJob, Outcome, SubmittedBy
 from ductile.store.engines.api import Effects, Ledger, Tx
-from ductile.store.jobs import claim as claims
-from ductile.store.jobs import close, enqueue, plugin_state, read, requeue, retries
-from ductile.store.jobs.claim import ClaimedJob, ClaimPolicy
+from ductile.store.jobs import close, enqueue, read, requeue, retries
+from ductile.store.jobs.claim import ClaimPolicy
 from ductile.store.jobs.settle import settle
-from ductile.store.tx_config import TxConfig
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
+from tests.store.jobs.harness import BAD, BASE, OK, RULES, TX_CONFIG, JobQueue
 from tests.waiting import WAIT_LIMIT
-
-BASE = "01930000-0000-7000-8000-000000000000"
-OK = Outcome(Ending.EXITED, exit_code=0, stdout=b'{"status": "ok", "result": "done"}')
-BAD = Outcome(Ending.EXITED, exit_code=1, stdout=b'{"status": "error", "error": "no"}')
-RULES = Rules(RetryPolicy(), Redactor())
-POLICY = ClaimPolicy(owner="boot-1")
-CHART = TxConfig(dedupe_ttl=86_400.0)
-
-
-class Queue:
-    """The rooms, called by hand."""
-
-    def __init__(self, ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> None:
-        self.ledger, self.clock, self.entropy = ledger, clock, entropy
-
-    def put(
-        self,
-        plugin: str = "echo",
-        command: str = "poll",
-        *,
-        attempts: int = 4,
-        **more: object,
-    ) -> enqueue.Enqueued:
-        new = NewJob(plugin, command, SubmittedBy.CLI, **more)  # type: ignore[arg-type]
-        id = self.entropy.uuid()
-        now = self.clock.now()
-        tx_config = replace(CHART, attempts={plugin: attempts})
-        return self.ledger.write(lambda tx: enqueue.enqueue_job(tx, new, tx_config, id=id, now=now))
-
-    def take(self, policy: ClaimPolicy = POLICY) -> ClaimedJob | None:
-        now = self.clock.now()
-        claimed = self.ledger.write(lambda tx: claims.claim(tx, policy, now))
-        return claimed[0] if claimed else None
-
-    def take_all(self, seats: int, ahead: int = 0, policy: ClaimPolicy = POLICY) -> list[str]:
-        now = self.clock.now()
-        claimed = self.ledger.write(lambda tx: claims.claim(tx, policy, now, seats, ahead))
-        return [one.job.id for one in claimed]
-
-    def must_take(self, policy: ClaimPolicy = POLICY) -> ClaimedJob:
-        claimed = self.take(policy)
-        assert claimed is not None
-        return claimed
-
-    def end(self, claimed: ClaimedJob, outcome: Outcome = OK, rules: Rules = RULES) -> bool:
-        verdict = judge(claimed.job, outcome, rules, self.clock.now(), 0.5)
-        return self.ledger.write(lambda tx: settle(tx, verdict, CHART, BASE)) is not None
-
-    def job(self, job_id: str) -> dict[str, object]:
-        found = self.ledger.read(lambda tx: read.describe_job(tx, job_id))
-        assert found is not None
-        return found
-
-    def state(self, plugin: str) -> object:
-        return self.ledger.read(lambda tx: plugin_state.load_state(tx, plugin))
 
 
 @pytest.fixture
-def q(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> Queue:
-    return Queue(ledger, clock, entropy)
+def q(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> JobQueue:
+    return JobQueue(ledger, clock, entropy)
 
 
-def test_jobs_are_claimed_in_the_order_of_insertion_whatever_their_timestamps(q: Queue) -> None:
+def test_jobs_are_claimed_in_insertion_order(q: JobQueue) -> None:
     first = q.put()
     q.clock.advance(-3600)
     second = q.put("other")
@@ -97,7 +41,7 @@ def test_jobs_are_claimed_in_the_order_of_insertion_whatever_their_timestamps(q:
     assert q.take() is None
 
 
-def test_a_claimed_job_carries_its_plugins_state(q: Queue) -> None:
+def test_claimed_job_has_its_plugins_state(q: JobQueue) -> None:
     q.put()
     updates = b'{"status": "ok", "result": "", "state_updates": {"cursor": 7}}'
     q.end(q.must_take(), Outcome(Ending.EXITED, exit_code=0, stdout=updates))
@@ -105,7 +49,7 @@ def test_a_claimed_job_carries_its_plugins_state(q: Queue) -> None:
     assert orjson.loads(q.must_take().state) == {"cursor": 7}
 
 
-def test_a_settled_job_has_its_state_its_log_row_and_its_transitions(q: Queue) -> None:
+def test_settled_job_has_its_status_log_row_and_transitions(q: JobQueue) -> None:
     id = q.put().job_id
     q.end(q.must_take())
     job = q.job(id)
@@ -116,7 +60,7 @@ def test_a_settled_job_has_its_state_its_log_row_and_its_transitions(q: Queue) -
     assert edges == [("queued", "running"), ("running", "succeeded")]
 
 
-def test_a_failed_attempt_goes_back_to_the_queue_and_waits_its_backoff(q: Queue) -> None:
+def test_failed_attempt_is_queued_with_a_backoff(q: JobQueue) -> None:
     id = q.put().job_id
     q.end(q.must_take(), BAD)
     job = q.job(id)
@@ -127,7 +71,7 @@ def test_a_failed_attempt_goes_back_to_the_queue_and_waits_its_backoff(q: Queue)
     assert edges[1:] == [("running", "failed"), ("failed", "queued")]
 
 
-def test_a_waiting_job_is_ready_once_it_is_due(q: Queue) -> None:
+def test_waiting_job_is_ready_when_due(q: JobQueue) -> None:
     q.put()
     q.end(q.must_take(), BAD)
     due = q.ledger.read(lambda tx: retries.next_retry_at(tx, q.clock.now()))
@@ -139,7 +83,7 @@ def test_a_waiting_job_is_ready_once_it_is_due(q: Queue) -> None:
     assert q.must_take().job.attempt == 2
 
 
-def test_a_job_whose_attempts_are_used_up_is_dead(q: Queue) -> None:
+def test_job_without_attempts_left_is_dead(q: JobQueue) -> None:
     id = q.put(attempts=2).job_id
     for _ in range(2):
         q.end(q.must_take(), BAD)
@@ -150,7 +94,7 @@ def test_a_job_whose_attempts_are_used_up_is_dead(q: Queue) -> None:
     assert [a["status"] for a in job["attempts"]] == ["failed", "dead"]  # type: ignore[attr-defined]
 
 
-def test_a_settlement_of_an_attempt_that_somebody_else_ended_is_dropped(q: Queue) -> None:
+def test_settlement_of_an_ended_attempt_is_dropped(q: JobQueue) -> None:
     id = q.put().job_id
     claimed = q.must_take()
     assert q.end(claimed)
@@ -158,19 +102,19 @@ def test_a_settlement_of_an_attempt_that_somebody_else_ended_is_dropped(q: Queue
     assert q.job(id)["status"] == "succeeded"
 
 
-def test_a_stop_gives_the_job_back_without_using_up_an_attempt(q: Queue) -> None:
+def test_stop_requeues_the_job_without_using_an_attempt(q: JobQueue) -> None:
     id = q.put().job_id
     claimed = q.must_take()
     verdict = judge(
         claimed.job, Outcome(Ending.CANCELLED), RULES, q.clock.now(), 0.5, Cancellation.STOP
     )
-    q.ledger.write(lambda tx: settle(tx, verdict, CHART, BASE))
+    q.ledger.write(lambda tx: settle(tx, verdict, TX_CONFIG, BASE))
     job = q.job(id)
     assert (job["status"], job["attempt"], job["max_attempts"]) == ("queued", 2, 5)
     assert q.must_take().job.id == id
 
 
-def test_a_plugin_at_its_cap_is_passed_over(q: Queue) -> None:
+def test_plugin_at_its_cap_is_skipped(q: JobQueue) -> None:
     policy = ClaimPolicy(owner="boot-1", caps={"echo": 1})
     q.put()
     q.put()
@@ -182,7 +126,7 @@ def test_a_plugin_at_its_cap_is_passed_over(q: Queue) -> None:
     assert q.must_take(policy).job.plugin == "echo"
 
 
-def test_only_the_init_of_a_plugin_that_awaits_it_is_claimed(q: Queue) -> None:
+def test_only_init_of_an_uninitialized_plugin_is_claimed(q: JobQueue) -> None:
     policy = ClaimPolicy(owner="boot-1", init_only=frozenset({"echo"}))
     q.put()
     init = q.put(command="init")
@@ -190,12 +134,12 @@ def test_only_the_init_of_a_plugin_that_awaits_it_is_claimed(q: Queue) -> None:
     assert q.take(policy) is None
 
 
-def test_jobs_of_a_held_plugin_wait(q: Queue) -> None:
+def test_jobs_of_a_held_plugin_are_not_claimed(q: JobQueue) -> None:
     q.put()
     assert q.take(ClaimPolicy(owner="boot-1", held=frozenset({"echo"}))) is None
 
 
-def test_a_success_inside_the_window_makes_the_same_key_needless(q: Queue) -> None:
+def test_success_within_the_ttl_replaces_a_job_with_its_key(q: JobQueue) -> None:
     first = q.put(dedupe_key="k")
     q.end(q.must_take())
     again = q.put(dedupe_key="k")
@@ -204,7 +148,7 @@ def test_a_success_inside_the_window_makes_the_same_key_needless(q: Queue) -> No
     assert not q.put(dedupe_key="k").deduplicated
 
 
-def succeeded_by_script(q: Queue, id: str, completed_at: str) -> str:
+def succeeded_by_script(q: JobQueue, id: str, completed_at: str) -> str:
     execute(
         q.ledger,
         "INSERT INTO job_queue (id, plugin, command, status, submitted_by, created_at, dedupe_key,"
@@ -227,15 +171,13 @@ def succeeded_by_script(q: Queue, id: str, completed_at: str) -> str:
         ("zgarbage", False),
     ],
 )
-def test_a_success_counts_by_its_time_in_whatever_form_that_stands(
-    q: Queue, completed_at: str, guards: bool
-) -> None:
-    """The key is good for a day, and it is the 8th, ten o'clock."""
+def test_success_time_in_any_format_counts(q: JobQueue, completed_at: str, guards: bool) -> None:
+    """The ttl is a day, and the time is 10:00 on the 8th."""
     succeeded_by_script(q, "script", completed_at)
     assert q.put(dedupe_key="k").deduplicated is guards
 
 
-def test_of_several_successes_the_latest_is_named(q: Queue) -> None:
+def test_latest_success_is_returned(q: JobQueue) -> None:
     first = q.put(dedupe_key="k", dedupe_ttl=0).job_id
     q.end(q.must_take())
     assert q.put(dedupe_key="k").job_id == first
@@ -244,24 +186,24 @@ def test_of_several_successes_the_latest_is_named(q: Queue) -> None:
     assert q.put(dedupe_key="k").job_id == later
 
 
-def test_without_a_ttl_of_its_own_a_key_does_not_guard_against_what_is_queued(q: Queue) -> None:
+def test_key_without_own_ttl_ignores_queued_jobs(q: JobQueue) -> None:
     q.put(dedupe_key="k")
     assert not q.put(dedupe_key="k").deduplicated
 
 
-def test_with_a_ttl_of_its_own_a_key_guards_against_what_is_queued(q: Queue) -> None:
+def test_key_with_own_ttl_considers_queued_jobs(q: JobQueue) -> None:
     first = q.put(dedupe_key="k", dedupe_ttl=60.0)
     second = q.put(dedupe_key="k", dedupe_ttl=60.0)
     assert (second.job_id, second.deduplicated) == (first.job_id, True)
 
 
-def test_one_key_for_two_targets_is_two_jobs(q: Queue) -> None:
+def test_same_key_for_two_targets_is_two_jobs(q: JobQueue) -> None:
     q.put(dedupe_key="k", dedupe_ttl=60.0)
     assert not q.put("other", dedupe_key="k", dedupe_ttl=60.0).deduplicated
     assert not q.put(command="handle", dedupe_key="k", dedupe_ttl=60.0).deduplicated
 
 
-def test_a_job_is_passed_over_while_its_key_runs(q: Queue) -> None:
+def test_job_is_skipped_while_its_key_runs(q: JobQueue) -> None:
     q.put(dedupe_key="k")
     q.put(dedupe_key="k")
     behind = q.put()
@@ -272,7 +214,7 @@ def test_a_job_is_passed_over_while_its_key_runs(q: Queue) -> None:
     assert q.must_take().job.dedupe_key == "k"
 
 
-def test_state_updates_are_merged_at_the_top_level(q: Queue) -> None:
+def test_state_updates_are_merged_at_the_top_level(q: JobQueue) -> None:
     for updates in (b'{"a": {"x": 1}, "b": 1}', b'{"a": {"y": 2}}'):
         q.put()
         body = b'{"status": "ok", "result": "", "state_updates": ' + updates + b"}"
@@ -280,7 +222,7 @@ def test_state_updates_are_merged_at_the_top_level(q: Queue) -> None:
     assert q.state("echo") == {"a": {"y": 2}, "b": 1}
 
 
-def test_a_state_beyond_its_limit_fails_the_job_and_leaves_the_state_as_it_was(q: Queue) -> None:
+def test_state_over_the_limit_fails_the_job_and_is_not_stored(q: JobQueue) -> None:
     q.put()
     small = b'{"status": "ok", "result": "", "state_updates": {"a": 1}}'
     q.end(q.must_take(), Outcome(Ending.EXITED, exit_code=0, stdout=small))
@@ -293,7 +235,7 @@ def test_a_state_beyond_its_limit_fails_the_job_and_leaves_the_state_as_it_was(q
     assert "1 MiB" in str(job["last_error"])
 
 
-def test_facts_are_appended_with_a_rising_seq_and_mirrored_into_the_state(q: Queue) -> None:
+def test_facts_are_appended_and_mirrored_into_the_state(q: JobQueue) -> None:
     rules = Rules(RetryPolicy(), Redactor(), fact_type="echo.snapshot", mirror_fact=True)
     for updates in (b'{"a": 1, "gone": 1}', b'{"a": 2}'):
         q.put()
@@ -307,12 +249,12 @@ def test_facts_are_appended_with_a_rising_seq_and_mirrored_into_the_state(q: Que
     assert q.state("echo") == {"a": 2}
 
 
-def test_a_cancelled_waiting_job_is_dead_with_a_log_row_of_attempt_0(q: Queue) -> None:
+def test_cancelled_queued_job_has_a_log_row_of_attempt_0(q: JobQueue) -> None:
     id = q.put().job_id
     [job] = q.ledger.read(lambda tx: requeue.list_queued(tx, "echo", q.clock.now(), 10))
     q.ledger.write(
         lambda tx: close.end_queued(
-            tx, job, JobStatus.DEAD, "cancelled", q.clock.now(), CHART, Ids(BASE)
+            tx, job, JobStatus.DEAD, "cancelled", q.clock.now(), TX_CONFIG, Ids(BASE)
         )
     )
     found = q.job(id)
@@ -320,20 +262,20 @@ def test_a_cancelled_waiting_job_is_dead_with_a_log_row_of_attempt_0(q: Queue) -
     assert [(a["attempt"], a["status"]) for a in found["attempts"]] == [(0, "dead")]  # type: ignore[attr-defined]
 
 
-def test_a_job_cancelled_between_attempts_ends_its_last_attempts_row(q: Queue) -> None:
+def test_job_cancelled_between_attempts_updates_its_last_log_row(q: JobQueue) -> None:
     id = q.put().job_id
     q.end(q.must_take(), BAD)
     [job] = q.ledger.read(lambda tx: requeue.list_queued(tx, "echo", q.clock.now(), 10))
     q.ledger.write(
         lambda tx: close.end_queued(
-            tx, job, JobStatus.DEAD, "cancelled", q.clock.now(), CHART, Ids(BASE)
+            tx, job, JobStatus.DEAD, "cancelled", q.clock.now(), TX_CONFIG, Ids(BASE)
         )
     )
     attempts = q.job(id)["attempts"]
     assert [(a["attempt"], a["status"]) for a in attempts] == [(1, "dead")]  # type: ignore[attr-defined]
 
 
-def test_an_operators_retry_keeps_the_id_and_gives_the_attempts_again(q: Queue) -> None:
+def test_operator_retry_keeps_the_id_and_adds_attempts(q: JobQueue) -> None:
     id = q.put(attempts=1).job_id
     claimed = q.must_take()
     q.end(claimed, BAD)
@@ -343,7 +285,7 @@ def test_an_operators_retry_keeps_the_id_and_gives_the_attempts_again(q: Queue) 
     assert (job["status"], job["attempt"], job["max_attempts"]) == ("queued", 2, 5)
 
 
-def test_a_claim_that_was_never_started_goes_back_uncounted(q: Queue) -> None:
+def test_undone_claim_does_not_count_as_an_attempt(q: JobQueue) -> None:
     id = q.put().job_id
     q.must_take()
     execute(q.ledger, "UPDATE job_queue SET started_at = NULL")
@@ -353,7 +295,7 @@ def test_a_claim_that_was_never_started_goes_back_uncounted(q: Queue) -> None:
     assert (job["status"], job["attempt"], job["max_attempts"]) == ("queued", 1, 4)
 
 
-def test_many_claimers_never_pass_a_cap_and_never_share_a_job(q: Queue) -> None:
+def test_concurrent_claims_respect_the_cap_and_share_no_job(q: JobQueue) -> None:
     policy = ClaimPolicy(owner="boot-1", caps={"echo": 2})
     for _ in range(60):
         q.put()
@@ -384,7 +326,7 @@ def test_many_claimers_never_pass_a_cap_and_never_share_a_job(q: Queue) -> None:
     assert max(most) <= 2
 
 
-def test_listeners_hear_of_what_a_commit_made_ready(q: Queue) -> None:
+def test_listeners_get_the_number_of_ready_jobs(q: JobQueue) -> None:
     heard: list[Effects] = []
     q.ledger.listen(heard.append)
     q.put()
@@ -392,7 +334,7 @@ def test_listeners_hear_of_what_a_commit_made_ready(q: Queue) -> None:
     assert [notice.type for notice in heard[0].notices] == ["job.queued"]
 
 
-def test_a_listener_that_fails_does_not_undo_what_is_durable(q: Queue) -> None:
+def test_failing_listener_does_not_affect_the_commit(q: JobQueue) -> None:
     def fails(effects: Effects) -> None:
         raise RuntimeError("a bug")
 
@@ -404,26 +346,26 @@ def test_a_listener_that_fails_does_not_undo_what_is_durable(q: Queue) -> None:
 
 
 @pytest.mark.parametrize("kind", ["relays", "deliveries"])
-def test_what_is_for_others_is_told_even_where_it_comes_alone(q: Queue, kind: str) -> None:
+def test_outbox_effects_alone_are_reported(q: JobQueue, kind: str) -> None:
     heard: list[Effects] = []
     q.ledger.listen(heard.append)
     q.ledger.write(lambda tx: setattr(tx.effects, kind, 1))
     assert [getattr(effects, kind) for effects in heard] == [1]
 
 
-def test_a_closed_ledger_refuses_what_is_handed_over(q: Queue) -> None:
+def test_closed_ledger_refuses_submit(q: JobQueue) -> None:
     q.ledger.close()
     with pytest.raises(LedgerError, match="closed"):
         q.ledger.submit(lambda tx: None, lambda result, error: None)
 
 
-def test_a_transaction_that_fails_changes_nothing_and_tells_nobody(q: Queue) -> None:
+def test_failed_transaction_changes_and_reports_nothing(q: JobQueue) -> None:
     heard: list[Effects] = []
     q.ledger.listen(heard.append)
 
     def work(tx: object) -> None:
         new = NewJob("echo", "poll", SubmittedBy.CLI)
-        enqueue.enqueue_job(tx, new, CHART, id="x", now=q.clock.now())  # type: ignore[arg-type]
+        enqueue.enqueue_job(tx, new, TX_CONFIG, id="x", now=q.clock.now())  # type: ignore[arg-type]
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError, match="no"):
@@ -432,14 +374,14 @@ def test_a_transaction_that_fails_changes_nothing_and_tells_nobody(q: Queue) -> 
     assert q.ledger.read(lambda tx: read.describe_job(tx, "x")) is None
 
 
-def test_of_what_is_carried_each_is_a_transaction_of_its_own(q: Queue) -> None:
+def test_each_work_of_a_batch_is_a_separate_transaction(q: JobQueue) -> None:
     told: queue.SimpleQueue[tuple[str, BaseException | None]] = queue.SimpleQueue()
 
     def adding(id: str, fails: bool) -> Callable[[Tx], None]:
         new = NewJob("echo", "poll", SubmittedBy.CLI)
 
         def work(tx: Tx) -> None:
-            enqueue.enqueue_job(tx, new, CHART, id=id, now=q.clock.now())
+            enqueue.enqueue_job(tx, new, TX_CONFIG, id=id, now=q.clock.now())
             if fails:
                 raise RuntimeError("no")
 
@@ -456,7 +398,7 @@ def test_of_what_is_carried_each_is_a_transaction_of_its_own(q: Queue) -> None:
     assert found == ids
 
 
-def test_a_row_with_only_the_specified_columns_is_a_job(q: Queue) -> None:
+def test_row_with_only_the_required_columns_is_a_job(q: JobQueue) -> None:
     execute(
         q.ledger,
         "INSERT INTO job_queue (id, plugin, command, payload, status, attempt, max_attempts,"
@@ -467,9 +409,7 @@ def test_a_row_with_only_the_specified_columns_is_a_job(q: Queue) -> None:
 
 
 @pytest.mark.parametrize(("outcome", "recorded"), [(OK, True), (BAD, False)])
-def test_an_init_is_recorded_only_where_it_succeeded(
-    q: Queue, outcome: Outcome, recorded: bool
-) -> None:
+def test_only_a_successful_init_is_recorded(q: JobQueue, outcome: Outcome, recorded: bool) -> None:
     q.put(command="init")
     q.end(q.must_take(), outcome, replace(RULES, init_key="pair-1"))
     found = q.ledger.read(lambda tx: tx.one("init_done", plugin="echo", init_key="pair-1"))

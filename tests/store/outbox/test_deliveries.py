@@ -1,4 +1,4 @@
-"""Webhooks and their deliveries in the ledger: slots, claims, ends, notices."""
+"""Webhooks and their deliveries: slots, claims, settlements and notices, on both engines."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def add(ledger: Ledger, event: str = "push", **more: Any) -> int:
 
 
 def enqueue(ledger: Ledger, due: datetime = NOW, webhook_id: int | None = None) -> int:
-    """A delivery of the one webhook, which is made where there is none."""
+    """Enqueue a delivery of the test's only webhook, which is added first if needed."""
 
     def work(tx: Any) -> int:
         if webhook_id is not None:
@@ -111,7 +111,7 @@ def types(told: list[StoredNotice]) -> list[tuple[str, str]]:
 # Webhooks
 
 
-def test_a_webhook_is_kept_and_shown_without_its_secret(ledger: Ledger) -> None:
+def test_webhook_is_stored_and_listed_without_its_secret(ledger: Ledger) -> None:
     id = add(ledger, plugin="echo", pipeline="flow", target_url="https://example.com/")
     found = ledger.read(lambda tx: webhooks.find_webhook(tx, id))
     assert (found.secret, found.target, found.plugin) == (SECRET, "https://example.com/", "echo")
@@ -122,19 +122,19 @@ def test_a_webhook_is_kept_and_shown_without_its_secret(ledger: Ledger) -> None:
     assert SECRET not in str(shown)
 
 
-def test_a_webhook_without_a_url_is_for_its_session(ledger: Ledger) -> None:
+def test_webhook_without_a_url_targets_its_session(ledger: Ledger) -> None:
     id = add(ledger)
     assert ledger.read(lambda tx: webhooks.find_webhook(tx, id)).target == "internal://session/s-1"
 
 
-def test_a_source_and_event_have_one_webhook(ledger: Ledger) -> None:
+def test_second_webhook_for_a_source_and_event_is_refused(ledger: Ledger) -> None:
     add(ledger)
     add(ledger, "release")
     with pytest.raises(Refused):
         add(ledger)
 
 
-def test_a_removed_webhook_is_gone_and_its_secret_forgotten(ledger: Ledger) -> None:
+def test_removed_webhook_is_not_found_and_its_secret_deleted(ledger: Ledger) -> None:
     id = add(ledger)
     ledger.write(lambda tx: webhooks.remove_webhook(tx, id, NOW))
     with pytest.raises(NotFound):
@@ -150,11 +150,11 @@ def test_a_removed_webhook_is_gone_and_its_secret_forgotten(ledger: Ledger) -> N
 # The table (docs/specification.md, "Deliveries")
 
 
-def test_fr_10_8_the_table_has_the_columns_of_004(ledger: Ledger) -> None:
+def test_delivery_table_has_the_documented_columns(ledger: Ledger) -> None:
     assert row(ledger, enqueue(ledger)).keys() >= COLUMNS
 
 
-def test_fr_10_8_a_new_inbound_delivery_is_pending_and_due_in_thirty_seconds(
+def test_new_inbound_delivery_is_pending_and_due_in_30_seconds(
     ledger: Ledger,
 ) -> None:
     id = enqueue(ledger, due=NOW + rules.INBOUND_DELAY)
@@ -167,13 +167,13 @@ def test_fr_10_8_a_new_inbound_delivery_is_pending_and_due_in_thirty_seconds(
     assert [claimed.delivery.id for claimed in claim(ledger, later(30))] == [id]
 
 
-def test_fr_10_8_a_status_that_there_is_not_is_refused(ledger: Ledger) -> None:
+def test_unknown_delivery_status_is_refused(ledger: Ledger) -> None:
     id = enqueue(ledger)
     with pytest.raises((apsw.ConstraintError, psycopg.errors.CheckViolation)):
         execute(ledger, f"UPDATE webhook_deliveries SET status = 'lost' WHERE id = {id}")
 
 
-def test_fr_10_8_a_delivery_names_a_webhook_that_there_is(ledger: Ledger) -> None:
+def test_delivery_of_an_unknown_webhook_is_refused(ledger: Ledger) -> None:
     def work(tx: Any) -> Any:
         nobody = webhooks.Webhook(99, "a", "b", "c", "d", "secret", None, None, None)
         return deliveries.enqueue_delivery(tx, nobody, "{}", message_id="m", due=NOW, now=NOW)
@@ -211,10 +211,10 @@ def plan(ledger: Ledger, query: str, **values: object) -> str:
     ("query", "values"),
     [("due_deliveries", {"now": to_text(NOW), "limit": 5}), ("next_delivery", {})],
 )
-def test_fr_10_8_the_poll_goes_by_the_compound_index(
+def test_poll_uses_the_compound_index(
     ledger: Ledger, query: str, values: dict[str, Any], analysed: bool
 ) -> None:
-    """The first few of each status, and nothing else by it."""
+    """The index is used for the first few rows of each status, and for nothing else."""
     add(ledger)
     execute(ledger, MANY)
     if analysed or ledger.engine == "postgres":
@@ -226,7 +226,7 @@ def test_fr_10_8_the_poll_goes_by_the_compound_index(
     assert "Seq Scan on webhook_deliveries" not in shown
 
 
-def test_the_oldest_due_come_first_whatever_their_status(ledger: Ledger) -> None:
+def test_due_rows_are_claimed_oldest_first(ledger: Ledger) -> None:
     ids = [enqueue(ledger, due=later(-seconds)) for seconds in (1, 9, 5, 7, 3)]
     execute(ledger, f"UPDATE webhook_deliveries SET status = 'failed' WHERE id IN ({ids[1]})")
     execute(ledger, f"UPDATE webhook_deliveries SET status = 'failed' WHERE id IN ({ids[4]})")
@@ -237,7 +237,7 @@ def test_the_oldest_due_come_first_whatever_their_status(ledger: Ledger) -> None
 # Claims and slots
 
 
-def test_fr_10_12_at_most_five_a_cycle(ledger: Ledger) -> None:
+def test_at_most_five_deliveries_are_claimed_per_cycle(ledger: Ledger) -> None:
     ids = [enqueue(ledger) for _ in range(12)]
     assert [c.delivery.id for c in claim(ledger)] == ids[:5]
     assert claim(ledger, later(4.9)) == []
@@ -245,7 +245,7 @@ def test_fr_10_12_at_most_five_a_cycle(ledger: Ledger) -> None:
     assert [c.delivery.id for c in claim(ledger, later(10))] == ids[10:]
 
 
-def test_slots_are_taken_only_as_they_are_needed(ledger: Ledger) -> None:
+def test_only_as_many_slots_as_deliveries_are_taken(ledger: Ledger) -> None:
     enqueue(ledger)
     assert len(claim(ledger)) == 1
     for _ in range(6):
@@ -255,7 +255,7 @@ def test_slots_are_taken_only_as_they_are_needed(ledger: Ledger) -> None:
     assert len(claim(ledger, later(6))) == 1
 
 
-def test_what_a_claim_brings(ledger: Ledger) -> None:
+def test_claim_returns_delivery_webhook_and_payload(ledger: Ledger) -> None:
     id = enqueue(ledger)
     (claimed,) = claim(ledger)
     assert claimed.payload == '{"a":1}'
@@ -268,20 +268,20 @@ def test_what_a_claim_brings(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("status", ["dead", "delivered"])
-def test_fr_10_11_what_is_dead_or_delivered_is_not_claimed(ledger: Ledger, status: str) -> None:
+def test_dead_and_delivered_deliveries_are_not_claimed(ledger: Ledger, status: str) -> None:
     id = enqueue(ledger)
     execute(ledger, f"UPDATE webhook_deliveries SET status = '{status}' WHERE id = {id}")
     assert claim(ledger) == []
     assert ledger.read(lambda tx: deliveries.next_due_at(tx, NOW)) is None
 
 
-def test_what_is_being_sent_is_not_claimed_again(ledger: Ledger) -> None:
+def test_claimed_delivery_is_not_claimed_again(ledger: Ledger) -> None:
     enqueue(ledger)
     assert len(claim(ledger)) == 1
     assert claim(ledger, later(60), "boot-2") == []
 
 
-def test_many_claim_at_once_and_nobody_gets_more_or_the_same(
+def test_concurrent_claims_respect_the_slots_and_share_no_delivery(
     open_ledger: Callable[[], Ledger],
 ) -> None:
     ledger = open_ledger()
@@ -302,7 +302,7 @@ def test_many_claim_at_once_and_nobody_gets_more_or_the_same(
     assert len({id for _, id in found}) == SENDS_PER_CYCLE
 
 
-def test_a_clock_that_was_set_back_does_not_hold_deliveries_up(ledger: Ledger) -> None:
+def test_clock_that_was_set_back_does_not_block_deliveries(ledger: Ledger) -> None:
     enqueue(ledger)
     assert len(claim(ledger)) == 1
     before = NOW - timedelta(days=1)
@@ -312,7 +312,7 @@ def test_a_clock_that_was_set_back_does_not_hold_deliveries_up(ledger: Ledger) -
     assert len(claim(ledger, before)) == 1
 
 
-def test_a_node_whose_clock_is_a_little_ahead_counts(ledger: Ledger) -> None:
+def test_slot_of_a_node_with_a_fast_clock_counts(ledger: Ledger) -> None:
     for _ in range(10):
         enqueue(ledger, due=later(-10))
     assert len(claim(ledger, later(2))) == 5
@@ -320,13 +320,13 @@ def test_a_node_whose_clock_is_a_little_ahead_counts(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize(("due", "taken", "expected"), [(7, 0, 7), (1, 0, 5), (-9, 3, 8)])
-def test_when_the_next_may_be_claimed(ledger: Ledger, due: int, taken: int, expected: int) -> None:
+def test_next_due_time_considers_slots(ledger: Ledger, due: int, taken: int, expected: int) -> None:
     enqueue(ledger, due=later(due))
     execute(ledger, f"UPDATE delivery_slots SET taken_at = '{to_text(later(taken))}'")
     assert ledger.read(lambda tx: deliveries.next_due_at(tx, later(4))) == later(expected)
 
 
-def test_a_payload_that_cannot_be_read_is_none(ledger: Ledger) -> None:
+def test_unreadable_payload_is_none(ledger: Ledger) -> None:
     if ledger.engine == "postgres":
         pytest.skip("its text is always text")
     bad, good = enqueue(ledger), enqueue(ledger)
@@ -335,7 +335,7 @@ def test_a_payload_that_cannot_be_read_is_none(ledger: Ledger) -> None:
     assert found == {bad: None, good: '{"a":1}'}
 
 
-def test_a_row_that_a_script_wrote_has_a_name_of_its_own(ledger: Ledger) -> None:
+def test_row_without_a_message_id_gets_a_default_one(ledger: Ledger) -> None:
     id = enqueue(ledger)
     execute(ledger, "UPDATE webhook_deliveries SET message_id = NULL")
     assert claim(ledger)[0].delivery.message_id == f"delivery-{id}"
@@ -384,9 +384,7 @@ def next_at(ledger: Ledger, now: datetime = NOW) -> datetime | None:
 
 @pytest.mark.parametrize("status", ["pending", "failed"])
 @pytest.mark.parametrize("written", OTHER_FORMS)
-def test_a_time_in_another_form_is_waited_for_as_in_ours(
-    ledger: Ledger, written: str, status: str
-) -> None:
+def test_time_in_another_format_is_normalized(ledger: Ledger, written: str, status: str) -> None:
     id = enqueue(ledger)
     script_sets(ledger, id, written, status)
     assert mend(ledger) == {id: later(30)}
@@ -397,7 +395,7 @@ def test_a_time_in_another_form_is_waited_for_as_in_ours(
 
 
 @pytest.mark.parametrize("written", OTHER_FORMS)
-def test_until_it_is_mended_it_is_not_due_and_nobody_waits_for_it(
+def test_time_in_another_format_is_not_due_before_it_is_normalized(
     ledger: Ledger, written: str
 ) -> None:
     odd, ours = enqueue(ledger), enqueue(ledger, due=later(3))
@@ -407,7 +405,7 @@ def test_until_it_is_mended_it_is_not_due_and_nobody_waits_for_it(
 
 
 @pytest.mark.parametrize("status", ["pending", "failed"])
-def test_fr_10_12_without_a_time_it_is_due_now(ledger: Ledger, status: str) -> None:
+def test_delivery_without_a_time_is_due_now(ledger: Ledger, status: str) -> None:
     id = enqueue(ledger, due=later(900))
     script_sets(ledger, id, None, status)
     assert mend(ledger) == {id: NOW}
@@ -416,7 +414,7 @@ def test_fr_10_12_without_a_time_it_is_due_now(ledger: Ledger, status: str) -> N
 
 
 @pytest.mark.parametrize("written", NO_TIMES)
-def test_one_whose_time_cannot_be_read_is_due_now(ledger: Ledger, written: str) -> None:
+def test_unreadable_time_is_due_now(ledger: Ledger, written: str) -> None:
     id = enqueue(ledger)
     script_sets(ledger, id, written)
     assert mend(ledger) == {id: None}
@@ -425,7 +423,7 @@ def test_one_whose_time_cannot_be_read_is_due_now(ledger: Ledger, written: str) 
 
 
 @pytest.mark.parametrize("written", NO_TIMES)
-def test_one_whose_time_cannot_be_read_holds_up_no_other(ledger: Ledger, written: str) -> None:
+def test_unreadable_time_does_not_block_others(ledger: Ledger, written: str) -> None:
     odd, ours = enqueue(ledger), enqueue(ledger)
     script_sets(ledger, odd, written)
     found = next_at(ledger)
@@ -435,7 +433,7 @@ def test_one_whose_time_cannot_be_read_holds_up_no_other(ledger: Ledger, written
 
 
 @pytest.mark.parametrize("written", ["x'00ff'", "CAST(x'ff' AS TEXT)"])
-def test_a_time_that_is_no_text_is_due_now(ledger: Ledger, written: str) -> None:
+def test_time_that_is_not_text_is_due_now(ledger: Ledger, written: str) -> None:
     if ledger.engine == "postgres":
         pytest.skip("its text is always text")
     odd, ours = enqueue(ledger), enqueue(ledger)
@@ -445,7 +443,7 @@ def test_a_time_that_is_no_text_is_due_now(ledger: Ledger, written: str) -> None
     assert [found.id for found in claim(ledger)] == [odd, ours]
 
 
-def test_times_in_our_form_and_of_what_has_ended_are_left_alone(ledger: Ledger) -> None:
+def test_normal_times_and_finished_deliveries_are_not_normalized(ledger: Ledger) -> None:
     enqueue(ledger, due=later(5))
     for status in ("delivered", "dead"):
         script_sets(ledger, enqueue(ledger), "soon", status)
@@ -453,7 +451,7 @@ def test_times_in_our_form_and_of_what_has_ended_are_left_alone(ledger: Ledger) 
     assert ledger.read(deliveries.list_foreign_times) == []
 
 
-def test_what_has_ended_since_it_was_found_is_not_mended(ledger: Ledger) -> None:
+def test_row_that_ended_since_is_not_normalized(ledger: Ledger) -> None:
     id = enqueue(ledger)
     script_sets(ledger, id, None)
     ids = ledger.read(deliveries.list_foreign_times)
@@ -463,7 +461,9 @@ def test_what_has_ended_since_it_was_found_is_not_mended(ledger: Ledger) -> None
 
 
 @pytest.mark.parametrize("analysed", [True, False])
-def test_they_are_sought_among_what_is_outstanding_alone(ledger: Ledger, analysed: bool) -> None:
+def test_foreign_times_are_searched_among_outstanding_rows_only(
+    ledger: Ledger, analysed: bool
+) -> None:
     add(ledger)
     execute(ledger, MANY.replace("CASE i % 4", "CASE i % 100"))
     if analysed or ledger.engine == "postgres":
@@ -477,7 +477,7 @@ def test_they_are_sought_among_what_is_outstanding_alone(ledger: Ledger, analyse
 # Ends
 
 
-def test_fr_10_9_a_failure_is_recorded_with_its_next_time(
+def test_failed_send_is_recorded_with_its_next_time(
     ledger: Ledger, told: list[StoredNotice]
 ) -> None:
     id = enqueue(ledger)
@@ -489,9 +489,7 @@ def test_fr_10_9_a_failure_is_recorded_with_its_next_time(
     assert types(told) == [("WebhookDeliveryEvent", "pending"), ("WebhookDeliveryEvent", "failed")]
 
 
-def test_fr_10_9_the_sixth_failure_is_death_and_one_dlq_event(
-    ledger: Ledger, told: list[StoredNotice]
-) -> None:
+def test_sixth_failure_is_dead_with_one_dlq_event(ledger: Ledger, told: list[StoredNotice]) -> None:
     id, now, waits = enqueue(ledger), NOW, []
     for _ in range(6):
         (claimed,) = claim(ledger, now)
@@ -509,7 +507,7 @@ def test_fr_10_9_the_sixth_failure_is_death_and_one_dlq_event(
     assert claim(ledger, later(10**7)) == []
 
 
-def test_a_success_keeps_the_count(ledger: Ledger, told: list[StoredNotice]) -> None:
+def test_success_keeps_the_attempt_count(ledger: Ledger, told: list[StoredNotice]) -> None:
     id = enqueue(ledger)
     fail(ledger, claim(ledger)[0], NOW)
     assert succeed(ledger, claim(ledger, later(30))[0], later(31))
@@ -530,7 +528,7 @@ def test_only_the_owner_settles_and_only_once(ledger: Ledger, told: list[StoredN
     assert len(told) == 2
 
 
-def test_a_settlement_that_the_table_does_not_have_is_a_bug(ledger: Ledger) -> None:
+def test_illegal_status_change_is_an_error(ledger: Ledger) -> None:
     enqueue(ledger)
     (claimed,) = claim(ledger)
     delivered = rules.mark_delivered(0)
@@ -539,7 +537,7 @@ def test_a_settlement_that_the_table_does_not_have_is_a_bug(ledger: Ledger) -> N
         ledger.write(lambda tx: deliveries.settle(tx, dead, "boot-1", delivered, NOW))
 
 
-def test_what_is_given_back_is_as_it_was(ledger: Ledger, told: list[StoredNotice]) -> None:
+def test_undone_claim_restores_the_row(ledger: Ledger, told: list[StoredNotice]) -> None:
     id = enqueue(ledger)
     fail(ledger, claim(ledger)[0], later(1))
     before = row(ledger, id)
@@ -549,7 +547,7 @@ def test_what_is_given_back_is_as_it_was(ledger: Ledger, told: list[StoredNotice
     assert len(told) == 2
 
 
-def test_what_a_dead_boot_was_sending_is_released(ledger: Ledger) -> None:
+def test_claims_of_a_dead_boot_are_released(ledger: Ledger) -> None:
     id = enqueue(ledger)
     claim(ledger)
     assert ledger.read(deliveries.list_claimed) == {"boot-1": [id]}
@@ -565,7 +563,7 @@ def test_what_a_dead_boot_was_sending_is_released(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("status", ["dead", "failed", "pending"])
-def test_fr_10_12_retry_now_gives_all_six_sends_again(
+def test_retry_restores_all_six_attempts(
     ledger: Ledger, told: list[StoredNotice], status: str
 ) -> None:
     id = enqueue(ledger, due=later(9999))
@@ -584,7 +582,7 @@ def test_fr_10_12_retry_now_gives_all_six_sends_again(
     assert row(ledger, id)["status"] == "dead"
 
 
-def test_what_is_delivered_or_being_sent_cannot_be_retried(ledger: Ledger) -> None:
+def test_delivered_and_claimed_deliveries_cannot_be_retried(ledger: Ledger) -> None:
     id = enqueue(ledger)
     (claimed,) = claim(ledger)
     with pytest.raises(Refused, match="being sent"):
@@ -596,7 +594,7 @@ def test_what_is_delivered_or_being_sent_cannot_be_retried(ledger: Ledger) -> No
         ledger.write(lambda tx: deliveries.retry_delivery(tx, 999, NOW))
 
 
-def test_a_dry_retry_changes_nothing(ledger: Ledger, told: list[StoredNotice]) -> None:
+def test_dry_retry_changes_nothing(ledger: Ledger, told: list[StoredNotice]) -> None:
     id = enqueue(ledger)
     before = row(ledger, id)
     assert ledger.read(lambda tx: deliveries.retry_delivery(tx, id, NOW, dry=True)) == before
@@ -604,7 +602,7 @@ def test_a_dry_retry_changes_nothing(ledger: Ledger, told: list[StoredNotice]) -
     assert len(told) == 1
 
 
-def test_many_are_found_by_status_and_by_when_they_were_tried(ledger: Ledger) -> None:
+def test_ids_are_listed_by_status_and_last_attempt(ledger: Ledger) -> None:
     ids = [enqueue(ledger) for _ in range(4)]
     execute(ledger, "UPDATE webhook_deliveries SET status = 'dead'")
     execute(
@@ -624,7 +622,7 @@ def test_many_are_found_by_status_and_by_when_they_were_tried(ledger: Ledger) ->
 # Retention
 
 
-def test_delivered_ones_go_in_time_and_dead_ones_never(ledger: Ledger) -> None:
+def test_delivered_ones_are_pruned_and_dead_ones_are_kept(ledger: Ledger) -> None:
     ids = {status: enqueue(ledger) for status in ("pending", "failed", "dead", "delivered")}
     for status, id in ids.items():
         execute(ledger, f"UPDATE webhook_deliveries SET status = '{status}' WHERE id = {id}")
@@ -661,7 +659,7 @@ NO_FILTER: dict[str, Any] = {
 }
 
 
-def test_the_listing_is_filtered_and_paged(ledger: Ledger) -> None:
+def test_listing_is_filtered_and_paged(ledger: Ledger) -> None:
     other = add(ledger, "release")
     add(ledger)
     ids = [enqueue(ledger), enqueue(ledger, webhook_id=other), enqueue(ledger)]
@@ -678,7 +676,7 @@ def test_the_listing_is_filtered_and_paged(ledger: Ledger) -> None:
     assert listed(before=ids[2], limit=1) == [ids[1]]
 
 
-def test_there_are_as_many_slots_as_sends_a_cycle(ledger: Ledger) -> None:
+def test_slot_table_has_one_row_per_send(ledger: Ledger) -> None:
     assert timedelta(seconds=5) == CYCLE
     taken = ledger.write(
         lambda tx: tx.all(

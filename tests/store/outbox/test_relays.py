@@ -1,4 +1,4 @@
-"""Relays in the ledger: claims, ends, what an operator sends again, and what peers have sent."""
+"""Relays: claims, settlements, retries and receipts, on both engines."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def settle(
     now: datetime = NOW,
     owner: str = BOOT,
 ) -> str | None:
-    """The status that it has now; None where the claim had ended already."""
+    """Settle a claim and return the new status; None if the claim is not valid any more."""
     update = judge_send(claimed.attempts, error, final=False, now=now)
     done = ledger.write(lambda tx: relays.settle(tx, claimed, owner, update, now))
     return update.status.value if done else None
@@ -70,7 +70,7 @@ def row(ledger: Ledger, id: str) -> dict[str, Any]:
 
 
 def kill(ledger: Ledger, id: str, *, now: datetime = NOW) -> None:
-    """Send it in vain until it is given up."""
+    """Let every send fail until the relay is dead."""
     for _ in range(len(RETRY_SECONDS) + 1):
         (claimed,) = claim(ledger, now=now)
         settle(ledger, claimed, "no luck", now=now)
@@ -98,7 +98,7 @@ def types(told: list[StoredNotice]) -> list[str]:
 
 
 class TestClaims:
-    def test_a_claim_brings_all_that_it_takes_to_send_it(self, ledger: Ledger) -> None:
+    def test_claim_returns_everything_needed_to_send(self, ledger: Ledger) -> None:
         enqueue(ledger)
         (claimed,) = claim(ledger)
         assert claimed == ClaimedRelay(
@@ -106,35 +106,37 @@ class TestClaims:
         )
         assert row(ledger, "r-1")["last_attempted_at"] == to_text(NOW)
 
-    def test_the_oldest_due_come_first_whatever_their_status(self, ledger: Ledger) -> None:
+    def test_due_rows_are_claimed_oldest_first(self, ledger: Ledger) -> None:
         for name, seconds in (("a", 1), ("b", 9), ("c", 5), ("d", 7)):
             enqueue(ledger, name, now=later(-seconds))
         execute(ledger, "UPDATE relay_deliveries SET status = 'failed' WHERE id IN ('b', 'a')")
         assert [claimed.id for claimed in claim(ledger)] == ["b", "d", "c", "a"]
 
-    def test_of_those_due_at_the_same_time_the_first_made_comes_first(self, ledger: Ledger) -> None:
+    def test_relays_due_at_the_same_time_are_claimed_in_creation_order(
+        self, ledger: Ledger
+    ) -> None:
         for name in ("c", "a", "b"):
             enqueue(ledger, name)
         assert [claimed.id for claimed in claim(ledger)] == ["a", "b", "c"]
 
-    def test_what_is_not_due_yet_is_not_claimed(self, ledger: Ledger) -> None:
+    def test_relay_that_is_not_due_is_not_claimed(self, ledger: Ledger) -> None:
         enqueue(ledger, now=later(1))
         assert claim(ledger) == []
         assert len(claim(ledger, now=later(1))) == 1
 
     @pytest.mark.parametrize("status", ["delivered", "dead"])
-    def test_what_has_ended_is_not_claimed(self, ledger: Ledger, status: str) -> None:
+    def test_finished_relay_is_not_claimed(self, ledger: Ledger, status: str) -> None:
         enqueue(ledger)
         execute(ledger, f"UPDATE relay_deliveries SET status = '{status}'")
         assert claim(ledger) == []
         assert ledger.read(lambda tx: relays.next_due_by_instance(tx, ["lab"])) == {}
 
-    def test_another_instances_are_left_alone(self, ledger: Ledger) -> None:
+    def test_relays_of_other_instances_are_not_touched(self, ledger: Ledger) -> None:
         enqueue(ledger, instance="attic")
         assert claim(ledger, "lab") == []
         assert len(claim(ledger, "attic")) == 1
 
-    def test_so_many_to_one_instance_at_a_time_whoever_sends_them(self, ledger: Ledger) -> None:
+    def test_sends_in_flight_are_limited_per_instance_over_all_nodes(self, ledger: Ledger) -> None:
         for n in range(MAX_IN_FLIGHT + 3):
             enqueue(ledger, f"r-{n}")
         enqueue(ledger, "other", instance="attic")
@@ -145,14 +147,14 @@ class TestClaims:
         settle(ledger, first[0])
         assert len(claim(ledger, "lab", owner="boot-2")) == 1
 
-    def test_no_node_claims_between_anothers_count_and_its_claim(self, ledger: Ledger) -> None:
+    def test_count_and_claim_are_serialized_between_nodes(self, ledger: Ledger) -> None:
         for n in range(2 * MAX_IN_FLIGHT):
             enqueue(ledger, f"r-{n}")
         second: list[list[ClaimedRelay]] = []
         other = threading.Thread(target=lambda: second.append(claim(ledger, owner="boot-2")))
 
         class Interrupted:
-            """A transaction in which another node comes as soon as what is in flight is counted."""
+            """A transaction during which another node claims, after the count of sends."""
 
             def __init__(self, tx: Tx) -> None:
                 self._tx = tx
@@ -176,9 +178,7 @@ class TestClaims:
         other.join(WAIT_LIMIT)
         assert second == [[]]
 
-    def test_nodes_that_claim_at_once_share_what_there_is(
-        self, open_ledger: Callable[[], Ledger]
-    ) -> None:
+    def test_concurrent_claims_share_no_relay(self, open_ledger: Callable[[], Ledger]) -> None:
         ledger = open_ledger()
         for n in range(40):
             enqueue(ledger, f"r-{n}")
@@ -203,7 +203,7 @@ class TestClaims:
         assert sorted(sent) == sorted({f"r-{n}" for n in range(40)})
         assert most <= MAX_IN_FLIGHT
 
-    def test_when_each_instance_has_something_to_send(self, ledger: Ledger) -> None:
+    def test_next_due_time_per_instance(self, ledger: Ledger) -> None:
         enqueue(ledger, "a", now=later(5))
         enqueue(ledger, "b", now=later(3))
         enqueue(ledger, "c", instance="attic", now=later(9))
@@ -258,7 +258,7 @@ class TestTimesThatScriptsWrite:
 
     @pytest.mark.parametrize("status", ["pending", "failed"])
     @pytest.mark.parametrize("written", OTHER_FORMS)
-    def test_a_time_in_another_form_is_waited_for_as_in_ours(
+    def test_time_in_another_format_is_normalized(
         self, ledger: Ledger, written: str, status: str
     ) -> None:
         id = self.put(ledger, written, status)
@@ -269,7 +269,7 @@ class TestTimesThatScriptsWrite:
         assert [found.id for found in claim(ledger, now=later(30))] == [id]
 
     @pytest.mark.parametrize("written", OTHER_FORMS)
-    def test_until_it_is_mended_it_is_not_due_and_nobody_waits_for_it(
+    def test_time_in_another_format_is_not_due_before_it_is_normalized(
         self, ledger: Ledger, written: str
     ) -> None:
         self.put(ledger, written)
@@ -278,23 +278,21 @@ class TestTimesThatScriptsWrite:
         assert [found.id for found in claim(ledger, now=later(29))] == ["ours"]
 
     @pytest.mark.parametrize("status", ["pending", "failed"])
-    def test_without_a_time_it_is_due_now(self, ledger: Ledger, status: str) -> None:
+    def test_relay_without_a_time_is_due_now(self, ledger: Ledger, status: str) -> None:
         id = self.put(ledger, None, status)
         assert self.mend(ledger) == {id: NOW}
         assert self.due(ledger) == NOW
         assert [found.id for found in claim(ledger)] == [id]
 
     @pytest.mark.parametrize("written", NO_TIMES)
-    def test_one_whose_time_cannot_be_read_is_due_now(self, ledger: Ledger, written: str) -> None:
+    def test_unreadable_time_is_due_now(self, ledger: Ledger, written: str) -> None:
         id = self.put(ledger, written)
         assert self.mend(ledger) == {id: None}
         assert self.foreign(ledger) == []
         assert [found.id for found in claim(ledger)] == [id]
 
     @pytest.mark.parametrize("written", NO_TIMES)
-    def test_one_whose_time_cannot_be_read_holds_up_no_other(
-        self, ledger: Ledger, written: str
-    ) -> None:
+    def test_unreadable_time_does_not_block_others(self, ledger: Ledger, written: str) -> None:
         self.put(ledger, written)
         enqueue(ledger, "ours")
         found = self.due(ledger)
@@ -302,20 +300,20 @@ class TestTimesThatScriptsWrite:
         assert found <= NOW
         assert "ours" in [found.id for found in claim(ledger)]
 
-    def test_another_instances_are_left_alone(self, ledger: Ledger) -> None:
+    def test_relays_of_other_instances_are_not_touched(self, ledger: Ledger) -> None:
         id = self.put(ledger, "soon")
         assert self.foreign(ledger, "attic") == []
         assert self.foreign(ledger, "attic", "lab") == [id]
 
     @pytest.mark.parametrize("status", ["delivered", "dead"])
     @pytest.mark.parametrize("written", [None, "soon"])
-    def test_what_has_ended_is_left_alone(
+    def test_finished_relay_is_not_normalized(
         self, ledger: Ledger, status: str, written: str | None
     ) -> None:
         self.put(ledger, written, status)
         assert self.foreign(ledger) == []
 
-    def test_what_has_ended_since_it_was_found_is_not_mended(self, ledger: Ledger) -> None:
+    def test_row_that_ended_since_is_not_normalized(self, ledger: Ledger) -> None:
         self.put(ledger, None)
         ids = self.foreign(ledger)
         execute(ledger, "UPDATE relay_deliveries SET status = 'delivered'")
@@ -323,9 +321,7 @@ class TestTimesThatScriptsWrite:
 
 
 class TestOwners:
-    def test_only_the_boot_that_claimed_it_settles_it(
-        self, ledger: Ledger, told: list[StoredNotice]
-    ) -> None:
+    def test_only_the_claiming_boot_settles(self, ledger: Ledger, told: list[StoredNotice]) -> None:
         enqueue(ledger)
         (claimed,) = claim(ledger)
         assert settle(ledger, claimed, owner="another") is None
@@ -335,10 +331,8 @@ class TestOwners:
         assert row(ledger, "r-1")["status"] == "delivered"
         assert types(told) == ["relay.pending", "relay.delivered"]
 
-    def test_a_settlement_that_is_repeated_does_not_end_the_next_claim(
-        self, ledger: Ledger
-    ) -> None:
-        """Its commit succeeded though nobody was told, and the row was claimed again since."""
+    def test_repeated_settlement_does_not_end_the_next_claim(self, ledger: Ledger) -> None:
+        """The first commit succeeded without an answer, and the row was claimed again since."""
         enqueue(ledger)
         (first,) = claim(ledger)
         settle(ledger, first, "no luck")
@@ -347,7 +341,7 @@ class TestOwners:
         assert under_way(ledger) == {BOOT: ["r-1"]}
         assert settle(ledger, second, now=later(2)) == "delivered"
 
-    def test_what_is_given_back_is_as_it_was(self, ledger: Ledger) -> None:
+    def test_undone_claim_restores_the_row(self, ledger: Ledger) -> None:
         enqueue(ledger)
         before = row(ledger, "r-1")
         (claimed,) = claim(ledger, now=later(1))
@@ -355,13 +349,13 @@ class TestOwners:
         assert row(ledger, "r-1") == before
         assert len(claim(ledger, now=later(1))) == 1
 
-    def test_what_another_sends_is_not_given_back(self, ledger: Ledger) -> None:
+    def test_claim_of_another_boot_is_not_undone(self, ledger: Ledger) -> None:
         enqueue(ledger)
         (claimed,) = claim(ledger)
         ledger.write(lambda tx: relays.undo_claim(tx, claimed, "another"))
         assert under_way(ledger) == {BOOT: ["r-1"]}
 
-    def test_what_a_boot_was_sending_is_released(self, ledger: Ledger) -> None:
+    def test_claims_of_a_boot_are_released(self, ledger: Ledger) -> None:
         for name in ("a", "b"):
             enqueue(ledger, name)
         enqueue(ledger, "c", instance="attic")
@@ -376,7 +370,7 @@ class TestOwners:
 
 
 class TestEnds:
-    def test_a_success_leaves_the_number_of_failures(self, ledger: Ledger) -> None:
+    def test_success_keeps_the_number_of_failures(self, ledger: Ledger) -> None:
         enqueue(ledger)
         (claimed,) = claim(ledger)
         settle(ledger, claimed, "no luck")
@@ -386,7 +380,7 @@ class TestEnds:
         assert (found["status"], found["attempt_count"]) == ("delivered", 1)
         assert (found["next_retry_at"], found["error_detail"]) == (None, None)
 
-    def test_it_is_sent_by_the_schedule_then_it_is_dead_and_told_once(
+    def test_relay_is_dead_after_its_retry_schedule(
         self, ledger: Ledger, told: list[StoredNotice]
     ) -> None:
         enqueue(ledger)
@@ -413,7 +407,7 @@ class TestEnds:
             "error": "no luck",
         }
 
-    def test_an_end_wakes_whoever_waits_for_the_next(self, ledger: Ledger) -> None:
+    def test_settlement_wakes_the_worker(self, ledger: Ledger) -> None:
         woken = []
         enqueue(ledger)
         (claimed,) = claim(ledger)
@@ -423,7 +417,7 @@ class TestEnds:
 
 
 class TestRetries:
-    def test_a_dead_one_has_all_its_attempts_again_and_somebody_is_woken(
+    def test_retried_dead_relay_has_all_attempts_and_wakes_the_worker(
         self, ledger: Ledger, told: list[StoredNotice]
     ) -> None:
         enqueue(ledger)
@@ -437,13 +431,13 @@ class TestRetries:
         assert (found["status"], found["attempt_count"]) == ("pending", 0)
         assert found["next_retry_at"] == to_text(later(10))
 
-    def test_a_failed_one_does_not_wait_any_longer(self, ledger: Ledger) -> None:
+    def test_retried_failed_relay_is_due_now(self, ledger: Ledger) -> None:
         enqueue(ledger)
         settle(ledger, claim(ledger)[0], "no luck")
         assert retry(ledger, "r-1") == "failed"
         assert len(claim(ledger)) == 1
 
-    def test_what_is_being_sent_is_left_alone(self, ledger: Ledger) -> None:
+    def test_claimed_relay_cannot_be_retried(self, ledger: Ledger) -> None:
         enqueue(ledger)
         settle(ledger, claim(ledger)[0], "no luck")
         (claimed,) = claim(ledger, now=later(1))
@@ -454,17 +448,19 @@ class TestRetries:
         assert row(ledger, "r-1")["attempt_count"] == 2
 
     @pytest.mark.parametrize("status", ["pending", "delivered"])
-    def test_what_needs_none_is_refused(self, ledger: Ledger, status: str) -> None:
+    def test_pending_and_delivered_relays_cannot_be_retried(
+        self, ledger: Ledger, status: str
+    ) -> None:
         enqueue(ledger)
         execute(ledger, f"UPDATE relay_deliveries SET status = '{status}'")
         with pytest.raises(Refused, match=f"is {status}"):
             retry(ledger, "r-1")
 
-    def test_an_unknown_one_is_not_found(self, ledger: Ledger) -> None:
+    def test_unknown_relay_is_not_found(self, ledger: Ledger) -> None:
         with pytest.raises(NotFound):
             retry(ledger, "nope")
 
-    def test_a_dry_run_changes_nothing(self, ledger: Ledger) -> None:
+    def test_dry_run_changes_nothing(self, ledger: Ledger) -> None:
         enqueue(ledger)
         kill(ledger, "r-1")
         before = row(ledger, "r-1")
@@ -472,7 +468,7 @@ class TestRetries:
         assert ledger.write(lambda tx: relays.retry_dead(tx, 10, NOW, dry=True)) == ["r-1"]
         assert row(ledger, "r-1") == before
 
-    def test_the_dead_are_sent_again_the_oldest_first(
+    def test_dead_relays_are_retried_oldest_first(
         self, ledger: Ledger, told: list[StoredNotice]
     ) -> None:
         for n, name in enumerate(("b", "c", "a")):
@@ -499,22 +495,22 @@ class TestReceipts:
             )
         )
 
-    def test_an_event_is_new_once(self, ledger: Ledger) -> None:
+    def test_event_is_new_once(self, ledger: Ledger) -> None:
         assert self.receive(ledger, "e-1") is None
         ledger.write(
             lambda tx: tx.run("fill_relay_receipt", peer="home", event_id="e-1", job_id="j-9")
         )
         assert self.receive(ledger, "e-1") == Receipt("ours", "j-9", duplicate=True)
 
-    def test_peers_do_not_know_each_others_events(self, ledger: Ledger) -> None:
+    def test_event_ids_are_separate_per_peer(self, ledger: Ledger) -> None:
         assert self.receive(ledger, "e-1") is None
         assert self.receive(ledger, "e-1", peer="attic") is None
 
-    def test_without_an_id_every_event_is_new(self, ledger: Ledger) -> None:
+    def test_event_without_an_id_is_always_new(self, ledger: Ledger) -> None:
         assert self.receive(ledger, None) is None
         assert self.receive(ledger, None) is None
 
-    def test_of_two_that_come_at_once_one_is_new(self, ledger: Ledger) -> None:
+    def test_only_one_of_two_concurrent_events_is_new(self, ledger: Ledger) -> None:
         answers: list[Receipt | None] = []
         threads = [
             threading.Thread(target=lambda: answers.append(self.receive(ledger, "e-1")))
@@ -527,7 +523,7 @@ class TestReceipts:
         assert sum(answer is None for answer in answers) == 1
         assert len(answers) == 4
 
-    def test_a_signature_gets_in_once(self, ledger: Ledger) -> None:
+    def test_signature_is_accepted_once(self, ledger: Ledger) -> None:
         def fresh(peer: str) -> int:
             given = {"peer": peer, "signature": "s", "now": to_text(NOW)}
             return ledger.write(lambda tx: tx.run("insert_relay_signature", **given))
@@ -554,7 +550,7 @@ class TestPruning:
         assert found is not None
         return int(found[0])
 
-    def test_what_was_delivered_long_ago_goes_and_all_else_stays(self, ledger: Ledger) -> None:
+    def test_only_old_delivered_relays_are_pruned(self, ledger: Ledger) -> None:
         for status in ("delivered", "pending", "failed", "dead"):
             enqueue(ledger, status)
             execute(
@@ -568,23 +564,21 @@ class TestPruning:
         assert self.count(ledger, "relay_deliveries") == 3
         assert row(ledger, "dead")["status"] == "dead"
 
-    def test_what_was_made_long_ago_and_delivered_today_stays(self, ledger: Ledger) -> None:
+    def test_old_relay_delivered_today_is_kept(self, ledger: Ledger) -> None:
         enqueue(ledger)
         today = later(40 * prune.DAY)
         settle(ledger, claim(ledger, now=today)[0], now=today)
         self.prune(ledger, today)
         assert row(ledger, "r-1")["status"] == "delivered"
 
-    def test_an_event_is_known_for_a_week_however_soon_jobs_are_forgotten(
-        self, ledger: Ledger
-    ) -> None:
+    def test_receipts_are_kept_for_at_least_a_week(self, ledger: Ledger) -> None:
         TestReceipts().receive(ledger, "e-1")
         self.prune(ledger, later(prune.WEEK), jobs=60)
         assert self.count(ledger, "relay_receipts") == 1
         self.prune(ledger, later(prune.WEEK + 1), jobs=60)
         assert self.count(ledger, "relay_receipts") == 0
 
-    def test_a_signature_is_known_for_as_long_as_it_could_come_again(self, ledger: Ledger) -> None:
+    def test_signatures_are_kept_for_the_replay_period(self, ledger: Ledger) -> None:
         given = {"peer": "home", "signature": "s", "now": to_text(NOW)}
         ledger.write(lambda tx: tx.run("insert_relay_signature", **given))
         self.prune(ledger, later(prune.DAY))
@@ -630,10 +624,10 @@ def plan(ledger: Ledger, query: str, **values: object) -> str:
     ],
 )
 @pytest.mark.parametrize("analysed", [True, False])
-def test_no_query_of_the_loops_reads_the_whole_table(
+def test_polling_queries_scan_no_table(
     ledger: Ledger, query: str, values: dict[str, Any], index: str, analysed: bool
 ) -> None:
-    """Whether or not the planner knows what there is: a server finds out by itself."""
+    """With and without statistics, because a server collects them at any time."""
     execute(ledger, MANY)
     if analysed or ledger.engine == "postgres":
         execute(ledger, "ANALYZE")

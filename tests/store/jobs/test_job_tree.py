@@ -1,4 +1,4 @@
-"""What is told of large graphs: bounded, never wrong, in a few questions. On both engines."""
+"""Trees of many jobs: limited in size, and read with few queries; on both engines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def job(ledger: Ledger, id: str, parent: str = "NULL", scope: str = "NULL") -> N
 
 
 def many(ledger: Ledger, parent: str = "NULL", scope: str = "NULL") -> None:
-    """Jobs c1, c2, ..., each with a log row that holds its answer."""
+    """Insert jobs c1, c2, ..., each with a log row that has its response."""
     numbers = f"(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {MANY})"
     numbers += " SELECT i FROM n) AS numbers"
     execute(
@@ -55,7 +55,7 @@ def scope(ledger: Ledger, id: str, parent: str = "NULL", split: str = "") -> Non
 
 @pytest.fixture
 def wide(ledger: Ledger) -> Ledger:
-    """A root with more children than a graph may hold; the last has one of its own."""
+    """A root with more children than a tree may have; the last one has a child."""
     job(ledger, "root")
     many(ledger, parent="'root'")
     job(ledger, "grandchild", parent=f"'{LAST}'")
@@ -66,30 +66,30 @@ def family(ledger: Ledger, id: str) -> list[str]:
     return [row["id"] for row in ledger.read(lambda tx: job_tree.family(tx, id))]
 
 
-def test_a_job_its_ancestors_and_its_children_are_in_its_graph_however_large(wide: Ledger) -> None:
+def test_large_tree_contains_the_job_its_ancestors_and_children(wide: Ledger) -> None:
     found = family(wide, LAST)
     assert {"root", LAST, "grandchild"} <= set(found)
     assert len(found) <= LARGEST_GRAPH
 
 
-def test_the_tree_around_a_late_job_of_a_large_graph(wide: Ledger) -> None:
+def test_tree_of_a_late_job_of_a_large_graph(wide: Ledger) -> None:
     root = job_tree.tree(wide, LAST, Redactor())
     [late] = [child for child in root["children"] if child["job_id"] == LAST]
     assert [child["job_id"] for child in late["children"]] == ["grandchild"]
 
 
-def test_why_names_the_children_of_a_late_job_of_a_large_graph(wide: Ledger) -> None:
+def test_why_lists_the_children_of_a_late_job_of_a_large_graph(wide: Ledger) -> None:
     told = explain_job(wide, LAST, cast(CompiledConfig, None), {})["why"]
     assert "It led to job grandchild of echo (succeeded)." in told
 
 
-def test_why_names_so_many_children_and_says_that_there_are_more(wide: Ledger) -> None:
+def test_why_limits_the_listed_children(wide: Ledger) -> None:
     told = explain_job(wide, "root", cast(CompiledConfig, None), {})["why"]
     assert sum("It led to job" in line for line in told) == MOST_CHILDREN
     assert told[-1] == "It led to further jobs."
 
 
-def test_why_tells_the_first_and_the_last_of_many_changes_of_state(ledger: Ledger) -> None:
+def test_why_lists_the_first_and_last_of_many_transitions(ledger: Ledger) -> None:
     job(ledger, "often")
     execute(
         ledger,
@@ -103,7 +103,7 @@ def test_why_tells_the_first_and_the_last_of_many_changes_of_state(ledger: Ledge
     assert [line.rpartition(" ")[2] for line in told[11:]] == [str(n) for n in range(91, 101)]
 
 
-def test_why_begins_with_the_last_thousand_changes_of_state(ledger: Ledger) -> None:
+def test_why_reads_the_last_thousand_transitions(ledger: Ledger) -> None:
     job(ledger, "often")
     execute(
         ledger,
@@ -118,7 +118,7 @@ def test_why_begins_with_the_last_thousand_changes_of_state(ledger: Ledger) -> N
     assert told[-1].endswith("try 1500")
 
 
-def test_jobs_that_began_an_instance_together_are_one_graph(ledger: Ledger) -> None:
+def test_jobs_that_began_an_instance_are_one_tree(ledger: Ledger) -> None:
     scope(ledger, "whole")
     scope(ledger, "inner", parent="'whole'", split="fan")
     job(ledger, "one", scope="'inner'")
@@ -129,7 +129,7 @@ def test_jobs_that_began_an_instance_together_are_one_graph(ledger: Ledger) -> N
 
 
 class Counting:
-    """A transaction that counts what it is asked, and keeps how much it answered."""
+    """A transaction that counts its queries and the size of their results."""
 
     def __init__(self, tx: Tx) -> None:
         self._tx, self.asked = tx, 0
@@ -147,7 +147,7 @@ def instance(ledger: Ledger) -> tuple[Mapping[str, Any], int]:
     return ledger.read(work)
 
 
-def test_an_instance_is_told_in_as_many_questions_however_many_jobs_it_has(
+def test_instance_takes_a_constant_number_of_queries(
     ledger: Ledger,
 ) -> None:
     scope(ledger, "whole")
@@ -168,7 +168,7 @@ def told(ledger: Ledger, id: str) -> tuple[list[dict[str, Any]], int]:
     return ledger.read(work)
 
 
-def test_a_graph_is_told_in_as_many_questions_however_many_jobs_it_has(wide: Ledger) -> None:
+def test_tree_takes_a_constant_number_of_queries(wide: Ledger) -> None:
     job(wide, "alone")
     nodes, asked = told(wide, "root")
     assert asked == told(wide, "alone")[1]
@@ -178,7 +178,7 @@ def test_a_graph_is_told_in_as_many_questions_however_many_jobs_it_has(wide: Led
     assert len(answers) == LARGEST_GRAPH - 1
 
 
-def test_each_job_of_a_graph_has_its_own_attempts_and_the_answer_of_the_last(
+def test_each_job_of_a_tree_has_its_attempts_and_last_response(
     ledger: Ledger,
 ) -> None:
     job(ledger, "a")
@@ -195,7 +195,7 @@ def test_each_job_of_a_graph_has_its_own_attempts_and_the_answer_of_the_last(
     assert found == {"a": ([1, 2], {"result": 2}), "a-1": ([1, 10], {"result": 4})}
 
 
-def test_the_result_of_an_instance_is_no_switchs_where_there_is_another(ledger: Ledger) -> None:
+def test_result_of_an_instance_is_not_that_of_a_switch(ledger: Ledger) -> None:
     scope(ledger, "whole")
     many(ledger, scope="'whole'")
     execute(ledger, f"UPDATE job_queue SET plugin = 'core.switch' WHERE id = '{LAST}'")
@@ -203,7 +203,7 @@ def test_the_result_of_an_instance_is_no_switchs_where_there_is_another(ledger: 
 
 
 def ended(ledger: Ledger, id: str, size: int, error: str = "", attempt: int = 1) -> None:
-    """An attempt whose response has so many bytes, about."""
+    """Insert an attempt with a response of about this size."""
     result = '{"status":"ok","result":"' + "x" * size + '"}'
     execute(
         ledger,
@@ -217,7 +217,7 @@ def by_id(ledger: Ledger, id: str) -> dict[str, dict[str, Any]]:
     return {node["job_id"]: node for node in job_tree.graph(ledger, id, Redactor())}
 
 
-def test_results_that_a_graph_has_no_room_for_are_left_out_and_it_says_so(ledger: Ledger) -> None:
+def test_results_beyond_the_size_limit_of_a_tree_are_left_out(ledger: Ledger) -> None:
     job(ledger, "root")
     ended(ledger, "root", 10)
     for number in range(6):
@@ -234,7 +234,7 @@ def test_results_that_a_graph_has_no_room_for_are_left_out_and_it_says_so(ledger
     assert by_id(ledger, "c3")["c3"]["result"]["status"] == "ok"
 
 
-def test_the_job_that_is_asked_for_is_told_whole_however_large(ledger: Ledger) -> None:
+def test_requested_job_is_complete_whatever_its_size(ledger: Ledger) -> None:
     job(ledger, "root")
     ended(ledger, "root", 10)
     job(ledger, "large", parent="'root'")
@@ -245,7 +245,7 @@ def test_the_job_that_is_asked_for_is_told_whole_however_large(ledger: Ledger) -
     assert by_id(ledger, "root")["large"]["left_out"] == ["result"]
 
 
-def test_errors_of_many_attempts_have_a_bound_as_well(ledger: Ledger) -> None:
+def test_errors_of_many_attempts_are_limited(ledger: Ledger) -> None:
     job(ledger, "root")
     ended(ledger, "root", 10)
     for number in range(3):
@@ -257,7 +257,7 @@ def test_errors_of_many_attempts_have_a_bound_as_well(ledger: Ledger) -> None:
     assert nodes["c2"]["left_out"] == ["attempts"]
 
 
-def test_baggage_that_a_graph_has_no_room_for_is_left_out_and_it_says_so(ledger: Ledger) -> None:
+def test_baggage_beyond_the_size_limit_of_a_tree_is_left_out(ledger: Ledger) -> None:
     for number in range(8):
         id = f"c{number}"
         job(ledger, id, parent=f"'c{number - 1}'" if number else "NULL")
@@ -275,7 +275,7 @@ def test_baggage_that_a_graph_has_no_room_for_is_left_out_and_it_says_so(ledger:
     assert "left_out" not in nodes["c7"]
 
 
-def test_the_first_job_of_a_graph_says_where_there_may_be_more(wide: Ledger) -> None:
+def test_truncated_tree_is_marked_at_its_first_job(wide: Ledger) -> None:
     job(wide, "alone")
     assert job_tree.graph(wide, LAST, Redactor())[0]["more"] is True
     assert job_tree.tree(wide, LAST, Redactor())["more"] is True
