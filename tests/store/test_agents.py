@@ -88,11 +88,13 @@ def test_last_heartbeat_of_a_batch_counts(house: House) -> None:
     assert [row["cluster_id"] for row in house.rows()] == ["two", "x"]
 
 
-@pytest.mark.parametrize("id", ["a'b", 'a"b', "a,b", "é😀", "%s", ":now", "\\", "a" * 200])
-def test_any_agent_id_is_stored_unchanged(house: House, id: str) -> None:
-    house.beat(id, cluster=id)
-    (row,) = house.rows()
-    assert (row["agent_id"], row["cluster_id"]) == (id, id)
+def test_any_agent_id_is_stored_unchanged(house: House) -> None:
+    ids = ["a'b", 'a"b', "a,b", "é😀", "%s", ":now", "\\", "a" * 200]
+    for id in ids:
+        house.beat(id, cluster=id)
+    found = house.rows()
+    assert sorted(row["agent_id"] for row in found) == sorted(ids)
+    assert all(row["agent_id"] == row["cluster_id"] for row in found)
 
 
 def test_heartbeat_keeps_the_capabilities(house: House) -> None:
@@ -206,11 +208,11 @@ def test_alive_agents_are_listed_latest_first(house: House) -> None:
     assert len(house.ledger.read(lambda tx: agents.list_alive(tx, house.span(), 1))) == 1
 
 
-@pytest.mark.parametrize("text", ["not json", "[]", "7", ""])
-def test_unreadable_capabilities_are_none(house: House, text: str) -> None:
+def test_unreadable_capabilities_are_none(house: House) -> None:
     house.beat("a")
-    execute(house.ledger, f"UPDATE gateway_heartbeats SET capabilities = '{text}'")
-    assert house.rows()[0]["capabilities"] is None
+    for text in ("not json", "[]", "7", ""):
+        execute(house.ledger, f"UPDATE gateway_heartbeats SET capabilities = '{text}'")
+        assert house.rows()[0]["capabilities"] is None, text
 
 
 def test_row_with_only_the_documented_columns_is_not_alive(house: House) -> None:

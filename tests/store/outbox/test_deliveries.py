@@ -206,24 +206,23 @@ def plan(ledger: Ledger, query: str, **values: object) -> str:
         return "\n".join(row[0] for row in server.execute(f"EXPLAIN {sql}", values))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("analysed", [True, False])
-@pytest.mark.parametrize(
-    ("query", "values"),
-    [("due_deliveries", {"now": to_text(NOW), "limit": 5}), ("next_delivery", {})],
-)
-def test_poll_uses_the_compound_index(
-    ledger: Ledger, query: str, values: dict[str, Any], analysed: bool
-) -> None:
+def test_poll_uses_the_compound_index(ledger: Ledger) -> None:
     """The index is used for the first few rows of each status, and for nothing else."""
     add(ledger)
     execute(ledger, MANY)
-    if analysed or ledger.engine == "postgres":
-        # The server does so by itself, after a while.
-        execute(ledger, "ANALYZE")
-    shown = plan(ledger, query, **values)
-    assert shown.count("webhook_deliveries_due") == 2, shown
-    assert "SCAN webhook_deliveries" not in shown
-    assert "Seq Scan on webhook_deliveries" not in shown
+    # SQLite also without statistics; a PostgreSQL server collects them by itself.
+    if ledger.engine == "sqlite":
+        check_poll_plans(ledger)
+    execute(ledger, "ANALYZE")
+    check_poll_plans(ledger)
+
+
+def check_poll_plans(ledger: Ledger) -> None:
+    due = plan(ledger, "due_deliveries", now=to_text(NOW), limit=5)
+    for shown in (due, plan(ledger, "next_delivery")):
+        assert shown.count("webhook_deliveries_due") == 2, shown
+        assert "SCAN webhook_deliveries" not in shown
+        assert "Seq Scan on webhook_deliveries" not in shown
 
 
 def test_due_rows_are_claimed_oldest_first(ledger: Ledger) -> None:
@@ -344,7 +343,7 @@ def test_row_without_a_message_id_gets_a_default_one(ledger: Ledger) -> None:
 # Times that scripts write
 
 
-OTHER_FORMS = [
+OTHER_FORMATS = [
     "2026-02-08 10:00:30",
     "2026-02-08T10:00:30Z",
     "2026-02-08T10:00:30.000Z",
@@ -373,33 +372,38 @@ def script_sets(ledger: Ledger, id: int, written: str | None, status: str = "pen
     )
 
 
-def mend(ledger: Ledger, now: datetime = NOW) -> dict[int, datetime | None]:
-    ids = ledger.read(deliveries.list_foreign_times)
-    return ledger.write(lambda tx: deliveries.normalize_due_times(tx, ids, now))
+def normalize(ledger: Ledger) -> dict[int, datetime | None]:
+    """Normalize batches until none is left."""
+    changed: dict[int, datetime | None] = {}
+    while ids := ledger.read(deliveries.list_foreign_times):
+        changed |= ledger.write(lambda tx, ids=ids: deliveries.normalize_due_times(tx, ids, NOW))
+    return changed
 
 
 def next_at(ledger: Ledger, now: datetime = NOW) -> datetime | None:
     return ledger.read(lambda tx: deliveries.next_due_at(tx, now))
 
 
+def enqueue_with_times(ledger: Ledger, times: list[str], status: str = "pending") -> list[int]:
+    """One delivery per time, as a script has written it."""
+    ids = [enqueue(ledger) for _ in times]
+    for id, written in zip(ids, times, strict=True):
+        script_sets(ledger, id, written, status)
+    return ids
+
+
 @pytest.mark.parametrize("status", ["pending", "failed"])
-@pytest.mark.parametrize("written", OTHER_FORMS)
-def test_time_in_another_format_is_normalized(ledger: Ledger, written: str, status: str) -> None:
-    id = enqueue(ledger)
-    script_sets(ledger, id, written, status)
-    assert mend(ledger) == {id: later(30)}
-    assert ledger.read(deliveries.list_foreign_times) == []
+def test_time_in_another_format_is_normalized(ledger: Ledger, status: str) -> None:
+    ids = enqueue_with_times(ledger, OTHER_FORMATS, status)
+    assert normalize(ledger) == dict.fromkeys(ids, later(30))
     assert next_at(ledger) == later(30)
     assert claim(ledger, later(29)) == []
-    assert [found.id for found in claim(ledger, later(30))] == [id]
+    assert [found.id for found in claim(ledger, later(30))] == ids[:SENDS_PER_CYCLE]
 
 
-@pytest.mark.parametrize("written", OTHER_FORMS)
-def test_time_in_another_format_is_not_due_before_it_is_normalized(
-    ledger: Ledger, written: str
-) -> None:
-    odd, ours = enqueue(ledger), enqueue(ledger, due=later(3))
-    script_sets(ledger, odd, written)
+def test_time_in_another_format_is_not_due_before_it_is_normalized(ledger: Ledger) -> None:
+    enqueue_with_times(ledger, OTHER_FORMATS)
+    ours = enqueue(ledger, due=later(3))
     assert next_at(ledger) == later(3)
     assert [found.id for found in claim(ledger, later(29))] == [ours]
 
@@ -408,28 +412,27 @@ def test_time_in_another_format_is_not_due_before_it_is_normalized(
 def test_delivery_without_a_time_is_due_now(ledger: Ledger, status: str) -> None:
     id = enqueue(ledger, due=later(900))
     script_sets(ledger, id, None, status)
-    assert mend(ledger) == {id: NOW}
+    assert normalize(ledger) == {id: NOW}
     assert next_at(ledger) == NOW
     assert [found.id for found in claim(ledger)] == [id]
 
 
-@pytest.mark.parametrize("written", NO_TIMES)
-def test_unreadable_time_is_due_now(ledger: Ledger, written: str) -> None:
-    id = enqueue(ledger)
-    script_sets(ledger, id, written)
-    assert mend(ledger) == {id: None}
-    assert ledger.read(deliveries.list_foreign_times) == []
-    assert [found.id for found in claim(ledger)] == [id]
+def test_unreadable_time_is_due_now(ledger: Ledger) -> None:
+    for cycle, written in enumerate(NO_TIMES):
+        ids = enqueue_with_times(ledger, [written])
+        assert normalize(ledger) == dict.fromkeys(ids, None), written
+        assert [found.id for found in claim(ledger, later(5 * cycle))] == ids, written
 
 
-@pytest.mark.parametrize("written", NO_TIMES)
-def test_unreadable_time_does_not_block_others(ledger: Ledger, written: str) -> None:
-    odd, ours = enqueue(ledger), enqueue(ledger)
-    script_sets(ledger, odd, written)
-    found = next_at(ledger)
-    assert found is not None
-    assert found <= NOW
-    assert ours in [found.id for found in claim(ledger)]
+def test_unreadable_time_does_not_block_others(ledger: Ledger) -> None:
+    for cycle, written in enumerate(NO_TIMES):
+        now = later(5 * cycle)
+        enqueue_with_times(ledger, [written])
+        ours = enqueue(ledger, due=now)
+        found = next_at(ledger, now)
+        assert found is not None, written
+        assert found <= now, written
+        assert ours in [found.id for found in claim(ledger, now)], written
 
 
 @pytest.mark.parametrize("written", ["x'00ff'", "CAST(x'ff' AS TEXT)"])
@@ -439,7 +442,7 @@ def test_time_that_is_not_text_is_due_now(ledger: Ledger, written: str) -> None:
     odd, ours = enqueue(ledger), enqueue(ledger)
     execute(ledger, f"UPDATE webhook_deliveries SET next_retry_at = {written} WHERE id = {odd}")
     assert next_at(ledger) == NOW
-    assert mend(ledger) == {odd: None}
+    assert normalize(ledger) == {odd: None}
     assert [found.id for found in claim(ledger)] == [odd, ours]
 
 
@@ -460,21 +463,18 @@ def test_row_that_ended_since_is_not_normalized(ledger: Ledger) -> None:
     assert row(ledger, id)["next_retry_at"] is None
 
 
-@pytest.mark.parametrize("analysed", [True, False])
-def test_foreign_times_are_searched_among_outstanding_rows_only(
-    ledger: Ledger, analysed: bool
-) -> None:
+def test_foreign_times_are_searched_among_outstanding_rows_only(ledger: Ledger) -> None:
     add(ledger)
     execute(ledger, MANY.replace("CASE i % 4", "CASE i % 100"))
-    if analysed or ledger.engine == "postgres":
-        execute(ledger, "ANALYZE")
-    shown = plan(ledger, "foreign_deliveries", limit=500)
-    assert "webhook_deliveries_due" in shown, shown
-    assert "SCAN webhook_deliveries" not in shown
-    assert "Seq Scan" not in shown
+    for statement in ("ANALYZE",) if ledger.engine == "postgres" else ("SELECT 1", "ANALYZE"):
+        execute(ledger, statement)
+        shown = plan(ledger, "foreign_deliveries", limit=500)
+        assert "webhook_deliveries_due" in shown, shown
+        assert "SCAN webhook_deliveries" not in shown
+        assert "Seq Scan" not in shown
 
 
-# Ends
+# Settlements
 
 
 def test_failed_send_is_recorded_with_its_next_time(
