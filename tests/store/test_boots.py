@@ -161,7 +161,7 @@ def test_boot_is_held_by_a_pooled_session_if_the_server_refuses_more(
     other = PostgresLedger(url)
     try:
         ours.start()
-        # Both sessions are the pool's, so that none is left for the boot.
+        # Both sessions belong to the pool, so that none is left for the boot.
         with ours._pool.connection(), ours._pool.connection():
             pass
         ours.claim_boot("a")

@@ -20,7 +20,7 @@ from tests.conftest import FakeClock
 from tests.store.conftest import execute
 
 
-class House:
+class ReminderHarness:
     def __init__(self, ledger: Ledger, clock: FakeClock) -> None:
         self.ledger, self.clock = ledger, clock
 
@@ -63,69 +63,69 @@ class House:
 
 
 @pytest.fixture
-def house(ledger: Ledger, clock: FakeClock) -> House:
-    return House(ledger, clock)
+def harness(ledger: Ledger, clock: FakeClock) -> ReminderHarness:
+    return ReminderHarness(ledger, clock)
 
 
-def test_reminder_that_is_not_due_stays(house: House) -> None:
-    house.once(5000)
-    house.clock.advance(4.999)
-    assert house.fire() == FiredReminders((), (), None)
-    assert house.told() == []
-    assert len(house.rows()) == 1
+def test_reminder_that_is_not_due_stays(harness: ReminderHarness) -> None:
+    harness.once(5000)
+    harness.clock.advance(4.999)
+    assert harness.fire() == FiredReminders((), (), None)
+    assert harness.told() == []
+    assert len(harness.rows()) == 1
 
 
-def test_one_time_reminder_fires_and_is_deleted(house: House) -> None:
-    kept = house.once(5000, {"reminder": "check_quota"}, "agent-7")
-    assert house.rows()[0] == {
+def test_one_time_reminder_fires_and_is_deleted(harness: ReminderHarness) -> None:
+    kept = harness.once(5000, {"reminder": "check_quota"}, "agent-7")
+    assert harness.rows()[0] == {
         "id": kept.id,
         "agent_id": "agent-7",
         "schedule": None,
-        "next_fire_at": to_text(house.clock.now() + timedelta(seconds=5)),
+        "next_fire_at": to_text(harness.clock.now() + timedelta(seconds=5)),
         "payload": {"reminder": "check_quota"},
         "is_one_time": True,
     }
-    house.clock.advance(5)
-    assert house.fire().fired == ((kept.id, "agent-7"),)
-    assert house.told() == [("agent:agent-7:scheduled", {"reminder": "check_quota"})]
-    assert house.rows() == []
-    assert house.fire().fired == ()
+    harness.clock.advance(5)
+    assert harness.fire().fired == ((kept.id, "agent-7"),)
+    assert harness.told() == [("agent:agent-7:scheduled", {"reminder": "check_quota"})]
+    assert harness.rows() == []
+    assert harness.fire().fired == ()
 
 
-def test_late_recurring_reminder_fires_once(house: House) -> None:
-    house.recurring("0 * * * *")
-    house.clock.advance(5 * 3600 + 60)
-    assert len(house.fire().fired) == 1
-    (row,) = house.rows()
+def test_late_recurring_reminder_fires_once(harness: ReminderHarness) -> None:
+    harness.recurring("0 * * * *")
+    harness.clock.advance(5 * 3600 + 60)
+    assert len(harness.fire().fired) == 1
+    (row,) = harness.rows()
     assert row["next_fire_at"] == "2026-02-08T16:00:00.000000Z"
     assert row["is_one_time"] is False
-    assert house.fire().fired == ()
+    assert harness.fire().fired == ()
 
 
-def test_unreadable_reminder_does_not_block_others(house: House) -> None:
-    past = to_text(house.clock.now() - timedelta(hours=1))
+def test_unreadable_reminder_does_not_block_others(harness: ReminderHarness) -> None:
+    past = to_text(harness.clock.now() - timedelta(hours=1))
     for rule in ("nonsense", "0 0 30 2 *", None):
-        house.script(past, rule, once=False)
-    house.once(1)
-    house.clock.advance(1)
-    page = house.fire()
+        harness.script(past, rule, once=False)
+    harness.once(1)
+    harness.clock.advance(1)
+    page = harness.fire()
     assert len(page.fired) == 1
     assert len(page.unreadable) == 3
-    assert len(house.rows()) == 3
+    assert len(harness.rows()) == 3
 
 
 def test_batches_continue_after_unreadable_reminders(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: ReminderHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reminders, "BATCH", 2)
-    past = to_text(house.clock.now() - timedelta(hours=1))
+    past = to_text(harness.clock.now() - timedelta(hours=1))
     for _ in range(4):
-        house.script(past, "nonsense", once=False)
-    house.once(1)
-    house.clock.advance(1)
-    now, behind, fired = house.clock.now(), ("", 0), 0
+        harness.script(past, "nonsense", once=False)
+    harness.once(1)
+    harness.clock.advance(1)
+    now, behind, fired = harness.clock.now(), ("", 0), 0
     for _ in range(3):
-        page = house.ledger.write(
+        page = harness.ledger.write(
             lambda tx, behind=behind: reminders.fire_due(tx, now, lambda value: value, behind)
         )
         fired += len(page.fired)
@@ -136,94 +136,100 @@ def test_batches_continue_after_unreadable_reminders(
     assert page.next_after is None
 
 
-def test_time_of_a_reminder_in_another_format_is_normalized(house: House) -> None:
-    house.script("2026-02-08 10:00:05")
-    house.script("2026-02-08T12:00:05+02:00")
-    house.script("soon")
-    assert house.ledger.read(reminders.has_foreign_time)
-    assert house.ledger.write(reminders.normalize_times) == 2
-    times = [row["next_fire_at"] for row in house.rows()]
+def test_time_of_a_reminder_in_another_format_is_normalized(harness: ReminderHarness) -> None:
+    harness.script("2026-02-08 10:00:05")
+    harness.script("2026-02-08T12:00:05+02:00")
+    harness.script("soon")
+    assert harness.ledger.read(reminders.has_foreign_time)
+    assert harness.ledger.write(reminders.normalize_times) == 2
+    times = [row["next_fire_at"] for row in harness.rows()]
     assert times == ["2026-02-08T10:00:05.000000Z"] * 2 + ["soon"]
 
 
-def test_time_that_only_sorts_as_due_does_not_fire(house: House) -> None:
-    house.script("2026-02-08 23:00:00")
-    assert house.fire() == FiredReminders((), (), None)
-    assert house.rows()[0]["next_fire_at"] == "2026-02-08T23:00:00.000000Z"
+def test_time_that_only_sorts_as_due_does_not_fire(harness: ReminderHarness) -> None:
+    harness.script("2026-02-08 23:00:00")
+    assert harness.fire() == FiredReminders((), (), None)
+    assert harness.rows()[0]["next_fire_at"] == "2026-02-08T23:00:00.000000Z"
 
 
-def test_payload_that_is_not_json_is_sent_as_text(house: House) -> None:
+def test_payload_that_is_not_json_is_sent_as_text(harness: ReminderHarness) -> None:
     execute(
-        house.ledger,
+        harness.ledger,
         "INSERT INTO cron_jobs (agent_id, next_fire_at, payload, is_one_time)"
         " VALUES ('a', '2026-02-08T00:00:00.000000Z', 'water the plants', TRUE)",
     )
-    assert len(house.fire().fired) == 1
-    assert house.told() == [("agent:a:scheduled", {"payload": "water the plants"})]
+    assert len(harness.fire().fired) == 1
+    assert harness.told() == [("agent:a:scheduled", {"payload": "water the plants"})]
 
 
-def test_row_is_recurring_by_default(house: House) -> None:
+def test_row_is_recurring_by_default(harness: ReminderHarness) -> None:
     execute(
-        house.ledger,
+        harness.ledger,
         "INSERT INTO cron_jobs (agent_id, schedule, next_fire_at, payload)"
         " VALUES ('a', '0 * * * *', '2026-02-08T00:00:00.000000Z', '{}')",
     )
-    assert len(house.fire().fired) == 1
-    assert house.rows()[0]["next_fire_at"] == "2026-02-08T11:00:00.000000Z"
+    assert len(harness.fire().fired) == 1
+    assert harness.rows()[0]["next_fire_at"] == "2026-02-08T11:00:00.000000Z"
 
 
-def test_next_fire_time(house: House) -> None:
-    assert house.first() is None
-    house.once(5000)
-    house.once(1000)
-    now = house.clock.now()
-    assert house.first() == now + timedelta(seconds=1)
-    assert house.first(now + timedelta(seconds=1)) == now + timedelta(seconds=5)
+def test_next_fire_time(harness: ReminderHarness) -> None:
+    assert harness.first() is None
+    harness.once(5000)
+    harness.once(1000)
+    now = harness.clock.now()
+    assert harness.first() == now + timedelta(seconds=1)
+    assert harness.first(now + timedelta(seconds=1)) == now + timedelta(seconds=5)
 
 
-def test_number_of_reminders_is_limited(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_reminders_is_limited(
+    harness: ReminderHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reminders, "MAX_REMINDERS", 2)
-    house.once()
-    house.once()
-    new = build_once("a", 1, {}, house.clock.now())
+    harness.once()
+    harness.once()
+    new = build_once("a", 1, {}, harness.clock.now())
     assert isinstance(new, NewReminder)
-    assert house.ledger.write(lambda tx: reminders.add_reminder(tx, new)) is ScheduleError.TOO_MANY
-    assert len(house.rows()) == 2
+    assert (
+        harness.ledger.write(lambda tx: reminders.add_reminder(tx, new)) is ScheduleError.TOO_MANY
+    )
+    assert len(harness.rows()) == 2
 
 
-def test_reminder_is_deleted_once(house: House) -> None:
-    kept = house.once()
-    forgotten = house.ledger.write(lambda tx: reminders.delete_reminder(tx, kept.id))
+def test_reminder_is_deleted_once(harness: ReminderHarness) -> None:
+    kept = harness.once()
+    forgotten = harness.ledger.write(lambda tx: reminders.delete_reminder(tx, kept.id))
     assert forgotten is not None
     assert forgotten["id"] == kept.id
-    assert house.ledger.write(lambda tx: reminders.delete_reminder(tx, kept.id)) is None
+    assert harness.ledger.write(lambda tx: reminders.delete_reminder(tx, kept.id)) is None
 
 
-def test_reminder_id_is_never_reused(house: House) -> None:
-    first = house.once()
-    house.ledger.write(lambda tx: reminders.delete_reminder(tx, first.id))
-    assert house.once().id > first.id
+def test_reminder_id_is_never_reused(harness: ReminderHarness) -> None:
+    first = harness.once()
+    harness.ledger.write(lambda tx: reminders.delete_reminder(tx, first.id))
+    assert harness.once().id > first.id
 
 
-def test_reminders_of_an_agent_are_paged(house: House) -> None:
-    ids = [house.once(agent=agent).id for agent in ("a", "b", "a", "a")]
-    found = house.ledger.read(lambda tx: reminders.list_reminders(tx, agent_id="a", limit=2))
+def test_reminders_of_an_agent_are_paged(harness: ReminderHarness) -> None:
+    ids = [harness.once(agent=agent).id for agent in ("a", "b", "a", "a")]
+    found = harness.ledger.read(lambda tx: reminders.list_reminders(tx, agent_id="a", limit=2))
     assert [row["id"] for row in found] == [ids[0], ids[2]]
-    more = house.ledger.read(lambda tx: reminders.list_reminders(tx, agent_id="a", after=ids[2]))
+    more = harness.ledger.read(lambda tx: reminders.list_reminders(tx, agent_id="a", after=ids[2]))
     assert [row["id"] for row in more] == [ids[3]]
 
 
 def test_two_nodes_never_fire_a_reminder_twice(
     open_ledger: Callable[[], Ledger], clock: FakeClock
 ) -> None:
-    first = House(open_ledger(), clock)
-    # SQLite has one writer, whom both threads share; PostgreSQL has two nodes.
-    other = House(open_ledger(), clock) if first.ledger.engine == "postgres" else first
+    first = ReminderHarness(open_ledger(), clock)
+    # Both threads share the one writer of SQLite; on PostgreSQL they are two nodes.
+    other = ReminderHarness(open_ledger(), clock) if first.ledger.engine == "postgres" else first
     for number in range(60):
         first.once(1, {"number": number})
     first.recurring("0 10 * * *")
     clock.advance(86_400)
-    threads = [threading.Thread(target=house.fire) for house in (first, other) for _ in range(3)]
+    threads = [
+        threading.Thread(target=harness.fire) for harness in (first, other) for _ in range(3)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -234,25 +240,25 @@ def test_two_nodes_never_fire_a_reminder_twice(
     assert len(first.rows()) == 1
 
 
-def test_reminders_delayed_by_a_fast_clock_are_rescheduled(house: House) -> None:
-    kept = house.recurring("0 11 * * *")
+def test_reminders_delayed_by_a_fast_clock_are_rescheduled(harness: ReminderHarness) -> None:
+    kept = harness.recurring("0 11 * * *")
     for _ in range(reminders.BATCH):
-        house.script("2031-02-08T11:00:00.000000Z", "0 11 * * *", once=False)
-    house.script("2031-02-08T11:00:00.000000Z", once=True)
-    now, behind, moved = house.clock.now(), 0, 0
+        harness.script("2031-02-08T11:00:00.000000Z", "0 11 * * *", once=False)
+    harness.script("2031-02-08T11:00:00.000000Z", once=True)
+    now, behind, moved = harness.clock.now(), 0, 0
     while behind is not None:
         look = partial(reminders.list_delayed, now=now, after=behind)
-        late, behind = house.ledger.read(look)
-        moved += house.ledger.write(lambda tx, late=late: reminders.reschedule_delayed(tx, late))
+        late, behind = harness.ledger.read(look)
+        moved += harness.ledger.write(lambda tx, late=late: reminders.reschedule_delayed(tx, late))
     assert moved == reminders.BATCH
-    rows = house.ledger.read(lambda tx: reminders.list_reminders(tx, limit=1000))
+    rows = harness.ledger.read(lambda tx: reminders.list_reminders(tx, limit=1000))
     assert {row["next_fire_at"] for row in rows if not row["is_one_time"]} == {kept.next_fire_at}
     assert [row["next_fire_at"][:4] for row in rows if row["is_one_time"]] == ["2031"]
 
 
-def test_reminder_fired_meanwhile_is_not_rescheduled(house: House) -> None:
-    house.script("2031-02-08T11:00:00.000000Z", "0 11 * * *", once=False)
-    now = house.clock.now()
-    late, _ = house.ledger.read(lambda tx: reminders.list_delayed(tx, now))
-    assert house.ledger.write(lambda tx: reminders.reschedule_delayed(tx, late)) == 1
-    assert house.ledger.write(lambda tx: reminders.reschedule_delayed(tx, late)) == 0
+def test_reminder_fired_meanwhile_is_not_rescheduled(harness: ReminderHarness) -> None:
+    harness.script("2031-02-08T11:00:00.000000Z", "0 11 * * *", once=False)
+    now = harness.clock.now()
+    late, _ = harness.ledger.read(lambda tx: reminders.list_delayed(tx, now))
+    assert harness.ledger.write(lambda tx: reminders.reschedule_delayed(tx, late)) == 1
+    assert harness.ledger.write(lambda tx: reminders.reschedule_delayed(tx, late)) == 0

@@ -220,7 +220,7 @@ def test_job_with_a_nonexistent_end_does_not_block_pruning(
     assert job_ids(t) == {"script"}
 
 
-# The rest, kind by kind
+# Other kinds of rows
 
 
 def test_logs_have_their_own_retention(t: Timer) -> None:

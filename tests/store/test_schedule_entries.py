@@ -62,7 +62,7 @@ def test_entry_of_another_kind_is_new(t: Timer) -> None:
     assert len(t.fire().job_ids) == 1
 
 
-# An entry that a configuration lacked for a while
+# An entry that returns to the configuration
 
 
 @pytest.mark.parametrize("policy", CatchUp)

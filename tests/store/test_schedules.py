@@ -264,7 +264,7 @@ def test_held_occurrence_may_fire_later(t: Timer) -> None:
     assert len(t.fire(once).job_ids) == 1
 
 
-# Why a slot is not fired
+# Why an occurrence does not fire
 
 
 def test_occurrence_is_held_while_a_job_is_queued(t: Timer) -> None:
@@ -342,10 +342,10 @@ def test_overlap_cancel_requests_the_end_of_a_running_job(t: Timer) -> None:
     t.must_take()
     before = t.ledger.read(notices.last_position)
     assert len(t.after(60, schedule).job_ids) == 1
-    told = t.ledger.read(lambda tx: notices.list_after(tx, before))
+    posted = t.ledger.read(lambda tx: notices.list_after(tx, before))
     requests = [
         cancel_requests.parse_cancel_request(one)
-        for one in told
+        for one in posted
         if one.type == cancel_requests.REQUESTED
     ]
     assert requests == [
@@ -432,7 +432,7 @@ def test_unknown_entry_cannot_be_paused(t: Timer) -> None:
     assert not t.ledger.write(lambda tx: schedules.set_paused(tx, "echo", "nosuch", paused=True))
 
 
-# The breaker's part
+# Circuit breakers
 
 
 def trip(t: Timer) -> None:
@@ -567,7 +567,7 @@ def test_after_fires_once_per_start(t: Timer) -> None:
     assert len(t.after(30, soon).job_ids) == 1
 
 
-# What an entry remembers
+# The history of an entry
 
 
 def test_known_entry_keeps_its_anchors(t: Timer) -> None:

@@ -443,10 +443,10 @@ def test_table_larger_than_a_window_is_read_to_its_end(
     monkeypatch.setattr(verify, "TABLES", small)
     ids = [queue.done() for _ in range(5)]
     execute(queue.ledger, f"UPDATE job_queue SET completed_at = NULL WHERE id = '{ids[-1]}'")
-    told: list[tuple[str, int]] = []
-    report = queue.check(progress=lambda table, rows: told.append((table, rows)))
+    reported: list[tuple[str, int]] = []
+    report = queue.check(progress=lambda table, rows: reported.append((table, rows)))
     assert report.rows["job_queue"] == 5
-    assert [rows for table, rows in told if table == "job_queue"] == [2, 4, 5]
+    assert [rows for table, rows in reported if table == "job_queue"] == [2, 4, 5]
     assert only(report).subject == ids[-1]
 
 

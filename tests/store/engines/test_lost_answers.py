@@ -133,11 +133,11 @@ class Write:
 
     def __call__(self, tx: Tx) -> str:
         self.runs += 1
-        notices.post(tx, Notice("t", "told", {}), self._now)
+        notices.post(tx, Notice("t", "test", {}), self._now)
         return "done"
 
 
-def told(url: str) -> int:
+def count_notices(url: str) -> int:
     with psycopg.connect(url) as connection:
         row = connection.execute("SELECT count(*) FROM notices").fetchone()
     assert row is not None
@@ -150,7 +150,7 @@ def test_commit_with_a_lost_answer_counts_once(
     work = Write(ledger, clock)
     wire.breaks = "after"
     assert ledger.write(work) == "done"
-    assert (work.runs, work.announced, told(url)) == (1, 1, 1)
+    assert (work.runs, work.announced, count_notices(url)) == (1, 1, 1)
 
 
 def test_commit_that_never_reached_the_server_is_an_error(
@@ -160,7 +160,7 @@ def test_commit_that_never_reached_the_server_is_an_error(
     wire.breaks = "before"
     with pytest.raises(LedgerBusy):
         ledger.write(work)
-    assert (work.runs, work.announced, told(url)) == (1, 0, 0)
+    assert (work.runs, work.announced, count_notices(url)) == (1, 0, 0)
 
 
 def test_unfinished_commit_is_waited_for(
@@ -186,7 +186,7 @@ def test_unfinished_commit_is_waited_for(
                 written.result(0.5)
             holder.execute("SELECT pg_advisory_unlock(1)")
             assert written.result(WAIT_LIMIT) == "done"
-    assert (work.runs, work.announced, told(url)) == (1, 1, 1)
+    assert (work.runs, work.announced, count_notices(url)) == (1, 1, 1)
 
 
 def waits(connection: psycopg.Connection) -> bool:
@@ -224,4 +224,4 @@ def test_connection_lost_before_the_commit_is_an_error(
 
     with pytest.raises(LedgerBusy):
         ledger.write(work)
-    assert (first.announced, told(url)) == (0, 0)
+    assert (first.announced, count_notices(url)) == (0, 0)

@@ -157,7 +157,7 @@ def test_two_nodes_that_start_at_once_migrate_once(tmp_path: Path, postgres) -> 
         barrier.wait(WAIT_LIMIT)
         try:
             ledger.start()
-        except BaseException as error:  # noqa: BLE001 - told below
+        except BaseException as error:  # noqa: BLE001 - checked below
             errors.append(error)
         ledger.close()
 

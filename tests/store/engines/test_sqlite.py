@@ -84,7 +84,7 @@ def put(name: str, size: int = 0) -> Callable[[Any], int]:
     return lambda tx: tx.run("ensure_state", plugin=text, now="t")
 
 
-def there(ledger: SqliteLedger, name: str, size: int = 0) -> bool:
+def exists(ledger: SqliteLedger, name: str, size: int = 0) -> bool:
     text = name + "x" * size
     return ledger.read(lambda tx: tx.one("state_of", plugin=text)) is not None
 
@@ -112,7 +112,7 @@ class Answers:
 
     def __init__(self, ledger: SqliteLedger) -> None:
         self._ledger = ledger
-        self._told = threading.Semaphore(0)
+        self._reported = threading.Semaphore(0)
         self.errors: dict[str, BaseException | None] = {}
         self.order: list[str] = []
 
@@ -120,13 +120,13 @@ class Answers:
         def done(_result: Any, error: BaseException | None) -> None:
             self.errors[name] = error
             self.order.append(name)
-            self._told.release()
+            self._reported.release()
 
         self._ledger.submit(work, done)
 
     def all(self, count: int) -> dict[str, BaseException | None]:
         for _ in range(count):
-            assert self._told.acquire(timeout=WAIT_LIMIT)
+            assert self._reported.acquire(timeout=WAIT_LIMIT)
         return self.errors
 
 
@@ -142,7 +142,7 @@ def test_queued_transactions_are_committed_together(ledger: SqliteLedger) -> Non
     assert set(answers.all(100).values()) == {None}
     commits = int(str(ledger.health()["commits"])) - int(str(before))
     assert commits <= 3
-    assert all(there(ledger, f"p{n}") for n in range(100))
+    assert all(exists(ledger, f"p{n}") for n in range(100))
 
 
 def test_many_threads_share_commits(ledger: SqliteLedger) -> None:
@@ -157,7 +157,7 @@ def test_many_threads_share_commits(ledger: SqliteLedger) -> None:
         thread.start()
     for thread in threads:
         thread.join(WAIT_LIMIT)
-    assert all(there(ledger, f"{t}-{n}-") for t in range(16) for n in range(50))
+    assert all(exists(ledger, f"{t}-{n}-") for t in range(16) for n in range(50))
     assert int(str(ledger.health()["commits"])) - before < 800
     assert ledger.health()["transactions"]
 
@@ -195,7 +195,7 @@ def test_failed_transaction_does_not_affect_its_batch(ledger: SqliteLedger) -> N
     errors = answers.all(3)
     assert isinstance(errors["bad"], ValueError)
     assert (errors["a"], errors["c"]) == (None, None)
-    assert (there(ledger, "a"), there(ledger, "half"), there(ledger, "c")) == (True, False, True)
+    assert (exists(ledger, "a"), exists(ledger, "half"), exists(ledger, "c")) == (True, False, True)
 
 
 def test_transactions_run_once_without_a_failure(ledger: SqliteLedger) -> None:
@@ -211,29 +211,29 @@ def test_transactions_run_once_without_a_failure(ledger: SqliteLedger) -> None:
 def test_write_batch_commits_once_in_the_calling_thread(
     ledger: SqliteLedger,
 ) -> None:
-    told: list[tuple[int, BaseException | None]] = []
+    reported: list[tuple[int, BaseException | None]] = []
 
     def done(_result: Any, error: BaseException | None) -> None:
-        told.append((threading.get_ident(), error))
+        reported.append((threading.get_ident(), error))
 
     before = int(str(ledger.health()["commits"]))
     ledger.write_batch([(put("a"), done), (put("b"), done)])
-    assert told == [(threading.get_ident(), None)] * 2
+    assert reported == [(threading.get_ident(), None)] * 2
     assert int(str(ledger.health()["commits"])) - before == 1
-    assert (there(ledger, "a"), there(ledger, "b")) == (True, True)
+    assert (exists(ledger, "a"), exists(ledger, "b")) == (True, True)
 
 
 def test_write_batch_also_commits_queued_transactions(ledger: SqliteLedger) -> None:
     gate, answers = Gate(ledger), Answers(ledger)
     answers.submit("waits", put("waits"))
-    carrier = threading.Thread(
-        target=ledger.write_batch, args=([(put("carried"), lambda _result, _error: None)],)
+    committer = threading.Thread(
+        target=ledger.write_batch, args=([(put("batch"), lambda _result, _error: None)],)
     )
-    carrier.start()
+    committer.start()
     gate.open()
-    carrier.join(WAIT_LIMIT)
+    committer.join(WAIT_LIMIT)
     assert answers.all(1) == {"waits": None}
-    assert (there(ledger, "carried"), there(ledger, "waits")) == (True, True)
+    assert (exists(ledger, "batch"), exists(ledger, "waits")) == (True, True)
 
 
 def test_violated_constraint_does_not_affect_its_batch(ledger: SqliteLedger) -> None:
@@ -269,24 +269,24 @@ def test_failed_transaction_has_no_effects(ledger: SqliteLedger) -> None:
 def test_listeners_are_called_before_the_caller(ledger: SqliteLedger) -> None:
     order: list[str] = []
     ledger.listen(lambda effects: order.append("listener"))
-    told = threading.Event()
+    reported = threading.Event()
 
     def work(tx: Any) -> None:
         tx.effects.ready += 1
 
     def done(result: Any, error: BaseException | None) -> None:
         order.append("caller")
-        told.set()
+        reported.set()
 
     ledger.submit(work, done)
-    assert told.wait(WAIT_LIMIT)
+    assert reported.wait(WAIT_LIMIT)
     assert order == ["listener", "caller"]
 
 
 # Errors of others do not end the writer
 
 
-def write_or_say(ledger: SqliteLedger, name: str) -> None:
+def write_within_limit(ledger: SqliteLedger, name: str) -> None:
     """A write with a time limit, because a dead writer would never answer."""
     answers = Answers(ledger)
     answers.submit(name, put(name))
@@ -302,8 +302,8 @@ def test_failing_callback_does_not_end_the_writer(
         raise RuntimeError("Event loop is closed")
 
     ledger.submit(put("a"), done)
-    write_or_say(ledger, "b")
-    assert there(ledger, "a")
+    write_within_limit(ledger, "b")
+    assert exists(ledger, "a")
 
 
 def test_failing_listener_does_not_end_the_writer(ledger: SqliteLedger) -> None:
@@ -317,7 +317,7 @@ def test_failing_listener_does_not_end_the_writer(ledger: SqliteLedger) -> None:
     answers = Answers(ledger)
     answers.submit("a", work)
     assert answers.all(1) == {"a": None}
-    write_or_say(ledger, "b")
+    write_within_limit(ledger, "b")
 
 
 def test_internal_error_is_reported_and_does_not_end_the_writer(
@@ -331,7 +331,7 @@ def test_internal_error_is_reported_and_does_not_end_the_writer(
         answers = Answers(ledger)
         answers.submit("a", put("a"))
         assert isinstance(answers.all(1)["a"], RuntimeError)
-    write_or_say(ledger, "b")
+    write_within_limit(ledger, "b")
 
 
 # Full and failing disks
@@ -352,7 +352,7 @@ def test_full_disk_writes_nothing(ledger: SqliteLedger, connections: list[apsw.C
     limit(ledger, connections, 0)
     with pytest.raises(LedgerFull):
         ledger.write(put("big", 20_000))
-    assert (there(ledger, "kept"), there(ledger, "big", 20_000)) == (True, False)
+    assert (exists(ledger, "kept"), exists(ledger, "big", 20_000)) == (True, False)
 
 
 def test_writes_succeed_again_after_a_full_disk(
@@ -363,7 +363,7 @@ def test_writes_succeed_again_after_a_full_disk(
         ledger.write(put("big", 20_000))
     limit(ledger, connections, 100)
     ledger.write(put("big", 20_000))
-    assert there(ledger, "big", 20_000)
+    assert exists(ledger, "big", 20_000)
 
 
 def test_transactions_that_fit_are_committed_on_a_full_disk(
@@ -389,7 +389,7 @@ def test_transactions_that_fit_are_committed_on_a_full_disk(
     errors = answers.all(4)
     assert isinstance(errors["big"], LedgerFull)
     assert (errors["a"], errors["c"]) == (None, None)
-    assert (there(ledger, "a"), there(ledger, "c")) == (True, True)
+    assert (exists(ledger, "a"), exists(ledger, "c")) == (True, True)
     assert runs == ["first", "first"]
 
 
@@ -404,7 +404,7 @@ def test_full_disk_at_the_commit_writes_nothing(
         ledger.write(put("lost"))
     disk.failing = ""
     ledger.write(put("later"))
-    assert [there(ledger, name) for name in ("kept", "lost", "later")] == [True, False, True]
+    assert [exists(ledger, name) for name in ("kept", "lost", "later")] == [True, False, True]
     ledger.close()
 
 
@@ -424,11 +424,11 @@ def test_io_error_at_the_commit_stops_the_ledger(path: Path, disk: Disk) -> None
 def test_broken_ledger_refuses_write_batch(path: Path, disk: Disk) -> None:
     ledger = SqliteLedger(path)
     ledger.start()
-    told: list[BaseException | None] = []
+    reported: list[BaseException | None] = []
     disk.failing = "sync"
-    ledger.write_batch([(put("who knows"), lambda _result, error: told.append(error))])
+    ledger.write_batch([(put("who knows"), lambda _result, error: reported.append(error))])
     disk.failing = ""
-    assert [type(error) for error in told] == [LedgerBroken]
+    assert [type(error) for error in reported] == [LedgerBroken]
     with pytest.raises(LedgerBroken):
         ledger.write_batch([(put("never"), lambda _result, _error: None)])
     ledger.close()
@@ -478,13 +478,13 @@ def test_reader_sees_only_committed_rows(ledger: SqliteLedger) -> None:
 
     def work(tx: Any) -> None:
         put("p")(tx)
-        reader = threading.Thread(target=lambda: seen.append(there(ledger, "p")))
+        reader = threading.Thread(target=lambda: seen.append(exists(ledger, "p")))
         reader.start()
         reader.join(WAIT_LIMIT)
 
     ledger.write(work)
     assert seen == [False]
-    assert there(ledger, "p")
+    assert exists(ledger, "p")
 
 
 def test_read_uses_one_snapshot(ledger: SqliteLedger) -> None:
@@ -494,13 +494,13 @@ def test_read_uses_one_snapshot(ledger: SqliteLedger) -> None:
         return before, tx.one("state_of", plugin="p")
 
     assert ledger.read(work) == (None, None)
-    assert there(ledger, "p")
+    assert exists(ledger, "p")
 
 
 def test_read_cannot_write(ledger: SqliteLedger) -> None:
     with pytest.raises(apsw.ReadOnlyError):
         ledger.read(put("p"))
-    assert not there(ledger, "p")
+    assert not exists(ledger, "p")
 
 
 def test_reader_is_usable_after_a_failed_read(ledger: SqliteLedger) -> None:
@@ -509,7 +509,7 @@ def test_reader_is_usable_after_a_failed_read(ledger: SqliteLedger) -> None:
 
     with pytest.raises(ValueError):
         ledger.read(fails)
-    assert not there(ledger, "p")
+    assert not exists(ledger, "p")
 
 
 def test_unreadable_file_is_a_ledger_error(path: Path) -> None:
@@ -520,7 +520,7 @@ def test_unreadable_file_is_a_ledger_error(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:page] + b"\xff" * (path.stat().st_size - page))
     ledger = SqliteLedger(path, read_only=True)
     with pytest.raises(LedgerError, match="cannot be used"):
-        there(ledger, "p")
+        exists(ledger, "p")
     ledger.close()
 
 
@@ -564,7 +564,7 @@ def test_reader_is_closed_when_its_thread_ends(path: Path) -> None:
         return sum(name.startswith(str(path)) for name in found)
 
     def read_by_another_thread() -> None:
-        thread = threading.Thread(target=there, args=(ledger, "p"))
+        thread = threading.Thread(target=exists, args=(ledger, "p"))
         thread.start()
         thread.join(WAIT_LIMIT)
 
@@ -579,10 +579,10 @@ def test_reader_is_closed_when_its_thread_ends(path: Path) -> None:
 
 def test_read_only_ledger_works_alongside_the_writer(ledger: SqliteLedger, path: Path) -> None:
     ledger.write(put("p"))
-    beside = SqliteLedger(path, read_only=True)
-    beside.start()
-    assert there(beside, "p")
-    beside.close()
+    reader = SqliteLedger(path, read_only=True)
+    reader.start()
+    assert exists(reader, "p")
+    reader.close()
     ledger.write(put("q"))
 
 
@@ -686,7 +686,7 @@ def test_close_commits_queued_writes(path: Path) -> None:
     closer.join(WAIT_LIMIT)
     again = SqliteLedger(path)
     again.start()
-    assert all(there(again, f"p{n}") for n in range(10))
+    assert all(exists(again, f"p{n}") for n in range(10))
     again.close()
 
 
@@ -714,15 +714,15 @@ def test_row_of_another_process_is_visible(ledger: SqliteLedger, path: Path) -> 
     other.pragma("wal_autocheckpoint", 0)
     other.execute("INSERT INTO plugin_state (plugin_name, state) VALUES ('theirs', '{}')")
     other.close()
-    assert there(ledger, "theirs")
+    assert exists(ledger, "theirs")
     ledger.write(put("ours"))
 
 
-class TestCompany:
+class TestCommitsByOtherThreads:
     """Submitted transactions wait a moment for a thread that commits, if there are many."""
 
     @pytest.fixture
-    def accompanied(self, ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch) -> SqliteLedger:
+    def shared_ledger(self, ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch) -> SqliteLedger:
         """Another thread has just committed two queued transactions."""
         monkeypatch.setattr(write_queue, "COMMITS_STOPPED", 60.0)
         monkeypatch.setattr(write_queue, "CHECK_INTERVAL", 30.0)
@@ -732,23 +732,23 @@ class TestCompany:
         assert ledger._queue._is_emptied_by_others()
         return ledger
 
-    def test_write_batch_takes_queued_transactions_along(self, accompanied: SqliteLedger) -> None:
-        before, done = int(str(accompanied.health()["commits"])), threading.Semaphore(0)
+    def test_write_batch_takes_queued_transactions_along(self, shared_ledger: SqliteLedger) -> None:
+        before, done = int(str(shared_ledger.health()["commits"])), threading.Semaphore(0)
 
-        def told(_result: object, error: BaseException | None) -> None:
+        def reported(_result: object, error: BaseException | None) -> None:
             assert error is None
             done.release()
 
-        accompanied.submit(put("first"), told)
-        accompanied.submit(put("second"), told)
-        accompanied.write_batch([(put("carried"), told)])
+        shared_ledger.submit(put("first"), reported)
+        shared_ledger.submit(put("second"), reported)
+        shared_ledger.write_batch([(put("batch"), reported)])
         assert all(done.acquire(timeout=WAIT_LIMIT) for _ in range(3))
-        assert int(str(accompanied.health()["commits"])) - before == 1
+        assert int(str(shared_ledger.health()["commits"])) - before == 1
 
     def test_close_commits_transactions_that_wait_for_others(
-        self, accompanied: SqliteLedger
+        self, shared_ledger: SqliteLedger
     ) -> None:
-        told: list[object] = []
-        accompanied.submit(put("late"), lambda _result, error: told.append(error))
-        accompanied.close()
-        assert told == [None]
+        reported: list[object] = []
+        shared_ledger.submit(put("late"), lambda _result, error: reported.append(error))
+        shared_ledger.close()
+        assert reported == [None]

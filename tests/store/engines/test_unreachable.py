@@ -27,7 +27,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.fixture
-def nowhere() -> Iterator[str]:
+def dead_address() -> Iterator[str]:
     """An address without a listener, reserved for the test."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -37,25 +37,25 @@ def nowhere() -> Iterator[str]:
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_unreachable_server_error_names_address_and_cause(
-    nowhere: str, monkeypatch: pytest.MonkeyPatch, read_only: bool
+    dead_address: str, monkeypatch: pytest.MonkeyPatch, read_only: bool
 ) -> None:
     monkeypatch.setattr(postgres, "OPEN_TIMEOUT", 0.1)
     with pytest.raises(LedgerError) as refused:
-        open_ledger(path=None, url=nowhere, read_only=read_only)
-    told = refused.value.message
-    assert told.startswith("the database cannot be reached: ")
-    assert "Connection refused" in told
-    assert nowhere.rpartition(":")[2].partition("/")[0] in told
-    assert "\n" not in told
-    assert PASSWORD not in told
+        open_ledger(path=None, url=dead_address, read_only=read_only)
+    message = refused.value.message
+    assert message.startswith("the database cannot be reached: ")
+    assert "Connection refused" in message
+    assert dead_address.rpartition(":")[2].partition("/")[0] in message
+    assert "\n" not in message
+    assert PASSWORD not in message
 
 
 @pytest.mark.parametrize(("line", "lines"), [(("system", "start"), 1), (("system", "doctor"), 0)])
 def test_driver_messages_appear_in_the_gateway_log_only(
-    nowhere: str, tmp_path: Path, line: tuple[str, ...], lines: int
+    dead_address: str, tmp_path: Path, line: tuple[str, ...], lines: int
 ) -> None:
     config = tmp_path / "config.yaml"
-    config.write_text(f"state: {{url: '{nowhere}', dir: {tmp_path}/d}}\nplugin_roots: []\n")
+    config.write_text(f"state: {{url: '{dead_address}', dir: {tmp_path}/d}}\nplugin_roots: []\n")
     config.chmod(0o600)
     done = subprocess.run(
         [sys.executable, "-c", START, *line, "--config", str(config)],
@@ -67,8 +67,8 @@ def test_driver_messages_appear_in_the_gateway_log_only(
     assert done.returncode == 1
     assert "error connecting" not in done.stderr
     assert PASSWORD not in done.stdout + done.stderr
-    told = [text for text in done.stdout.splitlines() if "error connecting" in text]
-    assert len(told) == lines
-    for text in told:
-        said = json.loads(text)
-        assert (said["level"], said["component"]) == ("warn", "ledger")
+    message = [text for text in done.stdout.splitlines() if "error connecting" in text]
+    assert len(message) == lines
+    for text in message:
+        record = json.loads(text)
+        assert (record["level"], record["component"]) == ("warn", "ledger")

@@ -124,12 +124,12 @@ def test_page_is_limited_in_bytes(ledger: Ledger) -> None:
     huge = json.dumps("x" * (PAGE_BYTES * 2))
     sizes = {"a": large, "b": huge, "c": large, "d": large, "e": large}
     logged(ledger, *({"id": id, "result": size} for id, size in sizes.items()))
-    pages, behind = [], None
+    pages, cursor = [], None
     for _ in range(10):
-        found = page(ledger, AttemptFilter(results=True), before=behind)
+        found = page(ledger, AttemptFilter(results=True), before=cursor)
         pages.append("".join(row["id"] for row in found.rows))
-        behind = found.next_before
-        if behind is None:
+        cursor = found.next_before
+        if cursor is None:
             break
     assert pages == ["ed", "c", "b", "a"]
     assert ids(ledger, AttemptFilter()) == list("edcba")
@@ -160,14 +160,14 @@ def test_pages_of_a_plugin_contain_each_attempt_once(ledger: Ledger) -> None:
     rows = [{"id": f"n{n}", "plugin": "other" if n % 3 else "echo"} for n in range(12)]
     logged(ledger, *rows)
     seen: list[str] = []
-    behind = None
+    cursor = None
     for _ in range(10):
         found = page(
-            ledger, AttemptFilter(plugin="other", status="succeeded"), before=behind, limit=3
+            ledger, AttemptFilter(plugin="other", status="succeeded"), before=cursor, limit=3
         )
         seen += [row["id"] for row in found.rows]
-        behind = found.next_before
-        if behind is None:
+        cursor = found.next_before
+        if cursor is None:
             break
     assert seen == [row["id"] for row in rows if row["plugin"] == "other"][::-1]
 

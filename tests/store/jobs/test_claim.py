@@ -195,12 +195,12 @@ def test_time_in_another_format_is_normalized(q: JobQueue) -> None:
 
 
 def test_unreadable_retry_time_makes_the_job_ready(q: JobQueue) -> None:
-    heard: list[int] = []
-    q.ledger.listen(lambda effects: heard.append(effects.ready))
+    received: list[int] = []
+    q.ledger.listen(lambda effects: received.append(effects.ready))
     unreadable = ("0garbage", "", "soon", "0001-01-01T00:00:00+08:00")
     ids = [waits(q, f"script-{n}", written) for n, written in enumerate(unreadable)]
     assert normalize(q) == dict.fromkeys(ids, None)
-    assert heard == [len(ids)]
+    assert received == [len(ids)]
     assert q.take_all(len(ids)) == ids
 
 

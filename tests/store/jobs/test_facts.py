@@ -27,8 +27,8 @@ def observed(ledger: Ledger, *sizes: int, fact_type: str = "weight") -> None:
 
 def page(ledger: Ledger, **more: Any) -> tuple[list[int], int | None]:
     asked = {"fact_type": None, "before": None, "limit": 50, "max_bytes": PAGE_BYTES, **more}
-    rows, behind = ledger.read(lambda tx: facts.list_facts(tx, "scale", **asked))
-    return [row["seq"] for row in rows], behind
+    rows, cursor = ledger.read(lambda tx: facts.list_facts(tx, "scale", **asked))
+    return [row["seq"] for row in rows], cursor
 
 
 def test_facts_are_listed_newest_first_by_cursor(ledger: Ledger) -> None:

@@ -79,14 +79,14 @@ def test_tree_of_a_late_job_of_a_large_graph(wide: Ledger) -> None:
 
 
 def test_why_lists_the_children_of_a_late_job_of_a_large_graph(wide: Ledger) -> None:
-    told = explain_job(wide, LAST, cast(CompiledConfig, None), {})["why"]
-    assert "It led to job grandchild of echo (succeeded)." in told
+    lines = explain_job(wide, LAST, cast(CompiledConfig, None), {})["why"]
+    assert "It led to job grandchild of echo (succeeded)." in lines
 
 
 def test_why_limits_the_listed_children(wide: Ledger) -> None:
-    told = explain_job(wide, "root", cast(CompiledConfig, None), {})["why"]
-    assert sum("It led to job" in line for line in told) == MOST_CHILDREN
-    assert told[-1] == "It led to further jobs."
+    lines = explain_job(wide, "root", cast(CompiledConfig, None), {})["why"]
+    assert sum("It led to job" in line for line in lines) == MOST_CHILDREN
+    assert lines[-1] == "It led to further jobs."
 
 
 def test_why_lists_the_first_and_last_of_many_transitions(ledger: Ledger) -> None:
@@ -97,10 +97,10 @@ def test_why_lists_the_first_and_last_of_many_transitions(ledger: Ledger) -> Non
         " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100)"
         f" SELECT 'often', 'running', 'queued', i, 'try ' || i, {AT} FROM n ORDER BY i",
     )
-    told = explain_job(ledger, "often", cast(CompiledConfig, None), {})["why"][1:]
-    assert [line.rpartition(" ")[2] for line in told[:10]] == [str(n) for n in range(1, 11)]
-    assert told[10] == "... and 80 further changes of state, until"
-    assert [line.rpartition(" ")[2] for line in told[11:]] == [str(n) for n in range(91, 101)]
+    lines = explain_job(ledger, "often", cast(CompiledConfig, None), {})["why"][1:]
+    assert [line.rpartition(" ")[2] for line in lines[:10]] == [str(n) for n in range(1, 11)]
+    assert lines[10] == "... and 80 further changes of state, until"
+    assert [line.rpartition(" ")[2] for line in lines[11:]] == [str(n) for n in range(91, 101)]
 
 
 def test_why_reads_the_last_thousand_transitions(ledger: Ledger) -> None:
@@ -111,11 +111,11 @@ def test_why_reads_the_last_thousand_transitions(ledger: Ledger) -> None:
         " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500)"
         f" SELECT 'often', 'running', 'queued', i, 'try ' || i, {AT} FROM n ORDER BY i",
     )
-    told = explain_job(ledger, "often", cast(CompiledConfig, None), {})["why"][1:]
-    assert told[0] == "... 500 changes of state, until"
-    assert told[1].endswith("try 501")
-    assert told[11] == "... and 980 further changes of state, until"
-    assert told[-1].endswith("try 1500")
+    lines = explain_job(ledger, "often", cast(CompiledConfig, None), {})["why"][1:]
+    assert lines[0] == "... 500 changes of state, until"
+    assert lines[1].endswith("try 501")
+    assert lines[11] == "... and 980 further changes of state, until"
+    assert lines[-1].endswith("try 1500")
 
 
 def test_jobs_that_began_an_instance_are_one_tree(ledger: Ledger) -> None:
@@ -153,14 +153,14 @@ def test_instance_takes_a_constant_number_of_queries(
     scope(ledger, "whole")
     few = instance(ledger)[1]
     many(ledger, scope="'whole'")
-    told, asked = instance(ledger)
+    found, asked = instance(ledger)
     assert asked == few
-    assert len(told["jobs"]) == LARGEST_GRAPH
-    assert told["jobs_left_out"] is True
-    assert told["result"] == {"status": "ok", "result": MANY}
+    assert len(found["jobs"]) == LARGEST_GRAPH
+    assert found["jobs_left_out"] is True
+    assert found["result"] == {"status": "ok", "result": MANY}
 
 
-def told(ledger: Ledger, id: str) -> tuple[list[dict[str, Any]], int]:
+def read_tree(ledger: Ledger, id: str) -> tuple[list[dict[str, Any]], int]:
     def work(tx: Tx) -> tuple[list[dict[str, Any]], int]:
         counting = Counting(tx)
         return job_tree._read_nodes(cast(Tx, counting), id, Redactor()), counting.asked
@@ -170,8 +170,8 @@ def told(ledger: Ledger, id: str) -> tuple[list[dict[str, Any]], int]:
 
 def test_tree_takes_a_constant_number_of_queries(wide: Ledger) -> None:
     job(wide, "alone")
-    nodes, asked = told(wide, "root")
-    assert asked == told(wide, "alone")[1]
+    nodes, asked = read_tree(wide, "root")
+    assert asked == read_tree(wide, "alone")[1]
     assert len(nodes) == LARGEST_GRAPH
     answers = {node["job_id"]: node["result"] for node in nodes if node["result"]}
     assert answers["c7"] == {"status": "ok", "result": 7}
@@ -190,7 +190,7 @@ def test_each_job_of_a_tree_has_its_attempts_and_last_response(
             f"created_at, completed_at) VALUES ('{id}-{attempt}', 'echo', 'poll', 'failed', "
             f"'{{\"result\":{result}}}', {attempt}, 'api', {AT}, {AT})",
         )
-    nodes, _ = told(ledger, "a")
+    nodes, _ = read_tree(ledger, "a")
     found = {n["job_id"]: ([a["attempt"] for a in n["attempts"]], n["result"]) for n in nodes}
     assert found == {"a": ([1, 2], {"result": 2}), "a-1": ([1, 10], {"result": 4})}
 
@@ -269,8 +269,8 @@ def test_baggage_beyond_the_size_limit_of_a_tree_is_left_out(ledger: Ledger) -> 
             f"UPDATE job_queue SET event_context_id = 'x{number}' WHERE id = '{id}'",
         )
     nodes = by_id(ledger, "c7")
-    told = [number for number in range(8) if nodes[f"c{number}"]["baggage_added"]]
-    assert told == [0, 1, 2, 3, 7]
+    kept = [number for number in range(8) if nodes[f"c{number}"]["baggage_added"]]
+    assert kept == [0, 1, 2, 3, 7]
     assert nodes["c5"]["left_out"] == ["baggage_added"]
     assert "left_out" not in nodes["c7"]
 

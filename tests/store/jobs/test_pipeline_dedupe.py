@@ -24,8 +24,10 @@ def make(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> Make:
     """A harness with these pipelines: name to steps, each triggered by the event of its name."""
 
     def build(**pipelines: list[dict[str, object]]) -> Pipelines:
-        said = [{"name": name, "on": name, "steps": steps} for name, steps in pipelines.items()]
-        return Pipelines(ledger, clock, entropy, said)  # type: ignore[arg-type]
+        configured = [
+            {"name": name, "on": name, "steps": steps} for name, steps in pipelines.items()
+        ]
+        return Pipelines(ledger, clock, entropy, configured)  # type: ignore[arg-type]
 
     return build
 

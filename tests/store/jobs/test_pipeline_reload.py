@@ -95,10 +95,8 @@ def test_step_added_after_a_split_does_not_follow_an_entered_one(make: Make) -> 
 
 
 LOST = [
-    pytest.param(
-        [pipeline(FAN)], "step after no longer exists in pipeline p", id="the join is gone"
-    ),
-    pytest.param([], "step after no longer exists in pipeline p", id="the pipeline is gone"),
+    pytest.param([pipeline(FAN)], "step after no longer exists in pipeline p", id="join removed"),
+    pytest.param([], "step after no longer exists in pipeline p", id="pipeline removed"),
     pytest.param(
         [pipeline(FAN, {"id": "after", "uses": "e"})],
         "step after of pipeline p is now e.handle, not j.handle",
@@ -155,8 +153,8 @@ def test_removed_following_split_fails_the_instance(
     assert (harness.scope(instance), reason_of(harness, instance)) == ("failed", why)
     assert harness.announced(instance) == ["pipeline.failed"]
     stored = harness.ledger.read(lambda tx: notices.list_after(tx, BEGINNING))
-    [told] = [notice for notice in stored if notice.type == "pipeline.failed"]
-    assert orjson.loads(told.payload)["reason"] == why
+    [posted] = [notice for notice in stored if notice.type == "pipeline.failed"]
+    assert orjson.loads(posted.payload)["reason"] == why
 
 
 def test_instance_has_the_reason_of_a_failed_inner_split(make: Make) -> None:
@@ -174,7 +172,7 @@ def test_instance_has_the_reason_of_a_failed_inner_split(make: Make) -> None:
     assert harness.run() == []
 
 
-@pytest.mark.parametrize("now", [[pipeline(FAN, AFTER)], []], ids=["there", "gone"])
+@pytest.mark.parametrize("now", [[pipeline(FAN, AFTER)], []], ids=["exists", "removed"])
 def test_scope_without_join_columns_uses_the_current_join(
     make: Make, now: list[dict[str, object]]
 ) -> None:

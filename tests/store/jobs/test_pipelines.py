@@ -310,8 +310,8 @@ def test_join_without_a_parent_fires_no_hook(
     harness.start("p", {})
     harness.run()
     hooked = harness.rows("jobs", **job_filters(submitted_by="hook"))
-    told = [harness.event_of(row)["payload"]["plugin"] for row in hooked]
-    assert sorted(told) == ["a", "b"]
+    plugins = [harness.event_of(row)["payload"]["plugin"] for row in hooked]
+    assert sorted(plugins) == ["a", "b"]
 
 
 TIMED_OUT = Outcome(Ending.TIMED_OUT, duration=1.0)

@@ -204,9 +204,9 @@ def test_same_key_for_two_targets_is_two_jobs(q: JobQueue) -> None:
 def test_job_is_skipped_while_its_key_runs(q: JobQueue) -> None:
     q.put(dedupe_key="k")
     q.put(dedupe_key="k")
-    behind = q.put()
+    following = q.put()
     running = q.must_take()
-    assert q.must_take().job.id == behind.job_id
+    assert q.must_take().job.id == following.job_id
     assert q.take() is None
     q.end(running)
     assert q.must_take().job.dedupe_key == "k"
@@ -325,30 +325,30 @@ def test_concurrent_claims_respect_the_cap_and_share_no_job(q: JobQueue) -> None
 
 
 def test_listeners_get_the_number_of_ready_jobs(q: JobQueue) -> None:
-    heard: list[Effects] = []
-    q.ledger.listen(heard.append)
+    received: list[Effects] = []
+    q.ledger.listen(received.append)
     q.put()
-    assert [effects.ready for effects in heard] == [1]
-    assert [notice.type for notice in heard[0].notices] == ["job.queued"]
+    assert [effects.ready for effects in received] == [1]
+    assert [notice.type for notice in received[0].notices] == ["job.queued"]
 
 
 def test_failing_listener_does_not_affect_the_commit(q: JobQueue) -> None:
     def fails(effects: Effects) -> None:
         raise RuntimeError("a bug")
 
-    heard: list[Effects] = []
+    received: list[Effects] = []
     q.ledger.listen(fails)
-    q.ledger.listen(heard.append)
+    q.ledger.listen(received.append)
     assert q.job(q.put().job_id)["status"] == "queued"
-    assert len(heard) == 1
+    assert len(received) == 1
 
 
 @pytest.mark.parametrize("kind", ["relays", "deliveries"])
 def test_outbox_effects_alone_are_reported(q: JobQueue, kind: str) -> None:
-    heard: list[Effects] = []
-    q.ledger.listen(heard.append)
+    received: list[Effects] = []
+    q.ledger.listen(received.append)
     q.ledger.write(lambda tx: setattr(tx.effects, kind, 1))
-    assert [getattr(effects, kind) for effects in heard] == [1]
+    assert [getattr(effects, kind) for effects in received] == [1]
 
 
 def test_closed_ledger_refuses_submit(q: JobQueue) -> None:
@@ -358,8 +358,8 @@ def test_closed_ledger_refuses_submit(q: JobQueue) -> None:
 
 
 def test_failed_transaction_changes_and_reports_nothing(q: JobQueue) -> None:
-    heard: list[Effects] = []
-    q.ledger.listen(heard.append)
+    received: list[Effects] = []
+    q.ledger.listen(received.append)
 
     def work(tx: object) -> None:
         new = NewJob("echo", "poll", SubmittedBy.CLI)
@@ -368,12 +368,12 @@ def test_failed_transaction_changes_and_reports_nothing(q: JobQueue) -> None:
 
     with pytest.raises(RuntimeError, match="no"):
         q.ledger.write(work)
-    assert heard == []
+    assert received == []
     assert q.ledger.read(lambda tx: read.describe_job(tx, "x")) is None
 
 
 def test_each_work_of_a_batch_is_a_separate_transaction(q: JobQueue) -> None:
-    told: queue.SimpleQueue[tuple[str, BaseException | None]] = queue.SimpleQueue()
+    reported: queue.SimpleQueue[tuple[str, BaseException | None]] = queue.SimpleQueue()
 
     def adding(id: str, fails: bool) -> Callable[[Tx], None]:
         new = NewJob("echo", "poll", SubmittedBy.CLI)
@@ -386,11 +386,11 @@ def test_each_work_of_a_batch_is_a_separate_transaction(q: JobQueue) -> None:
         return work
 
     def answer(id: str) -> Callable[[object, BaseException | None], None]:
-        return lambda _result, error: told.put((id, error))
+        return lambda _result, error: reported.put((id, error))
 
     ids = {"a": False, "bad": True, "c": False}
     q.ledger.write_batch([(adding(id, fails), answer(id)) for id, fails in ids.items()])
-    errors = dict(told.get(timeout=WAIT_LIMIT) for _ in ids)
+    errors = dict(reported.get(timeout=WAIT_LIMIT) for _ in ids)
     assert {id: error is not None for id, error in errors.items()} == ids
     found = {id: q.ledger.read(lambda tx, id=id: read.describe_job(tx, id)) is None for id in ids}
     assert found == ids

@@ -94,7 +94,7 @@ def free_slots(ledger: Ledger) -> None:
 
 
 @pytest.fixture
-def told(ledger: Ledger) -> list[StoredNotice]:
+def posted(ledger: Ledger) -> list[StoredNotice]:
     heard: list[StoredNotice] = []
 
     def hear(effects: Effects) -> None:
@@ -104,8 +104,8 @@ def told(ledger: Ledger) -> list[StoredNotice]:
     return heard
 
 
-def types(told: list[StoredNotice]) -> list[tuple[str, str]]:
-    return [(notice.type, orjson.loads(notice.payload)["status"]) for notice in told]
+def types(posted: list[StoredNotice]) -> list[tuple[str, str]]:
+    return [(notice.type, orjson.loads(notice.payload)["status"]) for notice in posted]
 
 
 # Webhooks
@@ -478,7 +478,7 @@ def test_foreign_times_are_searched_among_outstanding_rows_only(ledger: Ledger) 
 
 
 def test_failed_send_is_recorded_with_its_next_time(
-    ledger: Ledger, told: list[StoredNotice]
+    ledger: Ledger, posted: list[StoredNotice]
 ) -> None:
     id = enqueue(ledger)
     assert fail(ledger, claim(ledger)[0], later(1))
@@ -486,10 +486,15 @@ def test_failed_send_is_recorded_with_its_next_time(
     assert (found["status"], found["attempt_count"]) == ("failed", 1)
     assert found["next_retry_at"] == to_text(later(31))
     assert (found["error_detail"], found["owner"]) == ("no luck", None)
-    assert types(told) == [("WebhookDeliveryEvent", "pending"), ("WebhookDeliveryEvent", "failed")]
+    assert types(posted) == [
+        ("WebhookDeliveryEvent", "pending"),
+        ("WebhookDeliveryEvent", "failed"),
+    ]
 
 
-def test_sixth_failure_is_dead_with_one_dlq_event(ledger: Ledger, told: list[StoredNotice]) -> None:
+def test_sixth_failure_is_dead_with_one_dlq_event(
+    ledger: Ledger, posted: list[StoredNotice]
+) -> None:
     id, now, waits = enqueue(ledger), NOW, []
     for _ in range(6):
         (claimed,) = claim(ledger, now)
@@ -500,32 +505,32 @@ def test_sixth_failure_is_dead_with_one_dlq_event(ledger: Ledger, told: list[Sto
             now = datetime.fromisoformat(found["next_retry_at"])
     assert waits == [30, 120, 600, 3600, 21600]
     assert (found["status"], found["attempt_count"], found["next_retry_at"]) == ("dead", 6, None)
-    assert [type for type, _ in types(told)].count("WebhookDLQEvent") == 1
-    event = orjson.loads(told[-1].payload)
-    assert told[-1].type == "WebhookDLQEvent"
+    assert [type for type, _ in types(posted)].count("WebhookDLQEvent") == 1
+    event = orjson.loads(posted[-1].payload)
+    assert posted[-1].type == "WebhookDLQEvent"
     assert (event["delivery_id"], event["attempt_count"]) == (id, 6)
     assert claim(ledger, later(10**7)) == []
 
 
-def test_success_keeps_the_attempt_count(ledger: Ledger, told: list[StoredNotice]) -> None:
+def test_success_keeps_the_attempt_count(ledger: Ledger, posted: list[StoredNotice]) -> None:
     id = enqueue(ledger)
     fail(ledger, claim(ledger)[0], NOW)
     assert succeed(ledger, claim(ledger, later(30))[0], later(31))
     found = row(ledger, id)
     assert (found["status"], found["attempt_count"]) == ("delivered", 1)
     assert (found["next_retry_at"], found["error_detail"]) == (None, None)
-    assert types(told)[-1] == ("WebhookDeliveryEvent", "delivered")
-    assert orjson.loads(told[-1].payload)["was"] == "failed"
+    assert types(posted)[-1] == ("WebhookDeliveryEvent", "delivered")
+    assert orjson.loads(posted[-1].payload)["was"] == "failed"
 
 
-def test_only_the_owner_settles_and_only_once(ledger: Ledger, told: list[StoredNotice]) -> None:
+def test_only_the_owner_settles_and_only_once(ledger: Ledger, posted: list[StoredNotice]) -> None:
     id = enqueue(ledger)
     (claimed,) = claim(ledger)
     assert not succeed(ledger, claimed, NOW, owner="boot-2")
     assert succeed(ledger, claimed, NOW)
     assert not fail(ledger, claimed, NOW)
     assert row(ledger, id)["status"] == "delivered"
-    assert len(told) == 2
+    assert len(posted) == 2
 
 
 def test_illegal_status_change_is_an_error(ledger: Ledger) -> None:
@@ -537,14 +542,14 @@ def test_illegal_status_change_is_an_error(ledger: Ledger) -> None:
         ledger.write(lambda tx: deliveries.settle(tx, dead, "boot-1", delivered, NOW))
 
 
-def test_undone_claim_restores_the_row(ledger: Ledger, told: list[StoredNotice]) -> None:
+def test_undone_claim_restores_the_row(ledger: Ledger, posted: list[StoredNotice]) -> None:
     id = enqueue(ledger)
     fail(ledger, claim(ledger)[0], later(1))
     before = row(ledger, id)
     (claimed,) = claim(ledger, later(31))
     ledger.write(lambda tx: deliveries.undo_claim(tx, claimed, "boot-1"))
     assert row(ledger, id) == before
-    assert len(told) == 2
+    assert len(posted) == 2
 
 
 def test_claims_of_a_dead_boot_are_released(ledger: Ledger) -> None:
@@ -564,7 +569,7 @@ def test_claims_of_a_dead_boot_are_released(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize("status", ["dead", "failed", "pending"])
 def test_retry_restores_all_six_attempts(
-    ledger: Ledger, told: list[StoredNotice], status: str
+    ledger: Ledger, posted: list[StoredNotice], status: str
 ) -> None:
     id = enqueue(ledger, due=later(9999))
     execute(ledger, f"UPDATE webhook_deliveries SET status = '{status}', attempt_count = 4")
@@ -573,7 +578,7 @@ def test_retry_restores_all_six_attempts(
     found = row(ledger, id)
     assert (found["status"], found["attempt_count"]) == ("pending", 0)
     assert found["next_retry_at"] == to_text(later(7))
-    assert types(told)[-1] == ("WebhookDeliveryEvent", "pending")
+    assert types(posted)[-1] == ("WebhookDeliveryEvent", "pending")
     now = later(7)
     for _ in range(6):
         (claimed,) = claim(ledger, now)
@@ -594,12 +599,12 @@ def test_delivered_and_claimed_deliveries_cannot_be_retried(ledger: Ledger) -> N
         ledger.write(lambda tx: deliveries.retry_delivery(tx, 999, NOW))
 
 
-def test_dry_retry_changes_nothing(ledger: Ledger, told: list[StoredNotice]) -> None:
+def test_dry_retry_changes_nothing(ledger: Ledger, posted: list[StoredNotice]) -> None:
     id = enqueue(ledger)
     before = row(ledger, id)
     assert ledger.read(lambda tx: deliveries.retry_delivery(tx, id, NOW, dry=True)) == before
     assert row(ledger, id) == before
-    assert len(told) == 1
+    assert len(posted) == 1
 
 
 def test_ids_are_listed_by_status_and_last_attempt(ledger: Ledger) -> None:

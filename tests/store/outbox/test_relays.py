@@ -83,7 +83,7 @@ def under_way(ledger: Ledger) -> dict[str, list[str]]:
 
 
 @pytest.fixture
-def told(ledger: Ledger) -> list[StoredNotice]:
+def posted(ledger: Ledger) -> list[StoredNotice]:
     heard: list[StoredNotice] = []
 
     def hear(effects: Effects) -> None:
@@ -93,8 +93,8 @@ def told(ledger: Ledger) -> list[StoredNotice]:
     return heard
 
 
-def types(told: list[StoredNotice]) -> list[str]:
-    return [notice.type for notice in told]
+def types(posted: list[StoredNotice]) -> list[str]:
+    return [notice.type for notice in posted]
 
 
 class TestClaims:
@@ -198,7 +198,7 @@ class TestClaims:
             thread.start()
         for thread in threads:
             thread.join(WAIT_LIMIT)
-        # One that found no room stopped; what is left is another's.
+        # A claim without room has stopped; the other one takes the rest.
         node("boot-last")
         assert sorted(sent) == sorted({f"r-{n}" for n in range(40)})
         assert most <= MAX_IN_FLIGHT
@@ -323,7 +323,9 @@ class TestTimesThatScriptsWrite:
 
 
 class TestOwners:
-    def test_only_the_claiming_boot_settles(self, ledger: Ledger, told: list[StoredNotice]) -> None:
+    def test_only_the_claiming_boot_settles(
+        self, ledger: Ledger, posted: list[StoredNotice]
+    ) -> None:
         enqueue(ledger)
         (claimed,) = claim(ledger)
         assert settle(ledger, claimed, owner="another") is None
@@ -331,7 +333,7 @@ class TestOwners:
         assert settle(ledger, claimed) == "delivered"
         assert settle(ledger, claimed, "too late") is None
         assert row(ledger, "r-1")["status"] == "delivered"
-        assert types(told) == ["relay.pending", "relay.delivered"]
+        assert types(posted) == ["relay.pending", "relay.delivered"]
 
     def test_repeated_settlement_does_not_end_the_next_claim(self, ledger: Ledger) -> None:
         """The first commit succeeded without an answer, and the row was claimed again since."""
@@ -383,7 +385,7 @@ class TestEnds:
         assert (found["next_retry_at"], found["error_detail"]) == (None, None)
 
     def test_relay_is_dead_after_its_retry_schedule(
-        self, ledger: Ledger, told: list[StoredNotice]
+        self, ledger: Ledger, posted: list[StoredNotice]
     ) -> None:
         enqueue(ledger)
         now, gaps = NOW, []
@@ -397,8 +399,8 @@ class TestEnds:
         found = row(ledger, "r-1")
         assert (found["status"], found["attempt_count"]) == ("dead", len(RETRY_SECONDS) + 1)
         assert (found["next_retry_at"], found["error_detail"]) == (None, "no luck")
-        assert types(told) == ["relay.pending", *["relay.failed"] * 8, "relay.dead"]
-        (last,) = [notice for notice in told if notice.type == "relay.dead"]
+        assert types(posted) == ["relay.pending", *["relay.failed"] * 8, "relay.dead"]
+        (last,) = [notice for notice in posted if notice.type == "relay.dead"]
         assert last.job_id == "j-1"
         assert orjson.loads(last.payload) == {
             "id": "r-1",
@@ -420,7 +422,7 @@ class TestEnds:
 
 class TestRetries:
     def test_retried_dead_relay_has_all_attempts_and_wakes_the_worker(
-        self, ledger: Ledger, told: list[StoredNotice]
+        self, ledger: Ledger, posted: list[StoredNotice]
     ) -> None:
         enqueue(ledger)
         kill(ledger, "r-1")
@@ -428,7 +430,7 @@ class TestRetries:
         ledger.listen(lambda effects: woken.append(effects.relays))
         assert retry(ledger, "r-1", later(10)) == "dead"
         assert woken == [1]
-        assert types(told)[-1] == "relay.pending"
+        assert types(posted)[-1] == "relay.pending"
         found = row(ledger, "r-1")
         assert (found["status"], found["attempt_count"]) == ("pending", 0)
         assert found["next_retry_at"] == to_text(later(10))
@@ -471,7 +473,7 @@ class TestRetries:
         assert row(ledger, "r-1") == before
 
     def test_dead_relays_are_retried_oldest_first(
-        self, ledger: Ledger, told: list[StoredNotice]
+        self, ledger: Ledger, posted: list[StoredNotice]
     ) -> None:
         for n, name in enumerate(("b", "c", "a")):
             enqueue(ledger, name)
@@ -484,7 +486,7 @@ class TestRetries:
         assert ledger.write(lambda tx: relays.retry_dead(tx, 2, NOW)) == ["b", "c"]
         assert ledger.write(lambda tx: relays.retry_dead(tx, 2, NOW)) == ["a"]
         assert ledger.write(lambda tx: relays.retry_dead(tx, 2, NOW)) == []
-        assert types(told) == ["relay.pending"] * 7
+        assert types(posted) == ["relay.pending"] * 7
 
 
 class TestReceipts:

@@ -6,8 +6,8 @@ event that starts jobs, because some of those end at once. One loop works throug
 - a **job that ended** updates its schedule and breaker, fires the hooks of a root job, and closes
   the scope that it belongs to;
 - a **scope** that has no queued or running job and no open child ends. A split that ended well
-  continues with its join, exactly once; where the join cannot be routed it failed. The scope
-  around it is next;
+  continues with its join, exactly once; if the join cannot be routed, the split has failed. The
+  scope around it is next;
 - **intents** become jobs and scopes. Jobs over a limit end at once, instances whose jobs were all
   deduplicated are skipped, and a scope that opened without a job closes.
 
@@ -94,7 +94,7 @@ def close_job(tx: Tx, end: JobEnd, tx_config: TxConfig, ids: Ids, now: datetime)
 def end_queued(
     tx: Tx, job: Job, status: JobStatus, reason: str, now: datetime, tx_config: TxConfig, ids: Ids
 ) -> bool:
-    """End a queued job; False where it is no longer queued."""
+    """End a queued job; False if it is no longer queued."""
     end = _end_queued_row(tx, job, status, reason, now)
     if end is None:
         return False
@@ -276,7 +276,7 @@ def _parse_result(response: str | None) -> Any:
 def _end_queued_row(
     tx: Tx, job: Job, status: JobStatus, reason: str, now: datetime
 ) -> JobEnd | None:
-    """Move a queued job to its final status; None where it is no longer queued."""
+    """Move a queued job to its final status; None if it is no longer queued."""
     at = to_text(now)
     changed = tx.run(
         "end_queued_job", id=job.id, attempt=job.attempt, status=status.value, error=reason, now=at
