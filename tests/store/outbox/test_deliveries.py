@@ -1,96 +1,36 @@
-"""Webhooks and their deliveries: slots, claims, settlements and notices, on both engines."""
+"""Deliveries: slots, claims, settlements, retries and notices, on both engines."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-import apsw
 import orjson
-import psycopg
 import pytest
 
 from ductile.clock import to_text
 from ductile.core.delivery import retry_policy as rules
-from ductile.core.delivery.retry_policy import DeliveryStatus, compute_signature
+from ductile.core.delivery.retry_policy import DeliveryStatus
 from ductile.errors import NotFound, Refused
 from ductile.store import retention as prune
-from ductile.store.engines import queries
 from ductile.store.engines.api import Effects, Ledger, StoredNotice
-from ductile.store.engines.postgres import PostgresLedger
-from ductile.store.engines.sqlite import SqliteLedger
-from ductile.store.outbox import deliveries, webhooks
-from ductile.store.outbox.deliveries import CYCLE, SENDS_PER_CYCLE, TOPIC, ClaimedDelivery
-from ductile.store.outbox.webhooks import NewWebhook
+from ductile.store.outbox import deliveries
+from ductile.store.outbox.deliveries import CYCLE, SENDS_PER_CYCLE, TOPIC
 from tests.store.conftest import execute
-
-NOW = datetime(2026, 2, 8, 10, 0, tzinfo=UTC)
-SECRET = "a secret of webhooks"
-COLUMNS = {
-    "id",
-    "webhook_id",
-    "session_id",
-    "payload",
-    "target_url",
-    "signature",
-    "status",
-    "attempt_count",
-    "last_attempted_at",
-    "next_retry_at",
-    "created_at",
-    "error_detail",
-}
-
-
-def later(seconds: float) -> datetime:
-    return NOW + timedelta(seconds=seconds)
-
-
-def add(ledger: Ledger, event: str = "push", **more: Any) -> int:
-    new = NewWebhook("github", event, "review", "s-1", **more)
-    return ledger.write(lambda tx: webhooks.add_webhook(tx, new, SECRET, NOW))
-
-
-def enqueue(ledger: Ledger, due: datetime = NOW, webhook_id: int | None = None) -> int:
-    """Enqueue a delivery of the test's only webhook, which is added first if needed."""
-
-    def work(tx: Any) -> int:
-        if webhook_id is not None:
-            webhook = webhooks.find_webhook(tx, webhook_id)
-        else:
-            webhook = webhooks.find_webhook_of_event(tx, "github", "push")
-        return deliveries.enqueue_delivery(
-            tx, webhook, '{"a":1}', message_id="m-1", due=due, now=NOW
-        )
-
-    if not ledger.read(lambda tx: tx.dicts("webhook_configs")):
-        add(ledger, target_url="https://example.com/hook")
-    return ledger.write(work)
-
-
-def claim(ledger: Ledger, now: datetime = NOW, owner: str = "boot-1") -> list[ClaimedDelivery]:
-    return ledger.write(lambda tx: deliveries.claim(tx, owner, now))
-
-
-def fail(ledger: Ledger, claimed: ClaimedDelivery, now: datetime, owner: str = "boot-1") -> bool:
-    update = rules.mark_failed(claimed.delivery.attempt_count, "no luck", now)
-    return ledger.write(lambda tx: deliveries.settle(tx, claimed, owner, update, now))
-
-
-def succeed(ledger: Ledger, claimed: ClaimedDelivery, now: datetime, owner: str = "boot-1") -> bool:
-    update = rules.mark_delivered(claimed.delivery.attempt_count)
-    return ledger.write(lambda tx: deliveries.settle(tx, claimed, owner, update, now))
-
-
-def row(ledger: Ledger, id: int) -> dict[str, Any]:
-    return ledger.read(lambda tx: deliveries.find_delivery(tx, id))
-
-
-def free_slots(ledger: Ledger) -> None:
-    execute(ledger, "UPDATE delivery_slots SET taken_at = '0001-01-01T00:00:00.000000Z'")
+from tests.store.outbox.delivery_harness import (
+    NOW,
+    SECRET,
+    add,
+    claim,
+    enqueue,
+    fail,
+    later,
+    row,
+    succeed,
+)
 
 
 @pytest.fixture
@@ -108,121 +48,7 @@ def types(posted: list[StoredNotice]) -> list[tuple[str, str]]:
     return [(notice.type, orjson.loads(notice.payload)["status"]) for notice in posted]
 
 
-# Webhooks
-
-
-def test_webhook_is_stored_and_listed_without_its_secret(ledger: Ledger) -> None:
-    id = add(ledger, plugin="echo", pipeline="flow", target_url="https://example.com/")
-    found = ledger.read(lambda tx: webhooks.find_webhook(tx, id))
-    assert (found.secret, found.target, found.plugin) == (SECRET, "https://example.com/", "echo")
-    assert SECRET not in repr(found)
-    (shown,) = ledger.read(lambda tx: tx.dicts("webhook_configs"))
-    assert shown["id"] == id
-    assert "secret" not in shown
-    assert SECRET not in str(shown)
-
-
-def test_webhook_without_a_url_targets_its_session(ledger: Ledger) -> None:
-    id = add(ledger)
-    assert ledger.read(lambda tx: webhooks.find_webhook(tx, id)).target == "internal://session/s-1"
-
-
-def test_second_webhook_for_a_source_and_event_is_refused(ledger: Ledger) -> None:
-    add(ledger)
-    add(ledger, "release")
-    with pytest.raises(Refused):
-        add(ledger)
-
-
-def test_removed_webhook_is_not_found_and_its_secret_deleted(ledger: Ledger) -> None:
-    id = add(ledger)
-    ledger.write(lambda tx: webhooks.remove_webhook(tx, id, NOW))
-    with pytest.raises(NotFound):
-        ledger.read(lambda tx: webhooks.find_webhook(tx, id))
-    kept = ledger.read(lambda tx: webhooks.load_webhook(tx, id))
-    assert kept is not None
-    assert (kept.removed, kept.secret) == (True, "")
-    with pytest.raises(NotFound):
-        ledger.write(lambda tx: webhooks.remove_webhook(tx, id, NOW))
-    assert add(ledger) != id
-
-
-# The table (docs/specification.md, "Deliveries")
-
-
-def test_delivery_table_has_the_documented_columns(ledger: Ledger) -> None:
-    assert row(ledger, enqueue(ledger)).keys() >= COLUMNS
-
-
-def test_new_inbound_delivery_is_pending_and_due_in_30_seconds(
-    ledger: Ledger,
-) -> None:
-    id = enqueue(ledger, due=NOW + rules.INBOUND_DELAY)
-    found = row(ledger, id)
-    assert (found["status"], found["attempt_count"]) == ("pending", 0)
-    assert found["created_at"] == to_text(NOW)
-    assert found["next_retry_at"] == to_text(later(30))
-    assert found["signature"] == compute_signature(SECRET, b'{"a":1}')
-    assert claim(ledger, later(29.9)) == []
-    assert [claimed.delivery.id for claimed in claim(ledger, later(30))] == [id]
-
-
-def test_unknown_delivery_status_is_refused(ledger: Ledger) -> None:
-    id = enqueue(ledger)
-    with pytest.raises((apsw.ConstraintError, psycopg.errors.CheckViolation)):
-        execute(ledger, f"UPDATE webhook_deliveries SET status = 'lost' WHERE id = {id}")
-
-
-def test_delivery_of_an_unknown_webhook_is_refused(ledger: Ledger) -> None:
-    def work(tx: Any) -> Any:
-        nobody = webhooks.Webhook(99, "a", "b", "c", "d", "secret", None, None, None)
-        return deliveries.enqueue_delivery(tx, nobody, "{}", message_id="m", due=NOW, now=NOW)
-
-    with pytest.raises((apsw.ConstraintError, psycopg.errors.ForeignKeyViolation)):
-        ledger.write(work)
-
-
-MANY = """
-WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 30000)
-INSERT INTO webhook_deliveries (webhook_id, session_id, payload, target_url, signature, status,
-                                attempt_count, next_retry_at, created_at)
-SELECT 1, 's', '{}', 'https://example.com/', '',
-       CASE i % 4 WHEN 0 THEN 'pending' WHEN 1 THEN 'failed' WHEN 2 THEN 'dead'
-                  ELSE 'delivered' END,
-       0, CASE WHEN i % 4 < 2 THEN '2026-02-08T09:00:' || CAST(10 + i % 50 AS TEXT)
-               || '.000000Z' END, '2026-02-08T09:00:00.000000Z' FROM n
-"""
-
-
-def plan(ledger: Ledger, query: str, **values: object) -> str:
-    sql = queries.load_queries(ledger.engine)[query]
-    if isinstance(ledger, SqliteLedger):
-        connection = apsw.Connection(str(ledger.path), flags=apsw.SQLITE_OPEN_READONLY)
-        rows = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
-        connection.close()
-        return "\n".join(str(row[3]) for row in rows)
-    assert isinstance(ledger, PostgresLedger)
-    with psycopg.connect(ledger.url) as server:
-        return "\n".join(row[0] for row in server.execute(f"EXPLAIN {sql}", values))  # type: ignore[arg-type]
-
-
-def test_poll_uses_the_compound_index(ledger: Ledger) -> None:
-    """The index is used for the first few rows of each status, and for nothing else."""
-    add(ledger)
-    execute(ledger, MANY)
-    # SQLite also without statistics; a PostgreSQL server collects them by itself.
-    if ledger.engine == "sqlite":
-        check_poll_plans(ledger)
-    execute(ledger, "ANALYZE")
-    check_poll_plans(ledger)
-
-
-def check_poll_plans(ledger: Ledger) -> None:
-    due = plan(ledger, "due_deliveries", now=to_text(NOW), limit=5)
-    for shown in (due, plan(ledger, "next_delivery")):
-        assert shown.count("webhook_deliveries_due") == 2, shown
-        assert "SCAN webhook_deliveries" not in shown
-        assert "Seq Scan on webhook_deliveries" not in shown
+# Claims and slots
 
 
 def test_due_rows_are_claimed_oldest_first(ledger: Ledger) -> None:
@@ -231,9 +57,6 @@ def test_due_rows_are_claimed_oldest_first(ledger: Ledger) -> None:
     execute(ledger, f"UPDATE webhook_deliveries SET status = 'failed' WHERE id IN ({ids[4]})")
     found = [claimed.delivery.id for claimed in claim(ledger)]
     assert found == [ids[1], ids[3], ids[2], ids[4], ids[0]]
-
-
-# Claims and slots
 
 
 def test_at_most_five_deliveries_are_claimed_per_cycle(ledger: Ledger) -> None:
@@ -338,140 +161,6 @@ def test_row_without_a_message_id_gets_a_default_one(ledger: Ledger) -> None:
     id = enqueue(ledger)
     execute(ledger, "UPDATE webhook_deliveries SET message_id = NULL")
     assert claim(ledger)[0].delivery.message_id == f"delivery-{id}"
-
-
-# Times that scripts write
-
-
-OTHER_FORMATS = [
-    "2026-02-08 10:00:30",
-    "2026-02-08T10:00:30Z",
-    "2026-02-08T10:00:30.000Z",
-    "2026-02-08T02:00:30-08:00",
-    "2026-02-08T18:00:30.000000+08:00",
-    "20260208T100030Z",
-    " 2026-02-08T10:00:30.000000Z",
-]
-NO_TIMES = [
-    "1700000000",
-    "0garbage",
-    "",
-    "soon",
-    "0001-01-01T00:00:00+08:00",
-    "2026-02-30T10:00:00.000000Z",
-    "9999-99-99T99:99:99.999999Z",
-]
-
-
-def script_sets(ledger: Ledger, id: int, written: str | None, status: str = "pending") -> None:
-    value = "NULL" if written is None else f"'{written}'"
-    execute(
-        ledger,
-        f"UPDATE webhook_deliveries SET status = '{status}', next_retry_at = {value}"
-        f" WHERE id = {id}",
-    )
-
-
-def normalize(ledger: Ledger) -> dict[int, datetime | None]:
-    """Normalize batches until none is left."""
-    changed: dict[int, datetime | None] = {}
-    while ids := ledger.read(deliveries.list_foreign_times):
-        changed |= ledger.write(lambda tx, ids=ids: deliveries.normalize_due_times(tx, ids, NOW))
-    return changed
-
-
-def next_at(ledger: Ledger, now: datetime = NOW) -> datetime | None:
-    return ledger.read(lambda tx: deliveries.next_due_at(tx, now))
-
-
-def enqueue_with_times(ledger: Ledger, times: list[str], status: str = "pending") -> list[int]:
-    """One delivery per time, as a script has written it."""
-    ids = [enqueue(ledger) for _ in times]
-    for id, written in zip(ids, times, strict=True):
-        script_sets(ledger, id, written, status)
-    return ids
-
-
-@pytest.mark.parametrize("status", ["pending", "failed"])
-def test_time_in_another_format_is_normalized(ledger: Ledger, status: str) -> None:
-    ids = enqueue_with_times(ledger, OTHER_FORMATS, status)
-    assert normalize(ledger) == dict.fromkeys(ids, later(30))
-    assert next_at(ledger) == later(30)
-    assert claim(ledger, later(29)) == []
-    assert [found.id for found in claim(ledger, later(30))] == ids[:SENDS_PER_CYCLE]
-
-
-def test_time_in_another_format_is_not_due_before_it_is_normalized(ledger: Ledger) -> None:
-    enqueue_with_times(ledger, OTHER_FORMATS)
-    ours = enqueue(ledger, due=later(3))
-    assert next_at(ledger) == later(3)
-    assert [found.id for found in claim(ledger, later(29))] == [ours]
-
-
-@pytest.mark.parametrize("status", ["pending", "failed"])
-def test_delivery_without_a_time_is_due_now(ledger: Ledger, status: str) -> None:
-    id = enqueue(ledger, due=later(900))
-    script_sets(ledger, id, None, status)
-    assert normalize(ledger) == {id: NOW}
-    assert next_at(ledger) == NOW
-    assert [found.id for found in claim(ledger)] == [id]
-
-
-def test_unreadable_time_is_due_now(ledger: Ledger) -> None:
-    for cycle, written in enumerate(NO_TIMES):
-        ids = enqueue_with_times(ledger, [written])
-        assert normalize(ledger) == dict.fromkeys(ids, None), written
-        assert [found.id for found in claim(ledger, later(5 * cycle))] == ids, written
-
-
-def test_unreadable_time_does_not_block_others(ledger: Ledger) -> None:
-    for cycle, written in enumerate(NO_TIMES):
-        now = later(5 * cycle)
-        enqueue_with_times(ledger, [written])
-        ours = enqueue(ledger, due=now)
-        found = next_at(ledger, now)
-        assert found is not None, written
-        assert found <= now, written
-        assert ours in [found.id for found in claim(ledger, now)], written
-
-
-@pytest.mark.parametrize("written", ["x'00ff'", "CAST(x'ff' AS TEXT)"])
-def test_time_that_is_not_text_is_due_now(ledger: Ledger, written: str) -> None:
-    if ledger.engine == "postgres":
-        pytest.skip("its text is always text")
-    odd, ours = enqueue(ledger), enqueue(ledger)
-    execute(ledger, f"UPDATE webhook_deliveries SET next_retry_at = {written} WHERE id = {odd}")
-    assert next_at(ledger) == NOW
-    assert normalize(ledger) == {odd: None}
-    assert [found.id for found in claim(ledger)] == [odd, ours]
-
-
-def test_normal_times_and_finished_deliveries_are_not_normalized(ledger: Ledger) -> None:
-    enqueue(ledger, due=later(5))
-    for status in ("delivered", "dead"):
-        script_sets(ledger, enqueue(ledger), "soon", status)
-        script_sets(ledger, enqueue(ledger), None, status)
-    assert ledger.read(deliveries.list_foreign_times) == []
-
-
-def test_row_that_ended_since_is_not_normalized(ledger: Ledger) -> None:
-    id = enqueue(ledger)
-    script_sets(ledger, id, None)
-    ids = ledger.read(deliveries.list_foreign_times)
-    script_sets(ledger, id, None, "delivered")
-    assert ledger.write(lambda tx: deliveries.normalize_due_times(tx, ids, NOW)) == {}
-    assert row(ledger, id)["next_retry_at"] is None
-
-
-def test_foreign_times_are_searched_among_outstanding_rows_only(ledger: Ledger) -> None:
-    add(ledger)
-    execute(ledger, MANY.replace("CASE i % 4", "CASE i % 100"))
-    for statement in ("ANALYZE",) if ledger.engine == "postgres" else ("SELECT 1", "ANALYZE"):
-        execute(ledger, statement)
-        shown = plan(ledger, "foreign_deliveries", limit=500)
-        assert "webhook_deliveries_due" in shown, shown
-        assert "SCAN webhook_deliveries" not in shown
-        assert "Seq Scan" not in shown
 
 
 # Settlements
