@@ -1,4 +1,4 @@
-"""A user of the Go program moves over: config directory, plugins and seal as they are."""
+"""A configuration directory, plugins, seal and ledger of the Go program work unchanged."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tests.waiting import WAIT_LIMIT, until
 
 BIN = Path(sys.executable).parent
 SOURCE = Path(__file__).parent / "compat"
-ADMIN, GITHUB, HOOK = "admin-key-of-the-house", "github-key-of-the-house", "a-secret-for-webhooks"
+ADMIN, GITHUB, HOOK = "admin-key-value", "github-key-value", "a-secret-for-webhooks"
 
 
 @dataclass(frozen=True)
-class Home:
-    """The user's directory, and commands and requests that mean it."""
+class GoHome:
+    """The directory of a user, and commands and requests for its gateway."""
 
     root: Path
     api: int
@@ -92,14 +92,14 @@ class Home:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_LIMIT)
         try:
             connection.request(method, path, data, {"Content-Type": "application/json", **headers})
-            answer = connection.getresponse()
-            raw = answer.read()
-            return answer.status, json.loads(raw) if raw.startswith(b"{") else raw
+            response = connection.getresponse()
+            raw = response.read()
+            return response.status, json.loads(raw) if raw.startswith(b"{") else raw
         finally:
             connection.close()
 
     def seal(self) -> None:
-        """As the Go program's `config lock` writes it."""
+        """Write a seal in the format of the Go program."""
         files = [path for path in (self.root / "config").rglob("*") if path.is_file()]
         echo = self.root / "plugins/echo"
         document = {
@@ -151,22 +151,22 @@ def free_ports(count: int) -> Iterator[list[int]]:
 
 
 @pytest.fixture(scope="module")
-def home() -> Iterator[Home]:
-    # Short, for the socket's path has to fit into 107 bytes.
+def home() -> Iterator[GoHome]:
+    # Short, because the path of a socket has at most 107 bytes.
     root = Path(tempfile.mkdtemp(prefix="ductile-go-")).resolve()
     for name in ("config", "plugins", "plugins-private"):
         shutil.copytree(SOURCE / name, root / name)
     (root / "config/env").rename(root / "config/.env")
     with free_ports(2) as (api, hooks):
-        house = Home(root, api, hooks)
-    house.seal()
-    yield house
+        home = GoHome(root, api, hooks)
+    home.seal()
+    yield home
     shutil.rmtree(root)
 
 
 @pytest.fixture(scope="module")
-def running(home: Home) -> Iterator[Home]:
-    """Started on what that program left: its ledger stands where ours is to be."""
+def running(home: GoHome) -> Iterator[GoHome]:
+    """A gateway that was started after the import of the Go ledger, which is at the same path."""
     ledger = home.root / "config/data/state.db"
     ledger.parent.mkdir(mode=0o700)
     with closing(apsw.Connection(str(ledger))) as db:
@@ -182,7 +182,7 @@ def running(home: Home) -> Iterator[Home]:
         yield home
 
 
-def test_the_configuration_is_good_as_it_is(home: Home) -> None:
+def test_configuration_is_valid(home: GoHome) -> None:
     checked = home.json("config", "check")
     assert checked["ok"]
     assert set(checked["plugins"]) == {
@@ -197,7 +197,7 @@ def test_the_configuration_is_good_as_it_is(home: Home) -> None:
     assert [w["message"] for w in checked["warnings"]] == []
 
 
-def test_a_seal_that_is_broken_is_refused_as_there(home: Home) -> None:
+def test_violated_seal_is_rejected(home: GoHome) -> None:
     tokens = home.root / "config/tokens.yaml"
     text = tokens.read_text()
     try:
@@ -209,20 +209,20 @@ def test_a_seal_that_is_broken_is_refused_as_there(home: Home) -> None:
         tokens.write_text(text)
 
 
-def test_the_values_of_both_shapes(home: Home) -> None:
-    shown = home.json("config", "show")
-    assert shown["service"]["log_level"] == "info"
-    assert shown["state"]["path"] == str(home.root / "config/data/state.db")
-    assert shown["plugin_roots"] == [
+def test_values_of_alternative_forms(home: GoHome) -> None:
+    config = home.json("config", "show")
+    assert config["service"]["log_level"] == "info"
+    assert config["state"]["path"] == str(home.root / "config/data/state.db")
+    assert config["plugin_roots"] == [
         str(home.root / "plugins"),
         str(home.root / "plugins-private"),
     ]
-    (endpoint,) = shown["webhooks"]["endpoints"]
+    (endpoint,) = config["webhooks"]["endpoints"]
     assert (endpoint["name"], endpoint["secret"]) == ("github", "[REDACTED]")
-    assert shown["plugins"]["withings"]["schedules"][0]["not_on"] == [6, 7]
+    assert config["plugins"]["withings"]["schedules"][0]["not_on"] == [6, 7]
 
 
-def test_plugins_are_found_by_root_and_the_first_wins(running: Home) -> None:
+def test_plugins_are_found_and_the_first_root_wins(running: GoHome) -> None:
     rows = {(row["name"], row["state"]): row for row in running.json("plugin", "list")["plugins"]}
     assert rows["echo", "ready"]["version"] == "0.1.0"
     assert ("echo", "shadowed") in rows
@@ -231,17 +231,17 @@ def test_plugins_are_found_by_root_and_the_first_wins(running: Home) -> None:
     assert not any(name == "lib" for name, _ in rows)
 
 
-def test_a_plugin_runs_with_its_config_from_the_environment(running: Home) -> None:
-    assert running.json("plugin", "run", "echo")["result"]["result"] == "Hello from the house"
+def test_plugin_runs_with_config_from_the_environment(running: GoHome) -> None:
+    assert running.json("plugin", "run", "echo")["result"]["result"] == "Hello from the office"
     kitchen = running.json("plugin", "run", "echo_kitchen")
     assert kitchen["result"]["result"] == "Hello from the kitchen"
 
 
-def test_facts_state_and_a_route(running: Home) -> None:
+def test_facts_state_and_route(running: GoHome) -> None:
     job = running.json("plugin", "run", "withings")
     assert job["status"] == "succeeded"
     facts = running.json("system", "plugin-facts", "withings")
-    # Its schedule has a window: at some hours it fires at first sight, too.
+    # Its schedule has a window: within it, the plugin also runs at the start.
     cursors = [fact["fact_json"]["cursor"] for fact in facts["facts"]]
     assert cursors in ([42, 41, 40], [43, 42, 41, 40])
     assert {fact["fact_type"] for fact in facts["facts"]} == {"withings.snapshot"}
@@ -249,13 +249,13 @@ def test_facts_state_and_a_route(running: Home) -> None:
     assert [(row["plugin"], row["command"]) for row in routed] == [("notify", "handle")]
 
 
-def _children(home: Home, job_id: str) -> Any:
-    jobs = home.json("job", "inspect", job_id)["graph"]
+def _children(home: GoHome, job_id: str) -> Any:
+    jobs = home.call("GET", f"/job/{job_id}/tree?flat=true")[1]["jobs"]
     found = [row for row in jobs if row["parent_job_id"] == job_id]
     return found if all(row["status"] == "succeeded" for row in found) else None
 
 
-def test_the_api_by_a_token_with_a_scope_file(running: Home) -> None:
+def test_api_with_a_token_of_a_scopes_file(running: GoHome) -> None:
     status, queued = running.call("POST", "/plugin/echo/poll", {"payload": {}})
     assert (status, queued["status"]) == (202, "queued")
     status, job = running.call("GET", f"/job/{queued['job_id']}?wait=20")
@@ -267,28 +267,28 @@ def test_the_api_by_a_token_with_a_scope_file(running: Home) -> None:
     assert running.call("GET", "/jobs", token="wrong")[0] == 401
 
 
-def test_a_webhook_by_its_secret_ref(running: Home) -> None:
+def test_webhook_with_a_secret_ref(running: GoHome) -> None:
     assert running.webhook("/webhook/github", {}, secret="wrong")[0] == 403
-    push = {"repository": {"full_name": "me/house"}}
-    status, answer = running.webhook("/webhook/github", push)
+    push = {"repository": {"full_name": "me/project"}}
+    status, body = running.webhook("/webhook/github", push)
     assert status == 202
-    job = running.json("job", "inspect", answer["job_id"])
+    job = running.json("job", "inspect", body["job_id"])
     assert job["plugin"] == "github-handler"
-    assert until(lambda: _told(running, "push to me/house"))["status"] == "succeeded"
+    assert until(lambda: _find_sent(running, "push to me/project"))["status"] == "succeeded"
 
 
-def _told(home: Home, message: str) -> Any:
-    logs = home.json("job", "logs", "--plugin", "notify", "--limit", "200")["logs"]
-    wanted = f"told: {message}"
+def _find_sent(home: GoHome, message: str) -> Any:
+    logs = home.call("GET", "/job-logs?plugin=notify&limit=200")[1]["logs"]
+    wanted = f"sent: {message}"
     return next((e for e in logs if any(x["message"] == wanted for x in e["logs"] or ())), None)
 
 
-def test_a_pipeline_with_every_kind_of_step(running: Home) -> None:
+def test_pipeline_with_every_kind_of_step(running: GoHome) -> None:
     payload = {"text": "a long enough text", "length": 18, "channel": "kitchen"}
-    status, answer = running.call("POST", "/pipeline/text-wisdom", {"payload": payload})
-    assert status == 200, answer
-    assert answer["status"] == "succeeded"
-    ran = {row["step"]: row for row in running.json("job", "inspect", answer["job_id"])["graph"]}
+    status, body = running.call("POST", "/pipeline/text-wisdom", {"payload": payload})
+    assert status == 200, body
+    assert body["status"] == "succeeded"
+    ran = {row["step"]: row for row in running.json("job", "inspect", body["job_id"])["graph"]}
     assert {step for step in ran if step} == {
         "keep",
         "long-only__switch",
@@ -296,25 +296,25 @@ def test_a_pipeline_with_every_kind_of_step(running: Home) -> None:
         "step_1.summarize",
         "step_2.first",
         "step_2.second",
-        "tell.0.people",
-        "tell.1.archive.write",
+        "publish.0.people",
+        "publish.1.archive.write",
         "to-lab",
     }
     assert {row["status"] for row in ran.values()} == {"succeeded"}
-    told = until(lambda: _told(running, "Wisdom for kitchen: summary(long(a long enough text))"))
-    assert told["status"] == "succeeded"
+    sent = until(lambda: _find_sent(running, "Wisdom for kitchen: summary(long(a long enough text))"))
+    assert sent["status"] == "succeeded"
 
 
-def test_a_relay_comes_back_as_an_event_of_its_own(running: Home) -> None:
+def test_relay_is_received_as_an_event(running: GoHome) -> None:
     payload = {"text": "another long text", "length": 17, "channel": "cellar"}
     assert running.call("POST", "/pipeline/text-wisdom", {"payload": payload})[0] == 200
-    told = until(lambda: _told(running, "the lab says cellar"))
-    assert told["submitted_by"] == "relay"
+    sent = until(lambda: _find_sent(running, "received from the lab: cellar"))
+    assert sent["submitted_by"] == "relay"
 
 
-def test_a_hook_tells_of_what_ended(running: Home) -> None:
+def test_hook_pipeline_runs_when_a_job_ends(running: GoHome) -> None:
     running.json("plugin", "run", "echo")
-    assert until(lambda: _told(running, "echo succeeded"))["submitted_by"] == "hook"
+    assert until(lambda: _find_sent(running, "echo succeeded"))["submitted_by"] == "hook"
 
 
 @pytest.mark.parametrize(
@@ -331,27 +331,27 @@ def test_a_hook_tells_of_what_ended(running: Home) -> None:
         ("config", "set", "plugin:withings.enabled=false", "--dry-run"),
     ],
 )
-def test_commands_as_they_are_typed_there(running: Home, line: tuple[str, ...]) -> None:
+def test_command_lines_of_the_go_program(running: GoHome, line: tuple[str, ...]) -> None:
     running.json(*line)
 
 
-def test_config_lock_takes_its_option(home: Home) -> None:
-    config = str(home.root / "config")
-    done = home.ductile("config", "lock", "--config-dir", config, "--dry-run")
+def test_config_lock_accepts_the_option_of_the_go_program(home: GoHome) -> None:
+    directory = str(home.root / "config")
+    done = home.ductile("config", "lock", "--config-dir", directory, "--dry-run")
     assert done.returncode == 0
     assert "changed" not in done.stdout
     assert "new" not in done.stdout
     assert "gone" not in done.stdout
 
 
-def test_api_speaks_with_the_first_token(running: Home) -> None:
+def test_api_command_uses_the_first_token(running: GoHome) -> None:
     done = running.ductile("api", "/plugin/echo/poll", "-X", "POST", "-f", 'payload={"a": 1}')
     assert done.returncode == 0
     assert json.loads(done.stdout)["status"] == "queued"
 
 
-def test_no_secret_is_told(running: Home) -> None:
-    said = "".join(
+def test_secrets_are_not_revealed(running: GoHome) -> None:
+    output = "".join(
         running.ductile(*line).stdout
         for line in (
             ("config", "show"),
@@ -360,5 +360,5 @@ def test_no_secret_is_told(running: Home) -> None:
             ("skills", "export"),
         )
     )
-    for secret in (ADMIN, GITHUB, HOOK, "withings-secret-of-the-house", "a-secret-for-relays"):
-        assert secret not in said
+    for secret in (ADMIN, GITHUB, HOOK, "withings-secret-value", "a-secret-for-relays"):
+        assert secret not in output

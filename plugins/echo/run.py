@@ -1,50 +1,50 @@
 #!/usr/bin/env python3
-"""Answers with what it got; told to, it is slow or fails."""
+"""Returns its input; by configuration it is slow or fails. See README.md."""
 
 import sys
 
 sys.path.insert(0, __file__.rpartition("/")[0] + "/../lib")
-from protocol import Answer, Failure, Misconfigured, Request, serve
+from protocol import ConfigError, Failure, Request, Response, serve
 
-LONGEST_SLEEP = 3600
+MAX_SLEEP = 3600
 
 
 def behave(request: Request) -> None:
-    """Do what the config wants to be seen: take time, or fail."""
+    """Sleep or fail as configured."""
     sleep = request.config.get("sleep") or 0
     if isinstance(sleep, bool) or not isinstance(sleep, int | float) or sleep < 0:
-        raise Misconfigured("sleep must be a number of seconds")
+        raise ConfigError("sleep must be a number of seconds")
     if sleep:
         import time
 
-        time.sleep(min(sleep, LONGEST_SLEEP))
+        time.sleep(min(sleep, MAX_SLEEP))
     fail = request.config.get("fail")
     if fail:
-        text = fail if isinstance(fail, str) else "told to fail"
+        text = fail if isinstance(fail, str) else "configured to fail"
         raise Failure(text, retry=request.config.get("retry") is not False)
 
 
-def message_of(request: Request) -> object:
+def get_message(request: Request) -> object:
     own = request.payload.get("message") if isinstance(request.payload, dict) else None
     return request.config.get("message", "hello") if own is None else own
 
 
-def poll(request: Request) -> Answer:
+def poll(request: Request) -> Response:
     behave(request)
-    message = message_of(request)
-    answer = Answer(message)
-    answer.emit("echo.done", {"message": message, "payload": request.payload})
-    return answer
+    message = get_message(request)
+    response = Response(message)
+    response.emit("echo.done", {"message": message, "payload": request.payload})
+    return response
 
 
-def handle(request: Request) -> Answer:
+def handle(request: Request) -> Response:
     behave(request)
     got = {"type": request.event.get("type"), "payload": request.payload}
-    return Answer({"message": message_of(request), **got})
+    return Response({"message": get_message(request), **got})
 
 
-def health(_request: Request) -> Answer:
-    return Answer("well")
+def health(_request: Request) -> Response:
+    return Response("ok")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One child process, from its start to the end of its whole group."""
+"""Run a child process, and terminate its process group afterwards."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ import subprocess
 import time
 
 from protocol import Failure
-from quoting import BROKEN, beginning, ending, hidden
+from redact import BROKEN, redact, redact_end, redact_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 CHUNK = 64 * 1024
-LONGEST_ENDING = 24 * 1024
-"""Two of them, also with many a short secret hidden, are less than the gateway keeps of stderr."""
+MAX_END = 24 * 1024
+"""Two of them, even with redacted secrets, are less than the gateway keeps of stderr."""
 TERM_GRACE = 2.0
 LINGER = 0.5
-"""Seconds that output may still come after the process itself has ended."""
+"""Seconds to wait for more output after the process has ended."""
 
 
 class Stream:
-    """What came out of one pipe: its first `cap` bytes, and its last, at most as many."""
+    """The output of a pipe: its first `cap` bytes, and at most as many last ones."""
 
     def __init__(self, cap: int) -> None:
         self._cap, self._kept, self._seen = cap, b"", 0
-        self._room, self._last = min(cap, LONGEST_ENDING), b""
+        self._room, self._last = min(cap, MAX_END), b""
 
-    def take(self, data: bytes) -> None:
+    def append(self, data: bytes) -> None:
         self._kept += data[: max(0, self._cap - len(self._kept))]
         self._seen += len(data)
         self._last = (self._last + data)[-self._room :] if self._room else b""
 
     def text(self, secrets: Sequence[str]) -> str:
-        """The beginning, as far as it is kept."""
-        cut = beginning if self.truncated else hidden
-        return cut(self.plain, secrets)
+        """The stored start of the output, without secrets."""
+        hide = redact_start if self.truncated else redact
+        return hide(self.plain, secrets)
 
-    def ending(self, secrets: Sequence[str]) -> str:
-        """The end, where programs say what went wrong."""
+    def end(self, secrets: Sequence[str]) -> str:
+        """The end of the output, which usually has the error message, without secrets."""
         text = self._last.decode("utf-8", "replace")
-        text = ending(text, secrets) if self.unseen else hidden(text, secrets)
-        # What stands for bytes that are no text would take up three times their room.
+        text = redact_end(text, secrets) if self.omitted else redact(text, secrets)
+        # A replacement character has three bytes, so it could exceed the limit.
         return text.replace(BROKEN, "?")
 
     @property
     def plain(self) -> str:
-        """The beginning with whatever secrets are in it."""
+        """The stored start of the output, secrets included."""
         return self._kept.decode("utf-8", "replace")
 
     @property
@@ -58,13 +58,13 @@ class Stream:
         return self._seen > self._cap
 
     @property
-    def unseen(self) -> int:
-        """How many bytes came before the end that is kept."""
+    def omitted(self) -> int:
+        """The number of bytes before the stored end."""
         return self._seen - len(self._last)
 
 
-class Ended:
-    """How it went."""
+class ProcessResult:
+    """The result of a process."""
 
     def __init__(
         self, code: int, timed_out: bool, seconds: float, stdout: Stream, stderr: Stream
@@ -92,13 +92,13 @@ def _name(number: int) -> str:
 
 def launch(
     argv: Sequence[str],
-    fed: bytes,
+    stdin: bytes,
     env: Mapping[str, str],
     cwd: str | None,
     timeout: float,
     cap: int,
-) -> Ended:
-    """Run `argv` in a process group of its own, and end all of that group with it."""
+) -> ProcessResult:
+    """Run `argv` in its own process group, and kill the whole group when it ends."""
     start = time.monotonic()
     try:
         process = subprocess.Popen(
@@ -111,24 +111,24 @@ def launch(
             process_group=0,
         )
     except OSError as error:
-        passing = error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ETXTBSY)
+        transient = error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ETXTBSY)
         where = f" in {cwd}" if cwd is not None and error.filename == cwd else ""
         raise Failure(
-            f"{argv[0]!r} could not be started{where}: {error.strerror}", retry=passing
+            f"{argv[0]!r} could not be started{where}: {error.strerror}", retry=transient
         ) from None
     try:
-        conversation = _Conversation(process, fed, cap)
-        timed_out = not conversation.until_it_ends(start + timeout)
+        pipes = _Pipes(process, stdin, cap)
+        timed_out = not pipes.wait_for_exit(start + timeout)
         if timed_out:
             _signal(process, signal.SIGTERM)
-            conversation.until_it_ends(time.monotonic() + TERM_GRACE)
+            pipes.wait_for_exit(time.monotonic() + TERM_GRACE)
     finally:
-        # Before it is reaped: afterwards its number may be somebody else's.
+        # Before the process is reaped: afterwards its pid may be reused.
         _signal(process, signal.SIGKILL)
         code = process.wait()
-    conversation.drain(time.monotonic() + LINGER)
+    pipes.drain(time.monotonic() + LINGER)
     took = time.monotonic() - start
-    return Ended(code, timed_out, took, conversation.stdout, conversation.stderr)
+    return ProcessResult(code, timed_out, took, pipes.stdout, pipes.stderr)
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
@@ -138,15 +138,15 @@ def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
         pass
 
 
-class _Conversation:
-    """Feeds stdin and reads both outputs, none of which can block the others."""
+class _Pipes:
+    """Writes stdin and reads both outputs without blocking."""
 
-    def __init__(self, process: subprocess.Popen[bytes], fed: bytes, cap: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], stdin: bytes, cap: int) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         self.stdout, self.stderr = Stream(cap), Stream(cap)
-        self._fed = memoryview(fed)
+        self._input = memoryview(stdin)
         self._selector = selectors.DefaultSelector()
         self._exit = os.pidfd_open(process.pid)
         self._selector.register(self._exit, selectors.EVENT_READ, None)
@@ -158,15 +158,15 @@ class _Conversation:
         self._selector.register(self._stdin, selectors.EVENT_WRITE, None)
         self._exited = False
 
-    def until_it_ends(self, give_up: float) -> bool:
-        """Whether the process ended in time."""
-        while not self._exited and (left := give_up - time.monotonic()) > 0:
+    def wait_for_exit(self, deadline: float) -> bool:
+        """Serve the pipes; whether the process ended in time."""
+        while not self._exited and (left := deadline - time.monotonic()) > 0:
             self._serve(left)
         return self._exited
 
-    def drain(self, give_up: float) -> None:
-        """Read what is still in the pipes; somebody outside the group may hold them open."""
-        while self._reading() and (left := give_up - time.monotonic()) > 0:
+    def drain(self, deadline: float) -> None:
+        """Read the rest of the output; a process outside the group may keep a pipe open."""
+        while self._reading() and (left := deadline - time.monotonic()) > 0:
             self._serve(left)
         for key in list(self._selector.get_map().values()):
             self._drop(key.fileobj)
@@ -192,19 +192,19 @@ class _Conversation:
         except BlockingIOError:
             return
         if data:
-            key.data.take(data)
+            key.data.append(data)
         else:
             self._drop(key.fileobj)
 
     def _feed(self) -> None:
         try:
-            if self._fed:
-                self._fed = self._fed[os.write(self._stdin.fileno(), self._fed[:CHUNK]) :]
+            if self._input:
+                self._input = self._input[os.write(self._stdin.fileno(), self._input[:CHUNK]) :]
         except BlockingIOError:
             return
         except BrokenPipeError:
-            self._fed = memoryview(b"")
-        if not self._fed:
+            self._input = memoryview(b"")
+        if not self._input:
             self._drop(self._stdin)
 
     def _drop(self, pipe: object) -> None:

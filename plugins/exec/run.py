@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a command of the configuration: its argv is the config's, never the event's."""
+"""Runs a command from the configuration; an event never chooses the program. See README.md."""
 
 from __future__ import annotations
 
@@ -7,177 +7,193 @@ import os
 import sys
 
 sys.path.insert(0, __file__.rpartition("/")[0] + "/../lib")
-from protocol import EX_CONFIG, Answer, Failure, Misconfigured, Request, serve
-from quantities import flag, seconds, size, texts
-from template import MISSING, as_text, find, has_place, scope_of, whole_place
+from protocol import EX_CONFIG, ConfigError, Failure, Request, Response, serve
+from settings import read_flag, read_seconds, read_size, read_texts
+from template import MISSING, collect_values, find, has_placeholder, parse_placeholder, to_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from process import Ended
+    from process import ProcessResult
 
-REMEMBERED = 200
-LONGEST_ARGUMENT = 64 * 1024
+MAX_REMEMBERED = 200
+MAX_ARGUMENT = 64 * 1024
 RESERVE = 5.0
-"""Seconds before the gateway's deadline at which the command is ended, so that we can tell."""
+"""Seconds before the deadline at which the command is terminated, to report the result."""
 SHELL = "/bin/sh"
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER")
 MARK = "DUCTILE_BOOT"
-"""By this the gateway finds what a job left running."""
+"""The gateway finds orphaned processes of a job by this variable."""
 SHORTEST_SECRET = 8
-LONGEST_LINE = 500
+MAX_LINE = 500
 
 
 class Command:
-    """What the config says, checked."""
+    """The validated settings."""
 
     def __init__(self, config: dict[str, Any]) -> None:
-        self.argv = _argv(config)
-        self.cwd = _cwd(config)
-        self.own_env = _env(config)
-        self.inherited = texts(config, "inherit_env") or INHERITED
-        self.timeout = seconds(config, "timeout", 60.0, least=0.1, most=86_400)
-        self.max_output = size(config, "max_output", 64 * 1024, least=0, most=1024 * 1024)
-        self.good = config.get("success_codes", [0])
-        if not isinstance(self.good, list) or not all(type(code) is int for code in self.good):
-            raise Misconfigured("success_codes must be a list of exit codes")
-        self.feeds = _one_of(config, "stdin", ("none", "payload")) == "payload"
-        self.emits_failure = _one_of(config, "on_failure", ("fail", "emit")) == "emit"
-        self.parses = _one_of(config, "parse", ("text", "json")) == "json"
+        self.argv = _read_command(config)
+        self.cwd = _read_cwd(config)
+        self.own_env = _read_env(config)
+        self.inherited = read_texts(config, "inherit_env") or INHERITED
+        self.timeout = read_seconds(config, "timeout", 60.0, minimum=0.1, maximum=86_400)
+        self.max_output = read_size(config, "max_output", 64 * 1024, minimum=0, maximum=1024 * 1024)
+        self.success_codes = config.get("success_codes", [0])
+        if not isinstance(self.success_codes, list) or not all(
+            type(code) is int for code in self.success_codes
+        ):
+            raise ConfigError("success_codes must be a list of exit codes")
+        self.pipes_payload = _read_word(config, "stdin", ("none", "payload")) == "payload"
+        self.emits_failure = _read_word(config, "on_failure", ("fail", "emit")) == "emit"
+        self.parses_json = _read_word(config, "parse", ("text", "json")) == "json"
         self.secrets = [text for text in self.own_env.values() if len(text) >= SHORTEST_SECRET]
-        """Programs quote their environment when they fail; its values are often secrets."""
+        """Programs print their environment in errors, and its values are often secrets."""
 
     def environment(self, request: Request) -> dict[str, str]:
         names = (*self.inherited, MARK)
         kept = {name: os.environ[name] for name in names if name in os.environ}
-        told = {
+        described = {
             "DUCTILE_JOB_ID": request.job_id,
             "DUCTILE_EVENT_TYPE": request.event.get("type") or "",
             "DUCTILE_EVENT_ID": request.event.get("event_id") or "",
         }
-        return {**kept, **{k: str(v).replace("\0", "") for k, v in told.items()}, **self.own_env}
+        return {
+            **kept,
+            **{k: str(v).replace("\0", "") for k, v in described.items()},
+            **self.own_env,
+        }
 
     def arguments(self, request: Request) -> list[str]:
-        """argv with its places filled in, each by one whole element."""
-        scope = scope_of(request)
+        """argv with its placeholders replaced, each by exactly one argument."""
+        scope = collect_values(request)
         filled: list[str] = []
         for element in self.argv:
-            place = whole_place(element)
-            filled.append(element if place is None else _value(scope, *place, filled))
+            placeholder = parse_placeholder(element)
+            filled.append(
+                element if placeholder is None else _get_argument(scope, *placeholder, filled)
+            )
         return filled
 
 
-def _argv(config: dict[str, Any]) -> list[str]:
+def _read_command(config: dict[str, Any]) -> list[str]:
     command = config.get("command")
-    if flag(config, "shell"):
+    if read_flag(config, "shell"):
         if not isinstance(command, str) or not command.strip() or "\0" in command:
-            raise Misconfigured("with shell: true the command must be text")
-        if has_place(command):
-            raise Misconfigured(
-                "a shell command takes no {payload...}: it could run anything; "
-                "read it from stdin (stdin: payload), or write the command as a list"
+            raise ConfigError("command must be text if shell is true")
+        if has_placeholder(command):
+            raise ConfigError(
+                "a shell command must not contain placeholders, which could run any program; "
+                "read the payload from stdin (stdin: payload), or write the command as a list"
             )
         return [SHELL, "-c", command]
     if not isinstance(command, list) or not command:
-        raise Misconfigured("command must be a list: the program and its arguments")
+        raise ConfigError("command must be a list of the program and its arguments")
     argv = [str(part) if type(part) in (int, float) else part for part in command]
     for part in argv:
         if not isinstance(part, str) or "\0" in part:
-            raise Misconfigured("command must hold texts and numbers alone")
-        if has_place(part) and whole_place(part) is None:
-            raise Misconfigured(f"{part!r}: a place like {{payload.x}} must be a whole argument")
-    if not argv[0] or has_place(argv[0]):
-        raise Misconfigured("the program itself must be written out")
+            raise ConfigError("command must contain only texts and numbers")
+        if has_placeholder(part) and parse_placeholder(part) is None:
+            raise ConfigError(
+                f"{part!r}: a placeholder such as {{payload.x}} must be a whole argument"
+            )
+    if not argv[0] or has_placeholder(argv[0]):
+        raise ConfigError("the program must not be a placeholder")
     return argv
 
 
-def _value(scope: dict[str, Any], path: str, default: str | None, before: list[str]) -> str:
-    """One argument out of the event: a plain value, and no option unless `--` went before."""
+def _get_argument(scope: dict[str, Any], path: str, default: str | None, before: list[str]) -> str:
+    """An argument from the event: a scalar, and not an option unless `--` precedes it."""
     value = find(scope, path)
     if value is MISSING:
         if default is not None:
             return default
-        raise Failure(f"the event has no {path}, which the command names", retry=False)
+        raise Failure(f"the event has no {path}, which the command refers to", retry=False)
     if value is None or isinstance(value, dict | list):
-        raise Failure(f"{path} is no text and no number, so it cannot be an argument", retry=False)
-    text = as_text(value)
-    if "\0" in text or len(text) > LONGEST_ARGUMENT:
-        raise Failure(f"{path} is too long for an argument, or holds a NUL", retry=False)
+        raise Failure(
+            f"{path} is neither text nor a number, so it cannot be an argument", retry=False
+        )
+    text = to_text(value)
+    if "\0" in text or len(text) > MAX_ARGUMENT:
+        raise Failure(f"{path} is too long for an argument or contains a NUL", retry=False)
     if text.startswith("-") and "--" not in before:
         raise Failure(
-            f"{path} begins with '-', which the program could take for an option; "
+            f"{path} starts with '-', so the program could read it as an option; "
             "put '--' before it in the command",
             retry=False,
         )
     return text
 
 
-def _cwd(config: dict[str, Any]) -> str | None:
+def _read_cwd(config: dict[str, Any]) -> str | None:
     cwd = config.get("cwd")
     if cwd is None:
         return None
     path = os.path.expanduser(cwd) if isinstance(cwd, str) else ""
     if not os.path.isabs(path) or "\0" in path:
-        raise Misconfigured("cwd must be an absolute path")
+        raise ConfigError("cwd must be an absolute path")
     return path
 
 
-def _env(config: dict[str, Any]) -> dict[str, str]:
+def _read_env(config: dict[str, Any]) -> dict[str, str]:
     env = config.get("env") or {}
     if not isinstance(env, dict):
-        raise Misconfigured("env must be a mapping of names to values")
+        raise ConfigError("env must be a mapping of names to values")
     values = {}
     for name, value in env.items():
         plain = isinstance(value, str | int | float) and "\0" not in str(value)
         if not plain or not name or "=" in name or "\0" in name:
-            raise Misconfigured("env must be a mapping of names to plain values")
+            raise ConfigError("env must be a mapping of names to texts and numbers")
         values[name] = str(value)
     return values
 
 
-def _one_of(config: dict[str, Any], key: str, words: tuple[str, ...]) -> str:
+def _read_word(config: dict[str, Any], key: str, words: tuple[str, ...]) -> str:
     word = config.get(key, words[0])
     if word not in words:
-        raise Misconfigured(f"{key} must be one of {', '.join(words)}")
+        raise ConfigError(f"{key} must be one of {', '.join(words)}")
     return str(word)
 
 
-def run(request: Request) -> Answer:
+def run(request: Request) -> Response:
     from process import launch
 
     command = Command(request.config)
-    done = _remembered(request)
+    done = _get_done_jobs(request)
     if request.job_id in done:
-        return Answer("this job ran the command already")
+        return Response("skipped: this job has already run the command")
     argv = command.arguments(request)
-    fed = b""
-    if command.feeds:
+    stdin = b""
+    if command.pipes_payload:
         import json
 
-        fed = json.dumps(request.payload, ensure_ascii=False).encode("utf-8", "replace")
+        stdin = json.dumps(request.payload, ensure_ascii=False).encode("utf-8", "replace")
     limit = min(command.timeout, request.remaining() - RESERVE)
     if limit <= 0:
-        raise Failure("no time is left to run the command")
+        raise Failure("there is no time left to run the command")
     env = command.environment(request)
-    ended = launch(argv, fed, env, command.cwd, limit, command.max_output)
-    good = ended.exit_code in command.good
-    if not good and not command.emits_failure:
-        raise _failure(ended, command, _reason(ended, command), ended.exit_code != EX_CONFIG)
-    answer = Answer(ended.summary, state={"done": [*done, request.job_id][-REMEMBERED:]})
-    payload = _payload(ended, command)
-    if good and command.parses:
-        payload["output"] = _parsed(ended, command)
-    answer.emit("exec.done" if good else "exec.failed", payload, key=f"exec:{request.job_id}")
-    return answer
+    ended = launch(argv, stdin, env, command.cwd, limit, command.max_output)
+    succeeded = ended.exit_code in command.success_codes
+    if not succeeded and not command.emits_failure:
+        raise _build_failure(
+            ended, command, _describe(ended, command), ended.exit_code != EX_CONFIG
+        )
+    response = Response(ended.summary, state={"done": [*done, request.job_id][-MAX_REMEMBERED:]})
+    payload = _build_payload(ended, command)
+    if succeeded and command.parses_json:
+        payload["output"] = _parse_output(ended, command)
+    response.emit(
+        "exec.done" if succeeded else "exec.failed", payload, key=f"exec:{request.job_id}"
+    )
+    return response
 
 
-def _remembered(request: Request) -> list[str]:
+def _get_done_jobs(request: Request) -> list[str]:
     done = request.state.get("done")
     return [one for one in done if isinstance(one, str)] if isinstance(done, list) else []
 
 
-def _payload(ended: Ended, command: Command) -> dict[str, Any]:
+def _build_payload(ended: ProcessResult, command: Command) -> dict[str, Any]:
     return {
         "program": os.path.basename(command.argv[0]),
         "exit_code": ended.exit_code,
@@ -191,48 +207,50 @@ def _payload(ended: Ended, command: Command) -> dict[str, Any]:
     }
 
 
-def _parsed(ended: Ended, command: Command) -> Any:
-    from document import parse
+def _parse_output(ended: ProcessResult, command: Command) -> Any:
+    from strict_json import parse
 
     if ended.stdout.truncated:
-        raise _failure(ended, command, "the command wrote more JSON than max_output", retry=False)
+        raise _build_failure(
+            ended, command, "the command wrote more JSON than max_output allows", retry=False
+        )
     try:
         return parse(ended.stdout.plain)
     except ValueError as error:
-        reason = f"the command wrote no JSON: {error}"
-        raise _failure(ended, command, reason, retry=False) from None
+        reason = f"the output of the command is not valid JSON: {error}"
+        raise _build_failure(ended, command, reason, retry=False) from None
 
 
-def _failure(ended: Ended, command: Command, reason: str, retry: bool) -> Failure:
-    """With how both outputs ended, for whoever looks for the cause."""
-    said = ""
+def _build_failure(ended: ProcessResult, command: Command, reason: str, retry: bool) -> Failure:
+    """A failure with the end of both outputs as its details."""
+    details = ""
     for name, stream in (("stdout", ended.stdout), ("stderr", ended.stderr)):
-        text = stream.ending(command.secrets)
-        left_out = f" ({stream.unseen} bytes before this are left out)" if stream.unseen else ""
-        if text or left_out:
-            said += f"{name} of the command{left_out}:\n{text.rstrip()}\n"
-    return Failure(reason, retry=retry, said=said)
+        text = stream.end(command.secrets)
+        omitted = f" ({stream.omitted} bytes before this omitted)" if stream.omitted else ""
+        if text or omitted:
+            details += f"{name} of the command{omitted}:\n{text.rstrip()}\n"
+    return Failure(reason, retry=retry, details=details)
 
 
-def _reason(ended: Ended, command: Command) -> str:
-    """How it ended, and the last line that it wrote, which mostly says why."""
+def _describe(ended: ProcessResult, command: Command) -> str:
+    """The exit status and the last line of output, which usually has the error."""
     for stream in (ended.stderr, ended.stdout):
-        lines = stream.ending(command.secrets).strip().splitlines()
+        lines = stream.end(command.secrets).strip().splitlines()
         if lines:
-            return f"{ended.summary}: {lines[-1][:LONGEST_LINE]}"
+            return f"{ended.summary}: {lines[-1][:MAX_LINE]}"
     return ended.summary
 
 
-def health(request: Request) -> Answer:
+def health(request: Request) -> Response:
     import shutil
 
     command = Command(request.config)
     if command.cwd is not None and not os.path.isdir(command.cwd):
-        raise Failure("cwd is no directory")
+        raise Failure("cwd is not a directory")
     path = command.environment(request).get("PATH")
     if shutil.which(command.argv[0], path=path) is None:
-        raise Failure(f"there is no program {command.argv[0]!r}")
-    return Answer("the program is there")
+        raise Failure(f"the program {command.argv[0]!r} does not exist")
+    return Response("ok")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""One HTTP exchange with a host that may be talked to.
+"""HTTP requests to allowed hosts only.
 
-The name is looked up once, every address of it is judged (`address.py`, the gateway's own
-rule), and the connection goes to an address that was judged. No proxy of the environment is
-asked, a redirect is a new judgement, and one clock runs over all of it.
+The name is resolved once, every address is checked (`ssrf.py`, the rule of the gateway), and the
+connection goes to a checked address. Proxies of the environment are ignored, redirects are checked
+like the first URL, and one deadline applies to all of it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import socket
 import time
 
-import address
-from alarm import Alarm
+import ssrf
+from deadline import Deadline
 from protocol import Failure
 
 TYPE_CHECKING = False
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 REDIRECTS = (301, 302, 303, 307, 308)
-LONGEST_LOOKUP = 10.0
+MAX_LOOKUP_SECONDS = 10.0
 CHUNK = 64 * 1024
 KEPT_ELSEWHERE = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})
-"""Headers that may be shown to another host than the configured one."""
+"""Headers that are sent to another host after a redirect."""
 
 
-class Trouble(Failure):
-    """The exchange failed; `sent` says whether the server may have seen the request."""
+class ExchangeError(Failure):
+    """The request failed; `sent` is whether the server may have received it."""
 
     def __init__(self, message: str, *, sent: bool, retry: bool = True) -> None:
         super().__init__(message, retry=retry)
@@ -42,13 +42,13 @@ class Reply:
         self.headers = {name.lower(): value for name, value in headers.items()}
 
     def header(self, name: str) -> str | None:
-        """A header's value, as far as it can be kept."""
+        """The value of a header; None if it is absent, too long or not printable."""
         value = self.headers.get(name)
         return value if value is not None and len(value) <= 1000 and value.isprintable() else None
 
 
 class Client:
-    """How requests are made; the same for every hop of one."""
+    """The settings of requests."""
 
     def __init__(
         self,
@@ -66,72 +66,79 @@ class Client:
     def exchange(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, seconds: float
     ) -> Reply:
-        """The last reply of a request and the redirects it is sent on. Raises `Failure`."""
+        """The last reply of a request after following redirects. Raises `Failure`."""
         from urllib.parse import urljoin
 
-        give_up = time.monotonic() + seconds
-        first = target = self._judged(url)
+        deadline = time.monotonic() + seconds
+        first = target = self._check_url(url)
         for _ in range(self._max_redirects + 1):
-            reply = self._hop(target, method, headers, body, give_up)
+            reply = self._send_once(target, method, headers, body, deadline)
             location = reply.headers.get("location")
             follows = self._max_redirects and method == "GET" and location
             if reply.status not in REDIRECTS or not follows:
                 return reply
             url = urljoin(url, location)
-            target = self._judged(url)
+            target = self._check_url(url)
             if (target.secure, target.host, target.port) != (first.secure, first.host, first.port):
                 headers = {k: v for k, v in headers.items() if k.lower() in KEPT_ELSEWHERE}
         raise Failure(f"{target.host} redirects more than {self._max_redirects} times", retry=False)
 
-    def _judged(self, url: str) -> address.ParsedUrl:
+    def _check_url(self, url: str) -> ssrf.ParsedUrl:
         try:
-            return address.parse_url(url, self._networks)
-        except address.Forbidden as error:
+            return ssrf.parse_url(url, self._networks)
+        except ssrf.Forbidden as error:
             raise Failure(str(error), retry=False) from None
 
-    def _hop(
+    def _send_once(
         self,
-        target: address.ParsedUrl,
+        target: ssrf.ParsedUrl,
         method: str,
         headers: Mapping[str, str],
         body: bytes | None,
-        give_up: float,
+        deadline: float,
     ) -> Reply:
-        addresses = self._addresses(target, give_up)
-        with Alarm(_left(give_up, target.host)):
-            connection = self._connected(target, addresses, give_up)
-            exchange = _Exchange(connection, target.host, self._max_body)
-            try:
-                sent = {"Host": target.authority, **headers}
-                return exchange.run(method, target.path, sent, body)
-            finally:
-                connection.close()
-
-    def _addresses(self, target: address.ParsedUrl, give_up: float) -> Sequence[str]:
-        found = [target.host] if target.literal else _looked_up(target, give_up)
+        addresses = self._resolve(target, deadline)
+        started = False
         try:
-            return address.check_addresses(target, found, self._networks, plain=self._plain)
-        except address.Forbidden as error:
+            with Deadline(_get_remaining(deadline, target.host)):
+                connection = self._connect(target, addresses, deadline)
+                exchange = _Exchange(connection, target.host, self._max_body)
+                started = True
+                try:
+                    sent = {"Host": target.authority, **headers}
+                    return exchange.run(method, target.path, sent, body)
+                finally:
+                    connection.close()
+        except TimeoutError:
+            raise ExchangeError(f"{target.host} did not reply in time", sent=started) from None
+
+    def _resolve(self, target: ssrf.ParsedUrl, deadline: float) -> Sequence[str]:
+        found = [target.host] if target.literal else _look_up(target, deadline)
+        try:
+            return ssrf.check_addresses(target, found, self._networks, plain=self._plain)
+        except ssrf.Forbidden as error:
             raise Failure(str(error), retry=False) from None
 
-    def _connected(
-        self, target: address.ParsedUrl, addresses: Sequence[str], give_up: float
+    def _connect(
+        self, target: ssrf.ParsedUrl, addresses: Sequence[str], deadline: float
     ) -> HTTPConnection:
         import http.client
 
-        trouble = "no address"
+        reason = "it has no address"
         for one in addresses:
             try:
-                plain = socket.create_connection((one, target.port), _left(give_up, target.host))
+                plain = socket.create_connection(
+                    (one, target.port), _get_remaining(deadline, target.host)
+                )
             except OSError as error:
-                trouble = error.strerror or type(error).__name__
+                reason = error.strerror or type(error).__name__
                 continue
             connection = http.client.HTTPConnection(target.host, target.port)
-            connection.sock = self._secured(plain, target) if target.secure else plain
+            connection.sock = self._start_tls(plain, target) if target.secure else plain
             return connection
-        raise Trouble(f"{target.host} cannot be reached: {trouble}", sent=False)
+        raise ExchangeError(f"{target.host} cannot be reached: {reason}", sent=False)
 
-    def _secured(self, plain: socket.socket, target: address.ParsedUrl) -> ssl.SSLSocket:
+    def _start_tls(self, plain: socket.socket, target: ssrf.ParsedUrl) -> ssl.SSLSocket:
         import ssl
 
         try:
@@ -139,12 +146,12 @@ class Client:
             return context.wrap_socket(plain, server_hostname=target.host)
         except ssl.SSLCertVerificationError as error:
             plain.close()
-            reason = f"{target.host} is not who it says: {error.verify_message}"
-            raise Trouble(reason, sent=False, retry=False) from None
+            reason = f"the certificate of {target.host} is not valid: {error.verify_message}"
+            raise ExchangeError(reason, sent=False, retry=False) from None
         except OSError as error:
             plain.close()
             named = error.strerror or type(error).__name__
-            raise Trouble(f"{target.host}: TLS failed: {named}", sent=False) from None
+            raise ExchangeError(f"{target.host}: TLS failed: {named}", sent=False) from None
 
 
 class _Exchange:
@@ -160,53 +167,58 @@ class _Exchange:
             self._connection.request(method, path, body, dict(headers))
             return self._read(self._connection.getresponse())
         except TimeoutError:
-            raise Trouble(f"{self._host} did not answer in time", sent=True) from None
+            raise ExchangeError(f"{self._host} did not reply in time", sent=True) from None
         except OSError as error:
             named = error.strerror or type(error).__name__
-            raise Trouble(f"{self._host} broke off: {named}", sent=True) from None
+            raise ExchangeError(f"{self._host} closed the connection: {named}", sent=True) from None
         except (http.client.HTTPException, ValueError) as error:
             named = type(error).__name__
-            raise Trouble(f"{self._host} does not speak HTTP: {named}", sent=True) from None
+            raise ExchangeError(
+                f"{self._host} sent an invalid HTTP response: {named}", sent=True
+            ) from None
 
     def _read(self, response: HTTPResponse) -> Reply:
-        """The reply; of one that tells of a failure as much of its body as can be had."""
+        """The reply; the body of an error is truncated instead of rejected."""
         failed = response.status >= 400
         plain = response.headers.get("Content-Encoding", "identity").lower() == "identity"
         if not plain and not failed:
-            raise Trouble(f"{self._host} sent a compressed body unasked", sent=True, retry=False)
+            raise ExchangeError(
+                f"{self._host} sent a compressed body, which was not requested",
+                sent=True,
+                retry=False,
+            )
         body = b""
         while plain and len(body) <= self._max_body and (part := response.read(CHUNK)):
             body += part
         if len(body) > self._max_body and not failed:
             reason = f"{self._host} sent more than max_body ({self._max_body} bytes)"
-            raise Trouble(reason, sent=True, retry=False)
+            raise ExchangeError(reason, sent=True, retry=False)
         return Reply(response.status, dict(response.headers), body[: self._max_body])
 
 
-def _left(give_up: float, host: str) -> float:
-    left = give_up - time.monotonic()
+def _get_remaining(deadline: float, host: str) -> float:
+    left = deadline - time.monotonic()
     if left <= 0:
-        raise Trouble(f"{host} did not answer in time", sent=False)
+        raise ExchangeError(f"{host} did not reply in time", sent=False)
     return left
 
 
-def _looked_up(target: address.ParsedUrl, give_up: float) -> list[str]:
-    """Every address of the name. In a thread, for no signal interrupts a resolver."""
+def _look_up(target: ssrf.ParsedUrl, deadline: float) -> list[str]:
+    """All addresses of a name. In a thread, because signals do not interrupt the resolver."""
     import threading
 
     found: list[Any] = []
-    trouble = ["the resolver does not answer"]
+    reason = ["the resolver did not reply"]
 
-    def look() -> None:
+    def resolve() -> None:
         try:
             found.extend(socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM))
         except (OSError, UnicodeError) as error:
-            trouble[0] = getattr(error, "strerror", None) or type(error).__name__
+            reason[0] = getattr(error, "strerror", None) or type(error).__name__
 
-    thread = threading.Thread(target=look, daemon=True)
+    thread = threading.Thread(target=resolve, daemon=True)
     thread.start()
-    thread.join(min(LONGEST_LOOKUP, _left(give_up, target.host)))
+    thread.join(min(MAX_LOOKUP_SECONDS, _get_remaining(deadline, target.host)))
     if thread.is_alive() or not found:
-        reason = f"{target.host} has no address that could be found: {trouble[0]}"
-        raise Trouble(reason, sent=False)
+        raise ExchangeError(f"{target.host} cannot be resolved: {reason[0]}", sent=False)
     return list(dict.fromkeys(str(info[4][0]) for info in found))

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Gets a resource over HTTP; a poll emits it only when it has changed. See README.md."""
+"""Sends HTTP requests; a poll emits the reply only if it has changed. See README.md."""
 
 from __future__ import annotations
 
 import sys
 
 sys.path.insert(0, __file__.rpartition("/")[0] + "/../lib")
-from protocol import Answer, Failure, Misconfigured, Request, serve
-from quantities import flag, seconds, size, texts, whole
-from template import as_text, has_place, render, scope_of, whole_place
+from protocol import ConfigError, Failure, Request, Response, serve
+from settings import read_flag, read_integer, read_seconds, read_size, read_texts
+from template import collect_values, has_placeholder, parse_placeholder, render, to_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,52 +21,56 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 NOT_IDEMPOTENT = ("POST", "PATCH")
 BUSY = (408, 425, 429)
 NOTHING_DONE = (429, 503)
-"""Statuses by which a server says that it has not acted on the request."""
+"""Statuses which mean that the server has not processed the request."""
 RESERVE = 3.0
-REMEMBERED = 200
+MAX_REMEMBERED = 200
 SHORTEST_SECRET = 8
 SHORTEST_SECRET_PART = 16
-"""Of a URL's path: most of its parts are words, some are keys."""
-SHOWN_TO_ANYBODY = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})
-"""Headers that may go to a host that an event names."""
+"""Shortest part of a URL's path that is redacted; shorter parts are usually words."""
+PUBLIC_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})
+"""Headers that may be sent to a host from an event."""
 OWN_HEADERS = ("host", "content-length", "transfer-encoding", "connection", "accept-encoding")
 
 
 class Resource:
-    """What the config says, checked."""
+    """The validated settings."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.method = str(config.get("method", "GET")).upper()
         if self.method not in METHODS:
-            raise Misconfigured(f"method must be one of {', '.join(METHODS)}")
-        self.url = _url(config)
+            raise ConfigError(f"method must be one of {', '.join(METHODS)}")
+        self.url = _read_url(config)
         self.name = config.get("name")
         if self.name is not None and not isinstance(self.name, str):
-            raise Misconfigured("name must be text")
-        self.headers = _headers(config)
+            raise ConfigError("name must be text")
+        self.headers = _read_headers(config)
         self.credentials = config.get("bearer_token"), config.get("password")
-        if whole_place(self.url) and not SHOWN_TO_ANYBODY.issuperset(map(str.lower, self.headers)):
-            raise Misconfigured("headers and credentials need a host that is written out")
+        if parse_placeholder(self.url) and not PUBLIC_HEADERS.issuperset(
+            map(str.lower, self.headers)
+        ):
+            raise ConfigError(
+                "headers and credentials are not allowed if an event chooses the host"
+            )
         self.body, self.json = config.get("body"), config.get("json")
         if self.body is not None and not isinstance(self.body, str):
-            raise Misconfigured("body must be text; an object goes under json")
+            raise ConfigError("body must be text; use json for an object")
         if (self.body is not None or self.json is not None) and self.method == "GET":
-            raise Misconfigured("GET takes no body")
+            raise ConfigError("body and json are not allowed with GET")
         self.parse = config.get("parse", "auto")
         if self.parse not in ("auto", "json", "text"):
-            raise Misconfigured("parse must be auto, json or text")
-        self.timeout = seconds(config, "timeout", 20.0, least=0.1, most=600)
-        self.max_body = size(config, "max_body", 256 * 1024, least=1, most=4 << 20)
-        self.redirects = whole(config, "max_redirects", 0, least=0, most=10)
-        self.networks = _networks(config)
-        self.plain = flag(config, "allow_plain")
-        self.idempotent = flag(config, "idempotent", self.method not in NOT_IDEMPOTENT)
+            raise ConfigError("parse must be auto, json or text")
+        self.timeout = read_seconds(config, "timeout", 20.0, minimum=0.1, maximum=600)
+        self.max_body = read_size(config, "max_body", 256 * 1024, minimum=1, maximum=4 << 20)
+        self.redirects = read_integer(config, "max_redirects", 0, minimum=0, maximum=10)
+        self.networks = _read_networks(config)
+        self.plain = read_flag(config, "allow_plain")
+        self.idempotent = read_flag(config, "idempotent", self.method not in NOT_IDEMPOTENT)
         self.ca_file = config.get("ca_file")
 
     @property
     def varies(self) -> bool:
-        """Whether an event's values are part of the URL."""
-        return has_place(self.url)
+        """Whether the URL has placeholders."""
+        return has_placeholder(self.url)
 
     def client(self) -> Client:
         from client import Client
@@ -80,7 +84,7 @@ class Resource:
         )
 
     def identity(self, url: str) -> str:
-        """Changes when what is asked for does; what was remembered is then forgotten."""
+        """Identifies the request; if it changes, the stored state is discarded."""
         return digest(self.method, url, sorted(self.headers.items()), self.json, self.body)
 
 
@@ -91,22 +95,26 @@ def digest(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
-def _url(config: dict[str, Any]) -> str:
+def _read_url(config: dict[str, Any]) -> str:
     url = config.get("url")
     if not isinstance(url, str):
-        raise Misconfigured("url must be text")
-    if whole_place(url) is None and has_place("/".join(url.split("/")[:3])):
-        raise Misconfigured("the URL's host must be written out, or the whole URL be one place")
+        raise ConfigError("url must be text")
+    if parse_placeholder(url) is None and has_placeholder("/".join(url.split("/")[:3])):
+        raise ConfigError(
+            "the host of the URL must not contain placeholders, unless the whole URL is one"
+        )
     return url
 
 
-def _headers(config: dict[str, Any]) -> dict[str, str]:
+def _read_headers(config: dict[str, Any]) -> dict[str, str]:
     headers = config.get("headers") or {}
     plain = isinstance(headers, dict) and all(
         isinstance(value, str | int) and str(value).isprintable() for value in headers.values()
     )
     if not plain or any(name.lower() in OWN_HEADERS for name in headers):
-        raise Misconfigured(f"headers must be names and values, and none of {OWN_HEADERS}")
+        raise ConfigError(
+            f"headers must map names to printable values, without {', '.join(OWN_HEADERS)}"
+        )
     sent = {"User-Agent": AGENT, "Accept": "*/*", **{k: str(v) for k, v in headers.items()}}
     token, username = config.get("bearer_token"), config.get("username")
     if token is not None:
@@ -119,24 +127,24 @@ def _headers(config: dict[str, Any]) -> dict[str, str]:
     return {**sent, "Accept-Encoding": "identity"}
 
 
-def _networks(config: dict[str, Any]) -> list[str]:
+def _read_networks(config: dict[str, Any]) -> list[str]:
     from ipaddress import ip_network
 
-    found = texts(config, "allowed_networks")
+    found = read_texts(config, "allowed_networks")
     for text in found:
         try:
             ip_network(text)
         except ValueError:
-            raise Misconfigured(f"allowed_networks: {text!r} is no network") from None
+            raise ConfigError(f"allowed_networks: {text!r} is not a valid network") from None
     return found
 
 
-def poll(request: Request) -> Answer:
+def poll(request: Request) -> Response:
     resource = Resource(request.config)
     if resource.method != "GET":
-        return act(request, resource, resource.url)
+        return send_and_emit(request, resource, resource.url)
     if resource.varies:
-        raise Misconfigured("a URL with {payload...} in it can only be fetched for an event")
+        raise ConfigError("a URL with placeholders can only be used by `handle`")
     known = request.state.get("resource")
     known = known if isinstance(known, dict) else {}
     identity = resource.identity(resource.url)
@@ -147,66 +155,64 @@ def poll(request: Request) -> Answer:
         "If-Modified-Since": None if known.get("etag") else known.get("last_modified"),
     }
     headers = {**resource.headers, **{k: v for k, v in asked.items() if v}}
-    reply = ask(request, resource, resource.url, headers, None)
+    reply = send_request(request, resource, resource.url, headers, None)
     if reply.status == 304:
-        return Answer("unchanged")
-    payload = told(resource, resource.url, reply)
+        return Response("unchanged")
+    payload = build_payload(resource, resource.url, reply)
     remembered = {
         "identity": identity,
         "etag": reply.header("etag"),
         "last_modified": reply.header("last-modified"),
         "sha256": payload["sha256"],
     }
-    answer = Answer("unchanged", state={"resource": remembered})
+    response = Response("unchanged", state={"resource": remembered})
     if known.get("sha256") != payload["sha256"]:
-        answer.result = f"changed: {payload['size']} bytes"
-        answer.emit("fetch.changed", payload)
-    return answer
+        response.result = f"changed: {payload['size']} bytes"
+        response.emit("fetch.changed", payload)
+    return response
 
 
-def handle(request: Request) -> Answer:
+def handle(request: Request) -> Response:
     resource = Resource(request.config)
-    return act(request, resource, filled(request, resource))
+    return send_and_emit(request, resource, fill_url(request, resource))
 
 
-def filled(request: Request, resource: Resource) -> str:
-    """The URL with the event's values in it: each one segment or value, whatever it holds."""
+def fill_url(request: Request, resource: Resource) -> str:
+    """The URL with values of the event, each quoted as one path segment or query value."""
     from urllib.parse import quote
 
     def segment(value: Any) -> str:
-        text = as_text(value)
+        text = to_text(value)
         if text in (".", ".."):
-            raise Failure(
-                "a value of the event would lead out of its place in the URL", retry=False
-            )
+            raise Failure("a value of the event must not be . or .. in the URL", retry=False)
         return quote(text, safe="")
 
-    scope = scope_of(request)
-    if whole_place(resource.url):
+    scope = collect_values(request)
+    if parse_placeholder(resource.url):
         return render(resource.url, scope)
     return render(resource.url, scope, segment)
 
 
-def act(request: Request, resource: Resource, url: str) -> Answer:
-    """Make the request for its own sake, and tell what came of it."""
+def send_and_emit(request: Request, resource: Resource, url: str) -> Response:
+    """Send the request and emit the reply, whether it has changed or not."""
     done = request.state.get("done")
     done = [one for one in done if isinstance(one, str)] if isinstance(done, list) else []
     if request.job_id in done:
-        return Answer("this job made its request already")
-    body, kind = content(request, resource)
+        return Response("skipped: this job has already sent its request")
+    body, kind = render_body(request, resource)
     headers = {**resource.headers, **({"Content-Type": kind} if kind else {})}
     if not resource.idempotent:
         headers.setdefault("Idempotency-Key", digest(request.job_id, url))
-    reply = ask(request, resource, url, headers, body)
-    payload = told(resource, url, reply)
-    state = None if resource.idempotent else {"done": [*done, request.job_id][-REMEMBERED:]}
-    answer = Answer(f"{resource.method}: {reply.status}", state=state)
-    answer.emit("fetch.done", payload, key=f"fetch:{request.job_id}")
-    return answer
+    reply = send_request(request, resource, url, headers, body)
+    payload = build_payload(resource, url, reply)
+    state = None if resource.idempotent else {"done": [*done, request.job_id][-MAX_REMEMBERED:]}
+    response = Response(f"{resource.method}: {reply.status}", state=state)
+    response.emit("fetch.done", payload, key=f"fetch:{request.job_id}")
+    return response
 
 
-def content(request: Request, resource: Resource) -> tuple[bytes | None, str | None]:
-    scope = scope_of(request)
+def render_body(request: Request, resource: Resource) -> tuple[bytes | None, str | None]:
+    scope = collect_values(request)
     if resource.json is not None:
         import json
 
@@ -223,20 +229,20 @@ def content(request: Request, resource: Resource) -> tuple[bytes | None, str | N
     return None if resource.method == "GET" else b"", None
 
 
-def ask(
+def send_request(
     request: Request, resource: Resource, url: str, headers: dict[str, str], body: bytes | None
 ) -> Reply:
-    """The reply of a request that went well. Raises `Failure`, to be retried or not."""
-    from client import Trouble
+    """The reply of a successful request. Raises `Failure`."""
+    from client import ExchangeError
 
     limit = min(resource.timeout, request.remaining() - RESERVE)
     if limit <= 0:
-        raise Failure("no time is left for the request")
+        raise Failure("there is no time left for the request")
     try:
         reply = resource.client().exchange(resource.method, url, headers, body, limit)
-    except Trouble as trouble:
-        if trouble.sent and not resource.idempotent:
-            reason = f"{trouble}; it may have been acted on, so it is not sent again"
+    except ExchangeError as error:
+        if error.sent and not resource.idempotent:
+            reason = f"{error}; it is not sent again, because the server may have processed it"
             raise Failure(reason, retry=False) from None
         raise
     conditional = "If-None-Match" in headers or "If-Modified-Since" in headers
@@ -246,29 +252,29 @@ def ask(
     if not resource.idempotent:
         again = reply.status in NOTHING_DONE
     wait = reply.header("retry-after")
-    asked = f", asking us to wait {wait} s" if wait and wait.isdecimal() else ""
-    said = quoted(resource, url, reply)
-    raise Failure(f"the server answered {reply.status}{asked}", retry=again, said=said)
+    asked = f" and asks to wait for {wait} s" if wait and wait.isdecimal() else ""
+    details = quote_body(resource, url, reply)
+    raise Failure(f"the server returned status {reply.status}{asked}", retry=again, details=details)
 
 
-def quoted(resource: Resource, url: str, reply: Reply) -> str:
-    """The beginning of a body, without what only the server and we should know."""
+def quote_body(resource: Resource, url: str, reply: Reply) -> str:
+    """The start of a body without secrets of the request."""
     from urllib.parse import parse_qsl, urlsplit
 
-    from quoting import excerpt
+    from redact import quote_start
 
     address = urlsplit(url)
     secrets = {text for text in address.path.split("/") if len(text) >= SHORTEST_SECRET_PART}
     secrets |= {value for _, value in parse_qsl(address.query)}
     for name, value in resource.headers.items():
-        if name.lower() not in SHOWN_TO_ANYBODY:
+        if name.lower() not in PUBLIC_HEADERS:
             secrets |= {value, value.rpartition(" ")[2]}
     secrets |= {text for text in resource.credentials if isinstance(text, str)}
-    return excerpt(reply.body, [one for one in secrets if len(one) >= SHORTEST_SECRET])
+    return quote_start(reply.body, [one for one in secrets if len(one) >= SHORTEST_SECRET])
 
 
-def told(resource: Resource, url: str, reply: Reply) -> dict[str, Any]:
-    """The payload of the event. Of the URL only the host is told: the rest may be secret."""
+def build_payload(resource: Resource, url: str, reply: Reply) -> dict[str, Any]:
+    """The payload of the event; it has only the host of the URL, the rest may be secret."""
     import hashlib
     from urllib.parse import urlsplit
 
@@ -287,21 +293,21 @@ def told(resource: Resource, url: str, reply: Reply) -> dict[str, Any]:
         resource.parse == "auto" and (kind.strip().endswith(("/json", "+json")))
     )
     if as_json and reply.body:
-        return {**payload, "json": _parsed(resource, url, reply)}
-    return {**payload, **_readable(reply.body, parameters)}
+        return {**payload, "json": _parse_body(resource, url, reply)}
+    return {**payload, **_decode_body(reply.body, parameters)}
 
 
-def _parsed(resource: Resource, url: str, reply: Reply) -> Any:
-    from document import parse
+def _parse_body(resource: Resource, url: str, reply: Reply) -> Any:
+    from strict_json import parse
 
     try:
         return parse(reply.body)
     except ValueError as error:
-        said = quoted(resource, url, reply)
-        raise Failure(f"the server answered with broken JSON: {error}", said=said) from None
+        details = quote_body(resource, url, reply)
+        raise Failure(f"the body is not valid JSON: {error}", details=details) from None
 
 
-def _readable(body: bytes, parameters: str) -> dict[str, str]:
+def _decode_body(body: bytes, parameters: str) -> dict[str, str]:
     charset = parameters.partition("charset=")[2].partition(";")[0].strip(" \"'") or "utf-8"
     try:
         return {"body": body.decode(charset)}
@@ -311,16 +317,16 @@ def _readable(body: bytes, parameters: str) -> dict[str, str]:
         return {"body_base64": b64encode(body).decode()}
 
 
-def health(request: Request) -> Answer:
-    import address
+def health(request: Request) -> Response:
+    import ssrf
 
     resource = Resource(request.config)
     if not resource.varies:
         try:
-            address.parse_url(resource.url, resource.networks)
-        except address.Forbidden as error:
-            raise Misconfigured(str(error)) from None
-    return Answer("the configuration is good")
+            ssrf.parse_url(resource.url, resource.networks)
+        except ssrf.Forbidden as error:
+            raise ConfigError(str(error)) from None
+    return Response("the configuration is valid")
 
 
 if __name__ == "__main__":

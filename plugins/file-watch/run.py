@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tells when named files appear, change or go."""
+"""Reports when given files are created, modified or deleted. See README.md."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ import sys
 import time
 
 sys.path.insert(0, __file__.rpartition("/")[0] + "/../lib")
-from changes import Changing, Look, content_hash, mark_of, shown
-from protocol import Answer, Failure, Misconfigured, Request, serve
-from quantities import flag, seconds, size, texts
+from changes import ChangeDetector, FileChanging, encode_path, get_fingerprint, hash_content
+from protocol import ConfigError, Failure, Request, Response, serve
+from settings import read_flag, read_seconds, read_size, read_texts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from changes import Mark
+    from changes import Fingerprint
 
 MAX_FILES = 200
 ABSENT = "absent"
-"""Remembered of a file that was not there: when it comes, that is news."""
+"""Stored for a file that does not exist, so that its creation is reported."""
 
 
 class Watch:
-    """What the config says, checked."""
+    """The validated settings."""
 
     def __init__(self, config: dict[str, Any]) -> None:
-        self.files = [_absolute(path) for path in texts(config, "files", most=MAX_FILES)]
+        self.files = [_expand_path(path) for path in read_texts(config, "files", maximum=MAX_FILES)]
         if not self.files:
-            raise Misconfigured("files must name at least one file")
-        self.settle = seconds(config, "settle", 2.0, least=0, most=86_400)
-        self.hashes = flag(config, "content_hash")
-        self.largest = size(config, "max_hash_size", 64 << 20, least=1, most=1 << 30)
-        self.follows = flag(config, "follow_symlinks")
-        self.reports_existing = flag(config, "report_existing")
+            raise ConfigError("files must list at least one file")
+        self.settle = read_seconds(config, "settle", 2.0, minimum=0, maximum=86_400)
+        self.hashes = read_flag(config, "content_hash")
+        self.largest = read_size(config, "max_hash_size", 64 << 20, minimum=1, maximum=1 << 30)
+        self.follows = read_flag(config, "follow_symlinks")
+        self.reports_existing = read_flag(config, "report_existing")
 
-    def look(self, path: str) -> Mark | None:
-        """The file's mark; None where there is no such file. Raises `Failure`."""
+    def get_fingerprint(self, path: str) -> Fingerprint | None:
+        """The fingerprint of a file; None if there is no such file. Raises `Failure`."""
         try:
-            return mark_of(os.stat(path, follow_symlinks=self.follows))
+            return get_fingerprint(os.stat(path, follow_symlinks=self.follows))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise Failure(f"{path} cannot be looked at: {error.strerror}") from None
+            raise Failure(f"{path} cannot be read: {error.strerror}") from None
 
     def hash(self, path: str) -> str | None:
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -52,70 +52,75 @@ class Watch:
         except OSError as error:
             raise Failure(f"{path} cannot be read: {error.strerror}") from None
         try:
-            return content_hash(descriptor, self.largest)
+            return hash_content(descriptor, self.largest)
         finally:
             os.close(descriptor)
 
 
-def _absolute(path: str) -> str:
+def _expand_path(path: str) -> str:
     found = os.path.expanduser(path)
     if not os.path.isabs(found) or "\0" in found:
-        raise Misconfigured(f"{path!r} must be an absolute path, or begin with ~/")
+        raise ConfigError(f"{path!r} must be an absolute path or start with ~/")
     return os.path.normpath(found)
 
 
-def poll(request: Request) -> Answer:
+def poll(request: Request) -> Response:
     watch = Watch(request.config)
     remembered = request.state.get("files")
     remembered = remembered if isinstance(remembered, dict) else {}
     held = request.state.get("held")
-    seen = {path: mark for path in watch.files if (mark := watch.look(path)) is not None}
-    known = {
-        path: mark
-        for path, mark in remembered.items()
-        if path in watch.files and isinstance(mark, list)
+    seen = {
+        path: fingerprint
+        for path in watch.files
+        if (fingerprint := watch.get_fingerprint(path)) is not None
     }
-    look = Look(
+    known = {
+        path: fingerprint
+        for path, fingerprint in remembered.items()
+        if path in watch.files and isinstance(fingerprint, list)
+    }
+    detector = ChangeDetector(
         known,
         held if isinstance(held, dict) else {},
         now=time.time(),
         settle=watch.settle,
-        most=MAX_FILES,
+        max_changes=MAX_FILES,
     )
     if not watch.reports_existing:
         for path in seen.keys() - remembered.keys():
-            look.known[path] = _baseline(watch, path, seen[path])
-    look.compare(seen, hashed=watch.hash if watch.hashes else None)
-    return _told(watch, look)
+            detector.known[path] = _baseline(watch, path, seen[path])
+    detector.compare(seen, hashed=watch.hash if watch.hashes else None)
+    return _build_response(watch, detector)
 
 
-def _baseline(watch: Watch, path: str, mark: Mark) -> Mark:
-    """A file that is new to us, not to the world."""
+def _baseline(watch: Watch, path: str, fingerprint: Fingerprint) -> Fingerprint:
+    """The fingerprint of a file that existed before it was watched."""
     try:
         content = watch.hash(path) if watch.hashes else None
-    except Changing:
+    except FileChanging:
         content = None
-    return mark if content is None else [*mark, content]
+    return fingerprint if content is None else [*fingerprint, content]
 
 
-def _told(watch: Watch, look: Look) -> Answer:
-    state = {path: look.known.get(path, ABSENT) for path in watch.files}
-    count = len(look.changes)
-    answer = Answer(
-        f"{count} of {len(watch.files)} files changed", state={"files": state, "held": look.held}
+def _build_response(watch: Watch, detector: ChangeDetector) -> Response:
+    state = {path: detector.known.get(path, ABSENT) for path in watch.files}
+    count = len(detector.changes)
+    response = Response(
+        f"{count} of {len(watch.files)} files changed",
+        state={"files": state, "held": detector.held},
     )
-    for change in look.changes:
-        name = shown(os.path.basename(change.path))["path"]
-        answer.emit(f"file.{change.kind}", change.payload(name, shown))
-    return answer
+    for change in detector.changes:
+        name = encode_path(os.path.basename(change.path))["path"]
+        response.emit(f"file.{change.kind}", change.payload(name, encode_path))
+    return response
 
 
-def health(request: Request) -> Answer:
+def health(request: Request) -> Response:
     watch = Watch(request.config)
     for path in watch.files:
         if not os.access(os.path.dirname(path), os.R_OK | os.X_OK):
-            raise Failure(f"the folder of {path} is not there, or cannot be read")
-    return Answer(f"{len(watch.files)} files")
+            raise Failure(f"the directory of {path} does not exist or cannot be read")
+    return Response(f"{len(watch.files)} files")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""An OAuth 1.0a signature (RFC 5849, HMAC-SHA1), which one of Garmin's exchanges wants."""
+"""OAuth 1.0a signatures (RFC 5849, HMAC-SHA1), which one of Garmin's endpoints requires."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def authorization(
+def sign_request(
     method: str,
     url: str,
     form: Mapping[str, str],
@@ -16,7 +16,7 @@ def authorization(
     token: tuple[str, str],
     now: float,
 ) -> str:
-    """The Authorization header; `consumer` and `token` are each a key and its secret."""
+    """The Authorization header; `consumer` and `token` are pairs of key and secret."""
     import base64
     import hashlib
     import hmac
@@ -30,16 +30,16 @@ def authorization(
         "oauth_token": token[0],
         "oauth_version": "1.0",
     }
-    pairs = sorted((_quoted(name), _quoted(value)) for name, value in {**oauth, **form}.items())
+    pairs = sorted((_quote(name), _quote(value)) for name, value in {**oauth, **form}.items())
     parameters = "&".join(f"{name}={value}" for name, value in pairs)
-    base = "&".join(map(_quoted, (method, url, parameters)))
-    key = f"{_quoted(consumer[1])}&{_quoted(token[1])}"
+    base = "&".join(map(_quote, (method, url, parameters)))
+    key = f"{_quote(consumer[1])}&{_quote(token[1])}"
     digest = hmac.new(key.encode(), base.encode(), hashlib.sha1).digest()
     signed = {**oauth, "oauth_signature": base64.b64encode(digest).decode()}
-    return "OAuth " + ", ".join(f'{name}="{_quoted(value)}"' for name, value in signed.items())
+    return "OAuth " + ", ".join(f'{name}="{_quote(value)}"' for name, value in signed.items())
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     from urllib.parse import quote
 
     return quote(text, safe="-._~")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Daily totals and weigh-ins from Garmin Connect, told once each. See README.md."""
+"""Emits daily totals and weigh-ins from Garmin Connect, once each. See README.md."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ sys.path.insert(0, __file__.rpartition("/")[0] + "/../lib")
 import health
 import oauth1
 import oauth2
-from protocol import Answer, Failure, Misconfigured, Request, serve
-from quoting import secrets_in
-from web import Busy, Reply, Site
+from http_api import ApiClient, RateLimited, Reply
+from protocol import ConfigError, Failure, Request, Response, serve
+from redact import find_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 API = "https://connectapi.garmin.com"
 AUTH = "https://diauth.garmin.com"
 AGENT = "ductile-garmin/1.0"
-EXCHANGE = "/oauth-service/oauth/exchange/user/2.0"
-RENEWAL = "/di-oauth2-service/oauth/token"
+EXCHANGE_PATH = "/oauth-service/oauth/exchange/user/2.0"
+REFRESH_PATH = "/di-oauth2-service/oauth/token"
 DAYS_BACK = 3
-MOST_DAYS = 31
-MOST_READINGS = 1000
-"""In one run; what is left is told by the next."""
-SLOWEST_REQUEST = 8.0
-"""Seconds that must be left to ask for another day."""
+MAX_DAYS = 31
+MAX_READINGS = 1000
+"""Maximum number per run; the next run emits the rest."""
+REQUEST_RESERVE = 8.0
+"""Seconds that must be left to request another day."""
 BY_REFRESH_TOKEN = ("client_id", "refresh_token")
 BY_SIGNATURE = ("consumer_key", "consumer_secret", "oauth_token", "oauth_token_secret")
-OF_A_DAY = {
+DAILY_MEASURES = {
     "totalSteps": "steps",
     "totalDistanceMeters": "distance",
     "totalKilocalories": "calories",
@@ -44,7 +44,7 @@ OF_A_DAY = {
     "bodyBatteryMostRecentValue": "body_battery",
     "sleepingSeconds": "sleep",
 }
-OF_A_WEIGH_IN = {
+WEIGH_IN_MEASURES = {
     "weight": ("weight", 1000),
     "bmi": ("bmi", 1),
     "bodyFat": ("fat_ratio", 1),
@@ -56,53 +56,53 @@ OF_A_WEIGH_IN = {
 
 
 class Garmin:
-    """Garmin Connect for one run."""
+    """A client of Garmin Connect for one run."""
 
     def __init__(self, request: Request) -> None:
         self.config = config = request.config
         self.api_url: str = (config.get("base_url") or API).rstrip("/")
         agent = config.get("user_agent") or AGENT
-        self.site = Site(self.api_url, request.remaining, agent=agent)
-        self.auth = Site(config.get("auth_url") or AUTH, request.remaining, agent=agent)
-        self.signs = _signs(config)
+        self.site = ApiClient(self.api_url, request.remaining, agent=agent)
+        self.auth = ApiClient(config.get("auth_url") or AUTH, request.remaining, agent=agent)
+        self.signs = _uses_signature(config)
         seed = {"refresh_token": config["oauth_token" if self.signs else "refresh_token"]}
-        self.session = oauth2.Session(seed, request.state, time.time(), renew=self._renewed)
+        self.session = oauth2.Session(seed, request.state, time.time(), renew=self._refresh)
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
-        """One document, empty where there is none; a token that is refused is renewed once."""
-        reply = self._got(self.session.access_token(), path, query)
+        """A document, empty if there is none; a rejected token is refreshed once."""
+        reply = self._request(self.session.access_token(), path, query)
         if reply.status == 401:
-            reply = self._got(self.session.renew(), path, query)
+            reply = self._request(self.session.renew(), path, query)
         if reply.status == 204 or (reply.status == 200 and not reply.body):
             return {}
         if reply.status in (401, 403):
-            why = f"{reply.host} does not let us in ({reply.status})"
-            raise Failure(why, retry=False, said=self._quoted(reply))
-        return self._good(reply).json()
+            reason = f"{reply.host} denies access (status {reply.status})"
+            raise Failure(reason, retry=False, details=self._quote(reply))
+        return self._check_status(reply).json()
 
     def display_name(self) -> str:
-        """The name that Garmin's addresses go by, asked for once."""
+        """The account name in Garmin's URLs, requested once."""
         known = self.session.state.get("display_name")
         name = known or self.get("/userprofile-service/socialProfile").get("displayName")
         if not isinstance(name, str) or not name:
-            raise Failure("Garmin does not tell the account's name")
+            raise Failure("Garmin did not return the account name")
         self.session.state["display_name"] = name
         return name
 
-    def _got(self, token: str, path: str, query: Mapping[str, str]) -> Reply:
+    def _request(self, token: str, path: str, query: Mapping[str, str]) -> Reply:
         headers = {"Authorization": f"Bearer {token}"}
         return self.site.send("GET", path, query=query, headers=headers)
 
-    def _renewed(self, refresh_token: str) -> oauth2.Grant:
+    def _refresh(self, refresh_token: str) -> oauth2.Grant:
         if self.signs:
-            return self._exchanged()
+            return self._exchange()
         import base64
 
         client = self.config["client_id"]
         basic = base64.b64encode(f"{client}:".encode()).decode()
         reply = self.auth.send(
             "POST",
-            RENEWAL,
+            REFRESH_PATH,
             form={
                 "grant_type": "refresh_token",
                 "client_id": client,
@@ -110,77 +110,79 @@ class Garmin:
             },
             headers={"Authorization": f"Basic {basic}"},
         )
-        grant = self._granted(reply)
+        grant = self._read_grant(reply)
         self.site.insist = True
         return grant
 
-    def _exchanged(self) -> oauth2.Grant:
+    def _exchange(self) -> oauth2.Grant:
         mfa = self.config.get("mfa_token")
         form = {"mfa_token": mfa} if mfa else {}
-        signed = oauth1.authorization(
+        signed = oauth1.sign_request(
             "POST",
-            f"{self.api_url}{EXCHANGE}",
+            f"{self.api_url}{EXCHANGE_PATH}",
             form,
             consumer=(self.config["consumer_key"], self.config["consumer_secret"]),
             token=(self.config["oauth_token"], self.config["oauth_token_secret"]),
             now=time.time(),
         )
-        reply = self.site.send("POST", EXCHANGE, form=form, headers={"Authorization": signed})
-        grant = self._granted(reply)
-        # The signed token is what renews here, and it stays the same.
+        reply = self.site.send("POST", EXCHANGE_PATH, form=form, headers={"Authorization": signed})
+        grant = self._read_grant(reply)
+        # The signed token is used for each refresh and does not change.
         grant.refresh_token = None
         return grant
 
-    def _granted(self, reply: Reply) -> oauth2.Grant:
+    def _read_grant(self, reply: Reply) -> oauth2.Grant:
         if reply.status in (400, 401, 403):
             raise Failure(
-                f"Garmin no longer accepts these tokens ({reply.status}); log in anew with an "
+                f"Garmin rejects the tokens (status {reply.status}); log in again with an "
                 "open client and put its tokens into the configuration",
                 retry=False,
-                said=self._quoted(reply),
+                details=self._quote(reply),
             )
-        return oauth2.Grant(self._good(reply).json(), reply.host)
+        return oauth2.Grant(self._check_status(reply).json(), reply.host)
 
-    def _good(self, reply: Reply) -> Reply:
+    def _check_status(self, reply: Reply) -> Reply:
         if reply.status == 429:
-            raise Busy(reply.host, reply.retry_after(oauth2.backoff(self.session.state)))
+            raise RateLimited(reply.host, reply.retry_after(oauth2.get_backoff(self.session.state)))
         if reply.status != 200:
-            raise Failure(f"{reply.host} answered {reply.status}", said=self._quoted(reply))
+            raise Failure(
+                f"{reply.host} returned status {reply.status}", details=self._quote(reply)
+            )
         return reply
 
-    def _quoted(self, reply: Reply) -> str:
-        return reply.quoted(secrets_in(self.config, self.session.state))
+    def _quote(self, reply: Reply) -> str:
+        return reply.quote(find_secrets(self.config, self.session.state))
 
 
-def _signs(config: Mapping[str, Any]) -> bool:
-    """Whether the configuration holds a token that signs, rather than one that refreshes."""
+def _uses_signature(config: Mapping[str, Any]) -> bool:
+    """Whether the configuration has an OAuth 1 token instead of a refresh token."""
     signs = config.get("oauth_token") is not None
-    oauth2.required(config, *(BY_SIGNATURE if signs else BY_REFRESH_TOKEN))
+    oauth2.require_texts(config, *(BY_SIGNATURE if signs else BY_REFRESH_TOKEN))
     return signs
 
 
-def _days(config: Mapping[str, Any], now: float) -> list[str]:
-    """The days to look at, the oldest first, by the gateway's own calendar."""
+def _list_days(config: Mapping[str, Any], now: float) -> list[str]:
+    """The days to fetch, oldest first, in the time zone of the gateway."""
     from datetime import datetime, timedelta
 
     back = config.get("days_back", DAYS_BACK)
-    if isinstance(back, bool) or not isinstance(back, int) or not 1 <= back <= MOST_DAYS:
-        raise Misconfigured(f"config.days_back must be a whole number from 1 to {MOST_DAYS}")
+    if isinstance(back, bool) or not isinstance(back, int) or not 1 <= back <= MAX_DAYS:
+        raise ConfigError(f"config.days_back must be a whole number from 1 to {MAX_DAYS}")
     today = datetime.fromtimestamp(now).astimezone().date()
     days = [(today - timedelta(days=ago)).isoformat() for ago in range(back, 0, -1)]
     return [*days, today.isoformat()] if config.get("include_today") is True else days
 
 
-def _day(summary: Mapping[str, Any], day: str) -> dict[str, Any] | None:
-    """The reading of a day; None where nothing was measured."""
+def _read_day(summary: Mapping[str, Any], day: str) -> dict[str, Any] | None:
+    """The reading of a day; None if nothing was measured."""
     measures = {
-        name: summary[key] for key, name in OF_A_DAY.items() if _is_measured(summary.get(key))
+        name: summary[key] for key, name in DAILY_MEASURES.items() if _is_measured(summary.get(key))
     }
-    return _reading(f"daily:{day}", f"{day}T23:59:59Z", day, measures)
+    return _build_reading(f"daily:{day}", f"{day}T23:59:59Z", day, measures)
 
 
-def _weigh_ins(document: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]:
-    """The readings, and how many entries are none that we understand."""
+def _read_weigh_ins(document: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]:
+    """The readings, and the number of entries that are not valid."""
     entries = document.get("dateWeightList")
     readings, unreadable = [], 0
     for entry in entries if isinstance(entries, list) else ():
@@ -188,11 +190,11 @@ def _weigh_ins(document: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]:
             at = int(entry.get("timestampGMT") or entry["date"]) / 1000
             measures = {
                 name: round(entry[key] / scale, 3)
-                for key, (name, scale) in OF_A_WEIGH_IN.items()
+                for key, (name, scale) in WEIGH_IN_MEASURES.items()
                 if _is_measured(entry.get(key))
             }
             record, day = f"weight:{int(entry['samplePk'])}", str(entry["calendarDate"])
-            reading = _reading(record, health.utc(at), day, measures)
+            reading = _build_reading(record, health.format_utc(at), day, measures)
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError, OSError):
             unreadable += 1
             continue
@@ -202,108 +204,112 @@ def _weigh_ins(document: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]:
 
 
 def _is_measured(value: Any) -> bool:
-    """Garmin writes null, or a number below zero, for what was not measured."""
+    """Garmin returns null or a negative number for a missing measurement."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
 
 
-def _reading(
+def _build_reading(
     record: str, measured_at: str, day: str, measures: Mapping[str, float]
 ) -> dict[str, Any] | None:
     if not measures:
         return None
-    return health.reading(
+    return health.build_reading(
         provider="garmin",
         record=record,
-        revision=_revision(measures),
+        revision=_hash_values(measures),
         measured_at=measured_at,
         date=day,
         measures=measures,
     )
 
 
-def _revision(measures: Mapping[str, float]) -> str:
-    """Garmin numbers no versions: a reading has changed when its values have."""
+def _hash_values(measures: Mapping[str, float]) -> str:
+    """A hash of the values, because Garmin has no revision numbers."""
     import hashlib
     import json
 
     return hashlib.sha256(json.dumps(measures, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def poll(request: Request) -> Answer:
-    told_to_wait = oauth2.waiting(request.state, time.time())
-    if told_to_wait is not None:
-        return told_to_wait
+def poll(request: Request) -> Response:
+    wait = oauth2.check_wait(request.state, time.time())
+    if wait is not None:
+        return wait
     garmin = Garmin(request)
-    return oauth2.kept(garmin.session, lambda: _fetched(request, garmin))
+    return oauth2.keep_tokens(garmin.session, lambda: _fetch(request, garmin))
 
 
-def _fetched(request: Request, garmin: Garmin) -> Answer:
+def _fetch(request: Request, garmin: Garmin) -> Response:
     from urllib.parse import quote
 
     session = garmin.session
-    days = _days(request.config, session.now)
+    days = _list_days(request.config, session.now)
     name = quote(garmin.display_name(), safe="")
     weights = garmin.get("/weight-service/weight/dateRange", startDate=days[0], endDate=days[-1])
-    readings, unreadable = _weigh_ins(weights)
+    readings, unreadable = _read_weigh_ins(weights)
     resumed = session.state.pop("next_day", None)
     first = days.index(resumed) if resumed in days else 0
     for index, day in enumerate(order := days[first:] + days[:first]):
-        if index and request.remaining() < SLOWEST_REQUEST:
+        if index and request.remaining() < REQUEST_RESERVE:
             session.state["next_day"] = day
             break
         summary = garmin.get(f"/usersummary-service/usersummary/daily/{name}", calendarDate=day)
         if summary.get("privacyProtected") is True:
-            raise Failure("Garmin hides this account's days from us", retry=False)
-        readings += filter(None, [_day(summary, day)])
-    answer = _told(request, session.state, readings, days[0])
+            raise Failure(
+                "the privacy settings of the account hide its daily summaries", retry=False
+            )
+        readings += filter(None, [_read_day(summary, day)])
+    response = _build_response(request, session.state, readings, days[0])
     if unreadable:
-        answer.log("warn", f"weigh-ins that could not be read: {unreadable}")
+        response.log("warn", f"{unreadable} weigh-ins are not valid and were skipped")
     if "next_day" in session.state:
-        answer.log("warn", f"no time was left for {len(order) - index} of {len(order)} days")
-    return answer
+        response.log(
+            "warn", f"there was no time left for {len(order) - index} of {len(order)} days"
+        )
+    return response
 
 
-def _told(
+def _build_response(
     request: Request, session: Mapping[str, Any], readings: list[dict[str, Any]], first: str
-) -> Answer:
-    """Emit what is new; remember what was said of the days that will be looked at again."""
+) -> Response:
+    """Emit new readings, and store the revisions of the days that are fetched again."""
     state: dict[str, Any] = dict(session)
     known: dict[str, list[str]] = state.get("known") or {}
     state["known"] = {record: entry for record, entry in known.items() if entry[0] >= first}
-    answer = Answer("")
+    response = Response("")
     for reading in sorted(readings, key=lambda one: str(one["measured_at"])):
         entry = [reading["date"], reading["revision"]]
-        if len(answer.events) == MOST_READINGS:
+        if len(response.events) == MAX_READINGS:
             break
         if known.get(reading["record"]) != entry:
-            health.emit(answer, request.instance, reading)
+            health.emit_reading(response, request.instance, reading)
             state["known"][reading["record"]] = entry
-            state["latest"] = health.latest(state, reading)
-    answer.result = f"new readings: {len(answer.events)}"
-    oauth2.rested(state)
-    answer.state = state if state != request.state else None
-    return answer
+            state["latest"] = health.update_latest(state, reading)
+    response.result = f"new readings: {len(response.events)}"
+    oauth2.clear_wait(state)
+    response.state = state if state != request.state else None
+    return response
 
 
-def refresh(request: Request) -> Answer:
+def refresh(request: Request) -> Response:
     garmin = Garmin(request)
     garmin.session.renew()
-    return Answer("the tokens were renewed", state=garmin.session.state)
+    return Response("the tokens were refreshed", state=garmin.session.state)
 
 
-def init(request: Request) -> Answer:
+def init(request: Request) -> Response:
     if not request.config:
-        return Answer("there is no configuration yet")
+        return Response("there is no configuration yet")
     Garmin(request)
-    _days(request.config, time.time())
-    return Answer("the configuration is good")
+    _list_days(request.config, time.time())
+    return Response("the configuration is valid")
 
 
-def report(request: Request) -> Answer:
+def report(request: Request) -> Response:
     state = Garmin(request).session.state
     known = state.get("latest") or {}
     newest = max((one["measured_at"] for one in known.values()), default="never")
-    return Answer(f"configured; the newest reading is of {newest}")
+    return Response(f"configured; newest reading: {newest}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What is told of each of GitHub's events: a few fields, flat, bounded, always the same.
+"""The payload of each event: a few flat fields of limited length.
 
-Fields that GitHub leaves out are null. `title` is one line and `message` a short text, so
-that an event can be sent to people as it is.
+Fields that GitHub omits are null. `title` is one line and `message` a short text, so that an event
+can be sent as a notification.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
     Fields = dict[str, Any]
 
-LONGEST_LINE = 200
-LONGEST_BODY = 4000
-MOST_COMMITS = 20
-MOST_LABELS = 30
+MAX_LINE = 200
+MAX_BODY = 4000
+MAX_COMMITS = 20
+MAX_LABELS = 30
 
 
 def at(document: Any, *keys: str) -> Any:
-    """What stands at a path; None where there is nothing."""
+    """The value at a path, or None."""
     for key in keys:
         document = document.get(key) if isinstance(document, dict) else None
     return document
 
 
-def text(document: Any, *keys: str, longest: int = LONGEST_LINE) -> str | None:
+def text(document: Any, *keys: str, longest: int = MAX_LINE) -> str | None:
     """One line of text at a path, or None."""
     found = at(document, *keys)
     if not isinstance(found, str):
@@ -46,15 +46,15 @@ def is_true(document: Any, *keys: str) -> bool:
 
 
 def body(document: Any, *keys: str) -> str | None:
-    """A longer text at a path, shortened."""
+    """A text at a path, truncated, or None."""
     found = at(document, *keys)
     if not isinstance(found, str):
         return None
-    return found if len(found) <= LONGEST_BODY else f"{found[: LONGEST_BODY - 1]}…"
+    return found if len(found) <= MAX_BODY else f"{found[: MAX_BODY - 1]}…"
 
 
 def ping(hook: Fields) -> Fields:
-    return {"zen": text(hook, "zen"), "title": "GitHub says hello", "message": text(hook, "zen")}
+    return {"zen": text(hook, "zen"), "title": "Ping from GitHub", "message": text(hook, "zen")}
 
 
 def push(hook: Fields) -> Fields:
@@ -70,7 +70,7 @@ def push(hook: Fields) -> Fields:
             "author": text(commit, "author", "username") or text(commit, "author", "name"),
             "url": text(commit, "url", longest=500),
         }
-        for commit in raw[:MOST_COMMITS]
+        for commit in raw[:MAX_COMMITS]
     ]
     what = "deleted" if is_true(hook, "deleted") else f"{len(raw)} commits"
     lines = [f"- {commit['subject']} ({commit['author']})" for commit in commits]
@@ -94,6 +94,7 @@ def push(hook: Fields) -> Fields:
 def pull_request(hook: Fields) -> Fields:
     pull = at(hook, "pull_request")
     subject, author = text(pull, "title"), text(pull, "user", "login")
+    action = _describe_action(hook)
     return {
         "action": text(hook, "action"),
         "number": number(pull, "number"),
@@ -105,7 +106,7 @@ def pull_request(hook: Fields) -> Fields:
         "merged": is_true(pull, "merged"),
         "body": body(pull, "body"),
         "url": text(pull, "html_url", longest=500),
-        "title": f"{_repository(hook)}: pull request #{number(pull, 'number')} {_done(hook)}",
+        "title": f"{_repository(hook)}: pull request #{number(pull, 'number')} {action}",
         "message": f"{subject} ({author})",
     }
 
@@ -133,12 +134,12 @@ def issue(hook: Fields) -> Fields:
         "number": number(found, "number"),
         "subject": subject,
         "author": author,
-        "labels": [text(label, "name") for label in (labels or [])[:MOST_LABELS]]
+        "labels": [text(label, "name") for label in (labels or [])[:MAX_LABELS]]
         if isinstance(labels, list | None)
         else [],
         "body": body(found, "body"),
         "url": text(found, "html_url", longest=500),
-        "title": f"{_repository(hook)}: issue #{number(found, 'number')} {_done(hook)}",
+        "title": f"{_repository(hook)}: issue #{number(found, 'number')} {_describe_action(hook)}",
         "message": f"{subject} ({author})",
     }
 
@@ -174,22 +175,22 @@ def release(hook: Fields) -> Fields:
 
 
 def created_ref(hook: Fields) -> Fields:
-    return _ref(hook, "created")
+    return _build_ref(hook, "created")
 
 
 def deleted_ref(hook: Fields) -> Fields:
-    return _ref(hook, "deleted")
+    return _build_ref(hook, "deleted")
 
 
-def _ref(hook: Fields, done: str) -> Fields:
+def _build_ref(hook: Fields, done: str) -> Fields:
     kind, ref = text(hook, "ref_type"), text(hook, "ref")
-    told = f"{kind} {ref} {done}"
+    change = f"{kind} {ref} {done}"
     return {
         "ref": ref,
         "ref_type": kind,
         "url": text(hook, "repository", "html_url", longest=500),
-        "title": f"{_repository(hook)}: {told}",
-        "message": told,
+        "title": f"{_repository(hook)}: {change}",
+        "message": change,
     }
 
 
@@ -204,7 +205,7 @@ def workflow_run(hook: Fields) -> Fields:
         "run_number": number(run, "run_number"),
         "commit": text(run, "head_sha"),
         "url": text(run, "html_url", longest=500),
-        "title": f"{_repository(hook)}: {name} ended: {conclusion}",
+        "title": f"{_repository(hook)}: {name} completed: {conclusion}",
         "message": f"run {number(run, 'run_number')} on {branch}",
     }
 
@@ -251,19 +252,19 @@ def _sender(hook: Fields) -> str | None:
     return text(hook, "sender", "login")
 
 
-def _done(hook: Fields) -> str:
-    return kind("pull_request", hook).rpartition(".")[2].replace("_", " ")
+def _describe_action(hook: Fields) -> str:
+    return name_event("pull_request", hook).rpartition(".")[2].replace("_", " ")
 
 
-def kind(event: str, hook: Fields) -> str:
-    """The event's name with its action; a merge is an action of its own."""
+def name_event(event: str, hook: Fields) -> str:
+    """The event's name with its action; a merge is a separate action."""
     action = text(hook, "action")
     if event == "pull_request" and action == "closed" and is_true(hook, "pull_request", "merged"):
         action = "merged"
     return f"{event}.{action}" if ACTIONS.get(event) else event
 
 
-TELLERS: dict[str, Callable[[Fields], Fields]] = {
+BUILDERS: dict[str, Callable[[Fields], Fields]] = {
     "ping": ping,
     "push": push,
     "pull_request": pull_request,
@@ -295,9 +296,9 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "deployment_status": ("created",),
     "star": ("created",),
 }
-"""Events that have actions, and those of them that are told."""
-KINDS = tuple(
+"""Events that have actions, and the actions that are reported."""
+EVENT_NAMES = tuple(
     f"{event}.{action}" if action else event
-    for event in TELLERS
+    for event in BUILDERS
     for action in ACTIONS.get(event, ("",))
 )

@@ -1,44 +1,44 @@
-"""What of a calendar's events is news: pages in, changes out, and the memory between."""
+"""Find new, updated and cancelled events in pages of a calendar."""
 
 from __future__ import annotations
 
-from protocol import Failure, Misconfigured
+from protocol import ConfigError, Failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from web import Reply
+    from http_api import Reply
 
 PAGE = 250
-LARGEST_MEMORY = 600_000
-"""Bytes of events that are remembered; the gateway keeps 1 MiB of state."""
-LONGEST_TEXT = 8_000
-LONGEST_SUMMARY = 80
-MOST_ATTENDEES = 100
+MAX_KNOWN = 600_000
+"""Bytes of stored events; the gateway stores at most 1 MiB of state."""
+MAX_TEXT = 8_000
+MAX_SUMMARY = 80
+MAX_ATTENDEES = 100
 SLACK = 60.0
 
 
 class Sync:
-    """One pass over the changes, or over everything; it may take several runs."""
+    """An incremental or a full sync; it may take several runs."""
 
     def __init__(self, config: Mapping[str, Any], state: Mapping[str, Any], now: float) -> None:
         self._config, self._now = config, now
         known = state.get("known") or {}
         self.known: dict[str, list[Any]] = {id: list(entry) for id, entry in known.items()}
-        """By event id: etag, start, end, summary, the last full pass, whether it is cancelled."""
+        """By event id: etag, start, end, summary, number of the last full sync, cancelled."""
         self.sync_token: str | None = state.get("sync_token")
         self.page_token: str | None = state.get("page_token")
         self.full: int = state.get("full") or 1
         self.synced_at: float | None = state.get("synced_at")
         self.began: float | None = state.get("began")
         self.quiet = self.synced_at is None and not config.get("emit_existing")
-        """What is there when we first look is no news."""
+        """Events that exist at the first sync are not emitted."""
         self.changes: list[tuple[str, dict[str, Any]]] = []
 
     def query(self) -> dict[str, Any]:
-        """What to ask for next. Beside a sync token nothing may differ from the first time."""
+        """The next query. With a sync token, the other parameters must not change."""
         query: dict[str, Any] = {"maxResults": PAGE, "showDeleted": "true"}
         query["singleEvents"] = "true" if self._config.get("expand_recurring") else "false"
         if self.sync_token:
@@ -46,46 +46,46 @@ class Sync:
         else:
             from datetime import UTC, datetime
 
-            earliest = (self.began or self._now) - past_days(self._config) * 86_400
+            earliest = (self.began or self._now) - read_past_days(self._config) * 86_400
             query["timeMin"] = datetime.fromtimestamp(int(earliest), UTC).isoformat()
         if self.page_token:
             query["pageToken"] = self.page_token
         return query
 
     def restart(self) -> None:
-        """Read everything anew; what is known tells which of it is news."""
+        """Start a full sync; known events are not emitted again."""
         self.sync_token = self.page_token = self.began = None
         self.full += 1
         self.changes.clear()
 
-    def take(self, reply: Reply) -> bool:
-        """Take a page in; whether there is another."""
+    def add_page(self, reply: Reply) -> bool:
+        """Process a page; whether there is another one."""
         document = reply.json()
         items = document.get("items") or []
         if self.began is None:
-            self.began = reply.moment(self._now)
+            self.began = reply.get_time(self._now)
         for event in items if isinstance(items, list) else ():
             if isinstance(event, dict) and isinstance(event.get("id"), str):
-                self._change(event)
+                self._process_event(event)
         following = document.get("nextPageToken")
         if isinstance(following, str) and following:
             if following == self.page_token:
-                raise Failure("Google's pages do not end")
+                raise Failure("Google returned the same page twice")
             self.page_token = following
             return True
         if not isinstance(document.get("nextSyncToken"), str):
-            raise Failure("Google gave out no sync token")
+            raise Failure("Google returned no sync token")
         if not self.sync_token:
-            self._vanished()
+            self._cancel_missing()
         if items or self.synced_at is None:
             self.synced_at = self.began
         self.sync_token, self.page_token, self.began = document["nextSyncToken"], None, None
         return False
 
     def state(self) -> dict[str, Any]:
-        """Where the next run goes on."""
+        """The state for the next run."""
         return {
-            "known": _fit(self.known),
+            "known": _trim(self.known),
             "sync_token": self.sync_token,
             "page_token": self.page_token,
             "full": self.full,
@@ -93,119 +93,119 @@ class Sync:
             "synced_at": self.synced_at,
         }
 
-    def _change(self, event: Mapping[str, Any]) -> None:
+    def _process_event(self, event: Mapping[str, Any]) -> None:
         known = self.known.get(event["id"])
         if known is not None and known[0] == event.get("etag"):
             known[4] = self.full
         elif event.get("status") == "cancelled":
-            self._cancelled(event, known)
+            self._process_cancelled(event, known)
         else:
-            told = _told(event)
-            kind = "updated" if known is not None or self._was_there(event) else "created"
-            self._remember(event, told, cancelled=False)
-            self._tell(kind, told)
+            payload = _build_payload(event)
+            kind = "updated" if known is not None or self._is_old(event) else "created"
+            self._remember(event, payload, cancelled=False)
+            self._add_change(kind, payload)
 
-    def _cancelled(self, event: Mapping[str, Any], known: list[Any] | None) -> None:
-        """Of a cancelled event only the id is certain; the rest is what we remember.
+    def _process_cancelled(self, event: Mapping[str, Any], known: list[Any] | None) -> None:
+        """A cancelled event has only its id; the other fields come from the state.
 
-        One date of a series is cancelled by an event of its own, which we never saw before.
+        A cancelled date of a series is a separate event, which was never seen before.
         """
         self.known.pop(event["id"], None)
         series = event.get("recurringEventId")
         remembered = known or self.known.get(str(series)) or [None] * 6
-        told = {
+        payload = {
             "event_id": event["id"],
-            "etag": _text(event.get("etag")) or remembered[0],
+            "etag": _get_text(event.get("etag")) or remembered[0],
             "summary": remembered[3],
-            "start": _when(event.get("originalStartTime")) or remembered[1],
+            "start": _get_time(event.get("originalStartTime")) or remembered[1],
             "end": None if known is None else known[2],
         }
         if series:
-            self._remember(event, told, cancelled=True)
+            self._remember(event, payload, cancelled=True)
         if known is not None or series:
-            self._tell("cancelled", told)
+            self._add_change("cancelled", payload)
 
-    def _vanished(self) -> None:
-        """A full pass names every event that is to come: one that it does not is cancelled."""
+    def _cancel_missing(self) -> None:
+        """A full sync returns every future event, so a missing one is cancelled."""
         for id, known in list(self.known.items()):
-            if known[4] != self.full and not known[5] and _epoch(known[2]) > self._now:
-                self._cancelled({"id": id}, known)
+            if known[4] != self.full and not known[5] and _to_seconds(known[2]) > self._now:
+                self._process_cancelled({"id": id}, known)
 
     def _remember(
-        self, event: Mapping[str, Any], told: Mapping[str, Any], *, cancelled: bool
+        self, event: Mapping[str, Any], payload: Mapping[str, Any], *, cancelled: bool
     ) -> None:
-        summary = (told["summary"] or "")[:LONGEST_SUMMARY]
-        entry = [event.get("etag"), told["start"], told["end"], summary, self.full, cancelled]
+        summary = (payload["summary"] or "")[:MAX_SUMMARY]
+        entry = [event.get("etag"), payload["start"], payload["end"], summary, self.full, cancelled]
         self.known[event["id"]] = entry
 
-    def _tell(self, kind: str, told: dict[str, Any]) -> None:
+    def _add_change(self, kind: str, payload: dict[str, Any]) -> None:
         if not self.quiet:
-            self.changes.append((kind, told))
+            self.changes.append((kind, payload))
 
-    def _was_there(self, event: Mapping[str, Any]) -> bool:
-        """Whether an event that we do not know is old: what is past is forgotten in time."""
+    def _is_old(self, event: Mapping[str, Any]) -> bool:
+        """Whether an unknown event was created before the last sync; past ones are dropped."""
         since = self.synced_at
-        return since is not None and _epoch(event.get("created")) < since - SLACK
+        return since is not None and _to_seconds(event.get("created")) < since - SLACK
 
 
-def _told(event: Mapping[str, Any]) -> dict[str, Any]:
-    """What is passed on of an event."""
+def _build_payload(event: Mapping[str, Any]) -> dict[str, Any]:
+    """The payload of an event."""
     start, end = event.get("start"), event.get("end")
     organizer = event.get("organizer")
     attendees = event.get("attendees")
     return {
         "event_id": event["id"],
-        "etag": _text(event.get("etag")),
-        "status": _text(event.get("status")),
-        "summary": _text(event.get("summary")),
-        "description": _text(event.get("description")),
-        "location": _text(event.get("location")),
-        "start": _when(start),
-        "end": _when(end),
+        "etag": _get_text(event.get("etag")),
+        "status": _get_text(event.get("status")),
+        "summary": _get_text(event.get("summary")),
+        "description": _get_text(event.get("description")),
+        "location": _get_text(event.get("location")),
+        "start": _get_time(start),
+        "end": _get_time(end),
         "all_day": isinstance(start, dict) and "date" in start,
-        "organizer": _text(organizer.get("email")) if isinstance(organizer, dict) else "",
+        "organizer": _get_text(organizer.get("email")) if isinstance(organizer, dict) else "",
         "attendees": [
-            {"email": _text(one.get("email")), "response": _text(one.get("responseStatus"))}
-            for one in (attendees if isinstance(attendees, list) else [])[:MOST_ATTENDEES]
+            {"email": _get_text(one.get("email")), "response": _get_text(one.get("responseStatus"))}
+            for one in (attendees if isinstance(attendees, list) else [])[:MAX_ATTENDEES]
             if isinstance(one, dict)
         ],
         "recurring_event_id": event.get("recurringEventId"),
-        "link": _text(event.get("htmlLink")),
-        "created": _text(event.get("created")),
-        "updated": _text(event.get("updated")),
+        "link": _get_text(event.get("htmlLink")),
+        "created": _get_text(event.get("created")),
+        "updated": _get_text(event.get("updated")),
     }
 
 
-def _text(value: Any) -> str:
-    return value[:LONGEST_TEXT] if isinstance(value, str) else ""
+def _get_text(value: Any) -> str:
+    return value[:MAX_TEXT] if isinstance(value, str) else ""
 
 
-def _when(value: Any) -> str | None:
-    """A moment with its offset, or a day: `2026-02-08T10:00:00+01:00`, `2026-02-08`."""
+def _get_time(value: Any) -> str | None:
+    """A time with its offset, or a date: `2026-02-08T10:00:00+01:00`, `2026-02-08`."""
     if not isinstance(value, dict):
         return None
-    return _text(value.get("dateTime")) or _text(value.get("date")) or None
+    return _get_text(value.get("dateTime")) or _get_text(value.get("date")) or None
 
 
-def _epoch(text: Any) -> float:
+def _to_seconds(text: Any) -> float:
     from datetime import UTC, datetime
 
     try:
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except (ValueError, TypeError):
         return 0.0
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
-def _fit(known: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """As many events as may be remembered, what ends last first."""
+def _trim(known: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """The events that fit into the state; those that end last are kept."""
     import json
 
     sizes = {id: len(json.dumps([id, *entry])) for id, entry in known.items()}
-    if sum(sizes.values()) <= LARGEST_MEMORY:
+    if sum(sizes.values()) <= MAX_KNOWN:
         return dict(known)
-    kept, room = {}, LARGEST_MEMORY
-    for id in sorted(known, key=lambda id: _epoch(known[id][2]), reverse=True):
+    kept, room = {}, MAX_KNOWN
+    for id in sorted(known, key=lambda id: _to_seconds(known[id][2]), reverse=True):
         room -= sizes[id]
         if room < 0:
             break
@@ -213,8 +213,8 @@ def _fit(known: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     return kept
 
 
-def past_days(config: Mapping[str, Any]) -> float:
+def read_past_days(config: Mapping[str, Any]) -> float:
     days = config.get("past_days", 1)
     if isinstance(days, bool) or not isinstance(days, int | float) or not 0 <= days <= 36_500:
-        raise Misconfigured("config.past_days must be a number of days")
+        raise ConfigError("config.past_days must be a number of days")
     return float(days)

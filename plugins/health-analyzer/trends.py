@@ -1,7 +1,6 @@
-"""Readings in, averages and breached limits out: pure, and without a clock.
+"""Averages and exceeded limits of readings, relative to the newest reading.
 
-What counts as now is the newest reading. A series is a mapping of a reading's key to
-`[measured_at, date, value, revision]`.
+A series maps the key of a reading to `[measured_at, date, value, revision]`.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ MEASURED_AT, DATE, VALUE, REVISION = range(4)
 DIGITS = 3
 
 
-def newest(series: Series) -> list[Any]:
-    """The reading that was taken last; of two at once, the one with the greater value."""
+def get_newest(series: Series) -> list[Any]:
+    """The newest reading; of two at the same time, the one with the greater value."""
     return max(series.values(), key=lambda point: (point[MEASURED_AT], point[VALUE]))
 
 
-def average(series: Series, days: int, *, ago: int = 0) -> float | None:
-    """The mean of the daily means over `days`, the last of them `ago` days before the newest."""
-    last = _day(newest(series)[DATE]) - ago
+def get_average(series: Series, days: int, *, ago: int = 0) -> float | None:
+    """The mean of daily means of `days` days, which end `ago` days before the newest reading."""
+    last = _to_ordinal(get_newest(series)[DATE]) - ago
     by_day: dict[int, list[float]] = {}
     for point in series.values():
-        day = _day(point[DATE])
+        day = _to_ordinal(point[DATE])
         if last - days < day <= last:
             by_day.setdefault(day, []).append(point[VALUE])
     if not by_day:
@@ -36,18 +35,18 @@ def average(series: Series, days: int, *, ago: int = 0) -> float | None:
     return round(sum(means) / len(means), DIGITS)
 
 
-def change(series: Series, days: int) -> float | None:
-    """How the average has moved against that of the `days` before."""
-    now, before = average(series, days), average(series, days, ago=days)
+def get_change(series: Series, days: int) -> float | None:
+    """The difference between the average and that of the `days` days before."""
+    now, before = get_average(series, days), get_average(series, days, ago=days)
     return None if now is None or before is None else round(now - before, DIGITS)
 
 
-def breaches(
+def find_exceeded(
     series: Series, threshold: Mapping[str, Any], limits: Mapping[str, Any], window: int
 ) -> dict[str, tuple[float, float]]:
-    """Which limits the newest reading breaks: kind to (value, limit)."""
-    value = newest(series)[VALUE]
-    moved = change(series, int(limits.get("days", window)))
+    """The limits that the newest reading exceeds: kind to (value, limit)."""
+    value = get_newest(series)[VALUE]
+    moved = get_change(series, int(limits.get("days", window)))
     found: dict[str, tuple[float, float]] = {}
     if "max" in threshold and value > threshold["max"]:
         found["above"] = (value, threshold["max"])
@@ -60,33 +59,33 @@ def breaches(
     return found
 
 
-def summary(series: Series, window: int) -> dict[str, Any]:
-    """What can be said of one metric."""
-    last = newest(series)
-    day = _day(last[DATE])
-    recent = [p[VALUE] for p in series.values() if day - window < _day(p[DATE]) <= day]
+def summarize(series: Series, window: int) -> dict[str, Any]:
+    """The statistics of one metric."""
+    last = get_newest(series)
+    day = _to_ordinal(last[DATE])
+    recent = [p[VALUE] for p in series.values() if day - window < _to_ordinal(p[DATE]) <= day]
     return {
         "latest": last[VALUE],
         "date": last[DATE],
-        "average": average(series, window),
-        "change": change(series, window),
+        "average": get_average(series, window),
+        "change": get_change(series, window),
         "min": min(recent),
         "max": max(recent),
         "count": len(recent),
     }
 
 
-def pruned(series: Series, days: int, most: int) -> dict[str, list[Any]]:
-    """The series without what is older than so many days, and no longer than `most`."""
-    last = _day(newest(series)[DATE])
+def prune(series: Series, days: int, max_points: int) -> dict[str, list[Any]]:
+    """The series limited to the last `days` days and to `max_points` points."""
+    last = _to_ordinal(get_newest(series)[DATE])
     kept = sorted(
-        (item for item in series.items() if _day(item[1][DATE]) > last - days),
+        (item for item in series.items() if _to_ordinal(item[1][DATE]) > last - days),
         key=lambda item: str(item[1][MEASURED_AT]),
     )
-    return dict(kept[-most:])
+    return dict(kept[-max_points:])
 
 
-def _day(date: str) -> int:
+def _to_ordinal(date: str) -> int:
     from datetime import date as calendar
 
     return calendar.fromisoformat(date).toordinal()

@@ -1,15 +1,15 @@
-"""The event `new_health_data`, in one shape whatever the provider.
+"""The event `new_health_data`, which has the same fields for every provider.
 
     provider     withings, garmin
-    record       the provider's own name of the reading, unique to it
+    record       the provider's identifier of the reading
     revision     changes when the provider changes the reading
-    measured_at  when, in UTC: 2026-02-08T07:30:00Z
-    date         the day it belongs to, where the person was: 2026-02-08
-    measures     name to number; the names and units are those of UNITS
-    units        name to unit, for the names in `measures`
-    device       what measured it, or null
+    measured_at  time of measurement in UTC: 2026-02-08T07:30:00Z
+    date         local date of the measurement: 2026-02-08
+    measures     values by name; names and units are those of UNITS
+    units        units by name, for the names in `measures`
+    device       the measuring device, or null
 
-A record that comes again with another revision replaces what it said before.
+A record with another revision replaces the earlier one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from protocol import Answer
+    from protocol import Response
 
 EVENT = "new_health_data"
 UNITS = {
@@ -57,7 +57,7 @@ UNITS = {
 }
 
 
-def reading(
+def build_reading(
     *,
     provider: str,
     record: str,
@@ -67,7 +67,7 @@ def reading(
     measures: Mapping[str, float],
     device: str | None = None,
 ) -> dict[str, Any]:
-    """The payload of one event."""
+    """The payload of an event."""
     return {
         "provider": provider,
         "record": record,
@@ -80,21 +80,21 @@ def reading(
     }
 
 
-def emit(answer: Answer, instance: str, payload: Mapping[str, Any]) -> None:
-    """Emit a reading under a key that is its own, and its revision's."""
+def emit_reading(response: Response, instance: str, payload: Mapping[str, Any]) -> None:
+    """Emit a reading; its dedupe key is unique per record and revision."""
     key = f"{instance}:{payload['record']}:{payload['revision']}"
-    answer.emit(EVENT, dict(payload), key=key)
+    response.emit(EVENT, dict(payload), key=key)
 
 
-def utc(seconds: float) -> str:
+def format_utc(seconds: float) -> str:
     """Unix seconds as ISO 8601 in UTC."""
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def latest(state: Mapping[str, Any], payload: Mapping[str, Any]) -> dict[str, Any]:
-    """The newest value of each measure, with this reading taken in."""
+def update_latest(state: Mapping[str, Any], payload: Mapping[str, Any]) -> dict[str, Any]:
+    """The newest value of each measure, including this reading."""
     known: dict[str, Any] = dict(state.get("latest") or {})
     for name, value in payload["measures"].items():
         if payload["measured_at"] >= known.get(name, {}).get("measured_at", ""):

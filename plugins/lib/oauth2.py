@@ -1,19 +1,18 @@
-"""OAuth 2 for plugins: tokens in the state, renewed in time, and never lost.
+"""OAuth 2 for plugins: tokens in the plugin's state, refreshed in time and never lost.
 
-`client_id` and `client_secret` stand in the configuration; `access_token`, `refresh_token`
-and `token_expiry` (Unix seconds) in the plugin's state, whose names have the gateway hide
-them wherever it shows a state.
+`client_id` and `client_secret` are in the configuration; `access_token`, `refresh_token` and
+`token_expiry` (Unix seconds) are in the plugin's state. The gateway redacts them by their names.
 
-A provider that rotates refresh tokens forgets the old one when it gives out a new one. The
-gateway keeps a job's state only if the job succeeded. So whatever fails after a refresh
-token was replaced, the job must succeed: `kept` makes it do so, saying in its result and in
-an error line what failed. A run whose refresh token stayed the same fails as any job does.
+A provider that rotates refresh tokens invalidates the old one when it issues a new one, and the
+gateway stores the state of a job only if the job succeeds. So after a rotation the job must
+succeed, whatever fails: `keep_tokens` ensures that, and reports the failure in the result and in
+an error log line. A run that did not rotate its refresh token fails like any other job.
 """
 
 from __future__ import annotations
 
-from protocol import Answer, Failure, Misconfigured, place_of
-from web import LONGEST_RETRY, Busy
+from http_api import MAX_RETRY_AFTER, RateLimited
+from protocol import ConfigError, Failure, Response, describe_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,33 +20,33 @@ if TYPE_CHECKING:
     from typing import Any
 
 SKEW = 120
-"""Seconds before its end from which a token counts as ended: clocks differ."""
-DEFAULT_LIFE = 3600
-LONGEST_LIFE = 366 * 86_400
+"""Seconds before its expiry at which a token counts as expired, because clocks differ."""
+DEFAULT_LIFETIME = 3600
+MAX_LIFETIME = 366 * 86_400
 PENDING = ("pending_state", "pending_verifier_secret", "pending_until")
 AUTHORIZE_WITHIN = 3600
 
 
 class Unauthorized(Failure):
-    """The provider no longer knows our tokens: a person has to authorize us again."""
+    """The provider rejects the tokens; an operator has to authorize the plugin again."""
 
-    def __init__(self, why: str, *, said: str = "") -> None:
-        why = f"{why}; a person has to authorize us, see README.md"
-        super().__init__(why, retry=False, said=said)
+    def __init__(self, reason: str, *, details: str = "") -> None:
+        message = f"{reason}; authorize the plugin as described in its README.md"
+        super().__init__(message, retry=False, details=details)
 
 
 class Grant:
-    """What a token endpoint gave out. Raises `Failure` where that is no token."""
+    """The tokens of a token response. Raises `Failure` if there is no valid token."""
 
     def __init__(self, document: Mapping[str, Any], host: str) -> None:
-        self.access_token = _token(document, "access_token", host)
+        self.access_token = _read_token(document, "access_token", host)
         has_refresh = document.get("refresh_token") is not None
-        self.refresh_token = _token(document, "refresh_token", host) if has_refresh else None
-        self.life = _life(document.get("expires_in"))
+        self.refresh_token = _read_token(document, "refresh_token", host) if has_refresh else None
+        self.lifetime = _read_lifetime(document.get("expires_in"))
 
 
 class Session:
-    """The tokens of one run. `state` is the plugin's whole state as it should become."""
+    """The tokens of one run. `state` is the whole new state of the plugin."""
 
     def __init__(
         self,
@@ -59,45 +58,45 @@ class Session:
     ) -> None:
         self.state: dict[str, Any] = dict(state)
         self.rotated = False
-        """Whether this run holds a refresh token that the ledger does not have yet."""
+        """Whether this run has a refresh token that is not stored yet."""
         self._renewed = False
         self.now = now
         self._renew = renew
         self._adopt(config)
 
     def access_token(self) -> str:
-        """A token that is good for a while yet, renewed where it is not."""
+        """A valid access token, refreshed if necessary."""
         held, expiry = self.state.get("access_token"), self.state.get("token_expiry")
         ended = expiry is not None and self.now >= expiry - SKEW
         return held if held and (self._renewed or not ended) else self.renew()
 
     def renew(self) -> str:
-        """A new token, whatever the old one's age; at most once a run."""
+        """A new access token; at most one per run."""
         refresh_token = self.state.get("refresh_token")
         if not refresh_token:
-            raise Unauthorized("there is no authorization yet")
+            raise Unauthorized("the plugin is not authorized yet")
         if self._renewed:
-            raise Unauthorized("a token that was given out just now is refused")
+            raise Unauthorized("the provider rejects a token that it has just issued")
         self.accept(self._renew(refresh_token))
         return str(self.state["access_token"])
 
     def accept(self, grant: Grant) -> None:
-        """Take a grant's tokens over into the state."""
+        """Put the tokens of a grant into the state."""
         self.state["access_token"] = grant.access_token
-        self.state["token_expiry"] = int(self.now + grant.life)
+        self.state["token_expiry"] = int(self.now + grant.lifetime)
         if grant.refresh_token is not None:
             self.rotated = grant.refresh_token != self.state.get("refresh_token")
             self.state["refresh_token"] = grant.refresh_token
         self._renewed = True
 
-    def authorized(self, grant: Grant) -> None:
-        """The same for a grant that ends an authorization: what it was known by is forgotten."""
+    def finish_authorization(self, grant: Grant) -> None:
+        """Put the tokens of an authorization into the state and remove its temporary values."""
         self.accept(grant)
         for key in PENDING:
             self.state.pop(key, None)
 
     def _adopt(self, config: Mapping[str, Any]) -> None:
-        """Take tokens over from the configuration, once: what follows them is in the state."""
+        """Use tokens of the configuration once; later ones are in the state."""
         given = {key: config[key] for key in ("access_token", "refresh_token") if config.get(key)}
         if not given:
             return
@@ -107,77 +106,82 @@ class Session:
             self.state["adopted"] = adopted
 
 
-def kept(session: Session, work: Callable[[], Answer]) -> Answer:
-    """Run `work`; where it fails after the tokens were rotated, succeed with the tokens.
+def keep_tokens(session: Session, work: Callable[[], Response]) -> Response:
+    """Run `work`; if it fails after the tokens were rotated, succeed in order to store them.
 
-    A provider that asks us to wait is no failure either: the wait is remembered, and
-    `waiting` tells the runs until then to leave it alone.
+    A rate limit is not a failure either: the time to wait is stored, and `check_wait` skips the
+    runs until then.
     """
     try:
-        answer = work()
+        response = work()
         if session.rotated:
-            answer.encoded()
-        return answer
-    except Busy as busy:
-        retry_at = int(session.now + busy.seconds) + 1
-        state = {**session.state, "retry_at": retry_at, "busy": _times_busy(session.state) + 1}
-        answer = Answer(f"{busy}; until then nothing is fetched", state=state)
-        answer.log("warn", str(busy))
+            response.encode()
+        return response
+    except RateLimited as limited:
+        retry_at = int(session.now + limited.seconds) + 1
+        state = {
+            **session.state,
+            "retry_at": retry_at,
+            "busy": _count_rate_limits(session.state) + 1,
+        }
+        response = Response(f"{limited}; nothing is fetched until then", state=state)
+        response.log("warn", str(limited))
     except Exception as error:
         if not session.rotated:
             raise
-        why = str(error) if isinstance(error, Failure) else f"a bug: {place_of(error)}"
-        answer = Answer(
-            f"the tokens were renewed and are kept; nothing else was done: {why}",
+        known = isinstance(error, Failure)
+        reason = str(error) if known else f"unexpected error: {describe_error(error)}"
+        response = Response(
+            f"the tokens were refreshed and stored, but the run failed: {reason}",
             state=session.state,
         )
-        answer.log("error", f"{why}; the next run tries again")
-        if isinstance(error, Failure) and error.said:
-            answer.log("error", error.said)
-    return answer
+        response.log("error", f"{reason}; the next run tries again")
+        if isinstance(error, Failure) and error.details:
+            response.log("error", error.details)
+    return response
 
 
-def waiting(state: Mapping[str, Any], now: float) -> Answer | None:
-    """An answer for a run that comes before the provider wants to hear from us again."""
+def check_wait(state: Mapping[str, Any], now: float) -> Response | None:
+    """A response for a run before the time that the provider asked to wait for; else None."""
     retry_at = state.get("retry_at")
-    if not isinstance(retry_at, int) or not now < retry_at <= now + LONGEST_RETRY + 1:
+    if not isinstance(retry_at, int) or not now < retry_at <= now + MAX_RETRY_AFTER + 1:
         return None
-    return Answer(f"we were asked to wait; {retry_at - int(now)} s are left")
+    return Response(f"rate limited by the provider; {retry_at - int(now)} s left to wait")
 
 
-def backoff(state: Mapping[str, Any]) -> float:
-    """Seconds to wait where the provider does not say: longer each time in a row."""
-    return float(min(60 * 2 ** min(_times_busy(state), 6), 3600))
+def get_backoff(state: Mapping[str, Any]) -> float:
+    """Seconds to wait if the provider does not say; doubles with each rate limit in a row."""
+    return float(min(60 * 2 ** min(_count_rate_limits(state), 6), 3600))
 
 
-def rested(state: dict[str, Any]) -> None:
-    """The provider has answered: forget that it once asked us to wait."""
+def clear_wait(state: dict[str, Any]) -> None:
+    """Remove the stored rate limit after a successful request."""
     for key in ("retry_at", "busy"):
         state.pop(key, None)
 
 
-def _times_busy(state: Mapping[str, Any]) -> int:
+def _count_rate_limits(state: Mapping[str, Any]) -> int:
     times = state.get("busy")
     return times if isinstance(times, int) else 0
 
 
-def authorization(
+def start_authorization(
     session_state: Mapping[str, Any], now: float, *, pkce: bool
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """What a link to the provider's consent page needs, and the state to remember it by."""
+    """The query of a link to the provider's consent page, and the state to store for it."""
     import secrets
 
     verifier = secrets.token_urlsafe(64)
     nonce = secrets.token_urlsafe(24)
     query = {"response_type": "code", "state": nonce}
     if pkce:
-        query |= {"code_challenge": challenge(verifier), "code_challenge_method": "S256"}
+        query |= {"code_challenge": make_challenge(verifier), "code_challenge_method": "S256"}
     remembered = (nonce, verifier, int(now) + AUTHORIZE_WITHIN)
     return query, {**session_state, **dict(zip(PENDING, remembered, strict=True))}
 
 
-def challenge(verifier: str) -> str:
-    """RFC 7636's S256: BASE64URL(SHA256(verifier)), without padding."""
+def make_challenge(verifier: str) -> str:
+    """The S256 code challenge of RFC 7636: BASE64URL(SHA256(verifier)) without padding."""
     import base64
     import hashlib
 
@@ -185,8 +189,8 @@ def challenge(verifier: str) -> str:
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
-def callback(payload: Any, state: Mapping[str, Any], now: float) -> tuple[str, str]:
-    """The code and the verifier, out of `{url}` or `{code, state}` and what we remember."""
+def parse_callback(payload: Any, state: Mapping[str, Any], now: float) -> tuple[str, str]:
+    """The code and the verifier, from `{url}` or `{code, state}` and the stored state."""
     from hmac import compare_digest
     from urllib.parse import parse_qs, urlsplit
 
@@ -196,37 +200,43 @@ def callback(payload: Any, state: Mapping[str, Any], now: float) -> tuple[str, s
         given = {key: values[0] for key, values in query.items()}
     nonce, verifier, until = (state.get(key) for key in PENDING)
     if not nonce or not verifier or now > (until or 0):
-        raise Failure("no authorization is under way; run `authorize` first", retry=False)
+        raise Failure(
+            "no authorization is in progress; run the command `authorize` first", retry=False
+        )
     if given.get("error"):
-        raise Failure("the provider says that access was not granted", retry=False)
+        raise Failure("the provider reports that access was not granted", retry=False)
     code, echoed = given.get("code"), given.get("state")
     if not isinstance(code, str) or not code or not isinstance(echoed, str):
-        raise Failure("give the URL that the browser was sent to as `url`", retry=False)
+        raise Failure(
+            "the payload needs the URL that the browser was redirected to, as `url`", retry=False
+        )
     if not compare_digest(echoed.encode(), nonce.encode()):
-        raise Failure("the answer belongs to another authorization; start again", retry=False)
+        raise Failure(
+            "the URL belongs to another authorization; run `authorize` again", retry=False
+        )
     return code, verifier
 
 
-def required(config: Mapping[str, Any], *keys: str) -> None:
-    """Raise `Misconfigured` where one of these is absent, or no text."""
+def require_texts(config: Mapping[str, Any], *keys: str) -> None:
+    """Raise `ConfigError` if one of these keys is absent or not text."""
     for key in keys:
         if not isinstance(config.get(key), str) or not config[key]:
-            raise Misconfigured(f"config.{key} must be text")
+            raise ConfigError(f"config.{key} must be text")
 
 
-def _token(document: Mapping[str, Any], key: str, host: str) -> str:
+def _read_token(document: Mapping[str, Any], key: str, host: str) -> str:
     value = document.get(key)
     if not isinstance(value, str) or not value or not value.isascii() or not value.isprintable():
-        raise Failure(f"{host} gave out no usable {key}")
+        raise Failure(f"{host} returned no valid {key}")
     return value
 
 
-def _life(value: Any) -> int:
+def _read_lifetime(value: Any) -> int:
     try:
-        life = DEFAULT_LIFE if value is None or isinstance(value, bool) else int(value)
+        life = DEFAULT_LIFETIME if value is None or isinstance(value, bool) else int(value)
     except (ValueError, TypeError, OverflowError):
-        life = DEFAULT_LIFE
-    return min(max(life, 0), LONGEST_LIFE)
+        life = DEFAULT_LIFETIME
+    return min(max(life, 0), MAX_LIFETIME)
 
 
 def _fingerprint(given: Mapping[str, str]) -> str:

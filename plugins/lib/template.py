@@ -1,8 +1,8 @@
-"""Paths into what a plugin was given, and texts that hold such paths in braces.
+"""Templates with placeholders for values of a request.
 
-`{payload.user.name}` stands for the value at that path, `{payload.user.name|nobody}` for
-`nobody` where there is none. The roots are `payload`, `event` (`type source timestamp
-event_id dedupe_key`) and `context`; braces around anything else are left as they are.
+`{payload.user.name}` is replaced by the value at that path, `{payload.user.name|unknown}` by
+`unknown` if there is none. The roots are `payload`, `event` (`type source timestamp event_id
+dedupe_key`) and `context`; other text in braces is left unchanged.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 ROOTS = ("payload", "event", "context")
 MISSING = object()
-_PLACE = re.compile(r"\{((?:payload|event|context)(?:\.[^\s{}|.]+)*)(?:\|([^{}]*))?\}")
+_PLACEHOLDER = re.compile(r"\{((?:payload|event|context)(?:\.[^\s{}|.]+)*)(?:\|([^{}]*))?\}")
 
 
-def scope_of(request: Request) -> dict[str, Any]:
-    """What paths lead into."""
+def collect_values(request: Request) -> dict[str, Any]:
+    """The values that paths refer to."""
     event = {key: value for key, value in request.event.items() if key != "payload"}
     return {"payload": request.payload, "event": event, "context": request.context}
 
 
 def find(scope: Mapping[str, Any], path: str) -> Any:
-    """The value at a path, or `MISSING`; a number is an index where there is a list."""
+    """The value at a path, or `MISSING`; in a list, a number is an index."""
     value: Any = scope
     for key in path.split("."):
         if isinstance(value, dict):
@@ -43,30 +43,30 @@ def find(scope: Mapping[str, Any], path: str) -> Any:
     return value
 
 
-def as_text(value: Any) -> str:
-    """Text as it is, anything else as JSON."""
+def to_text(value: Any) -> str:
+    """Text unchanged, other values as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def render(template: str, scope: Mapping[str, Any], write: Callable[[Any], str] = as_text) -> str:
-    """`template` with its places filled in by `write`. Raises `Failure` where one is missing."""
+def render(template: str, scope: Mapping[str, Any], write: Callable[[Any], str] = to_text) -> str:
+    """`template` with its placeholders replaced. Raises `Failure` if a value is missing."""
 
-    def fill(place: re.Match[str]) -> str:
-        value = find(scope, place[1])
+    def fill(found: re.Match[str]) -> str:
+        value = find(scope, found[1])
         if value is not MISSING:
             return write(value)
-        if place[2] is None:
-            raise Failure(f"the event has no {place[1]}, which a template names", retry=False)
-        return write(place[2])
+        if found[2] is None:
+            raise Failure(f"the event has no {found[1]}, which a template refers to", retry=False)
+        return write(found[2])
 
-    return _PLACE.sub(fill, template)
-
-
-def whole_place(template: str) -> tuple[str, str | None] | None:
-    """Path and default, where the template is one place and nothing else."""
-    place = _PLACE.fullmatch(template)
-    return (place[1], place[2]) if place else None
+    return _PLACEHOLDER.sub(fill, template)
 
 
-def has_place(template: str) -> bool:
-    return _PLACE.search(template) is not None
+def parse_placeholder(template: str) -> tuple[str, str | None] | None:
+    """Path and default if the template is exactly one placeholder; otherwise None."""
+    found = _PLACEHOLDER.fullmatch(template)
+    return (found[1], found[2]) if found else None
+
+
+def has_placeholder(template: str) -> bool:
+    return _PLACEHOLDER.search(template) is not None

@@ -1,13 +1,13 @@
-"""ntfy, Discord, Slack and Telegram."""
+"""The channels ntfy, Discord, Slack and Telegram."""
 
 from __future__ import annotations
 
 import re
 
-from channel import AGENT, Channel, document_of
-from message import as_json, split, utf16
-from protocol import Failure, Misconfigured
-from web import Site
+from channel import AGENT, Channel, get_document
+from http_api import ApiClient
+from message import count_json, count_utf16, split
+from protocol import ConfigError, Failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Ntfy(Channel):
-    """A topic of ntfy. A repeated sequence id replaces the notification instead of adding one."""
+    """A topic of ntfy. A repeated sequence id replaces the earlier notification."""
 
     keys = ("server", "topic", "token", "username", "password", "tags")
     LIMIT = 4000
@@ -27,17 +27,19 @@ class Ntfy(Channel):
         self, name: str, settings: Mapping[str, Any], remaining: Callable[[], float]
     ) -> None:
         super().__init__(name, settings, remaining)
-        self._site = Site(self.text("server", "https://ntfy.sh"), remaining, agent=AGENT)
+        self._client = ApiClient(self.text("server", "https://ntfy.sh"), remaining, agent=AGENT)
         self._topic = self.text("topic")
         if not re.fullmatch(r"[-_A-Za-z0-9]{1,64}", self._topic):
-            raise Misconfigured(f"channel {name}: that cannot be a topic")
+            raise ConfigError(f"channel {name}: topic must have 1 to 64 letters, digits, - or _")
         tags = settings.get("tags") or []
         if not isinstance(tags, list) or sum(len(str(tag).encode()) for tag in tags) > 500:
-            raise Misconfigured(f"channel {name}: tags must be a short list of texts")
+            raise ConfigError(
+                f"channel {name}: tags must be a list of texts with at most 500 bytes"
+            )
         self._tags = [str(tag) for tag in tags]
 
-    def units(self, message: Message) -> list[str]:
-        return split(message.text, self.LIMIT, as_json)
+    def split_units(self, message: Message) -> list[str]:
+        return split(message.text, self.LIMIT, count_json)
 
     def send(self, message: Message, unit: str, key: str) -> None:
         document: dict[str, Any] = {
@@ -51,12 +53,12 @@ class Ntfy(Channel):
             document["tags"] = self._tags
         if message.url:
             document["click"] = message.url
-        reply = self._site.send("POST", "/", document=document, headers=self._credentials())
+        reply = self._client.send("POST", "/", document=document, headers=self._credentials())
         if reply.status != 200:
-            raise self.refused(reply, document_of(reply).get("error"))
+            raise self.make_failure(reply, get_document(reply).get("error"))
 
     def secrets(self) -> list[str]:
-        """Also as they are sent: a proxy may quote its request."""
+        """Also the encoded credentials, because a proxy may quote the request."""
         sent = self._credentials().values()
         return [*super().secrets(), *(value.rpartition(" ")[2] for value in sent)]
 
@@ -72,13 +74,13 @@ class Ntfy(Channel):
 
 
 class Discord(Channel):
-    """A webhook, or a channel that a bot writes to; the bot's messages carry a nonce."""
+    """A webhook, or a channel of a bot, whose messages have a nonce."""
 
     keys = ("secret_url", "token", "channel_id", "api")
     LIMIT = 2000
-    LONGEST_NONCE = 25
-    NOBODY: dict[str, list[str]] = {"parse": []}
-    """Mentions in the text are shown, and call nobody."""
+    MAX_NONCE = 25
+    NO_MENTIONS: dict[str, list[str]] = {"parse": []}
+    """Mentions in the text notify no user."""
     BOT = "DiscordBot (ductile, 1.0)"
 
     def __init__(
@@ -87,42 +89,44 @@ class Discord(Channel):
         super().__init__(name, settings, remaining)
         self._bot = self.has("token")
         if self._bot == self.has("secret_url"):
-            raise Misconfigured(f"channel {name}: give secret_url, or token and channel_id")
+            raise ConfigError(f"channel {name}: set either secret_url, or token and channel_id")
         if not self._bot:
-            self._site = Site(self.text("secret_url"), remaining, agent=AGENT)
+            self._client = ApiClient(self.text("secret_url"), remaining, agent=AGENT)
             return
-        self._site = Site(
+        self._client = ApiClient(
             self.text("api", "https://discord.com/api/v10"), remaining, agent=self.BOT
         )
         if not self.text("channel_id").isdecimal():
-            raise Misconfigured(f"channel {name}: channel_id must be a number")
+            raise ConfigError(f"channel {name}: channel_id must be a number")
 
-    def units(self, message: Message) -> list[str]:
+    def split_units(self, message: Message) -> list[str]:
         title = f"**{message.title}**\n" if message.title else ""
-        return split(f"{title}{message.whole_text}", self.LIMIT, utf16)
+        return split(f"{title}{message.text_with_link}", self.LIMIT, count_utf16)
 
     def send(self, message: Message, unit: str, key: str) -> None:  # noqa: ARG002
-        document: dict[str, Any] = {"content": unit, "allowed_mentions": self.NOBODY}
+        document: dict[str, Any] = {"content": unit, "allowed_mentions": self.NO_MENTIONS}
         if self._bot:
-            document |= {"nonce": key[: self.LONGEST_NONCE], "enforce_nonce": True}
+            document |= {"nonce": key[: self.MAX_NONCE], "enforce_nonce": True}
             path = f"/channels/{self.text('channel_id')}/messages"
             headers = {"Authorization": f"Bot {self.text('token')}"}
-            reply = self._site.send("POST", path, document=document, headers=headers)
+            reply = self._client.send("POST", path, document=document, headers=headers)
         else:
-            # Only then does a message that is not saved come back as an error.
-            reply = self._site.send("POST", "", query={"wait": "true"}, document=document)
+            # Without `wait`, a message that is not stored causes no error.
+            reply = self._client.send("POST", "", query={"wait": "true"}, document=document)
         if reply.status in (200, 204):
             return
-        told = document_of(reply)
-        raise self.refused(reply, told.get("message"), _seconds(told.get("retry_after")))
+        answer = get_document(reply)
+        raise self.make_failure(
+            reply, answer.get("message"), _to_seconds(answer.get("retry_after"))
+        )
 
 
 class Slack(Channel):
-    """An incoming webhook, or a channel that a bot writes to."""
+    """An incoming webhook, or a channel of a bot."""
 
     keys = ("secret_url", "token", "channel", "api")
     LIMIT = 4000
-    PASSING = frozenset(
+    TRANSIENT = frozenset(
         {"internal_error", "fatal_error", "service_unavailable", "request_timeout", "ratelimited"}
     )
 
@@ -132,39 +136,41 @@ class Slack(Channel):
         super().__init__(name, settings, remaining)
         self._bot = self.has("token")
         if self._bot == self.has("secret_url"):
-            raise Misconfigured(f"channel {name}: give secret_url, or token and channel")
+            raise ConfigError(f"channel {name}: set either secret_url, or token and channel")
         if self._bot:
             self.text("channel")
         base = self.text("api", "https://slack.com/api") if self._bot else self.text("secret_url")
-        self._site = Site(base, remaining, agent=AGENT)
+        self._client = ApiClient(base, remaining, agent=AGENT)
 
-    def units(self, message: Message) -> list[str]:
+    def split_units(self, message: Message) -> list[str]:
         title = f"*{message.title}*\n" if message.title else ""
-        parts = split(f"{title}{message.whole_text}", self.LIMIT, lambda text: len(_escaped(text)))
-        return [_escaped(part) for part in parts]
+        parts = split(
+            f"{title}{message.text_with_link}", self.LIMIT, lambda text: len(_escape(text))
+        )
+        return [_escape(part) for part in parts]
 
     def send(self, message: Message, unit: str, key: str) -> None:  # noqa: ARG002
         if not self._bot:
-            reply = self._site.send("POST", "", document={"text": unit})
+            reply = self._client.send("POST", "", document={"text": unit})
             if reply.status != 200:
-                raise self.refused(reply, None)
+                raise self.make_failure(reply, None)
             return
-        reply = self._site.send(
+        reply = self._client.send(
             "POST",
             "/chat.postMessage",
             document={"channel": self.text("channel"), "text": unit},
             headers={"Authorization": f"Bearer {self.text('token')}"},
         )
-        told = document_of(reply)
-        if reply.status != 200 or not isinstance(told.get("ok"), bool):
-            raise self.refused(reply, told.get("error"))
-        if told["ok"] is not True:
-            error = self.hidden(told.get("error"))
-            raise Failure(f"answered {error}", retry=error in self.PASSING)
+        answer = get_document(reply)
+        if reply.status != 200 or not isinstance(answer.get("ok"), bool):
+            raise self.make_failure(reply, answer.get("error"))
+        if answer["ok"] is not True:
+            error = self.redact(answer.get("error"))
+            raise Failure(f"returned the error {error}", retry=error in self.TRANSIENT)
 
 
 class Telegram(Channel):
-    """A chat that a bot writes to."""
+    """A chat of a bot."""
 
     keys = ("token", "chat_id", "api")
     LIMIT = 4096
@@ -174,12 +180,14 @@ class Telegram(Channel):
     ) -> None:
         super().__init__(name, settings, remaining)
         if not re.fullmatch(r"[0-9]+:[A-Za-z0-9_-]+", self.text("token")):
-            raise Misconfigured(f"channel {name}: that cannot be a bot's token")
+            raise ConfigError(f"channel {name}: token must have the form 123456:ABC-DEF")
         self.text("chat_id")
-        self._site = Site(self.text("api", "https://api.telegram.org"), remaining, agent=AGENT)
+        self._client = ApiClient(
+            self.text("api", "https://api.telegram.org"), remaining, agent=AGENT
+        )
 
-    def units(self, message: Message) -> list[str]:
-        return split(message.all, self.LIMIT, utf16)
+    def split_units(self, message: Message) -> list[str]:
+        return split(message.full_text, self.LIMIT, count_utf16)
 
     def send(self, message: Message, unit: str, key: str) -> None:  # noqa: ARG002
         document = {
@@ -187,19 +195,21 @@ class Telegram(Channel):
             "text": unit,
             "disable_notification": message.priority < 3,
         }
-        reply = self._site.send("POST", f"/bot{self.text('token')}/sendMessage", document=document)
-        told = document_of(reply)
-        if reply.status == 200 and told.get("ok") is True:
+        reply = self._client.send(
+            "POST", f"/bot{self.text('token')}/sendMessage", document=document
+        )
+        answer = get_document(reply)
+        if reply.status == 200 and answer.get("ok") is True:
             return
-        parameters = told.get("parameters")
+        parameters = answer.get("parameters")
         wait = parameters.get("retry_after") if isinstance(parameters, dict) else None
-        raise self.refused(reply, told.get("description"), _seconds(wait))
+        raise self.make_failure(reply, answer.get("description"), _to_seconds(wait))
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _seconds(value: Any) -> float | None:
+def _to_seconds(value: Any) -> float | None:
     usable = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e6
     return float(value) if usable else None

@@ -1,4 +1,4 @@
-"""What was sent and what waits, as the plugin's state keeps it. Bounded in every direction."""
+"""Sent and pending messages in the plugin's state, both limited in number and size."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-MOST_SENT = 2000
-MOST_WAITING = 50
-LARGEST_WAITING = 400_000
+MAX_SENT = 2000
+MAX_PENDING = 50
+MAX_PENDING_BYTES = 400_000
 FIRST_WAIT = 60.0
-LONGEST_WAIT = 3600.0
+MAX_WAIT = 3600.0
 
 
-class Waiting:
-    """A message that one channel still owes."""
+class PendingMessage:
+    """A message that a channel has not sent yet."""
 
     def __init__(self, message: Message, channel: str) -> None:
         self.message, self.channel = message, channel
@@ -26,12 +26,12 @@ class Waiting:
         self.next_at = 0.0
         self.error = ""
         self.failed = False
-        """Whether it was given up: it stays only to be told of."""
+        """Whether it is given up, and kept only to be reported."""
 
     def postpone(self, error: str, now: float, asked: float = 0.0) -> None:
         self.tries += 1
         self.error = error
-        pause = min(FIRST_WAIT * 2 ** (self.tries - 1), LONGEST_WAIT)
+        pause = min(FIRST_WAIT * 2 ** (self.tries - 1), MAX_WAIT)
         self.next_at = now + max(pause, asked)
 
     def document(self) -> dict[str, Any]:
@@ -45,8 +45,8 @@ class Outbox:
         raw = state.get("waiting")
         self.waiting = [_read(one) for one in (raw if isinstance(raw, list) else ())]
         self.fresh = 0
-        """How many units were sent in this run: what the state must not forget."""
-        self.dropped: list[Waiting] = []
+        """The number of units sent in this run, which the state must keep."""
+        self.dropped: list[PendingMessage] = []
 
     def was_sent(self, key: str) -> bool:
         return key in self._sent
@@ -55,25 +55,25 @@ class Outbox:
         self._sent[key] = None
         self.fresh += 1
 
-    def keep(self, waiting: Waiting) -> None:
+    def keep(self, waiting: PendingMessage) -> None:
         if waiting not in self.waiting:
             self.waiting.append(waiting)
 
-    def due(self, now: float, most: int) -> list[Waiting]:
-        """What to try again, the longest due first."""
+    def list_due(self, now: float, limit: int) -> list[PendingMessage]:
+        """Pending messages to retry, the longest due first."""
         ready = [one for one in self.waiting if not one.failed and one.next_at <= now]
-        return sorted(ready, key=lambda one: one.next_at)[:most]
+        return sorted(ready, key=lambda one: one.next_at)[:limit]
 
     def state(self) -> dict[str, Any]:
         waiting = [one.document() for one in self.waiting]
-        while len(waiting) > MOST_WAITING or len(json.dumps(waiting)) > LARGEST_WAITING:
+        while len(waiting) > MAX_PENDING or len(json.dumps(waiting)) > MAX_PENDING_BYTES:
             self.dropped.append(self.waiting.pop(0))
             del waiting[0]
-        return {"sent": list(self._sent)[-MOST_SENT:], "waiting": waiting}
+        return {"sent": list(self._sent)[-MAX_SENT:], "waiting": waiting}
 
 
-def _read(document: dict[str, Any]) -> Waiting:
-    waiting = Waiting(Message(**document["message"]), document["channel"])
+def _read(document: dict[str, Any]) -> PendingMessage:
+    waiting = PendingMessage(Message(**document["message"]), document["channel"])
     waiting.tries, waiting.next_at = document["tries"], document["next_at"]
     waiting.error, waiting.failed = document["error"], document["failed"]
     return waiting

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sends notifications, each once by each channel. README.md says what that means for each."""
+"""Sends notifications, once per channel. See README.md."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sys
 import time
 
 sys.path.insert(0, __file__.rpartition("/")[0] + "/../lib")
-from message import compose, rule_of
-from outbox import Outbox, Waiting
-from protocol import Answer, Failure, Misconfigured, Request, serve
-from quantities import texts, whole
+from message import compose, get_rule
+from outbox import Outbox, PendingMessage
+from protocol import ConfigError, Failure, Request, Response, serve
+from settings import read_integer, read_texts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
     from message import Message
 
 TYPES = ("email", "ntfy", "discord", "slack", "telegram")
-MOST_CHANNELS = 20
+MAX_CHANNELS = 20
 RESERVE = 4.0
-"""Seconds before the deadline at which no more is begun: what was sent must be remembered."""
-BESIDE = 3
-"""How many waiting messages a new one takes along."""
-AT_ONCE = 50
+"""Seconds before the deadline at which sending stops, to store what was sent."""
+RETRIES_PER_EVENT = 3
+"""Maximum number of pending messages that are retried with a new one."""
+RETRIES_PER_POLL = 50
 
 
 class Channels:
-    """The channels of the config; one is made when it is first used."""
+    """The configured channels; each is created when it is first used."""
 
     def __init__(self, request: Request) -> None:
         listed = request.config.get("channels")
-        if not isinstance(listed, list) or not 0 < len(listed) <= MOST_CHANNELS:
-            raise Misconfigured(f"channels must be a list of 1 to {MOST_CHANNELS}")
+        if not isinstance(listed, list) or not 0 < len(listed) <= MAX_CHANNELS:
+            raise ConfigError(f"channels must be a list of 1 to {MAX_CHANNELS} channels")
         self._request = request
         self._settings: dict[str, dict[str, Any]] = {}
         self._made: dict[str, Channel] = {}
         for settings in listed:
             if not isinstance(settings, dict) or settings.get("type") not in TYPES:
-                raise Misconfigured(f"each channel must have a type: {', '.join(TYPES)}")
+                raise ConfigError(f"each channel must have a type, one of {', '.join(TYPES)}")
             name = settings.get("name") or settings["type"]
             if not isinstance(name, str) or name in self._settings:
-                raise Misconfigured("channels of one type need names of their own")
+                raise ConfigError("channels of the same type must have different names")
             self._settings[name] = settings
 
     @property
@@ -53,10 +53,10 @@ class Channels:
     def __getitem__(self, name: str) -> Channel:
         if name not in self._made:
             settings = self._settings[name]
-            kind = _class(settings["type"])
+            kind = _get_class(settings["type"])
             unknown = settings.keys() - {"name", "type", *kind.keys}
             if unknown:
-                raise Misconfigured(f"channel {name}: unknown setting {min(unknown)!r}")
+                raise ConfigError(f"channel {name}: unknown setting {min(unknown)!r}")
             self._made[name] = kind(name, settings, self._request.remaining)
         return self._made[name]
 
@@ -65,7 +65,7 @@ class Channels:
             channel.close()
 
 
-def _class(word: str) -> type[Channel]:
+def _get_class(word: str) -> type[Channel]:
     if word == "email":
         from mail import Mail
 
@@ -82,38 +82,38 @@ def _class(word: str) -> type[Channel]:
 
 
 class Run:
-    """One run: what it sends, and what it has to say afterwards."""
+    """The sent and failed messages of one run."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.channels = Channels(request)
         self.outbox = Outbox(request.state)
-        self.max_tries = whole(request.config, "max_tries", 10, least=1, most=100)
+        self.max_tries = read_integer(request.config, "max_tries", 10, minimum=1, maximum=100)
         self.sent: list[str] = []
         self.sent_before: list[str] = []
-        self.failures: list[tuple[Waiting, Failure]] = []
+        self.failures: list[tuple[PendingMessage, Failure]] = []
 
-    def prepare(self, waiting: list[Waiting]) -> None:
-        """Have every channel that is meant: a bad one must show before any has sent."""
+    def prepare(self, waiting: list[PendingMessage]) -> None:
+        """Create the channels, so that an invalid one is reported before any message is sent."""
         for one in waiting:
             self.channels[one.channel]
 
-    def send(self, waiting: Waiting) -> None:
-        """Send what of this message the channel has not sent yet."""
+    def send(self, waiting: PendingMessage) -> None:
+        """Send the units of a message that the channel has not sent yet."""
         channel = self.channels[waiting.channel]
         failure: Failure | None = None
         fresh = self.outbox.fresh
-        for unit in channel.units(waiting.message):
-            key = key_of(waiting.message, channel.name, unit)
+        for unit in channel.split_units(waiting.message):
+            key = make_key(waiting.message, channel.name, unit)
             if self.outbox.was_sent(key):
                 continue
             try:
                 if self.request.remaining() < RESERVE:
-                    raise Failure("no time was left")
+                    raise Failure("there was no time left")
                 channel.send(waiting.message, unit, key)
                 self.outbox.remember(key)
             except Failure as found:
-                # One that may pass counts for more: it is the one to try again for.
+                # A transient failure has precedence, because it can be retried.
                 failure = found if failure is None or found.retry else failure
                 if channel.ordered:
                     break
@@ -124,15 +124,15 @@ class Run:
         else:
             self.sent_before.append(waiting.channel)
 
-    def postpone(self, waiting: Waiting, failure: Failure) -> None:
-        """Keep for later what failed, or only the news of it where there is no later."""
+    def postpone(self, waiting: PendingMessage, failure: Failure) -> None:
+        """Keep a failed message for a retry, or for the report that it is given up."""
         waiting.postpone(str(failure), time.time(), getattr(failure, "seconds", 0.0))
         waiting.failed = not failure.retry or waiting.tries >= self.max_tries
         self.outbox.keep(waiting)
 
 
-def key_of(message: Message, channel: str, unit: str) -> str:
-    """The same for every try of the same unit, and for nothing else."""
+def make_key(message: Message, channel: str, unit: str) -> str:
+    """The idempotency key of a unit, equal for all its retries."""
     import hashlib
 
     parts = (message.id, channel, message.title, message.text, unit)
@@ -143,93 +143,104 @@ def key_of(message: Message, channel: str, unit: str) -> str:
     return digest.hexdigest()[:32]
 
 
-def handle(request: Request) -> Answer:
+def handle(request: Request) -> Response:
     run = Run(request)
     message = compose(request)
-    own = [Waiting(message, name) for name in meant(request, run.channels)]
-    before = [one for one in run.outbox.due(time.time(), BESIDE) if not gone(run, one)]
+    own = [PendingMessage(message, name) for name in choose_channels(request, run.channels)]
+    before = [
+        one
+        for one in run.outbox.list_due(time.time(), RETRIES_PER_EVENT)
+        if not is_removed(run, one)
+    ]
     run.prepare([*own, *before])
     try:
         for waiting in own:
             run.send(waiting)
         failed = [(waiting, failure) for waiting, failure in run.failures if waiting in own]
         if failed and not run.outbox.fresh:
-            # Nothing was sent, so nothing is forgotten: the gateway may try it all again.
+            # Nothing was sent, so the gateway can retry the whole job.
             reasons = "; ".join(f"{waiting.channel} {failure}" for waiting, failure in failed)
             raise Failure(reasons, retry=any(failure.retry for _, failure in failed))
         for waiting in before:
             run.send(waiting)
     finally:
         run.channels.close()
-    return settled(run, own, before)
+    return build_response(run, own, before)
 
 
-def meant(request: Request, channels: Channels) -> list[str]:
-    """The channels for this event: its own choice, its type's, or all."""
+def choose_channels(request: Request, channels: Channels) -> list[str]:
+    """The channels for an event: those of its payload, of its type, or all."""
     payload = request.payload if isinstance(request.payload, dict) else {}
-    rule = rule_of(request.config, request.event.get("type") or "")
+    rule = get_rule(request.config, request.event.get("type") or "")
     if payload.get("channels") is not None:
         try:
-            chosen = texts(payload, "channels")
-        except Misconfigured as error:
-            raise Failure(f"the event's {error}", retry=False) from None
+            chosen = read_texts(payload, "channels")
+        except ConfigError as error:
+            raise Failure(f"in the event, {error}", retry=False) from None
     else:
-        chosen = texts(rule, "channels") or channels.names
+        chosen = read_texts(rule, "channels") or channels.names
     unknown = [name for name in chosen if name not in channels.names]
     if unknown:
         known = ", ".join(channels.names)
-        raise Failure(f"there is no channel {unknown[0]!r}; there are: {known}", retry=False)
+        raise Failure(f"there is no channel {unknown[0]!r}; known: {known}", retry=False)
     return list(dict.fromkeys(chosen))
 
 
-def settled(run: Run, own: list[Waiting], before: list[Waiting]) -> Answer:
-    """The answer of a run that has sent something, or had nothing to send."""
+def build_response(run: Run, own: list[PendingMessage], before: list[PendingMessage]) -> Response:
+    """The response of a run that sent something, or had nothing to send."""
     for waiting, failure in run.failures:
         run.postpone(waiting, failure)
     unsent = [waiting for waiting, _ in run.failures]
     run.outbox.waiting = [one for one in run.outbox.waiting if one not in before or one in unsent]
-    said = [f"sent by {', '.join(run.sent)}"] if run.sent else []
+    results = [f"sent by {', '.join(run.sent)}"] if run.sent else []
     if run.sent_before:
-        said.append(f"sent before by {', '.join(run.sent_before)}")
+        results.append(f"already sent by {', '.join(run.sent_before)}")
     for waiting, failure in run.failures:
-        what = "was given up" if waiting.failed else "waits"
-        said.append(f"{waiting.channel} {what}: {failure}")
-    answer = Answer("; ".join(said) or "nothing to send", state=run.outbox.state())
+        outcome = "failed" if waiting.failed else "will be retried"
+        results.append(f"{waiting.channel} {outcome}: {failure}")
+    response = Response("; ".join(results) or "nothing to send", state=run.outbox.state())
     for waiting, failure in run.failures:
         level = "error" if waiting.failed else "warn"
-        answer.log(level, f"{waiting.channel}: {failure}")
+        response.log(level, f"{waiting.channel}: {failure}")
     for waiting in run.outbox.dropped:
-        answer.log("error", f"{waiting.channel}: too much waits, {waiting.message.title!r} is lost")
+        response.log(
+            "error",
+            f"{waiting.channel}: too many pending messages; {waiting.message.title!r} was dropped",
+        )
     if not own and not before:
-        answer.state = None
-    return answer
+        response.state = None
+    return response
 
 
-def poll(request: Request) -> Answer:
+def poll(request: Request) -> Response:
     run = Run(request)
-    due = [one for one in run.outbox.due(time.time(), AT_ONCE) if not gone(run, one)]
+    due = [
+        one
+        for one in run.outbox.list_due(time.time(), RETRIES_PER_POLL)
+        if not is_removed(run, one)
+    ]
     run.prepare(due)
     try:
         for waiting in due:
             run.send(waiting)
     finally:
         run.channels.close()
-    answer = settled(run, [], due)
-    for waiting in [one for one in run.outbox.waiting if one.failed or gone(run, one)]:
+    response = build_response(run, [], due)
+    for waiting in [one for one in run.outbox.waiting if one.failed or is_removed(run, one)]:
         run.outbox.waiting.remove(waiting)
-        tell_failure(answer, waiting)
-        answer.state = run.outbox.state()
-    return answer
+        emit_failure(response, waiting)
+        response.state = run.outbox.state()
+    return response
 
 
-def gone(run: Run, waiting: Waiting) -> bool:
-    """Whether the config has no such channel any more."""
+def is_removed(run: Run, waiting: PendingMessage) -> bool:
+    """Whether the channel is no longer configured."""
     return waiting.channel not in run.channels.names
 
 
-def tell_failure(answer: Answer, waiting: Waiting) -> None:
-    message, error = waiting.message, waiting.error or "the channel is gone"
-    answer.emit(
+def emit_failure(response: Response, waiting: PendingMessage) -> None:
+    message, error = waiting.message, waiting.error or "the channel is no longer configured"
+    response.emit(
         "notify.failed",
         {
             "id": message.id,
@@ -238,13 +249,13 @@ def tell_failure(answer: Answer, waiting: Waiting) -> None:
             "title": message.title,
             "error": error,
             "tries": waiting.tries,
-            "message": f"{waiting.channel} did not get {message.title!r}: {error}",
+            "message": f"{waiting.channel} did not send {message.title!r}: {error}",
         },
         key=f"notify.failed:{message.id}:{waiting.channel}",
     )
 
 
-def health(request: Request) -> Answer:
+def health(request: Request) -> Response:
     run = Run(request)
     for name in run.channels.names:
         run.channels[name]
@@ -253,9 +264,11 @@ def health(request: Request) -> Answer:
         worst = long[0]
         raise Failure(
             f"{len(long)} notifications could not be sent; {worst.channel}: {worst.error} "
-            "(a schedule for poll tries again)"
+            "(schedule `poll` to retry them)"
         )
-    return Answer(f"{len(run.channels.names)} channels, {len(run.outbox.waiting)} wait")
+    return Response(
+        f"{len(run.channels.names)} channels, {len(run.outbox.waiting)} pending messages"
+    )
 
 
 if __name__ == "__main__":

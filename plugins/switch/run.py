@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Sends an event on under another name: the first rule that matches says which.
+"""Emits an event under the type of the first rule that matches. See README.md.
 
-Conditions mean what the gateway's own `if` means by them, without `regex`.
+Conditions have the semantics of `if` in pipelines, without `regex`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 
 sys.path.insert(0, __file__.rpartition("/")[0] + "/../lib")
-from protocol import Answer, Misconfigured, Request, serve
-from template import MISSING, ROOTS, find, scope_of
+from protocol import ConfigError, Request, Response, serve
+from template import MISSING, ROOTS, collect_values, find
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MAX_RULES = 100
 MAX_DEPTH = 3
 ADDED = ("ductile_plugin", "ductile_pipeline", "ductile_step_id")
-"""What the gateway adds to a payload for this job alone."""
+"""Keys that the gateway adds to the payload of this job."""
 ORDERING: dict[str, Callable[[Any, Any], bool]] = {
     "gt": lambda found, value: found > value,
     "gte": lambda found, value: found >= value,
@@ -35,97 +35,99 @@ TEXTUAL: dict[str, Callable[[str, str], bool]] = {
 OPERATORS = ("exists", "eq", "neq", "in", *ORDERING, *TEXTUAL)
 
 
-def handle(request: Request) -> Answer:
-    rules, otherwise = rules_of(request.config)
-    scope = scope_of(request)
+def handle(request: Request) -> Response:
+    rules, otherwise = read_rules(request.config)
+    scope = collect_values(request)
     for number, (condition, emit) in enumerate(rules, 1):
-        if holds(condition, scope):
-            return passed_on(request, emit, {"rule": number, "event": emit})
+        if evaluate(condition, scope):
+            return forward(request, emit, {"rule": number, "event": emit})
     if otherwise is None:
-        return Answer({"rule": None, "event": None})
-    return passed_on(request, otherwise, {"rule": "else", "event": otherwise})
+        return Response({"rule": None, "event": None})
+    return forward(request, otherwise, {"rule": "else", "event": otherwise})
 
 
-def passed_on(request: Request, type: str, result: dict[str, Any]) -> Answer:
+def forward(request: Request, type: str, result: dict[str, Any]) -> Response:
     payload = request.payload
     if isinstance(payload, dict):
         payload = {key: value for key, value in payload.items() if key not in ADDED}
-    answer = Answer(result)
-    answer.emit(type, payload, key=request.event.get("dedupe_key"))
-    return answer
+    response = Response(result)
+    response.emit(type, payload, key=request.event.get("dedupe_key"))
+    return response
 
 
-def health(request: Request) -> Answer:
-    rules, _ = rules_of(request.config)
-    return Answer(f"{len(rules)} rules")
+def health(request: Request) -> Response:
+    rules, _ = read_rules(request.config)
+    return Response(f"{len(rules)} rules")
 
 
-def rules_of(config: Mapping[str, Any]) -> tuple[list[tuple[dict[str, Any], str]], str | None]:
-    """The rules and what else is emitted, all of them checked: a bad rule fails every event."""
+def read_rules(config: Mapping[str, Any]) -> tuple[list[tuple[dict[str, Any], str]], str | None]:
+    """The validated rules, and the event type if none matches."""
     rules, otherwise = config.get("rules"), config.get("else")
     if not isinstance(rules, list) or not 0 < len(rules) <= MAX_RULES:
-        raise Misconfigured(f"rules must be a list of 1 to {MAX_RULES} rules")
+        raise ConfigError(f"rules must be a list of 1 to {MAX_RULES} rules")
     if otherwise is not None and not _is_text(otherwise):
-        raise Misconfigured("else must be an event type")
+        raise ConfigError("else must be an event type")
     checked = []
     for number, rule in enumerate(rules, 1):
         if not isinstance(rule, dict) or set(rule) != {"when", "emit"}:
-            raise Misconfigured(f"rule {number} must have `when` and `emit`")
+            raise ConfigError(f"rule {number} must have the keys when and emit")
         if not _is_text(rule["emit"]):
-            raise Misconfigured(f"rule {number}: emit must be an event type")
-        check(rule["when"], f"rule {number}", 1)
+            raise ConfigError(f"rule {number}: emit must be an event type")
+        check_condition(rule["when"], f"rule {number}", 1)
         checked.append((rule["when"], rule["emit"]))
     return checked, otherwise
 
 
-def check(condition: Any, where: str, depth: int) -> None:
-    """Refuse a condition that `holds` could not judge."""
+def check_condition(condition: Any, where: str, depth: int) -> None:
+    """Raise `ConfigError` if a condition is not valid."""
     if depth > MAX_DEPTH:
-        raise Misconfigured(f"{where}: nested deeper than {MAX_DEPTH} levels")
+        raise ConfigError(f"{where}: conditions may be nested at most {MAX_DEPTH} levels deep")
     if not isinstance(condition, dict):
-        raise Misconfigured(f"{where}: a condition must be a mapping")
+        raise ConfigError(f"{where}: a condition must be a mapping")
     keys = set(condition)
     if keys == {"not"}:
-        check(condition["not"], where, depth + 1)
+        check_condition(condition["not"], where, depth + 1)
     elif keys in ({"all"}, {"any"}):
         [parts] = condition.values()
         if not isinstance(parts, list) or not parts:
-            raise Misconfigured(f"{where}: all and any need a list of conditions")
+            raise ConfigError(f"{where}: all and any require a list of conditions")
         for part in parts:
-            check(part, where, depth + 1)
+            check_condition(part, where, depth + 1)
     elif {"path", "op"} <= keys <= {"path", "op", "value"}:
         _check_comparison(condition, where)
     else:
-        raise Misconfigured(f"{where}: a condition is path, op and value, or all, any or not")
+        raise ConfigError(
+            f"{where}: a condition has path, op and value, or one of all, any and not"
+        )
 
 
 def _check_comparison(condition: Mapping[str, Any], where: str) -> None:
     path, op, value = condition["path"], condition["op"], condition.get("value")
     if not _is_text(path) or path.split(".")[0] not in ROOTS or "" in path.split("."):
-        raise Misconfigured(f"{where}: a path begins with payload, event or context")
+        raise ConfigError(f"{where}: path must start with payload, event or context")
     if op not in OPERATORS:
-        raise Misconfigured(f"{where}: op must be one of {', '.join(OPERATORS)}")
+        raise ConfigError(f"{where}: op must be one of {', '.join(OPERATORS)}")
     if op == "exists":
         if value not in (None, True, False):
-            raise Misconfigured(f"{where}: exists takes no value but true or false")
+            raise ConfigError(f"{where}: the value of exists must be true or false")
     elif "value" not in condition:
-        raise Misconfigured(f"{where}: {op} needs a value")
+        raise ConfigError(f"{where}: {op} requires a value")
     elif op == "in" and not isinstance(value, list):
-        raise Misconfigured(f"{where}: in needs a list")
+        raise ConfigError(f"{where}: the value of in must be a list")
     elif op in ORDERING and not _is_number(value):
-        raise Misconfigured(f"{where}: {op} compares numbers")
+        raise ConfigError(f"{where}: the value of {op} must be a number")
     elif op in TEXTUAL and not isinstance(value, str):
-        raise Misconfigured(f"{where}: {op} compares text")
+        raise ConfigError(f"{where}: the value of {op} must be text")
 
 
-def holds(condition: Mapping[str, Any], scope: Mapping[str, Any]) -> bool:
-    """Judge a checked condition. A value of the wrong type makes a comparison false."""
+def evaluate(condition: Mapping[str, Any], scope: Mapping[str, Any]) -> bool:
+    """Evaluate a valid condition. A comparison with a value of another type is false."""
     if "not" in condition:
-        return not holds(condition["not"], scope)
+        return not evaluate(condition["not"], scope)
     if "all" in condition:
-        return all(holds(part, scope) for part in condition["all"])
+        return all(evaluate(part, scope) for part in condition["all"])
     if "any" in condition:
-        return any(holds(part, scope) for part in condition["any"])
+        return any(evaluate(part, scope) for part in condition["any"])
     value: Any = condition.get("value")
     found, op = find(scope, condition["path"]), condition["op"]
     if op == "exists":
@@ -133,22 +135,22 @@ def holds(condition: Mapping[str, Any], scope: Mapping[str, Any]) -> bool:
     if found is MISSING:
         found = None
     if op in ("eq", "neq"):
-        return same(found, value) is (op == "eq")
+        return are_equal(found, value) is (op == "eq")
     if op == "in":
-        return any(same(found, item) for item in value)
+        return any(are_equal(found, item) for item in value)
     if op in ORDERING:
         return _is_number(found) and ORDERING[op](found, value)
     return isinstance(found, str) and TEXTUAL[op](found.casefold(), value.casefold())
 
 
-def same(one: Any, other: Any) -> bool:
-    """Equality as JSON means it: 1 is 1.0, but true is not 1 and "1" is not 1."""
+def are_equal(one: Any, other: Any) -> bool:
+    """Whether two values are equal in JSON: 1 equals 1.0, but not true and not "1"."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(are_equal(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(map(are_equal, one, other))
     return bool(one == other)
 
 

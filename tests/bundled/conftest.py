@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.bundled.house import BundledSite
-from tests.bundled.standins.garmin import Garmin
-from tests.bundled.standins.google import Google
-from tests.bundled.standins.withings import Withings
-from tests.bundled.town import Town
+from tests.bundled.bundled_site import BundledSite
+from tests.bundled.fakes.garmin import Garmin
+from tests.bundled.fakes.google import Google
+from tests.bundled.fakes.withings import Withings
+from tests.bundled.providers import Providers
 from tests.engine.receiver import CertificateAuthority
 
 
 @pytest.fixture
 def site() -> Iterator[BundledSite]:
-    """A gateway's home with the bundled plugins; nothing of it outlives the test."""
+    """A site with the bundled plugins; the test fails if a process of it is left."""
     folder = Path(tempfile.mkdtemp(prefix="db-"))
     site = BundledSite(folder)
     yield site
@@ -30,30 +30,30 @@ def site() -> Iterator[BundledSite]:
 
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> CertificateAuthority:
-    """Whose certificate `localhost` has."""
+    """The certificate authority of `localhost`."""
     return CertificateAuthority(tmp_path_factory.mktemp("tls"), "DNS:localhost", "IP:127.0.0.1")
 
 
 @pytest.fixture
-def town(authority: CertificateAuthority) -> Iterator[Town]:
-    """Every provider of notifications; one opens when it is first asked for."""
+def providers(authority: CertificateAuthority) -> Iterator[Providers]:
+    """The fake providers of notifications."""
     with ExitStack() as stack:
-        yield Town(stack, authority)
+        yield Providers(stack, authority)
 
 
 @pytest.fixture
 def withings() -> Iterator[Withings]:
-    with Withings() as standin:
-        yield standin
+    with Withings() as fake:
+        yield fake
 
 
 @pytest.fixture
 def google() -> Iterator[Google]:
-    with Google() as standin:
-        yield standin
+    with Google() as fake:
+        yield fake
 
 
 @pytest.fixture
 def garmin() -> Iterator[Garmin]:
-    with Garmin() as standin:
-        yield standin
+    with Garmin() as fake:
+        yield fake

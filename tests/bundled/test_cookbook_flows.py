@@ -1,4 +1,4 @@
-"""The flows of docs/how-to/cookbook.md, end to end, with every provider's stand-in."""
+"""The flows of docs/how-to/cookbook.md, end to end with fake providers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from ductile.http.server.run import open_listeners
-from tests.bundled.house import BundledSite, job_logs, ledger_text
-from tests.bundled.standins import github, ntfy, withings
-from tests.bundled.standins.server import Told
-from tests.bundled.standins.withings import Withings
-from tests.bundled.town import SOON, Town
+from tests.bundled.bundled_site import BundledSite, job_logs, ledger_text
+from tests.bundled.fakes import github, ntfy, withings
+from tests.bundled.fakes.server import FakeReply
+from tests.bundled.fakes.withings import Withings
+from tests.bundled.providers import SOON, Providers
 from tests.engine.site import Running
 from tests.waiting import until
 
@@ -28,17 +28,17 @@ HEALTH_ROUTES = [
 
 @pytest.fixture
 def scale() -> Iterator[Withings]:
-    with Withings() as standin:
-        yield standin
+    with Withings() as fake:
+        yield fake
 
 
-def settled(house: Running) -> None:
-    """Wait until nothing is queued or runs."""
+def wait_until_idle(running: Running) -> None:
+    """Wait until no job is queued or running."""
 
     def idle(tx: Any) -> bool:
         return not tx.one("queue_depth")[0] and not tx.one("running_count")[0]
 
-    until(lambda: house.gateway.ledger.read(idle))
+    until(lambda: running.gateway.ledger.read(idle))
 
 
 def weight(kilograms: float) -> list[dict[str, int]]:
@@ -48,7 +48,9 @@ def weight(kilograms: float) -> list[dict[str, int]]:
 # withings -> health-analyzer -> notify
 
 
-def health(site: BundledSite, scale: Withings, town: Town, **withings_settings: Any) -> None:
+def use_health_flow(
+    site: BundledSite, scale: Withings, providers: Providers, **withings_settings: Any
+) -> None:
     config = {
         "client_id": withings.CLIENT_ID,
         "client_secret": withings.CLIENT_SECRET,
@@ -57,56 +59,56 @@ def health(site: BundledSite, scale: Withings, town: Town, **withings_settings: 
     }
     site.use("withings", config, **withings_settings)
     site.use("health-analyzer", {"thresholds": {"weight": {"max": 80}}})
-    channels = [town.settings("ntfy"), town.settings("email")]
+    channels = [providers.settings("ntfy"), providers.settings("email")]
     site.use("notify", {"channels": channels}, retry=SOON)
     site.settings["routes"] = HEALTH_ROUTES
 
 
-def test_a_weight_over_the_limit_reaches_the_phone_by_a_schedule(
-    site: BundledSite, scale: Withings, town: Town
+def test_scheduled_poll_sends_an_alert_for_a_weight_over_the_limit(
+    site: BundledSite, scale: Withings, providers: Providers
 ) -> None:
-    health(site, scale, town, schedules=[{"every": "1s"}])
+    use_health_flow(site, scale, providers, schedules=[{"every": "1s"}])
     scale.weigh(1, at=NOW - 7200, measures=weight(79.5))
     scale.weigh(2, at=NOW - 3600, measures=weight(81.2))
-    with site.running() as house:
-        until(lambda: town.got("ntfy") and town.got("email"))
-        first = len(job_logs(house, "withings"))
-        until(lambda: len(job_logs(house, "withings")) > first)
-    [pushed] = town.ntfy.published
+    with site.running() as running:
+        until(lambda: providers.received("ntfy") and providers.received("email"))
+        first = len(job_logs(running, "withings"))
+        until(lambda: len(job_logs(running, "withings")) > first)
+    [pushed] = providers.ntfy.published
     assert "81.2" in pushed["message"]
-    [mail] = town.mail.mails
+    [mail] = providers.mail.mails
     assert mail.message["Subject"] == pushed["title"]
-    assert scale.refusals == town.ntfy.refusals == town.mail.refusals == []
+    assert scale.refusals == providers.ntfy.refusals == providers.mail.refusals == []
 
 
-def test_an_alert_is_raised_again_only_after_the_limit_was_kept(
-    site: BundledSite, scale: Withings, town: Town
+def test_alert_is_repeated_only_after_the_limit_was_met_again(
+    site: BundledSite, scale: Withings, providers: Providers
 ) -> None:
-    health(site, scale, town)
-    with site.running() as house:
+    use_health_flow(site, scale, providers)
+    with site.running() as running:
         for number, kilograms in enumerate((81, 82, 79, 83)):
             scale.weigh(number, at=NOW - 7200 + number * 600, measures=weight(kilograms))
-            house.run("withings")
-            settled(house)
-    assert len(town.got("ntfy")) == len(town.got("email")) == 2
+            running.run("withings")
+            wait_until_idle(running)
+    assert len(providers.received("ntfy")) == len(providers.received("email")) == 2
 
 
-def test_trouble_at_every_hop_loses_and_doubles_nothing(
-    site: BundledSite, scale: Withings, town: Town
+def test_failures_at_every_step_neither_lose_nor_repeat_a_notification(
+    site: BundledSite, scale: Withings, providers: Providers
 ) -> None:
-    health(site, scale, town, retry=SOON)
-    scale.next("/measure", Told(b"<html>", 502))
-    town.ntfy.next("/", Told({}, 503))
-    town.mail.next("RCPT", "451 greylisted")
+    use_health_flow(site, scale, providers, retry=SOON)
+    scale.next("/measure", FakeReply(b"<html>", 502))
+    providers.ntfy.next("/", FakeReply({}, 503))
+    providers.mail.next("RCPT", "451 greylisted")
     scale.weigh(1, at=NOW - 3600, measures=weight(85))
-    with site.running() as house:
-        house.run("withings")
-        settled(house)
-        assert [row["attempt"] for row in job_logs(house, "notify")] == [1, 2]
-        shown = ledger_text(house)
-    assert len(town.got("ntfy")) == len(town.got("email")) == 1
+    with site.running() as running:
+        running.run("withings")
+        wait_until_idle(running)
+        assert [row["attempt"] for row in job_logs(running, "notify")] == [1, 2]
+        text = ledger_text(running)
+    assert len(providers.received("ntfy")) == len(providers.received("email")) == 1
     secrets = (withings.CLIENT_SECRET, ntfy.TOKEN, github.SECRET)
-    assert [secret for secret in secrets if secret in shown] == []
+    assert [secret for secret in secrets if secret in text] == []
 
 
 # GitHub -> pipeline -> notify
@@ -114,22 +116,22 @@ def test_trouble_at_every_hop_loses_and_doubles_nothing(
 
 @contextmanager
 def listening(site: BundledSite) -> Iterator[tuple[Running, tuple[str, int]]]:
-    """A gateway at work, and the address of its webhooks."""
-    with site.opened() as house:
-        server = open_listeners(house.gateway)
-        house.gateway.start()
+    """A running gateway, and the address of its webhook listener."""
+    with site.opened() as running:
+        server = open_listeners(running.gateway)
+        running.gateway.start()
         server.start()
         try:
-            door = next(door for door in server.listeners if door.name == "webhooks")
-            host, port = door.socket.getsockname()[:2]
-            yield house, (host, port)
+            listener = next(one for one in server.listeners if one.name == "webhooks")
+            host, port = listener.socket.getsockname()[:2]
+            yield running, (host, port)
         finally:
             server.stop()
 
 
-def github_flow(site: BundledSite, town: Town, **endpoint: Any) -> None:
+def use_github_flow(site: BundledSite, providers: Providers, **endpoint: Any) -> None:
     site.use("github-handler", {"events": ["push", "issues.opened"]})
-    site.use("notify", {"channels": [town.settings("ntfy")]}, retry=SOON)
+    site.use("notify", {"channels": [providers.settings("ntfy")]}, retry=SOON)
     site.settings["webhooks"] = {
         "listen": "127.0.0.1:0",
         "endpoints": [
@@ -149,7 +151,7 @@ def github_flow(site: BundledSite, town: Town, **endpoint: Any) -> None:
             "if": {"path": "payload.branch", "op": "eq", "value": "main"},
             "steps": [
                 {
-                    "id": "tell",
+                    "id": "send",
                     "uses": "notify",
                     "with": {"title": "{payload.repository} moved", "text": "{payload.message}"},
                 }
@@ -159,15 +161,15 @@ def github_flow(site: BundledSite, town: Town, **endpoint: Any) -> None:
 
 
 @pytest.mark.parametrize("form", [False, True], ids=["json", "form"])
-def test_a_push_reaches_the_phone_once(site: BundledSite, town: Town, form: bool) -> None:
-    github_flow(site, town)
-    with listening(site) as (house, address):
+def test_push_is_notified_once(site: BundledSite, providers: Providers, form: bool) -> None:
+    use_github_flow(site, providers)
+    with listening(site) as (running, address):
         for _ in range(2):
             sent = github.deliver(
                 address, "/hook/github", "push", github.push(), delivery="d-1", form=form
             )
             assert sent[0] == 202
-        settled(house)
+        wait_until_idle(running)
         for event, hook in (
             ("push", github.push("feature")),
             ("issues", github.issues("closed")),
@@ -175,54 +177,60 @@ def test_a_push_reaches_the_phone_once(site: BundledSite, town: Town, form: bool
             ("ping", github.ping()),
         ):
             assert github.deliver(address, "/hook/github", event, hook)[0] == 202
-        settled(house)
-        jobs = job_logs(house, "github-handler")
+        wait_until_idle(running)
+        jobs = job_logs(running, "github-handler")
         assert len(jobs) == 5
         assert {row["status"] for row in jobs} == {"succeeded"}
-    [pushed] = town.ntfy.published
+    [pushed] = providers.ntfy.published
     assert pushed["title"] == "octo/engine moved"
     assert pushed["message"] == "- Mend part 1 (mona)\n- Mend part 2 (mona)"
 
 
-def test_who_has_no_secret_reaches_nobody(site: BundledSite, town: Town) -> None:
-    github_flow(site, town)
-    with listening(site) as (house, address):
+def test_webhook_with_a_wrong_signature_is_rejected(
+    site: BundledSite, providers: Providers
+) -> None:
+    use_github_flow(site, providers)
+    with listening(site) as (running, address):
         sent = github.deliver(address, "/hook/github", "push", github.push(), secret="guessed")
         assert sent[0] == 403
-        settled(house)
-        assert job_logs(house) == []
-    assert town.ntfy.asked == []
+        wait_until_idle(running)
+        assert job_logs(running) == []
+    assert providers.ntfy.requests == []
 
 
-def test_a_phone_that_is_off_for_a_while_gets_it_once(site: BundledSite, town: Town) -> None:
-    github_flow(site, town)
-    town.ntfy.next("/", Told({}, 503), Told(b"", 502), Told({"code": 42901}, 429))
-    with listening(site) as (house, address):
-        github.deliver(address, "/hook/github", "push", github.push())
-        settled(house)
-        assert [row["status"] for row in job_logs(house, "notify")][-1] == "succeeded"
-    assert len(town.ntfy.published) == 1
-
-
-def test_an_endpoint_that_names_no_provider_is_told_what_to_do(
-    site: BundledSite, town: Town
+def test_notification_is_retried_until_it_is_sent_once(
+    site: BundledSite, providers: Providers
 ) -> None:
-    github_flow(site, town, provider=None)
-    with listening(site) as (house, address):
+    use_github_flow(site, providers)
+    providers.ntfy.next(
+        "/", FakeReply({}, 503), FakeReply(b"", 502), FakeReply({"code": 42901}, 429)
+    )
+    with listening(site) as (running, address):
         github.deliver(address, "/hook/github", "push", github.push())
-        settled(house)
-        [row] = job_logs(house, "github-handler")
+        wait_until_idle(running)
+        assert [row["status"] for row in job_logs(running, "notify")][-1] == "succeeded"
+    assert len(providers.ntfy.published) == 1
+
+
+def test_endpoint_without_provider_fails_with_advice(
+    site: BundledSite, providers: Providers
+) -> None:
+    use_github_flow(site, providers, provider=None)
+    with listening(site) as (running, address):
+        github.deliver(address, "/hook/github", "push", github.push())
+        wait_until_idle(running)
+        [row] = job_logs(running, "github-handler")
     assert row["status"] == "failed"
     assert "provider: github" in row["last_error"]
 
 
-def test_routes_of_the_webhook_see_what_its_headers_told(site: BundledSite, town: Town) -> None:
-    github_flow(site, town)
+def test_routed_events_have_the_webhook_context(site: BundledSite, providers: Providers) -> None:
+    use_github_flow(site, providers)
     site.use("echo")
     site.settings["routes"] = [{"from": "github", "event_type": "webhook.github", "to": "echo"}]
-    with listening(site) as (house, address):
+    with listening(site) as (running, address):
         github.deliver(address, "/hook/github", "ping", github.ping(), delivery="d-7")
-        settled(house)
-        [row] = job_logs(house, "echo")
+        wait_until_idle(running)
+        [row] = job_logs(running, "echo")
     payload = json.loads(row["result"])["result"]["payload"]
     assert payload["webhook"] == {"name": "github", "event": "ping", "delivery_id": "d-7"}

@@ -1,4 +1,4 @@
-"""The plugin `github-handler`: every event that it knows, and deliveries that lie."""
+"""The plugin `github-handler`: every event, filters, and malformed deliveries."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.bundled.house import BundledSite, undeclared
-from tests.bundled.inside import inside
-from tests.bundled.standins import github
-from tests.bundled.test_manifests import manifest_of
+from tests.bundled.bundled_site import BundledSite, find_undeclared
+from tests.bundled.fakes import github
+from tests.bundled.load_module import load_module
+from tests.bundled.test_manifests import get_manifest
 
 EVERY = {
     "ping": github.ping(),
@@ -31,36 +31,36 @@ EVERY = {
 }
 
 
-def handled(
+def handle(
     site: BundledSite, event: str, hook: Any, *, delivery: str | None = "d-1", **more: Any
 ) -> dict[str, Any]:
-    told = {"name": "github", "event": event, "delivery_id": delivery}
-    context = {"webhook": {key: value for key, value in told.items() if value}}
+    webhook = {"name": "github", "event": event, "delivery_id": delivery}
+    context = {"webhook": {key: value for key, value in webhook.items() if value}}
     done = site.direct("github-handler", "handle", payload=hook, context=context, **more)
-    return done.answer
+    return done.response
 
 
 @pytest.mark.parametrize("event", EVERY)
-def test_each_event_has_its_stable_fields(site: BundledSite, event: str) -> None:
+def test_every_event_has_its_documented_fields(site: BundledSite, event: str) -> None:
     site.use("github-handler")
-    answer = handled(site, event, EVERY[event])
-    [told] = answer["events"]
-    manifest = manifest_of("github-handler")
-    assert undeclared(manifest, "handle", told) is None
+    response = handle(site, event, EVERY[event])
+    [emitted] = response["events"]
+    manifest = get_manifest("github-handler")
+    assert find_undeclared(manifest, "handle", emitted) is None
     [declared] = [
-        set(one.values) for one in manifest.commands[0].values.emit if one.event == told["type"]
+        set(one.values) for one in manifest.commands[0].values.emit if one.event == emitted["type"]
     ]
-    assert set(told["payload"]) == declared
-    assert told["payload"]["repository"] == "octo/engine"
-    assert told["payload"]["sender"] == "mona"
-    assert told["dedupe_key"] == "github:d-1"
-    assert "None" not in told["payload"]["title"] + told["payload"]["message"]
-    assert len(json.dumps(told)) < 4000
+    assert set(emitted["payload"]) == declared
+    assert emitted["payload"]["repository"] == "octo/engine"
+    assert emitted["payload"]["sender"] == "mona"
+    assert emitted["dedupe_key"] == "github:d-1"
+    assert "None" not in emitted["payload"]["title"] + emitted["payload"]["message"]
+    assert len(json.dumps(emitted)) < 4000
 
 
-def test_a_push_tells_its_commits(site: BundledSite) -> None:
+def test_push_has_its_commits(site: BundledSite) -> None:
     site.use("github-handler")
-    payload = handled(site, "push", github.push(count=50))["events"][0]["payload"]
+    payload = handle(site, "push", github.push(count=50))["events"][0]["payload"]
     assert (payload["branch"], payload["tag"]) == ("main", None)
     assert payload["commit_count"] == 50
     assert len(payload["commits"]) == 20
@@ -78,14 +78,16 @@ def test_a_push_tells_its_commits(site: BundledSite) -> None:
         ("../../etc", False, None),
     ],
 )
-def test_actions(site: BundledSite, action: str, merged: bool, kind: str | None) -> None:
+def test_actions_that_are_reported(
+    site: BundledSite, action: str, merged: bool, kind: str | None
+) -> None:
     site.use("github-handler")
-    answer = handled(site, "pull_request", github.pull_request(action, merged=merged))
-    assert [event["type"] for event in answer.get("events", [])] == ([kind] if kind else [])
+    response = handle(site, "pull_request", github.pull_request(action, merged=merged))
+    assert [event["type"] for event in response.get("events", [])] == ([kind] if kind else [])
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "emitted"),
     [
         ({"events": ["push"]}, True),
         ({"events": ["issues", "pull_request.opened"]}, False),
@@ -95,50 +97,50 @@ def test_actions(site: BundledSite, action: str, merged: bool, kind: str | None)
         ({"branches": ["release/*"]}, False),
     ],
 )
-def test_what_the_config_does_not_want_is_ignored(
-    site: BundledSite, config: dict[str, Any], told: bool
+def test_filtered_deliveries_are_ignored(
+    site: BundledSite, config: dict[str, Any], emitted: bool
 ) -> None:
     site.use("github-handler", config)
-    answer = handled(site, "push", github.push())
-    assert ("events" in answer) is told
-    assert told or answer["result"].startswith("ignored: ")
+    response = handle(site, "push", github.push())
+    assert ("events" in response) is emitted
+    assert emitted or response["result"].startswith("ignored: ")
 
 
-def test_events_it_does_not_know_are_ignored(site: BundledSite) -> None:
+def test_unknown_events_are_ignored(site: BundledSite) -> None:
     site.use("github-handler")
-    assert handled(site, "gollum", {"pages": []})["result"].startswith("ignored: gollum")
+    assert handle(site, "gollum", {"pages": []})["result"].startswith("ignored: the event gollum")
 
 
 @pytest.mark.parametrize("config", [{"events": ["pushes"]}, {"events": 5}, {"branches": [5]}])
-def test_a_config_that_cannot_work(site: BundledSite, config: dict[str, Any]) -> None:
+def test_invalid_configuration_is_rejected(site: BundledSite, config: dict[str, Any]) -> None:
     site.use("github-handler", config)
     assert site.direct("github-handler", "health").code == 78
 
 
-def test_a_delivery_is_told_once(site: BundledSite) -> None:
+def test_delivery_is_emitted_once(site: BundledSite) -> None:
     site.use("github-handler")
-    first = handled(site, "push", github.push())
-    again = handled(site, "push", github.push(), state=first["state_updates"])
-    assert again["result"] == "this delivery was handled already"
-    other = handled(site, "push", github.push(), delivery="d-2", state=first["state_updates"])
+    first = handle(site, "push", github.push())
+    again = handle(site, "push", github.push(), state=first["state_updates"])
+    assert again["result"] == "skipped: this delivery was already handled"
+    other = handle(site, "push", github.push(), delivery="d-2", state=first["state_updates"])
     assert other["state_updates"]["seen"] == ["d-1", "d-2"]
 
 
-def test_what_is_remembered_is_bounded(site: BundledSite) -> None:
+def test_number_of_remembered_deliveries_is_limited(site: BundledSite) -> None:
     site.use("github-handler")
     seen = [f"old-{number}" for number in range(900)]
-    state = handled(site, "push", github.push(), state={"seen": seen})["state_updates"]
+    state = handle(site, "push", github.push(), state={"seen": seen})["state_updates"]
     assert len(state["seen"]) == 500
     assert state["seen"][-1] == "d-1"
 
 
-def test_without_its_headers_a_delivery_says_nothing(site: BundledSite) -> None:
+def test_delivery_without_its_event_fails(site: BundledSite) -> None:
     site.use("github-handler")
     done = site.direct("github-handler", "handle", payload=github.push())
-    assert "provider: github" in done.answer["error"]
-    assert done.answer["retry"] is False
-    answer = handled(site, "push", "no object")
-    assert answer["retry"] is False
+    assert "provider: github" in done.response["error"]
+    assert done.response["retry"] is False
+    response = handle(site, "push", "no object")
+    assert response["retry"] is False
 
 
 ANYTHING = st.recursive(
@@ -159,12 +161,12 @@ ANYTHING = st.recursive(
 
 @settings(deadline=None, max_examples=80)
 @given(data=st.data())
-def test_a_body_that_lies_breaks_nothing(data: st.DataObject) -> None:
-    events = inside("github-handler", "events")
+def test_malformed_bodies_are_handled(data: st.DataObject) -> None:
+    events = load_module("github-handler", "events")
     name = data.draw(st.sampled_from(sorted(EVERY)))
     hook = {key: data.draw(ANYTHING) if data.draw(st.booleans()) else value
             for key, value in EVERY[name].items()}  # fmt: skip
-    told = events.TELLERS[name](hook)
-    text = json.dumps(told, allow_nan=False)
+    payload = events.BUILDERS[name](hook)
+    text = json.dumps(payload, allow_nan=False)
     assert len(text) < 200_000
-    assert all(c.isprintable() for c in told["title"])
+    assert all(c.isprintable() for c in payload["title"])

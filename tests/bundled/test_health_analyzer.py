@@ -1,4 +1,4 @@
-"""The plugin `health-analyzer`, alone and at the end of the flow that the first spec draws."""
+"""The plugin `health-analyzer`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.bundled.house import PLUGINS, BundledSite, emitted, job_logs
-from tests.bundled.standins.withings import CLIENT_ID, CLIENT_SECRET, Withings
+from tests.bundled.bundled_site import PLUGINS, BundledSite, job_logs, list_events
+from tests.bundled.fakes.withings import CLIENT_ID, CLIENT_SECRET, Withings
 from tests.engine.site import Running
 from tests.waiting import until
 
@@ -33,7 +33,7 @@ trends = load(f"{NAME}/trends.py")
 
 
 def series(*values: float, start: date = DAY) -> dict[str, list[Any]]:
-    """A value a day."""
+    """One value per day."""
     days = [(start + timedelta(days=index)).isoformat() for index in range(len(values))]
     pairs = zip(days, values, strict=True)
     return {day: [f"{day}T07:00:00Z", day, value, "1"] for day, value in pairs}
@@ -52,30 +52,30 @@ def reading(day: str, revision: str = "1", record: str = "", **measures: Any) ->
     }
 
 
-def give(house: Running, payload: Any) -> dict[str, Any]:
-    return house.run(NAME, "handle", payload)
+def handle(running: Running, payload: Any) -> dict[str, Any]:
+    return running.run(NAME, "handle", payload)
 
 
-def kinds(house: Running) -> list[tuple[str, str]]:
-    alerts = (event["payload"] for event in emitted(house, NAME) if event["type"] == "alert")
+def kinds(running: Running) -> list[tuple[str, str]]:
+    alerts = (event["payload"] for event in list_events(running, NAME) if event["type"] == "alert")
     return [(alert["kind"], alert["date"]) for alert in alerts]
 
 
-def test_the_average_is_over_days_not_over_readings() -> None:
+def test_average_is_that_of_daily_means() -> None:
     points = series(80, 82)
     points["twice"] = ["2026-02-09T20:00:00Z", "2026-02-09", 86, "1"]
-    assert trends.average(points, 7) == 82
-    assert trends.average(points, 1) == 84
+    assert trends.get_average(points, 7) == 82
+    assert trends.get_average(points, 1) == 84
 
 
-def test_the_change_is_that_of_the_average_against_the_window_before() -> None:
-    assert trends.change(series(*[80] * 7, *[82] * 7), 7) == 2
-    assert trends.change(series(80, 82), 7) is None
+def test_change_is_the_difference_of_two_averages() -> None:
+    assert trends.get_change(series(*[80] * 7, *[82] * 7), 7) == 2
+    assert trends.get_change(series(80, 82), 7) is None
 
 
-def test_what_is_too_old_or_too_much_is_let_go() -> None:
-    assert list(trends.pruned(series(1, 2, 3, 4), 2, 100)) == ["2026-02-10", "2026-02-11"]
-    assert list(trends.pruned(series(1, 2, 3, 4), 100, 1)) == ["2026-02-11"]
+def test_old_and_excess_points_are_pruned() -> None:
+    assert list(trends.prune(series(1, 2, 3, 4), 2, 100)) == ["2026-02-10", "2026-02-11"]
+    assert list(trends.prune(series(1, 2, 3, 4), 100, 1)) == ["2026-02-11"]
 
 
 @pytest.mark.parametrize(
@@ -89,75 +89,75 @@ def test_what_is_too_old_or_too_much_is_let_go() -> None:
         ([83] * 3 + [80] * 3, {}, {"days": 3, "down": 3}, {}),
     ],
 )
-def test_a_limit_is_broken_when_it_is_passed(
+def test_limit_is_exceeded_beyond_its_value(
     values: list[float],
     threshold: dict[str, float],
     limits: dict[str, float],
     found: dict[str, tuple[float, float]],
 ) -> None:
-    assert trends.breaches(series(*values), threshold, limits, 7) == found
+    assert trends.find_exceeded(series(*values), threshold, limits, 7) == found
 
 
-def test_an_alert_is_told_when_a_limit_is_passed_and_again_after_it_was_kept(
+def test_alert_is_emitted_once_until_the_limit_is_met_again(
     site: BundledSite,
 ) -> None:
     site.use(NAME, {"thresholds": {"weight": {"max": 85}}})
     days = [(DAY + timedelta(days=index)).isoformat() for index in range(5)]
-    with site.running() as house:
+    with site.running() as running:
         for day, weight in zip(days, (86, 87, 84, 86, 86), strict=True):
-            give(house, reading(day, weight=weight))
-        assert kinds(house) == [("above", days[0]), ("above", days[3])]
-        alert = emitted(house, NAME)[0]["payload"]
+            handle(running, reading(day, weight=weight))
+        assert kinds(running) == [("above", days[0]), ("above", days[3])]
+        alert = list_events(running, NAME)[0]["payload"]
     assert alert["message"] == "weight is 86 kg, above 85 (2026-02-08)"
     assert (alert["metric"], alert["value"], alert["limit"]) == ("weight", 86, 85)
 
 
-def test_the_same_reading_twice_is_taken_once(site: BundledSite) -> None:
+def test_repeated_reading_is_ignored(site: BundledSite) -> None:
     site.use(NAME, {"thresholds": {"weight": {"max": 85}}})
-    with site.running() as house:
-        give(house, reading("2026-02-08", weight=86))
-        again = give(house, reading("2026-02-08", weight=86))
-        assert kinds(house) == [("above", "2026-02-08")]
-    assert again["result"]["result"] == "0 values taken in, 0 alerts"
+    with site.running() as running:
+        handle(running, reading("2026-02-08", weight=86))
+        again = handle(running, reading("2026-02-08", weight=86))
+        assert kinds(running) == [("above", "2026-02-08")]
+    assert again["result"]["result"] == "0 values added, 0 alerts"
     assert "state_updates" not in again["result"]
 
 
-def test_a_new_revision_replaces_what_was_said_before(site: BundledSite) -> None:
+def test_new_revision_replaces_a_reading(site: BundledSite) -> None:
     site.use(NAME, {"thresholds": {"weight": {"max": 85}}})
-    first = site.direct(NAME, "handle", payload=reading("2026-02-08", weight=86)).answer
-    mended = site.direct(
+    first = site.direct(NAME, "handle", payload=reading("2026-02-08", weight=86)).response
+    changed = site.direct(
         NAME,
         "handle",
         state=first["state_updates"],
         payload=reading("2026-02-08", revision="2", weight=80),
-    ).answer
-    points = mended["state_updates"]["series"]["weight"]
+    ).response
+    points = changed["state_updates"]["series"]["weight"]
     assert [point[trends.VALUE] for point in points.values()] == [80]
-    assert mended["state_updates"]["active"] == {"weight": []}
+    assert changed["state_updates"]["active"] == {"weight": []}
 
 
-def test_a_reading_that_comes_late_adds_to_the_trend_but_raises_no_alarm(
+def test_late_reading_causes_no_alert(
     site: BundledSite,
 ) -> None:
     site.use(NAME, {"thresholds": {"weight": {"max": 85}}})
-    first = site.direct(NAME, "handle", payload=reading("2026-02-08", weight=80)).answer
+    first = site.direct(NAME, "handle", payload=reading("2026-02-08", weight=80)).response
     late = site.direct(
         NAME, "handle", state=first["state_updates"], payload=reading("2026-02-01", weight=99)
-    ).answer
+    ).response
     assert "events" not in late
     assert len(late["state_updates"]["series"]["weight"]) == 2
 
 
-def test_a_summary_is_told_once_for_the_same_data(site: BundledSite) -> None:
+def test_summary_is_emitted_once_for_the_same_data(site: BundledSite) -> None:
     site.use(NAME, {"window_days": 2, "metrics": ["weight"]})
-    with site.running() as house:
-        house.run(NAME)
+    with site.running() as running:
+        running.run(NAME)
         for index, weight in enumerate((80, 81, 82, 84)):
             day = (DAY + timedelta(days=index)).isoformat()
-            give(house, reading(day, weight=weight, steps=100))
+            handle(running, reading(day, weight=weight, steps=100))
         for _ in range(2):
-            house.run(NAME)
-        summaries = emitted(house, NAME)
+            running.run(NAME)
+        summaries = list_events(running, NAME)
     assert [event["type"] for event in summaries] == ["health_summary"]
     payload = summaries[0]["payload"]
     assert payload["metrics"] == {
@@ -185,20 +185,20 @@ def test_a_summary_is_told_once_for_the_same_data(site: BundledSite) -> None:
         {**reading("2026-02-08"), "measured_at": "07:00"},
     ],
 )
-def test_an_event_that_is_no_reading_fails_for_good(site: BundledSite, payload: Any) -> None:
+def test_invalid_event_is_not_retried(site: BundledSite, payload: Any) -> None:
     site.use(NAME)
     done = site.direct(NAME, "handle", payload=payload)
-    assert (done.answer["status"], done.answer["retry"]) == ("error", False)
+    assert (done.response["status"], done.response["retry"]) == ("error", False)
 
 
-def test_values_that_are_no_numbers_are_left_out(site: BundledSite) -> None:
+def test_values_that_are_not_numbers_are_ignored(site: BundledSite) -> None:
     site.use(NAME)
-    odd = reading("2026-02-08", weight="80", steps=True, pulse=1e300, spo2=97, stress=None)
-    state = site.direct(NAME, "handle", payload=odd).answer["state_updates"]
+    invalid = reading("2026-02-08", weight="80", steps=True, pulse=1e300, spo2=97, stress=None)
+    state = site.direct(NAME, "handle", payload=invalid).response["state_updates"]
     assert list(state["series"]) == ["spo2"]
 
 
-def test_however_much_comes_the_state_stays_small(site: BundledSite) -> None:
+def test_size_of_the_state_is_limited(site: BundledSite) -> None:
     site.use(NAME)
     measures = {f"metric-{index}-{'x' * 100}": 1.0 + index for index in range(100)}
     full = {
@@ -212,7 +212,7 @@ def test_however_much_comes_the_state_stays_small(site: BundledSite) -> None:
     payload = reading("2026-02-08", record="r" * 500)
     payload["measures"] = {**measures, "metric-1": 7}
     done = site.direct(NAME, "handle", state=state, payload=payload)
-    updates = done.answer["state_updates"]
+    updates = done.response["state_updates"]
     assert len(updates["series"]) == 32
     assert len(updates["series"]["metric-1"]) == 180
     assert len(json.dumps(updates).encode()) < 1_000_000
@@ -230,15 +230,13 @@ def test_however_much_comes_the_state_stays_small(site: BundledSite) -> None:
         {"metrics": "weight"},
     ],
 )
-def test_a_wrong_configuration_is_a_matter_for_the_operator(
-    site: BundledSite, config: dict[str, Any]
-) -> None:
+def test_invalid_configuration_is_not_retried(site: BundledSite, config: dict[str, Any]) -> None:
     site.use(NAME, config)
     done = site.direct(NAME, "init")
-    assert (done.code, done.answer["retry"]) == (78, False)
+    assert (done.code, done.response["retry"]) == (78, False)
 
 
-def test_the_flow_of_the_first_spec_from_the_scale_to_the_alert(site: BundledSite) -> None:
+def test_measure_of_withings_causes_an_alert(site: BundledSite) -> None:
     with Withings() as withings:
         site.use(
             "withings",
@@ -250,18 +248,18 @@ def test_the_flow_of_the_first_spec_from_the_scale_to_the_alert(site: BundledSit
             },
         )
         site.use(NAME, {"thresholds": {"weight": {"max": 80}}})
-        told = site.folder / "told"
-        site.plugin("sink", f'cat >> \'{told}\'\necho \'{{"status": "ok", "result": "ok"}}\'\n')
+        log = site.folder / "requests"
+        site.plugin("sink", f'cat >> \'{log}\'\necho \'{{"status": "ok", "result": "ok"}}\'\n')
         site.settings["routes"] = [
             {"from": "withings", "event_type": "new_health_data", "to": NAME},
             {"from": NAME, "event_type": "alert", "to": "sink"},
         ]
         withings.weigh(1, at=int(time.time()) - 3600)
-        with site.running() as house:
+        with site.running() as running:
             for _ in range(2):
-                house.run("withings")
-            until(lambda: [row["status"] for row in job_logs(house, "sink")] == ["succeeded"])
-    requests = [json.loads(line) for line in told.read_text().splitlines()]
+                running.run("withings")
+            until(lambda: [row["status"] for row in job_logs(running, "sink")] == ["succeeded"])
+    requests = [json.loads(line) for line in log.read_text().splitlines()]
     assert len(requests) == 1
     assert requests[0]["event"]["type"] == "alert"
     assert requests[0]["payload"]["value"] == 81.25

@@ -1,4 +1,4 @@
-"""Every plugin that comes with the gateway: it loads, says what it does, and starts fast."""
+"""Every bundled plugin loads, is documented, and starts fast."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from ductile.config import load
 from ductile.plugins.manifest import Manifest, read_manifest
 from ductile.plugins.registry import InstanceSpec, discover
-from tests.bundled.house import NAMES, PLUGINS, interpreter_path, undeclared
+from tests.bundled.bundled_site import NAMES, PLUGINS, find_undeclared, interpreter_path
 from tests.waiting import WAIT_LIMIT
 
 LIB = PLUGINS / "lib"
@@ -26,7 +26,7 @@ CONFIG_KEY = re.compile(r"""\bconfig(?:\.get\(|\[)["'](\w+)["']""")
 REQUEST = {"protocol": 2, "job_id": "j", "command": "no-such-command", "config": {}, "state": {}}
 
 
-def manifest_of(name: str) -> Manifest:
+def get_manifest(name: str) -> Manifest:
     manifest, warnings = read_manifest((PLUGINS / name / "manifest.yaml").read_bytes())
     assert warnings == ()
     return manifest
@@ -36,7 +36,7 @@ def sources(name: str) -> list[Path]:
     return sorted((PLUGINS / name).glob("*.py"))
 
 
-def keys_of(manifest: Manifest) -> list[str]:
+def list_settings(manifest: Manifest) -> list[str]:
     return [*manifest.config_keys.required, *manifest.config_keys.optional]
 
 
@@ -44,13 +44,13 @@ def environment() -> dict[str, str]:
     return {"PATH": interpreter_path(os.environ["PATH"]), "LANG": "C.UTF-8"}
 
 
-def test_there_are_plugins() -> None:
+def test_plugins_are_found() -> None:
     assert {"withings", "garmin", "google-calendar", "health-analyzer"} <= set(NAMES)
 
 
-def test_every_plugin_loads_without_refusal_or_warning() -> None:
+def test_every_plugin_loads_without_warnings() -> None:
     instances = {
-        name: InstanceSpec(config=dict.fromkeys(manifest_of(name).config_keys.required, "x"))
+        name: InstanceSpec(config=dict.fromkeys(get_manifest(name).config_keys.required, "x"))
         for name in NAMES
     }
     registry = discover([PLUGINS], instances, allow_symlinks=False)
@@ -60,25 +60,25 @@ def test_every_plugin_loads_without_refusal_or_warning() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_manifest_tells_what_a_reader_wants_to_know(name: str) -> None:
-    manifest = manifest_of(name)
+def test_manifest_has_descriptions_and_schemas(name: str) -> None:
+    manifest = get_manifest(name)
     assert (manifest.name, manifest.protocol) == (name, 2)
     assert manifest.version
     assert manifest.description
     for command in manifest.commands:
         assert command.description, command.name
         for emission in command.values.emit:
-            assert emission.values, f"{command.name} emits {emission.event}, but with what?"
+            assert emission.values, f"{command.name} emits {emission.event} without fields"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_readme_names_every_command_config_key_event_and_field(name: str) -> None:
-    manifest = manifest_of(name)
+def test_readme_names_every_command_setting_event_and_field(name: str) -> None:
+    manifest = get_manifest(name)
     text = (PLUGINS / name / "README.md").read_text()
     emissions = [one for command in manifest.commands for one in command.values.emit]
     wanted = {
         *(command.name for command in manifest.commands),
-        *keys_of(manifest),
+        *list_settings(manifest),
         *(emission.event for emission in emissions),
         *(field for emission in emissions for field in emission.values),
     }
@@ -90,7 +90,7 @@ def test_a_readme_names_every_command_config_key_event_and_field(name: str) -> N
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_configurations_of_a_readme_are_good_ones(name: str, tmp_path: Path) -> None:
+def test_configurations_of_a_readme_are_valid(name: str, tmp_path: Path) -> None:
     text = (PLUGINS / name / "README.md").read_text()
     for index, block in enumerate(re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)):
         path = tmp_path / f"{index}" / "config.yaml"
@@ -98,16 +98,16 @@ def test_the_configurations_of_a_readme_are_good_ones(name: str, tmp_path: Path)
         path.write_text(block)
         environ = dict.fromkeys(re.findall(r"\$\{(\w+)", block), "some-value")
         loaded = load(path, environ=environ)
-        assert name in loaded.settings.plugins, "the example is of another plugin"
+        assert name in loaded.settings.plugins, "the example configures another plugin"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_config_key_that_is_read_is_declared(name: str) -> None:
+def test_every_setting_is_declared(name: str) -> None:
     read = {key for path in sources(name) for key in CONFIG_KEY.findall(path.read_text())}
-    assert read <= set(keys_of(manifest_of(name)))
+    assert read <= set(list_settings(get_manifest(name)))
 
 
-def imported(path: Path) -> Iterator[str]:
+def list_imports(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(), str(path), feature_version=(3, 11))):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
@@ -116,32 +116,32 @@ def imported(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", [*NAMES, "lib"])
-def test_a_plugin_needs_python_and_nothing_else(name: str) -> None:
+def test_plugins_import_only_the_standard_library(name: str) -> None:
     own = {path.stem for path in [*sources(name), *LIB.glob("*.py")]}
-    used = {module for path in sources(name) for module in imported(path)}
+    used = {module for path in sources(name) for module in list_imports(path)}
     assert used - own <= sys.stdlib_module_names
-    assert not own & sys.stdlib_module_names, "a module of ours hides one of Python's"
+    assert not own & sys.stdlib_module_names, "a module hides one of the standard library"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_heavy_is_imported_before_it_is_needed(name: str) -> None:
+def test_expensive_modules_are_imported_lazily(name: str) -> None:
     done = subprocess.run(
-        ["python3", "-X", "importtime", PLUGINS / name / manifest_of(name).entrypoint],
+        ["python3", "-X", "importtime", PLUGINS / name / get_manifest(name).entrypoint],
         input=json.dumps(REQUEST).encode(),
         capture_output=True,
         env=environment(),
         timeout=WAIT_LIMIT,
         check=False,
     )
-    answer = json.loads(done.stdout)
-    assert (answer["status"], answer["retry"]) == ("error", False), "there is no such command"
+    response = json.loads(done.stdout)
+    assert (response["status"], response["retry"]) == ("error", False), "unknown command"
     lines = done.stderr.decode().splitlines()
     modules = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
     assert "json" in modules
     assert modules & HEAVY == set()
 
 
-def test_the_list_of_plugins_has_them_all() -> None:
+def test_list_of_plugins_is_complete() -> None:
     text = (PLUGINS / "README.md").read_text()
     assert [name for name in NAMES if f"[{name}]({name}/README.md)" not in text] == []
 
@@ -155,9 +155,9 @@ def test_the_list_of_plugins_has_them_all() -> None:
         ("refresh", {"type": "new_health_data", "payload": {}}, "refresh"),
     ],
 )
-def test_what_is_emitted_undeclared_is_found(
+def test_undeclared_events_are_detected(
     command: str, event: dict[str, Any], problem: str | None
 ) -> None:
-    found = undeclared(manifest_of("withings"), command, event)
+    found = find_undeclared(get_manifest("withings"), command, event)
     assert (found is None) is (problem is None)
     assert problem is None or problem in (found or "")

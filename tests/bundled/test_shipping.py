@@ -1,4 +1,4 @@
-"""The bundled plugins, from the checkout to an installed package: named, found and run."""
+"""The bundled plugins in a configuration, a wheel and an installed package."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ductile.config.schema import json_schema
 from ductile.engine.config.compiled import build
 from ductile.errors import ConfigError
 from ductile.plugins.registry import InstanceSpec, discover
-from tests.bundled.house import NAMES, PLUGINS
+from tests.bundled.bundled_site import NAMES, PLUGINS
 from tests.config.conftest import ConfigDir
 from tests.engine.site import Site
 from tests.waiting import WAIT_LIMIT
 
 ROOT = PLUGINS.parent
-HOLDS = (
+EXPECTED = (
     "ductile/store/migrations/0001_spine.sql",
     "ductile/store/sql/claim.sql",
     "ductile/demo/config.yaml",
@@ -45,7 +45,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where `pip` put the wheel, and nothing else."""
+    """A directory with the installed wheel only."""
     target = tmp_path_factory.mktemp("target")
     options = ("--no-deps", "--no-index", "--no-compile", "--quiet", "--disable-pip-version-check")
     command = (sys.executable, "-m", "pip", "install", *options, "--target", str(target))
@@ -53,49 +53,51 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-# The name
+# `bundled:` in plugin_roots
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> ConfigDir:
+def config_dir(tmp_path: Path) -> ConfigDir:
     return ConfigDir(tmp_path)
 
 
 @pytest.mark.parametrize("text", ['plugin_roots: [p, "bundled:"]', 'plugin_roots: ["bundled:", p]'])
-def test_a_configuration_names_them_among_its_roots(home: ConfigDir, text: str) -> None:
-    roots = home.load(text).settings.plugin_roots
-    assert set(roots) == {home.path / "p", PLUGINS}
+def test_bundled_root_is_resolved(config_dir: ConfigDir, text: str) -> None:
+    roots = config_dir.load(text).settings.plugin_roots
+    assert set(roots) == {config_dir.path / "p", PLUGINS}
     assert (roots[0] == PLUGINS) is text.endswith("p]")
 
 
-def test_they_can_be_the_only_root(home: ConfigDir) -> None:
-    assert home.load('plugins_dir: "bundled:"').settings.plugin_roots == (PLUGINS,)
+def test_bundled_root_may_be_the_only_one(config_dir: ConfigDir) -> None:
+    assert config_dir.load('plugins_dir: "bundled:"').settings.plugin_roots == (PLUGINS,)
 
 
-def test_a_folder_of_that_name_is_still_a_folder(home: ConfigDir) -> None:
-    assert home.load("plugin_roots: [./bundled]").settings.plugin_roots == (home.path / "bundled",)
+def test_directory_named_bundled_is_a_directory(config_dir: ConfigDir) -> None:
+    assert config_dir.load("plugin_roots: [./bundled]").settings.plugin_roots == (
+        config_dir.path / "bundled",
+    )
 
 
-def test_without_quotes_yaml_reads_something_else(home: ConfigDir) -> None:
+def test_unquoted_bundled_root_is_rejected_with_advice(config_dir: ConfigDir) -> None:
     with pytest.raises(ConfigError) as caught:
-        home.load("plugin_roots:\n  - bundled:\n")
+        config_dir.load("plugin_roots:\n  - bundled:\n")
     assert '"bundled:" in quotes' in str(caught.value)
 
 
-def test_an_editor_is_told_of_it() -> None:
+def test_schema_mentions_the_bundled_root() -> None:
     roots = json_schema("config")["properties"]["plugin_roots"]
     assert "bundled:" in json.dumps(roots["examples"])
     assert "bundled:" in roots["description"]
 
 
-def test_in_a_checkout_they_are_the_repositorys_own() -> None:
+def test_bundled_directory_of_a_checkout() -> None:
     assert bundled.directory() == PLUGINS
 
 
-# What is loaded of them
+# Loading
 
 
-def test_only_those_are_loaded_that_the_configuration_names() -> None:
+def test_bundled_plugins_are_loaded_only_if_configured() -> None:
     instances = {
         "echo": InstanceSpec(),
         "mail": InstanceSpec(uses="notify", config={"channels": []}),
@@ -107,7 +109,7 @@ def test_only_those_are_loaded_that_the_configuration_names() -> None:
     assert set(registry.offered) == set(NAMES) - {"echo", "switch"}
 
 
-def test_a_plugin_of_ones_own_goes_before_them(tmp_path: Path) -> None:
+def test_own_plugin_shadows_a_bundled_one(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.plugin("echo", "echo '{}'")
     registry = discover([site.plugins, PLUGINS], {}, allow_symlinks=False, offers=[PLUGINS])
@@ -116,20 +118,22 @@ def test_a_plugin_of_ones_own_goes_before_them(tmp_path: Path) -> None:
     assert "echo" not in registry.offered
 
 
-def test_a_route_to_one_that_is_not_named_says_how_to_name_it(home: ConfigDir) -> None:
+def test_route_to_an_unconfigured_bundled_plugin_is_reported_with_advice(
+    config_dir: ConfigDir,
+) -> None:
     text = 'plugins_dir: "bundled:"\nroutes: [{from: echo, event_type: x, to: echo}]'
     with pytest.raises(ConfigError) as caught:
-        build(home.load(text), boot_marker="b", environ={})
+        build(config_dir.load(text), boot_marker="b", environ={})
     assert "`echo: {}` under plugins" in str(caught.value)
-    build(home.load(f"{text}\nplugins: {{echo: {{}}}}"), boot_marker="b", environ={})
+    build(config_dir.load(f"{text}\nplugins: {{echo: {{}}}}"), boot_marker="b", environ={})
 
 
-# The package
+# Package
 
 
-def test_the_wheel_holds_all_that_is_needed_and_no_more(wheel: Path) -> None:
+def test_wheel_has_exactly_the_needed_files(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert set(HOLDS) - names == set()
+    assert set(EXPECTED) - names == set()
     for name in NAMES:
         assert f"ductile/bundled/{name}/manifest.yaml" in names
         assert f"ductile/bundled/{name}/README.md" in names
@@ -138,7 +142,7 @@ def test_the_wheel_holds_all_that_is_needed_and_no_more(wheel: Path) -> None:
     assert [name for name in names if "__pycache__" in name] == []
 
 
-def test_an_installed_plugin_is_executable_and_nobody_elses(installed: Path) -> None:
+def test_installed_plugin_is_executable_and_not_world_writable(installed: Path) -> None:
     folder = installed / "ductile" / "bundled"
     for name in NAMES:
         mode = (folder / name / "run.py").stat().st_mode
@@ -158,7 +162,7 @@ def ductile(installed: Path, *line: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_an_installed_package_finds_and_runs_its_own(installed: Path, tmp_path: Path) -> None:
+def test_installed_package_runs_its_bundled_plugins(installed: Path, tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text('plugins_dir: "bundled:"\nplugins: {echo: {config: {message: there}}}\n')
     listed = ductile(installed, "plugin", "list", "--json", "--config", str(tmp_path))
@@ -167,5 +171,5 @@ def test_an_installed_package_finds_and_runs_its_own(installed: Path, tmp_path: 
     assert rows["echo"]["state"] == "ready"
     assert rows["echo"]["path"] == str(installed / "ductile" / "bundled" / "echo")
     assert {row["state"] for name, row in rows.items() if name != "echo"} == {"available"}
-    ran = ductile(installed, "plugin", "run", "echo", "--json", "--config", str(tmp_path))
-    assert json.loads(ran.stdout)["result"]["result"] == "there"
+    done = ductile(installed, "plugin", "run", "echo", "--json", "--config", str(tmp_path))
+    assert json.loads(done.stdout)["result"]["result"] == "there"

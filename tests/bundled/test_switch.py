@@ -1,4 +1,4 @@
-"""The plugins `switch` and `echo`, alone and through a real gateway."""
+"""The plugins `switch` and `echo`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ductile.core.pipelines.conditions import compile_condition, evaluate
 from ductile.core.values.json_values import StepValues
-from tests.bundled.house import BundledSite, emitted, job_logs
-from tests.bundled.inside import inside
+from tests.bundled.bundled_site import BundledSite, job_logs, list_events
+from tests.bundled.load_module import load_module
 from tests.waiting import until
 
 HIGH = {"when": {"path": "payload.level", "op": "gte", "value": 7}, "emit": "level.high"}
@@ -48,32 +48,32 @@ def conditions(draw: st.DrawFn, depth: int = 2) -> dict[str, Any]:
 
 @settings(deadline=None, max_examples=150)
 @given(condition=conditions(), x=VALUES)
-def test_a_condition_means_what_the_gateways_own_means(condition: dict[str, Any], x: Any) -> None:
+def test_conditions_have_the_semantics_of_the_gateway(condition: dict[str, Any], x: Any) -> None:
     compiled = compile_condition(condition, ())
     assert not isinstance(compiled, list)
-    switch = inside("switch", "run")
-    switch.check(condition, "rule 1", 1)
+    switch = load_module("switch", "run")
+    switch.check_condition(condition, "rule 1", 1)
     scope = {"payload": {"x": x}, "context": {"c": "ab"}}
-    theirs = evaluate(compiled, StepValues(scope["payload"], scope["context"]))
-    assert switch.holds(condition, scope) is theirs
+    expected = evaluate(compiled, StepValues(scope["payload"], scope["context"]))
+    assert switch.evaluate(condition, scope) is expected
 
 
-def test_the_first_rule_that_matches_counts(site: BundledSite) -> None:
+def test_first_matching_rule_is_used(site: BundledSite) -> None:
     site.use("switch", {"rules": [HIGH, ANY], "else": "level.none"})
-    told = []
+    types = []
     for payload in ({"level": 9}, {"level": 3}, {"other": 1}):
         done = site.direct("switch", "handle", payload=payload, event={"dedupe_key": "k"})
-        [event] = done.answer["events"]
-        told.append(event["type"])
+        [event] = done.response["events"]
+        types.append(event["type"])
         assert event["payload"] == payload
         assert event["dedupe_key"] == "k"
-    assert told == ["level.high", "level.any", "level.none"]
+    assert types == ["level.high", "level.any", "level.none"]
 
 
-def test_without_an_else_what_matches_nothing_ends_there(site: BundledSite) -> None:
+def test_unmatched_event_without_else_emits_nothing(site: BundledSite) -> None:
     site.use("switch", {"rules": [HIGH]})
-    answer = site.direct("switch", "handle", payload={"level": 1}).answer
-    assert answer == {"status": "ok", "result": {"rule": None, "event": None}}
+    response = site.direct("switch", "handle", payload={"level": 1}).response
+    assert response == {"status": "ok", "result": {"rule": None, "event": None}}
 
 
 @pytest.mark.parametrize(
@@ -97,15 +97,21 @@ def test_without_an_else_what_matches_nothing_ends_there(site: BundledSite) -> N
     ],
     ids=json.dumps,
 )
-def test_a_bad_rule_fails_every_event(site: BundledSite, config: dict[str, Any]) -> None:
-    site.use("switch", config)
+def test_invalid_rules_are_rejected(config: dict[str, Any]) -> None:
+    switch = load_module("switch", "run")
+    with pytest.raises(switch.ConfigError):
+        switch.read_rules(config)
+
+
+def test_invalid_rule_fails_every_event(site: BundledSite) -> None:
+    site.use("switch", {"rules": [HIGH, {"emit": "x"}]})
     for command in ("handle", "health"):
         done = site.direct("switch", command, payload={"level": 9})
-        assert (done.code, done.answer["retry"]) == (78, False)
+        assert (done.code, done.response["retry"]) == (78, False)
 
 
-def test_events_take_their_way_through_a_gateway(site: BundledSite) -> None:
-    """A poll of echo is routed to the switch, and by it to one of two echoes."""
+def test_routed_events_reach_their_plugins(site: BundledSite) -> None:
+    """Events of `echo` are routed to `switch`, and from there to one of two instances."""
     site.use("echo", {"message": 8})
     site.use("loud", uses="echo")
     site.use("quiet", uses="echo")
@@ -116,25 +122,25 @@ def test_events_take_their_way_through_a_gateway(site: BundledSite) -> None:
         {"from": "switch", "event_type": "loud", "to": "loud"},
         {"from": "switch", "event_type": "quiet", "to": "quiet"},
     ]
-    with site.running() as house:
-        house.run("echo")
-        house.run("echo", "poll", {"message": 2})
-        until(lambda: len(job_logs(house, "loud") + job_logs(house, "quiet")) == 2)
-        [loud], [quiet] = job_logs(house, "loud"), job_logs(house, "quiet")
-        assert len(emitted(house, "echo")) == 2
-    said = [json.loads(row["result"])["result"] for row in (loud, quiet)]
-    assert [one["type"] for one in said] == ["loud", "quiet"]
-    assert [one["message"] for one in said] == [8, 2]
+    with site.running() as running:
+        running.run("echo")
+        running.run("echo", "poll", {"message": 2})
+        until(lambda: len(job_logs(running, "loud") + job_logs(running, "quiet")) == 2)
+        [loud], [quiet] = job_logs(running, "loud"), job_logs(running, "quiet")
+        assert len(list_events(running, "echo")) == 2
+    results = [json.loads(row["result"])["result"] for row in (loud, quiet)]
+    assert [one["type"] for one in results] == ["loud", "quiet"]
+    assert [one["message"] for one in results] == [8, 2]
 
 
-def test_echo_fails_and_is_slow_when_it_is_told_to(site: BundledSite) -> None:
+def test_echo_fails_and_sleeps_if_configured(site: BundledSite) -> None:
     site.use("echo", {"fail": "no luck", "retry": False})
-    with site.running() as house:
-        job = house.run("echo")
+    with site.running() as running:
+        job = running.run("echo")
     assert (job["status"], job["last_error"]) == ("failed", "no luck")
     site.use("echo", {"sleep": 60})
     site.settings["plugins"]["echo"]["timeouts"] = {"poll": "200ms"}
-    with site.running() as house:
-        assert house.run("echo")["last_error"].startswith("timed out")
+    with site.running() as running:
+        assert running.run("echo")["last_error"].startswith("timed out")
     site.use("echo", {"sleep": "long"})
     assert site.direct("echo", "poll").code == 78

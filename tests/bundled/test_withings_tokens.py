@@ -1,4 +1,4 @@
-"""The plugin `withings`: how it gets in, and why it is never locked out."""
+"""The tokens of the plugin `withings`: authorization, refresh and rotation."""
 
 from __future__ import annotations
 
@@ -10,243 +10,263 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.bundled.accounts import connect_withings as connect
-from tests.bundled.accounts import state_of
-from tests.bundled.house import BundledSite, emitted
-from tests.bundled.standins.server import Told
-from tests.bundled.standins.withings import CLIENT_ID, REDIRECT, Withings
+from tests.bundled.accounts import get_state
+from tests.bundled.bundled_site import BundledSite, list_events
+from tests.bundled.fakes.server import FakeReply
+from tests.bundled.fakes.withings import CLIENT_ID, REDIRECT, Withings
 from tests.engine.site import Running
 
 MORNING = int(time.time()) - 86_400
 
 
-def records(house: Running) -> list[str]:
-    return [event["payload"]["record"] for event in emitted(house, "withings")]
+def records(running: Running) -> list[str]:
+    return [event["payload"]["record"] for event in list_events(running, "withings")]
 
 
-def answer(job: dict[str, Any]) -> dict[str, Any]:
+def get_response(job: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = job["result"]
     return found
 
 
-def test_an_expired_token_is_renewed_and_the_rotated_one_is_used_next(
-    site: BundledSite, withings: Withings
-) -> None:
+def test_expired_token_is_refreshed_and_rotated(site: BundledSite, withings: Withings) -> None:
     withings.life = 1
     connect(site, withings)
-    with site.running() as house:
+    with site.running() as running:
         for _ in range(3):
-            assert house.run("withings")["status"] == "succeeded"
-    used = [asked.form["refresh_token"] for asked in withings.asked if asked.path == "/v2/oauth2"]
+            assert running.run("withings")["status"] == "succeeded"
+    used = [
+        request.form["refresh_token"]
+        for request in withings.requests
+        if request.path == "/v2/oauth2"
+    ]
     assert used == [tokens.refresh for tokens in withings.tokens[:3]]
     assert withings.refusals == []
 
 
-def test_polls_that_come_together_do_not_spend_one_token_twice(
-    site: BundledSite, withings: Withings
-) -> None:
+def test_concurrent_polls_use_a_refresh_token_once(site: BundledSite, withings: Withings) -> None:
     withings.life = 1
     connect(site, withings)
-    with site.running() as house:
-        jobs = [house.put("withings") for _ in range(4)]
-        assert {house.ended(job)["status"] for job in jobs} == {"succeeded"}
+    with site.running() as running:
+        jobs = [running.put("withings") for _ in range(4)]
+        assert {running.ended(job)["status"] for job in jobs} == {"succeeded"}
     assert withings.refusals == []
 
 
 @pytest.mark.parametrize("ahead", [4 * 3600, -4 * 3600])
-def test_a_provider_whose_clock_differs_is_no_problem(
+def test_clock_of_the_provider_may_differ(
     site: BundledSite, withings: Withings, ahead: float
 ) -> None:
     connect(site, withings)
     withings.weigh(1, at=MORNING)
-    with site.running() as house:
-        house.run("withings")
+    with site.running() as running:
+        running.run("withings")
         withings.ahead += ahead
         withings.weigh(2, at=MORNING + 60)
-        assert house.run("withings")["status"] == "succeeded"
-        assert records(house) == ["1", "2"]
+        assert running.run("withings")["status"] == "succeeded"
+        assert records(running) == ["1", "2"]
     assert set(withings.refusals) <= {"access_token"}
 
 
-TROUBLES = {
-    "503": Told(status=503),
-    "500": Told(status=500, body=b"<html>"),
-    "cut off": Told(body=b"{"),
-    "list": Told(body=b"[1]"),
-    "infinite": Told(body=b'{"status": 1e999}'),
-    "no status": Told(body=b'{"status": "0"}'),
-    "another status": Told(body={"status": 2556, "body": {}}),
-    "redirect": Told(status=302, headers={"Location": "https://example.org/"}),
-    "hangs": Told(hangs=True, body=b"{}"),
-    "drips": Told(drips=True),
+ERRORS = {
+    "503": FakeReply(status=503),
+    "truncated": FakeReply(body=b"{"),
+    "infinite": FakeReply(body=b'{"status": 1e999}'),
+    "no status": FakeReply(body=b'{"status": "0"}'),
+    "another status": FakeReply(body={"status": 2556, "body": {}}),
+    "hangs": FakeReply(hangs=True, body=b"{}"),
 }
 
 
-def test_a_rotated_token_survives_whatever_fails_after_it(
-    site: BundledSite, withings: Withings
-) -> None:
+def test_rotated_token_is_stored_after_any_failure(site: BundledSite, withings: Withings) -> None:
     withings.life = 1
     connect(site, withings, poll="4500ms")
     withings.weigh(1, at=MORNING)
-    with site.running() as house:
-        for name, trouble in TROUBLES.items():
-            withings.next("/measure", trouble)
-            job = house.run("withings")
+    with site.running() as running:
+        for name, reply in ERRORS.items():
+            withings.next("/measure", reply)
+            job = running.run("withings")
             assert job["status"] == "succeeded", name
-            assert "nothing else was done" in answer(job)["result"], name
-            assert answer(job)["logs"][0]["level"] == "error"
-            assert state_of(house, "withings")["refresh_token"] == withings.tokens[-1].refresh, name
-        assert emitted(house, "withings") == []
-        house.run("withings")
-        assert records(house) == ["1"]
+            assert "but the run failed" in get_response(job)["result"], name
+            assert get_response(job)["logs"][0]["level"] == "error"
+            assert get_state(running, "withings")["refresh_token"] == withings.tokens[-1].refresh, (
+                name
+            )
+        assert list_events(running, "withings") == []
+        running.run("withings")
+        assert records(running) == ["1"]
     assert withings.refusals == []
 
 
-def test_after_a_renewal_passing_trouble_is_tried_again_at_once(
+def test_transient_error_after_a_refresh_is_retried_at_once(
     site: BundledSite, withings: Withings
 ) -> None:
     connect(site, withings)
     withings.weigh(1, at=MORNING)
-    withings.next("/measure", Told(status=503))
+    withings.next("/measure", FakeReply(status=503))
     done = site.direct("withings", "poll")
-    assert len(done.answer["events"]) == 1
-    withings.next("/measure", Told(status=503))
-    again = site.direct("withings", "poll", state=done.answer["state_updates"])
-    assert again.answer["status"] == "error"
+    assert len(done.response["events"]) == 1
+    withings.next("/measure", FakeReply(status=503))
+    again = site.direct("withings", "poll", state=done.response["state_updates"])
+    assert again.response["status"] == "error"
 
 
-def test_with_a_good_token_trouble_is_a_failed_job(site: BundledSite, withings: Withings) -> None:
+def test_errors_with_a_valid_token_fail_the_job(site: BundledSite, withings: Withings) -> None:
     connect(site, withings)
-    with site.running() as house:
-        house.run("withings")
-        withings.next("/measure", Told(status=503))
-        job = house.run("withings")
+    with site.running() as running:
+        running.run("withings")
+        withings.next("/measure", FakeReply(status=503))
+        job = running.run("withings")
     assert job["status"] == "dead"
-    assert job["last_error"] == "127.0.0.1 answered 503"
+    assert job["last_error"] == "127.0.0.1 returned status 503"
 
 
-def test_a_bug_after_a_renewal_keeps_the_tokens_and_tells_no_more_than_its_place(
+def test_unexpected_error_after_a_refresh_stores_the_tokens(
     site: BundledSite, withings: Withings
 ) -> None:
     connect(site, withings)
-    site.mutate("withings/run.py", "    left = ", "    raise KeyError(session.state)\n    left = ")
-    with site.running() as house:
-        job = house.run("withings")
-        assert state_of(house, "withings")["refresh_token"] == withings.tokens[-1].refresh
-    assert "a bug: KeyError at run.py" in answer(job)["result"]
-    assert "canary" not in json.dumps(answer(job))
+    site.mutate("withings/run.py", "    rest = ", "    raise KeyError(session.state)\n    rest = ")
+    with site.running() as running:
+        job = running.run("withings")
+        assert get_state(running, "withings")["refresh_token"] == withings.tokens[-1].refresh
+    assert "unexpected error: KeyError at run.py" in get_response(job)["result"]
+    assert "canary" not in json.dumps(get_response(job))
 
 
-def test_the_guard_is_what_keeps_the_tokens(site: BundledSite, withings: Withings) -> None:
+def test_without_keep_tokens_the_tokens_are_lost(site: BundledSite, withings: Withings) -> None:
     connect(site, withings, poll="5s")
     site.mutate("lib/oauth2.py", "if not session.rotated:", "if True:")
-    # Used once, the new access token ends the old refresh token, and nobody has the new one.
-    withings.next("/measure", lambda asked: (withings.answer(asked), Told(status=500))[1])
-    with site.running() as house:
-        assert house.run("withings")["status"] == "dead"
-        assert state_of(house, "withings") == {}
-        assert house.run("withings")["status"] == "failed"
+    # The use of the new access token invalidates the old refresh token.
+    withings.next(
+        "/measure", lambda request: (withings.reply_to(request), FakeReply(status=500))[1]
+    )
+    with site.running() as running:
+        assert running.run("withings")["status"] == "dead"
+        assert get_state(running, "withings") == {}
+        assert running.run("withings")["status"] == "failed"
     assert withings.refusals == ["refresh_token"]
 
 
-def test_a_renewal_whose_answer_is_lost_is_made_again(
-    site: BundledSite, withings: Withings
-) -> None:
+def test_refresh_without_a_reply_is_repeated(site: BundledSite, withings: Withings) -> None:
     connect(site, withings)
     withings.weigh(1, at=MORNING)
-    withings.next("/v2/oauth2", lambda asked: (withings.answer(asked), Told(status=502))[1])
-    with site.running() as house:
-        assert house.run("withings")["status"] == "dead"
-        assert house.run("withings")["status"] == "succeeded"
-        assert records(house) == ["1"]
+    withings.next(
+        "/v2/oauth2", lambda request: (withings.reply_to(request), FakeReply(status=502))[1]
+    )
+    with site.running() as running:
+        assert running.run("withings")["status"] == "dead"
+        assert running.run("withings")["status"] == "succeeded"
+        assert records(running) == ["1"]
 
 
 def test_refresh_stores_new_tokens_without_using_them(
     site: BundledSite, withings: Withings
 ) -> None:
     connect(site, withings)
-    with site.running() as house:
-        assert house.run("withings", "refresh")["status"] == "succeeded"
+    with site.running() as running:
+        assert running.run("withings", "refresh")["status"] == "succeeded"
         assert withings.paths() == ["/v2/oauth2"]
-        house.run("withings")
+        running.run("withings")
     assert withings.paths() == ["/v2/oauth2", "/measure"]
 
 
-def test_a_person_grants_access_once(site: BundledSite, withings: Withings) -> None:
+def test_authorization_code_is_used_once(site: BundledSite, withings: Withings) -> None:
     connect(site, withings, refresh_token=None)
     withings.weigh(1, at=MORNING)
-    with site.running() as house:
-        poll = house.run("withings")
+    with site.running() as running:
+        poll = running.run("withings")
         assert poll["status"] == "failed"
         assert "authorize" in poll["last_error"]
-        link = answer(house.run("withings", "authorize"))["result"].removeprefix("open ")
+        link = get_response(running.run("withings", "authorize"))["result"].removeprefix("open ")
         query = {key: values[0] for key, values in parse_qs(urlsplit(link).query).items()}
         assert (query["response_type"], query["client_id"]) == ("code", CLIENT_ID)
         code = withings.consent(query["redirect_uri"], query["scope"])
         back = f"{REDIRECT}?code={code}&state={query['state']}"
-        assert house.run("withings", "oauth_callback", {"url": back})["status"] == "succeeded"
-        assert house.run("withings")["status"] == "succeeded"
-        assert records(house) == ["1"]
-        repeated = house.run("withings", "oauth_callback", {"url": back})
+        assert running.run("withings", "oauth_callback", {"url": back})["status"] == "succeeded"
+        assert running.run("withings")["status"] == "succeeded"
+        assert records(running) == ["1"]
+        repeated = running.run("withings", "oauth_callback", {"url": back})
         assert repeated["status"] == "failed"
-        assert "pending_state" not in state_of(house, "withings")
+        assert "pending_state" not in get_state(running, "withings")
     assert withings.refusals == []
 
 
-def test_a_renewal_in_between_does_not_end_an_authorization(
-    site: BundledSite, withings: Withings
-) -> None:
+def test_refresh_during_an_authorization_keeps_it(site: BundledSite, withings: Withings) -> None:
     withings.life = 1
     connect(site, withings)
-    with site.running() as house:
-        link = answer(house.run("withings", "authorize"))["result"]
-        house.run("withings")
+    with site.running() as running:
+        link = get_response(running.run("withings", "authorize"))["result"]
+        running.run("withings")
         nonce = parse_qs(urlsplit(link).query)["state"][0]
         given = {"code": withings.consent(), "state": nonce}
-        assert house.run("withings", "oauth_callback", given)["status"] == "succeeded"
+        assert running.run("withings", "oauth_callback", given)["status"] == "succeeded"
     assert withings.refusals == []
 
 
-def test_an_answer_to_another_authorization_is_refused(
+def test_callback_of_another_authorization_is_rejected(
     site: BundledSite, withings: Withings
 ) -> None:
     connect(site, withings, refresh_token=None)
-    state = site.direct("withings", "authorize").answer["state_updates"]
-    forged = {"code": withings.consent(), "state": "somebody-elses"}
+    state = site.direct("withings", "authorize").response["state_updates"]
+    forged = {"code": withings.consent(), "state": "another"}
     done = site.direct("withings", "oauth_callback", state=state, payload=forged)
-    assert "another authorization" in done.answer["error"]
-    assert withings.asked == []
+    assert "another authorization" in done.response["error"]
+    assert withings.requests == []
 
 
-def test_access_that_is_not_granted_is_said_so(site: BundledSite, withings: Withings) -> None:
+def test_denied_access_is_reported(site: BundledSite, withings: Withings) -> None:
     connect(site, withings, refresh_token=None)
-    state = site.direct("withings", "authorize").answer["state_updates"]
+    state = site.direct("withings", "authorize").response["state_updates"]
     denied = {"url": f"{REDIRECT}?error=access_denied"}
     done = site.direct("withings", "oauth_callback", state=state, payload=denied)
-    assert "not granted" in done.answer["error"]
+    assert "not granted" in done.response["error"]
 
 
-def test_disconnect_revokes_with_a_signature_and_forgets(
-    site: BundledSite, withings: Withings
-) -> None:
+def test_disconnect_revokes_and_deletes_the_tokens(site: BundledSite, withings: Withings) -> None:
     connect(site, withings)
-    with site.running() as house:
-        house.run("withings")
-        assert house.run("withings", "disconnect")["status"] == "succeeded"
-        state = state_of(house, "withings")
-        assert house.run("withings")["status"] == "failed"
-        assert house.run("withings", "disconnect")["status"] == "succeeded"
+    with site.running() as running:
+        running.run("withings")
+        assert running.run("withings", "disconnect")["status"] == "succeeded"
+        state = get_state(running, "withings")
+        assert running.run("withings")["status"] == "failed"
+        assert running.run("withings", "disconnect")["status"] == "succeeded"
     assert withings.tokens == []
     assert state["access_token"] is state["refresh_token"] is None
     assert withings.refusals == []
 
 
-def test_a_new_refresh_token_in_the_configuration_is_taken_over(
+def test_new_refresh_token_of_the_configuration_is_used(
     site: BundledSite, withings: Withings
 ) -> None:
     connect(site, withings)
-    with site.running() as house:
-        house.run("withings")
+    with site.running() as running:
+        running.run("withings")
     withings.tokens.clear()
     connect(site, withings)
-    with site.running() as house:
-        assert house.run("withings")["status"] == "succeeded"
+    with site.running() as running:
+        assert running.run("withings")["status"] == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("late", "redirect", "refused"),
+    [(31, REDIRECT, "code expired"), (0, "https://example.org/other", "redirect_uri")],
+)
+def test_expired_code_and_wrong_redirect_are_rejected(
+    site: BundledSite, withings: Withings, late: float, redirect: str, refused: str
+) -> None:
+    connect(site, withings, refresh_token=None)
+    started = site.direct("withings", "authorize").response
+    nonce = parse_qs(urlsplit(started["result"]).query)["state"][0]
+    given = {"code": withings.consent(redirect), "state": nonce}
+    withings.ahead = late
+    state = started["state_updates"]
+    done = site.direct("withings", "oauth_callback", state=state, payload=given)
+    assert done.response["retry"] is False
+    assert withings.refusals == [refused]
+
+
+def test_grant_with_another_scope_is_rejected(site: BundledSite, withings: Withings) -> None:
+    connect(site, withings, refresh_token=withings.issue(scope="user.info").refresh)
+    done = site.direct("withings", "poll")
+    done = site.direct("withings", "poll", state=done.response["state_updates"])
+    assert "denies access to the measures" in done.response["error"]
+    assert withings.refusals == ["scope", "scope"]

@@ -24,7 +24,7 @@ from ductile.core.values.json_integers import (
         b'{"a": %s}' % (b"9" * 5000),
     ],
 )
-def test_an_integer_beyond_64_bits_is_found(text: bytes) -> None:
+def test_integers_beyond_64_bits_are_found(text: bytes) -> None:
     assert has_integer_beyond_64_bits(text)
 
 
@@ -39,7 +39,7 @@ def test_an_integer_beyond_64_bits_is_found(text: bytes) -> None:
         b'{"a": 1} 123456789012345678901234567890',
     ],
 )
-def test_what_only_looks_like_one_is_none(text: bytes) -> None:
+def test_other_digits_are_not_reported(text: bytes) -> None:
     assert not has_integer_beyond_64_bits(text)
 
 
@@ -51,7 +51,7 @@ def test_what_only_looks_like_one_is_none(text: bytes) -> None:
         b' {"a": [1, {"b": 123456789012345678901234567890}]} and more',
     ],
 )
-def test_an_integer_that_would_be_another_number_is_found(text: bytes) -> None:
+def test_integers_that_parsing_changes_are_found(text: bytes) -> None:
     assert has_integer_altered_by_parsing(text)
 
 
@@ -65,12 +65,12 @@ def test_an_integer_that_would_be_another_number_is_found(text: bytes) -> None:
         b'{"a": 1} 123456789012345678901234567890',
     ],
 )
-def test_what_stays_the_same_number_is_let_be(text: bytes) -> None:
+def test_integers_that_parsing_keeps_are_not_reported(text: bytes) -> None:
     assert not has_integer_altered_by_parsing(text)
 
 
 @given(st.integers(-(2**80), 2**80) | st.floats(-1e20, 1e20).map(round))
-def test_what_is_let_be_is_written_as_it_was(number: int) -> None:
+def test_unreported_integers_survive_a_round_trip(number: int) -> None:
     text = b"%d" % number
     again = orjson.dumps(orjson.loads(text)).decode()
     assert has_integer_altered_by_parsing(text) is (Decimal(again) != number)

@@ -54,7 +54,7 @@ SECRETS = st.text(st.characters(exclude_categories=["Cs"]), min_size=8, max_size
         pytest.param(lambda s: f"before{s}after{s}", id="twice"),
     ],
 )
-def test_a_secret_is_hidden_in_every_spelling(secret, spell):
+def test_secret_is_redacted_in_every_encoding(secret, spell):
     text = spell(secret)
     shown = Redactor([secret]).text(text)
     assert REDACTED in shown
@@ -65,7 +65,7 @@ def test_a_secret_is_hidden_in_every_spelling(secret, spell):
 
 
 @given(st.lists(SECRETS, min_size=1, max_size=4), st.text(max_size=20), st.text(max_size=20))
-def test_no_secret_survives_in_any_text(secrets, before, after):
+def test_no_secret_remains_in_any_text(secrets, before, after):
     redactor = Redactor(secrets)
     for secret in secrets:
         shown = redactor.text(f"{before}{secret}{after}")
@@ -73,18 +73,18 @@ def test_no_secret_survives_in_any_text(secrets, before, after):
 
 
 @given(st.lists(SECRETS, max_size=4), st.text())
-def test_redacting_twice_is_redacting_once(secrets, text):
+def test_redaction_is_idempotent(secrets, text):
     redactor = Redactor([secret for secret in secrets if secret not in REDACTED])
     once = redactor.text(text)
     assert redactor.text(once) == once
 
 
-def test_a_slash_that_was_escaped_hides_nothing():
+def test_secret_with_an_escaped_slash_is_redacted():
     assert Redactor(["top/secret/path"]).text('{"a":"top\\/secret\\/path"}') == '{"a":"[REDACTED]"}'
 
 
 @pytest.mark.parametrize("secret", CANARIES)
-def test_a_secret_that_was_cut_off_leaves_no_beginning(secret):
+def test_truncated_secret_is_redacted(secret):
     redactor = Redactor([secret])
     for kept in range(SHORTEST_PART, len(secret)):
         shown = redactor.beginning(f"before {secret} between {secret[:kept]}")
@@ -92,14 +92,14 @@ def test_a_secret_that_was_cut_off_leaves_no_beginning(secret):
     assert redactor.beginning(f"before {secret}") == f"before {REDACTED}"
 
 
-def test_a_character_that_was_cut_off_hides_no_beginning():
+def test_truncated_secret_before_a_replacement_character_is_redacted():
     raw = f"before {CANARIES[3]}".encode()
     for kept in range(len(raw) - len("€𝄞".encode()), len(raw)):
         shown = Redactor([CANARIES[3]]).beginning(raw[:kept].decode(errors="replace"))
         assert shown == f"before {REDACTED}"
 
 
-def test_what_is_no_beginning_of_a_secret_stays():
+def test_other_text_at_the_end_is_kept():
     redactor = Redactor(["hunter2hunter2"])
     assert redactor.beginning("an ordinary end") == "an ordinary end"
     assert redactor.beginning("of a hun") == "of a hun"
@@ -107,36 +107,36 @@ def test_what_is_no_beginning_of_a_secret_stays():
     assert Redactor().beginning("anything") == "anything"
 
 
-def test_a_secret_of_bytes_that_are_no_text_can_be_hidden():
+def test_secret_with_surrogates_is_redacted():
     secret = b"caf\xe9-1234".decode(errors="surrogateescape")
     assert Redactor([secret]).text(f"x{secret}x") == f"x{REDACTED}x"
 
 
-def test_of_secrets_that_contain_one_another_the_longest_goes_first():
+def test_longest_of_overlapping_secrets_is_redacted():
     assert Redactor(["password", "password-extended"]).text("password-extended") == REDACTED
 
 
 @pytest.mark.parametrize("short", ["", "a", "1234567"])
-def test_what_is_shorter_than_eight_characters_would_black_out_words(short):
+def test_values_under_eight_characters_are_not_redacted(short):
     assert Redactor([short]).text(f"x{short}x") == f"x{short}x"
 
 
-def test_eight_characters_are_a_secret():
+def test_value_of_eight_characters_is_redacted():
     assert Redactor(["12345678"]).text("12345678") == REDACTED
 
 
-def test_without_secrets_nothing_changes():
+def test_text_without_secrets_is_unchanged():
     assert Redactor().text("anything") == "anything"
     document = {"a": [1, None]}
     assert Redactor().document(document) == document
 
 
-def test_a_missing_text_stays_missing():
+def test_none_stays_none():
     assert Redactor(["12345678"]).maybe(None) is None
     assert Redactor(["12345678"]).maybe("12345678") == REDACTED
 
 
-def test_a_document_is_redacted_in_keys_and_values_at_any_depth():
+def test_document_is_redacted_in_keys_and_values():
     secret = CANARIES[0]
     document = {"a": [secret, {"b": f"x{secret}"}], secret: 1, "n": 5, "none": None, "t": True}
     assert Redactor([secret]).document(document) == {
@@ -148,7 +148,7 @@ def test_a_document_is_redacted_in_keys_and_values_at_any_depth():
     }
 
 
-def test_a_document_of_numbers_hides_a_number_that_is_a_secret_where_it_is_text():
+def test_numbers_of_a_document_are_not_redacted():
     assert Redactor(["1234567890"]).document({"pin": "1234567890"}) == {"pin": REDACTED}
 
 
@@ -176,7 +176,7 @@ def test_a_document_of_numbers_hides_a_number_that_is_a_secret_where_it_is_text(
         "Secrets",
     ],
 )
-def test_a_name_with_a_secret_part_is_secret(key):
+def test_keys_that_name_a_secret(key):
     assert names_a_secret(key)
 
 
@@ -197,11 +197,11 @@ def test_a_name_with_a_secret_part_is_secret(key):
         "123",
     ],
 )
-def test_a_name_without_one_is_not(key):
+def test_keys_that_do_not_name_a_secret(key):
     assert not names_a_secret(key)
 
 
-def test_scalars_under_secret_names_are_hidden_at_any_depth():
+def test_scalars_below_secret_keys_are_redacted():
     document = {
         "url": "https://h",
         "token": "t",
@@ -229,7 +229,7 @@ def test_scalars_under_secret_names_are_hidden_at_any_depth():
         ),
     )
 )
-def test_hiding_keeps_the_shape_and_leaves_no_scalar_below_a_secret_name(document):
+def test_hiding_keeps_the_structure(document):
     def check(before, after, secret):
         if isinstance(before, dict):
             assert before.keys() == after.keys()

@@ -19,22 +19,22 @@ def test_rw_implies_ro_and_nothing_else(noun: str) -> None:
     assert not allows(normalize([f"{noun}:ro"]), f"{noun}:rw")
 
 
-def test_the_star_is_everything_and_only_the_star_is_enough_for_it() -> None:
+def test_star_allows_everything() -> None:
     assert all(allows(normalize(["*"]), f"{noun}:rw") for noun in NOUNS)
     assert allows(normalize(["*"]), "*")
     assert not allows(normalize([f"{noun}:rw" for noun in NOUNS]), "*")
 
 
-def test_without_scopes_a_good_token_has_what_any_has() -> None:
+def test_token_without_scopes_is_allowed_any() -> None:
     assert allows(frozenset(), "any")
     assert not allows(frozenset(), "jobs:ro")
 
 
-def test_old_names_are_read() -> None:
+def test_aliases_are_resolved() -> None:
     assert normalize(["read:jobs", "read:events"]) == {"jobs:ro", "events:ro"}
 
 
-def test_a_plugins_own_scopes_are_enforced() -> None:
+def test_scopes_of_a_plugin_are_enforced() -> None:
     granted = normalize(["withings:ro", "github:rw"])
     assert allows_command(granted, "withings", reads=True)
     assert not allows_command(granted, "withings", reads=False)
@@ -44,14 +44,14 @@ def test_a_plugins_own_scopes_are_enforced() -> None:
     assert not allows(granted, "plugin:ro")
 
 
-def test_plugin_scopes_are_for_all_plugins() -> None:
+def test_plugin_scopes_apply_to_all_plugins() -> None:
     assert allows_command(normalize(["plugin:ro"]), "x", reads=True)
     assert not allows_command(normalize(["plugin:ro"]), "x", reads=False)
     assert allows_command(normalize(["plugin:rw"]), "x", reads=False)
 
 
 @pytest.mark.parametrize("noun", ["jobs", "events", "system", "agents"])
-def test_a_plugin_named_like_a_noun_is_not_opened_by_the_noun(noun: str) -> None:
+def test_plugin_with_the_name_of_a_noun_has_no_scopes_of_its_own(noun: str) -> None:
     assert not allows_command(normalize([f"{noun}:rw"]), noun, reads=True)
 
 
@@ -70,5 +70,5 @@ def test_a_plugin_named_like_a_noun_is_not_opened_by_the_noun(noun: str) -> None
         ("", False),
     ],
 )
-def test_what_can_be_granted(text: str, good: bool) -> None:
+def test_valid_scopes(text: str, good: bool) -> None:
     assert is_scope(text) is good

@@ -18,14 +18,14 @@ from ductile.core.values.suggest import did_you_mean, nearest
         ("", None),
     ],
 )
-def test_the_closest_is_meant_whatever_its_case(word: str, meant: str | None) -> None:
+def test_nearest_word_ignores_case(word: str, meant: str | None) -> None:
     assert nearest(word, ["service", "state", "MyPlugin"]) == meant
 
 
-def test_where_nothing_is_known_nothing_is_meant() -> None:
+def test_no_known_words_give_no_suggestion() -> None:
     assert nearest("service", []) is None
 
 
-def test_it_ends_a_message() -> None:
+def test_did_you_mean() -> None:
     assert did_you_mean("ehco", {"echo": 1}) == "; did you mean 'echo'?"
     assert did_you_mean("zzz", {"echo": 1}) == ""

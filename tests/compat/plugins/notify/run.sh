@@ -5,4 +5,4 @@ case $event in
 *'"message":"'*) message=${event#*\"message\":\"} message=${message%%\"*} ;;
 *) message="an event" ;;
 esac
-printf '{"status":"ok","logs":[{"level":"info","message":"told: %s"}]}' "$message"
+printf '{"status":"ok","logs":[{"level":"info","message":"sent: %s"}]}' "$message"

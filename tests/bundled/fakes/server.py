@@ -1,4 +1,4 @@
-"""What every stand-in shares: a real HTTP server on loopback that can also misbehave."""
+"""An HTTP server on loopback that fakes a provider, with scripted errors."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LONGEST_BODY = 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One request, as it came."""
+class ReceivedRequest:
+    """A received request."""
 
     method: str
     path: str
@@ -32,7 +32,7 @@ class Asked:
 
     @property
     def form(self) -> dict[str, str]:
-        """The fields of a form; a body of any other kind has none."""
+        """The fields of a form; empty for other content types."""
         kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         return dict(parse_qsl(self.body.decode(), keep_blank_values=True)) if kind == FORM else {}
 
@@ -43,16 +43,16 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Told:
-    """One answer."""
+class FakeReply:
+    """A reply to send."""
 
     body: Any = b""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     hangs: bool = False
-    """Nothing more is sent once the head is out, until the stand-in lets go or closes."""
+    """Send only the headers until the server is released or closed."""
     drips: bool = False
-    """A byte of the body at a time, for as long as the stand-in is open."""
+    """Send single bytes until the server is closed."""
 
     @property
     def raw(self) -> bytes:
@@ -61,19 +61,21 @@ class Told:
         return json.dumps(self.body).encode()
 
 
-class Standin:
-    """A provider. Subclasses say in `answer` what it does with a request."""
+class FakeServer:
+    """A fake provider. Subclasses implement `reply_to`."""
 
     def __init__(self) -> None:
-        self.asked: list[Asked] = []
+        self.requests: list[ReceivedRequest] = []
         self.refusals: list[str] = []
-        """Why requests were refused, in order: empty as long as a client keeps the rules."""
+        """Reasons of rejected requests, in order; empty if all were valid."""
         self.ahead = 0.0
-        """Seconds by which the provider's clock is ahead of ours."""
-        self._mischief: deque[tuple[str, Told | Callable[[Asked], Told]]] = deque()
+        """Seconds by which the provider's clock is ahead."""
+        self._scripted: deque[tuple[str, FakeReply | Callable[[ReceivedRequest], FakeReply]]] = (
+            deque()
+        )
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self.letting_go = threading.Event()
+        self.released = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
@@ -85,31 +87,31 @@ class Standin:
     def now(self) -> float:
         return time.time() + self.ahead
 
-    def answer(self, asked: Asked) -> Told:
+    def reply_to(self, request: ReceivedRequest) -> FakeReply:
         raise NotImplementedError
 
-    def refuse(self, reason: str, told: Told) -> Told:
+    def refuse(self, reason: str, reply: FakeReply) -> FakeReply:
         self.refusals.append(reason)
-        return told
+        return reply
 
-    def next(self, path: str, *told: Told | Callable[[Asked], Told]) -> None:
-        """The next requests for a path are answered so, whatever they ask."""
-        self._mischief.extend((path, one) for one in told)
+    def next(self, path: str, *reply: FakeReply | Callable[[ReceivedRequest], FakeReply]) -> None:
+        """Script the replies to the next requests for a path."""
+        self._scripted.extend((path, one) for one in reply)
 
     def paths(self) -> list[str]:
-        return [asked.path for asked in self.asked]
+        return [request.path for request in self.requests]
 
-    def handle(self, asked: Asked) -> Told:
+    def handle(self, request: ReceivedRequest) -> FakeReply:
         with self._lock:
-            self.asked.append(asked)
-            for index, (path, told) in enumerate(self._mischief):
-                if path == asked.path:
-                    del self._mischief[index]
-                    return told if isinstance(told, Told) else told(asked)
-            return self.answer(asked)
+            self.requests.append(request)
+            for index, (path, reply) in enumerate(self._scripted):
+                if path == request.path:
+                    del self._scripted[index]
+                    return reply if isinstance(reply, FakeReply) else reply(request)
+            return self.reply_to(request)
 
     def wait(self, seconds: float) -> bool:
-        """Whether the stand-in closes within so long."""
+        """Whether the server is closed within `seconds`."""
         return self._closing.wait(seconds)
 
     def __enter__(self) -> Self:
@@ -123,20 +125,20 @@ class Standin:
         trace: TracebackType | None,
     ) -> None:
         self._closing.set()
-        self.letting_go.set()
+        self.released.set()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
 
 
-def _handler(standin: Standin) -> type[BaseHTTPRequestHandler]:
+def _handler(fake: FakeServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def _any(self) -> None:
             parts = urlsplit(self.path)
             length = min(int(self.headers.get("Content-Length") or 0), LONGEST_BODY)
-            asked = Asked(
+            request = ReceivedRequest(
                 self.command,
                 parts.path,
                 dict(parse_qsl(parts.query, keep_blank_values=True)),
@@ -144,32 +146,32 @@ def _handler(standin: Standin) -> type[BaseHTTPRequestHandler]:
                 self.rfile.read(length),
             )
             try:
-                self._tell(standin.handle(asked))
+                self._send(fake.handle(request))
             except (BrokenPipeError, ConnectionResetError):
                 self.close_connection = True
 
-        def _tell(self, told: Told) -> None:
+        def _send(self, reply: FakeReply) -> None:
             self.close_connection = True
-            self.send_response(told.status)
+            self.send_response(reply.status)
             self.send_header("Connection", "close")
-            for name, value in {"Content-Type": "application/json", **told.headers}.items():
+            for name, value in {"Content-Type": "application/json", **reply.headers}.items():
                 self.send_header(name, value)
-            if not told.drips:
-                self.send_header("Content-Length", str(len(told.raw)))
+            if not reply.drips:
+                self.send_header("Content-Length", str(len(reply.raw)))
             self.end_headers()
             self.wfile.flush()
-            if told.hangs:
-                standin.letting_go.wait(WAIT_LIMIT)
-            while told.drips and not standin.wait(0.05):
+            if reply.hangs:
+                fake.released.wait(WAIT_LIMIT)
+            while reply.drips and not fake.wait(0.05):
                 self.wfile.write(b" ")
-            self.wfile.write(told.raw)
+            self.wfile.write(reply.raw)
 
         do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _any  # noqa: N815
 
         def date_time_string(self, timestamp: float | None = None) -> str:
-            return formatdate(standin.now() if timestamp is None else timestamp, usegmt=True)
+            return formatdate(fake.now() if timestamp is None else timestamp, usegmt=True)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Requests are kept in `asked`, not printed."""
+            """Requests are stored in `requests`, not printed."""
 
     return Handler

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass, field
 
-from tests.bundled.standins.server import Asked, Standin, Told
+from tests.bundled.fakes.server import FakeReply, FakeServer, ReceivedRequest
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Page:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-class Pages(Standin):
+class Pages(FakeServer):
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         super().__init__()
         self.pages: dict[str, Page] = {}
@@ -42,32 +42,32 @@ class Pages(Standin):
     def at(self, path: str, host: str = "127.0.0.1") -> str:
         return f"{self._scheme}://{host}:{self.port}{path}"
 
-    def answer(self, asked: Asked) -> Told:
-        page = self.pages.get(asked.path)
+    def reply_to(self, request: ReceivedRequest) -> FakeReply:
+        page = self.pages.get(request.path)
         if page is None:
-            return self.refuse("no such page", Told(b"gone", 404))
-        if asked.method != "GET":
-            return self._act(asked)
-        told = {"Content-Type": page.kind, **page.headers}
+            return self.refuse("no such page", FakeReply(b"gone", 404))
+        if request.method != "GET":
+            return self._act(request)
+        reply = {"Content-Type": page.kind, **page.headers}
         if page.etag:
-            told["ETag"] = page.etag
+            reply["ETag"] = page.etag
         if page.modified:
-            told["Last-Modified"] = page.modified
-        if self._unchanged(asked, page):
-            return Told(b"", 304, told)
-        return Told(page.body, 200, told)
+            reply["Last-Modified"] = page.modified
+        if self._unchanged(request, page):
+            return FakeReply(b"", 304, reply)
+        return FakeReply(page.body, 200, reply)
 
-    def _act(self, asked: Asked) -> Told:
-        key = asked.headers.get("idempotency-key")
+    def _act(self, request: ReceivedRequest) -> FakeReply:
+        key = request.headers.get("idempotency-key")
         if key is None or key not in self._keys:
-            self.done.append((asked.method, asked.body))
+            self.done.append((request.method, request.body))
         if key is not None:
             self._keys.add(key)
-        return Told({"ok": True}, 201)
+        return FakeReply({"ok": True}, 201)
 
-    def _unchanged(self, asked: Asked, page: Page) -> bool:
-        match = asked.headers.get("if-none-match")
+    def _unchanged(self, request: ReceivedRequest, page: Page) -> bool:
+        match = request.headers.get("if-none-match")
         if match is not None:
             return match == page.etag
-        since = asked.headers.get("if-modified-since")
+        since = request.headers.get("if-modified-since")
         return since is not None and since == page.modified

@@ -15,7 +15,7 @@ import json
 import re
 from typing import Any
 
-from tests.bundled.standins.server import Asked, Standin, Told
+from tests.bundled.fakes.server import FakeReply, FakeServer, ReceivedRequest
 
 TOKEN = "123456789:canary_telegram-bot-token-ABCDEFGHI"
 CHAT = 987654321
@@ -25,20 +25,20 @@ SEND = f"/bot{TOKEN}/sendMessage"
 _PATH = re.compile(r"/bot([0-9]+:[A-Za-z0-9_-]{35})/(\w+)")
 
 
-class Telegram(Standin):
+class Telegram(FakeServer):
     def __init__(self) -> None:
         super().__init__()
         self.messages: list[str] = []
 
-    def answer(self, asked: Asked) -> Told:
-        found = _PATH.fullmatch(asked.path)
+    def reply_to(self, request: ReceivedRequest) -> FakeReply:
+        found = _PATH.fullmatch(request.path)
         if found is None:
             return self._no(404, "Not Found")
         if found[1] != TOKEN:
             return self._no(401, "Unauthorized")
-        if asked.method not in ("GET", "POST") or found[2].lower() != "sendmessage":
+        if request.method not in ("GET", "POST") or found[2].lower() != "sendmessage":
             return self._no(404, "Not Found: method not found")
-        document = _read(asked)
+        document = _read(request)
         if document is None:
             return self._no(400, "Bad Request: can't parse JSON object")
         if document.get("chat_id") is None:
@@ -53,26 +53,26 @@ class Telegram(Standin):
         if len(text.encode("utf-16-le")) // 2 > LONGEST:
             return self._no(400, "Bad Request: message is too long")
         self.messages.append(text)
-        return Told({"ok": True, "result": {"message_id": len(self.messages), "text": text}})
+        return FakeReply({"ok": True, "result": {"message_id": len(self.messages), "text": text}})
 
-    def _no(self, code: int, description: str) -> Told:
+    def _no(self, code: int, description: str) -> FakeReply:
         body = {"ok": False, "error_code": code, "description": description}
-        return self.refuse(description, Told(body, code))
+        return self.refuse(description, FakeReply(body, code))
 
 
-def _read(asked: Asked) -> dict[str, Any] | None:
-    if asked.form:
-        return dict(asked.form)
-    if asked.headers.get("content-type", "").partition(";")[0] != "application/json":
+def _read(request: ReceivedRequest) -> dict[str, Any] | None:
+    if request.form:
+        return dict(request.form)
+    if request.headers.get("content-type", "").partition(";")[0] != "application/json":
         return {}
     try:
-        document = json.loads(asked.body)
+        document = json.loads(request.body)
     except ValueError:
         return None
     return document if isinstance(document, dict) else None
 
 
-def limited(seconds: int) -> Told:
+def limited(seconds: int) -> FakeReply:
     description = f"Too Many Requests: retry after {seconds}"
     body = {
         "ok": False,
@@ -80,4 +80,4 @@ def limited(seconds: int) -> Told:
         "description": description,
         "parameters": {"retry_after": seconds},
     }
-    return Told(body, 429)
+    return FakeReply(body, 429)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.bundled.standins.server import Asked, Standin, Told
+from tests.bundled.fakes.server import FakeReply, FakeServer, ReceivedRequest
 
 API = "/api/v10"
 WEBHOOK_TOKEN = "canary-discord-webhook-token"
@@ -31,59 +31,59 @@ LONGEST = 2000
 LONGEST_NONCE = 25
 
 
-class Discord(Standin):
+class Discord(FakeServer):
     def __init__(self) -> None:
         super().__init__()
         self.messages: list[dict[str, Any]] = []
 
-    def answer(self, asked: Asked) -> Told:
-        if not asked.headers.get("user-agent"):
+    def reply_to(self, request: ReceivedRequest) -> FakeReply:
+        if not request.headers.get("user-agent"):
             return self._no(403, 40333, "internal network error")
-        if asked.path == WEBHOOK:
-            return self._webhook(asked)
-        if asked.path == MESSAGES:
-            return self._message(asked)
-        if asked.path.startswith(f"{API}/webhooks/"):
+        if request.path == WEBHOOK:
+            return self._webhook(request)
+        if request.path == MESSAGES:
+            return self._message(request)
+        if request.path.startswith(f"{API}/webhooks/"):
             return self._no(404, 10015, "Unknown Webhook")
-        if asked.path.startswith(f"{API}/channels/"):
+        if request.path.startswith(f"{API}/channels/"):
             return self._no(404, 10003, "Unknown Channel")
         return self._no(404, 0, "404: Not Found")
 
-    def _webhook(self, asked: Asked) -> Told:
-        if asked.method != "POST":
+    def _webhook(self, request: ReceivedRequest) -> FakeReply:
+        if request.method != "POST":
             return self._no(405, 0, "405: Method Not Allowed")
-        message = self._read(asked)
-        if isinstance(message, Told):
+        message = self._read(request)
+        if isinstance(message, FakeReply):
             return message
-        if asked.query.get("wait") != "true":
+        if request.query.get("wait") != "true":
             self.refusals.append("without wait a message that is not saved is no error")
         self.messages.append(message)
-        return Told({"id": str(len(self.messages)), "content": message["content"]})
+        return FakeReply({"id": str(len(self.messages)), "content": message["content"]})
 
-    def _message(self, asked: Asked) -> Told:
-        if asked.method != "POST":
+    def _message(self, request: ReceivedRequest) -> FakeReply:
+        if request.method != "POST":
             return self._no(405, 0, "405: Method Not Allowed")
-        if asked.headers.get("authorization") != f"Bot {BOT_TOKEN}":
+        if request.headers.get("authorization") != f"Bot {BOT_TOKEN}":
             return self._no(401, 0, "401: Unauthorized")
-        if not asked.headers["user-agent"].startswith("DiscordBot ("):
+        if not request.headers["user-agent"].startswith("DiscordBot ("):
             return self._no(403, 40333, "internal network error")
-        message = self._read(asked)
-        if isinstance(message, Told):
+        message = self._read(request)
+        if isinstance(message, FakeReply):
             return message
         nonce = message.get("nonce")
         if nonce is not None and len(str(nonce)) > LONGEST_NONCE:
             return self._invalid("nonce", "Must be 25 or fewer in length.")
         for index, earlier in enumerate(self.messages):
             if message.get("enforce_nonce") and nonce and earlier.get("nonce") == nonce:
-                return Told({"id": str(index + 1), "content": earlier["content"]})
+                return FakeReply({"id": str(index + 1), "content": earlier["content"]})
         self.messages.append(message)
-        return Told({"id": str(len(self.messages)), "content": message["content"]})
+        return FakeReply({"id": str(len(self.messages)), "content": message["content"]})
 
-    def _read(self, asked: Asked) -> dict[str, Any] | Told:
-        if asked.headers.get("content-type", "").partition(";")[0] != "application/json":
+    def _read(self, request: ReceivedRequest) -> dict[str, Any] | FakeReply:
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             return self._no(400, 50006, "Cannot send an empty message")
         try:
-            message = json.loads(asked.body)
+            message = json.loads(request.body)
         except ValueError:
             return self._no(400, 50109, "The request body contains invalid JSON.")
         content = message.get("content") if isinstance(message, dict) else None
@@ -93,15 +93,17 @@ class Discord(Standin):
             return self._invalid("content", "Must be 2000 or fewer in length.")
         return dict(message)
 
-    def _invalid(self, field: str, why: str) -> Told:
+    def _invalid(self, field: str, why: str) -> FakeReply:
         errors = {field: {"_errors": [{"code": "BASE_TYPE_MAX_LENGTH", "message": why}]}}
         body = {"code": 50035, "message": "Invalid Form Body", "errors": errors}
-        return self.refuse(why, Told(body, 400))
+        return self.refuse(why, FakeReply(body, 400))
 
-    def _no(self, status: int, code: int, message: str) -> Told:
-        return self.refuse(message, Told({"code": code, "message": message}, status))
+    def _no(self, status: int, code: int, message: str) -> FakeReply:
+        return self.refuse(message, FakeReply({"code": code, "message": message}, status))
 
 
-def limited(seconds: float) -> Told:
+def limited(seconds: float) -> FakeReply:
     body = {"message": "You are being rate limited.", "retry_after": seconds, "global": False}
-    return Told(body, 429, {"Retry-After": str(int(seconds) or 1), "X-RateLimit-Remaining": "0"})
+    return FakeReply(
+        body, 429, {"Retry-After": str(int(seconds) or 1), "X-RateLimit-Remaining": "0"}
+    )

@@ -20,7 +20,7 @@ import json
 import re
 from typing import Any
 
-from tests.bundled.standins.server import Asked, Standin, Told
+from tests.bundled.fakes.server import FakeReply, FakeServer, ReceivedRequest
 
 HOOK_TOKEN = "canaryslackhooktoken0123"
 HOOK = f"/services/T0000/B0000/{HOOK_TOKEN}"
@@ -31,21 +31,21 @@ LONGEST = 4000
 _BARE = re.compile(r"[<>]|&(?!(?:amp|lt|gt);)")
 
 
-class Slack(Standin):
+class Slack(FakeServer):
     def __init__(self) -> None:
         super().__init__()
         self.messages: list[str] = []
 
-    def answer(self, asked: Asked) -> Told:
-        if asked.path == METHOD:
-            return self._method(asked)
-        if not asked.path.startswith("/services/"):
+    def reply_to(self, request: ReceivedRequest) -> FakeReply:
+        if request.path == METHOD:
+            return self._method(request)
+        if not request.path.startswith("/services/"):
             return self._no(404, "not_found")
-        if asked.path != HOOK:
+        if request.path != HOOK:
             return self._no(404, "no_service")
-        if asked.method != "POST":
+        if request.method != "POST":
             return self._no(405, "method_not_allowed")
-        document = _read(asked)
+        document = _read(request)
         if document is None:
             return self._no(400, "invalid_payload")
         text = document.get("text")
@@ -54,16 +54,16 @@ class Slack(Standin):
         if len(text) > LONGEST:
             return self._no(400, "msg_too_long")
         self._take(text)
-        return Told(b"ok", headers={"Content-Type": "text/plain"})
+        return FakeReply(b"ok", headers={"Content-Type": "text/plain"})
 
-    def _method(self, asked: Asked) -> Told:
-        if asked.method != "POST":
+    def _method(self, request: ReceivedRequest) -> FakeReply:
+        if request.method != "POST":
             return self._fail("invalid_http_method")
-        if asked.bearer is None:
+        if request.bearer is None:
             return self._fail("not_authed")
-        if asked.bearer != BOT_TOKEN:
+        if request.bearer != BOT_TOKEN:
             return self._fail("invalid_auth")
-        document = _read(asked)
+        document = _read(request)
         if document is None:
             return self._fail("invalid_json")
         if document.get("channel") != CHANNEL:
@@ -74,30 +74,30 @@ class Slack(Standin):
         if len(text) > LONGEST:
             return self._fail("msg_too_long")
         self._take(text)
-        return Told({"ok": True, "channel": CHANNEL, "ts": f"{len(self.messages)}.000100"})
+        return FakeReply({"ok": True, "channel": CHANNEL, "ts": f"{len(self.messages)}.000100"})
 
     def _take(self, text: str) -> None:
         if _BARE.search(text):
             self.refusals.append("control characters of the text are not escaped")
         self.messages.append(text)
 
-    def _fail(self, error: str) -> Told:
-        return self.refuse(error, Told({"ok": False, "error": error}))
+    def _fail(self, error: str) -> FakeReply:
+        return self.refuse(error, FakeReply({"ok": False, "error": error}))
 
-    def _no(self, status: int, error: str) -> Told:
-        told = Told(error.encode(), status, {"Content-Type": "text/plain"})
-        return self.refuse(error, told)
+    def _no(self, status: int, error: str) -> FakeReply:
+        reply = FakeReply(error.encode(), status, {"Content-Type": "text/plain"})
+        return self.refuse(error, reply)
 
 
-def _read(asked: Asked) -> dict[str, Any] | None:
-    if asked.headers.get("content-type", "").partition(";")[0] != "application/json":
+def _read(request: ReceivedRequest) -> dict[str, Any] | None:
+    if request.headers.get("content-type", "").partition(";")[0] != "application/json":
         return None
     try:
-        document = json.loads(asked.body)
+        document = json.loads(request.body)
     except ValueError:
         return None
     return document if isinstance(document, dict) else None
 
 
-def limited(seconds: int) -> Told:
-    return Told({"ok": False, "error": "ratelimited"}, 429, {"Retry-After": str(seconds)})
+def limited(seconds: int) -> FakeReply:
+    return FakeReply({"ok": False, "error": "ratelimited"}, 429, {"Retry-After": str(seconds)})

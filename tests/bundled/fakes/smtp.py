@@ -79,7 +79,7 @@ class MailServer:
         self.said: list[str] = []
         """Every line that clients sent, but for messages."""
         self.closing = threading.Event()
-        self._mischief: deque[Mischief] = deque()
+        self._scripted: deque[Mischief] = deque()
         self._server = _Server(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
 
@@ -96,12 +96,12 @@ class MailServer:
 
     def next(self, verb: str, *replies: str) -> None:
         """The next commands of this name are answered so; `.` is the end of a message."""
-        self._mischief.extend(Mischief(verb, reply) for reply in replies)
+        self._scripted.extend(Mischief(verb, reply) for reply in replies)
 
     def mischief(self, verb: str) -> str | None:
-        for index, one in enumerate(self._mischief):
+        for index, one in enumerate(self._scripted):
             if one.verb == verb:
-                del self._mischief[index]
+                del self._scripted[index]
                 return one.reply
         return None
 
@@ -192,9 +192,9 @@ def _handler(server: MailServer) -> type[socketserver.StreamRequestHandler]:
             verb, _, rest = line.partition(" ")
             verb = verb.upper()
             server.said.append(f"{verb} ..." if verb == "AUTH" else line)
-            told = server.mischief(verb)
-            if told is not None:
-                self._say(told)
+            reply = server.mischief(verb)
+            if reply is not None:
+                self._say(reply)
                 return
             command = getattr(self, f"_do_{verb.lower()}", None)
             if command is None:
@@ -288,12 +288,12 @@ def _handler(server: MailServer) -> type[socketserver.StreamRequestHandler]:
             problem = _problem(raw)
             if problem is not None:
                 return self._no(problem)
-            told = server.mischief(".")
-            if told is None or not told.startswith(("4", "5")):
+            reply = server.mischief(".")
+            if reply is None or not reply.startswith(("4", "5")):
                 recipients = tuple(session.recipients)
                 server.mails.append(Mail(session.sender, recipients, raw, self.encrypted))
             session.sender, session.recipients = None, []
-            return self._say("250 2.0.0 queued" if told is None else told)
+            return self._say("250 2.0.0 queued" if reply is None else reply)
 
         def _do_rset(self, _rest: str) -> None:
             self.session.sender, self.session.recipients = None, []

@@ -1,32 +1,32 @@
-"""The files below a folder, by descriptors all the way: no symlink leads out of it."""
+"""Walk a folder by file descriptors, so that no symlink leads out of it."""
 
 from __future__ import annotations
 
 import os
 import re
 
-from changes import mark_of
-from protocol import Failure, Misconfigured
+from changes import get_fingerprint
+from protocol import ConfigError, Failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from changes import Mark
+    from changes import Fingerprint
 
 MAX_DEPTH = 40
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Patterns:
-    """Globs over paths relative to the folder.
+    """Glob patterns for paths relative to the folder.
 
-    `*` and `?` stay inside a name, `**` crosses folders; a pattern without `/` is meant for
+    `*` and `?` match within a name, `**` matches across folders; a pattern without `/` matches
     names at any depth.
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
-        self._patterns = [_compiled(pattern) for pattern in patterns]
+        self._patterns = [_compile(pattern) for pattern in patterns]
 
     def __bool__(self) -> bool:
         return bool(self._patterns)
@@ -35,22 +35,22 @@ class Patterns:
         return any(pattern.fullmatch(path) for pattern in self._patterns)
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     if pattern.startswith("/") or ".." in pattern.split("/"):
-        raise Misconfigured(f"the pattern {pattern!r} must be relative to the folder")
+        raise ConfigError(f"the pattern {pattern!r} must be relative to the folder")
     whole = pattern.rstrip("/")
     if "/" not in whole:
         whole = f"**/{whole}"
     parts = re.split(r"(\*\*/|\*\*|\*|\?|\[!?[^\]/]+\])", whole)
     known = {"**/": r"(?:[^/]+/)*", "**": r".*", "*": r"[^/]*", "?": r"[^/]"}
-    text = "".join(known.get(part) or _class(part) for part in parts)
+    text = "".join(known.get(part) or _compile_part(part) for part in parts)
     try:
         return re.compile(text, re.DOTALL)
     except re.error:
-        raise Misconfigured(f"the pattern {pattern!r} cannot be read") from None
+        raise ConfigError(f"the pattern {pattern!r} is not valid") from None
 
 
-def _class(part: str) -> str:
+def _compile_part(part: str) -> str:
     if not (part.startswith("[") and part.endswith("]") and len(part) > 2):
         return re.escape(part)
     negated = part[1] == "!"
@@ -59,7 +59,7 @@ def _class(part: str) -> str:
 
 
 class Walk:
-    """One look at a tree."""
+    """The files of a folder and its subfolders."""
 
     def __init__(
         self,
@@ -68,29 +68,29 @@ class Walk:
         exclude: Patterns,
         recursive: bool,
         hidden: bool,
-        most: int,
+        max_entries: int,
         remaining: Callable[[], float],
     ) -> None:
         self._include, self._exclude = include, exclude
         self._recursive, self._hidden = recursive, hidden
-        self._most, self._remaining = most, remaining
-        self.files: dict[str, Mark] = {}
+        self._max_entries, self._remaining = max_entries, remaining
+        self.files: dict[str, Fingerprint] = {}
         self.unread: list[str] = []
-        """Folders that could not be read; nothing is said of what is in them."""
+        """Folders that could not be read; changes in them are unknown."""
         self._entries = 0
 
     def run(self, root: int) -> None:
-        """Look at everything below the open folder `root`."""
-        self._folder(root, "", 0)
+        """Collect the files below the open folder `root`."""
+        self._scan_folder(root, "", 0)
 
-    def missed(self, path: str) -> bool:
+    def has_missed(self, path: str) -> bool:
         return any(path.startswith(f"{folder}/") for folder in self.unread)
 
-    def _folder(self, descriptor: int, prefix: str, depth: int) -> None:
+    def _scan_folder(self, descriptor: int, prefix: str, depth: int) -> None:
         below = []
         with os.scandir(descriptor) as entries:
             for entry in entries:
-                self._count()
+                self._count_entry()
                 path = f"{prefix}{entry.name}"
                 if (entry.name.startswith(".") and not self._hidden) or self._exclude.match(path):
                     continue
@@ -98,11 +98,11 @@ class Walk:
                     below.append((entry.name, path))
                     continue
                 try:
-                    mark = mark_of(entry.stat(follow_symlinks=False))
+                    fingerprint = get_fingerprint(entry.stat(follow_symlinks=False))
                 except FileNotFoundError:
                     continue
-                if mark is not None and (not self._include or self._include.match(path)):
-                    self.files[path] = mark
+                if fingerprint is not None and (not self._include or self._include.match(path)):
+                    self.files[path] = fingerprint
         for name, path in below if self._recursive else ():
             self._enter(descriptor, name, path, depth + 1)
 
@@ -117,26 +117,26 @@ class Walk:
             self.unread.append(path)
             return
         try:
-            self._folder(descriptor, f"{path}/", depth)
+            self._scan_folder(descriptor, f"{path}/", depth)
         except OSError:
             self.unread.append(path)
         finally:
             os.close(descriptor)
 
-    def _count(self) -> None:
+    def _count_entry(self) -> None:
         self._entries += 1
-        if self._entries > self._most:
+        if self._entries > self._max_entries:
             raise Failure(
-                f"the folder holds more than {self._most} entries; "
-                "exclude some, watch a part of it, or raise max_entries",
+                f"the folder has more than {self._max_entries} entries; "
+                "exclude some, watch a part of it, or increase max_entries",
                 retry=False,
             )
         if self._entries % 512 == 0 and self._remaining() < 5:
-            raise Failure("the folder could not be looked through in time")
+            raise Failure("there was no time to scan the whole folder")
 
 
 def open_folder(path: str) -> int:
-    """A descriptor of the folder itself. Raises `Failure`."""
+    """A descriptor of the folder. Raises `Failure`."""
     try:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -144,7 +144,7 @@ def open_folder(path: str) -> int:
 
 
 def open_below(root: int, path: str) -> int:
-    """A file below the folder, for reading, with no symlink on the way."""
+    """A descriptor of a file below the folder, opened without following symlinks."""
     *folders, name = path.split("/")
     here = os.dup(root)
     try:

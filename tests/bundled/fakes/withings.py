@@ -22,7 +22,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.bundled.standins.server import Asked, Standin, Told
+from tests.bundled.fakes.server import FakeReply, FakeServer, ReceivedRequest
 
 ACCESS_LIFE = 10_800
 REFRESH_LIFE = 365 * 86_400
@@ -56,7 +56,7 @@ class Code:
 
 
 @dataclass
-class Withings(Standin):
+class Withings(FakeServer):
     life: int = ACCESS_LIFE
     page: int = 3
     groups: list[dict[str, Any]] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Withings(Standin):
         self.nonces: dict[str, float] = {}
         self.given = 0
 
-    # What people do on the provider's side
+    # Actions of users
 
     def consent(self, redirect_uri: str = REDIRECT, scope: str = "user.metrics") -> str:
         """A person agrees in the browser: the code that the redirect carries."""
@@ -109,28 +109,28 @@ class Withings(Standin):
 
     # The service
 
-    def answer(self, asked: Asked) -> Told:
+    def reply_to(self, request: ReceivedRequest) -> FakeReply:
         routes = {
             "/v2/oauth2": self._oauth2,
             "/v2/signature": self._signature,
             "/measure": self._measure,
         }
-        if asked.path not in routes:
-            return self.refuse("path", Told(status=404))
-        if asked.method != "POST" and asked.path != "/measure":
-            return self.refuse("method", Told(status=405))
-        return routes[asked.path](asked)
+        if request.path not in routes:
+            return self.refuse("path", FakeReply(status=404))
+        if request.method != "POST" and request.path != "/measure":
+            return self.refuse("method", FakeReply(status=405))
+        return routes[request.path](request)
 
-    def _error(self, reason: str, status: int, error: str) -> Told:
-        return self.refuse(reason, Told({"status": status, "body": {}, "error": error}))
+    def _error(self, reason: str, status: int, error: str) -> FakeReply:
+        return self.refuse(reason, FakeReply({"status": status, "body": {}, "error": error}))
 
-    def _oauth2(self, asked: Asked) -> Told:
-        action = asked.form.get("action")
+    def _oauth2(self, request: ReceivedRequest) -> FakeReply:
+        action = request.form.get("action")
         if action == "revoke":
-            return self._revoke(asked.form)
+            return self._revoke(request.form)
         if action != "requesttoken":
             return self._error("action", 2554, "Wrong action")
-        form = asked.form
+        form = request.form
         if form.get("client_id") != CLIENT_ID:
             return self._error("client_id", 503, "Invalid Params: invalid client_id")
         if form.get("client_secret") != CLIENT_SECRET and not self._signed(form):
@@ -141,7 +141,7 @@ class Withings(Standin):
             return self._by_refresh(form)
         return self._error("grant_type", 503, "Invalid Params: invalid grant_type")
 
-    def _by_code(self, form: dict[str, str]) -> Told:
+    def _by_code(self, form: dict[str, str]) -> FakeReply:
         code = self.codes.pop(form.get("code", ""), None)
         if code is None:
             return self._error("code", 503, "Invalid Params: invalid code")
@@ -151,7 +151,7 @@ class Withings(Standin):
             return self._error("redirect_uri", 503, "Invalid Params: invalid redirect_uri")
         return self._granted(self.issue(code.scope))
 
-    def _by_refresh(self, form: dict[str, str]) -> Told:
+    def _by_refresh(self, form: dict[str, str]) -> FakeReply:
         given = form.get("refresh_token")
         held = next((tokens for tokens in self.tokens if tokens.refresh == given), None)
         if held is None or self.now() > held.refresh_ends:
@@ -159,7 +159,7 @@ class Withings(Standin):
         held.refresh_ends = min(held.refresh_ends, self.now() + FORMER_LIFE)
         return self._granted(self.issue(held.scope, held))
 
-    def _granted(self, tokens: Tokens) -> Told:
+    def _granted(self, tokens: Tokens) -> FakeReply:
         body = {
             "userid": "363",
             "access_token": tokens.access,
@@ -169,10 +169,10 @@ class Withings(Standin):
             "csrf_token": "x",
             "token_type": "Bearer",
         }
-        return Told({"status": 0, "body": body})
+        return FakeReply({"status": 0, "body": body})
 
-    def _signature(self, asked: Asked) -> Told:
-        form = asked.form
+    def _signature(self, request: ReceivedRequest) -> FakeReply:
+        form = request.form
         if form.get("action") != "getnonce" or form.get("client_id") != CLIENT_ID:
             return self._error("action", 2554, "Wrong action")
         stamp = form.get("timestamp", "")
@@ -182,7 +182,7 @@ class Withings(Standin):
             return self._error("signature", 503, "Invalid Params: invalid signature")
         nonce = secrets.token_hex(8)
         self.nonces[nonce] = self.now() + NONCE_LIFE
-        return Told({"status": 0, "body": {"nonce": nonce}})
+        return FakeReply({"status": 0, "body": {"nonce": nonce}})
 
     def _signed(self, form: dict[str, str]) -> bool:
         """Whether a form carries a nonce that is used for the first time, and signs it."""
@@ -191,23 +191,23 @@ class Withings(Standin):
         signed = f"{form.get('action')},{CLIENT_ID},{nonce}"
         return fresh and _same(form.get("signature"), signed)
 
-    def _revoke(self, form: dict[str, str]) -> Told:
+    def _revoke(self, form: dict[str, str]) -> FakeReply:
         if not self._signed(form):
             return self._error("signature", 503, "Invalid Params: invalid signature")
         if form.get("userid") != "363":
             return self._error("userid", 503, "Invalid Params: invalid userid")
         self.tokens.clear()
-        return Told({"status": 0, "body": {}})
+        return FakeReply({"status": 0, "body": {}})
 
-    def _measure(self, asked: Asked) -> Told:
-        held = next((tokens for tokens in self.tokens if tokens.access == asked.bearer), None)
+    def _measure(self, request: ReceivedRequest) -> FakeReply:
+        held = next((tokens for tokens in self.tokens if tokens.access == request.bearer), None)
         if held is None or self.now() > held.access_ends:
             return self._error("access_token", 401, "XRequestID: Not provided invalid_token")
         if held.former is not None:
             held.former.refresh_ends = 0.0
         if "user.metrics" not in held.scope.split(","):
             return self._error("scope", 403, "XRequestID: Not provided insufficient_scope")
-        fields = {**asked.query, **asked.form}
+        fields = {**request.query, **request.form}
         if fields.get("action") != "getmeas":
             return self._error("action", 2554, "Wrong action")
         numbers = [fields.get(key, "0") for key in ("lastupdate", "offset", "category")]
@@ -216,7 +216,7 @@ class Withings(Standin):
             return self._error("parameters", 503, "Invalid Params")
         return self._page(int(numbers[0]), int(numbers[1]), {int(kind) for kind in types})
 
-    def _page(self, lastupdate: int, offset: int, types: set[int]) -> Told:
+    def _page(self, lastupdate: int, offset: int, types: set[int]) -> FakeReply:
         changed = sorted(
             (group for group in self.groups if group["modified"] > lastupdate),
             key=lambda group: -int(group["date"]),
@@ -232,7 +232,7 @@ class Withings(Standin):
         }
         if offset + self.page < len(changed):
             body |= {"more": 1, "offset": offset + self.page}
-        return Told({"status": 0, "body": body})
+        return FakeReply({"status": 0, "body": body})
 
 
 def _same(signature: str | None, text: str) -> bool:

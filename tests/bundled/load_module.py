@@ -1,4 +1,4 @@
-"""A plugin's module inside this process, for what is too much to try by processes."""
+"""Import a module of a plugin into the test process."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 from functools import cache
 from types import ModuleType
 
-from tests.bundled.house import PLUGINS
+from tests.bundled.bundled_site import PLUGINS
 
 
 @cache
-def inside(plugin: str, module: str) -> ModuleType:
-    """The module under a name of its own; what it imports of ours is not left behind."""
+def load_module(plugin: str, module: str) -> ModuleType:
+    """The module under a unique name; plugin modules that it imports are not kept."""
     folders = [str(PLUGINS / plugin), str(PLUGINS / "lib")]
     spec = importlib.util.spec_from_file_location(
         f"bundled_{plugin.replace('-', '_')}_{module}", PLUGINS / plugin / f"{module}.py"

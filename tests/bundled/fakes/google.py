@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from tests.bundled.standins.server import Asked, Standin, Told
+from tests.bundled.fakes.server import FakeReply, FakeServer, ReceivedRequest
 
 CLIENT_ID = "google-client.apps.example.org"
 CLIENT_SECRET = "canary-google-client-secret"
@@ -65,12 +65,12 @@ class Listing:
     """What a page token stands for: the rest of a listing, and how it was asked for."""
 
     items: list[dict[str, Any]]
-    asked: Mapping[str, str]
+    query: Mapping[str, str]
     version: int
 
 
 @dataclass
-class Google(Standin):
+class Google(FakeServer):
     life: int = 3599
     page: int = 2
     calendar: str = "primary"
@@ -88,7 +88,7 @@ class Google(Standin):
         self.pages: dict[str, Listing] = {}
         self.given = 0
 
-    # What people do on the provider's side
+    # Actions of users
 
     def grant(self, scope: str = READ_EVENTS) -> str:
         """A refresh token."""
@@ -147,46 +147,46 @@ class Google(Standin):
 
     # The service
 
-    def answer(self, asked: Asked) -> Told:
-        if asked.path == "/token":
-            return self._token(asked)
-        if asked.path == f"/calendar/v3/calendars/{quote(self.calendar, safe='')}/events":
-            return self._events(asked)
+    def reply_to(self, request: ReceivedRequest) -> FakeReply:
+        if request.path == "/token":
+            return self._token(request)
+        if request.path == f"/calendar/v3/calendars/{quote(self.calendar, safe='')}/events":
+            return self._events(request)
         return self._refused("path", 404, "notFound", "global")
 
-    def _token(self, asked: Asked) -> Told:
-        form = asked.form
-        if asked.method != "POST":
-            return self.refuse("method", Told({"error": "invalid_request"}, 405))
+    def _token(self, request: ReceivedRequest) -> FakeReply:
+        form = request.form
+        if request.method != "POST":
+            return self.refuse("method", FakeReply({"error": "invalid_request"}, 405))
         if form.get("client_id") != CLIENT_ID or form.get("client_secret") != CLIENT_SECRET:
-            return self.refuse("client", Told({"error": "invalid_client"}, 401))
+            return self.refuse("client", FakeReply({"error": "invalid_client"}, 401))
         if form.get("grant_type") == "authorization_code":
             return self._by_code(form)
         if form.get("grant_type") == "refresh_token":
             return self._by_refresh(form.get("refresh_token", ""))
-        return self.refuse("grant_type", Told({"error": "unsupported_grant_type"}, 400))
+        return self.refuse("grant_type", FakeReply({"error": "unsupported_grant_type"}, 400))
 
-    def _by_code(self, form: Mapping[str, str]) -> Told:
+    def _by_code(self, form: Mapping[str, str]) -> FakeReply:
         code = self.codes.pop(form.get("code", ""), None)
         if code is None or self.now() > code.ends:
-            return self.refuse("code", Told({"error": "invalid_grant"}, 400))
+            return self.refuse("code", FakeReply({"error": "invalid_grant"}, 400))
         if form.get("redirect_uri") != code.redirect_uri:
-            return self.refuse("redirect_uri", Told({"error": "redirect_uri_mismatch"}, 400))
+            return self.refuse("redirect_uri", FakeReply({"error": "redirect_uri_mismatch"}, 400))
         digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
         if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != code.challenge:
-            return self.refuse("verifier", Told({"error": "invalid_grant"}, 400))
+            return self.refuse("verifier", FakeReply({"error": "invalid_grant"}, 400))
         return self._granted(code.scope, self.grant(code.scope) if code.offline else None)
 
-    def _by_refresh(self, token: str) -> Told:
+    def _by_refresh(self, token: str) -> FakeReply:
         scope = self.refresh.get(token)
         if scope is None:
-            return self.refuse("refresh_token", Told({"error": "invalid_grant"}, 400))
+            return self.refuse("refresh_token", FakeReply({"error": "invalid_grant"}, 400))
         if not self.rotates:
             return self._granted(scope, None)
         del self.refresh[token]
         return self._granted(scope, self.grant(scope))
 
-    def _granted(self, scope: str, refresh: str | None) -> Told:
+    def _granted(self, scope: str, refresh: str | None) -> FakeReply:
         token = f"canary-access-{secrets.token_hex(8)}"
         self.access[token] = (scope, self.now() + self.life)
         body = {
@@ -195,18 +195,18 @@ class Google(Standin):
             "scope": scope,
             "token_type": "Bearer",
         }
-        return Told(body if refresh is None else {**body, "refresh_token": refresh})
+        return FakeReply(body if refresh is None else {**body, "refresh_token": refresh})
 
-    def _refused(self, why: str, code: int, reason: str, domain: str) -> Told:
+    def _refused(self, why: str, code: int, reason: str, domain: str) -> FakeReply:
         return self.refuse(why, failure(code, reason, domain))
 
-    def _events(self, asked: Asked) -> Told:
-        scope, ends = self.access.get(asked.bearer or "", ("", 0.0))
+    def _events(self, request: ReceivedRequest) -> FakeReply:
+        scope, ends = self.access.get(request.bearer or "", ("", 0.0))
         if self.now() > ends:
             return self._refused("access_token", 401, "authError", "global")
-        if asked.method != "GET" or not READ & set(scope.split()):
+        if request.method != "GET" or not READ & set(scope.split()):
             return self._refused("scope", 403, "insufficientPermissions", "global")
-        query = dict(asked.query)
+        query = dict(request.query)
         page_token, sync_token = query.pop("pageToken", None), query.pop("syncToken", None)
         size = query.get("maxResults", "250")
         if not size.isdigit() or not 0 < int(size) <= LARGEST_PAGE:
@@ -218,7 +218,7 @@ class Google(Standin):
         kept = {key: value for key, value in query.items() if key not in NOT_WITH_SYNC}
         if page_token is not None:
             listing = self.pages.pop(page_token, None)
-            if listing is None or listing.asked != kept:
+            if listing is None or listing.query != kept:
                 return self._refused("pageToken", 400, "invalidPageToken", "calendar")
             return self._page(listing)
         since = 0
@@ -238,7 +238,7 @@ class Google(Standin):
         earliest = query.get("timeMin")
         return [item for item in items if earliest is None or _ends(item) > earliest]
 
-    def _page(self, listing: Listing) -> Told:
+    def _page(self, listing: Listing) -> FakeReply:
         body: dict[str, Any] = {
             "kind": "calendar#events",
             "timeZone": "Europe/Vienna",
@@ -246,19 +246,19 @@ class Google(Standin):
         }
         token = secrets.token_hex(8)
         if rest := listing.items[self.page :]:
-            self.pages[token] = Listing(rest, listing.asked, listing.version)
+            self.pages[token] = Listing(rest, listing.query, listing.version)
             body["nextPageToken"] = token
         else:
-            self.syncs[token] = (listing.version, listing.asked)
+            self.syncs[token] = (listing.version, listing.query)
             body["nextSyncToken"] = token
-        return Told(body)
+        return FakeReply(body)
 
 
-def failure(code: int, reason: str, domain: str = "usageLimits", **headers: str) -> Told:
+def failure(code: int, reason: str, domain: str = "usageLimits", **headers: str) -> FakeReply:
     """An error in the shape of Google's APIs."""
     detail = {"domain": domain, "reason": reason, "message": reason}
     body = {"error": {"errors": [detail], "code": code, "message": reason}}
-    return Told(body, code, {name.replace("_", "-"): value for name, value in headers.items()})
+    return FakeReply(body, code, {name.replace("_", "-"): value for name, value in headers.items()})
 
 
 def _ends(item: Mapping[str, Any]) -> str:

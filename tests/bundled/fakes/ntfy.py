@@ -19,7 +19,7 @@ import json
 import re
 from typing import Any
 
-from tests.bundled.standins.server import Asked, Standin, Told
+from tests.bundled.fakes.server import FakeReply, FakeServer, ReceivedRequest
 
 TOKEN = "tk_canary_ntfy_token_1234567890"
 USER, PASSWORD = "phil", "canary-ntfy-password"
@@ -31,7 +31,7 @@ LONGEST_TITLE = 1024
 LONGEST_TAGS = 512
 
 
-class Ntfy(Standin):
+class Ntfy(FakeServer):
     def __init__(self) -> None:
         super().__init__()
         self.published: list[dict[str, Any]] = []
@@ -45,22 +45,22 @@ class Ntfy(Standin):
             screen[message.get("sequence_id") or str(number)] = message["message"]
         return list(screen.values())
 
-    def answer(self, asked: Asked) -> Told:
-        if asked.method not in ("POST", "PUT") or asked.path != "/":
+    def reply_to(self, request: ReceivedRequest) -> FakeReply:
+        if request.method not in ("POST", "PUT") or request.path != "/":
             return self._no(404, 40401, "page not found")
-        if not self._known(asked):
+        if not self._known(request):
             return self._no(401, 40101, "unauthorized")
-        if len(asked.body) > LONGEST_JSON:
+        if len(request.body) > LONGEST_JSON:
             return self._no(413, 41303, "limit reached: JSON body too large")
         try:
-            message = json.loads(asked.body)
+            message = json.loads(request.body)
         except ValueError:
             message = None
         if not isinstance(message, dict):
             return self._no(400, 40024, "invalid request: request body must be valid JSON")
         return self._publish(message)
 
-    def _publish(self, message: dict[str, Any]) -> Told:
+    def _publish(self, message: dict[str, Any]) -> FakeReply:
         topic = message.get("topic")
         if not isinstance(topic, str) or not NAME.fullmatch(topic):
             return self._no(400, 40009, "invalid request: topic invalid")
@@ -79,12 +79,12 @@ class Ntfy(Standin):
         if sequence is not None and not NAME.fullmatch(sequence):
             return self._no(400, 40049, "invalid request: sequence ID invalid")
         self.published.append({"message": "triggered", **message})
-        return Told({"id": f"m{len(self.published)}", "event": "message", "topic": topic})
+        return FakeReply({"id": f"m{len(self.published)}", "event": "message", "topic": topic})
 
-    def _known(self, asked: Asked) -> bool:
+    def _known(self, request: ReceivedRequest) -> bool:
         basic = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
-        given = asked.headers.get("authorization")
-        return asked.bearer == TOKEN or given == f"Basic {basic}"
+        given = request.headers.get("authorization")
+        return request.bearer == TOKEN or given == f"Basic {basic}"
 
-    def _no(self, status: int, code: int, error: str) -> Told:
-        return self.refuse(error, Told({"code": code, "http": status, "error": error}, status))
+    def _no(self, status: int, code: int, error: str) -> FakeReply:
+        return self.refuse(error, FakeReply({"code": code, "http": status, "error": error}, status))

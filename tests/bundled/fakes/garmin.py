@@ -4,13 +4,13 @@ Garmin documents none of this for the public. What is known comes from reading:
 
 - https://github.com/matin/garth (`sso.py`, `http.py`): POST
   `/oauth-service/oauth/exchange/user/2.0` on connectapi, signed by OAuth 1.0a (HMAC-SHA1,
-  RFC 5849), a form with `mfa_token` where there is one, trades a token of about a year for a
+  RFC 5849), a form with `mfa_token` if there is one, trades a token of about a year for a
   bearer token; data by GET with that token; 204 where there is none.
 - https://github.com/cyberjunky/python-garminconnect (`client.py`): POST
   `/di-oauth2-service/oauth/token` on diauth, a form with `grant_type=refresh_token
   client_id refresh_token` and the client id as the user of Basic; a new refresh token comes
-  with each answer. Whether Garmin then refuses the former one is told differently by
-  different people; the stand-in does, which is the harder case.
+  with each reply. Whether Garmin then refuses the former one is told differently by
+  different people; the fake does, which is the harder case.
 - The same clients for the paths and fields of the data: `socialProfile` with
   `displayName`, `usersummary/daily/{displayName}?calendarDate`, with `privacyProtected`
   where it may not be seen, `weight/dateRange?startDate&endDate` in grams.
@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
 
-from tests.bundled.standins.server import Asked, Standin, Told
+from tests.bundled.fakes.server import FakeReply, FakeServer, ReceivedRequest
 
 CLIENT_ID = "CONNECT_TEST_DI"
 CONSUMER_KEY = "consumer-key"
@@ -46,7 +46,7 @@ PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 
 
 @dataclass
-class Garmin(Standin):
+class Garmin(FakeServer):
     life: int = 3600
     wants_mfa: bool = False
     days: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -72,37 +72,37 @@ class Garmin(Standin):
         known = [one for one in self.weights if one["samplePk"] != pk]
         self.weights = [*known, {**entry, "bmi": None, "sourceType": "MANUAL", **fields}]
 
-    def answer(self, asked: Asked) -> Told:
-        if asked.path == RENEWAL:
-            return self._renewal(asked)
-        if asked.path == EXCHANGE:
-            return self._exchange(asked)
-        if self.now() > self.access.get(asked.bearer or "", 0.0):
-            return self.refuse("access_token", Told({"error": "invalid_token"}, 401))
-        if asked.method != "GET":
-            return self.refuse("method", Told(status=405))
-        return self._data(asked)
+    def reply_to(self, request: ReceivedRequest) -> FakeReply:
+        if request.path == RENEWAL:
+            return self._renewal(request)
+        if request.path == EXCHANGE:
+            return self._exchange(request)
+        if self.now() > self.access.get(request.bearer or "", 0.0):
+            return self.refuse("access_token", FakeReply({"error": "invalid_token"}, 401))
+        if request.method != "GET":
+            return self.refuse("method", FakeReply(status=405))
+        return self._data(request)
 
-    def _renewal(self, asked: Asked) -> Told:
-        form = asked.form
+    def _renewal(self, request: ReceivedRequest) -> FakeReply:
+        form = request.form
         basic = "Basic " + base64.b64encode(f"{CLIENT_ID}:".encode()).decode()
-        if asked.method != "POST":
-            return self.refuse("method", Told(status=405))
-        if asked.headers.get("authorization") != basic:
-            return self.refuse("basic", Told({"error": "invalid_client"}, 401))
+        if request.method != "POST":
+            return self.refuse("method", FakeReply(status=405))
+        if request.headers.get("authorization") != basic:
+            return self.refuse("basic", FakeReply({"error": "invalid_client"}, 401))
         if form.get("client_id") != CLIENT_ID:
-            return self.refuse("client_id", Told({"error": "invalid_client"}, 401))
+            return self.refuse("client_id", FakeReply({"error": "invalid_client"}, 401))
         if form.get("grant_type") != "refresh_token":
-            return self.refuse("grant_type", Told({"error": "unsupported_grant_type"}, 400))
+            return self.refuse("grant_type", FakeReply({"error": "unsupported_grant_type"}, 400))
         if form.get("refresh_token") not in self.refresh:
-            return self.refuse("refresh_token", Told({"error": "invalid_grant"}, 400))
+            return self.refuse("refresh_token", FakeReply({"error": "invalid_grant"}, 400))
         self.refresh.discard(form["refresh_token"])
         return self._granted(self.grant())
 
-    def _granted(self, refresh: str) -> Told:
+    def _granted(self, refresh: str) -> FakeReply:
         token = f"canary-access-{secrets.token_hex(8)}"
         self.access[token] = self.now() + self.life
-        return Told(
+        return FakeReply(
             {
                 "scope": "CONNECT_READ",
                 "jti": "j",
@@ -114,8 +114,8 @@ class Garmin(Standin):
             }
         )
 
-    def _exchange(self, asked: Asked) -> Told:
-        scheme, _, rest = asked.headers.get("authorization", "").partition(" ")
+    def _exchange(self, request: ReceivedRequest) -> FakeReply:
+        scheme, _, rest = request.headers.get("authorization", "").partition(" ")
         given = {name: unquote(value) for name, value in PARAMETER.findall(rest)}
         wanted = {
             "oauth_consumer_key": CONSUMER_KEY,
@@ -123,49 +123,49 @@ class Garmin(Standin):
             "oauth_signature_method": "HMAC-SHA1",
             "oauth_version": "1.0",
         }
-        if asked.method != "POST" or scheme != "OAuth":
-            return self.refuse("scheme", Told(status=401))
+        if request.method != "POST" or scheme != "OAuth":
+            return self.refuse("scheme", FakeReply(status=401))
         for name, value in wanted.items():
             if given.get(name) != value:
-                return self.refuse(name, Told(status=401))
+                return self.refuse(name, FakeReply(status=401))
         stamp = given.get("oauth_timestamp", "")
         if not stamp.isdigit() or abs(int(stamp) - self.now()) > CLOCK_TOLERANCE:
-            return self.refuse("timestamp", Told(status=401))
+            return self.refuse("timestamp", FakeReply(status=401))
         if given.get("oauth_nonce", "") in self.nonces | {""}:
-            return self.refuse("nonce", Told(status=401))
+            return self.refuse("nonce", FakeReply(status=401))
         signature = given.pop("oauth_signature", "")
-        if not hmac.compare_digest(signature, self._signature(asked, given)):
-            return self.refuse("signature", Told(status=401))
-        if self.wants_mfa and asked.form.get("mfa_token") != MFA_TOKEN:
-            return self.refuse("mfa_token", Told(status=401))
+        if not hmac.compare_digest(signature, self._signature(request, given)):
+            return self.refuse("signature", FakeReply(status=401))
+        if self.wants_mfa and request.form.get("mfa_token") != MFA_TOKEN:
+            return self.refuse("mfa_token", FakeReply(status=401))
         self.nonces.add(given["oauth_nonce"])
         return self._granted("canary-unused-refresh")
 
-    def _signature(self, asked: Asked, oauth: Mapping[str, str]) -> str:
+    def _signature(self, request: ReceivedRequest, oauth: Mapping[str, str]) -> str:
         """RFC 5849 §3.4: over method, address and every parameter, query and form too."""
-        both = [*oauth.items(), *asked.query.items(), *asked.form.items()]
+        both = [*oauth.items(), *request.query.items(), *request.form.items()]
         pairs = sorted((_quoted(name), _quoted(value)) for name, value in both)
         parameters = "&".join(f"{name}={value}" for name, value in pairs)
-        base = "&".join(map(_quoted, (asked.method, self.url + asked.path, parameters)))
+        base = "&".join(map(_quoted, (request.method, self.url + request.path, parameters)))
         key = f"{_quoted(CONSUMER_SECRET)}&{_quoted(OAUTH_TOKEN_SECRET)}"
         digest = hmac.new(key.encode(), base.encode(), hashlib.sha1).digest()
         return base64.b64encode(digest).decode()
 
-    def _data(self, asked: Asked) -> Told:
-        if asked.path == "/userprofile-service/socialProfile":
-            return Told({"displayName": NAME, "fullName": "R"})
-        if asked.path == f"/usersummary-service/usersummary/daily/{NAME}":
-            day = asked.query.get("calendarDate", "")
+    def _data(self, request: ReceivedRequest) -> FakeReply:
+        if request.path == "/userprofile-service/socialProfile":
+            return FakeReply({"displayName": NAME, "fullName": "R"})
+        if request.path == f"/usersummary-service/usersummary/daily/{NAME}":
+            day = request.query.get("calendarDate", "")
             if not DAY.fullmatch(day):
-                return self.refuse("calendarDate", Told(status=400))
-            return Told(self.days[day]) if day in self.days else Told(status=204)
-        if asked.path == "/weight-service/weight/dateRange":
-            first, last = (asked.query.get(key, "") for key in ("startDate", "endDate"))
+                return self.refuse("calendarDate", FakeReply(status=400))
+            return FakeReply(self.days[day]) if day in self.days else FakeReply(status=204)
+        if request.path == "/weight-service/weight/dateRange":
+            first, last = (request.query.get(key, "") for key in ("startDate", "endDate"))
             if not DAY.fullmatch(first) or not DAY.fullmatch(last):
-                return self.refuse("dates", Told(status=400))
+                return self.refuse("dates", FakeReply(status=400))
             found = [one for one in self.weights if first <= one["calendarDate"] <= last]
-            return Told({"startDate": first, "endDate": last, "dateWeightList": found})
-        return self.refuse("path", Told(status=404))
+            return FakeReply({"startDate": first, "endDate": last, "dateWeightList": found})
+        return self.refuse("path", FakeReply(status=404))
 
 
 def _quoted(text: str) -> str:

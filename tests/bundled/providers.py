@@ -1,4 +1,4 @@
-"""All the providers that `notify` knows, and how it is told of them."""
+"""The fake providers of `notify`, and settings for them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ductile.store.jobs import plugin_state
-from tests.bundled.standins import discord, ntfy, slack, smtp, telegram
-from tests.bundled.standins.discord import Discord
-from tests.bundled.standins.ntfy import Ntfy
-from tests.bundled.standins.slack import Slack
-from tests.bundled.standins.smtp import MailServer
-from tests.bundled.standins.telegram import Telegram
+from tests.bundled.fakes import discord, ntfy, slack, smtp, telegram
+from tests.bundled.fakes.discord import Discord
+from tests.bundled.fakes.ntfy import Ntfy
+from tests.bundled.fakes.slack import Slack
+from tests.bundled.fakes.smtp import MailServer
+from tests.bundled.fakes.telegram import Telegram
 from tests.engine.receiver import CertificateAuthority
 from tests.engine.site import Running
 
@@ -22,8 +22,8 @@ HELLO = {"title": "Weight", "text": "82 kg <is> more & more"}
 
 
 @dataclass
-class Town:
-    """Every provider, and how the plugin is told of them."""
+class Providers:
+    """Fake providers, each started when it is first used."""
 
     stack: ExitStack
     authority: CertificateAuthority
@@ -60,9 +60,9 @@ class Town:
         return found
 
     def settings(self, channel: str, **more: Any) -> dict[str, Any]:
-        """The config of a channel that works."""
+        """Valid settings of a channel."""
         made: dict[str, Callable[[], dict[str, Any]]] = {
-            "email": lambda: mailing(self.mail, self.authority),
+            "email": lambda: mail_settings(self.mail, self.authority),
             "ntfy": lambda: {"server": self.ntfy.url, "topic": ntfy.TOPIC, "token": ntfy.TOKEN},
             "discord": lambda: {"secret_url": f"{self.discord.url}{discord.WEBHOOK}"},
             "discord-bot": lambda: {
@@ -90,8 +90,8 @@ class Town:
         name = "mail" if channel == "email" else channel.partition("-")[0]
         return getattr(self, name)
 
-    def got(self, channel: str) -> list[str]:
-        """The texts that arrived, whatever the provider calls them."""
+    def received(self, channel: str) -> list[str]:
+        """The texts that the provider received."""
         provider = self.provider(channel)
         if isinstance(provider, MailServer):
             return [f"{mail.message['Subject']}\n{mail.text}" for mail in provider.mails]
@@ -114,7 +114,7 @@ PATHS = {
 }
 
 
-def mailing(server: MailServer, authority: CertificateAuthority, **more: Any) -> dict[str, Any]:
+def mail_settings(server: MailServer, authority: CertificateAuthority, **more: Any) -> dict[str, Any]:
     settings = {
         "type": "email",
         "host": "localhost",
@@ -129,10 +129,10 @@ def mailing(server: MailServer, authority: CertificateAuthority, **more: Any) ->
     return {key: value for key, value in settings.items() if value is not None}
 
 
-def state_of(house: Running, plugin: str = "notify") -> dict[str, Any]:
-    return house.gateway.ledger.read(lambda tx: plugin_state.load_state(tx, plugin))
+def get_state(running: Running, plugin: str = "notify") -> dict[str, Any]:
+    return running.gateway.ledger.read(lambda tx: plugin_state.load_state(tx, plugin))
 
 
-def tell(house: Running, payload: dict[str, Any]) -> dict[str, Any]:
-    """One event to the plugin, and its job once that has ended."""
-    return house.run("notify", "handle", payload)
+def send_notification(running: Running, payload: dict[str, Any]) -> dict[str, Any]:
+    """Send an event to the plugin and return its finished job."""
+    return running.run("notify", "handle", payload)
