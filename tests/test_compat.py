@@ -301,7 +301,9 @@ def test_pipeline_with_every_kind_of_step(running: GoHome) -> None:
         "to-lab",
     }
     assert {row["status"] for row in ran.values()} == {"succeeded"}
-    sent = until(lambda: _find_sent(running, "Wisdom for kitchen: summary(long(a long enough text))"))
+    sent = until(
+        lambda: _find_sent(running, "Wisdom for kitchen: summary(long(a long enough text))")
+    )
     assert sent["status"] == "succeeded"
 
 

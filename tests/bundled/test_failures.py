@@ -290,7 +290,7 @@ def test_unexpected_error_body_of_a_chat_is_quoted(
 
 
 def test_unreadable_file_causes_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "letter").write_text("dear")
+    (tmp_path / "letter").write_text("text")
     watch = load_module("folder-watch", "run")
     hasher = watch.Hasher(
         0, SimpleNamespace(largest=100), SimpleNamespace(remaining=lambda: 60.0)

@@ -165,9 +165,9 @@ def test_no_request_is_sent_without_time(echo: Echo) -> None:
 
 
 def test_connection_error_does_not_reveal_the_url(echo: Echo) -> None:
-    nobody = http_api.ApiClient("http://127.0.0.1:1", lambda: 30.0, agent="test")
+    client = http_api.ApiClient("http://127.0.0.1:1", lambda: 30.0, agent="test")
     with pytest.raises(Failure) as failure:
-        nobody.send("GET", f"/{SECRET}", query={"token": SECRET}, headers={"X": SECRET})
+        client.send("GET", f"/{SECRET}", query={"token": SECRET}, headers={"X": SECRET})
     assert "127.0.0.1 cannot be reached" in str(failure.value)
     assert SECRET not in str(failure.value)
 

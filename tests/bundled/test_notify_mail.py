@@ -39,11 +39,11 @@ def test_mail_has_its_headers_and_text(site: BundledSite, providers: Providers) 
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"security": "none"}, "a password requires TLS"),
         ({"security": "ssl"}, "security must be"),
-        ({"from": "nobody"}, "from must be a mail address"),
+        ({"from": "no address"}, "from must be a mail address"),
         ({"from": "a@b.c\nBcc: d@e.f"}, "from must be a mail address"),
         ({"to": []}, "to must list"),
         ({"to": ["a@b.c", 7]}, "to must be a mail address"),
@@ -52,14 +52,14 @@ def test_mail_has_its_headers_and_text(site: BundledSite, providers: Providers) 
     ],
 )
 def test_invalid_mail_settings_are_rejected(
-    site: BundledSite, providers: Providers, settings: dict[str, Any], said: str
+    site: BundledSite, providers: Providers, settings: dict[str, Any], message: str
 ) -> None:
     site.use("notify", {"channels": [providers.settings("email", **settings)]})
     for command in ("handle", "health"):
         done = site.direct("notify", command, payload=HELLO)
         assert done.code == 78
-        assert said in done.response["error"]
-    assert providers.mail.said == []
+        assert message in done.response["error"]
+    assert providers.mail.lines == []
 
 
 def test_password_without_tls_must_be_allowed(site: BundledSite, authority: CertificateAuthority) -> None:
@@ -76,7 +76,7 @@ def test_server_without_starttls_gets_no_password(site: BundledSite, authority: 
         done = site.direct("notify", "handle", payload=HELLO)
         assert done.response["retry"] is False
         assert "STARTTLS" in done.response["error"]
-        assert not any(line.startswith("AUTH") for line in server.said)
+        assert not any(line.startswith("AUTH") for line in server.lines)
 
 
 def test_server_with_an_invalid_certificate_gets_no_password(
@@ -88,7 +88,7 @@ def test_server_with_an_invalid_certificate_gets_no_password(
     done = site.direct("notify", "handle", payload=HELLO)
     assert done.response["retry"] is False
     assert "certificate" in done.response["error"]
-    assert not any(line.startswith("AUTH") for line in providers.mail.said)
+    assert not any(line.startswith("AUTH") for line in providers.mail.lines)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_repeated_mail_has_the_same_message_id(site: BundledSite, providers: Pro
 def test_rejected_recipient_does_not_affect_the_others(
     site: BundledSite, providers: Providers
 ) -> None:
-    to = ["nobody@example.org", "you@example.org", "me@example.org"]
+    to = ["unknown@example.org", "you@example.org", "me@example.org"]
     site.use("notify", {"channels": [providers.settings("email", to=to)]})
     with site.running() as running:
         job = send_notification(running, HELLO)

@@ -20,8 +20,8 @@ INSPECT = (
 
 
 def run_inspector(site: Site) -> dict:
-    with site.running() as house:
-        job = house.run("inspect")
+    with site.running() as running:
+        job = running.run("inspect")
     assert job["status"] == "succeeded"
     return job["result"]["result"]
 

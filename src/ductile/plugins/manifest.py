@@ -361,7 +361,7 @@ def _problem(detail: ErrorDetails, document: ManifestDocument) -> Problem:
     path, kind, context = tuple(detail["loc"]), detail["type"], detail.get("ctx", {})
     commands = document.values.get("commands")
     if path[:1] == ("commands",) and len(path) > 1 and isinstance(commands, dict):
-        # Validation sees the list that the mapping stands for.
+        # The mapping was validated as a list.
         path = ("commands", list(commands)[int(path[1])], *path[2:])
     location = document.locate(path)
     if kind == "missing":

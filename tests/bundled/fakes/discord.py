@@ -1,9 +1,9 @@
-"""Discord, as its developer documentation describes posting messages.
+"""A fake of Discord, by its documentation of messages.
 
 - https://docs.discord.com/developers/resources/webhook#execute-webhook: POST
   /webhooks/{id}/{token}; JSON with one of `content` (up to 2,000 characters), `embeds`, ...;
   204, or with `?wait=true` 200 and the message. Without `wait` a message that was not saved
-  is no error. No `nonce` there.
+  is not an error. There is no `nonce`.
 - https://docs.discord.com/developers/resources/message#create-message: POST
   /channels/{id}/messages with `Authorization: Bot <token>`; `nonce` of up to 25 characters,
   and with `enforce_nonce` a second message with the same nonce in the past few minutes is the

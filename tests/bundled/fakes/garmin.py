@@ -1,4 +1,4 @@
-"""Garmin Connect, as far as its open clients show it.
+"""A fake of Garmin Connect, as its open clients use it.
 
 Garmin documents none of this for the public. What is known comes from reading:
 
@@ -9,8 +9,8 @@ Garmin documents none of this for the public. What is known comes from reading:
 - https://github.com/cyberjunky/python-garminconnect (`client.py`): POST
   `/di-oauth2-service/oauth/token` on diauth, a form with `grant_type=refresh_token
   client_id refresh_token` and the client id as the user of Basic; a new refresh token comes
-  with each reply. Whether Garmin then refuses the former one is told differently by
-  different people; the fake does, which is the harder case.
+  with each reply. Whether Garmin then refuses the former one is not
+  known for certain; the fake does, which is the harder case.
 - The same clients for the paths and fields of the data: `socialProfile` with
   `displayName`, `usersummary/daily/{displayName}?calendarDate`, with `privacyProtected`
   where it may not be seen, `weight/dateRange?startDate&endDate` in grams.
@@ -64,7 +64,7 @@ class Garmin(FakeServer):
         return token
 
     def live(self, day: str, **fields: Any) -> None:
-        """A day, as far as it is known so far."""
+        """Set the summary of a day."""
         self.days[day] = {"calendarDate": day, "privacyProtected": False, **fields}
 
     def weigh(self, pk: int, day: str, grams: float, **fields: Any) -> None:
@@ -142,7 +142,7 @@ class Garmin(FakeServer):
         return self._granted("canary-unused-refresh")
 
     def _signature(self, request: ReceivedRequest, oauth: Mapping[str, str]) -> str:
-        """RFC 5849 §3.4: over method, address and every parameter, query and form too."""
+        """The signature of RFC 5849, section 3.4: of method, URL and all parameters."""
         both = [*oauth.items(), *request.query.items(), *request.form.items()]
         pairs = sorted((_quoted(name), _quoted(value)) for name, value in both)
         parameters = "&".join(f"{name}={value}" for name, value in pairs)

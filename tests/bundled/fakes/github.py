@@ -1,4 +1,4 @@
-"""GitHub as a sender of webhooks.
+"""A fake of GitHub that sends webhooks.
 
 - https://docs.github.com/en/webhooks/webhook-events-and-payloads#delivery-headers: POST with
   `X-GitHub-Event`, `X-GitHub-Delivery` (a GUID, the same when a delivery is sent again),
@@ -42,7 +42,7 @@ def deliver(
     form: bool = False,
     secret: str = SECRET,
 ) -> tuple[int, dict[str, Any]]:
-    """Send one delivery; status and answer."""
+    """Send a delivery; returns status and body."""
     raw = json.dumps(payload).encode()
     body = urlencode({"payload": raw.decode()}).encode() if form else raw
     digest = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()

@@ -1,4 +1,4 @@
-"""Google's token endpoint and Calendar API, as their public documentation describes them.
+"""A fake of Google's token endpoint and Calendar API, by their public documentation.
 
 - https://developers.google.com/identity/protocols/oauth2/native-app: the consent page's
   query (`code_challenge`, `code_challenge_method=S256`), the exchange and the renewal as
@@ -7,7 +7,7 @@
   §5.2 has them (`invalid_grant`, `invalid_client`, `unsupported_grant_type`,
   `redirect_uri_mismatch`).
 - https://developers.google.com/workspace/calendar/api/v3/reference/events/list: parameters,
-  `nextPageToken` and `nextSyncToken` (on the last page only), what may not stand beside a
+  `nextPageToken` and `nextSyncToken` (on the last page only), what must not be combined with a
   `syncToken` and that everything else must be as it was at the first sync.
 - https://developers.google.com/workspace/calendar/api/guides/sync: 410 wants a full sync;
   deleted events come as `cancelled`, of which only the id is certain.
@@ -62,7 +62,7 @@ class Code:
 
 @dataclass
 class Listing:
-    """What a page token stands for: the rest of a listing, and how it was asked for."""
+    """The rest of a listing that a page token refers to, and its query."""
 
     items: list[dict[str, Any]]
     query: Mapping[str, str]
@@ -98,7 +98,7 @@ class Google(FakeServer):
         return token
 
     def consent(self, link: str) -> str:
-        """A person follows the link and agrees: the URL that the browser ends on."""
+        """The URL to which the browser is redirected after the user agrees."""
         query = dict(parse_qsl(urlsplit(link).query))
         assert query["client_id"] == CLIENT_ID
         assert query["response_type"] == "code"
@@ -115,7 +115,7 @@ class Google(FakeServer):
         return f"{query['redirect_uri']}?state={quote(query['state'])}&code={code}"
 
     def put(self, id: str, **fields: Any) -> None:
-        """Create an event, or change one."""
+        """Create or change an event."""
         self.version += 1
         moment = datetime.fromtimestamp(self.now(), UTC).isoformat(timespec="milliseconds")
         known = self.events.get(id, {"id": id, "created": moment})
@@ -135,14 +135,14 @@ class Google(FakeServer):
         self.changed[id] = self.version
 
     def delete(self, id: str) -> None:
-        """Of what is deleted only the id is certain."""
+        """Delete an event; only its id remains."""
         self.version += 1
         etag = f'"{3_000_000_000_000_000 + self.version}"'
         self.events[id] = {"kind": "calendar#event", "id": id, "status": "cancelled", "etag": etag}
         self.changed[id] = self.version
 
     def forget_syncs(self) -> None:
-        """Sync tokens end now and then, for reasons of Google's own."""
+        """Invalidate all sync tokens, as Google does now and then."""
         self.syncs.clear()
 
     # The service
@@ -255,7 +255,7 @@ class Google(FakeServer):
 
 
 def failure(code: int, reason: str, domain: str = "usageLimits", **headers: str) -> FakeReply:
-    """An error in the shape of Google's APIs."""
+    """An error reply in the format of Google."""
     detail = {"domain": domain, "reason": reason, "message": reason}
     body = {"error": {"errors": [detail], "code": code, "message": reason}}
     return FakeReply(body, code, {name.replace("_", "-"): value for name, value in headers.items()})

@@ -1,4 +1,4 @@
-"""ntfy, as its documentation describes publishing.
+"""A fake of ntfy, by the documentation of publishing.
 
 - https://docs.ntfy.sh/publish/#publish-as-json: POST of a JSON object to the server's root;
   `topic` is required, `message title tags priority click sequence_id` are optional.
@@ -35,11 +35,11 @@ class Ntfy(FakeServer):
     def __init__(self) -> None:
         super().__init__()
         self.published: list[dict[str, Any]] = []
-        """Every message, in order; a replaced one stands here too."""
+        """Every message in order, including replaced ones."""
 
     @property
     def shown(self) -> list[str]:
-        """What is on a subscriber's screen: a sequence is one notification."""
+        """The visible notifications: one per sequence."""
         screen: dict[str, str] = {}
         for number, message in enumerate(self.published):
             screen[message.get("sequence_id") or str(number)] = message["message"]

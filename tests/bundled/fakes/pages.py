@@ -1,4 +1,4 @@
-"""A web server that keeps to RFC 9110: conditional requests, redirects, methods.
+"""A web server with conditional requests, redirects and methods of RFC 9110.
 
 - §13.1.2 If-None-Match, §13.1.3 If-Modified-Since (ignored where the former is there), §15.4.5
   304 without content; §15.4 redirects; §10.2.3 Retry-After.
@@ -28,7 +28,7 @@ class Pages(FakeServer):
         super().__init__()
         self.pages: dict[str, Page] = {}
         self.done: list[tuple[str, bytes]] = []
-        """What POST, PUT, PATCH and DELETE did; a repeated Idempotency-Key does nothing."""
+        """Processed POST, PUT, PATCH and DELETE requests, without repeated idempotency keys."""
         self._keys: set[str] = set()
         self._scheme = "http"
         if context is not None:

@@ -1,4 +1,4 @@
-"""Slack, as its documentation describes incoming webhooks and chat.postMessage.
+"""A fake of Slack, by its documentation of incoming webhooks and chat.postMessage.
 
 - https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks: POST of JSON (or a
   form's `payload`) with `text`; 200 and the text `ok`.

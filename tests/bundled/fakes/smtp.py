@@ -1,8 +1,8 @@
-"""A mail server: SMTP with STARTTLS and AUTH, refusing what the standards let it refuse.
+"""A fake SMTP server with STARTTLS and AUTH, which rejects violations of the standards.
 
 - RFC 5321: order of commands (503), unknown ones (500), mailboxes that do not exist (550),
   trouble that passes (4yz), lines of at most 998 octets, a message too large (552), 8BITMIME.
-- RFC 3207: STARTTLS, after which everything said before is forgotten; 530 where it is required.
+- RFC 3207: STARTTLS, after which all earlier state is discarded; 530 if it is required.
 - RFC 4954: AUTH PLAIN and LOGIN, offered over TLS alone unless `plain_auth`; 535 for bad
   credentials, 530 where they are required, 538 where TLS is.
 - RFC 5322 §3.6: a message has exactly one From and one Date, and at most one of Subject, To and
@@ -54,11 +54,11 @@ class Mail:
 class Mischief:
     verb: str
     reply: str
-    """`421 gone`; empty: hang up without a word; `hang`: say nothing more."""
+    """For example `421 gone`; empty: close the connection; `hang`: send nothing more."""
 
 
 class MailServer:
-    """`implicit` speaks TLS from the first byte; without `context` there is no TLS."""
+    """With `implicit`, TLS starts with the connection; without `context` there is no TLS."""
 
     def __init__(
         self,
@@ -76,8 +76,8 @@ class MailServer:
         )
         self.mails: list[Mail] = []
         self.refusals: list[str] = []
-        self.said: list[str] = []
-        """Every line that clients sent, but for messages."""
+        self.lines: list[str] = []
+        """The lines that clients sent, without messages."""
         self.closing = threading.Event()
         self._scripted: deque[Mischief] = deque()
         self._server = _Server(("127.0.0.1", 0), _handler(self))
@@ -95,7 +95,7 @@ class MailServer:
         ]
 
     def next(self, verb: str, *replies: str) -> None:
-        """The next commands of this name are answered so; `.` is the end of a message."""
+        """Script the replies to the next commands; `.` is the end of a message."""
         self._scripted.extend(Mischief(verb, reply) for reply in replies)
 
     def mischief(self, verb: str) -> str | None:
@@ -126,7 +126,7 @@ class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients that hang up in the middle are part of the tests."""
+        """Ignore errors of clients that close the connection early."""
 
 
 class _HangUp(Exception):
@@ -191,7 +191,7 @@ def _handler(server: MailServer) -> type[socketserver.StreamRequestHandler]:
         def _answer(self, line: str) -> None:
             verb, _, rest = line.partition(" ")
             verb = verb.upper()
-            server.said.append(f"{verb} ..." if verb == "AUTH" else line)
+            server.lines.append(f"{verb} ..." if verb == "AUTH" else line)
             reply = server.mischief(verb)
             if reply is not None:
                 self._say(reply)
@@ -310,7 +310,7 @@ def _handler(server: MailServer) -> type[socketserver.StreamRequestHandler]:
 
 
 def _problem(raw: bytes) -> str | None:
-    """What is wrong with the message itself."""
+    """The error of a message, or None."""
     if len(raw) > LARGEST:
         return "552 5.3.4 message too large"
     head = raw.partition(b"\r\n\r\n")[0]
@@ -322,5 +322,5 @@ def _problem(raw: bytes) -> str | None:
     if names.count(b"from") != 1 or names.count(b"date") != 1:
         return "550 5.6.0 exactly one From and one Date are required"
     if any(names.count(name) > 1 for name in (b"subject", b"to", b"message-id")):
-        return "550 5.6.0 a header stands twice"
+        return "550 5.6.0 repeated header"
     return None

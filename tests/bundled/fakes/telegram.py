@@ -1,4 +1,4 @@
-"""Telegram's Bot API, as https://core.telegram.org/bots/api describes it.
+"""A fake of Telegram's Bot API, by https://core.telegram.org/bots/api.
 
 - #making-requests: /bot<token>/METHOD, GET or POST, JSON or forms; the answer always has `ok`,
   a refusal `error_code` and `description`, and may have `parameters`.
@@ -6,7 +6,7 @@
 - #sendmessage: `chat_id` and `text` are required; the text has 1 to 4,096 characters after
   entities parsing.
 - https://github.com/tdlib/telegram-bot-api: 401 "Unauthorized" for a wrong token, 404 for what
-  is no token at all, 400 "Bad Request: chat not found", 403 "Forbidden: bot was blocked ...".
+  is not a token, 400 "Bad Request: chat not found", 403 "Forbidden: bot was blocked ...".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Withings, as its public documentation describes it.
+"""A fake of Withings, by its public documentation.
 
 - https://developer.withings.com/api-reference (`oauth2-getaccesstoken`, `oauth2-revoke`,
   `signaturev2-getnonce`, `measure-getmeas`, response status): POST with form fields, HTTP
@@ -37,7 +37,7 @@ REDIRECT = "https://example.org/withings"
 
 @dataclass
 class Tokens:
-    """What was given out together."""
+    """Tokens that were issued together."""
 
     access: str
     refresh: str
@@ -45,7 +45,7 @@ class Tokens:
     access_ends: float
     refresh_ends: float
     former: Tokens | None = None
-    """Whose refresh token was traded for these; it ends when these are first used."""
+    """The tokens that these replace; they become invalid when these are first used."""
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Withings(FakeServer):
     # Actions of users
 
     def consent(self, redirect_uri: str = REDIRECT, scope: str = "user.metrics") -> str:
-        """A person agrees in the browser: the code that the redirect carries."""
+        """The code in the redirect after the user agrees."""
         code = f"canary-code-{secrets.token_hex(8)}"
         self.codes[code] = Code(redirect_uri, scope, self.now() + CODE_LIFE)
         return code
@@ -90,7 +90,7 @@ class Withings(FakeServer):
         return tokens
 
     def weigh(self, grpid: int, *, at: int, modified: int | None = None, **more: Any) -> None:
-        """A step on the scale; the same group again is a change of it."""
+        """Add a measurement, or change the one with this group id."""
         changed = at if modified is None else modified
         group = {
             "grpid": grpid,
@@ -185,7 +185,7 @@ class Withings(FakeServer):
         return FakeReply({"status": 0, "body": {"nonce": nonce}})
 
     def _signed(self, form: dict[str, str]) -> bool:
-        """Whether a form carries a nonce that is used for the first time, and signs it."""
+        """Whether a form has an unused nonce and a valid signature."""
         nonce = form.get("nonce", "")
         fresh = self.nonces.pop(nonce, 0.0) > self.now()
         signed = f"{form.get('action')},{CLIENT_ID},{nonce}"

@@ -1,4 +1,4 @@
-"""Secrets, and where they must not be seen."""
+"""Redaction of secrets in text and documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scopes: deny by default, rw implies ro, a plugin's own scopes count for it alone."""
+"""Scopes: denied by default, `rw` implies `ro`, scopes of a plugin apply to it alone."""
 
 from __future__ import annotations
 

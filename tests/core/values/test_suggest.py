@@ -1,4 +1,4 @@
-"""What somebody probably meant."""
+"""Suggestions for unknown words."""
 
 from __future__ import annotations
 
