@@ -114,7 +114,9 @@ PATHS = {
 }
 
 
-def mail_settings(server: MailServer, authority: CertificateAuthority, **more: Any) -> dict[str, Any]:
+def mail_settings(
+    server: MailServer, authority: CertificateAuthority, **more: Any
+) -> dict[str, Any]:
     settings = {
         "type": "email",
         "host": "localhost",

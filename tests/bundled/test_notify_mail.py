@@ -62,7 +62,9 @@ def test_invalid_mail_settings_are_rejected(
     assert providers.mail.lines == []
 
 
-def test_password_without_tls_must_be_allowed(site: BundledSite, authority: CertificateAuthority) -> None:
+def test_password_without_tls_must_be_allowed(
+    site: BundledSite, authority: CertificateAuthority
+) -> None:
     with MailServer(plain_auth=True) as server:
         settings = mail_settings(server, authority, security="none", allow_plaintext_auth=True)
         site.use("notify", {"channels": [settings]})
@@ -70,7 +72,9 @@ def test_password_without_tls_must_be_allowed(site: BundledSite, authority: Cert
         assert len(server.mails) == 1
 
 
-def test_server_without_starttls_gets_no_password(site: BundledSite, authority: CertificateAuthority) -> None:
+def test_server_without_starttls_gets_no_password(
+    site: BundledSite, authority: CertificateAuthority
+) -> None:
     with MailServer(plain_auth=True) as server:
         site.use("notify", {"channels": [mail_settings(server, authority)]})
         done = site.direct("notify", "handle", payload=HELLO)
