@@ -1,4 +1,4 @@
-"""The agents' side of a gateway, on both engines, on a clock that the test holds."""
+"""The parts of a gateway that serve agents, on both engines and a fake clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.conftest import FakeClock
 
 
 class AgentsHarness:
-    """One node; what it tells goes to the ledger, what it logs to stdout."""
+    """One node; its notices go to the ledger, its log to stdout."""
 
     def __init__(self, ledger: Ledger, clock: FakeClock) -> None:
         self.ledger, self.clock = ledger, clock
@@ -22,7 +22,7 @@ class AgentsHarness:
         self.start()
 
     def start(self) -> None:
-        """As a gateway that starts now: nothing of an earlier one is left in memory."""
+        """Start over, like a new gateway process."""
         self.agents = Agents(self.ledger, self.clock, redact=lambda value: value, wake=self._wake)
         self.agents.heartbeats.start()
 
@@ -45,5 +45,5 @@ class LogCapture:
         self._capsys = capsys
 
     def lines(self) -> list[dict[str, Any]]:
-        """What was logged since the last look."""
+        """The lines since the last call."""
         return [json.loads(line) for line in self._capsys.readouterr().out.splitlines()]

@@ -1,4 +1,4 @@
-"""The capability map: one for all nodes, every change told once."""
+"""The capability registry: shared by all nodes, every change published once."""
 
 from __future__ import annotations
 

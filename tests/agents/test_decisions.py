@@ -1,4 +1,4 @@
-"""Decision logs: taken in whole or told of by their hash; reminders that they ask for."""
+"""Decision logs: accepted as a whole or reported by their hash; the reminders that they request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who lives, by the gateway's own clock; who is evicted, once; what a restart remembers."""
+"""Heartbeats: which agents are alive, which are evicted, and what survives a restart."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from ductile.store import agents
 from tests.agents.harness import AgentsHarness, LogCapture
 from tests.store.conftest import execute
 
-SAID = "2001-01-01T00:00:00.000000Z"
-"""By an agent's clock, which counts for nothing."""
+SENT_AT = "2001-01-01T00:00:00.000000Z"
+"""By an agent's clock, which is ignored."""
 
 
 def beat(harness: AgentsHarness, *ids: str) -> None:
-    """As the route does it: in memory, then in the ledger."""
+    """Like the route: in memory, then in the ledger."""
     for id in ids:
         harness.agents.heartbeats.record_heartbeat(id, "west")
-    beats, now = [Beat(id, "west", SAID) for id in ids], harness.clock.now()
+    beats, now = [Beat(id, "west", SENT_AT) for id in ids], harness.clock.now()
     harness.ledger.write(lambda tx: agents.record_heartbeats(tx, beats, now))
 
 
@@ -99,15 +99,15 @@ def test_evicted_agent_keeps_its_row(harness: AgentsHarness) -> None:
     beat(harness, "a")
     harness.clock.advance(91)
     check(harness)
-    assert harness.rows()["a"]["last_seen_at"] == SAID
+    assert harness.rows()["a"]["last_seen_at"] == SENT_AT
 
 
 def test_eviction_uses_the_gateways_clock(harness: AgentsHarness) -> None:
-    """The column keeps what the agent said, which may be anything."""
+    """The column contains what the agent sent, which may be anything."""
     beat(harness, "a")
     check(harness)
     row = harness.rows()["a"]
-    assert (row["last_seen_at"], row["received_at"]) == (SAID, to_text(harness.clock.now()))
+    assert (row["last_seen_at"], row["received_at"]) == (SENT_AT, to_text(harness.clock.now()))
     assert "a" in harness.agents.heartbeats.state
 
 

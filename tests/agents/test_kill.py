@@ -1,4 +1,4 @@
-"""kill -9 between the firing of a reminder and its bookkeeping: it fires once all the same."""
+"""kill -9 while a reminder fires: it fires once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.engine.site import Site
 from tests.waiting import until
 
 MOST_COMMITS = 40
-"""A start has fewer before it fires what is due."""
+"""A start has fewer commits before it fires due reminders."""
 
 
 def execute(setup: Site, sql: str) -> list[tuple[Any, ...]]:
@@ -25,7 +25,7 @@ def execute(setup: Site, sql: str) -> list[tuple[Any, ...]]:
 
 
 def insert_reminder(setup: Site) -> None:
-    """A reminder that is due; no gateway runs."""
+    """Insert a due reminder while no gateway runs."""
     execute(
         setup,
         "INSERT INTO cron_jobs (agent_id, next_fire_at, payload, is_one_time)"
@@ -43,7 +43,7 @@ def count_fired(setup: Site) -> int:
 
 
 def dies_before_firing(life: GatewayProcess, setup: Site) -> bool:
-    """Whether the failpoint killed it before anything was fired."""
+    """Whether the failpoint killed the gateway before anything fired."""
     until(lambda: life.process.poll() is not None or count_fired(setup) > 0)
     life.end()
     return count_fired(setup) == 0
@@ -55,7 +55,7 @@ def test_reminder_is_published_and_deleted_or_neither(
     start_gateway: Any,  # noqa: F811
     place: str,
 ) -> None:
-    """Every commit of a start is died at in turn, up to the one that fires."""
+    """The gateway dies at every commit of a start in turn, up to the one that fires."""
     start_gateway().ready().kill()
     insert_reminder(site)
     for number in range(1, MOST_COMMITS):

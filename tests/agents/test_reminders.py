@@ -1,4 +1,4 @@
-"""Reminders: kept before they are promised, fired once, taken up by a restart."""
+"""Reminders: stored durably, fired once, continued after a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway of a test's own: its config, its plugins, and what they leave behind."""
+"""An installation for a test: config, plugins, state directory, and the gateway that runs there."""
 
 from __future__ import annotations
 
@@ -28,42 +28,42 @@ EVERY_COMMAND = ("poll", "handle", "sync")
 
 
 class Gate:
-    """Plugins that wait here say so, and go on when they are told to."""
+    """A place where plugins report that they wait, until the test lets them continue."""
 
     def __init__(self, folder: Path, name: str = "gate") -> None:
-        self.said, self.path = folder / f"{name}.said", folder / name
-        os.mkfifo(self.said)
+        self.reported, self.path = folder / f"{name}.said", folder / name
+        os.mkfifo(self.reported)
         os.mkfifo(self.path)
-        # Both ways, so that neither side waits for the other to open it.
-        self._said = os.open(self.said, os.O_RDWR | os.O_NONBLOCK)
+        # Read-write, so that neither side waits for the other to open it.
+        self._reported_fd = os.open(self.reported, os.O_RDWR | os.O_NONBLOCK)
         self._fd = os.open(self.path, os.O_RDWR)
-        self._heard = b""
+        self._received = b""
 
     def script(self, word: str = "$$") -> str:
-        """sh: say `word`, then wait."""
-        return f"echo {word} > '{self.said}'\nread _ < '{self.path}'\n"
+        """Shell code that reports `word` and then waits."""
+        return f"echo {word} > '{self.reported}'\nread _ < '{self.path}'\n"
 
     def arrived(self) -> str:
-        """The word of the next plugin that waits."""
-        while b"\n" not in self._heard:
-            assert select.select([self._said], [], [], WAIT_LIMIT)[0], "no plugin came"
-            self._heard += os.read(self._said, 4096)
-        word, _, self._heard = self._heard.partition(b"\n")
+        """Wait for the next plugin; returns its word."""
+        while b"\n" not in self._received:
+            assert select.select([self._reported_fd], [], [], WAIT_LIMIT)[0], "no plugin came"
+            self._received += os.read(self._reported_fd, 4096)
+        word, _, self._received = self._received.partition(b"\n")
         return word.decode()
 
-    def nobody(self) -> bool:
-        """Whether nobody waits whom we have not greeted."""
+    def is_empty(self) -> bool:
+        """Whether no further plugin waits."""
         try:
-            self._heard += os.read(self._said, 4096)
+            self._received += os.read(self._reported_fd, 4096)
         except BlockingIOError:
             pass
-        return b"\n" not in self._heard
+        return b"\n" not in self._received
 
     def open(self, count: int = 1) -> None:
         os.write(self._fd, b"\n" * count)
 
     def close(self) -> None:
-        os.close(self._said)
+        os.close(self._reported_fd)
         os.close(self._fd)
 
 
@@ -95,7 +95,7 @@ class Site:
         version: str = "1.0.0",
         **settings: Any,
     ) -> Path:
-        """A plugin, and what the config says of it."""
+        """Write a plugin and its settings."""
         directory = self.plugins / name
         directory.mkdir(mode=0o755, exist_ok=True)
         declared = ", ".join(f"{command}: {{type: write}}" for command in commands)
@@ -104,7 +104,7 @@ class Site:
             f"name: {name}\nversion: {version}\nprotocol: 2\nentrypoint: run\n"
             f"commands: {{{declared}}}\n{manifest}"
         )
-        # Written aside and moved: a script that runs may not be written to.
+        # Written to a temporary file, because a running script cannot be overwritten.
         fresh = directory / "run.new"
         fresh.write_text(script if script.startswith("#!") else SHELL + script)
         fresh.chmod(0o755)
@@ -130,19 +130,19 @@ class Site:
 
     @contextmanager
     def running(self, **more: Any) -> Iterator[Running]:
-        """A gateway at work; stopped and closed whatever happens."""
+        """A running gateway; it is stopped and closed in any case."""
         with self.opened(**more) as running:
             running.gateway.start()
             yield running
 
     @contextmanager
     def opened(self, **more: Any) -> Iterator[Running]:
-        """A gateway that owns its state directory and does not work yet."""
+        """A gateway that is open but not started."""
         gateway = Gateway(self.load(), environ=self.environ, **more)
         running = Running(gateway)
         try:
             gateway.open()
-            gateway.ledger.listen(running.hear)
+            gateway.ledger.listen(running.record)
             yield running
         finally:
             running.end()
@@ -150,7 +150,7 @@ class Site:
     # Looking
 
     def alive(self) -> list[int]:
-        """Every process that carries the mark of this state directory."""
+        """The processes with the id of this state directory in their environment."""
         entry = f"DUCTILE_BOOT={compute_state_dir_id(self.state)}:".encode()
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
         return [pid for pid in pids if has_variable(pid, entry)]
@@ -161,38 +161,40 @@ class Site:
 
 
 class Running:
-    """A gateway, and ears for what it commits."""
+    """A gateway, and the notices that it has committed."""
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
-        self._heard: list[StoredNotice] = []
+        self._received: list[StoredNotice] = []
         self._news = threading.Condition()
         self._ended = False
 
-    def hear(self, effects: Effects) -> None:
+    def record(self, effects: Effects) -> None:
         with self._news:
-            self._heard += effects.notices
+            self._received += effects.notices
             self._news.notify_all()
 
     def notice(
         self, type: str, job_id: str | None = None, seconds: float = WAIT_LIMIT
     ) -> StoredNotice:
-        """The first notice of this type (of this job), heard or still to come."""
+        """Wait for the first notice of this type (and job)."""
 
         def found() -> StoredNotice | None:
-            for notice in self._heard:
+            for notice in self._received:
                 if notice.type == type and job_id in (None, notice.job_id):
                     return notice
             return None
 
         with self._news:
-            assert self._news.wait_for(found, WAIT_LIMIT), f"no {type} of {job_id}: {self.told()}"
+            assert self._news.wait_for(found, WAIT_LIMIT), (
+                f"no {type} of {job_id}: {self.list_notices()}"
+            )
             notice = found()
         assert notice is not None
         return notice
 
-    def told(self) -> list[tuple[str, str | None]]:
-        return [(notice.type, notice.job_id) for notice in self._heard]
+    def list_notices(self) -> list[tuple[str, str | None]]:
+        return [(notice.type, notice.job_id) for notice in self._received]
 
     def put(self, plugin: str, command: str = "poll", payload: Any = None, **more: Any) -> str:
         new = NewJob(plugin, command, SubmittedBy.API, payload=payload or {}, **more)
@@ -204,27 +206,27 @@ class Running:
         return found
 
     def ended(self, job_id: str) -> dict[str, Any]:
-        """The job, once it has ended."""
-        told = threading.Event()
-        self.gateway.notice_bus.add_on_end(job_id, told.set)
+        """Wait for the end of the job."""
+        ended = threading.Event()
+        self.gateway.notice_bus.add_on_end(job_id, ended.set)
         try:
             job = self.job(job_id)
             if job["status"] in ("queued", "running"):
-                assert told.wait(WAIT_LIMIT), f"it has not ended: {job}"
+                assert ended.wait(WAIT_LIMIT), f"it has not ended: {job}"
         finally:
-            self.gateway.notice_bus.remove_on_end(job_id, told.set)
+            self.gateway.notice_bus.remove_on_end(job_id, ended.set)
         return self.job(job_id)
 
     def run(self, plugin: str, command: str = "poll", payload: Any = None) -> dict[str, Any]:
         return self.ended(self.put(plugin, command, payload))
 
     def tried(self, job_id: str) -> dict[str, Any]:
-        """The job, once an attempt of it has failed and it waits for the next."""
+        """Wait until an attempt of the job has failed and will be retried."""
         self.notice("job.retrying", job_id)
         return self.job(job_id)
 
     def abandon(self) -> None:
-        """The test has ended it itself; what it left undone is made good."""
+        """Clean up after a gateway that the test has ended itself."""
         self._ended = True
         self.gateway.ledger.close()
         self.gateway.pool.stop()

@@ -1,4 +1,4 @@
-"""ControlQueue of other threads and of signals: none is missed."""
+"""The control queue: no request of a thread or signal is missed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database that stands still: the gateway answers, ends its processes, and stops."""
+"""A frozen database: the gateway responds, ends its processes and stops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.waiting import WAIT_LIMIT
 
 @pytest.fixture
 def postgres() -> Iterator[Server]:
-    """Of this test alone: others would stand still with it."""
+    """A server for this test only, because it is frozen."""
     with a_server() as server:
         yield server
 

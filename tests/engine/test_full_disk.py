@@ -1,4 +1,4 @@
-"""A disk that is full: intake is refused, what ran is not lost, and a stop still stops."""
+"""A full disk: enqueue is refused, no result is lost, and a stop works."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BIG = "x" * 400_000
 
 
 class Disk:
-    """A limit on the ledger's pages, set from inside its own writer."""
+    """Limits the pages of the ledger through its own connection."""
 
     def __init__(self, connections: list[apsw.Connection]) -> None:
         self._connections = connections
@@ -42,7 +42,7 @@ def disk() -> Iterator[Disk]:
 def large_answer(gate: Any) -> str:
     return (
         PYTHON
-        + f"open({str(gate.said)!r}, 'w').write('x\\n'); open({str(gate.path)!r}).readline()\n"
+        + f"open({str(gate.reported)!r}, 'w').write('x\\n'); open({str(gate.path)!r}).readline()\n"
         + "print(json.dumps({'status': 'ok', 'result': 'y' * 400_000}))\n"
     )
 
@@ -77,7 +77,7 @@ def test_settlement_waits_for_disk_space(
 def test_stop_does_not_wait_forever_for_disk_space(
     site: Site, disk: Disk, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """The attempt is then lost, as in a crash, and the next start recovers it."""
+    """The attempt is lost, as in a crash; the next start recovers it."""
     gate = site.gate()
     site.settings["service"]["shutdown_grace"] = "500ms"
     site.plugin("echo", large_answer(gate), retry={"backoff_base": "10ms"})

@@ -1,4 +1,4 @@
-"""Hostile plugins end to end: each has the outcome it must have, and the gateway goes on."""
+"""Hostile plugins, end to end: their outcomes, and that the gateway continues."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ ANSWER = """print('{"status": "ok", "result": "done"}', flush=True)\n"""
 
 
 def write(text: str) -> str:
-    """Python: these bytes on stdout."""
+    """Python code that writes these bytes to stdout."""
     return PYTHON + f"sys.stdout.buffer.write({text})\n"
 
 
 def run_script(site: Site, script: str, *, payload: Any = None, **settings: Any) -> dict[str, Any]:
-    """How a job of the plugin ends; and another job after it, as ever."""
+    """Run a job of the plugin, and another one after it."""
     settings.setdefault("retry", {"max_attempts": 1})
     site.plugin("hostile", script, **settings)
     site.plugin("good", OK)
@@ -157,7 +157,7 @@ def test_stopped_plugin_times_out(site: Site) -> None:
 
 
 def test_error_of_megabytes_is_truncated(site: Site) -> None:
-    """It stands in the row, the log, two transitions and a notice: five times is too often."""
+    """The error is in the row, the log, two transitions and a notice."""
     body = """b'{"status": "error", "error": "' + b'e' * 5_000_000 + b'"}'"""
     job = run_script(site, write(body))
     assert job["status"] == "dead"

@@ -1,4 +1,4 @@
-"""One gateway a state directory."""
+"""One gateway per state directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pathlib import Path
 from ductile.engine.instance_lock import InstanceLock
 lock = InstanceLock(Path(sys.argv[1]))
 lock.acquire(for_gateway="gateway" in sys.argv)
-# As a slot does, somebody outlives us for a moment with the lock's descriptor.
+# Like a slot, a child keeps the descriptor of the lock for a moment longer.
 if os.fork() == 0:
     signal.alarm(20)
     os.write(1, b"held\\n")
@@ -38,7 +38,7 @@ signal.pause()
 
 @pytest.fixture(params=["gateway"])
 def holder(request: pytest.FixtureRequest, tmp_path: Path):
-    """A process that has the lock, and a child of it that keeps the descriptor."""
+    """A process that holds the lock, and a child that inherits the descriptor."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path), request.param],
         stdin=subprocess.PIPE,
@@ -124,7 +124,7 @@ def test_lock_of_a_dead_holder_is_waited_for(tmp_path: Path, holder) -> None:
 
 
 def test_lock_of_a_zombie_is_waited_for(tmp_path: Path, holder) -> None:
-    """A supervisor may be slow to collect it; a zombie holds nothing."""
+    """A supervisor may be slow to reap it; a zombie holds no lock."""
     holder.kill()
     until(lambda: state_of(holder.pid) == "Z")
     lock = InstanceLock(tmp_path)

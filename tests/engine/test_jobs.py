@@ -1,4 +1,4 @@
-"""Jobs through the five rooms, with real processes."""
+"""Jobs from enqueue to settlement, with real processes."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_job_row_with_an_unknown_command_fails(site: Site) -> None:
 
 
 def count_overlaps(path) -> int:
-    """The most that ran at once, from lines of `+` and `-`."""
+    """The maximum number of concurrent runs, from lines of `+` and `-`."""
     most = now = 0
     for line in path.read_text().split():
         now += 1 if line == "+" else -1
@@ -218,7 +218,7 @@ def test_parallelism_limits_one_plugin_only(site: Site) -> None:
         ids = [running.put("two") for _ in range(4)]
         gate.arrived(), gate.arrived()
         assert running.run("other")["status"] == "succeeded"
-        assert gate.nobody()
+        assert gate.is_empty()
         gate.open(4)
         gate.arrived(), gate.arrived()
         assert {running.ended(id)["status"] for id in ids} == {"succeeded"}
@@ -253,7 +253,7 @@ def test_jobs_with_the_same_dedupe_key_never_overlap(site: Site) -> None:
 
 @pytest.fixture
 def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is found by looking for it, unless a test has the loop look."""
+    """Polling is off unless a test ticks the loop."""
     monkeypatch.setattr(retries, "POLL_SECONDS", 36_000.0)
 
 
@@ -281,7 +281,7 @@ INSERT = (
 
 
 class ForeignScript:
-    """Another process's hands on the ledger; docs/reference/database.md tells it to set these."""
+    """Another process that writes to the ledger, as docs/reference/database.md describes."""
 
     def __init__(self, site: Site) -> None:
         self._connection = apsw.Connection(str(site.state / "state.db"))
@@ -300,7 +300,7 @@ class ForeignScript:
 
 @pytest.fixture
 def script(site: Site):
-    """Call it once the gateway has made its ledger."""
+    """Call this after the gateway has created its ledger."""
     made = []
 
     def make() -> ForeignScript:
@@ -314,7 +314,7 @@ def script(site: Site):
 
 @pytest.mark.usefixtures("no_poll")
 def test_one_poll_finds_all_rows_of_another_process(site: Site, script) -> None:
-    """Four workers are idle, so none of the four rows has anything to wait for."""
+    """Four workers are idle, so the four rows run at once."""
     site.settings["service"]["max_workers"] = 4
     gate = site.gate()
     site.plugin("echo", gate.script() + OK)
@@ -329,7 +329,7 @@ def test_one_poll_finds_all_rows_of_another_process(site: Site, script) -> None:
         assert {running.ended(f"script-{n}")["status"] for n in range(4)} == {"succeeded"}
 
 
-# Rows that are not as they should be
+# Malformed rows
 
 
 @pytest.mark.parametrize(
@@ -353,7 +353,7 @@ def test_malformed_job_row_fails_only_itself(site: Site, script, column: str, va
         hand.insert("odd", "echo")
         hand.execute(f"UPDATE job_queue SET {column} = {value} WHERE id = 'odd'")
         hand.execute("COMMIT")
-        # More than there are workers: each must come back from meeting the row.
+        # More than there are workers: each must survive the row.
         for _ in range(4):
             id = running.put("echo")
             until(lambda id=id: running.job(id)["status"] == "succeeded")

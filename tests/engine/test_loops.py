@@ -1,4 +1,4 @@
-"""The loops around the ledger: they wake, they go on after an error, they stop."""
+"""Loops: they wake, continue after an error, and stop."""
 
 from __future__ import annotations
 
@@ -101,9 +101,9 @@ def test_ledger_outage_and_its_end_are_logged_once(
         ticks.wait()
         loop.wake()
     ticks.wait()
-    told = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    logged = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
     away, back = "ledger unavailable", "ledger available again"
-    assert [(line["message"], line.get("error")) for line in told] == [
+    assert [(line["message"], line.get("error")) for line in logged] == [
         (away, "busy"),
         (away, "no space"),
         (back, None),
@@ -113,16 +113,16 @@ def test_ledger_outage_and_its_end_are_logged_once(
 
 
 def test_broken_ledger_is_reported_and_ends_the_loop(make_loop) -> None:
-    told: list[LedgerBroken] = []
+    logged: list[LedgerBroken] = []
     event = threading.Event()
 
     def broken(error: LedgerBroken) -> None:
-        told.append(error)
+        logged.append(error)
         event.set()
 
     make_loop(RecordedTicks(LedgerBroken("gone")), broken)
     assert event.wait(WAIT_LIMIT)
-    assert len(told) == 1
+    assert len(logged) == 1
 
 
 def test_stop_ends_a_sleeping_loop_at_once(make_loop) -> None:
@@ -151,7 +151,7 @@ def test_wake_during_a_tick_is_not_lost(make_loop) -> None:
     assert count.acquire(timeout=WAIT_LIMIT)
 
 
-# RetryPromoter and the cleaner, tick by tick
+# The retry promoter and the retention cleaner, tick by tick
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def read_waiting(ledger: SqliteLedger) -> set[str]:
 def test_retry_time_in_another_format_delays_no_other_job(
     ledger: SqliteLedger, clock: FakeClock
 ) -> None:
-    """As text it comes first; as time it is hours away."""
+    """It sorts first as text, but is hours away as a time."""
     set_retry_time(ledger, "later", "2026-02-08T03:00:00-08:00")
     set_retry_time(ledger, "due", "2026-02-08T18:00:00+08:00")
     put_job(ledger, clock, "ours", due=0)
@@ -244,8 +244,8 @@ def test_unparsable_retry_time_is_due_now_and_logged_once(
         retries.tick(clock.now())
     assert read_waiting(ledger) == set()
     [line] = capsysbinary.readouterr().out.splitlines()
-    told = json.loads(line)
-    assert (told["level"], told["job_id"]) == ("warn", "odd")
+    logged = json.loads(line)
+    assert (logged["level"], logged["job_id"]) == ("warn", "odd")
 
 
 def test_idle_promoter_polls_every_second(ledger: SqliteLedger, clock: FakeClock) -> None:

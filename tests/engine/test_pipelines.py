@@ -1,4 +1,4 @@
-"""Pipelines in a gateway at work: what a reload, a dedupe key and a large answer do to them."""
+"""Pipelines in a running gateway: reloads, dedupe keys and large responses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def instance(running: Running, id: str) -> dict[str, Any]:
 
 
 def wait_for_end(running: Running, id: str) -> dict[str, Any]:
-    """The instance, once it is over."""
+    """Wait for the end of the instance."""
     until(lambda: instance(running, id)["status"] != "open")
     return instance(running, id)
 
@@ -60,7 +60,7 @@ def reload(site: Site, running: Running) -> None:
 
 
 def make_recorder(site: Site, name: str) -> Path:
-    """A plugin that leaves a line for each of its runs."""
+    """A plugin that writes a line per run."""
     path = site.folder / f"{name}.ran"
     site.plugin(name, f"echo run >> '{path}'\n{OK}")
     return path
@@ -221,7 +221,7 @@ def test_response_that_expands_beyond_the_limit_fails(site: Site) -> None:
         job = running.run("many")
         assert (job["status"], "copied into 200 events" in job["last_error"]) == ("dead", True)
         assert [
-            type for type, id in running.told() if type == "job.queued" and id != job["id"]
+            type for type, id in running.list_notices() if type == "job.queued" and id != job["id"]
         ] == []
 
 
@@ -235,7 +235,7 @@ def url(postgres: Server) -> str:
 
 @pytest.fixture
 def behind(site: Site, url: str) -> Site:
-    """A node that does not know the pipeline yet."""
+    """A node with the old configuration."""
     site.plugin("a", OK)
     site.settings["state"] = {"url": url, "dir": str(site.state)}
     return site
@@ -243,7 +243,7 @@ def behind(site: Site, url: str) -> Site:
 
 @pytest.fixture
 def ahead(another: Callable[[], Site], url: str) -> Site:
-    """One that has adopted it already, and does not work."""
+    """A node with the new configuration that does not run jobs."""
     site = another()
     site.plugin("a", OK)
     site.settings["state"] = {"url": url, "dir": str(site.state)}

@@ -1,4 +1,4 @@
-"""The gateway on PostgreSQL: the same work, another ledger."""
+"""The gateway on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_job_row_of_another_process_is_found(site: Site, url: str) -> None:
 
 
 def test_too_long_dedupe_key_of_an_event_fails_only_its_job(site: Site, url: str) -> None:
-    """Of random letters: what repeats is compressed."""
+    """Random letters, because repetition is compressed."""
     site.plugin(
         "emit",
         PYTHON + "import random, string\n"

@@ -1,4 +1,4 @@
-"""A stop: running jobs get their grace, then go back; nothing remains."""
+"""A stop: running jobs get their grace, then are requeued; no process remains."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def test_job_that_ends_within_the_grace_is_settled(site: Site) -> None:
 
 @pytest.fixture
 def graces(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that slots are told to leave between SIGTERM and SIGKILL. They leave none."""
-    told: list[float] = []
+    """Records the grace between SIGTERM and SIGKILL, and shortens it."""
+    recorded: list[float] = []
     cancel = SlotClient.cancel
 
     def record_grace(slot: SlotClient, grace: float) -> None:
-        told.append(grace)
+        recorded.append(grace)
         cancel(slot, min(grace, 0.1))
 
     monkeypatch.setattr(SlotClient, "cancel", record_grace)
-    return told
+    return recorded
 
 
 @pytest.mark.parametrize("stubborn", ["", "trap '' TERM\n"])
@@ -128,7 +128,7 @@ def test_escaped_processes_are_killed_at_a_stop(site: Site) -> None:
 
 def test_idle_gateway_stops_at_once(site: Site) -> None:
     site.plugin("echo", OK)
-    # Longer than this test may take: a stop that waited for it would fail it.
+    # Longer than the time limit of this test: a stop that waits for it would fail.
     site.settings["service"]["shutdown_grace"] = "1h"
     with site.running() as running:
         running.run("echo")

@@ -1,4 +1,4 @@
-"""One directory a job: what is copied, and what becomes of a job that cannot have one."""
+"""One directory per job: what is copied, and jobs whose directory cannot be created."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_reflink_needs_no_free_space(
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[Any]:
-    """Every call of this function, which still does what it does."""
+    """Record the calls of this function, which still runs."""
     real, calls = getattr(module, name), list[Any]()
 
     def call(*arguments: Any) -> Any:
@@ -158,8 +158,8 @@ def test_job_waits_for_disk_space_without_using_an_attempt(
         id = started(running)
         running.notice("job.retrying", id)
         gateway = running.gateway
-        told = explain_job(gateway.ledger, id, gateway.compiled, {})["why"]
-        assert any(FULL in line for line in told)
+        reasons = explain_job(gateway.ledger, id, gateway.compiled, {})["why"]
+        assert any(FULL in line for line in reasons)
         monkeypatch.undo()
         job = running.ended(id)
     assert job["status"] == "succeeded"
@@ -180,7 +180,7 @@ def test_job_whose_workspace_cannot_be_created_fails(
 
 
 class TestFilesThatAreGone:
-    """A step that follows another was to begin with its files; after their retention it cannot."""
+    """A step starts with the files of the previous one, until their retention has passed."""
 
     STEP = replace(CHILD, pipeline="p", step_path="two")
 
@@ -210,7 +210,7 @@ class TestFilesThatAreGone:
     def test_late_retry_logs_missing_files(self, site: Site, out: Output) -> None:
         site.plugin("echo", OK)
         site.plugin(
-            "once", f"test -e {site.folder}/mended || exit 1\n{OK}", retry={"max_attempts": 1}
+            "once", f"test -e {site.folder}/fixed || exit 1\n{OK}", retry={"max_attempts": 1}
         )
         site.settings["service"].update(workspaces=True, log_level="warn")
         both = [{"id": "one", "uses": "echo"}, {"id": "two", "uses": "once"}]
@@ -221,7 +221,7 @@ class TestFilesThatAreGone:
             [second] = [row["job_id"] for row in graph(running, first) if row["step"] == "two"]
             assert running.ended(second)["status"] == "dead"
             shutil.rmtree(gateway.compiled.workspaces.path(first))
-            (site.folder / "mended").touch()
+            (site.folder / "fixed").touch()
             out.bytes()
             gateway.ledger.write(JobRetry(gateway, second))
             gateway.work_signal.notify_all()

@@ -1,4 +1,4 @@
-"""Decision logs: what must stand in one, and what `schedule_reminder` asks for."""
+"""Decision logs: validation, and the requests of `schedule_reminder`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is a heartbeat, what is none, and when an agent has been silent for too long."""
+"""Heartbeats: validation, and when an agent is overdue."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_complete_heartbeat() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "stored"),
+    ("sent", "stored"),
     [
         ("2026-02-22T10:00:00Z", "2026-02-22T10:00:00.000000Z"),
         ("2026-02-22T12:00:00+02:00", "2026-02-22T10:00:00.000000Z"),
@@ -33,18 +33,18 @@ def test_complete_heartbeat() -> None:
         ("2026-02-22T10:00:00.5", "2026-02-22T10:00:00.500000Z"),
     ],
 )
-def test_timestamp_in_any_iso_8601_format(said: str, stored: str) -> None:
-    beat = parse_heartbeat({**GOOD, "timestamp": said}, NOW)
+def test_timestamp_in_any_iso_8601_format(sent: str, stored: str) -> None:
+    beat = parse_heartbeat({**GOOD, "timestamp": sent}, NOW)
     assert isinstance(beat, Beat)
     assert beat.last_seen_at == stored
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sent",
     ["yesterday", "", None, 1, True, [], {}, "0001-01-01T00:00:00+14:00", "9" * 5000, "2026-13-01"],
 )
-def test_invalid_timestamp_is_now(said: Any) -> None:
-    beat = parse_heartbeat({**GOOD, "timestamp": said}, NOW)
+def test_invalid_timestamp_is_now(sent: Any) -> None:
+    beat = parse_heartbeat({**GOOD, "timestamp": sent}, NOW)
     assert isinstance(beat, Beat)
     assert beat.last_seen_at == NOW_TEXT
 

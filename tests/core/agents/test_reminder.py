@@ -1,4 +1,4 @@
-"""When a reminder fires, what may be asked for, and what a row that a script wrote may hold."""
+"""Reminders: validation, when one fires, and rows that scripts write."""
 
 from __future__ import annotations
 

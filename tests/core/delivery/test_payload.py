@@ -1,4 +1,4 @@
-"""What a webhook has brought: as it is meant, or as the text that it came as."""
+"""The body of a webhook as a payload: parsed, or kept as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What another gateway sends: let in when all of it holds, else refused, saying little."""
+"""Relay envelopes: built, signed, and verified by the receiver."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def own_headers(
 def request(
     body: Any = ENVELOPE, *, at: datetime = NOW, path: str = PATH, **changed: Any
 ) -> RelayRequest:
-    """What the peer sends; `changed` headers replace the true ones, None removes one."""
+    """A valid request; `changed` headers replace the valid ones, None removes one."""
     raw = body if isinstance(body, bytes) else orjson.dumps(body)
     headers = own_headers("home", raw, at=at, path=path)
     for name, value in changed.items():

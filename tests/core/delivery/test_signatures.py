@@ -1,4 +1,4 @@
-"""Signatures: each provider's own example of a good one, and what must not pass."""
+"""Webhook signatures: the examples of each provider, and what is rejected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def mac(secret: str | bytes, data: bytes) -> bytes:
 
 
 def signed(provider: str, at: int = NOW, body: bytes = BODY) -> tuple[str, dict[str, list[str]]]:
-    """The secret and the headers of a good delivery."""
+    """The secret and the headers of a valid request."""
     if provider == "github":
         headers = {"x-hub-signature-256": ["sha256=" + mac(SECRET, body).hex()]}
         return SECRET, headers | {"x-github-delivery": ["d1"], "x-github-event": ["push"]}

@@ -1,4 +1,4 @@
-"""Which addresses may be connected to."""
+"""Which URLs and addresses are allowed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ NOT_PUBLIC = {
     "fec0::1": "site-local",
     "ff02::1": "multicast",
     "ff0e::1": "multicast, global",
-    "4000::1": "nobody's",
+    "4000::1": "unassigned",
     "": "nothing",
     "example.com": "a name",
     "127.1": "short",

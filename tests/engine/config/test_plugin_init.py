@@ -163,7 +163,7 @@ def test_a_reload_during_init_still_initialises_the_new_config(site: Site) -> No
         PYTHON + "r = json.load(sys.stdin)\n"
         f"open({str(told)!r}, 'a').write(r['command'] + '-' + r['config']['url'] + '\\n')\n"
         "if r['command'] == 'init' and r['config']['url'] == 'old':\n"
-        f"    open({str(gate.said)!r}, 'w').write('x\\n')\n"
+        f"    open({str(gate.reported)!r}, 'w').write('x\\n')\n"
         f"    open({str(gate.path)!r}).readline()\n"
         'print(\'{"status": "ok", "result": 1}\')\n'
     )

@@ -57,7 +57,7 @@ def test_a_job_that_runs_keeps_what_it_was_started_with(site: Site) -> None:
     gate = site.gate()
     script = (
         PYTHON + "r = json.load(sys.stdin)\n"
-        f"open({str(gate.said)!r}, 'w').write('x\\n'); open({str(gate.path)!r}).readline()\n"
+        f"open({str(gate.reported)!r}, 'w').write('x\\n'); open({str(gate.path)!r}).readline()\n"
         "print(json.dumps({'status': 'ok', 'result': r['config']['v']}))\n"
     )
     site.plugin("echo", script, config={"v": 1})
@@ -441,7 +441,7 @@ def test_what_the_ledger_refuses_after_an_adoption_is_done_when_it_takes_it(
         patch = pytest.MonkeyPatch()
         patch.setattr(startup, "end_jobs_of_removed_plugins", refused)
         house.gateway.reload()
-        until(lambda: "job.succeeded" in {kind for kind, _ in house.told()})
+        until(lambda: "job.succeeded" in {kind for kind, _ in house.list_notices()})
         assert house.run("fresh")["status"] == "succeeded"
         assert ("fresh", "default") in house.gateway.scheduler._entries
 

@@ -37,7 +37,7 @@ def pair(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backlog]:
 
 def retrying(pair: Backlog) -> set[str]:
     """The jobs whose attempt has failed."""
-    return {id for kind, id in pair.running.told() if kind == "job.retrying" and id}
+    return {id for kind, id in pair.running.list_notices() if kind == "job.retrying" and id}
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a peer has sent becomes jobs, on either engine, whatever it holds."""
+"""Relayed events become jobs, on both engines."""
 
 from __future__ import annotations
 
@@ -93,11 +93,11 @@ def test_replayed_request_stores_nothing(running: Running) -> None:
     accept(running, relayed)
     with pytest.raises(ReplayedRelay):
         accept(running, relayed)
-    assert [type for type, _ in running.told()].count("job.queued") == 1
+    assert [type for type, _ in running.list_notices()].count("job.queued") == 1
 
 
 def test_signature_is_kept_until_its_timestamp_expires(running: Running) -> None:
-    """Dated two days ahead, it is good for four."""
+    """A request dated two days ahead is valid for four days."""
     ledger, now = running.gateway.ledger, running.gateway.clock.now()
     relayed = verify(running, event(None), late=-2 * 86400 + 60)
     accept(running, relayed)

@@ -1,4 +1,4 @@
-"""The stream of several nodes, read on in pieces; on both engines."""
+"""Reading the notice stream in batches, on both engines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOW = FakeClock().now()
 
 
 class RecordingBus(NoticeBus):
-    """Remembers what came together."""
+    """Records the batches."""
 
     def __init__(self) -> None:
         super().__init__()

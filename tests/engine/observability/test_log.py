@@ -1,4 +1,4 @@
-"""Log lines: their shape, and that no trouble with them reaches the work."""
+"""Log lines: their format, and that a broken log does not stop the work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.waiting import WAIT_LIMIT, until
 
 
 class BrokenStream:
-    """A standard output that takes nothing."""
+    """A standard output that raises on every write."""
 
     def __init__(self, error: OSError) -> None:
         self.buffer = self
@@ -122,7 +122,7 @@ def test_secrets_are_redacted_in_fields_message_and_trace(out: Output, form: str
 )
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_any_value_can_be_logged(out: Output, value: object, form: str) -> None:
-    """A file name that is no UTF-8 has a lone surrogate; a log line must not end the gateway."""
+    """A file name that is not UTF-8 contains a lone surrogate."""
     configure("debug", form)
     logger("x").info("odd", value=value)
     assert len(out.lines()) == 1
@@ -167,8 +167,8 @@ def test_dropped_lines_of_a_batch_are_counted_individually(
             for number in range(40):
                 logger("worker").info("x" * 500, number=number)
     logger("worker").info("again")
-    told = [json.loads(line)["message"] for line in out.lines()]
-    assert told == ["40 log lines could not be written", "again"]
+    messages = [json.loads(line)["message"] for line in out.lines()]
+    assert messages == ["40 log lines could not be written", "again"]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_dropped_lines_of_a_batch_are_counted_individually(
 def test_unwritable_log_does_not_stop_the_work(
     site: Site, monkeypatch: pytest.MonkeyPatch, error: OSError
 ) -> None:
-    """Whoever read it is gone, or the disk is full: jobs run all the same."""
+    """The reader is gone or the disk is full; jobs run all the same."""
     site.settings["service"]["log_level"] = "debug"
     site.plugin("echo", OK)
     with site.running() as running:
@@ -209,7 +209,7 @@ def test_closed_stdout_does_not_stop_the_work(site: Site, monkeypatch: pytest.Mo
 
 
 class PipeReader:
-    """Whoever reads our lines from a pipe, when he likes. They go there inside of `with`."""
+    """The reader of a pipe that receives the log lines inside of `with`."""
 
     def __init__(self) -> None:
         self._read, write = os.pipe()
@@ -241,7 +241,7 @@ class PipeReader:
 
 @pytest.fixture
 def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[PipeReader]:
-    # What other tests could not say is not for this one to hear, and the other way round.
+    # Dropped lines of other tests must not be counted here, nor the other way round.
     monkeypatch.setattr(log, "_sink", log._Sink())
     monkeypatch.setattr(log, "PATIENCE", 0.01)
     reader = PipeReader()
@@ -277,7 +277,7 @@ def test_job_that_cannot_run_now_is_logged_as_a_warning(
     with site.running() as running:
         id = running.put("echo")
         running.notice("job.retrying", id)
-    # Whoever stops has told all that was settled.
+    # After the stop everything that was settled is logged.
     [line] = find_lines(out, "job cannot run here now; requeued")
     assert (line["level"], line["job_id"]) == ("warn", id)
     assert line["error"] == "no workspace: it is full"
@@ -285,7 +285,7 @@ def test_job_that_cannot_run_now_is_logged_as_a_warning(
 
 @pytest.fixture
 def library() -> Iterator[logging.Logger]:
-    """The logger of a library whose words are ours to log."""
+    """The logger of a library that the gateway adopts."""
     name = f"library-{id(object())}"
     log.adopt(name, "ledger")
     yield logging.getLogger(f"{name}.part")
@@ -313,8 +313,8 @@ def test_repeated_library_message_is_rate_limited(
     library.warning("something else")
     now += log.BETWEEN_REPEATS
     library.warning("error connecting: %s", "last")
-    told = [json.loads(line)["message"] for line in out.lines()]
-    assert told == ["error connecting: 0", "something else", "error connecting: last"]
+    messages = [json.loads(line)["message"] for line in out.lines()]
+    assert messages == ["error connecting: 0", "something else", "error connecting: last"]
 
 
 def test_library_messages_are_not_written_to_a_commands_stdout(

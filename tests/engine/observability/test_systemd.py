@@ -1,4 +1,4 @@
-"""What the service manager hears of a gateway, over a real socket."""
+"""What a gateway sends to the service manager, over a real socket."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Message = dict[str, str]
 
 
 class ServiceManager:
-    """A service manager's end of the socket; keeps all that it is told."""
+    """The service manager's end of the socket; records every message."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -43,7 +43,7 @@ class ServiceManager:
         return message
 
     def until(self, name: str) -> Message:
-        """The next message that says so, passing over signs of life."""
+        """The next message with this name, without watchdog pings."""
         while name not in (message := self.next()):
             assert "WATCHDOG" in message, (name, self.heard)
         return message
@@ -56,7 +56,7 @@ class ServiceManager:
         return False
 
     def discard(self) -> None:
-        """What has been said so far."""
+        """The messages so far."""
         while not self.is_silent(0.01):
             pass
 
@@ -83,7 +83,7 @@ def listener(site: Site) -> Iterator[ServiceManager]:
 def start_gateway(
     site: Site, manager: ServiceManager, **environ: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """`ductile system start`, as a unit of the manager's."""
+    """`ductile system start` as a unit of the service manager."""
     process = subprocess.Popen(
         [sys.executable, "-m", "ductile", "system", "start", "--config", str(site.write())],
         env={**os.environ, **site.environ, "NOTIFY_SOCKET": manager.address, **environ},
@@ -160,11 +160,11 @@ def test_plugins_and_runner_do_not_inherit_the_notify_socket(
         until(
             lambda: (site.folder / "env").exists() and "MINE" in (site.folder / "env").read_text()
         )
-        told = (site.folder / "env").read_text()
+        environment = (site.folder / "env").read_text()
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         runner = environment_of(int(children[0]))
-    assert "NOTIFY_SOCKET" not in told
-    assert "WATCHDOG_USEC" not in told
+    assert "NOTIFY_SOCKET" not in environment
+    assert "WATCHDOG_USEC" not in environment
     assert "NOTIFY_SOCKET" not in runner
 
 
@@ -207,7 +207,7 @@ def test_status_is_one_line(site: Site) -> None:
     manager.close()
 
 
-# Whether there is a liveness
+# The liveness check
 
 
 def test_hanging_writer_stops_the_watchdog_pings(site: Site, listener: ServiceManager) -> None:
@@ -302,7 +302,7 @@ def test_ended_dispatcher_is_detected(site: Site, monkeypatch: pytest.MonkeyPatc
 def test_watchdog_stops_at_once_during_a_check(site: Site, listener: ServiceManager) -> None:
     with site.running() as running:
         liveness = Liveness(running.gateway, [("a friend", lambda _answered: None)])
-        # Longer than this test may take: a stop that waited for an answer would fail it.
+        # Longer than the time limit of this test: a stop that waits for the response would fail.
         watchdog = Watchdog(Notifier(listener.address, watchdog=36_000.0), liveness)
         watchdog.start()
         watchdog.stop()

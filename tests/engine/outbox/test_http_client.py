@@ -31,7 +31,7 @@ from tests.waiting import WAIT_LIMIT
 HERE = ("127.0.0.0/8",)
 BODY = b'{"text": "gr\xc3\xbc\xc3\x9fe", "n": 1}\n'
 PATIENT = 20.0
-"""A deadline that nobody here waits for."""
+"""A deadline that no test reaches."""
 SHORT = 0.4
 """A deadline that passes; `IN_TIME` is one that an answer meets and what follows it does not."""
 IN_TIME = 3.0

@@ -1,4 +1,4 @@
-"""Several nodes on one PostgreSQL that relay to one gateway: each event once, whoever dies."""
+"""Several nodes on one PostgreSQL that relay to one gateway: each event once."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def node(url: str, another: Callable[[], Site]) -> Callable[[int], Site]:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node is lost after half a second, not fifteen."""
+    """A node is lost after half a second instead of fifteen."""
     monkeypatch.setattr(dead_nodes, "LOST_AFTER", timedelta(seconds=0.5))
     monkeypatch.setattr(RelayPolicy, "poll_seconds", 0.1)
 

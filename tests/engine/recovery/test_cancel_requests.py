@@ -1,4 +1,4 @@
-"""What somebody wants ended is ended by the node that runs it."""
+"""Cancel requests reach the node that runs the job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REQUEST = StoredNotice(1, "jobs", cancel_requests.REQUESTED, "j", TEXT, "")
 
 
 class HandlerHarness:
-    """As much of a node as a request needs."""
+    """The parts of a node that a request needs."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock, self.wakes = clock, 0
@@ -62,7 +62,7 @@ def harness(clock: FakeClock) -> HandlerHarness:
 def test_running_job_is_cancelled_once_with_the_given_reason(harness: HandlerHarness) -> None:
     harness.running = {"j", "k"}
     harness.handler.receive(REQUEST)
-    assert (harness.wakes, harness.cancelled) == (1, []), "whoever commits does not wait for it"
+    assert (harness.wakes, harness.cancelled) == (1, []), "receive must not block"
     assert (harness.tick(), harness.tick()) == (IDLE_SECONDS, IDLE_SECONDS)
     assert harness.cancelled == [("j", Cancellation.OPERATOR)]
 
@@ -94,7 +94,7 @@ def test_job_without_a_process_is_cancelled_when_it_has_one(harness: HandlerHarn
 
 
 def test_request_for_an_unknown_job_is_kept_for_a_while(harness: HandlerHarness) -> None:
-    """The answer to its claim may be on its way."""
+    """The result of its claim may not have arrived yet."""
     harness.handler.receive(REQUEST)
     assert harness.tick() == RETRY_SECONDS
     harness.clock.advance(UNKNOWN_JOB_SECONDS)
@@ -117,7 +117,7 @@ Make = Callable[..., tuple[Site, Gate]]
 
 @pytest.fixture
 def node(url: str, another: Callable[[], Site]) -> Make:
-    """Makes a node with one plugin, which waits at a gate."""
+    """Makes a node with one plugin that waits at a gate."""
 
     def node(**settings: Any) -> tuple[Site, Gate]:
         site = another()
@@ -153,12 +153,12 @@ def start_jobs(worker: tuple[Running, Gate], count: int = 1) -> list[str]:
 
 
 def requests(running: Running) -> list[str | None]:
-    told = running.gateway.ledger.read(lambda tx: notices.list_after(tx, BEGINNING))
-    return [notice.job_id for notice in told if notice.type == cancel_requests.REQUESTED]
+    stored = running.gateway.ledger.read(lambda tx: notices.list_after(tx, BEGINNING))
+    return [notice.job_id for notice in stored if notice.type == cancel_requests.REQUESTED]
 
 
 def ignore_requests(running: Running) -> None:
-    """It does not hear of any request."""
+    """Make the node ignore all requests."""
     running.gateway.notice_bus.subscribe(cancel_requests.REQUESTED, lambda _notice: None)
 
 

@@ -1,4 +1,4 @@
-"""Several nodes on one PostgreSQL: one that dies is made good, one that lives is left alone."""
+"""Several nodes on one PostgreSQL: the jobs of dead nodes are recovered."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def insert(
     attempt: int = 1,
     started: str | None = STARTED,
 ) -> None:
-    """A job that runs."""
+    """Insert a running job."""
     with psycopg.connect(url) as connection:
         given = {"id": id, "owner": owner, "attempt": attempt, "started": started}
         connection.execute(ROW, given)
 
 
 def row(url: str, id: str) -> tuple[Any, ...]:
-    """Its status, attempt and owner."""
+    """The status, attempt and owner of a job."""
     query = "SELECT status, attempt, owner FROM job_queue WHERE id = %s"
     with psycopg.connect(url) as connection:
         found = connection.execute(query, (id,)).fetchone()
@@ -68,14 +68,14 @@ def row(url: str, id: str) -> tuple[Any, ...]:
 
 
 def read_attempts(url: str, id: str) -> list[tuple[Any, ...]]:
-    """Its attempts, each with how it ended."""
+    """The attempts of a job with their outcomes."""
     query = "SELECT attempt, status FROM job_log WHERE job_id = %s ORDER BY attempt"
     with psycopg.connect(url) as connection:
         return connection.execute(query, (id,)).fetchall()
 
 
 def end_session(url: str, boot: str) -> None:
-    """The server ends the session that holds this boot."""
+    """Terminate the server session that holds the lock of this boot."""
     query = """
         SELECT pg_terminate_backend(pid, 5000) FROM pg_locks
         WHERE locktype = 'advisory' AND objsubid = 1 AND
@@ -86,11 +86,11 @@ def end_session(url: str, boot: str) -> None:
         assert connection.execute(query, (boot,)).fetchall() == [(True,)]
 
 
-# Moved by hand, on a clock that the test holds
+# Tick by tick, on a fake clock
 
 
 class MonitorHarness:
-    """The look of one node at the others."""
+    """The cluster monitor of one node."""
 
     def __init__(self, running: Running, clock: FakeClock, boot: str, ledger: Ledger) -> None:
         self.clock, self.ledger, self.begun, self.terminations = clock, ledger, 0, 0
@@ -117,7 +117,7 @@ class MonitorHarness:
         return self.monitor.tick(self.clock.now())
 
     def run(self, seconds: float) -> None:
-        """The loop, for so long by its own clock."""
+        """Run the loop for this long on the fake clock."""
         for _ in range(int(seconds / CHECK_SECONDS)):
             assert self.tick() == CHECK_SECONDS
             self.clock.advance(CHECK_SECONDS)
@@ -125,7 +125,7 @@ class MonitorHarness:
 
 @pytest.fixture
 def running(site: Site, url: str) -> Iterator[Running]:
-    """Open, and not at work: its loops do not run."""
+    """An open gateway whose loops do not run."""
     site.plugin("echo", OK)
     site.settings["state"] = {"url": url, "dir": str(site.state)}
     with site.opened() as running:
@@ -258,7 +258,7 @@ def test_each_job_is_recovered_by_one_node(running: Running, clock: FakeClock, u
 def test_node_declared_dead_terminates_its_jobs_once(
     running: Running, clock: FakeClock, url: str
 ) -> None:
-    """By the first look after it has its boot again."""
+    """At the first check after it holds its lock again."""
     other = PostgresLedger(url)
     other.start()
     try:
@@ -347,7 +347,7 @@ def test_no_cluster_monitor_on_sqlite(site: Site) -> None:
 
 @pytest.fixture
 def node(url: str, another: Callable[[], Site]) -> Callable[[str], Site]:
-    """Makes a node with one plugin, which runs this script."""
+    """Makes a node with one plugin that runs this script."""
 
     def node(script: str) -> Site:
         site = another()
@@ -361,7 +361,7 @@ def node(url: str, another: Callable[[], Site]) -> Callable[[str], Site]:
 
 @pytest.fixture
 def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node is lost after half a second, not fifteen."""
+    """A node is lost after half a second instead of fifteen."""
     monkeypatch.setattr(dead_nodes, "LOST_AFTER", timedelta(seconds=0.5))
     monkeypatch.setattr(cluster, "CHECK_SECONDS", 0.05)
 
@@ -380,7 +380,7 @@ def test_running_node_recovers_the_jobs_of_a_killed_one(
     try:
         id = life.ready().put()
         gate.arrived()
-        # Only now does it look: the job is not for it to claim.
+        # It starts only now, so that it does not claim the job.
         with other.running() as running:
             life.kill()
             job = running.ended(id)
@@ -411,14 +411,14 @@ def test_node_that_loses_its_session_keeps_its_job(
 
 @contextlib.contextmanager
 def cut_off(running: Running, url: str) -> Iterator[None]:
-    """A node that cannot hold its boot, though it lives."""
+    """Prevent a living node from holding its lock."""
 
     def claim(_boot: str) -> None:
         raise LedgerBusy("the database does not answer")
 
     ledger: Any = running.gateway.ledger
     ledger.claim_boot = claim
-    # A tick that had begun would take it again.
+    # A tick that has started would take the lock again.
     until(lambda: running.gateway.loops["nodes"].current_tick_seconds() == 0)
     end_session(url, running.gateway.boot)
     yield
@@ -445,7 +445,7 @@ def test_node_declared_dead_terminates_processes_of_recovered_jobs(
             theirs.open()
             assert second.ended(id)["status"] == "succeeded"
             until(lambda: is_boot_recorded(running))
-            # It goes on: it is nobody's ghost.
+            # It continues to work.
             assert not second.gateway.ledger.boot_is_dead(running.gateway.boot)
     assert read_attempts(url, id) == [(1, "failed"), (2, "succeeded")]
 
@@ -471,7 +471,7 @@ def test_settlement_of_a_node_declared_dead_is_dropped(
                 theirs.arrived()
                 gate.open()
                 until(lambda: running.gateway.busy == 0)
-        # It has stopped: whatever it had to settle it has tried to.
+        # After the stop every settlement was tried.
         assert row(url, id) == ("running", 2, watching.gateway.boot)
         theirs.open()
         job = watching.ended(id)
@@ -498,7 +498,7 @@ def test_only_the_new_attempt_of_a_reclaimed_job_is_settled(node: Make, url: str
                 gate.arrived()
                 assert row(url, id) == ("running", 2, gateway.boot)
                 os.kill(first, signal.SIGKILL)
-                # There are two workers: one is free once the first attempt has had its say.
+                # There are two workers: one is idle after the first attempt has ended.
                 assert running.run("echo")["status"] == "succeeded"
                 assert row(url, id) == ("running", 2, gateway.boot)
                 gate.open()
@@ -566,7 +566,7 @@ def test_invalid_last_boot_file_does_not_prevent_a_start(node: Make, content: by
     assert (site.state / "last.boot").stat().st_mode & 0o777 == 0o600
 
 
-# One configuration here, another there
+# Nodes with different configurations
 
 
 @pytest.fixture
@@ -616,12 +616,12 @@ def test_failed_init_is_tried_once_per_node(node: Make, short_intervals: None) -
     with sites[0].running() as one, sites[1].running() as two:
         for running in (one, two):
             until(lambda running=running: "failed" in running.gateway.unready.get("work", ""))  # type: ignore[misc]
-        ended = [kind for kind, _ in one.told() if kind in ("job.dead", "job.failed")]
+        ended = [kind for kind, _ in one.list_notices() if kind in ("job.dead", "job.failed")]
     assert 1 <= len(ended) <= 2
 
 
 def test_jobs_of_a_plugin_of_another_node_are_left_to_it(node: Make, short_intervals: None) -> None:
-    """A reload goes from node to node."""
+    """A reload reaches one node after the other."""
     knowing, behind = node(OK), node(OK)
     knowing.plugin("fresh", OK)
     knowing.settings["service"]["max_workers"] = 1

@@ -1,4 +1,4 @@
-"""A job that the ledger has running, and that nobody has in hand, is ended; no other is."""
+"""Orphaned jobs are settled, and no others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOOT = "boot"
 
 
 class SweeperHarness:
-    """A ledger with jobs in it, and what its gateway says it has in hand."""
+    """A ledger with running jobs, and the ids that the gateway owns."""
 
     def __init__(self, site: Site, clock: FakeClock, entropy: CountingEntropy) -> None:
         site.plugin("echo", OK, manifest="concurrency_safe: true\n")
@@ -91,7 +91,7 @@ def test_job_owned_at_one_check_is_not_orphaned(harness: SweeperHarness) -> None
 
 
 def test_checks_are_counted_per_attempt(harness: SweeperHarness) -> None:
-    """It was settled, retried and claimed again between two looks."""
+    """The job was settled, retried and claimed again between two checks."""
     id = harness.claim_job()
     harness.check(MIN_CHECKS - 1)
     harness.ledger.write(lambda tx: tx.run("settle_job", **_retried(id)))
@@ -137,5 +137,5 @@ def test_gateway_settles_a_job_whose_settlement_raised_an_error(
         monkeypatch.setattr(module, "CHECK_SECONDS", 0.01)
         running.gateway.start()
         id = running.put("echo")
-        until(lambda: ("job.retrying", id) in running.told())
+        until(lambda: ("job.retrying", id) in running.list_notices())
         running.gateway.stop()

@@ -1,4 +1,4 @@
-"""After a crash: by boot id, without running anything."""
+"""Recovery at a start: by boot id, without running jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STARTED = "2026-02-08T10:00:01.000000Z"
 
 
 class JobTable:
-    """The file, while no gateway has it."""
+    """The job table of a ledger that no gateway uses."""
 
     def __init__(self, site: Site) -> None:
         with site.opened():
@@ -44,7 +44,7 @@ class JobTable:
         connection.close()
 
     def insert_many(self, count: int, running: int) -> None:
-        """So many rows, the first of them orphans and the others waiting."""
+        """Insert rows: the first ones running, the others queued."""
         connection = apsw.Connection(self.path)
         with connection:
             connection.executemany(
@@ -170,7 +170,7 @@ def test_malformed_running_job_does_not_prevent_a_start(
 
 
 def test_recovery_settles_1000_jobs_per_transaction(site: Site, table: JobTable) -> None:
-    """Many more than any gateway has workers; rows that wait cost nothing."""
+    """Many more than a gateway has workers; queued rows cost nothing."""
 
     def transactions() -> int:
         with site.opened() as running:
@@ -184,7 +184,7 @@ def test_recovery_settles_1000_jobs_per_transaction(site: Site, table: JobTable)
     assert transactions() == one + 2
 
 
-# Plugins that are gone
+# Removed plugins
 
 
 def test_queued_jobs_of_a_removed_plugin_are_dead(site: Site, table: JobTable) -> None:

@@ -1,4 +1,4 @@
-"""The scheduler's ticks on a clock that the test holds, over a real ledger."""
+"""The scheduler, tick by tick on a fake clock, over a real ledger."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_every_fires_once_per_interval(make_scheduler) -> None:
 def test_loop_ticks_when_a_schedule_is_due(make_scheduler) -> None:
     harness = make_scheduler({"every": "5m"})
     harness.run(2 * HOUR)
-    # A wake-up a fire, and one a tick interval (60 s).
+    # One tick per fire, and one per tick interval (60 s).
     assert harness.ticks <= 24 * 2 + 125
 
 
@@ -95,7 +95,7 @@ def test_jitter_is_at_most_half_in_each_direction(make_scheduler) -> None:
         assert abs(moved.total_seconds()) <= 301
 
 
-# What stands in the way
+# Reasons not to fire
 
 
 def test_outstanding_job_skips_the_next_occurrences(make_scheduler) -> None:
@@ -141,9 +141,9 @@ def test_overlap_cancel_requests_the_end_of_the_running_job(make_scheduler) -> N
     harness.run(0, outcome=None)
     old = harness.claim()
     harness.run(300, outcome=None)
-    told = harness.ledger.read(lambda tx: notices.list_after(tx, BEGINNING))
-    asked = [notice for notice in told if notice.type == REQUESTED]
-    assert [notice.job_id for notice in asked] == [old]
+    stored = harness.ledger.read(lambda tx: notices.list_after(tx, BEGINNING))
+    requests = [notice for notice in stored if notice.type == REQUESTED]
+    assert [notice.job_id for notice in requests] == [old]
     assert len(harness.fires()) == 2
 
 
@@ -152,7 +152,7 @@ def test_open_breaker_skips_a_failing_plugin(make_scheduler) -> None:
         {"every": "1m"}, circuit_breaker={"threshold": 3, "reset_after": "30m"}
     )
     harness.run(2 * HOUR, outcome=BAD)
-    # Three that open it, then a probe each half hour.
+    # Three failures open the breaker, then one probe every half hour.
     assert 3 + 3 <= len(harness.fires()) <= 3 + 4
     assert harness.reasons()["breaker_open"] > 100
 
@@ -275,11 +275,11 @@ def test_downtime_is_caught_up_only_if_configured(make_scheduler) -> None:
 
 
 def jump_clock(harness: SchedulerHarness, seconds: float) -> None:
-    """The wall clock is set; the monotonic one goes on as ever."""
+    """Set the wall clock; the monotonic clock continues."""
     harness.clock.moment += timedelta(seconds=seconds)
 
 
-# A little more than even, or the hour that comes again would bring the very same instants.
+# Not a whole hour, because the repeated hour would have the same occurrences.
 JUMPS = [HOUR + 1.5, -HOUR - 1.5, 10 * YEAR + 1.5, -10 * YEAR - 1.5]
 RULES = [{"every": "5m"}, {"every": "1h"}, {"cron": "*/5 * * * *"}, {"cron": "0 * * * *"}]
 
@@ -298,7 +298,7 @@ def test_clock_jump_neither_floods_nor_stalls(
     after = len(harness.fires())
     harness.run(4 * HOUR)
     regular = 48 if "5" in str(rule) else 4
-    # Slots of the hour that comes again have fired already.
+    # The occurrences of the repeated hour have fired already.
     again = regular // 4 + 1 if -2 * HOUR < seconds < 0 and "cron" in rule else 1
     assert regular - again <= len(harness.fires()) - after <= regular + 1
 
@@ -333,7 +333,7 @@ def test_open_breaker_does_not_wait_for_a_clock_set_back(make_scheduler) -> None
 
 
 def test_retry_time_far_ahead_does_not_block_the_schedule(make_scheduler, site: Site) -> None:
-    """Its `next_retry_at` is of a clock that was set back since."""
+    """Its `next_retry_at` comes from a clock that was set back since."""
     harness = make_scheduler({"every": "1h"})
     site.settings["plugins"]["echo"]["retry"] = {"max_attempts": 4}
     harness.reload()
@@ -347,11 +347,11 @@ def test_retry_time_far_ahead_does_not_block_the_schedule(make_scheduler, site: 
     assert len(harness.fires()) > 5
 
 
-# A ledger that fails
+# Ledger errors
 
 
 class FailingLedger:
-    """The ledger, whose next writes fail."""
+    """A ledger whose next writes fail."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger, self.errors = ledger, list[Exception]()
@@ -380,7 +380,7 @@ def test_occurrence_that_raised_an_error_fires_later(make_scheduler, error: Exce
     assert len(harness.fires()) >= 11
 
 
-# In a gateway that runs
+# In a running gateway
 
 
 def test_running_gateway_fires_schedules(site: Site) -> None:
@@ -390,7 +390,7 @@ def test_running_gateway_fires_schedules(site: Site) -> None:
         for _ in range(3):
             notice = running.notice("job.succeeded")
             seen.add(str(notice.job_id))
-            running._heard = [n for n in running._heard if n.job_id not in seen]
+            running._received = [n for n in running._received if n.job_id not in seen]
     assert len(seen) == 3
 
 

@@ -1,4 +1,4 @@
-"""Schedules whose configuration, zone, clock, machine or program is not what it was."""
+"""Schedules after a change of the configuration, time zone, clock, machine or version."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rewrite(harness: SchedulerHarness, *entries: dict[str, Any]) -> None:
 
 
 def remove_for(harness: SchedulerHarness, seconds: float) -> None:
-    """The configuration lacks all entries for so long."""
+    """Remove all schedules from the configuration for this long."""
     entries = harness.site.settings["plugins"]["echo"]["schedules"]
     rewrite(harness)
     harness.run(seconds)
@@ -34,12 +34,12 @@ def remove_for(harness: SchedulerHarness, seconds: float) -> None:
 
 
 def suspend_for(harness: SchedulerHarness, seconds: float) -> None:
-    """The machine sleeps, so that the monotonic clock stands still."""
+    """Suspend the machine: the monotonic clock does not advance."""
     harness.clock.moment += timedelta(seconds=seconds)
 
 
 def stop_for(harness: SchedulerHarness, seconds: float) -> None:
-    """No gateway runs for so long; then one starts."""
+    """Stop the gateway for this long, then start it."""
     harness.clock.advance(seconds)
     harness.start()
 
@@ -106,7 +106,7 @@ def test_after_fires_once_although_the_clock_is_set_back(make_scheduler) -> None
     suspend_for(harness, -10 * YEAR)
     harness.run(HOUR)
     [slot] = harness.slots()
-    # As long after the start as it says, by whatever clock.
+    # At the configured time after the start.
     assert slot["created_at"] == "2016-02-11T10:30:00.000000Z"
     for _ in range(3):
         remove_for(harness, 60)
@@ -114,7 +114,7 @@ def test_after_fires_once_although_the_clock_is_set_back(make_scheduler) -> None
     assert len(harness.slots()) == 1
 
 
-# Rewritten, and away for a while
+# Changed or removed for a while
 
 
 def test_every_continues_from_its_last_fire_in_another_time_zone(
@@ -229,7 +229,7 @@ def test_each_missed_occurrence_is_recorded(make_scheduler, rule: dict[str, str]
     assert harness.reasons()["catch_up_skipped"] == 179
 
 
-# Held back
+# Postponed
 
 
 def test_weekly_schedule_fires_once_its_plugin_is_ready(make_scheduler) -> None:
@@ -245,11 +245,11 @@ def test_weekly_schedule_fires_once_its_plugin_is_ready(make_scheduler) -> None:
     assert len(harness.fires()) == 2
 
 
-# An entry that cannot be worked out
+# Schedules that raise an error
 
 
 class BrokenWindow(Window):
-    """It stands for whatever may raise."""
+    """Represents any error in a schedule."""
 
     def contains(self, moment: datetime) -> bool:
         raise ZeroDivisionError(moment)
@@ -272,11 +272,11 @@ def test_schedule_that_raises_an_error_is_logged_and_affects_no_other(
     harness.run(600)
     assert len(harness.fires()) == 61
     lines = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
-    told = [line for line in lines if line["level"] == "error"]
-    # Once a minute.
-    assert len(told) == 10
-    assert (told[0]["plugin"], told[0]["schedule"]) == ("echo", "bad")
-    assert "ZeroDivisionError" in told[0]["trace"]
+    errors = [line for line in lines if line["level"] == "error"]
+    # Once per minute.
+    assert len(errors) == 10
+    assert (errors[0]["plugin"], errors[0]["schedule"]) == ("echo", "bad")
+    assert "ZeroDivisionError" in errors[0]["trace"]
 
 
 # Ledgers of an earlier version
@@ -293,7 +293,7 @@ EARLIER = {
     "month": ('["Monthly()","UTC"]', "2026-02-08T10:00:00.000000Z"),
     "nightly": ('["Cron(expr=\'0 3 * * *\')","UTC"]', "2026-02-08T03:00:00.000000Z"),
 }
-"""The rule and the last fire of entries, as they were written before."""
+"""Write the rule and the last fire as an earlier version did."""
 
 ENTRIES = [
     {"id": "at", "at": NOON},
@@ -346,7 +346,7 @@ def test_ledger_of_an_earlier_version_continues_without_firing_again(
 
 
 def test_schedule_rearmed_by_an_earlier_version_does_not_fire_again(make_scheduler) -> None:
-    """By a zone that changed: it knew no longer that the moment had fired, the slot does."""
+    """After a change of the time zone its last fire was lost; its occurrence remains."""
     harness = make_scheduler()
     downgrade_ledger(harness)
     execute(
